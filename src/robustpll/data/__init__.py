@@ -1,0 +1,1 @@
+"""Datasets, and noise that turns true labels into candidates."""

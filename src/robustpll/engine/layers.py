@@ -1,0 +1,100 @@
+"""Layers with a leading model axis: (M, b, in) -> (M, b, out), models never mix."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from robustpll.engine.random import Draws, seed_of
+
+
+class Linear(nn.Module):
+    """M independent linear maps, initialised as `torch.nn.Linear` does."""
+
+    def __init__(self, inputs: int, outputs: int, draws: Draws) -> None:
+        super().__init__()
+        bound = inputs**-0.5
+        self.weight = nn.Parameter((2 * draws.uniform(inputs, outputs) - 1) * bound)
+        self.bias = nn.Parameter((2 * draws.uniform(1, outputs) - 1) * bound)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
+class BatchNorm(nn.Module):
+    """Normalises each feature of each model over its own batch, as `torch.nn.BatchNorm1d` does."""
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(
+        self, features: int, draws: Draws, momentum: float = 0.1, eps: float = 1e-5
+    ) -> None:
+        super().__init__()
+        ones = torch.ones(draws.models, 1, features, device=draws.device, dtype=draws.dtype)
+        self.weight = nn.Parameter(ones.clone())
+        self.bias = nn.Parameter(torch.zeros_like(ones))
+        self.register_buffer("running_mean", torch.zeros_like(ones))
+        self.register_buffer("running_var", ones)
+        self.momentum, self.eps = momentum, eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return self._scaled(x, self.running_mean, self.running_var)
+        var, mean = torch.var_mean(x, dim=-2, correction=0, keepdim=True)  # (M, 1, features)
+        with torch.no_grad():
+            b = x.shape[-2]
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(var * (b / (b - 1)), self.momentum)
+        return self._scaled(x, mean, var)
+
+    def _scaled(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        return (x - mean) * (self.weight * torch.rsqrt(var + self.eps)) + self.bias
+
+
+class Dropout(nn.Module):
+    """Zeroes entries at a rate, by each model's own draws; the identity in evaluation mode."""
+
+    def __init__(self, rate: float, draws: Draws) -> None:
+        super().__init__()
+        self.rate, self.draws = rate, draws
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.rate == 0.0:
+            return x
+        kept = self.draws.uniform(*x.shape[1:]) >= self.rate
+        return x * kept / (1 - self.rate)
+
+
+class Stack(nn.Module):
+    """M copies of any torch module behind the face of one: (M, b, *shape) -> (M, b, k).
+
+    Whatever a copy draws from torch's global generator, for its initial weights or in training
+    mode, is drawn under a seed of its own, and the global generator is left as it was.
+    """
+
+    def __init__(self, build: Callable[[], nn.Module], draws: Draws) -> None:
+        super().__init__()
+        self.seeds = draws.seeds()
+        self.calls = 0
+        copies = []
+        for seed in self.seeds:
+            with torch.random.fork_rng(devices=_cuda(draws.device)), draws.device:
+                torch.manual_seed(seed)
+                copies.append(build().to(dtype=draws.dtype, device=draws.device))
+        self.copies = nn.ModuleList(copies)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training:
+            return torch.stack([copy(rows) for copy, rows in zip(self.copies, x, strict=True)])
+        self.calls += 1
+        with torch.random.fork_rng(devices=_cuda(x.device)):
+            outputs = []
+            for seed, copy, rows in zip(self.seeds, self.copies, x, strict=True):
+                torch.manual_seed(seed_of(seed, self.calls))
+                outputs.append(copy(rows))
+        return torch.stack(outputs)
+
+
+def _cuda(device: torch.device) -> list[torch.device]:
+    return [device] if device.type == "cuda" else []

@@ -1,0 +1,118 @@
+"""What `network=` accepts: "mlp", "lenet", "resnet", or a callable (shape, k) -> module."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from robustpll.engine.layers import BatchNorm, Dropout, Linear, Stack
+from robustpll.engine.random import Draws
+from robustpll.errors import InputError
+
+Shape = tuple[int, ...]
+Network = str | Callable[[Shape, int], nn.Module]
+
+HIDDEN = (300, 300, 300)
+
+
+def build_network(network: Network, shape: Shape, k: int, draws: Draws) -> nn.Module:
+    """M networks for rows of `shape` and k classes: (M, b, *shape) -> logits (M, b, k)."""
+    if network == "mlp":
+        return mlp(shape, k, draws)
+    single = NETWORKS[network] if isinstance(network, str) else network
+    return Stack(partial(single, shape, k), draws)
+
+
+def mlp(shape: Shape, k: int, draws: Draws, dropout: float = 0.0) -> nn.Sequential:
+    """Linear, ReLU, BatchNorm (and Dropout) three times at width 300, then Linear."""
+    layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten(start_dim=2))
+    inputs = torch.Size(shape).numel()
+    for number, width in enumerate(HIDDEN, start=1):
+        layers[f"linear{number}"] = Linear(inputs, width, draws)
+        layers[f"relu{number}"] = nn.ReLU()
+        layers[f"norm{number}"] = BatchNorm(width, draws)
+        if dropout > 0:
+            layers[f"dropout{number}"] = Dropout(dropout, draws)
+        inputs = width
+    layers["output"] = Linear(inputs, k, draws)
+    return nn.Sequential(layers)
+
+
+def lenet(shape: Shape, k: int) -> nn.Module:
+    """LeNet-5 with padded convolutions, so that small pictures fit; for one model."""
+    channels, height, width = _image(shape, "lenet", least=4)
+    flat = 16 * (height // 4) * (width // 4)
+    return nn.Sequential(
+        Channels(),
+        nn.Conv2d(channels, 6, kernel_size=5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, kernel_size=5, padding=2),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(flat, 120),
+        nn.ReLU(),
+        nn.Linear(120, 84),
+        nn.ReLU(),
+        nn.Linear(84, k),
+    )
+
+
+def resnet(shape: Shape, k: int) -> nn.Module:
+    """The residual network for small pictures of He et al. (2016), 14 layers; for one model."""
+    channels, _, _ = _image(shape, "resnet", least=4)
+    return nn.Sequential(
+        Channels(),
+        nn.Conv2d(channels, 16, kernel_size=3, padding=1, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        *(Residual(16, 16, 1), Residual(16, 16, 1)),
+        *(Residual(16, 32, 2), Residual(32, 32, 1)),
+        *(Residual(32, 64, 2), Residual(64, 64, 1)),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(64, k),
+    )
+
+
+NETWORKS: dict[str, Callable[[Shape, int], nn.Module]] = {"lenet": lenet, "resnet": resnet}
+NETWORK_NAMES = ("mlp", *NETWORKS)
+
+
+class Channels(nn.Module):
+    """Gives grey pictures (b, h, w) their one channel; others pass."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:, None] if x.ndim == 3 else x
+
+
+class Residual(nn.Module):
+    """Two 3x3 convolutions beside a shortcut; a shortcut that changes shape drops and pads."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride=stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(outputs)
+        self.stride, self.added = stride, outputs - inputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        shortcut = x[:, :, :: self.stride, :: self.stride]
+        return F.relu(h + F.pad(shortcut, (0, 0, 0, 0, 0, self.added)))
+
+
+def _image(shape: Shape, name: str, least: int) -> tuple[int, int, int]:
+    """Channels, height and width of rows that are pictures."""
+    if len(shape) not in (2, 3) or min(shape[-2:]) < least:
+        msg = (
+            f"network={name!r} needs pictures, X of shape (n, h, w) or (n, c, h, w) with h and w "
+            f"at least {least}; the rows of X have shape {shape}. Reshape X, or use network='mlp'."
+        )
+        raise InputError(msg)
+    return (1, *shape) if len(shape) == 2 else shape  # type: ignore[return-value]

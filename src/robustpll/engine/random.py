@@ -1,0 +1,73 @@
+"""Randomness that belongs to a model: what one draws never depends on its neighbours."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+
+def seed_of(*key: object) -> int:
+    """A seed that depends on all parts of a key and on nothing else.
+
+    >>> seed_of(0, "proden") == seed_of(0, "proden"), seed_of(0, "proden") == seed_of(1, "proden")
+    (True, False)
+    """
+    digest = hashlib.sha256(repr(key).encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1  # 63 bits: a signed integer everywhere
+
+
+@dataclass(frozen=True)
+class Draws:
+    """One generator per model, on the CPU; numbers come out stacked, on the task's device."""
+
+    generators: tuple[torch.Generator, ...]
+    device: torch.device
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, seeds: Iterable[int], *purpose: object, like: Tensor) -> Self:
+        """Generators for these seeds (M,) and this purpose; numbers of the kind of `like`."""
+        generators = tuple(torch.Generator().manual_seed(seed_of(seed, *purpose)) for seed in seeds)
+        return cls(generators, like.device, like.dtype)
+
+    @property
+    def models(self) -> int:
+        return len(self.generators)
+
+    def uniform(self, *shape: int) -> Tensor:
+        """From [0, 1), (M, *shape)."""
+        drawn = [torch.rand(shape, generator=g, dtype=self.dtype) for g in self.generators]
+        return torch.stack(drawn).to(self.device)
+
+    def order(self, n: int) -> Tensor:
+        """A permutation of 0 .. n-1 for each model, (M, n)."""
+        drawn = [torch.randperm(n, generator=g) for g in self.generators]
+        return torch.stack(drawn).to(self.device)
+
+    def seeds(self) -> list[int]:
+        """A seed for each model, for code that only knows torch's global generator."""
+        return [int(torch.randint(2**62, (), generator=g)) for g in self.generators]
+
+
+@dataclass(frozen=True)
+class Blank(Draws):
+    """Shapes without numbers: lays out a network whose weights come from elsewhere."""
+
+    count: int = 1
+
+    @classmethod
+    def models_of(cls, count: int, dtype: torch.dtype) -> Self:
+        return cls((), torch.device("meta"), dtype, count)
+
+    @property
+    def models(self) -> int:
+        return self.count
+
+    def uniform(self, *shape: int) -> Tensor:
+        return torch.empty((self.count, *shape), dtype=self.dtype, device=self.device)
+
+    def seeds(self) -> list[int]:
+        return [0] * self.count

@@ -1,0 +1,29 @@
+"""What can go wrong by a user's doing, told apart from faults of the library."""
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any
+
+
+class RobustPLLError(Exception):
+    """Anything this library raises on purpose."""
+
+
+class InputError(RobustPLLError, ValueError):
+    """An argument breaks a rule; the message names it, the rule, what was found and the remedy."""
+
+
+class ModelFileError(RobustPLLError, ValueError):
+    """A file is not a model this version can read; nothing in it was executed."""
+
+
+def some_of(values: Iterable[Any], most: int = 5) -> str:
+    """The first few values, for a message.
+
+    >>> some_of([17, 40, 92])
+    '17, 40, 92'
+    >>> some_of(range(100), most=3)
+    '0, 1, 2, ...'
+    """
+    first = list(islice(iter(values), most + 1))
+    return ", ".join(str(value) for value in first[:most]) + (", ..." if len(first) > most else "")

@@ -1,0 +1,361 @@
+"""The scikit-learn face: validate, let a method learn, hand back numpy."""
+
+import copy
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from robustpll.candidates import Candidates, classes_with, is_label_vector
+from robustpll.engine.attack import Attack
+from robustpll.engine.device import chosen_device
+from robustpll.engine.networks import Network
+from robustpll.engine.predict import Fitted
+from robustpll.engine.task import Task
+from robustpll.errors import InputError, some_of
+from robustpll.features import Features
+from robustpll.label_forms import is_frame
+from robustpll.methods import METHODS, Method, RobustPll
+from robustpll.opinion import Opinion
+from robustpll.progress import progress_bars
+
+ClassWeight = Mapping[Any, float] | str | None
+
+
+class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What the classifiers of this library share; made by `PLLClassifier` and its kind."""
+
+    random_state: Any
+    device: str
+    verbose: bool
+    class_weight: ClassWeight
+
+    classes_: NDArray[Any]
+    """Names of the classes, (k,)."""
+    label_weights_: NDArray[np.float64]
+    """Final distribution over the candidates of each training row, (n, k)."""
+    labels_: NDArray[Any]
+    """The label that each training row was found to have, (n,)."""
+    opinion_: Opinion
+    """What is held of the training rows."""
+    history_: dict[str, NDArray[np.float64]]
+    """``"loss"``: the mean loss of each epoch, (epochs,); empty for methods without epochs."""
+    features_: Features
+    """How rows become numbers."""
+    fitted_: Fitted
+    """What the method left behind."""
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
+
+    def resolved_method(self) -> Method:
+        """The method object that `fit` uses; raises where a parameter is illegal."""
+        msg = f"{type(self).__name__} does not say which method it uses."
+        raise TypeError(msg)
+
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn from rows and their candidate labels.
+
+        Parameters
+        ----------
+        X : array (n, d), DataFrame, or pictures (n, h, w) or (n, c, h, w)
+            Numbers in an array must be finite. A DataFrame may hold numbers, words, truth values
+            and gaps.
+        y : object
+            Candidates in any form that `Candidates.of` accepts.
+        sample_weight : array of shape (n,), optional
+            How much each row counts in the loss. A row of weight 0 does not teach, but still takes
+            part in the batch statistics.
+        """
+        fresh = copy.copy(self)  # an error or Ctrl-C leaves self as it was
+        fresh._fit(X, y, sample_weight)
+        self.__dict__ = fresh.__dict__
+        return self
+
+    def _fit(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> None:
+        method, device = self.resolved_method(), chosen_device(self.device)
+        X = self._read(X, reset=True)
+        candidates = Candidates.of(y)
+        check_consistent_length(X, candidates)
+        weight = _row_weights(candidates, self.class_weight, sample_weight)
+        features = Features.of(X)
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        task = Task.of(
+            features.rows(X, device),
+            torch.from_numpy(candidates.matrix)[None],
+            (seed,),
+            torch.from_numpy(candidates.prior)[None],
+            torch.from_numpy(weight)[None],
+        )
+        with progress_bars() if self.verbose else nullcontext():
+            fitted = method.fit(task)
+        self.features_, self.fitted_, self.classes_ = features, fitted, candidates.classes
+        self.label_weights_ = fitted.label_weights[0].double().cpu().numpy()
+        named = Opinion.of_probability(self.label_weights_).predicted()
+        self.labels_ = self.classes_[named]
+        self.opinion_ = replace(fitted.opinion[0].numpy(), classes=self.classes_)
+        self.history_ = {"loss": fitted.history.loss.double().mean(-1).numpy()}
+
+    def predict_opinion(self, X: Any, attack: Attack | None = None) -> Opinion:
+        """Belief, prior and uncertainty for each row; under an attack if one is given."""
+        check_is_fitted(self, "fitted_")
+        rows = self.features_.rows(self._read(X, reset=False), chosen_device(self.device))
+        return replace(self.fitted_.predict(rows, attack)[0].numpy(), classes=self.classes_)
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Probability of each class, (n, k)."""
+        return np.asarray(self.predict_opinion(X).probability)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most probable class of each row, (n,); the first of equally probable ones."""
+        opinion = self.predict_opinion(X)
+        return np.asarray(self.classes_[opinion.predicted()])
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Accuracy where `y` holds labels; covering rate where it holds candidate sets.
+
+        The covering rate is the share of rows whose predicted class is a candidate. It needs no
+        true label, so that searches over parameters work where there is none.
+        """
+        predicted = self.predict(X)
+        if is_label_vector(y):
+            return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+        candidates = Candidates.of(y, classes=classes_with(y, self.classes_))
+        check_consistent_length(predicted, candidates)
+        order = np.argsort(candidates.classes)
+        at = order[np.searchsorted(candidates.classes, predicted, sorter=order)]
+        covered = candidates.matrix[np.arange(len(at)), at]
+        weight = _row_weights(candidates, None, sample_weight)
+        return float(np.average(covered, weights=weight))
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted classifier to one file, to be read by `robustpll.load`.
+
+        It holds all that predictions need. What concerns the training rows (``label_weights_``,
+        ``labels_``, ``opinion_``) stays out of it.
+        """
+        from robustpll.model_file import save
+
+        check_is_fitted(self, "fitted_")
+        save(self, Path(path))
+
+    def _read(self, X: Any, *, reset: bool) -> Any:
+        """X as a DataFrame or a finite array of numbers, checked against the training rows."""
+        least = 2 if reset else 1
+        if is_frame(X):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            if len(X) < least:
+                msg = f"X has {len(X)} rows (n_samples={len(X)}), at least {least} are needed."
+                raise InputError(msg)
+            return X
+        if np.ndim(X) <= 2:
+            return validate_data(self, X, reset=reset, dtype=np.float64, ensure_min_samples=least)
+        X = check_array(X, allow_nd=True, dtype=np.float64, ensure_min_samples=least)
+        if reset:
+            self.n_features_in_ = int(np.prod(X.shape[1:]))
+            self.__dict__.pop("feature_names_in_", None)
+        return X
+
+
+class PLLClassifier(CandidateClassifier):
+    """A classifier that learns from candidate labels by any method of the library.
+
+    Parameters
+    ----------
+    method : str or Method
+        A name of `robustpll.METHODS`, or a method object such as ``Proden(epochs=50)``. Its fields
+        are parameters too: ``set_params(method__epochs=50)``.
+    class_weight : dict, "balanced" or None
+        How much classes count. A row's weight is the mean of its candidates' weights under the
+        prior.
+    random_state : int, RandomState or None
+        Seed of everything random.
+    device : str
+        "auto", "cpu" or "cuda".
+    verbose : bool
+        Show a progress bar.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from robustpll.methods import Proden
+    >>> X = np.repeat(np.eye(3), 20, axis=0)
+    >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
+    >>> model = PLLClassifier(Proden(epochs=20), random_state=0).fit(X, y)
+    >>> model.predict(np.eye(3))
+    array(['a', 'b', 'c'], dtype='<U1')
+    >>> model.score(X, y)
+    1.0
+    """
+
+    def __init__(
+        self,
+        method: str | Method = "robust_pll",
+        *,
+        class_weight: ClassWeight = None,
+        random_state: Any = None,
+        device: str = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.method = method
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def resolved_method(self) -> Method:
+        if isinstance(self.method, Method):
+            return self.method
+        if self.method not in METHODS:
+            msg = (
+                f"method must be a Method or one of {', '.join(METHODS)}; got {self.method!r}. "
+                "`robustpll methods` lists them."
+            )
+            raise InputError(msg)
+        return METHODS[self.method]()
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters; with `deep` the method's fields too, as ``method__epochs``."""
+        params: dict[str, Any] = super().get_params(deep=False)
+        if deep and (isinstance(self.method, Method) or self.method in METHODS):
+            method = self.resolved_method()
+            params |= {f"method__{name}": getattr(method, name) for name in method.field_names()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; those named ``method__...`` give a changed copy of the method."""
+        inner = {name[8:]: params.pop(name) for name in list(params) if name.startswith("method__")}
+        super().set_params(**params)
+        if inner:
+            method = self.resolved_method()
+            unknown = sorted(set(inner) - set(method.field_names()))
+            if unknown:
+                msg = (
+                    f"Invalid parameter {unknown[0]!r} for method {method.name!r}: it has "
+                    f"{', '.join(method.field_names())}."
+                )
+                raise InputError(msg)
+            self.method = replace(method, **inner)  # type: ignore[type-var]
+        return self
+
+
+class RobustPLLClassifier(CandidateClassifier):
+    """RobustPll with all its parameters named: learns from candidate labels, and says how sure.
+
+    Parameters
+    ----------
+    epochs, batch_size, learning_rate, weight_decay
+        Of the training by Adam, with decoupled weight decay.
+    members : int
+        Networks whose opinions are averaged.
+    network : {"mlp", "lenet", "resnet"} or callable (shape, k) -> torch module
+        "mlp" has three hidden layers of 300; the other two need pictures.
+    kl_ceiling : float or tuple with one for each member
+        How strongly evidence outside the candidates is removed; reached at half of the training.
+    anneal : {"from-one", "from-zero"}
+        Whether epochs are counted from 1 or from 0 on the way to the ceiling.
+    loss : {"squared", "cross-entropy"}
+        What is expected under the Dirichlet distribution of the evidence.
+    update : {"before", "after"}
+        Label weights from the pass before the optimiser's step, or from one more after it.
+    evidence : {"relu", "softplus", "exp"}
+        How the network's outputs become evidence.
+    kl_scale_large_k : float
+        Factor on the ceiling where there are 100 classes or more.
+    precision : {"auto", "float32"}
+        "auto" lets CUDA use TF32 for matrix products.
+    class_weight, random_state, device, verbose
+        As for `PLLClassifier`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.repeat(np.eye(3), 20, axis=0)
+    >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
+    >>> model = RobustPLLClassifier(epochs=100, random_state=0).fit(X, y)
+    >>> model.predict(np.eye(3))
+    array(['a', 'b', 'c'], dtype='<U1')
+    >>> bool((model.predict_opinion(np.eye(3)).uncertainty < 0.5).all())
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        epochs: int = 200,
+        batch_size: int = 256,
+        learning_rate: float = 1e-3,
+        weight_decay: float = 0.0,
+        members: int = 1,
+        network: Network = "mlp",
+        kl_ceiling: float | tuple[float, ...] = 1.0,
+        anneal: Literal["from-one", "from-zero"] = "from-one",
+        loss: Literal["squared", "cross-entropy"] = "squared",
+        update: Literal["before", "after"] = "before",
+        evidence: Literal["relu", "softplus", "exp"] = "relu",
+        kl_scale_large_k: float = 0.0005,
+        precision: Literal["auto", "float32"] = "auto",
+        class_weight: ClassWeight = None,
+        random_state: Any = None,
+        device: str = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.members = members
+        self.network = network
+        self.kl_ceiling = kl_ceiling
+        self.anneal = anneal
+        self.loss = loss
+        self.update = update
+        self.evidence = evidence
+        self.kl_scale_large_k = kl_scale_large_k
+        self.precision = precision
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def resolved_method(self) -> RobustPll:
+        return RobustPll(**{name: getattr(self, name) for name in RobustPll.field_names()})
+
+
+def _row_weights(
+    candidates: Candidates, class_weight: ClassWeight, sample_weight: ArrayLike | None
+) -> NDArray[np.float64]:
+    """How much each row counts, (n,)."""
+    n, k = candidates.shape
+    weight = np.ones(n) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    weight = np.full(n, weight) if weight.ndim == 0 else weight
+    if (
+        weight.shape != (n,)
+        or not np.isfinite(weight).all()
+        or (weight < 0).any()
+        or not weight.any()
+    ):
+        msg = (
+            f"sample_weight needs shape ({n},), finite values of at least 0, and one above 0; got "
+            f"shape {weight.shape} with values {some_of(weight.ravel())}."
+        )
+        raise InputError(msg)
+    if class_weight is None:
+        return weight
+    if class_weight == "balanced":
+        mass = candidates.prior.sum(0)
+        of_class = n / (k * np.where(mass > 0, mass, np.inf))
+    elif isinstance(class_weight, Mapping):
+        of_class = np.array([class_weight.get(name, 1.0) for name in candidates.classes.tolist()])
+    else:
+        msg = f"class_weight must be None, 'balanced' or a dict; got {class_weight!r}."
+        raise InputError(msg)
+    return np.asarray(weight * (candidates.prior @ of_class), dtype=np.float64)

@@ -1,0 +1,162 @@
+"""How a raw row becomes numbers: arrays, tables with words and gaps, pictures."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from robustpll.engine.rows import Rows
+from robustpll.errors import InputError, some_of
+from robustpll.label_forms import is_frame
+
+
+@dataclass(frozen=True)
+class Features:
+    """How rows become numbers, as learned from the training rows; can be written as JSON.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"age": [20.0, None, 40.0], "town": ["Rome", "Bonn", "Rome"]})
+    >>> features = Features.of(table)
+    >>> features.columns
+    ('age', 'age is missing', 'town is Bonn', 'town is Rome')
+    >>> rows = features.rows(table)
+    >>> rows.x(rows.everything)[0]
+    tensor([[0.0000, 0.0000, 0.0000, 1.0000],
+            [0.5000, 1.0000, 1.0000, 0.0000],
+            [1.0000, 0.0000, 0.0000, 1.0000]])
+    """
+
+    columns: tuple[str, ...]  # what each number means; empty for arrays and pictures
+    shape: tuple[int, ...]  # of a row's numbers: (d,) or a picture's
+    categories: dict[str, tuple[str, ...]]  # column -> its words, one number each
+    fill: dict[str, float]  # column with gaps -> the training median that fills them
+    shift: tuple[float, ...]  # flattened, as Rows.of found them on the training rows
+    scale: tuple[float, ...]
+
+    @classmethod
+    def of(cls, X: Any) -> Self:
+        """Learn from training rows: an array (n, d), pictures (n, h, w) or (n, c, h, w), a table.
+
+        In a table a numeric gap gets the median and a column that says so; words, and what is
+        neither number nor truth value, get one column each; gaps among words are all zero.
+        """
+        categories: dict[str, tuple[str, ...]] = {}
+        fill: dict[str, float] = {}
+        if is_frame(X):
+            for name in X.columns:
+                _study(X[name], categories, fill)
+        blank = cls((), (), categories, fill, (), ())
+        columns = tuple(blank._names(X)) if is_frame(X) else ()
+        raw = blank._numbers(X)
+        pool = torch.from_numpy(raw)
+        found = Rows.of(pool, torch.arange(len(pool))[None])
+        shift, scale = (tuple(part.flatten().tolist()) for part in (found.shift, found.scale))
+        return cls(columns, raw.shape[1:], categories, fill, shift, scale)
+
+    def rows(self, X: Any, device: str | torch.device = "cpu") -> Rows:
+        """Scaled rows of one run. Scaling is done in float64: a date in seconds keeps its days."""
+        pool = torch.from_numpy(self._numbers(X))
+        if tuple(pool.shape[1:]) != self.shape:
+            msg = (
+                f"X has rows of shape {tuple(pool.shape[1:])}, but was fitted with {self.shape}. "
+                "Pass rows of the same form as in training."
+            )
+            raise InputError(msg)
+        at = torch.arange(len(pool))[None]
+        shape = (1, 1, *self.shape)
+        shift, scale = (
+            torch.tensor(part, dtype=torch.float64).view(shape) for part in (self.shift, self.scale)
+        )
+        scaled = Rows(pool, at, shift, scale).x(at)[0].to(device, torch.float32)
+        unit = torch.ones((1, 1, *self.shape), device=device)
+        return Rows(scaled, at.to(device), torch.zeros_like(unit), unit)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Self:
+        """As `to_json` gave it; lists become tuples again."""
+        return cls(
+            tuple(found["columns"]),
+            tuple(int(size) for size in found["shape"]),
+            {name: tuple(words) for name, words in found["categories"].items()},
+            {name: float(value) for name, value in found["fill"].items()},
+            tuple(float(value) for value in found["shift"]),
+            tuple(float(value) for value in found["scale"]),
+        )
+
+    def _names(self, X: Any) -> Iterator[str]:
+        for name in X.columns:
+            if name in self.categories:
+                yield from (f"{name} is {word}" for word in self.categories[name])
+            else:
+                yield str(name)
+                if name in self.fill:
+                    yield f"{name} is missing"
+
+    def _numbers(self, X: Any) -> NDArray[np.float64]:
+        """Unscaled numbers (n, *shape)."""
+        if not is_frame(X):
+            return np.ascontiguousarray(X, dtype=np.float64)
+        parts = [part for name in X.columns for part in self._column(X[name])]
+        return np.stack(parts, axis=1) if parts else np.empty((len(X), 0))
+
+    def _column(self, column: Any) -> Iterator[NDArray[np.float64]]:
+        """The numbers that one column of a table becomes, (n,) each."""
+        missing = column.isna().to_numpy()
+        if column.name in self.categories:
+            words = column.astype(str).to_numpy()
+            for word in self.categories[column.name]:
+                yield ((words == word) & ~missing).astype(np.float64)
+            return
+        try:
+            numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        except (TypeError, ValueError) as error:
+            msg = (
+                f"Column {column.name!r} held numbers in training, but now holds "
+                f"{column.dtype}. Convert it to numbers."
+            )
+            raise InputError(msg) from error
+        if column.name not in self.fill and missing.any():
+            msg = (
+                f"Column {column.name!r} has no value in {missing.sum()} rows "
+                f"({some_of(np.flatnonzero(missing))}), but had one in every training row. Fill "
+                "these cells, or train with rows that have such gaps."
+            )
+            raise InputError(msg)
+        if np.isinf(numbers).any():
+            rows = np.flatnonzero(np.isinf(numbers))
+            msg = f"Column {column.name!r} is infinite in {len(rows)} rows ({some_of(rows)})."
+            raise InputError(msg)
+        if column.name in self.fill:
+            yield np.where(missing, self.fill[column.name], numbers)
+            yield missing.astype(np.float64)
+        else:
+            yield numbers
+
+
+def _study(column: Any, categories: dict[str, tuple[str, ...]], fill: dict[str, float]) -> None:
+    """Learn from one column of a table what its words are, or what fills its gaps."""
+    import pandas as pd
+
+    known = column.dropna()
+    if pd.api.types.is_datetime64_any_dtype(column) or pd.api.types.is_timedelta64_dtype(column):
+        msg = (
+            f"Column {column.name!r} holds dates or times, which are no features as such. Drop it, "
+            "or replace it by numbers that matter, such as the hour or the days since an event."
+        )
+        raise InputError(msg)
+    if known.empty:
+        msg = f"Column {column.name!r} has no value in any row. Drop it."
+        raise InputError(msg)
+    if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
+        if len(known) < len(column):
+            fill[column.name] = float(known.astype(np.float64).median())
+    else:
+        categories[column.name] = tuple(sorted(known.astype(str).unique()))

@@ -1,0 +1,209 @@
+"""Reading the forms in which people hold labels: rows, class names, missing answers."""
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import DataConversionWarning
+
+from robustpll.errors import InputError, some_of
+
+SETS = (set, frozenset, list, tuple)
+
+
+def is_frame(y: object) -> bool:
+    """A DataFrame, without importing pandas to ask."""
+    return hasattr(y, "columns") and hasattr(y, "to_numpy")
+
+
+def row_index(rows: Any) -> Any:
+    """An index of rows without the ellipsis that scikit-learn appends; one row stays a row."""
+    if isinstance(rows, tuple):
+        rows = rows[0]
+    return [rows] if isinstance(rows, int | np.integer) else rows
+
+
+def items_of(y: Any) -> NDArray[Any]:
+    """One item per row: labels or sets, 1-d; a 2-d array stays a matrix.
+
+    A list of lists is a list of sets of names, never a matrix: nothing is guessed.
+    """
+    if isinstance(y, str | bytes | set | frozenset | dict):
+        msg = (
+            f"y is a {type(y).__name__}, which holds no rows in order: pass a list with the "
+            "candidates of each row, a vector of labels, or a 0/1 matrix."
+        )
+        raise InputError(msg)
+    if isinstance(y, Sequence):
+        return _object_array(y) if any(isinstance(item, SETS) for item in y) else np.asarray(y)
+    array = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
+    if array.ndim == 2 and array.shape[1] == 1:
+        message = (
+            "A column-vector y was passed when a 1d array was expected: taken as one label a row."
+        )
+        warnings.warn(message, DataConversionWarning, stacklevel=4)
+        return np.asarray(array[:, 0])
+    if array.ndim not in (1, 2):
+        msg = (
+            "y should be a 1d array of labels or sets, or a 0/1 matrix of shape (n, k); got an "
+            f"array of shape {array.shape} instead."
+        )
+        raise InputError(msg)
+    return np.asarray(array)
+
+
+def _object_array(items: Sequence[Any]) -> NDArray[Any]:
+    """Keeps equally long lists as items; numpy would make a matrix of them."""
+    array = np.empty(len(items), dtype=object)
+    array[:] = list(items)
+    return array
+
+
+def as_binary(matrix: NDArray[Any]) -> NDArray[np.bool_]:
+    """A 0/1 matrix as bool; anything else is refused."""
+    if matrix.dtype == bool:
+        return matrix
+    try:
+        numbers = matrix.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        msg = (
+            "y is a matrix of names, but a matrix must be 0/1 with one column for each class. Wrap "
+            "answers of annotators as Votes(y), or pass a list with the candidate set of each row."
+        )
+        raise InputError(msg) from error
+    odd = ~np.isin(numbers, (0.0, 1.0))
+    if odd.any():
+        row, column = (int(at[0]) for at in np.nonzero(odd))
+        rows = np.flatnonzero(odd.any(-1))
+        msg = (
+            f"y[{row}, {column}] is {matrix[row, column]}: a matrix of candidates is 0/1 or bool, "
+            f"without NaN. Found {len(rows)} such rows ({some_of(rows)}). Correct them; answers of "
+            "annotators are passed as Votes(y)."
+        )
+        raise InputError(msg)
+    return np.asarray(numbers == 1)
+
+
+def missing_cells(cells: NDArray[Any], also: tuple[Any, ...] = ()) -> NDArray[np.bool_]:
+    """None, NaN, pandas.NA and what else means "nothing", in an array of any shape."""
+    flat = [
+        item is None
+        or type(item).__name__ in ("NAType", "NaTType")
+        or (isinstance(item, float) and item != item)  # noqa: PLR0124  # NaN
+        or item in also
+        for item in cells.ravel().tolist()
+    ]
+    return np.asarray(flat, dtype=bool).reshape(cells.shape)
+
+
+def refuse_missing_labels(labels: NDArray[Any]) -> None:
+    """A label vector with gaps or infinities is refused, by row."""
+    missing = np.flatnonzero(missing_cells(labels))
+    if len(missing):
+        msg = (
+            f"Input y contains NaN or no label in {len(missing)} rows ({some_of(missing)}): every "
+            "row needs a label. Drop these rows, or give them a set with all classes."
+        )
+        raise InputError(msg)
+    if labels.dtype.kind == "f" and np.isinf(labels).any():
+        rows = np.flatnonzero(np.isinf(labels))
+        msg = f"Input y contains infinity in {len(rows)} rows ({some_of(rows)}): labels are names."
+        raise InputError(msg)
+
+
+def refuse_odd_sets(sets: NDArray[Any]) -> None:
+    """Rows that are no sets, repeat a name, or could as well be rows of a 0/1 matrix."""
+    odd = [at for at, row in enumerate(sets) if not isinstance(row, SETS)]
+    if odd:
+        msg = (
+            f"y[{odd[0]}] is {sets[odd[0]]!r}, not a set or list of class names, while other rows "
+            f"are. Found {len(odd)} such rows ({some_of(odd)}). Write one label as {{label}}."
+        )
+        raise InputError(msg)
+    twice = [at for at, row in enumerate(sets) if len(_hashed(at, row)) != len(row)]
+    equally_long = len({len(row) for row in sets}) == 1 and len(sets[0]) > 1
+    zero_one = equally_long and all(
+        isinstance(row, list | tuple) and set(row) <= {0, 1} for row in sets
+    )
+    if zero_one or twice:
+        what = f"y[{twice[0]}] names a class twice" if twice else "every y[i] is a list of 0 and 1"
+        msg = (
+            f"{what}: a list of lists is read as candidate sets of class names. If y is a 0/1 "
+            "matrix pass numpy.asarray(y); if it holds answers of annotators pass Votes(y); if "
+            "these are names pass sets."
+        )
+        raise InputError(msg)
+
+
+def _hashed(at: int, row: Iterable[Any]) -> frozenset[Any]:
+    try:
+        return frozenset(row)
+    except TypeError as error:
+        msg = f"y[{at}] holds {row!r}, but a candidate is a class name: a string or an integer."
+        raise InputError(msg) from error
+
+
+def as_names(values: list[Any], rows: NDArray[Any] | None = None) -> NDArray[Any]:
+    """Class names as an array of strings or of integers; anything else is refused.
+
+    >>> as_names([2.0, 1])
+    array([2, 1])
+    """
+    if all(isinstance(value, str) for value in values):
+        return np.asarray(values, dtype=str)
+    numbers = all(isinstance(value, int | float | np.number) for value in values)
+    if numbers and all(float(value).is_integer() for value in values):
+        return np.asarray(values, dtype=np.int64)
+    missing = missing_cells(_object_array(values))
+    if missing.any():
+        at = np.flatnonzero(missing) if rows is None else np.unique(rows[missing])
+        msg = (
+            f"y holds a missing class name in {len(at)} rows ({some_of(at)}): a candidate set "
+            "names classes only. Leave the missing name out of the set."
+        )
+        raise InputError(msg)
+    kinds = sorted({type(value).__name__ for value in values})
+    msg = (
+        f"y holds class names of type {some_of(kinds)}: the names must be all strings or all "
+        "integers. Convert them, for instance with str."
+    )
+    raise InputError(msg)
+
+
+def checked_classes(names: NDArray[Any]) -> NDArray[Any]:
+    """The names of at least two classes, each once."""
+    if names.ndim == 1 and names.dtype == object:
+        names = as_names(names.tolist())
+    if names.ndim != 1 or len(names) != len(np.unique(names)):
+        msg = f"classes must be a 1-d array of distinct names; got {names!r}."
+        raise InputError(msg)
+    if len(names) < 2:
+        msg = (
+            f"y names {len(names)} class ({some_of(names)}): at least 2 classes are needed. If "
+            "other classes exist but no row has them, name all in classes=."
+        )
+        raise InputError(msg)
+    return names
+
+
+def positions(
+    found: NDArray[Any], names: NDArray[Any], where: str, rows: NDArray[Any] | None = None
+) -> NDArray[np.int64]:
+    """Where each found name stands among the classes; `rows` says in which row it was found."""
+    order = np.argsort(names)
+    alike = (found.dtype.kind == "U") == (names.dtype.kind == "U")
+    at = np.zeros(len(found), dtype=np.int64)
+    if alike:
+        at = order[np.searchsorted(names, found, sorter=order).clip(max=len(names) - 1)]
+    unknown = np.flatnonzero(names[at] != found) if alike else np.arange(len(found))
+    if len(unknown):
+        at_rows = unknown if rows is None else np.unique(rows[unknown])
+        msg = (
+            f"{where} names unknown classes ({some_of(np.unique(found[unknown]))}) in "
+            f"{len(at_rows)} rows ({some_of(at_rows)}): the classes are {some_of(names, 10)}. "
+            "Correct the names, or add them to classes=."
+        )
+        raise InputError(msg)
+    return at

@@ -1,0 +1,204 @@
+"""What a method is: hyperparameters in a frozen dataclass, and the hooks the engine calls."""
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+
+from robustpll.engine.networks import NETWORK_NAMES, Network, Shape, build_network
+from robustpll.engine.predict import Fitted
+from robustpll.engine.random import Draws
+from robustpll.engine.task import Batch, State, Task
+from robustpll.engine.train import train
+from robustpll.errors import InputError
+from robustpll.opinion import Opinion
+
+Number = Annotated[Any, "a float of at least 0, or a tuple with one for each member"]
+
+
+class Method(ABC):
+    """A learning procedure; subclasses are frozen dataclasses whose fields are hyperparameters."""
+
+    name: ClassVar[str]  # as in METHODS and the file's name: "proden"
+    title: ClassVar[str]  # as in the paper: "Proden"
+    citation: ClassVar[str]
+    family: ClassVar[str] = "network"
+    uncertain: ClassVar[bool] = False  # whether it tells "I do not know" from "either of these"
+
+    @classmethod
+    def paper(cls) -> Self:
+        """What produced the published tables; the plain constructor unless a method says other."""
+        return cls()
+
+    @classmethod
+    def stacked(cls, methods: Sequence[Self]) -> Self:
+        """One method for a bundle of runs: numbers may differ between runs, all else must agree."""
+        first = methods[0]
+        joined = copy.copy(first)
+        for name in cls.field_names():
+            values = [getattr(method, name) for method in methods]
+            if all(value == values[0] for value in values):
+                continue
+            if name not in first.number_names():
+                msg = (
+                    f"Methods of one bundle must agree in {name!r}; found {values}. Only numbers "
+                    f"may differ: {', '.join(first.number_names()) or 'this method has none'}."
+                )
+                raise InputError(msg)
+            object.__setattr__(joined, name, tuple(v for m in methods for v in m.per_member(name)))
+        return joined
+
+    @abstractmethod
+    def fit(self, task: Task) -> Fitted:
+        """Learn from the runs of a task."""
+
+    @classmethod
+    def field_names(cls) -> tuple[str, ...]:
+        return tuple(field.name for field in fields(cls))  # type: ignore[arg-type]
+
+    @classmethod
+    def number_names(cls) -> tuple[str, ...]:
+        """The fields that may differ between models."""
+        hints = get_type_hints(cls, include_extras=True)
+        return tuple(name for name in cls.field_names() if hints[name] == Number)
+
+    def per_member(self, name: str) -> tuple[float, ...]:
+        """A number's value for each member of one run."""
+        value = getattr(self, name)
+        return value if isinstance(value, tuple) else (value,) * getattr(self, "members", 1)
+
+
+@dataclass(frozen=True)
+class DeepMethod(Method):
+    """A method that trains networks by the engine; it says what one step computes.
+
+    The rule for authors: reduce over the last axis, return one loss per row, let hyperparameters
+    broadcast. Then code for one model is code for M models.
+    """
+
+    epochs: int = 200
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    members: int = 1
+    network: Network = "mlp"
+    precision: Literal["auto", "float32"] = "auto"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def fit(self, task: Task) -> Fitted:
+        return train(self, task)
+
+    def spread(self, models: int, like: Tensor) -> Self:
+        """A copy in which each number is a tensor (M, 1), so that it broadcasts against rows."""
+        own = copy.copy(self)
+        for name in self.number_names():
+            values = self.per_member(name)
+            if len(values) != models:
+                values *= models // len(values)  # the same members for every run
+            object.__setattr__(own, name, like.new_tensor(values)[:, None])
+        return own
+
+    def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:
+        """Networks with a model axis, (M, b, *shape) -> logits (M, b, k)."""
+        return build_network(self.network, shape, k, draws)
+
+    def begin(self, task: Task) -> State:
+        """What changes while training."""
+        return State.of(task)
+
+    def stage(self, epoch: int) -> int:
+        """Which code a step of this epoch runs."""
+        return 0
+
+    @abstractmethod
+    def step(
+        self, net: nn.Module, batch: Batch, progress: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Loss per row (M, b), and the row state to write back after the optimiser's step."""
+
+    def after_step(self, net: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        """Row state that needs the network as it is after the optimiser's step."""
+        return {}
+
+    def end_epoch(self, state: State, epoch: int) -> None:
+        """What happens between epochs."""
+
+    def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        """Adam with decoupled weight decay; plain Adam if that is 0."""
+        parameters = list(parameters)
+        # On a CPU the fused step rounds the last few numbers of a tensor unlike the others, so a
+        # model alone and in a bundle would differ; float64 is there for those who compare bits.
+        fused = all(parameter.dtype != torch.float64 for parameter in parameters)
+        return AdamW(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, fused=fused)
+
+    def opinion(self, logits: Tensor) -> Opinion:
+        """Of rows with these logits (M, n, k)."""
+        return Opinion.of_probability(logits.softmax(-1))
+
+    def training_opinion(
+        self,
+        task: Task,
+        state: State,
+        logits: Callable[[], Tensor],
+    ) -> Opinion:
+        """Of the training rows; `logits()` are those of the trained network in evaluation mode."""
+        uncertainty = state.rows.get("uncertainty")
+        doubt = None if uncertainty is None else uncertainty[..., 0].double()
+        weights = state.rows["label_weights"].double()
+        return Opinion.of_probability(weights, doubt, task.prior.double())
+
+
+AT_LEAST: dict[str, float] = {"epochs": 1, "batch_size": 2, "members": 1}
+
+
+def check_fields(method: DeepMethod) -> None:
+    """The one place where hyperparameters are validated; by their annotations."""
+    hints = get_type_hints(type(method), include_extras=True)
+    for name, hint in hints.items():
+        if name not in method.field_names():
+            continue
+        value = getattr(method, name)
+        rule = _broken_rule(name, value, hint, method.members)
+        if rule:
+            msg = f"The {name!r} of {type(method).__name__} must be {rule}. Got {value!r} instead."
+            raise InputError(msg)
+
+
+def _broken_rule(name: str, value: Any, hint: Any, members: int) -> str | None:
+    """The rule that a value breaks, if it does."""
+    if hint is int:
+        least = AT_LEAST.get(name, 0)
+        sound, rule = _is_int(value) and value >= least, f"an int of at least {least}"
+    elif hint is float:
+        least = 0.0
+        open_end = name == "learning_rate"
+        sound = _is_number(value) and (value > 0 if open_end else value >= 0)
+        rule = "a float " + ("above 0" if open_end else "of at least 0")
+    elif hint == Number:
+        each = value if isinstance(value, tuple) else (value,) * members
+        sound = len(each) == members and all(_is_number(v) and v >= 0 for v in each)
+        rule = f"{Number.__metadata__[0]} (members={members})"
+    elif get_origin(hint) is Literal:
+        sound, rule = value in get_args(hint), f"one of {', '.join(map(repr, get_args(hint)))}"
+    else:  # the network
+        sound = callable(value) or value in NETWORK_NAMES
+        names = ", ".join(map(repr, NETWORK_NAMES))
+        rule = f"{names}, or a callable (shape, k) -> torch module"
+    return None if sound else rule
+
+
+def _is_int(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    number = isinstance(value, int | float) or hasattr(value, "__float__")
+    return number and not isinstance(value, bool | Tensor) and math.isfinite(value)

@@ -1,0 +1,66 @@
+"""The evidential losses of Sensoy et al. (NeurIPS 2018), with label weights as targets.
+
+Evidence e >= 0 stands for the Dirichlet distribution of parameters a = e + 1, with A = sum a and
+mean p = a / A.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Anneal = Literal["from-one", "from-zero"]
+Evidence = Literal["relu", "softplus", "exp"]
+
+EVIDENCE: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "softplus": F.softplus,
+    "exp": lambda logits: logits.clamp(max=10.0).exp(),  # e^10: an uncertainty below k / 22,000
+}
+
+
+def evidential_error(evidence: Tensor, label_weights: Tensor) -> Tensor:
+    """Expected squared error under the Dirichlet, (..., k) -> (...): squared bias and variance.
+
+    sum_j (l_j - p_j)^2 + p_j (1 - p_j) / (A + 1)
+
+    >>> evidence = torch.tensor([4.0, 1, 1])
+    >>> evidential_error(evidence, torch.tensor([1.0, 0, 0]))
+    tensor(0.3556)
+    """
+    a = evidence + 1
+    total = a.sum(-1, keepdim=True)
+    p = a / total
+    return ((label_weights - p).square() + p * (1 - p) / (total + 1)).sum(-1)
+
+
+def surprise(evidence: Tensor) -> Tensor:
+    """Expected -ln of each class's probability under the Dirichlet: digamma(A) - digamma(a_j)."""
+    a = evidence + 1
+    return torch.digamma(a.sum(-1, keepdim=True)) - torch.digamma(a)
+
+
+def flat_kl(evidence: Tensor) -> Tensor:
+    """KL divergence of the Dirichlet of some evidence from the flat one, (..., k) -> (...).
+
+    lnG(A) - lnG(k) - sum_j lnG(a_j) + sum_j (a_j - 1)(digamma(a_j) - digamma(A))
+
+    >>> flat_kl(torch.tensor([0.0, 0, 2]))
+    tensor(0.6251)
+    """
+    k = evidence.shape[-1]
+    a = evidence + 1
+    total = a.sum(-1, keepdim=True)
+    constants = torch.lgamma(total[..., 0]) - torch.lgamma(torch.full_like(total[..., 0], k))
+    return constants + (evidence * -surprise(evidence) - torch.lgamma(a)).sum(-1)
+
+
+def annealed(progress: Tensor, anneal: Anneal, epochs: int) -> Tensor:
+    """Rises to 1 over the first half of the training: min(2 t / T, 1) at epoch t of T.
+
+    "from-one" counts epochs from 1, as the paper writes; "from-zero" from 0, as its code does.
+    """
+    ahead = 1 / epochs if anneal == "from-one" else 0.0
+    return (2 * (progress + ahead)).clamp(max=1)

@@ -1,0 +1,127 @@
+"""RobustPll (Fuchs & Kalinke)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from robustpll.engine.task import Batch, State, Task
+from robustpll.methods.base import DeepMethod, Number
+from robustpll.methods.evidential import (
+    EVIDENCE,
+    Anneal,
+    Evidence,
+    annealed,
+    evidential_error,
+    flat_kl,
+    surprise,
+)
+from robustpll.methods.maths import normalize
+from robustpll.opinion import Opinion
+
+MANY_CLASSES = 100
+
+
+@dataclass(frozen=True)
+class RobustPll(DeepMethod):
+    """Evidence for the candidates; what is not committed is shared among them.
+
+    The network's outputs are evidence e >= 0 of a Dirichlet distribution with mean p. Its loss is
+    the expected squared error to the label weights l, plus a divergence that removes evidence from
+    classes that are no candidates. Given p, the best weights on the candidates S are known in
+    closed form: l_j = p_j + (1 - sum_{S} p) / |S|. They are an opinion: belief e_j / A on the
+    candidates, everything else uncertainty, shared by the prior. With a prior from votes it is the
+    votes that share it; that is still an opinion, but no longer the minimum of the loss.
+
+    Parameters
+    ----------
+    kl_ceiling : float or tuple with one for each member
+        Final weight of the divergence, reached at half of the training.
+    anneal : {"from-one", "from-zero"}
+        Whether epochs are counted from 1 or from 0 on the way to the ceiling.
+    loss : {"squared", "cross-entropy"}
+        Expected squared error, or expected cross-entropy. The best weights of the latter put all
+        mass on the candidate with most evidence, and share it among tied ones.
+    update : {"before", "after"}
+        Whether label weights come from the forward pass before the optimiser's step, or from one
+        more pass after it.
+    evidence : {"relu", "softplus", "exp"}
+        How outputs become evidence.
+    kl_scale_large_k : float
+        Factor on the ceiling where there are 100 classes or more.
+
+    Notes
+    -----
+    ``RobustPll.paper()`` differs from the plain constructor in ``anneal="from-zero"``.
+
+    Examples
+    --------
+    >>> RobustPll(kl_ceiling=0.5).kl_ceiling, RobustPll.paper().anneal
+    (0.5, 'from-zero')
+    """
+
+    name: ClassVar[str] = "robust_pll"
+    title: ClassVar[str] = "RobustPll"
+    citation: ClassVar[str] = (
+        "Fuchs, Kalinke: Robust Partial-Label Learning by Leveraging Class Activation Values. 2025"
+    )
+    uncertain: ClassVar[bool] = True
+
+    kl_ceiling: Number = 1.0
+    anneal: Anneal = "from-one"
+    loss: Literal["squared", "cross-entropy"] = "squared"
+    update: Literal["before", "after"] = "before"
+    evidence: Evidence = "relu"
+    kl_scale_large_k: Number = 0.0005
+
+    @classmethod
+    def paper(cls) -> Self:
+        return cls(anneal="from-zero")
+
+    def begin(self, task: Task) -> State:
+        return State.of(task, uncertainty=1.0)
+
+    def step(
+        self, net: nn.Module, batch: Batch, progress: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        evidence = self._evidence(net(batch.x))
+        if self.loss == "squared":
+            error = evidential_error(evidence, batch.label_weights)
+        else:
+            error = (batch.label_weights * surprise(evidence)).sum(-1)
+        coefficient = self.kl_ceiling * annealed(progress, self.anneal, self.epochs)  # (M, 1)
+        if batch.candidates.shape[-1] >= MANY_CLASSES:
+            coefficient = coefficient * self.kl_scale_large_k
+        loss = error + coefficient * flat_kl(evidence * ~batch.candidates)
+        return loss, self._reweigh(evidence.detach(), batch) if self.update == "before" else {}
+
+    def after_step(self, net: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        if self.update == "before":
+            return {}
+        with torch.no_grad():
+            return self._reweigh(self._evidence(net(batch.x)), batch)
+
+    def opinion(self, logits: Tensor) -> Opinion:
+        return Opinion.of_evidence(self._evidence(logits))
+
+    def training_opinion(self, task: Task, state: State, logits: Callable[[], Tensor]) -> Opinion:
+        if self.loss == "squared":
+            return super().training_opinion(task, state, logits)
+        # All mass on one candidate is a choice, not a belief: ask the trained network instead.
+        evidence = self._evidence(logits())
+        return Opinion.of_evidence(evidence, task.prior.double()).within(task.candidates)
+
+    def _evidence(self, logits: Tensor) -> Tensor:
+        return EVIDENCE[self.evidence](logits)
+
+    def _reweigh(self, evidence: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """The label weights that are best for this evidence (M, b, k), and the uncertainty."""
+        held = Opinion.of_evidence(evidence, batch.prior).within(batch.candidates)
+        weights = held.probability
+        if self.loss == "cross-entropy":
+            best = evidence.masked_fill(~batch.candidates, -1).amax(-1, keepdim=True)
+            tied = batch.candidates & (evidence == best)
+            weights = normalize(tied.to(evidence.dtype), batch.prior)
+        return {"label_weights": weights, "uncertainty": held.uncertainty[..., None]}

@@ -1,0 +1,249 @@
+"""Subjective-logic opinions: what is believed of each class, and what is not committed."""
+
+import math
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from robustpll.errors import InputError, some_of
+
+Array = Any  # a Tensor or a numpy array; all arrays of one opinion are of the same kind
+
+ROWS_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What is held of each row: belief in each class, a prior, and the uncommitted mass.
+
+    Arrays are numpy's for people and tensors inside the engine. Numpy arrays are checked (beliefs
+    and uncertainty are not negative and sum to 1, the prior sums to 1); tensors are trusted, since
+    a check would make a GPU wait.
+
+    Attributes
+    ----------
+    belief : array of shape (..., n, k)
+        Mass committed to each class.
+    prior : array of shape (..., n, k)
+        How the uncommitted mass would be shared.
+    uncertainty : array of shape (..., n)
+        The uncommitted mass.
+    classes : array of shape (k,), optional
+        Names of the classes, for display.
+
+    Examples
+    --------
+    Two opinions may agree on every probability and yet differ in how much they know:
+
+    >>> prior = np.full((2, 3), 1 / 3)
+    >>> belief = np.array([[2 / 3, 1 / 6, 1 / 6], [1 / 2, 0, 0]])
+    >>> opinion = Opinion(belief, prior, uncertainty=np.array([0, 1 / 2]))
+    >>> opinion.probability.round(3)
+    array([[0.667, 0.167, 0.167],
+           [0.667, 0.167, 0.167]])
+
+    Softmax cannot tell the outputs (4, 1, 1) and (7, 4, 4) apart; as evidence they differ:
+
+    >>> opinion = Opinion.of_evidence(np.array([[4.0, 1, 1], [7, 4, 4]]))
+    >>> opinion.probability.round(3)
+    array([[0.556, 0.222, 0.222],
+           [0.444, 0.278, 0.278]])
+    >>> opinion.variance.round(3)
+    array([[0.025, 0.017, 0.017],
+           [0.013, 0.011, 0.011]])
+    >>> opinion.uncertainty.round(3)
+    array([0.333, 0.167])
+    """
+
+    belief: Array
+    prior: Array
+    uncertainty: Array
+    classes: NDArray[Any] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.belief, np.ndarray):
+            self._check()
+
+    @classmethod
+    def of_evidence(cls, evidence: Array, prior: Array | None = None) -> Self:
+        """From non-negative evidence (..., n, k); without a prior it is uniform.
+
+        belief = e / (k + sum e), uncertainty = k / (k + sum e).
+        """
+        k = evidence.shape[-1]
+        total = evidence.sum(-1) + k  # (..., n)
+        prior = _uniform_like(evidence) if prior is None else prior
+        return cls(evidence / total[..., None], prior, k / total)
+
+    @classmethod
+    def of_probability(
+        cls, probability: Array, uncertainty: Array | None = None, prior: Array | None = None
+    ) -> Self:
+        """From probabilities (..., n, k), of which `uncertainty` (..., n) is owed to the prior.
+
+        Without `uncertainty` all mass is committed: belief equals probability.
+        """
+        prior = _uniform_like(probability) if prior is None else prior
+        if uncertainty is None:
+            return cls(probability, prior, 0.0 * probability[..., 0])
+        belief = (probability - prior * uncertainty[..., None]).clip(min=0.0)
+        return cls(belief, prior, uncertainty)
+
+    @property
+    def probability(self) -> Array:
+        """belief + prior * uncertainty, (..., n, k)."""
+        return self.belief + self.prior * self.uncertainty[..., None]
+
+    @property
+    def entropy(self) -> Array:
+        """Of the probability, divided by log k: 0 is certain, 1 is uniform; (..., n).
+
+        >>> Opinion.of_evidence(np.array([[4.0, 1, 1], [0, 0, 0]])).entropy.round(6)
+        array([0.905713, 1.      ])
+        """
+        p, xp = self.probability, _namespace(self.belief)
+        logs = xp.log(xp.where(p > 0, p, xp.ones_like(p)))
+        return (-(p * logs).sum(-1) / math.log(p.shape[-1])).clip(0.0, 1.0)
+
+    @property
+    def variance(self) -> Array:
+        """Of each class's probability under the Dirichlet distribution this opinion stands for.
+
+        p (1 - p) / (A + 1) with A = k / uncertainty, (..., n, k); 0 where all mass is committed.
+        """
+        p, u = self.probability, self.uncertainty[..., None]
+        return p * (1 - p) * u / (p.shape[-1] + u)
+
+    @property
+    def guess(self) -> Array:
+        """Whether several classes share the largest probability, (..., n)."""
+        return self._tied().sum(-1) > 1
+
+    def predicted(self, generator: np.random.Generator | None = None) -> Array:
+        """Index of the most probable class, (..., n): the first of the tied, or one at random.
+
+        A number is drawn for every row, tied or not, so that rows do not depend on each other.
+        """
+        tied = self._tied()
+        if generator is None:
+            return _as_int(tied).argmax(-1)
+        drawn: Array = generator.random(tuple(tied.shape[:-1]))
+        if isinstance(tied, torch.Tensor):
+            drawn = torch.as_tensor(drawn, device=tied.device)
+        rank = _as_int(drawn * tied.sum(-1))  # which of the tied, from 0
+        return _as_int(_as_int(tied).cumsum(-1) > rank[..., None]).argmax(-1)
+
+    def within(self, candidates: Array) -> Self:
+        """Belief outside the candidates (..., n, k) becomes uncertainty; the prior stays."""
+        belief = self.belief * candidates
+        return replace(self, belief=belief, uncertainty=1 - belief.sum(-1))
+
+    def mean(self, axis: int) -> Self:
+        """Average over an axis of members."""
+        return replace(
+            self,
+            belief=self.belief.mean(axis),
+            prior=self.prior.mean(axis),
+            uncertainty=self.uncertainty.mean(axis),
+        )
+
+    def numpy(self) -> Self:
+        """The same in numpy arrays on the host, checked."""
+        belief, prior, uncertainty = (
+            np.asarray(torch.as_tensor(array).cpu())
+            for array in (self.belief, self.prior, self.uncertainty)
+        )
+        return replace(self, belief=belief, prior=prior, uncertainty=uncertainty)
+
+    def __getitem__(self, index: Any) -> Self:
+        """A part along the leading axes."""
+        return replace(
+            self,
+            belief=self.belief[index],
+            prior=self.prior[index],
+            uncertainty=self.uncertainty[index],
+        )
+
+    def __len__(self) -> int:
+        return len(self.uncertainty)
+
+    def _tied(self) -> Array:
+        """Classes whose probability equals the largest within 1e-8 + 1e-5 of it."""
+        p = self.probability
+        top = (p.amax(-1) if isinstance(p, torch.Tensor) else p.max(-1))[..., None]
+        return top - p <= 1e-8 + 1e-5 * top
+
+    def _check(self) -> None:
+        belief, prior, uncertainty = self.belief, self.prior, self.uncertainty
+        if belief.shape != prior.shape or belief.shape[:-1] != uncertainty.shape:
+            msg = (
+                "belief and prior need shape (..., n, k) and uncertainty (..., n); got "
+                f"{belief.shape}, {prior.shape} and {uncertainty.shape}."
+            )
+            raise InputError(msg)
+        off = 1e-4  # rounding of a float32 sum over thousands of classes stays below this
+        sound = {
+            "belief must not be negative": (belief >= -off).all(-1),
+            "uncertainty must lie in [0, 1]": (uncertainty >= -off) & (uncertainty <= 1 + off),
+            "belief and uncertainty must sum to 1": abs(belief.sum(-1) + uncertainty - 1) <= off,
+            "prior must sum to 1": abs(prior.sum(-1) - 1) <= off,
+        }
+        for rule, holds in sound.items():
+            rows = np.flatnonzero(~holds)
+            if len(rows):
+                msg = (
+                    f"{rule}: broken in {len(rows)} rows ({some_of(rows)}). Check what was passed."
+                )
+                raise InputError(msg)
+
+    def _repr_html_(self) -> str:
+        """The first rows as a table, for notebooks; names of classes are escaped."""
+        flat = self.numpy()
+        if flat.belief.ndim != 2:
+            return f"<code>{escape(repr(flat))}</code>"
+        k = flat.belief.shape[-1]
+        names = [str(name) for name in (range(k) if self.classes is None else self.classes)]
+        shown = flat[:ROWS_SHOWN]
+        rows = zip(
+            shown.predicted(),
+            shown.probability.max(-1),
+            shown.belief,
+            shown.uncertainty,
+            strict=True,
+        )
+        body = "".join(
+            f"<tr><td>{row}</td><td>{escape(names[label])}</td><td>{probability:.2f}</td>"
+            f"<td>{_bar(belief[label], '#2b6cb0')}</td><td>{_bar(doubt, '#a0aec0')}</td></tr>"
+            for row, (label, probability, belief, doubt) in enumerate(rows)
+        )
+        hidden = len(flat) - len(shown)
+        return (
+            "<table><thead><tr><th></th><th>class</th><th>probability</th><th>belief in it</th>"
+            f"<th>uncertainty</th></tr></thead><tbody>{body}</tbody></table>"
+            + (f"<p>and {hidden} more rows</p>" if hidden else "")
+        )
+
+
+def _bar(share: float, colour: str) -> str:
+    """A number with a bar as long as the share."""
+    width = round(100 * float(share))
+    return (
+        f'<span style="display:inline-block;height:0.7em;width:{width}px;background:{colour}">'
+        f"</span> {share:.2f}"
+    )
+
+
+def _namespace(array: Array) -> Any:
+    return torch if isinstance(array, torch.Tensor) else np
+
+
+def _uniform_like(array: Array) -> Array:
+    return _namespace(array).full_like(array, 1 / array.shape[-1])
+
+
+def _as_int(array: Array) -> Array:
+    return array.long() if isinstance(array, torch.Tensor) else array.astype(np.int64)
