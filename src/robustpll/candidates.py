@@ -7,11 +7,11 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.utils.multiclass import check_classification_targets
 
 from robustpll.errors import InputError, some_of
 from robustpll.label_forms import (
     SETS,
+    array_of,
     as_binary,
     as_names,
     checked_classes,
@@ -19,7 +19,7 @@ from robustpll.label_forms import (
     items_of,
     missing_cells,
     positions,
-    refuse_missing_labels,
+    refuse_odd_labels,
     refuse_odd_sets,
     row_index,
 )
@@ -88,12 +88,21 @@ class Votes:
         counts[silent] = 1.0
         return counts
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """The answers as words with "" for gaps: scikit-learn looks at them to choose folds."""
+        cells = self._cells()
+        gaps = missing_cells(cells, also=("", self.missing))
+        return np.array(np.where(gaps, "", cells.astype(str)), dtype=dtype, copy=copy)
+
     def _cells(self) -> NDArray[Any]:
         cells = self.answers
         if isinstance(cells, Sequence):
-            if len({len(row) for row in cells}) > 1:
+            sizes = np.array([len(row) if isinstance(row, SETS) else np.size(row) for row in cells])
+            short = np.flatnonzero(sizes < sizes.max(initial=0))
+            if len(short):
                 msg = (
-                    "Votes needs one answer or None per annotator in each row; some rows are short."
+                    "Votes needs one answer or None per annotator in each row; "
+                    f"{len(short)} rows are short ({some_of(short)})."
                 )
                 raise InputError(msg)
             cells = np.array(cells, dtype=object)
@@ -162,7 +171,7 @@ class Candidates:
         if y is None:
             msg = "This requires y to be passed, but the target y is None: pass candidates as y."
             raise InputError(msg)
-        names = None if classes is None else checked_classes(np.asarray(classes))
+        names = None if classes is None else checked_classes(array_of(classes))
         if isinstance(y, Candidates):
             return cls._of_candidates(y, names)
         if isinstance(y, Votes):
@@ -193,8 +202,14 @@ class Candidates:
 
     @classmethod
     def _of_matrix(cls, y: Any, names: NDArray[Any] | None) -> Self:
-        columns = np.asarray(y.columns) if is_frame(y) else np.arange(y.shape[1])
-        names = checked_classes(columns) if names is None else names
+        if y.ndim != 2:
+            msg = f"A sparse y is a 0/1 matrix of shape (n, k); got shape {y.shape} instead."
+            raise InputError(msg)
+        columns = _column_names(y)
+        if columns is not None and names is not None:
+            return cls._of_candidates(cls._of_matrix(y, None), names)
+        if names is None:
+            names = checked_classes(np.arange(y.shape[1]) if columns is None else columns)
         if y.shape[1] != len(names):
             msg = (
                 f"y has {y.shape[1]} columns, but there are {len(names)} classes: a 0/1 matrix has "
@@ -206,10 +221,9 @@ class Candidates:
 
     @classmethod
     def _of_labels(cls, labels: NDArray[Any], names: NDArray[Any] | None) -> Self:
-        refuse_missing_labels(labels)
+        refuse_odd_labels(labels)
         if labels.dtype == object:
             labels = as_names(labels.tolist())
-        check_classification_targets(labels)
         names = checked_classes(np.unique(labels)) if names is None else names
         matrix = np.zeros((len(labels), len(names)), dtype=bool)
         matrix[np.arange(len(labels)), positions(labels, names, "y")] = True
@@ -218,6 +232,7 @@ class Candidates:
     @classmethod
     def _of_sets(cls, sets: NDArray[Any], names: NDArray[Any] | None) -> Self:
         refuse_odd_sets(sets)
+        _refuse_empty(np.flatnonzero([len(names_of_row) == 0 for names_of_row in sets]))
         row = np.repeat(np.arange(len(sets)), [len(names_of_row) for names_of_row in sets])
         found = as_names([name for names_of_row in sets for name in names_of_row], row)
         names = checked_classes(np.unique(found)) if names is None else names
@@ -227,15 +242,8 @@ class Candidates:
 
     @classmethod
     def _of_bool(cls, matrix: NDArray[np.bool_], names: NDArray[Any]) -> Self:
-        empty = np.flatnonzero(~matrix.any(-1))
-        if len(empty):
-            msg = (
-                f"y[{empty[0]}] is empty: every row needs at least one candidate class. Found "
-                f"{len(empty)} such rows ({some_of(empty)}). Drop them, or pass all classes as "
-                "candidates."
-            )
-            raise InputError(msg)
-        return cls(matrix, names, matrix.astype(np.float32) / matrix.sum(-1, keepdims=True))
+        _refuse_empty(np.flatnonzero(~matrix.any(-1)))
+        return cls(matrix, names, (matrix / matrix.sum(-1, keepdims=True)).astype(np.float32))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -294,14 +302,33 @@ def is_label_vector(y: object) -> bool:
 
 
 def classes_with(y: object, classes: NDArray[Any]) -> NDArray[Any]:
-    """`classes`, and after them the further names that `y` mentions; a matrix mentions none."""
+    """`classes`, then the further names that `y` mentions; a plain matrix mentions none."""
     if isinstance(y, Candidates):
         found = y.classes
     elif isinstance(y, Votes):
         found = np.unique(y.names()[1])
-    elif is_frame(y) or sparse.issparse(y) or items_of(y).ndim == 2:
+    elif is_frame(y):
+        columns = _column_names(y)
+        found = classes if columns is None else columns
+    elif sparse.issparse(y) or items_of(y).ndim == 2:
         return classes
     else:
         found = np.unique(as_names([name for row in items_of(y) for name in row]))
     further = found[~np.isin(found, classes)]
     return np.concatenate([classes, further]) if len(further) else classes
+
+
+def _column_names(y: Any) -> NDArray[Any] | None:
+    """What a table's columns are called; None for columns that are only numbered, or no table."""
+    columns = np.asarray(y.columns) if is_frame(y) else np.arange(y.shape[1])
+    return None if np.array_equal(columns, np.arange(len(columns))) else columns
+
+
+def _refuse_empty(rows: NDArray[np.intp]) -> None:
+    if len(rows):
+        msg = (
+            f"y[{rows[0]}] is empty: every row needs at least one candidate class. Found "
+            f"{len(rows)} such rows ({some_of(rows)}). Drop them, or pass all classes as "
+            "candidates."
+        )
+        raise InputError(msg)

@@ -48,6 +48,10 @@ class Features:
         categories: dict[str, tuple[str, ...]] = {}
         fill: dict[str, float] = {}
         if is_frame(X):
+            if not X.columns.is_unique:
+                twice = some_of(repr(name) for name in X.columns[X.columns.duplicated()])
+                msg = f"X has several columns named {twice}. Rename or drop all but one of each."
+                raise InputError(msg)
             for name in X.columns:
                 _study(X[name], categories, fill)
         blank = cls((), (), categories, fill, (), ())
@@ -93,37 +97,37 @@ class Features:
 
     def _names(self, X: Any) -> Iterator[str]:
         for name in X.columns:
-            if name in self.categories:
-                yield from (f"{name} is {word}" for word in self.categories[name])
+            if str(name) in self.categories:
+                yield from (f"{name} is {word}" for word in self.categories[str(name)])
             else:
                 yield str(name)
-                if name in self.fill:
+                if str(name) in self.fill:
                     yield f"{name} is missing"
 
     def _numbers(self, X: Any) -> NDArray[np.float64]:
         """Unscaled numbers (n, *shape)."""
         if not is_frame(X):
-            return np.ascontiguousarray(X, dtype=np.float64)
+            return np.array(X, dtype=np.float64, order="C")  # torch wants to own it
         parts = [part for name in X.columns for part in self._column(X[name])]
         return np.stack(parts, axis=1) if parts else np.empty((len(X), 0))
 
     def _column(self, column: Any) -> Iterator[NDArray[np.float64]]:
         """The numbers that one column of a table becomes, (n,) each."""
-        missing = column.isna().to_numpy()
-        if column.name in self.categories:
-            words = column.astype(str).to_numpy()
-            for word in self.categories[column.name]:
+        name, missing = str(column.name), column.isna().to_numpy()
+        if name in self.categories:
+            words = _words(column)
+            for word in self.categories[name]:
                 yield ((words == word) & ~missing).astype(np.float64)
             return
-        try:
-            numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        except (TypeError, ValueError) as error:
+        kind = "nothing" if missing.all() else _kind(column.dropna())
+        if kind not in (*NUMBERS, "nothing"):
             msg = (
-                f"Column {column.name!r} held numbers in training, but now holds "
-                f"{column.dtype}. Convert it to numbers."
+                f"Column {column.name!r} held numbers in training, but now holds values of kind "
+                f"{kind!r}. Convert it to numbers."
             )
-            raise InputError(msg) from error
-        if column.name not in self.fill and missing.any():
+            raise InputError(msg)
+        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        if name not in self.fill and missing.any():
             msg = (
                 f"Column {column.name!r} has no value in {missing.sum()} rows "
                 f"({some_of(np.flatnonzero(missing))}), but had one in every training row. Fill "
@@ -132,31 +136,53 @@ class Features:
             raise InputError(msg)
         if np.isinf(numbers).any():
             rows = np.flatnonzero(np.isinf(numbers))
-            msg = f"Column {column.name!r} is infinite in {len(rows)} rows ({some_of(rows)})."
+            msg = (
+                f"Column {column.name!r} is infinite in {len(rows)} rows ({some_of(rows)}). Drop "
+                "these rows, or cap their values."
+            )
             raise InputError(msg)
-        if column.name in self.fill:
-            yield np.where(missing, self.fill[column.name], numbers)
+        if name in self.fill:
+            yield np.where(missing, self.fill[name], numbers)
             yield missing.astype(np.float64)
         else:
             yield numbers
 
 
+def _words(column: Any) -> NDArray[Any]:
+    """Cells as they print one by one: a gap among integers must not make them floats."""
+    return np.array([str(cell) for cell in column.astype(object)], dtype=object)
+
+
 def _study(column: Any, categories: dict[str, tuple[str, ...]], fill: dict[str, float]) -> None:
     """Learn from one column of a table what its words are, or what fills its gaps."""
-    import pandas as pd
-
     known = column.dropna()
-    if pd.api.types.is_datetime64_any_dtype(column) or pd.api.types.is_timedelta64_dtype(column):
-        msg = (
-            f"Column {column.name!r} holds dates or times, which are no features as such. Drop it, "
-            "or replace it by numbers that matter, such as the hour or the days since an event."
-        )
-        raise InputError(msg)
     if known.empty:
         msg = f"Column {column.name!r} has no value in any row. Drop it."
         raise InputError(msg)
-    if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
+    if _kind(known) in NUMBERS:
         if len(known) < len(column):
-            fill[column.name] = float(known.astype(np.float64).median())
+            fill[str(column.name)] = float(known.astype(np.float64).median())
     else:
-        categories[column.name] = tuple(sorted(known.astype(str).unique()))
+        categories[str(column.name)] = tuple(sorted(set(_words(known))))
+
+
+NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean", "decimal")
+DATES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period")
+
+
+def _kind(known: Any) -> str:
+    """What a column's cells are, in pandas' words; "categorical" if it was declared so."""
+    import pandas as pd
+
+    kind = str(pd.api.types.infer_dtype(known))
+    inner = kind
+    if kind == "categorical":
+        inner = str(pd.api.types.infer_dtype(known.cat.categories))
+    if inner in (*DATES, "complex"):
+        what = "dates or times" if inner in DATES else "complex numbers"
+        msg = (
+            f"Column {known.name!r} holds {what}, which are no features as such. Drop it, or "
+            "replace it by numbers that matter, such as the hour or the days since an event."
+        )
+        raise InputError(msg)
+    return kind

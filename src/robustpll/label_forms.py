@@ -36,9 +36,7 @@ def items_of(y: Any) -> NDArray[Any]:
             "candidates of each row, a vector of labels, or a 0/1 matrix."
         )
         raise InputError(msg)
-    if isinstance(y, Sequence):
-        return _object_array(y) if any(isinstance(item, SETS) for item in y) else np.asarray(y)
-    array = y.to_numpy() if hasattr(y, "to_numpy") else np.asarray(y)
+    array = array_of(y)
     if array.ndim == 2 and array.shape[1] == 1:
         message = (
             "A column-vector y was passed when a 1d array was expected: taken as one label a row."
@@ -54,6 +52,20 @@ def items_of(y: Any) -> NDArray[Any]:
     return np.asarray(array)
 
 
+def array_of(values: Any) -> NDArray[Any]:
+    """An array in which a list keeps its sets, and words are not mixed with what is no word."""
+    if not isinstance(values, Sequence):
+        return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    words = {isinstance(item, str) for item in values}
+    if len(words) > 1 or any(isinstance(item, SETS) for item in values):
+        return _object_array(values)
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        msg = "y is a list of arrays of different lengths: pass a list with a set for each row."
+        raise InputError(msg) from error
+
+
 def _object_array(items: Sequence[Any]) -> NDArray[Any]:
     """Keeps equally long lists as items; numpy would make a matrix of them."""
     array = np.empty(len(items), dtype=object)
@@ -64,15 +76,17 @@ def _object_array(items: Sequence[Any]) -> NDArray[Any]:
 def as_binary(matrix: NDArray[Any]) -> NDArray[np.bool_]:
     """A 0/1 matrix as bool; anything else is refused."""
     if matrix.dtype == bool:
-        return matrix
-    try:
-        numbers = matrix.astype(np.float64)
-    except (TypeError, ValueError) as error:
+        return matrix.copy()
+    if matrix.dtype == object:
+        matrix = np.where(missing_cells(matrix), np.nan, matrix)
+    if not all(isinstance(cell, int | float | bool) for cell in matrix.ravel().tolist()):
+        # even of "0" and "1": these may be answers of annotators
         msg = (
             "y is a matrix of names, but a matrix must be 0/1 with one column for each class. Wrap "
             "answers of annotators as Votes(y), or pass a list with the candidate set of each row."
         )
-        raise InputError(msg) from error
+        raise InputError(msg)
+    numbers = matrix.astype(np.float64)
     odd = ~np.isin(numbers, (0.0, 1.0))
     if odd.any():
         row, column = (int(at[0]) for at in np.nonzero(odd))
@@ -98,8 +112,11 @@ def missing_cells(cells: NDArray[Any], also: tuple[Any, ...] = ()) -> NDArray[np
     return np.asarray(flat, dtype=bool).reshape(cells.shape)
 
 
-def refuse_missing_labels(labels: NDArray[Any]) -> None:
-    """A label vector with gaps or infinities is refused, by row."""
+def refuse_odd_labels(labels: NDArray[Any]) -> None:
+    """A label vector with gaps, infinities or fractions is refused, by row."""
+    if labels.dtype.kind not in "OUiufb":
+        msg = f"Unknown label type: {labels.dtype}. Labels are strings or integers."
+        raise InputError(msg)
     missing = np.flatnonzero(missing_cells(labels))
     if len(missing):
         msg = (
@@ -107,9 +124,18 @@ def refuse_missing_labels(labels: NDArray[Any]) -> None:
             "row needs a label. Drop these rows, or give them a set with all classes."
         )
         raise InputError(msg)
-    if labels.dtype.kind == "f" and np.isinf(labels).any():
+    if labels.dtype.kind != "f":
+        return
+    if np.isinf(labels).any():
         rows = np.flatnonzero(np.isinf(labels))
         msg = f"Input y contains infinity in {len(rows)} rows ({some_of(rows)}): labels are names."
+        raise InputError(msg)
+    rows = np.flatnonzero(labels != labels.round())
+    if len(rows):
+        msg = (
+            f"Unknown label type: continuous. y is {labels[rows[0]]} in row {rows[0]}, and a "
+            f"fraction in {len(rows)} rows ({some_of(rows)}): labels are names, not amounts."
+        )
         raise InputError(msg)
 
 
@@ -174,7 +200,7 @@ def as_names(values: list[Any], rows: NDArray[Any] | None = None) -> NDArray[Any
 
 def checked_classes(names: NDArray[Any]) -> NDArray[Any]:
     """The names of at least two classes, each once."""
-    if names.ndim == 1 and names.dtype == object:
+    if names.ndim == 1 and (names.dtype == object or missing_cells(names).any()):
         names = as_names(names.tolist())
     if names.ndim != 1 or len(names) != len(np.unique(names)):
         msg = f"classes must be a 1-d array of distinct names; got {names!r}."

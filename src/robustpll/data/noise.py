@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 from torch.optim import SGD, Optimizer
@@ -20,6 +20,7 @@ from robustpll.engine.rows import Rows
 from robustpll.engine.task import Batch, Task
 from robustpll.errors import InputError
 from robustpll.features import Features
+from robustpll.label_forms import is_frame
 from robustpll.methods import DeepMethod
 
 
@@ -44,6 +45,7 @@ class Noise(ABC):
         True
         """
         true = Candidates.of(labels)
+        X = X if is_frame(X) else check_array(X, allow_nd=True)
         seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
         rows = Features.of(X).rows(X, chosen_device(device))
         if len(rows) != len(true):

@@ -1,0 +1,64 @@
+"""The command line: `robustpll demo`, `robustpll methods`, `robustpll --version`."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+# Before torch is loaded: threads that spin at barriers make it many times slower on busy cores.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+app = typer.Typer(
+    help="Learn a classifier from sets of candidate labels, and know how sure it is.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from robustpll import __version__
+
+        typer.echo(f"robustpll {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Learn a classifier from sets of candidate labels, and know how sure it is."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+) -> None:
+    """A tour in a minute: digits with ambiguous labels, three methods, a table and a picture."""
+    from robustpll.demo import run_demo
+
+    run_demo(out, seed)
+
+
+@app.command()
+def methods() -> None:
+    """List the methods, with their papers."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from robustpll.methods import METHODS
+
+    table = Table(box=None, padding=(0, 1), header_style="bold")
+    for heading in ("name", "method", "family", "uncertainty"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("paper")
+    for name, method in METHODS.items():
+        doubt = "yes" if method.uncertain else "no"
+        table.add_row(name, method.title, method.family, doubt, method.citation)
+    Console().print(table)

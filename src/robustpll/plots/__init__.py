@@ -1,0 +1,1 @@
+"""Pictures, as functions of arrays: no training here, no file is read."""

@@ -1,0 +1,352 @@
+"""Every form of y becomes the same candidates, and what cannot be read is refused by row."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+from sklearn.model_selection import KFold, ShuffleSplit, check_cv, train_test_split
+from sklearn.utils import resample, shuffle
+
+from robustpll import Candidates, InputError, Votes
+
+NAMES = ["bird", "cat", "dog"]
+MATRIX = np.array([[0, 1, 0], [0, 1, 1], [1, 1, 1]])
+SETS = [{"cat"}, {"cat", "dog"}, {"bird", "cat", "dog"}]
+LISTS = [sorted(names) for names in SETS]
+FRAME = pd.DataFrame(MATRIX, columns=NAMES)
+NAN, GAP = float("nan"), pd.NA
+
+MATRICES: dict[str, Any] = {
+    "integers": MATRIX,
+    "unsigned": MATRIX.astype(np.uint8),
+    "floats": MATRIX.astype(float),
+    "bool": MATRIX.astype(bool),
+    "objects": MATRIX.astype(object),
+    "csr array": sparse.csr_array(MATRIX),
+    "csr matrix": sparse.csr_matrix(MATRIX),
+    "coo array": sparse.coo_array(MATRIX),
+    "coo matrix of bool": sparse.coo_matrix(MATRIX.astype(bool)),
+}
+NAMED: dict[str, Any] = {
+    "frame": FRAME,
+    "frame of bool": FRAME.astype(bool),
+    "frame of nullable integers": FRAME.astype("Int64"),
+    "frame of both": FRAME.astype({"cat": bool}),
+    "sets": SETS,
+    "tuple of frozensets": (tuple(frozenset(names) for names in SETS),),
+    "lists": LISTS,
+    "tuples in another order": [tuple(names[::-1]) for names in LISTS],
+    "numpy strings": [set(np.array(names)) for names in LISTS],
+    "object array of sets": np.array(SETS, dtype=object),
+    "object array of lists": np.array(LISTS, dtype=object),
+    "series of sets": pd.Series(SETS, index=[7, 7, 0]),
+    "series of lists": pd.Series(LISTS),
+    "votes": Votes([["cat"] * 6, ["cat", "dog"] * 3, NAMES * 2]),
+    "candidates": Candidates.of(SETS),
+}
+LABELS: dict[str, tuple[Any, list[Any]]] = {
+    "str": (["b", "a", "b"], ["a", "b"]),
+    "numpy str": (np.array(["b", "a", "b"]), ["a", "b"]),
+    "object": (np.array(["b", "a", "b"], dtype=object), ["a", "b"]),
+    "series of str": (pd.Series(["b", "a", "b"], index=[4, 4, 2]), ["a", "b"]),
+    "categorical": (pd.Categorical(["b", "a", "b"], categories=["b", "a", "unused"]), ["a", "b"]),
+    "int": ([7, 3, 7], [3, 7]),
+    "object int": (np.array([7, 3, 7], dtype=object), [3, 7]),
+    "float": (np.array([7.0, 3.0, 7.0]), [3, 7]),
+    "nullable": (pd.Series([7, 3, 7], dtype="Int64"), [3, 7]),
+    "bool": ([True, False, True], [False, True]),
+}
+ANSWERS = [["a", "b", None], ["b", "b", "b"], ["b", None, "a"]]
+NUMBERS = np.array([[0, 1, -1], [1, 1, 1], [1, -1, 0]])
+VOTES: dict[str, Votes] = {
+    "lists": Votes(ANSWERS),
+    "tuples": Votes(tuple(map(tuple, ANSWERS))),
+    "object array": Votes(np.array(ANSWERS, dtype=object)),
+    "frame": Votes(pd.DataFrame(ANSWERS)),
+    "categories": Votes(pd.DataFrame(ANSWERS, dtype="category")),
+    "pandas.NA": Votes(pd.DataFrame(ANSWERS, dtype="string")),
+    "NaN": Votes([[NAN if name is None else name for name in row] for row in ANSWERS]),
+    "empty string": Votes(np.array([[name or "" for name in row] for row in ANSWERS])),
+    "another word": Votes([[name or "?" for name in row] for row in ANSWERS], missing="?"),
+    "integers": Votes(NUMBERS, missing=-1),
+    "floats": Votes(np.where(NUMBERS < 0, np.nan, NUMBERS)),
+    "nullable integers": Votes(pd.DataFrame(NUMBERS, dtype="Int64").replace(-1, GAP)),
+}
+
+some_sets = st.lists(st.frozensets(st.integers(0, 5), min_size=1), min_size=1, max_size=20)
+quickly = settings(deadline=None, max_examples=50)
+
+
+def cases(table: dict[str, Any]) -> list[Any]:
+    """Named parameters; a tuple is several arguments."""
+    return [
+        pytest.param(*(value if isinstance(value, tuple) else (value,)), id=name)
+        for name, value in table.items()
+    ]
+
+
+@pytest.mark.parametrize("y", cases(MATRICES))
+def test_every_matrix_without_names_gives_the_same_candidates(y: Any) -> None:
+    assert Candidates.of(y, classes=NAMES) == Candidates.of(SETS)
+    assert Candidates.of(y).classes.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("y", cases(NAMED))
+def test_every_form_with_names_gives_the_same_candidates(y: Any) -> None:
+    assert Candidates.of(y) == Candidates.of(SETS)
+
+
+@pytest.mark.parametrize("y", cases(NAMED) + cases(MATRICES) + cases(VOTES))
+def test_the_arrays_have_the_promised_types(y: Any) -> None:
+    found = Candidates.of(y)
+    assert (found.matrix.dtype, found.prior.dtype) == (np.bool_, np.float32)
+
+
+@pytest.mark.parametrize(("y", "classes"), cases(LABELS))
+def test_a_label_is_the_only_candidate_of_its_row(y: Any, classes: list[Any]) -> None:
+    found = Candidates.of(y)
+    assert found.classes.tolist() == classes
+    assert found.prior.tolist() == [[0, 1], [1, 0], [0, 1]]
+    assert found.matrix.tolist() == [[False, True], [True, False], [False, True]]
+
+
+@pytest.mark.parametrize("y", [[{3}, {7, 3}], [{3.0}, {7.0, 3.0}], [{np.int8(3)}, {7, 3}]])
+def test_whole_numbers_of_any_type_are_integer_names(y: Any) -> None:
+    assert Candidates.of(y).sets() == [{3}, {3, 7}]
+    assert Candidates.of(y).classes.dtype == np.int64
+
+
+@pytest.mark.parametrize("votes", cases(VOTES))
+def test_shares_of_votes_are_the_prior(votes: Votes) -> None:
+    found = Candidates.of(votes)
+    assert found.prior.tolist() == [[0.5, 0.5], [0, 1], [0.5, 0.5]]
+    assert found.matrix.tolist() == [[True, True], [False, True], [True, True]]
+
+
+def test_an_unanswered_row_may_have_any_class() -> None:
+    votes = Votes([["a", "a"], [None, None], ["b", "a"]], unanswered="all classes")
+    assert Candidates.of(votes, classes=list("abcd")).prior[1].tolist() == [0.25] * 4
+
+
+@quickly
+@given(some_sets)
+def test_sets_become_a_matrix_and_sets_again(sets: list[frozenset[int]]) -> None:
+    found = Candidates.of(sets, classes=range(6))
+    assert found.sets() == sets
+    assert found.sizes.tolist() == [len(names) for names in sets]
+    assert Candidates.of(found.matrix) == found
+    assert Candidates.of(sparse.coo_array(found.matrix)) == found
+
+
+@quickly
+@given(some_sets)
+def test_a_prior_is_a_distribution_over_the_candidates(sets: list[frozenset[int]]) -> None:
+    found = Candidates.of(sets, classes=range(6))
+    np.testing.assert_allclose(found.prior.sum(-1), 1, rtol=1e-6)
+    assert ((found.prior > 0) == found.matrix).all()
+
+
+@quickly
+@given(some_sets, st.permutations(range(6)))
+def test_the_order_of_classes_is_the_order_of_columns(
+    sets: list[frozenset[int]], order: list[int]
+) -> None:
+    plain, found = Candidates.of(sets, classes=range(6)), Candidates.of(sets, classes=order)
+    assert np.array_equal(found.matrix, plain.matrix[:, order])
+    assert np.array_equal(found.prior, plain.prior[:, order])
+    assert Candidates.of(plain, classes=order) == found
+
+
+def test_a_frame_follows_the_names_of_its_columns() -> None:
+    assert Candidates.of(FRAME, classes=NAMES[::-1]).sets() == SETS
+
+
+def test_further_classes_have_no_candidates() -> None:
+    found = Candidates.of(Candidates.of(SETS), classes=["emu", *NAMES])
+    assert found == Candidates.of(SETS, classes=["emu", *NAMES])
+    assert not found.matrix[:, 0].any()
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "None": (None, "y is None: pass candidates"),
+    "a str": ("cat", "y is a str.* pass a list"),
+    "a dict": ({"cat": 1}, "y is a dict.* pass a list"),
+    "a set": ({"cat", "dog"}, "y is a set.* pass a list"),
+    "a number": (3, r"shape \(\)"),
+    "3-d": (np.zeros((2, 2, 2)), r"0/1 matrix of shape \(n, k\).* shape \(2, 2, 2\)"),
+    "1-d sparse": (sparse.coo_array(np.array([0, 1, 1])), r"shape \(3,\)"),
+    "ragged arrays": ([np.array(["a"]), np.array(["a", "b"])], "list"),
+    "empty set": ([{"a"}, set(), {"b"}, []], r"y\[1\] is empty.* 2 such rows \(1, 3\).* Drop"),
+    "empty set beside one class": ([{"a"}, set()], r"y\[1\] is empty.* Drop"),
+    "empty row": (np.array([[0, 1], [0, 0]]), r"y\[1\] is empty.* rows \(1\).* Drop"),
+    "empty sparse row": (sparse.csr_array([[0, 1], [0, 0]]), r"y\[1\] is empty.* Drop"),
+    "NaN in a matrix": (np.array([[0, 1], [NAN, 1]]), r"y\[1, 0\] is nan.* rows \(1\).* Correct"),
+    "inf in a matrix": (np.array([[0, 1], [1, np.inf]]), r"y\[1, 1\] is inf.* rows \(1\)"),
+    "gap in a frame": (FRAME.astype("Int64").replace(0, GAP), r"y\[0, 0\].* NaN.* rows \(0, 1\)"),
+    "no 0/1 matrix": (MATRIX + 1, r"y\[0, 1\] is 2.* rows \(0, 1, 2\).* Votes\(y\)"),
+    "matrix of names": (np.array([["a", "b"], ["b", "b"]]), r"matrix of names.* Votes\(y\)"),
+    "matrix of digits": (MATRIX.astype(str), r"matrix of names.* Votes\(y\)"),
+    "0/1 lists": ([[0, 1], [1, 0]], r"list of 0 and 1.* numpy\.asarray\(y\).* Votes\(y\)"),
+    "longer 0/1 lists": (MATRIX.tolist(), r"y\[0\] names a class twice.* numpy\.asarray\(y\)"),
+    "a name twice": ([["a"], ["b", "b"]], r"y\[1\] names a class twice.* Votes\(y\)"),
+    "one label class": (["a", "a"], r"1 class \(a\): at least 2.* classes="),
+    "one set class": ([{"a"}, {"a"}], r"1 class \(a\): at least 2.* classes="),
+    "one column": (FRAME[["cat"]], r"1 class \(cat\): at least 2.* classes="),
+    "two columns of one name": (FRAME[["cat", "cat"]], "distinct names.*'cat', 'cat'"),
+    "sets and labels": ([{"a"}, "b", {"a"}, 3], r"y\[1\] is 'b'.* rows \(1, 3\).* \{label\}"),
+    "sets and gaps": (pd.Series([{"a"}, NAN]), r"y\[1\] is nan.* rows \(1\)"),
+    "nested lists": ([["a"], [["b"], ["c"]]], r"y\[1\] holds .* a candidate is a class name"),
+    "None in a set": ([{"a"}, {"b", None}], r"missing class name in 1 rows \(1\).* Leave"),
+    "NaN in a set": ([{1}, {2}, {2, NAN}], r"missing class name in 1 rows \(2\).* Leave"),
+    "NA in a list": ([["a"], ["b", GAP]], r"missing class name in 1 rows \(1\).* Leave"),
+    "names of two types": ([{"a"}, {1}], "int, str.* all strings or all integers. Convert"),
+    "labels of two types": (["a", 1], "int, str.* all strings or all integers. Convert"),
+    "fractions in sets": ([{1.5}, {2.0}], "float.* all strings or all integers. Convert"),
+    "label None": (["a", None, "b", None], r"no label in 2 rows \(1, 3\).* Drop"),
+    "label NaN": (np.array([1.0, NAN]), r"NaN.* 1 rows \(1\).* Drop"),
+    "label NaN among words": (["a", NAN, "b"], r"NaN.* 1 rows \(1\).* Drop"),
+    "label NA": (pd.Series([1, None, 2], dtype="Int64"), r"NaN.* 1 rows \(1\).* Drop"),
+    "label inf": (np.array([1.0, np.inf]), r"infinity in 1 rows \(1\)"),
+    "ragged votes": (Votes([["a", "b"], ["a"]]), r"one answer or None per annotator.*\b1\b"),
+    "flat votes": (Votes(np.array(["a", "b"])), "shape .n, annotators.* label vector"),
+    "flat votes of numbers": (Votes([1, 2]), "shape .n, annotators.* label vector"),
+    "flat votes of words": (Votes(["cat", "horse"]), "shape .n, annotators.* label vector"),
+    "votes of one class": (Votes([["a", "a"], ["a", None]]), "at least 2.* classes="),
+    "votes of two types": (Votes([["a", 1]]), "int, str.* Convert"),
+    "unanswered": (
+        Votes([["a", "b"], [None, ""]]),
+        r"Nobody answered row 1.* rows \(1\).* unanswered='all classes'",
+    ),
+    "odd option": (Votes([["a", "b"]], unanswered="drop"), "'error' or 'all classes'"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize(("y", "message"), cases(REFUSED))
+def test_what_cannot_be_read_is_refused_by_row_and_with_a_remedy(y: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Candidates.of(y)
+
+
+@pytest.mark.parametrize("y", [["a", "z"], [{"a"}, {"b", "z"}], Votes([["a", "a"], ["z", None]])])
+def test_an_unknown_class_is_refused_by_name_and_row(y: Any) -> None:
+    with pytest.raises(InputError, match=r"unknown classes \(z\) in 1 rows \(1\).* classes="):
+        Candidates.of(y, classes=["a", "b"])
+
+
+@pytest.mark.parametrize("y", [MATRIX, sparse.csr_array(MATRIX), FRAME])
+def test_a_wrong_number_of_columns_is_refused(y: Any) -> None:
+    with pytest.raises(InputError, match=r"3 columns.* 2 classes|unknown classes"):
+        Candidates.of(y, classes=["cat", "dog"])
+
+
+ODD_CLASSES = [["a", "a"], ["a"], [["a", "b"]], "ab", {"a", "b"}, ["a", None], ["a", NAN], ["a", 1]]
+
+
+@pytest.mark.parametrize("classes", ODD_CLASSES)
+def test_classes_are_at_least_two_distinct_names(classes: Any) -> None:
+    with pytest.raises(InputError, match="class"):
+        Candidates.of(["a", "a"], classes=classes)
+
+
+SPLIT = cases(
+    {
+        "candidates": Candidates.of([{"a", "b"}, {"a"}, {"b"}, {"b"}, {"a", "b"}, {"a"}]),
+        "votes in lists": Votes([*ANSWERS, *ANSWERS]),
+        "votes in a frame": Votes(pd.DataFrame([*ANSWERS, *ANSWERS], index=[3] * 6)),
+        "votes with an option": Votes(np.vstack([NUMBERS, NUMBERS]), missing=-1),
+    }
+)
+INDEXES = cases(
+    {
+        "slice": slice(1, 4),
+        "integers": np.array([4, 0, 4]),
+        "list": [5, 2],
+        "mask": np.array([True, False, True, True, False, False]),
+        "list of bool": [True, False, True, True, False, False],
+        "none": [],
+    }
+)
+
+
+def some_names(y: Any) -> list[Any]:
+    return Candidates.of(y).classes.tolist()
+
+
+@pytest.mark.parametrize("y", SPLIT)
+@pytest.mark.parametrize("rows", INDEXES)
+def test_an_index_takes_rows_and_keeps_the_kind(y: Any, rows: Any) -> None:
+    part, whole = y[rows], Candidates.of(y)
+    assert type(part) is type(y)
+    found = Candidates.of(part, classes=whole.classes)
+    assert np.array_equal(found.matrix, whole.matrix[rows])
+    assert np.array_equal(found.prior, whole.prior[rows])
+
+
+@pytest.mark.parametrize("y", SPLIT)
+@pytest.mark.parametrize("row", [2, -1, np.int64(2)])
+def test_one_row_stays_a_row(y: Any, row: int) -> None:
+    assert y[row].shape == (1, y.shape[1])
+
+
+@pytest.mark.parametrize("y", SPLIT)
+def test_train_test_split_keeps_rows_and_candidates_together(y: Any) -> None:
+    X_train, X_test, y_train, y_test = train_test_split(np.arange(6), y, random_state=0)
+    for X, part in ((X_train, y_train), (X_test, y_test)):
+        assert Candidates.of(part, classes=some_names(y)) == Candidates.of(y)[X]
+
+
+@pytest.mark.parametrize("y", SPLIT)
+@pytest.mark.parametrize("splitter", [KFold(3), ShuffleSplit(3, random_state=0)])
+def test_splitters_of_cross_validation_index_rows(y: Any, splitter: Any) -> None:
+    for train, test in splitter.split(np.zeros((6, 1)), y):
+        assert len(y[train]) + len(y[test]) == len(y) == 6
+
+
+@pytest.mark.parametrize("y", SPLIT)
+@pytest.mark.parametrize("drawn", [shuffle, resample])
+def test_rows_are_shuffled_and_drawn_together(y: Any, drawn: Callable[..., Any]) -> None:
+    X, part = drawn(np.arange(6), y, random_state=0)
+    assert Candidates.of(part, classes=some_names(y)) == Candidates.of(y)[X]
+
+
+@pytest.mark.parametrize("y", SPLIT)
+def test_a_search_may_give_the_number_of_folds_alone(y: Any) -> None:
+    assert isinstance(check_cv(3, y, classifier=True), KFold)
+
+
+def test_as_an_array_candidates_are_their_matrix() -> None:
+    found = Candidates.of(SETS)
+    assert np.array_equal(np.asarray(found), MATRIX.astype(bool))
+    assert np.asarray(found, dtype=float).tolist() == MATRIX.tolist()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Candidates.of([*SETS[:2], {"bird", "cat"}], classes=NAMES),
+        Candidates.of(MATRIX),
+        Candidates.of(Votes([["cat"] * 4, ["cat", "dog"] * 2, ["cat", *NAMES]])),
+        Candidates.of(SETS)[:2],
+        MATRIX.astype(bool),
+    ],
+)
+def test_candidates_differ_by_matrix_names_and_prior(other: Any) -> None:
+    assert Candidates.of(SETS) != other
+
+
+def test_a_repr_counts_rows_classes_and_candidates() -> None:
+    found = Candidates.of(SETS)
+    assert repr(found) == "Candidates(3 rows, 3 classes, 2.00 candidates on average)"
+    assert repr(found[:0]) == "Candidates(0 rows, 3 classes, no candidates on average)"
+
+
+def test_a_later_change_of_y_leaves_candidates_alone() -> None:
+    y = MATRIX.astype(bool)
+    found = Candidates.of(y)
+    y[:] = False
+    assert found == Candidates.of(MATRIX)

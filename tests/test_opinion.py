@@ -1,0 +1,248 @@
+"""Opinions: what always holds of them, and the paper's worked numbers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.testing import assert_allclose
+from torch.distributions import Dirichlet
+
+from robustpll.errors import InputError
+from robustpll.opinion import Opinion
+
+
+@st.composite
+def opinions(draw: st.DrawFn, shape: tuple[int, ...] = (3,)) -> tuple[np.ndarray, np.ndarray]:
+    """Evidence and prior, (*shape, k) each."""
+    k = draw(st.integers(2, 6))
+    evidence = draw(arrays(float, (*shape, k), elements=st.floats(0, 1e3)))
+    share = draw(arrays(float, (*shape, k), elements=st.floats(1e-3, 1)))
+    return evidence, share / share.sum(-1, keepdims=True)
+
+
+@given(opinions())
+def test_masses_sum_to_one(drawn: tuple[np.ndarray, np.ndarray]) -> None:
+    opinion = Opinion.of_evidence(*drawn)
+    assert_allclose(opinion.belief.sum(-1) + opinion.uncertainty, 1)
+    assert_allclose(opinion.probability.sum(-1), 1)
+    assert ((opinion.entropy >= 0) & (opinion.entropy <= 1)).all()
+
+
+@given(opinions())
+def test_variance_and_mean_are_those_of_the_dirichlet(
+    drawn: tuple[np.ndarray, np.ndarray],
+) -> None:
+    evidence, prior = drawn
+    opinion = Opinion.of_evidence(evidence, prior)
+    meant = Dirichlet(torch.from_numpy(evidence + evidence.shape[-1] * prior))
+    assert_allclose(opinion.probability, meant.mean, rtol=1e-9)
+    assert_allclose(opinion.variance, meant.variance, rtol=1e-9, atol=1e-15)
+
+
+@given(opinions(shape=(4, 3)))
+def test_mean_over_members_is_linear_for_a_common_prior(
+    drawn: tuple[np.ndarray, np.ndarray],
+) -> None:
+    evidence, prior = drawn
+    members = Opinion.of_evidence(evidence, np.broadcast_to(prior[:1], prior.shape))
+    assert_allclose(members.mean(0).probability, members.probability.mean(0))
+    assert_allclose(members.mean(0).uncertainty, members.uncertainty.mean(0))
+
+
+@given(opinions(), st.data())
+def test_within_moves_all_belief_outside_to_the_uncertainty(
+    drawn: tuple[np.ndarray, np.ndarray], data: st.DataObject
+) -> None:
+    evidence, prior = drawn
+    candidates = data.draw(arrays(bool, evidence.shape))
+    before = Opinion.of_evidence(evidence, prior)
+    after = before.within(candidates)
+    assert (after.belief[~candidates] == 0).all()
+    assert (after.belief[candidates] == before.belief[candidates]).all()
+    assert (after.prior == before.prior).all()
+    lost = np.where(candidates, 0, before.belief).sum(-1)
+    assert_allclose(after.uncertainty, before.uncertainty + lost, atol=1e-12)
+
+
+@given(opinions())
+def test_numpy_and_torch_agree(drawn: tuple[np.ndarray, np.ndarray]) -> None:
+    ours = Opinion.of_evidence(*drawn)
+    theirs = Opinion.of_evidence(*map(torch.from_numpy, drawn))
+    for name in ("belief", "uncertainty", "probability", "entropy", "variance", "guess"):
+        assert_allclose(getattr(theirs, name).numpy(), getattr(ours, name), atol=1e-12)
+    assert (theirs.predicted().numpy() == ours.predicted()).all()
+    drawn_now = [one.predicted(np.random.default_rng(0)) for one in (ours, theirs)]
+    assert (drawn_now[0] == drawn_now[1].numpy()).all()
+    assert_allclose(theirs.numpy().probability, ours.probability, atol=1e-12)
+
+
+@given(opinions())
+def test_probability_and_uncertainty_give_the_opinion_back(
+    drawn: tuple[np.ndarray, np.ndarray],
+) -> None:
+    one = Opinion.of_evidence(*drawn)
+    again = Opinion.of_probability(one.probability, one.uncertainty, one.prior)
+    assert_allclose(again.belief, one.belief, atol=1e-12)
+
+
+def test_probability_alone_commits_all_mass() -> None:
+    p = np.array([[0.5, 0.25, 0.25, 0], [1, 0, 0, 0], [0.25, 0.25, 0.25, 0.25]])
+    opinion = Opinion.of_probability(p)
+    assert (opinion.belief == p).all()
+    assert (opinion.uncertainty == 0).all()
+    assert (opinion.variance == 0).all()
+    assert_allclose(opinion.entropy, [0.75, 0, 1], atol=1e-15)
+
+
+@pytest.mark.parametrize("make", [Opinion.of_evidence, Opinion.of_probability])
+@pytest.mark.parametrize("kind", [np.array, torch.tensor])
+def test_whole_numbers_are_as_good_as_others(
+    make: Callable[..., Opinion], kind: Callable[..., Any]
+) -> None:
+    whole, other = make(kind([[0, 1, 0]])), make(kind([[0.0, 1, 0]]))
+    assert_allclose(whole.probability, other.probability)
+    assert_allclose(whole.prior, 1 / 3, rtol=1e-6)
+
+
+TIED = np.array([[1.0, 3, 3, 0], [2, 1, 0, 0], [0, 0, 0, 0], [5, 0, 5, 5]])
+
+
+def test_first_of_the_tied_is_predicted_without_a_generator() -> None:
+    opinion = Opinion.of_evidence(TIED)
+    assert opinion.predicted().tolist() == [1, 0, 0, 0]
+    assert opinion.guess.tolist() == [True, False, True, True]
+
+
+@pytest.mark.parametrize(("gap", "guess"), [(0.9e-5, True), (1.1e-5, False)])
+def test_nearly_tied_classes_count_as_tied(gap: float, guess: bool) -> None:
+    p = np.array([[0.5, 0.5 - 0.5 * gap, 0.5 * gap]])
+    assert Opinion.of_probability(p).guess.tolist() == [guess]
+
+
+@pytest.mark.parametrize("row", range(len(TIED)))
+def test_each_tied_class_is_drawn_about_equally_often(row: int) -> None:
+    n = 20_000
+    opinion = Opinion.of_evidence(np.repeat(TIED[row : row + 1], n, axis=0))
+    counts = np.bincount(opinion.predicted(np.random.default_rng(0)), minlength=4)
+    tied = TIED[row] == TIED[row].max()
+    expected = n / tied.sum()
+    assert (counts[~tied] == 0).all()
+    assert (abs(counts[tied] - expected) <= 4 * np.sqrt(expected)).all()
+
+
+def test_a_drawn_class_does_not_depend_on_which_other_rows_are_tied() -> None:
+    evidence = np.zeros((50, 4))
+    settled = evidence.copy()
+    settled[::2, 3] = 9
+    drawn = [
+        Opinion.of_evidence(one).predicted(np.random.default_rng(1)) for one in (evidence, settled)
+    ]
+    assert (drawn[0][1::2] == drawn[1][1::2]).all()
+    assert (drawn[1][::2] == 3).all()
+
+
+GOOD = {
+    "belief": np.full((4, 2), 0.25),
+    "prior": np.full((4, 2), 0.5),
+    "uncertainty": np.full(4, 0.5),
+}
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "rule"),
+    [
+        ("belief", [-0.5, 1.0], "belief must not be negative"),
+        ("belief", [0.25, 0.75], "must sum to 1"),
+        ("belief", [np.nan, 0.25], "belief"),
+        ("uncertainty", 1.5, "uncertainty must lie in"),
+        ("uncertainty", -0.5, "uncertainty must lie in"),
+        ("prior", [0.5, 0.6], "prior must sum to 1"),
+        ("prior", [1.5, -0.5], "prior"),
+    ],
+)
+def test_broken_invariants_name_their_rows(part: str, value: object, rule: str) -> None:
+    parts = {name: array.copy() for name, array in GOOD.items()}
+    parts[part][[1, 3]] = value
+    with pytest.raises(InputError, match=rule) as caught:
+        Opinion(**parts)
+    assert "2 rows (1, 3)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "parts", [{"prior": np.full((4, 3), 1 / 3)}, {"uncertainty": np.full((4, 2), 0.5)}]
+)
+def test_shapes_that_do_not_fit_are_refused(parts: dict[str, np.ndarray]) -> None:
+    with pytest.raises(InputError, match="shape"):
+        Opinion(**(GOOD | parts))
+
+
+def test_parts_keep_their_rows_and_the_names_of_classes() -> None:
+    opinion = Opinion(**GOOD, classes=np.array(["a", "b"]))
+    assert len(opinion) == 4
+    assert len(opinion[1:3]) == 2
+    assert opinion[0].probability.tolist() == [0.5, 0.5]
+    assert opinion[1:3].classes.tolist() == ["a", "b"]
+
+
+def test_a_notebook_shows_escaped_names_and_counts_hidden_rows() -> None:
+    names = np.array(["<script>alert(1)</script>", "b & c"])
+    evidence = np.tile([[3.0, 0], [0, 3]], (6, 1))
+    page = Opinion(**vars(Opinion.of_evidence(evidence)) | {"classes": names})._repr_html_()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert "b &amp; c" in page
+    assert "and 2 more rows" in page
+    assert page.count("<tr>") == 1 + 10
+
+
+def test_a_notebook_shows_opinions_of_many_runs_as_text() -> None:
+    runs = Opinion.of_evidence(np.zeros((2, 3, 4)))
+    assert runs._repr_html_().startswith("<code>Opinion(")
+
+
+def test_example_3_1_two_opinions_share_their_probability() -> None:
+    belief = np.array([[2 / 3, 1 / 6, 1 / 6], [1 / 2, 0, 0]])
+    opinion = Opinion(belief, np.full((2, 3), 1 / 3), np.array([0, 1 / 2]))
+    assert_allclose(opinion.probability, [[2 / 3, 1 / 6, 1 / 6]] * 2)
+
+
+def test_example_4_1_evidence_tells_apart_what_softmax_cannot() -> None:
+    evidence = np.array([[4.0, 1, 1], [7, 4, 4]])
+    opinion = Opinion.of_evidence(evidence)
+    softmax = torch.from_numpy(evidence).softmax(-1)
+    assert_allclose(softmax, [[0.909443, 0.045279, 0.045279]] * 2, atol=1e-6)
+    p = [[0.555556, 0.222222, 0.222222], [0.444444, 0.277778, 0.277778]]
+    variance = [[0.024691, 0.017284, 0.017284], [0.012995, 0.010559, 0.010559]]
+    assert_allclose(opinion.probability, p, atol=5e-7)
+    assert_allclose(opinion.variance, variance, atol=5e-7)
+    assert_allclose(opinion.uncertainty, [1 / 3, 1 / 6])
+
+
+@pytest.mark.parametrize(
+    ("evidence", "entropy", "uncertainty"),
+    [
+        ((4, 1, 1), 0.905713, 1 / 3),
+        ((7, 4, 4), 0.975816, 1 / 6),
+        ((0, 0, 0), 1, 1),
+        ((97, 0, 0), 0.101858, 0.03),
+    ],
+)
+def test_a13_entropy(evidence: tuple[int, ...], entropy: float, uncertainty: float) -> None:
+    opinion = Opinion.of_evidence(np.array([evidence], dtype=float))
+    assert_allclose(opinion.entropy, [entropy], atol=5e-7)
+    assert_allclose(opinion.uncertainty, [uncertainty])
+
+
+@settings(max_examples=10)
+@given(st.permutations(range(3)))
+def test_a14_ensemble_mean_in_any_order_of_members(order: list[int]) -> None:
+    evidence = np.array([[[4.0, 1, 1]], [[0, 0, 0]], [[0, 6, 0]]])[order]
+    mean = Opinion.of_evidence(evidence).mean(0)
+    assert_allclose(mean.probability, [[0.333333, 0.444444, 0.222222]], atol=5e-7)
+    assert_allclose(mean.entropy, [0.965634], atol=5e-7)
+    assert_allclose(mean.uncertainty, [0.555556], atol=5e-7)
