@@ -314,6 +314,8 @@ def classes_with(y: object, classes: NDArray[Any]) -> NDArray[Any]:
         return classes
     else:
         found = np.unique(as_names([name for row in items_of(y) for name in row]))
+    if (found.dtype.kind == "U") != (classes.dtype.kind == "U"):
+        return classes  # words against numbers: refused by name where y is read
     further = found[~np.isin(found, classes)]
     return np.concatenate([classes, further]) if len(further) else classes
 

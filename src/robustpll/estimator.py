@@ -1,7 +1,6 @@
 """The scikit-learn face: validate, let a method learn, hand back numpy."""
 
 import copy
-from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_array, check_consistent_length, check_random_state
@@ -21,14 +21,13 @@ from robustpll.engine.device import chosen_device
 from robustpll.engine.networks import Network
 from robustpll.engine.predict import Fitted
 from robustpll.engine.task import Task
-from robustpll.errors import InputError, some_of
-from robustpll.features import Features
+from robustpll.errors import InputError
+from robustpll.features import Features, refuse_odd_table
 from robustpll.label_forms import is_frame
 from robustpll.methods import METHODS, Method, RobustPll
 from robustpll.opinion import Opinion
 from robustpll.progress import progress_bars
-
-ClassWeight = Mapping[Any, float] | str | None
+from robustpll.row_weights import ClassWeight, row_weights
 
 
 class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -85,15 +84,15 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = self._read(X, reset=True)
         candidates = Candidates.of(y)
         check_consistent_length(X, candidates)
-        weight = _row_weights(candidates, self.class_weight, sample_weight)
+        weight = row_weights(candidates, self.class_weight, sample_weight)
         features = Features.of(X)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         task = Task.of(
             features.rows(X, device),
-            torch.from_numpy(candidates.matrix)[None],
+            torch.tensor(candidates.matrix)[None],
             (seed,),
-            torch.from_numpy(candidates.prior)[None],
-            torch.from_numpy(weight)[None],
+            torch.tensor(candidates.prior)[None],
+            torch.tensor(weight)[None],
         )
         with progress_bars() if self.verbose else nullcontext():
             fitted = method.fit(task)
@@ -133,7 +132,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         order = np.argsort(candidates.classes)
         at = order[np.searchsorted(candidates.classes, predicted, sorter=order)]
         covered = candidates.matrix[np.arange(len(at)), at]
-        weight = _row_weights(candidates, None, sample_weight)
+        weight = row_weights(candidates, None, sample_weight)
         return float(np.average(covered, weights=weight))
 
     def save(self, path: str | Path) -> None:
@@ -151,14 +150,15 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """X as a DataFrame or a finite array of numbers, checked against the training rows."""
         least = 2 if reset else 1
         if is_frame(X):
+            refuse_odd_table(X, least)
             validate_data(self, X, reset=reset, skip_check_array=True)
-            if len(X) < least:
-                msg = f"X has {len(X)} rows (n_samples={len(X)}), at least {least} are needed."
-                raise InputError(msg)
             return X
-        if np.ndim(X) <= 2:
+        if sparse.issparse(X) or np.asarray(X).ndim <= 2:
             return validate_data(self, X, reset=reset, dtype=np.float64, ensure_min_samples=least)
         X = check_array(X, allow_nd=True, dtype=np.float64, ensure_min_samples=least)
+        if X.size == 0:
+            msg = f"X has pictures without pixels: its shape is {X.shape}. Pass (n, h, w)."
+            raise InputError(msg)
         if reset:
             self.n_features_in_ = int(np.prod(X.shape[1:]))
             self.__dict__.pop("feature_names_in_", None)
@@ -214,7 +214,7 @@ class PLLClassifier(CandidateClassifier):
     def resolved_method(self) -> Method:
         if isinstance(self.method, Method):
             return self.method
-        if self.method not in METHODS:
+        if not self._is_known():
             msg = (
                 f"method must be a Method or one of {', '.join(METHODS)}; got {self.method!r}. "
                 "`robustpll methods` lists them."
@@ -222,10 +222,14 @@ class PLLClassifier(CandidateClassifier):
             raise InputError(msg)
         return METHODS[self.method]()
 
+    def _is_known(self) -> bool:
+        by_name = isinstance(self.method, str) and self.method in METHODS
+        return by_name or isinstance(self.method, Method)
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters; with `deep` the method's fields too, as ``method__epochs``."""
         params: dict[str, Any] = super().get_params(deep=False)
-        if deep and (isinstance(self.method, Method) or self.method in METHODS):
+        if deep and self._is_known():
             method = self.resolved_method()
             params |= {f"method__{name}": getattr(method, name) for name in method.field_names()}
         return params
@@ -328,34 +332,3 @@ class RobustPLLClassifier(CandidateClassifier):
 
     def resolved_method(self) -> RobustPll:
         return RobustPll(**{name: getattr(self, name) for name in RobustPll.field_names()})
-
-
-def _row_weights(
-    candidates: Candidates, class_weight: ClassWeight, sample_weight: ArrayLike | None
-) -> NDArray[np.float64]:
-    """How much each row counts, (n,)."""
-    n, k = candidates.shape
-    weight = np.ones(n) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
-    weight = np.full(n, weight) if weight.ndim == 0 else weight
-    if (
-        weight.shape != (n,)
-        or not np.isfinite(weight).all()
-        or (weight < 0).any()
-        or not weight.any()
-    ):
-        msg = (
-            f"sample_weight needs shape ({n},), finite values of at least 0, and one above 0; got "
-            f"shape {weight.shape} with values {some_of(weight.ravel())}."
-        )
-        raise InputError(msg)
-    if class_weight is None:
-        return weight
-    if class_weight == "balanced":
-        mass = candidates.prior.sum(0)
-        of_class = n / (k * np.where(mass > 0, mass, np.inf))
-    elif isinstance(class_weight, Mapping):
-        of_class = np.array([class_weight.get(name, 1.0) for name in candidates.classes.tolist()])
-    else:
-        msg = f"class_weight must be None, 'balanced' or a dict; got {class_weight!r}."
-        raise InputError(msg)
-    return np.asarray(weight * (candidates.prior @ of_class), dtype=np.float64)

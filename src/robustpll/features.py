@@ -48,10 +48,7 @@ class Features:
         categories: dict[str, tuple[str, ...]] = {}
         fill: dict[str, float] = {}
         if is_frame(X):
-            if not X.columns.is_unique:
-                twice = some_of(repr(name) for name in X.columns[X.columns.duplicated()])
-                msg = f"X has several columns named {twice}. Rename or drop all but one of each."
-                raise InputError(msg)
+            refuse_odd_table(X)
             for name in X.columns:
                 _study(X[name], categories, fill)
         blank = cls((), (), categories, fill, (), ())
@@ -77,6 +74,13 @@ class Features:
             torch.tensor(part, dtype=torch.float64).view(shape) for part in (self.shift, self.scale)
         )
         scaled = Rows(pool, at, shift, scale).x(at)[0].to(device, torch.float32)
+        if not scaled.isfinite().all():
+            far = (~scaled.isfinite()).flatten(1).any(1).nonzero()[:, 0].tolist()
+            msg = (
+                f"X is further from the training rows than float32 can tell in {len(far)} rows "
+                f"({some_of(far)}). Correct or drop these rows."
+            )
+            raise InputError(msg)
         unit = torch.ones((1, 1, *self.shape), device=device)
         return Rows(scaled, at.to(device), torch.zeros_like(unit), unit)
 
@@ -146,6 +150,20 @@ class Features:
             yield missing.astype(np.float64)
         else:
             yield numbers
+
+
+def refuse_odd_table(X: Any, least: int = 1) -> None:
+    """A DataFrame must have rows, columns, and one column of each name."""
+    if len(X) < least or X.shape[1] == 0:
+        msg = (
+            f"X has {len(X)} rows (n_samples={len(X)}) and {X.shape[1]} columns; at least {least} "
+            "rows and 1 column are needed."
+        )
+        raise InputError(msg)
+    if not X.columns.is_unique:
+        twice = some_of(repr(name) for name in X.columns[X.columns.duplicated()])
+        msg = f"X has several columns named {twice}. Rename or drop all but one of each."
+        raise InputError(msg)
 
 
 def _words(column: Any) -> NDArray[Any]:

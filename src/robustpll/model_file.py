@@ -18,6 +18,7 @@ from robustpll.engine.random import Blank
 from robustpll.errors import InputError, ModelFileError
 from robustpll.features import Features
 from robustpll.files import write_whole
+from robustpll.label_forms import checked_classes
 from robustpll.methods import METHODS, DeepMethod
 from robustpll.opinion import Opinion
 
@@ -46,7 +47,7 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
         "params": {
             name: value
             for name, value in classifier.get_params(deep=False).items()
-            if isinstance(value, str | int | float | bool | None)
+            if isinstance(value, str | int | float | bool | np.number | None)
         },
         "method": {"name": fitted.method.name, "fields": _fields(fitted.method)},
         "classes": {"type": classifier.classes_.dtype.kind, "names": classifier.classes_.tolist()},
@@ -57,7 +58,7 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
         "history": {name: values.tolist() for name, values in classifier.history_.items()},
     }
     tensors = {name: value.cpu().contiguous() for name, value in fitted.net.state_dict().items()}
-    write_whole(path, to_bytes(tensors, {KEY: json.dumps(about)}))
+    write_whole(path, to_bytes(tensors, {KEY: json.dumps(about, default=_plain)}))
 
 
 def load(
@@ -88,17 +89,32 @@ def load(
     >>> bool((again.predict_proba(np.eye(4)) == model.predict_proba(np.eye(4))).all())
     True
     """
+    where = chosen_device(device)
     about, tensors = _read(Path(path))
     try:
-        return _classifier(about, tensors, network, device)
-    except ModelFileError as error:
+        method = _method(about["method"], network)
+        classifier = _classifier(about, method, device)
+        classifier.fitted_ = _networks(classifier, method, tensors, tuple(about["seeds"]))
+        classifier.fitted_.net.to(where)
+    except WrongNetwork as error:
         msg = f"{path}: {error}"
+        raise InputError(msg) from error
+    except (
+        ValueError,
+        TypeError,
+        LookupError,
+        AttributeError,
+        ArithmeticError,
+        RuntimeError,
+        MemoryError,
+    ) as error:
+        msg = f"{path} is damaged, its description does not fit: {error}"
         raise ModelFileError(msg) from error
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        if isinstance(error, InputError):
-            raise
-        msg = f"{path} is damaged: its description does not fit ({type(error).__name__}: {error})."
-        raise ModelFileError(msg) from error
+    return classifier
+
+
+class WrongNetwork(Exception):
+    """What was passed as `network` does not go with the file: for the user to mend."""
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -119,7 +135,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         about = json.loads(metadata[KEY])
         found = about["format"]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         msg = f"{path} holds tensors, but no description of a robustpll model. {remedy}"
         raise ModelFileError(msg) from error
     if found != FORMAT:
@@ -131,16 +147,11 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return about, tensors
 
 
-def _classifier(
-    about: dict[str, Any],
-    tensors: dict[str, Tensor],
-    network: Callable[[Shape, int], nn.Module] | None,
-    device: str,
-) -> Any:
+def _classifier(about: dict[str, Any], method: DeepMethod, device: str) -> Any:
+    """All of the classifier but its networks."""
     from robustpll.estimator import PLLClassifier, RobustPLLClassifier
 
     kinds = {kind.__name__: kind for kind in (PLLClassifier, RobustPLLClassifier)}
-    method = _method(about["method"], network)
     params = about["params"] | {"device": device}
     if about["estimator"] == "PLLClassifier":
         params["method"] = method
@@ -153,8 +164,12 @@ def _classifier(
     if about["feature_names_in"]:
         classifier.feature_names_in_ = np.array(about["feature_names_in"], dtype=object)
     classifier.history_ = {name: np.array(values) for name, values in about["history"].items()}
-    classifier.fitted_ = _networks(classifier, method, tensors, tuple(about["seeds"]))
     return classifier
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy's types as Python's own, for JSON."""
+    return value.item()
 
 
 def _fields(method: DeepMethod) -> dict[str, Any]:
@@ -176,11 +191,11 @@ def _method(found: dict[str, Any], network: Callable[..., nn.Module] | None) -> 
                 "this model was trained with a network of your own, and code is never read from a "
                 "file. Pass the same callable: load(path, network=...)."
             )
-            raise InputError(msg)
+            raise WrongNetwork(msg)
         fields["network"] = network
     elif network is not None:
         msg = f"network was passed, but the model in the file has network={fields['network']!r}."
-        raise InputError(msg)
+        raise WrongNetwork(msg)
     return METHODS[found["name"]](**fields)  # type: ignore[return-value]
 
 
@@ -188,10 +203,7 @@ def _names(found: dict[str, Any]) -> NDArray[Any]:
     """Class names under the type they had: strings, integers, floats or truth values."""
     types: dict[str, type] = {"U": str, "i": np.int64, "u": np.uint64, "f": np.float64, "b": bool}
     names: NDArray[Any] = np.array(found["names"], dtype=types[found["type"]])
-    if names.ndim != 1 or len(names) < 2:
-        msg = "it needs the names of two classes or more."
-        raise ModelFileError(msg)
-    return names
+    return checked_classes(names)
 
 
 def _networks(
@@ -199,24 +211,26 @@ def _networks(
 ) -> Networks:
     """The networks, laid out without memory first, so that a lying description costs nothing."""
     features, k = classifier.features_, len(classifier.classes_)
-    numbers = sum(tensor.numel() for tensor in tensors.values())
+    most = max([len(tensors), *(len(tensor) for tensor in tensors.values() if tensor.ndim)])
     sizes = (len(features.shift), len(features.scale))
     if (
-        method.members > numbers
+        method.members > most
         or len(seeds) != method.members
         or any(size != torch.Size(features.shape).numel() for size in sizes)
     ):
         msg = "its description names sizes that its tensors do not have."
         raise ModelFileError(msg)
     net = method.build(features.shape, k, Blank.models_of(method.members, torch.float32))
-    expected = {name: tuple(tensor.shape) for name, tensor in net.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    expected, found = (
+        {name: (tuple(tensor.shape), str(tensor.dtype)) for name, tensor in state.items()}
+        for state in (net.state_dict(), tensors)
+    )
     if expected != found:
         odd = sorted(set(expected.items()) ^ set(found.items()))[0][0]
         msg = f"tensor {odd!r} should be {expected.get(odd)}, but is {found.get(odd)}."
         raise ModelFileError(msg)
     net.load_state_dict(tensors, assign=True)
-    net.to(chosen_device(classifier.device)).eval()
+    net.eval().requires_grad_(False)
     nothing = torch.empty(1, 0, k)
     opinion = Opinion.of_probability(nothing)
     return Networks(method, net, seeds, nothing, opinion, History())

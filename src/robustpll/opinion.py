@@ -154,7 +154,7 @@ class Opinion:
     def numpy(self) -> Self:
         """The same in numpy arrays on the host, checked."""
         belief, prior, uncertainty = (
-            np.asarray(torch.as_tensor(array).cpu())
+            np.asarray(torch.as_tensor(array).detach().cpu())
             for array in (self.belief, self.prior, self.uncertainty)
         )
         return replace(self, belief=belief, prior=prior, uncertainty=uncertainty)
@@ -185,11 +185,15 @@ class Opinion:
                 f"{belief.shape}, {prior.shape} and {uncertainty.shape}."
             )
             raise InputError(msg)
+        if self.classes is not None and len(self.classes) != belief.shape[-1]:
+            msg = f"{len(self.classes)} classes are named, but belief has {belief.shape[-1]}."
+            raise InputError(msg)
         off = 1e-4  # rounding of a float32 sum over thousands of classes stays below this
         sound = {
             "belief must not be negative": (belief >= -off).all(-1),
             "uncertainty must lie in [0, 1]": (uncertainty >= -off) & (uncertainty <= 1 + off),
             "belief and uncertainty must sum to 1": abs(belief.sum(-1) + uncertainty - 1) <= off,
+            "prior must not be negative": (prior >= -off).all(-1),
             "prior must sum to 1": abs(prior.sum(-1) - 1) <= off,
         }
         for rule, holds in sound.items():
@@ -242,7 +246,7 @@ def _namespace(array: Array) -> Any:
 
 
 def _uniform_like(array: Array) -> Array:
-    return _namespace(array).full_like(array, 1 / array.shape[-1])
+    return _namespace(array).ones_like(array) / array.shape[-1]
 
 
 def _as_int(array: Array) -> Array:

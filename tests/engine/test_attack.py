@@ -60,7 +60,7 @@ def test_epsilon_zero_changes_nothing_and_clips_nothing(labels: Any) -> None:
     assert torch.equal(PGD(0.0, labels=labels)(bundle(*SEEDS), x, draws_of(*SEEDS, like=x)), x)
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+@pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
 def test_attacked_rows_stay_within_epsilon_and_range(attack: PGD) -> None:
     low, high = (0.0, 1.0) if attack.clip is None else attack.clip
     x = low + (high - low) * features()
@@ -79,7 +79,7 @@ def test_without_a_range_rows_may_leave_the_unit_cube() -> None:
     assert ((found < 0) | (found > 1)).any()
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+@pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
 def test_a_bundle_is_attacked_as_each_model_alone(attack: PGD) -> None:
     x = features()
     together = attack(bundle(*SEEDS), x, draws_of(*SEEDS, like=x))

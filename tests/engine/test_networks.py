@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from robustpll.engine.networks import NETWORK_NAMES, build_network
+from robustpll.engine.networks import NETWORK_NAMES, Residual, build_network
 from robustpll.engine.random import Blank, Draws
 from robustpll.errors import InputError
 
@@ -69,3 +69,12 @@ def test_a_network_is_laid_out_without_numbers(name: str) -> None:
         key: value.shape for key, value in real.items()
     }
     assert all(value.is_meta for value in found.values())
+
+
+def test_a_residual_block_that_adds_nothing_passes_every_other_pixel() -> None:
+    block = Residual(2, 3, stride=2)
+    nn.init.zeros_(block.norm2.weight)
+    x = torch.rand(4, 2, 5, 5)
+    found = block(x)
+    assert torch.equal(found[:, :2], x[:, :, ::2, ::2])
+    assert (found[:, 2:] == 0).all()

@@ -3,6 +3,7 @@
 import gzip
 import math
 import os
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -27,13 +28,21 @@ class Images:
     @classmethod
     def read(cls, folder: Path) -> Self:
         """The four usual files of a folder, each gzipped or plain."""
-        return cls(
+        found = cls(
             *(
                 read_idx(_existing(folder / f"{part}-{kind}-ubyte"))
                 for part in ("train", "t10k")
                 for kind in ("images-idx3", "labels-idx1")
             )
         )
+        for images, labels in ((found.train, found.train_labels), (found.test, found.test_labels)):
+            if images.ndim != 3 or labels.shape != (len(images),):
+                msg = (
+                    f"{folder}: pictures of shape (n, h, w) need labels of shape (n,); found "
+                    f"{images.shape} and {labels.shape}. The files do not belong together."
+                )
+                raise InputError(msg)
+        return found
 
 
 def data_folder(name: str) -> Path:
@@ -57,7 +66,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     if raw[:2] == b"\x1f\x8b":
         try:
             raw = gzip.decompress(raw)
-        except (EOFError, OSError) as error:
+        except (EOFError, OSError, zlib.error) as error:
             msg = f"{path} is a gzip file that is cut short or damaged. Get it anew."
             raise InputError(msg) from error
     axes = raw[3] if len(raw) > 3 else 0
@@ -65,7 +74,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     if raw[:3] != bytes((0, 0, UNSIGNED_BYTES)) or len(raw) < start:
         msg = f"{path} is no idx file of bytes: it begins with {raw[:4]!r}. Get it anew."
         raise InputError(msg)
-    shape = tuple(np.frombuffer(raw, dtype=">i4", count=axes, offset=4).tolist())
+    shape = tuple(np.frombuffer(raw, dtype=">u4", count=axes, offset=4).tolist())
     if len(raw) - start != math.prod(shape):
         msg = (
             f"{path} says it holds {' x '.join(map(str, shape))} bytes, but holds "

@@ -62,7 +62,8 @@ class InstanceDependent(Noise):
 
     A teacher g learns the true labels, softly: by plain gradient descent for few epochs. A wrong
     class j of a row joins with probability min(1, x_j / mean x), where x_j = g_j / max g over the
-    wrong classes. The most plausible wrong class always joins, so no row has one candidate alone.
+    wrong classes. The most plausible wrong class always joins, so no row has one candidate alone,
+    unless the teacher is so certain that all wrong classes are below 1e-10.
 
     Parameters
     ----------
@@ -78,11 +79,20 @@ class InstanceDependent(Noise):
     learning_rate: float = 1e-3
     mean_over: Literal["all", "wrong"] = "all"
 
+    def __post_init__(self) -> None:
+        if self.mean_over not in ("all", "wrong"):
+            msg = f"mean_over must be 'all' or 'wrong'; got {self.mean_over!r}."
+            raise InputError(msg)
+        self._teacher()
+
+    def _teacher(self) -> "Teacher":
+        return Teacher(
+            epochs=self.epochs, batch_size=self.batch_size, learning_rate=self.learning_rate
+        )
+
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         true = one_hot(labels, k).bool()  # (R, n, k)
-        teacher = Teacher(
-            epochs=self.epochs, batch_size=self.batch_size, learning_rate=self.learning_rate
-        ).fit(Task.of(rows, true, seeds))
+        teacher = self._teacher().fit(Task.of(rows, true, seeds))
         chance = joining(teacher.predict(rows).probability, true, self.mean_over)
         draws = Draws.of(seeds, "instance-dependent noise", like=chance)
         return true | (draws.uniform(*chance.shape[1:]) < chance)

@@ -1,6 +1,7 @@
 """Layers with a leading model axis: (M, b, in) -> (M, b, out), models never mix."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -79,8 +80,8 @@ class Stack(nn.Module):
         self.calls = 0
         copies = []
         for seed in self.seeds:
-            with torch.random.fork_rng(devices=_cuda(draws.device)), draws.device:
-                torch.manual_seed(seed)
+            with _own_numbers(draws.device), draws.device:
+                _set_seed(seed, draws.device)
                 copies.append(build().to(dtype=draws.dtype, device=draws.device))
         self.copies = nn.ModuleList(copies)
 
@@ -88,13 +89,21 @@ class Stack(nn.Module):
         if not self.training:
             return torch.stack([copy(rows) for copy, rows in zip(self.copies, x, strict=True)])
         self.calls += 1
-        with torch.random.fork_rng(devices=_cuda(x.device)):
+        with _own_numbers(x.device):
             outputs = []
             for seed, copy, rows in zip(self.seeds, self.copies, x, strict=True):
-                torch.manual_seed(seed_of(seed, self.calls))
+                _set_seed(seed_of(seed, self.calls), x.device)
                 outputs.append(copy(rows))
         return torch.stack(outputs)
 
 
-def _cuda(device: torch.device) -> list[torch.device]:
-    return [device] if device.type == "cuda" else []
+def _own_numbers(device: torch.device) -> AbstractContextManager[None]:
+    """Within it the global generators may be seeded; afterwards they are as before."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
+
+def _set_seed(seed: int, device: torch.device) -> None:
+    """Seeds the generators in use here alone; torch.manual_seed would touch every device's."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)

@@ -15,7 +15,8 @@ def seed_of(*key: object) -> int:
     >>> seed_of(0, "proden") == seed_of(0, "proden"), seed_of(0, "proden") == seed_of(1, "proden")
     (True, False)
     """
-    digest = hashlib.sha256(repr(key).encode()).digest()
+    plain = tuple(int(part) if hasattr(part, "__index__") else part for part in key)
+    digest = hashlib.sha256(repr(plain).encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1  # 63 bits: a signed integer everywhere
 
 

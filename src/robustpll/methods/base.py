@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
@@ -183,22 +184,26 @@ def _broken_rule(name: str, value: Any, hint: Any, members: int) -> str | None:
         sound = _is_number(value) and (value > 0 if open_end else value >= 0)
         rule = "a float " + ("above 0" if open_end else "of at least 0")
     elif hint == Number:
-        each = value if isinstance(value, tuple) else (value,) * members
-        sound = len(each) == members and all(_is_number(v) and v >= 0 for v in each)
+        each = value if isinstance(value, tuple) else (value,)
+        fits = not isinstance(value, tuple) or len(value) == members
+        sound = fits and all(_is_number(v) and v >= 0 for v in each)
         rule = f"{Number.__metadata__[0]} (members={members})"
     elif get_origin(hint) is Literal:
-        sound, rule = value in get_args(hint), f"one of {', '.join(map(repr, get_args(hint)))}"
+        sound, rule = (
+            isinstance(value, str) and value in get_args(hint),
+            f"one of {', '.join(map(repr, get_args(hint)))}",
+        )
     else:  # the network
-        sound = callable(value) or value in NETWORK_NAMES
+        sound = callable(value) or (isinstance(value, str) and value in NETWORK_NAMES)
         names = ", ".join(map(repr, NETWORK_NAMES))
         rule = f"{names}, or a callable (shape, k) -> torch module"
     return None if sound else rule
 
 
 def _is_int(value: Any) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool)
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _is_number(value: Any) -> bool:
-    number = isinstance(value, int | float) or hasattr(value, "__float__")
-    return number and not isinstance(value, bool | Tensor) and math.isfinite(value)
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return number and math.isfinite(value)

@@ -9,14 +9,14 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 Anneal = Literal["from-one", "from-zero"]
 Evidence = Literal["relu", "softplus", "exp"]
 
 EVIDENCE: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
-    "softplus": F.softplus,
+    # not F.softplus: on a CPU that rounds the last few numbers of a tensor unlike the others
+    "softplus": lambda logits: logits.relu() + (-logits.abs()).exp().log1p(),
     "exp": lambda logits: logits.clamp(max=10.0).exp(),  # e^10: an uncertainty below k / 22,000
 }
 

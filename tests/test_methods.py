@@ -1,0 +1,264 @@
+"""One suite over all methods, each as `M()` and as `M.paper()`; every property once."""
+
+import json
+import pickle
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from torch import nn
+from torch.nn.functional import one_hot
+
+from robustpll import METHODS, InputError, PLLClassifier
+from robustpll.engine.predict import Fitted
+from robustpll.engine.random import Draws
+from robustpll.engine.rows import Rows
+from robustpll.engine.task import Task
+from robustpll.engine.train import minibatches
+from robustpll.methods import Method, Proden, RobustPll, RobustPllEns
+
+REFERENCE = Path(__file__).parent / "reference"
+ROWS = 2 * 256 + 1  # the last batch would have one row
+
+PRESETS = {
+    f"{name}{suffix}": make
+    for name, m in METHODS.items()
+    for suffix, make in (("", m), (".paper", m.paper))
+}
+VARIANTS = {
+    "robust_pll cross-entropy": lambda: RobustPll(loss="cross-entropy"),
+    "robust_pll after": lambda: RobustPll(update="after"),
+    "robust_pll softplus": lambda: RobustPll(evidence="softplus"),
+    "robust_pll exp": lambda: RobustPll(evidence="exp", kl_ceiling=0.1),
+}
+EVERY = PRESETS | VARIANTS
+
+
+@pytest.fixture(params=EVERY)
+def method(request: pytest.FixtureRequest) -> Method:
+    return replace(EVERY[request.param](), epochs=4)
+
+
+def task_of(
+    X: np.ndarray, candidates: np.ndarray, seeds: tuple[int, ...] = (0,), rows: int = ROWS
+) -> Task:
+    """Runs over one pool in float64; each seed has rows of its own."""
+    at = torch.stack([torch.randperm(len(X), generator=_generator(s))[:rows] for s in seeds])
+    pool = torch.from_numpy(X).double()
+    return Task.of(Rows.of(pool, at), torch.from_numpy(candidates)[at], seeds)
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def task(digits: Any, candidates: np.ndarray) -> Task:
+    return task_of(digits[0], candidates)
+
+
+def others(task: Task, X: np.ndarray) -> Rows:
+    return task.rows.others(
+        torch.from_numpy(X).double(), torch.arange(len(X)).expand(task.models, -1)
+    )
+
+
+def test_label_weights_are_a_distribution_over_the_candidates(method: Method, task: Task) -> None:
+    weights = method.fit(task).label_weights
+    assert (weights >= 0).all()
+    torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
+    assert (weights[~task.candidates] == 0).all()
+
+
+def test_opinions_sum_to_one(method: Method, task: Task, digits: Any) -> None:
+    fitted = method.fit(task)
+    for opinion in (fitted.opinion, fitted.predict(others(task, digits[1]))):
+        assert (opinion.belief >= 0).all()
+        assert (opinion.uncertainty >= 0).all()
+        one = torch.ones_like(opinion.uncertainty)
+        torch.testing.assert_close(opinion.belief.sum(-1) + opinion.uncertainty, one)
+        torch.testing.assert_close(opinion.probability.sum(-1), one)
+
+
+def test_a_seed_decides_everything(method: Method, task: Task) -> None:
+    first, same, other = (
+        method.fit(replace(task, seeds=seeds)).label_weights for seeds in ((3,), (3,), (4,))
+    )
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+
+
+def test_a_run_alone_equals_itself_in_a_bundle(
+    method: Method, digits: Any, candidates: np.ndarray
+) -> None:
+    alone = method.fit(task_of(digits[0], candidates, (7,)))
+    bundle = method.fit(task_of(digits[0], candidates, (5, 6, 7)))
+    assert torch.equal(alone.label_weights[0], bundle.label_weights[2])
+    for mine, among in zip(_state(alone, 1, 0), _state(bundle, 3, 2), strict=True):
+        assert torch.equal(mine, among)
+
+
+def _state(fitted: Fitted, runs: int, run: int) -> list[torch.Tensor]:
+    """Weights and buffers of one run's networks."""
+    state = fitted.net.state_dict().values()  # type: ignore[attr-defined]
+    return [tensor.unflatten(0, (runs, -1))[run] for tensor in state]
+
+
+def test_networks_with_foreign_layers_do_not_depend_on_their_neighbours(
+    digits: Any, candidates: np.ndarray
+) -> None:
+    def network(shape: tuple[int, ...], k: int) -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(shape[0], 30), nn.BatchNorm1d(30), nn.Dropout(0.3), nn.Linear(30, k)
+        )
+
+    method = Proden(epochs=3, network=network)
+    alone = method.fit(task_of(digits[0], candidates, (7,)))
+    bundle = method.fit(task_of(digits[0], candidates, (5, 6, 7)))
+    assert torch.equal(alone.label_weights[0], bundle.label_weights[2])
+
+
+def test_runs_with_different_numbers_share_a_bundle(digits: Any, candidates: np.ndarray) -> None:
+    methods = [RobustPll(epochs=3, kl_ceiling=ceiling) for ceiling in (0.0, 5.0)]
+    bundle = RobustPll.stacked(methods).fit(task_of(digits[0], candidates, (1, 2)))
+    for run, (method, seed) in enumerate(zip(methods, (1, 2), strict=True)):
+        alone = method.fit(task_of(digits[0], candidates, (seed,)))
+        assert torch.equal(alone.label_weights[0], bundle.label_weights[run])
+
+
+def test_ensembles_with_different_numbers_share_a_bundle(
+    digits: Any, candidates: np.ndarray
+) -> None:
+    methods = [RobustPllEns(epochs=2), RobustPllEns(epochs=2, kl_ceiling=1.0)]
+    bundle = RobustPllEns.stacked(methods).fit(task_of(digits[0], candidates, (1, 2)))
+    for run, (method, seed) in enumerate(zip(methods, (1, 2), strict=True)):
+        alone = method.fit(task_of(digits[0], candidates, (seed,)))
+        assert torch.equal(alone.label_weights[0], bundle.label_weights[run])
+
+
+def test_a_bundle_refuses_what_shapes_the_computation() -> None:
+    with pytest.raises(InputError, match="must agree in 'epochs'"):
+        Proden.stacked([Proden(epochs=3), Proden(epochs=4)])
+
+
+def test_one_candidate_each_gives_back_that_label(method: Method, digits: Any) -> None:
+    labels = one_hot(torch.from_numpy(digits[2]), 10).bool().numpy()
+    task = task_of(digits[0], labels)
+    named = method.fit(task).opinion.predicted()
+    assert torch.equal(named, task.candidates.long().argmax(-1))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_learning_beats_chance_by_far(name: str, digits: Any, candidates: np.ndarray) -> None:
+    method = replace(EVERY[name](), epochs=20)
+    model = PLLClassifier(method, random_state=0).fit(digits[0], candidates)
+    assert model.score(digits[1], digits[3]) > 0.93
+    assert (model.labels_ == digits[2]).mean() > 0.95
+    assert model.history_["loss"][-1] < model.history_["loss"][0]
+
+
+def test_predictions_do_not_depend_on_the_other_rows(
+    method: Method, task: Task, digits: Any
+) -> None:
+    fitted = method.fit(task)
+    whole = fitted.predict(others(task, digits[1])).probability
+    backwards = fitted.predict(others(task, digits[1][::-1].copy())).probability
+    torch.testing.assert_close(backwards.flip(1), whole, rtol=0, atol=1e-12)
+    one = fitted.predict(others(task, digits[1][5:6])).probability
+    torch.testing.assert_close(one, whole[:, 5:6], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 256, 257])
+def test_any_number_of_rows_works(
+    method: Method, rows: int, digits: Any, candidates: np.ndarray
+) -> None:
+    fitted = method.fit(task_of(digits[0], candidates, rows=rows))
+    assert fitted.label_weights.isfinite().all()
+    assert fitted.history.loss.isfinite().all()
+
+
+def test_two_classes_work(method: Method, digits: Any) -> None:
+    pair = np.isin(digits[2], (3, 7))
+    candidates = np.ones((pair.sum(), 2), dtype=bool)
+    candidates[::2] = np.stack([digits[2][pair] == 3, digits[2][pair] == 7], 1)[::2]
+    model = PLLClassifier(replace(method, epochs=30), random_state=0)
+    model.fit(digits[0][pair], candidates)
+    among = np.isin(digits[3], (3, 7))
+    assert model.score(digits[1][among], (digits[3][among] == 7).astype(int)) > 0.9
+
+
+def test_many_classes_work(method: Method) -> None:
+    """300 classes, and fewer rows than classes."""
+    X = torch.randn(120, 20, generator=_generator(0)).numpy()
+    candidates = (torch.rand(120, 300, generator=_generator(1)) < 0.01).numpy()
+    candidates[np.arange(120), np.arange(120)] = True
+    fitted = method.fit(task_of(X, candidates, rows=120))
+    assert fitted.label_weights.isfinite().all()
+    assert fitted.history.loss.isfinite().all()
+
+
+def test_a_method_is_a_description(method: Method) -> None:
+    assert pickle.loads(pickle.dumps(method)) == method
+    assert clone(PLLClassifier(method)).method == method
+    assert eval(repr(method), {type(method).__name__: type(method)}) == method
+    assert hash(method) == hash(replace(method))
+    with pytest.raises(AttributeError):
+        method.epochs = 3  # type: ignore[misc]
+
+
+def test_training_leaves_its_inputs_unchanged(method: Method, task: Task) -> None:
+    before = [tensor.clone() for tensor in _tensors(task)]
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    method.fit(task)
+    assert all(torch.equal(a, b) for a, b in zip(before, _tensors(task), strict=True))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.get_num_threads() == threads
+
+
+def _tensors(task: Task) -> list[torch.Tensor]:
+    rows = [getattr(task.rows, field.name) for field in fields(task.rows)]
+    return [*rows, task.candidates, task.prior, task.weight]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_pinned_small_result_is_met(name: str, digits: Any, candidates: np.ndarray) -> None:
+    """Changed numbers are a breaking change: this says when a refactoring shifts them."""
+    fitted = replace(EVERY[name](), epochs=3).fit(task_of(digits[0], candidates))
+    found = {
+        "loss": fitted.history.loss[-1].tolist(),
+        "label_weights": fitted.label_weights[0, :3].tolist(),
+        "uncertainty": fitted.opinion.uncertainty[0, :3].tolist(),
+    }
+    kept = json.loads((REFERENCE / f"{name.replace(' ', '-')}.json").read_text())
+    assert found.keys() == kept.keys()
+    for key, values in kept.items():
+        np.testing.assert_allclose(found[key], values, rtol=1e-6, atol=1e-9)
+
+
+def test_batches_cover_all_rows_once_and_none_has_one_row() -> None:
+    draws = Draws.of((0, 1), like=torch.zeros(()))
+    for n in (2, 3, 4, 5, 6, 9):
+        batches = list(minibatches(n, 4, draws))
+        assert all(batch.shape[1] >= 2 for batch in batches)
+        for order in torch.cat(batches, 1):
+            assert sorted(order.tolist()) == list(range(n))
+
+
+def test_the_sound_and_the_published_settings() -> None:
+    assert RobustPll().anneal == "from-one"
+    assert RobustPll.paper() == RobustPll(anneal="from-zero")
+    assert RobustPllEns.paper() == RobustPllEns(anneal="from-zero")
+    assert RobustPllEns().kl_ceiling == (0.5, 1.0, 2.0, 4.0, 8.0)
+    assert Proden.paper() == Proden()
+
+
+def test_the_table_has_each_method_under_its_file_name() -> None:
+    for name, kind in METHODS.items():
+        assert kind.name == name
+        assert kind.__module__ == f"robustpll.methods.{name}"
+        assert kind.citation
+        assert kind.title
