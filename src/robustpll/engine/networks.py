@@ -42,22 +42,29 @@ def mlp(shape: Shape, k: int, draws: Draws, dropout: float = 0.0) -> nn.Sequenti
 
 
 def lenet(shape: Shape, k: int) -> nn.Module:
-    """LeNet-5 with padded convolutions, so that small pictures fit; for one model."""
+    """LeNet-5 with padded convolutions, so that small pictures fit; for one model.
+
+    BatchNorm follows each ReLU, as in the MLP: without it evidence stays at nothing for long.
+    """
     channels, height, width = _image(shape, "lenet", least=4)
     flat = 16 * (height // 4) * (width // 4)
     return nn.Sequential(
         Channels(),
         nn.Conv2d(channels, 6, kernel_size=5, padding=2),
         nn.ReLU(),
+        nn.BatchNorm2d(6),
         nn.MaxPool2d(2),
         nn.Conv2d(6, 16, kernel_size=5, padding=2),
         nn.ReLU(),
+        nn.BatchNorm2d(16),
         nn.MaxPool2d(2),
         nn.Flatten(),
         nn.Linear(flat, 120),
         nn.ReLU(),
+        nn.BatchNorm1d(120),
         nn.Linear(120, 84),
         nn.ReLU(),
+        nn.BatchNorm1d(84),
         nn.Linear(84, k),
     )
 
