@@ -16,9 +16,9 @@ demo: .venv/.base
 test: lint
 	$(BIN)/python -m pytest
 
-# What `make test` leaves out: slow tests, and later browser, ray, examples and docs.
+# What `make test` leaves out: slow tests, those in a browser and those on ray.
 test-all: .venv/.dev
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m "slow or browser or ray"
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

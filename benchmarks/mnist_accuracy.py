@@ -10,7 +10,9 @@ beside the result, so that further calls (one method each, say) see the same dat
 import argparse
 import json
 import platform
+import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -50,7 +52,7 @@ def main() -> None:
         task = Task.of(rows, candidates, seeds)
         found = [measured(name, asked.epochs, task, labels, images) for name in asked.methods]
     report = {
-        "command": f"mnist_accuracy.py --seeds {asked.seeds} --epochs {asked.epochs}",
+        "command": f"mnist_accuracy.py {' '.join(sys.argv[1:])}",
         "rows": asked.rows,
         "machine": torch.cuda.get_device_name() if device.type == "cuda" else platform.machine(),
         "torch": torch.__version__,
@@ -74,13 +76,20 @@ def pictures(train: np.ndarray, seeds: int, device: torch.device) -> Rows:
 
 
 def drawn(kept: Path, rows: Rows, labels: torch.Tensor, seeds: tuple[int, ...]) -> torch.Tensor:
-    """Candidates (R, n, 10), from the file if it is there."""
-    shape = (len(seeds), len(rows), 10)
+    """Candidates (R, n, 10), from the file if it holds those of these rows and seeds."""
+    noise = InstanceDependent()
+    about = f"{noise}, {len(rows)} rows, seeds {seeds}"
     if not kept.exists():
-        found = InstanceDependent().candidates(rows, labels, 10, seeds)
-        np.savez(kept, bits=np.packbits(found.cpu().numpy()))
-    bits = np.unpackbits(np.load(kept)["bits"], count=int(np.prod(shape)))
-    return torch.from_numpy(bits.reshape(shape).astype(bool)).to(rows.pool.device)
+        found = noise.candidates(rows, labels, 10, seeds)
+        np.savez(kept, bits=np.packbits(found.cpu().numpy()), about=about)
+    stored = np.load(kept)
+    if str(stored["about"]) != about:
+        raise SystemExit(f"{kept} holds candidates for {stored['about']}, not {about}: remove it.")
+    shape = (len(seeds), len(rows), 10)
+    bits = np.unpackbits(stored["bits"], count=int(np.prod(shape))).reshape(shape)
+    candidates = torch.from_numpy(bits.astype(bool)).to(rows.pool.device)
+    assert candidates.gather(-1, labels[..., None]).all()
+    return candidates
 
 
 def measured(
@@ -93,9 +102,7 @@ def measured(
     """Train one method on all seeds at once; accuracy in percent, ties decided by a coin."""
     method = METHODS[name].paper()
     assert isinstance(method, DeepMethod)
-    method = type(method)(
-        **{f: getattr(method, f) for f in method.field_names()} | {"epochs": epochs}
-    )
+    method = replace(method, epochs=epochs)
     device = labels.device
     begun = time.perf_counter()
     fitted = method.fit(task)
@@ -107,7 +114,7 @@ def measured(
     return {
         "method": method.title,
         "test": spread_of(100 * right.double().mean(-1)),
-        "disambiguated": spread_of(100 * named.double().mean(-1)),
+        "resolved": spread_of(100 * named.double().mean(-1)),
         "published": dict(zip(("mean", "std"), PUBLISHED[name], strict=True)),
         "seconds": round(seconds, 1),
     }

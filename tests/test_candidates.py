@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from sklearn.exceptions import DataConversionWarning
 from sklearn.model_selection import KFold, ShuffleSplit, check_cv, train_test_split
 from sklearn.utils import resample, shuffle
 
@@ -180,7 +181,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a number": (3, r"shape \(\)"),
     "3-d": (np.zeros((2, 2, 2)), r"0/1 matrix of shape \(n, k\).* shape \(2, 2, 2\)"),
     "1-d sparse": (sparse.coo_array(np.array([0, 1, 1])), r"shape \(3,\)"),
-    "ragged arrays": ([np.array(["a"]), np.array(["a", "b"])], "list"),
     "empty set": ([{"a"}, set(), {"b"}, []], r"y\[1\] is empty.* 2 such rows \(1, 3\).* Drop"),
     "empty set beside one class": ([{"a"}, set()], r"y\[1\] is empty.* Drop"),
     "empty row": (np.array([[0, 1], [0, 0]]), r"y\[1\] is empty.* rows \(1\).* Drop"),
@@ -196,7 +196,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a name twice": ([["a"], ["b", "b"]], r"y\[1\] names a class twice.* Votes\(y\)"),
     "one label class": (["a", "a"], r"1 class \(a\): at least 2.* classes="),
     "one set class": ([{"a"}, {"a"}], r"1 class \(a\): at least 2.* classes="),
-    "one column": (FRAME[["cat"]], r"1 class \(cat\): at least 2.* classes="),
     "two columns of one name": (FRAME[["cat", "cat"]], "distinct names.*'cat', 'cat'"),
     "sets and labels": ([{"a"}, "b", {"a"}, 3], r"y\[1\] is 'b'.* rows \(1, 3\).* \{label\}"),
     "sets and gaps": (pd.Series([{"a"}, NAN]), r"y\[1\] is nan.* rows \(1\)"),
@@ -350,3 +349,41 @@ def test_a_later_change_of_y_leaves_candidates_alone() -> None:
     found = Candidates.of(y)
     y[:] = False
     assert found == Candidates.of(MATRIX)
+
+
+def test_a_table_of_one_column_is_a_label_vector() -> None:
+    with pytest.warns(DataConversionWarning, match="one label a row"):
+        y = Candidates.of(pd.DataFrame({"label": ["a", "b"]}))
+    assert y.sets() == [frozenset({"a"}), frozenset({"b"})]
+
+
+def test_arrays_as_cells_are_sets() -> None:
+    y = Candidates.of(pd.Series([np.array(["a"]), np.array(["a", "b"])]))
+    assert y.sets() == [frozenset({"a"}), frozenset({"a", "b"})]
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.array(["cat", np.nan, "dog"]),
+        Votes(np.array([["cat", "dog"], ["dog", np.nan]])),
+        ["{'cat', 'dog'}", "{'cat'}"],
+        ["['cat']", "['dog']"],
+    ],
+)
+def test_text_that_stands_for_a_gap_or_a_set_is_refused(y: Any) -> None:
+    with pytest.raises(InputError, match="turned into text"):
+        Candidates.of(y)
+
+
+def test_an_empty_label_is_a_missing_one() -> None:
+    with pytest.raises(InputError, match=r"no label in 1 rows \(1\)"):
+        Candidates.of(["cat", "", "dog"])
+    with pytest.raises(InputError, match=r"missing class name in 1 rows \(1\)"):
+        Candidates.of([{"cat"}, {"dog", ""}])
+
+
+@pytest.mark.parametrize("separator", "|;,")
+def test_a_name_made_of_other_names_is_warned_of(separator: str) -> None:
+    with pytest.warns(UserWarning, match="made of other class names.* split it"):
+        Candidates.of(["cat", "dog", f"cat{separator} dog"])

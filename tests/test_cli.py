@@ -20,6 +20,12 @@ def test_the_version_is_printed() -> None:
     assert result.output == f"robustpll {__version__}\n"
 
 
+def test_the_version_needs_no_torch() -> None:
+    code = "import sys; from robustpll.cli import app; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
 def test_every_method_is_listed_with_its_paper() -> None:
     result = CliRunner().invoke(app, ["methods"], env={"COLUMNS": "300"})
     assert result.exit_code == 0

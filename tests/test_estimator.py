@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor, nn
 
-from robustpll import Candidates, InputError, PLLClassifier, RobustPLLClassifier, Votes
+from robustpll import PGD, Candidates, InputError, PLLClassifier, RobustPLLClassifier, Votes
 from robustpll.engine.history import reporting
 from robustpll.methods import Proden, RobustPll
 
@@ -642,3 +642,45 @@ def test_verbose_shows_a_bar_with_the_epochs(capsys: pytest.CaptureFixture[str])
     assert "7/7" in shown
     quick(7).fit(X, SETS)
     assert capsys.readouterr().out == ""
+
+
+# What a hurried user does
+
+
+def test_y_of_another_length_is_refused() -> None:
+    with pytest.raises(InputError, match="X has 90 rows, but y has 30"):
+        quick().fit(X, LABELS[:30])
+    with pytest.raises(InputError, match="X has 90 rows, but y has 30"):
+        quick(1).fit(X, LABELS).score(X, LABELS[:30])
+
+
+def test_gaps_in_an_array_are_refused_by_row_with_the_way_out() -> None:
+    gaps = X.copy()
+    gaps[[4, 7], 0] = np.nan
+    with pytest.raises(InputError, match=r"2 rows \(4, 7\).* pass a DataFrame"):
+        quick().fit(gaps, LABELS)
+
+
+@pytest.mark.parametrize(
+    "rows", [[["a", "b"]] * 90, [np.ones((2, 2)), np.ones((3, 2))] * 45, np.ones((90, 1, 2, 2, 2))]
+)
+def test_what_is_no_array_of_numbers_is_refused(rows: Any) -> None:
+    with pytest.raises(InputError, match="X"):
+        quick().fit(rows, LABELS)
+
+
+def test_a_misspelt_class_weight_is_refused() -> None:
+    with pytest.raises(InputError, match=r"unknown classes \('dgo'\)"):
+        quick(class_weight={"dgo": 9}).fit(X, NAMES[LABELS])
+
+
+def test_an_attack_must_be_one(fitted: RobustPLLClassifier) -> None:
+    with pytest.raises(InputError, match=r"such as PGD\(0.1\); got 0.1"):
+        fitted.predict_opinion(X, 0.1)
+
+
+def test_true_labels_are_passed_to_the_attack_by_name(fitted: RobustPLLClassifier) -> None:
+    attacked = fitted.predict_opinion(X, PGD(0.3, labels="true"), NAMES[LABELS])
+    clean = fitted.predict_opinion(X)
+    rows = np.arange(90)
+    assert attacked.probability[rows, LABELS].mean() < clean.probability[rows, LABELS].mean()

@@ -189,3 +189,27 @@ def test_json_gives_back_equal_features(X: Any) -> None:
     again = Features.from_json(json.loads(json.dumps(features.to_json())))
     assert again == features
     assert again.rows(X).pool.equal(features.rows(X).pool)
+
+
+def test_numbers_as_text_are_refused_with_what_is_odd_in_them() -> None:
+    ages = pd.DataFrame({"age": ["31", "42", "?", "55"]})
+    with pytest.raises(InputError, match=r"'age' holds numbers as text, but for '\?'.*to_numeric"):
+        Features.of(ages)
+    assert Features.of(ages.astype("category")).columns[0] == "age is 31"
+
+
+def test_a_column_that_names_rows_is_refused() -> None:
+    names = pd.DataFrame({"id": [f"row-{number}" for number in range(60)]})
+    with pytest.raises(InputError, match=r"'id' has 60 different words in 60 rows.* Drop it"):
+        Features.of(names)
+    assert len(Features.of(names.astype("category")).columns) == 60
+
+
+def test_lists_in_cells_are_refused() -> None:
+    with pytest.raises(InputError, match="'tags' holds lists"):
+        Features.of(pd.DataFrame({"tags": [["a"], ["a", "b"]]}))
+
+
+def test_truth_values_as_objects_are_numbers() -> None:
+    table = pd.DataFrame({"c": pd.Series([False, None, True], dtype=object)})
+    assert scaled(table) == [[0, 0], [0.5, 1], [1, 0]]

@@ -2,7 +2,7 @@
 
 import json
 import pickle
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from robustpll.engine.predict import Fitted
 from robustpll.engine.random import Draws
 from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
-from robustpll.engine.train import minibatches
+from robustpll.engine.train import minibatches, train
 from robustpll.methods import Method, Proden, RobustPll, RobustPllEns
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -237,6 +237,61 @@ def test_the_pinned_small_result_is_met(name: str, digits: Any, candidates: np.n
     assert found.keys() == kept.keys()
     for key, values in kept.items():
         np.testing.assert_allclose(found[key], values, rtol=1e-6, atol=1e-9)
+
+
+def test_resolved_labels_are_the_most_probable_ones_and_weigh_most(
+    method: Method, task: Task
+) -> None:
+    fitted = method.fit(task)
+    named = fitted.opinion.predicted()[..., None]
+    heaviest = fitted.label_weights.amax(-1, keepdim=True)
+    torch.testing.assert_close(fitted.label_weights.gather(-1, named), heaviest, rtol=1e-4, atol=0)
+
+
+def test_a_trained_network_can_be_trained_further(task: Task) -> None:
+    once = train(Proden(epochs=3), task)
+    first_loss = once.history.loss[0]
+    again = train(Proden(epochs=3), task, net=once.net)
+    assert again.net is once.net
+    assert (again.history.loss[0] < first_loss).all()
+
+
+def test_weights_from_after_the_step_move_the_running_statistics_once(task: Task) -> None:
+    """One batch: both ways see the same first pass, so the statistics must agree."""
+    one = replace(task, rows=replace(task.rows, at=task.rows.at[:, :200]))
+    one = replace(one, candidates=task.candidates[:, :200], prior=task.prior[:, :200])
+    one = replace(one, weight=task.weight[:, :200])
+    before, after = (
+        train(RobustPll(epochs=1, update=update), one) for update in ("before", "after")
+    )
+    for name, buffer in before.net.named_buffers():
+        assert torch.equal(buffer, after.net.get_buffer(name)), name
+    assert not torch.equal(before.label_weights, after.label_weights)
+
+
+def test_fields_of_a_new_method_are_checked_by_their_types() -> None:
+    @dataclass(frozen=True)
+    class Flagged(Proden):
+        stable: bool = True
+        steps: int = 3
+
+    assert not Flagged(stable=False).stable
+    with pytest.raises(InputError, match=r"'stable' of Flagged must be True or False\. Got 3"):
+        Flagged(stable=3)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="'steps' of Flagged must be an int of at least 0"):
+        Flagged(steps=-1)
+
+
+def test_a_bundle_needs_methods_of_one_class_and_a_task_of_as_many_runs(
+    digits: Any, candidates: np.ndarray
+) -> None:
+    with pytest.raises(InputError, match="one class"):
+        RobustPll.stacked([RobustPll(members=5), RobustPllEns()])
+    with pytest.raises(InputError, match="one method or more"):
+        RobustPll.stacked([])
+    two = RobustPll.stacked([RobustPll(kl_ceiling=c, epochs=1) for c in (1.0, 2.0)])
+    with pytest.raises(InputError, match="'kl_ceiling' has 2 values, for a bundle of 3 models"):
+        two.fit(task_of(digits[0], candidates, (1, 2, 3)))
 
 
 def test_batches_cover_all_rows_once_and_none_has_one_row() -> None:

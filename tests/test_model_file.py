@@ -372,7 +372,7 @@ def test_a_save_over_a_folder_or_into_none_fails_cleanly(tmp_path: Path) -> None
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match="folder"):
         model.save(tmp_path / "folder")
-    with pytest.raises(FileNotFoundError, match="gone"):
+    with pytest.raises(InputError, match=r"no folder .*gone"):
         model.save(tmp_path / "gone" / "model.pll")
     assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
 
@@ -385,3 +385,20 @@ def test_a_save_replaces_the_file_under_the_users_permissions(small: Path) -> No
         os.umask(before)
     assert small.stat().st_mode & 0o777 == 0o640
     assert load(small).classes_.tolist() == [0, 1, 2]
+
+
+def test_a_method_of_ones_own_is_not_saved_as_another(tmp_path: Path) -> None:
+    class Mine(RobustPll):
+        """Would be read as RobustPll, whose name it inherits."""
+
+    model = PLLClassifier(Mine(epochs=1)).fit(X, LABELS)
+    with pytest.raises(InputError, match="Mine is a method of your own"):
+        model.save(tmp_path / "mine.pll")
+    assert not list(tmp_path.iterdir())
+
+
+def test_class_weights_are_kept_for_a_later_fit(tmp_path: Path) -> None:
+    weights = {name: 1.0 + at for at, name in enumerate(np.unique(LABELS).tolist())}
+    model = quick(class_weight=weights).fit(X, LABELS)
+    model.save(tmp_path / "model.pll")
+    assert load(tmp_path / "model.pll").class_weight == weights

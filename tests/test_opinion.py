@@ -246,3 +246,9 @@ def test_a14_ensemble_mean_in_any_order_of_members(order: list[int]) -> None:
     assert_allclose(mean.probability, [[0.333333, 0.444444, 0.222222]], atol=5e-7)
     assert_allclose(mean.entropy, [0.965634], atol=5e-7)
     assert_allclose(mean.uncertainty, [0.555556], atol=5e-7)
+
+
+def test_lists_are_read_as_arrays_and_anything_else_is_refused() -> None:
+    assert Opinion.of_evidence([[4, 1, 1]]).uncertainty == pytest.approx([1 / 3])
+    with pytest.raises(InputError, match="numpy arrays"):
+        Opinion([[1.0, 0.0]], [[0.5, 0.5]], [0.0])

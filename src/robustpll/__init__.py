@@ -1,16 +1,22 @@
 """Learn a classifier from sets of candidate labels, and know how sure it is."""
 
-from robustpll.candidates import Candidates, Votes
-from robustpll.errors import InputError, ModelFileError, RobustPLLError
-from robustpll.estimator import PLLClassifier, RobustPLLClassifier
-from robustpll.methods import METHODS
-from robustpll.model_file import load
-from robustpll.opinion import Opinion
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from robustpll.candidates import Candidates, Votes
+    from robustpll.engine.attack import PGD
+    from robustpll.errors import InputError, ModelFileError, RobustPLLError
+    from robustpll.estimator import PLLClassifier, RobustPLLClassifier
+    from robustpll.methods import METHODS
+    from robustpll.model_file import load
+    from robustpll.opinion import Opinion
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "METHODS",
+    "PGD",
     "Candidates",
     "InputError",
     "ModelFileError",
@@ -22,3 +28,29 @@ __all__ = [
     "__version__",
     "load",
 ]
+
+_HOMES = {
+    "METHODS": "methods",
+    "PGD": "engine.attack",
+    "Candidates": "candidates",
+    "InputError": "errors",
+    "ModelFileError": "errors",
+    "Opinion": "opinion",
+    "PLLClassifier": "estimator",
+    "RobustPLLClassifier": "estimator",
+    "RobustPLLError": "errors",
+    "Votes": "candidates",
+    "load": "model_file",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loads what is asked for: torch takes seconds, and `robustpll --version` needs none of it."""
+    if name not in _HOMES:
+        msg = f"module 'robustpll' has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(f"robustpll.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

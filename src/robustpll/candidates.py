@@ -65,19 +65,12 @@ class Votes:
 
     def names(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """All answers given: in which row, and the class named; (answers,) each."""
-        cells = self._cells()
-        row, column = np.nonzero(~missing_cells(cells, also=("", self.missing)))
-        return row, as_names(cells[row, column].tolist(), row)
-
-    def counts(self, classes: NDArray[Any]) -> NDArray[np.float64]:
-        """How many votes each class got in each row, (n, k)."""
-        row, found = self.names()
-        counts = np.zeros((len(self), len(classes)))
-        np.add.at(counts, (row, positions(found, classes, "Votes", row)), 1.0)
-        silent = np.flatnonzero(counts.sum(-1) == 0)
         if self.unanswered not in ("error", "all classes"):
             msg = f"Votes(unanswered={self.unanswered!r}): it must be 'error' or 'all classes'."
             raise InputError(msg)
+        cells = self._cells()
+        answered = ~missing_cells(cells, also=(self.missing,))
+        silent = np.flatnonzero(~answered.any(-1))
         if len(silent) and self.unanswered == "error":
             msg = (
                 f"Nobody answered row {silent[0]}: every row needs at least one candidate class. "
@@ -85,19 +78,27 @@ class Votes:
                 "Votes(answers, unanswered='all classes')."
             )
             raise InputError(msg)
-        counts[silent] = 1.0
+        row, column = np.nonzero(answered)
+        return row, as_names(cells[row, column].tolist(), row)
+
+    def counts(self, classes: NDArray[Any]) -> NDArray[np.float64]:
+        """How many votes each class got in each row, (n, k)."""
+        row, found = self.names()
+        counts = np.zeros((len(self), len(classes)))
+        np.add.at(counts, (row, positions(found, classes, "Votes", row)), 1.0)
+        counts[counts.sum(-1) == 0] = 1.0  # nobody answered: every class is as likely
         return counts
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """The answers as words with "" for gaps: scikit-learn looks at them to choose folds."""
         cells = self._cells()
-        gaps = missing_cells(cells, also=("", self.missing))
+        gaps = missing_cells(cells, also=(self.missing,))
         return np.array(np.where(gaps, "", cells.astype(str)), dtype=dtype, copy=copy)
 
     def _cells(self) -> NDArray[Any]:
         cells = self.answers
         if isinstance(cells, Sequence):
-            sizes = np.array([len(row) if isinstance(row, SETS) else np.size(row) for row in cells])
+            sizes = np.array([len(row) if isinstance(row, SETS) else 1 for row in cells])
             short = np.flatnonzero(sizes < sizes.max(initial=0))
             if len(short):
                 msg = (
@@ -163,6 +164,12 @@ class Candidates:
             The names of all classes, in the order of the columns. By default the names that occur,
             sorted; ``0 .. k-1`` for a matrix; the column names of a DataFrame.
 
+        Notes
+        -----
+        scikit-learn's searches and ``cross_val_*`` look at `y` before the estimator does, and
+        refuse a list of lists: hand them ``Candidates.of(y)`` instead. With
+        ``method="predict_proba"`` they also need a matrix or `Candidates` rather than sets.
+
         Examples
         --------
         >>> Candidates.of(["cat", "dog"], classes=["cat", "dog", "emu"]).sets()
@@ -176,7 +183,7 @@ class Candidates:
             return cls._of_candidates(y, names)
         if isinstance(y, Votes):
             return cls._of_votes(y, names)
-        if sparse.issparse(y) or is_frame(y):
+        if sparse.issparse(y) or (is_frame(y) and _width(y) != 1):
             return cls._of_matrix(y, names)
         items = items_of(y)
         if items.ndim == 2:
@@ -222,7 +229,7 @@ class Candidates:
     @classmethod
     def _of_labels(cls, labels: NDArray[Any], names: NDArray[Any] | None) -> Self:
         refuse_odd_labels(labels)
-        if labels.dtype == object:
+        if labels.dtype.kind in "OU":
             labels = as_names(labels.tolist())
         names = checked_classes(np.unique(labels)) if names is None else names
         matrix = np.zeros((len(labels), len(names)), dtype=bool)
@@ -318,6 +325,10 @@ def classes_with(y: object, classes: NDArray[Any]) -> NDArray[Any]:
         return classes  # words against numbers: refused by name where y is read
     further = found[~np.isin(found, classes)]
     return np.concatenate([classes, further]) if len(further) else classes
+
+
+def _width(y: Any) -> int:
+    return int(y.shape[1])
 
 
 def _column_names(y: Any) -> NDArray[Any] | None:

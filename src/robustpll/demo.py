@@ -89,7 +89,7 @@ def outcome_table(outcomes: list[Outcome]) -> Table:
     table.add_column("\nmethod", no_wrap=True)
     for heading in (
         "test\naccuracy",
-        "training\nlabels found",
+        "training labels\nresolved",
         "entropy,\nknown",
         "entropy,\nunknown",
         "accuracy,\nattacked",

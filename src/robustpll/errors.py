@@ -17,6 +17,16 @@ class ModelFileError(RobustPLLError, ValueError):
     """A file is not a model this version can read; nothing in it was executed."""
 
 
+def refuse_other_length(rows: int, labels: int) -> None:
+    """X and y must go together row by row."""
+    if rows != labels:
+        msg = (
+            f"X has {rows} rows, but y has {labels}: inconsistent numbers of samples. Pass the "
+            "candidates of exactly these rows, in the same order."
+        )
+        raise InputError(msg)
+
+
 def some_of(values: Iterable[Any], most: int = 5) -> str:
     """The first few values, for a message.
 

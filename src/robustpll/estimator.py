@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils import check_array, check_consistent_length, check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from robustpll.candidates import Candidates, classes_with, is_label_vector
@@ -21,8 +21,8 @@ from robustpll.engine.device import chosen_device
 from robustpll.engine.networks import Network
 from robustpll.engine.predict import Fitted
 from robustpll.engine.task import Task
-from robustpll.errors import InputError
-from robustpll.features import Features, refuse_odd_table
+from robustpll.errors import InputError, refuse_other_length
+from robustpll.features import Features, finite, refuse_odd_table
 from robustpll.label_forms import is_frame
 from robustpll.methods import METHODS, Method, RobustPll
 from robustpll.opinion import Opinion
@@ -40,10 +40,10 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     classes_: NDArray[Any]
     """Names of the classes, (k,)."""
-    label_weights_: NDArray[np.float64]
+    label_weights_: NDArray[np.float32]
     """Final distribution over the candidates of each training row, (n, k)."""
     labels_: NDArray[Any]
-    """The label that each training row was found to have, (n,)."""
+    """The resolved label of each training row: the most probable one by `opinion_`, (n,)."""
     opinion_: Opinion
     """What is held of the training rows."""
     history_: dict[str, NDArray[np.float64]]
@@ -66,7 +66,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Parameters
         ----------
         X : array (n, d), DataFrame, or pictures (n, h, w) or (n, c, h, w)
-            Numbers in an array must be finite. A DataFrame may hold numbers, words, truth values
+            Numbers in an array must be finite. A DataFrame may hold numbers, categories, booleans
             and gaps.
         y : object
             Candidates in any form that `Candidates.of` accepts.
@@ -83,7 +83,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         method, device = self.resolved_method(), chosen_device(self.device)
         X = self._read(X, reset=True)
         candidates = Candidates.of(y)
-        check_consistent_length(X, candidates)
+        refuse_other_length(len(X), len(candidates))
         weight = row_weights(candidates, self.class_weight, sample_weight)
         features = Features.of(X)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -96,18 +96,39 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         )
         with progress_bars() if self.verbose else nullcontext():
             fitted = method.fit(task)
-        self.features_, self.fitted_, self.classes_ = features, fitted, candidates.classes
-        self.label_weights_ = fitted.label_weights[0].double().cpu().numpy()
-        named = Opinion.of_probability(self.label_weights_).predicted()
-        self.labels_ = self.classes_[named]
+        self.features_, self.classes_ = features, candidates.classes
+        self.label_weights_ = fitted.label_weights[0].cpu().numpy()
         self.opinion_ = replace(fitted.opinion[0].numpy(), classes=self.classes_)
+        self.labels_ = self.classes_[self.opinion_.predicted()]
         self.history_ = {"loss": fitted.history.loss.double().mean(-1).numpy()}
+        self.fitted_ = fitted.without_training_rows()  # they need not stay on the device
 
-    def predict_opinion(self, X: Any, attack: Attack | None = None) -> Opinion:
-        """Belief, prior and uncertainty for each row; under an attack if one is given."""
+    def predict_opinion(
+        self, X: Any, attack: Any = None, labels: ArrayLike | None = None
+    ) -> Opinion:
+        """Belief, prior and uncertainty for each row.
+
+        Parameters
+        ----------
+        X : array, DataFrame or pictures
+            Rows of the same form as in training.
+        attack : Attack, optional
+            Changes the rows first, such as ``PGD(0.1)``.
+        labels : array of shape (n,), optional
+            The true labels, for an attack that needs them.
+        """
         check_is_fitted(self, "fitted_")
-        rows = self.features_.rows(self._read(X, reset=False), chosen_device(self.device))
-        return replace(self.fitted_.predict(rows, attack)[0].numpy(), classes=self.classes_)
+        if not isinstance(attack, Attack | None):
+            msg = f"attack must be an Attack such as PGD(0.1); got {attack!r}."
+            raise InputError(msg)
+        rows = self.features_.rows(self._read(X, reset=False), self.fitted_.device)
+        truth = None
+        if labels is not None:
+            named = Candidates.of(labels, classes=self.classes_).matrix
+            refuse_other_length(len(rows), len(named))
+            truth = torch.tensor(named.argmax(-1), device=self.fitted_.device)[None]
+        opinion = self.fitted_.predict(rows, attack, truth)[0]
+        return replace(opinion.numpy(), classes=self.classes_)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probability of each class, (n, k)."""
@@ -126,9 +147,10 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         predicted = self.predict(X)
         if is_label_vector(y):
+            refuse_other_length(len(predicted), len(y))
             return float(accuracy_score(y, predicted, sample_weight=sample_weight))
         candidates = Candidates.of(y, classes=classes_with(y, self.classes_))
-        check_consistent_length(predicted, candidates)
+        refuse_other_length(len(predicted), len(candidates))
         order = np.argsort(candidates.classes)
         at = order[np.searchsorted(candidates.classes, predicted, sorter=order)]
         covered = candidates.matrix[np.arange(len(at)), at]
@@ -153,11 +175,17 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             refuse_odd_table(X, least)
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
-        if sparse.issparse(X) or np.asarray(X).ndim <= 2:
-            return validate_data(self, X, reset=reset, dtype=np.float64, ensure_min_samples=least)
-        X = check_array(X, allow_nd=True, dtype=np.float64, ensure_min_samples=least)
-        if X.size == 0:
-            msg = f"X has pictures without pixels: its shape is {X.shape}. Pass (n, h, w)."
+        checks = {"dtype": np.float64, "ensure_min_samples": least, "ensure_all_finite": False}
+        try:
+            flat = sparse.issparse(X) or np.asarray(X).ndim <= 2
+            if flat:
+                return finite(validate_data(self, X, reset=reset, **checks))
+            X = finite(check_array(X, allow_nd=True, **checks))
+        except ValueError as error:
+            msg = f"{error} X must be an array of numbers, pictures of one shape, or a DataFrame."
+            raise (error if isinstance(error, InputError) else InputError(msg)) from error
+        if X.size == 0 or X.ndim > 4:
+            msg = f"X has shape {X.shape}, but pictures need (n, h, w) or (n, c, h, w)."
             raise InputError(msg)
         if reset:
             self.n_features_in_ = int(np.prod(X.shape[1:]))

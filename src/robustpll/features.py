@@ -1,4 +1,4 @@
-"""How a raw row becomes numbers: arrays, tables with words and gaps, pictures."""
+"""How a raw row becomes numbers: arrays, tables with categories and gaps, pictures."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -33,7 +33,7 @@ class Features:
 
     columns: tuple[str, ...]  # what each number means; empty for arrays and pictures
     shape: tuple[int, ...]  # of a row's numbers: (d,) or a picture's
-    categories: dict[str, tuple[str, ...]]  # column -> its words, one number each
+    categories: dict[str, tuple[str, ...]]  # column -> its categories, one number each
     fill: dict[str, float]  # column with gaps -> the training median that fills them
     shift: tuple[float, ...]  # flattened, as Rows.of found them on the training rows
     scale: tuple[float, ...]
@@ -42,8 +42,8 @@ class Features:
     def of(cls, X: Any) -> Self:
         """Learn from training rows: an array (n, d), pictures (n, h, w) or (n, c, h, w), a table.
 
-        In a table a numeric gap gets the median and a column that says so; words, and what is
-        neither number nor truth value, get one column each; gaps among words are all zero.
+        In a table a numeric gap gets the median and a column that says so. Of categories each
+        gets a column of 0 and 1; a gap, and a category that training did not see, is 0 in all.
         """
         categories: dict[str, tuple[str, ...]] = {}
         fill: dict[str, float] = {}
@@ -152,6 +152,19 @@ class Features:
             yield numbers
 
 
+def finite(X: NDArray[np.float64]) -> NDArray[np.float64]:
+    """X, if it holds neither NaN nor infinity."""
+    odd = ~np.isfinite(X).reshape(len(X), -1).all(-1)
+    if odd.any():
+        rows = np.flatnonzero(odd)
+        msg = (
+            f"Input X contains NaN or infinity in {len(rows)} rows ({some_of(rows)}). Fill or drop "
+            "them, or pass a DataFrame: there gaps (NaN) are filled with the median."
+        )
+        raise InputError(msg)
+    return X
+
+
 def refuse_odd_table(X: Any, least: int = 1) -> None:
     """A DataFrame must have rows, columns, and one column of each name."""
     if len(X) < least or X.shape[1] == 0:
@@ -181,7 +194,43 @@ def _study(column: Any, categories: dict[str, tuple[str, ...]], fill: dict[str, 
         if len(known) < len(column):
             fill[str(column.name)] = float(known.astype(np.float64).median())
     else:
-        categories[str(column.name)] = tuple(sorted(set(_words(known))))
+        found = sorted(set(_words(known)))
+        if not hasattr(known, "cat"):
+            _refuse_odd_words(str(column.name), found, known)
+        categories[str(column.name)] = tuple(found)
+
+
+FEW_WORDS = 20
+
+
+def _refuse_odd_words(name: str, found: list[str], known: Any) -> None:
+    """Text that is no category: numbers in disguise, names of rows, lists."""
+    if any(isinstance(cell, list | tuple | set | dict | np.ndarray) for cell in known):
+        msg = f"Column {name!r} holds lists or the like, which are no features. Drop or unpack it."
+        raise InputError(msg)
+    odd = [word for word in found if not _is_number(word)]
+    if len(found) > len(odd) >= 0 and len(odd) <= len(found) / 2:
+        rest = f", but for {some_of(map(repr, odd))}" if odd else ""
+        msg = (
+            f"Column {name!r} holds numbers as text{rest}. Convert it with "
+            "pandas.to_numeric(column, errors='coerce'), or to the type 'category' if the numbers "
+            "are mere names."
+        )
+        raise InputError(msg)
+    if len(found) > max(FEW_WORDS, len(known) / 2):
+        msg = (
+            f"Column {name!r} has {len(found)} different words in {len(known)} rows: it names rows "
+            "rather than describing them. Drop it, or convert it to the type 'category' to keep it."
+        )
+        raise InputError(msg)
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean", "decimal")

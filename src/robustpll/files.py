@@ -4,6 +4,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from robustpll.errors import InputError
+
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write under a temporary name beside `path`, sync, rename.
@@ -13,6 +15,9 @@ def write_whole(path: Path, content: bytes) -> None:
     ...     sorted(file.name for file in Path(folder).iterdir())
     ['note.txt']
     """
+    if not path.parent.is_dir():
+        msg = f"{path} cannot be written: there is no folder {path.parent}. Make it first."
+        raise InputError(msg)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -10,7 +10,8 @@ from sklearn.exceptions import DataConversionWarning
 
 from robustpll.errors import InputError, some_of
 
-SETS = (set, frozenset, list, tuple)
+SETS = (set, frozenset, list, tuple, np.ndarray)
+TEXT_OF_NOTHING = ("nan", "<NA>")  # what numpy and pandas make of a gap in an array of strings
 
 
 def is_frame(y: object) -> bool:
@@ -79,7 +80,9 @@ def as_binary(matrix: NDArray[Any]) -> NDArray[np.bool_]:
         return matrix.copy()
     if matrix.dtype == object:
         matrix = np.where(missing_cells(matrix), np.nan, matrix)
-    if not all(isinstance(cell, int | float | bool) for cell in matrix.ravel().tolist()):
+    if matrix.dtype.kind not in "iuf" and not all(
+        isinstance(cell, int | float | bool) for cell in matrix.ravel().tolist()
+    ):
         # even of "0" and "1": these may be answers of annotators
         msg = (
             "y is a matrix of names, but a matrix must be 0/1 with one column for each class. Wrap "
@@ -101,12 +104,19 @@ def as_binary(matrix: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def missing_cells(cells: NDArray[Any], also: tuple[Any, ...] = ()) -> NDArray[np.bool_]:
-    """None, NaN, pandas.NA and what else means "nothing", in an array of any shape."""
+    """None, NaN, pandas.NA, "" and what else means "nothing", in an array of any shape."""
+    if cells.dtype.kind != "O":
+        gaps = np.isnan(cells) if cells.dtype.kind == "f" else np.zeros(cells.shape, dtype=bool)
+        text = cells.dtype.kind == "U"
+        alike = [
+            value for value in ("", *also) if isinstance(value, str) == text and value is not None
+        ]
+        return np.asarray(gaps | np.isin(cells, alike)) if alike else gaps
     flat = [
         item is None
         or type(item).__name__ in ("NAType", "NaTType")
         or (isinstance(item, float) and item != item)  # noqa: PLR0124  # NaN
-        or item in also
+        or (isinstance(item, str | int | float) and item in ("", *also))
         for item in cells.ravel().tolist()
     ]
     return np.asarray(flat, dtype=bool).reshape(cells.shape)
@@ -151,7 +161,7 @@ def refuse_odd_sets(sets: NDArray[Any]) -> None:
     twice = [at for at, row in enumerate(sets) if len(_hashed(at, row)) != len(row)]
     equally_long = len({len(row) for row in sets}) == 1 and len(sets[0]) > 1
     zero_one = equally_long and all(
-        isinstance(row, list | tuple) and set(row) <= {0, 1} for row in sets
+        isinstance(row, list | tuple | np.ndarray) and set(row) <= {0, 1} for row in sets
     )
     if zero_one or twice:
         what = f"y[{twice[0]}] names a class twice" if twice else "every y[i] is a list of 0 and 1"
@@ -177,7 +187,8 @@ def as_names(values: list[Any], rows: NDArray[Any] | None = None) -> NDArray[Any
     >>> as_names([2.0, 1])
     array([2, 1])
     """
-    if all(isinstance(value, str) for value in values):
+    if all(isinstance(value, str) for value in values) and "" not in values:
+        _refuse_odd_names(set(values))
         return np.asarray(values, dtype=str)
     numbers = all(isinstance(value, int | float | np.number) for value in values)
     if numbers and all(float(value).is_integer() for value in values):
@@ -198,6 +209,27 @@ def as_names(values: list[Any], rows: NDArray[Any] | None = None) -> NDArray[Any
     raise InputError(msg)
 
 
+def _refuse_odd_names(names: set[str]) -> None:
+    """Text that stands for a gap or for a whole set is refused; text that may is warned of."""
+    odd = sorted(name for name in names if name in TEXT_OF_NOTHING or name[:1] in ("{", "["))
+    if odd:
+        msg = (
+            f"y holds the text {odd[0]!r} as a class name: a gap or a set that was turned into "
+            "text. Pass gaps as None in a list, and each row's candidates as a set of names."
+        )
+        raise InputError(msg)
+    for separator in "|;,":
+        for name in sorted(names):
+            parts = {part.strip() for part in name.split(separator)}
+            if len(parts) > 1 and parts <= names:
+                message = (
+                    f"The class name {name!r} is made of other class names. If it stands for a "
+                    f"set, split it: y = [set(row.split({separator!r})) for row in y]."
+                )
+                warnings.warn(message, UserWarning, stacklevel=5)
+                return
+
+
 def checked_classes(names: NDArray[Any]) -> NDArray[Any]:
     """The names of at least two classes, each once."""
     if names.ndim == 1 and (names.dtype == object or missing_cells(names).any()):
@@ -208,7 +240,7 @@ def checked_classes(names: NDArray[Any]) -> NDArray[Any]:
     if len(names) < 2:
         msg = (
             f"y names {len(names)} class ({some_of(names)}): at least 2 classes are needed. If "
-            "other classes exist but no row has them, name all in classes=."
+            "other classes exist but no row has them, pass Candidates.of(y, classes=[...]) as y."
         )
         raise InputError(msg)
     return names
@@ -229,7 +261,7 @@ def positions(
         msg = (
             f"{where} names unknown classes ({some_of(np.unique(found[unknown]))}) in "
             f"{len(at_rows)} rows ({some_of(at_rows)}): the classes are {some_of(names, 10)}. "
-            "Correct the names, or add them to classes=."
+            "Correct the names, or name all classes: Candidates.of(y, classes=[...])."
         )
         raise InputError(msg)
     return at

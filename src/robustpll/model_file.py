@@ -40,6 +40,12 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
     if not isinstance(fitted, Networks):
         msg = f"A model of type {type(fitted).__name__} cannot be saved yet: only networks can."
         raise InputError(msg)
+    if METHODS.get(fitted.method.name) is not type(fitted.method):
+        msg = (
+            f"{type(fitted.method).__name__} is a method of your own, which a reader of the file "
+            f"would not have: only the methods of the library can be saved ({', '.join(METHODS)})."
+        )
+        raise InputError(msg)
     about = {
         "format": FORMAT,
         "version": robustpll.__version__,
@@ -49,6 +55,7 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
             for name, value in classifier.get_params(deep=False).items()
             if isinstance(value, str | int | float | bool | np.number | None)
         },
+        "class_weight": _pairs(classifier.class_weight),
         "method": {"name": fitted.method.name, "fields": _fields(fitted.method)},
         "classes": {"type": classifier.classes_.dtype.kind, "names": classifier.classes_.tolist()},
         "features": classifier.features_.to_json(),
@@ -99,6 +106,9 @@ def load(
     except WrongNetwork as error:
         msg = f"{path}: {error}"
         raise InputError(msg) from error
+    except ModelFileError as error:
+        msg = f"{path}: {error}"
+        raise ModelFileError(msg) from error
     except (
         ValueError,
         TypeError,
@@ -153,6 +163,8 @@ def _classifier(about: dict[str, Any], method: DeepMethod, device: str) -> Any:
 
     kinds = {kind.__name__: kind for kind in (PLLClassifier, RobustPLLClassifier)}
     params = about["params"] | {"device": device}
+    if about["class_weight"] is not None:
+        params["class_weight"] = dict(about["class_weight"])
     if about["estimator"] == "PLLClassifier":
         params["method"] = method
     else:
@@ -165,6 +177,11 @@ def _classifier(about: dict[str, Any], method: DeepMethod, device: str) -> Any:
         classifier.feature_names_in_ = np.array(about["feature_names_in"], dtype=object)
     classifier.history_ = {name: np.array(values) for name, values in about["history"].items()}
     return classifier
+
+
+def _pairs(class_weight: Any) -> list[list[Any]] | None:
+    """A dict as JSON keeps it: its keys may be numbers."""
+    return [list(pair) for pair in class_weight.items()] if hasattr(class_weight, "items") else None
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ Array = Any  # a Tensor or a numpy array; all arrays of one opinion are of the s
 ROWS_SHOWN = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Opinion:
     """What is held of each row: belief in each class, a prior, and the uncommitted mass.
 
@@ -65,7 +65,7 @@ class Opinion:
     classes: NDArray[Any] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.belief, np.ndarray):
+        if not isinstance(self.belief, torch.Tensor):
             self._check()
 
     @classmethod
@@ -74,6 +74,7 @@ class Opinion:
 
         belief = e / (k + sum e), uncertainty = k / (k + sum e).
         """
+        evidence = _as_array(evidence)
         k = evidence.shape[-1]
         total = evidence.sum(-1) + k  # (..., n)
         prior = _uniform_like(evidence) if prior is None else prior
@@ -87,6 +88,7 @@ class Opinion:
 
         Without `uncertainty` all mass is committed: belief equals probability.
         """
+        probability = _as_array(probability)
         prior = _uniform_like(probability) if prior is None else prior
         if uncertainty is None:
             return cls(probability, prior, 0.0 * probability[..., 0])
@@ -179,6 +181,11 @@ class Opinion:
 
     def _check(self) -> None:
         belief, prior, uncertainty = self.belief, self.prior, self.uncertainty
+        if not all(
+            isinstance(array, np.ndarray | np.floating) for array in (belief, prior, uncertainty)
+        ):
+            msg = "belief, prior and uncertainty must be numpy arrays, or all of them tensors."
+            raise InputError(msg)
         if belief.shape != prior.shape or belief.shape[:-1] != uncertainty.shape:
             msg = (
                 "belief and prior need shape (..., n, k) and uncertainty (..., n); got "
@@ -221,8 +228,8 @@ class Opinion:
         )
         body = "".join(
             f"<tr><td>{row}</td><td>{escape(names[label])}</td><td>{probability:.2f}</td>"
-            f"<td>{_bar(belief[label], '#2b6cb0')}</td><td>{_bar(doubt, '#a0aec0')}</td></tr>"
-            for row, (label, probability, belief, doubt) in enumerate(rows)
+            f"<td>{_bar(belief[label], '#2b6cb0')}</td><td>{_bar(unsure, '#a0aec0')}</td></tr>"
+            for row, (label, probability, belief, unsure) in enumerate(rows)
         )
         hidden = len(flat) - len(shown)
         return (
@@ -243,6 +250,10 @@ def _bar(share: float, colour: str) -> str:
 
 def _namespace(array: Array) -> Any:
     return torch if isinstance(array, torch.Tensor) else np
+
+
+def _as_array(values: Any) -> Array:
+    return values if isinstance(values, torch.Tensor) else np.asarray(values)
 
 
 def _uniform_like(array: Array) -> Array:

@@ -43,6 +43,13 @@ def _class_weights(candidates: Candidates, class_weight: ClassWeight) -> NDArray
     """One weight for each class, (k,)."""
     if isinstance(class_weight, Mapping):
         names = candidates.classes.tolist()
+        unknown = [name for name in class_weight if name not in names]
+        if unknown:
+            msg = (
+                f"class_weight names unknown classes ({some_of(map(repr, unknown))}): the classes "
+                f"are {some_of(map(repr, names), 10)}. Correct the names."
+            )
+            raise InputError(msg)
         return _numbers("class_weight", [class_weight.get(name, 1.0) for name in names])
     if isinstance(class_weight, str) and class_weight == "balanced":
         mass = candidates.prior.sum(0, dtype=np.float64)

@@ -120,7 +120,7 @@ def test_apply_keeps_names_and_true_labels() -> None:
 
 
 def test_as_many_labels_as_rows_are_needed() -> None:
-    with pytest.raises(InputError, match="X has 3 rows and labels 2"):
+    with pytest.raises(InputError, match="X has 3 rows, but y has 2"):
         FAST.apply(np.eye(3), ["a", "b"], device="cpu")
 
 
@@ -130,3 +130,8 @@ def test_as_many_labels_as_rows_are_needed() -> None:
 def test_arguments_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         InstanceDependent(**wrong).apply(np.eye(3), ["a", "b", "c"], device="cpu")
+
+
+def test_labels_must_be_single() -> None:
+    with pytest.raises(InputError, match="one true class"):
+        InstanceDependent(epochs=1).apply(np.eye(2), [{"a", "b"}, {"a"}])

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from robustpll.engine.attack import PGD
 from robustpll.engine.networks import build_network
-from robustpll.engine.predict import Networks, logits_of
+from robustpll.engine.predict import Attacked, Networks, logits_of
 from robustpll.engine.random import Draws
 from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
@@ -123,7 +123,9 @@ def test_only_a_joint_attack_hands_all_members_the_same_row(joint: bool) -> None
     pool = features(1, 12)[0]
     rows = Rows.of(pool, torch.arange(12).view(2, 6)).repeated(2)  # two runs of two members
     net = Watched(bundle(*SEEDS))
-    logits = logits_of(Proden(members=2), net, rows, PGD(0.2, joint=joint), SEEDS)
+    together = 2 if joint else 1
+    attacked = Attacked(PGD(0.2), together, draws_of(*SEEDS[::together], like=pool), None)
+    logits = logits_of(Proden(members=2), net, rows, attacked)
     assert logits.shape == (4, 6, 4)
     assert torch.equal(net.seen[0], net.seen[1]) == joint
     assert torch.equal(net.seen[2], net.seen[3]) == joint
@@ -134,15 +136,23 @@ def test_a_joint_attack_follows_the_mean_of_the_logits() -> None:
     pool = features(1, 6)[0]
     rows = Rows.of(pool, torch.arange(6)[None]).repeated(2)
     net = Watched(bundle(3, 4))
-    attack = PGD(0.2, joint=True, random_start=False)
-    logits_of(Proden(members=2), net, rows, attack, (3, 4))
+    attack = PGD(0.2, random_start=False)
+    logits_of(Proden(members=2), net, rows, Attacked(attack, 2, draws_of(3, like=pool), None))
     x = rows.x(rows.everything)[:1]
     alone = attack(lambda x: net.net(x.expand(2, -1, -1)).mean(0)[None], x, draws_of(3, like=x))
     torch.testing.assert_close(net.seen[0][:6], alone[0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"epsilon": -0.1}, {"epsilon": np.nan}, {"steps": 0}, {"labels": "true"}]
+    "wrong",
+    [
+        {"epsilon": -0.1},
+        {"epsilon": np.nan},
+        {"epsilon": "a"},
+        {"steps": 0},
+        {"labels": "best"},
+        {"clip": (1, 0)},
+    ],
 )
 def test_arguments_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=f"{next(iter(wrong))}="):
@@ -177,3 +187,17 @@ def test_an_attack_is_the_same_each_time(trained: tuple[Networks, Rows]) -> None
     fitted, rows = trained
     found = [fitted.predict(rows, PGD(0.2)).probability for _ in range(2)]
     assert torch.equal(*found)
+
+
+def test_an_attack_on_the_true_class_needs_it_and_leaves_it(
+    trained: tuple[Networks, Rows], digits: Any
+) -> None:
+    fitted, rows = trained
+    attack = PGD(0.1, labels="true")
+    with pytest.raises(InputError, match="true labels"):
+        fitted.predict(rows, attack)
+    truth = torch.from_numpy(digits[3]).expand(2, -1)
+    wrong = (truth + 1) % 10
+    right = (fitted.predict(rows, attack, truth).predicted() == truth).double().mean()
+    spared = (fitted.predict(rows, attack, wrong).predicted() == truth).double().mean()
+    assert right < 0.7 < spared

@@ -59,6 +59,6 @@ def methods() -> None:
         table.add_column(heading, no_wrap=True)
     table.add_column("paper")
     for name, method in METHODS.items():
-        doubt = "yes" if method.uncertain else "no"
-        table.add_row(name, method.title, method.family, doubt, method.citation)
+        uncertain = "yes" if method.uncertain else "no"
+        table.add_row(name, method.title, method.family, uncertain, method.citation)
     Console().print(table)

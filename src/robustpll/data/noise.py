@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 from torch.optim import SGD, Optimizer
@@ -18,8 +18,8 @@ from robustpll.engine.device import chosen_device
 from robustpll.engine.random import Draws
 from robustpll.engine.rows import Rows
 from robustpll.engine.task import Batch, Task
-from robustpll.errors import InputError
-from robustpll.features import Features
+from robustpll.errors import InputError, refuse_other_length
+from robustpll.features import Features, finite
 from robustpll.label_forms import is_frame
 from robustpll.methods import DeepMethod
 
@@ -45,12 +45,13 @@ class Noise(ABC):
         True
         """
         true = Candidates.of(labels)
-        X = X if is_frame(X) else check_array(X, allow_nd=True)
+        if (true.sizes > 1).any():
+            msg = "labels must name the one true class of each row; some rows have several."
+            raise InputError(msg)
+        X = X if is_frame(X) else finite(np.asarray(X, dtype=np.float64))
         seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
         rows = Features.of(X).rows(X, chosen_device(device))
-        if len(rows) != len(true):
-            msg = f"X has {len(rows)} rows and labels {len(true)}: they must be as many."
-            raise InputError(msg)
+        refuse_other_length(len(rows), len(true))
         at = torch.from_numpy(true.matrix.argmax(-1))[None].to(rows.pool.device)
         matrix = self.candidates(rows, at, true.shape[1], (seed,))[0].cpu().numpy()
         return Candidates.of(matrix, classes=true.classes)

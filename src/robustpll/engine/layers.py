@@ -1,7 +1,8 @@
 """Layers with a leading model axis: (M, b, in) -> (M, b, out), models never mix."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -95,6 +96,20 @@ class Stack(nn.Module):
                 _set_seed(seed_of(seed, self.calls), x.device)
                 outputs.append(copy(rows))
         return torch.stack(outputs)
+
+
+@contextmanager
+def steady_statistics(net: nn.Module) -> Iterator[None]:
+    """Within it a pass in training mode leaves the running statistics of BatchNorm as they are."""
+    norms: list[Any] = [part for part in net.modules() if hasattr(part, "running_mean")]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.momentum = 0.0
+    try:
+        yield
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
 
 
 def _own_numbers(device: torch.device) -> AbstractContextManager[None]:

@@ -1,8 +1,8 @@
 """What a training leaves behind, and how it is asked about other rows."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +29,19 @@ class Fitted(ABC):
     history: History  # empty for methods without epochs
 
     @abstractmethod
-    def predict(self, rows: Rows, attack: Attack | None = None) -> Opinion:
-        """Of other rows of the same R runs, (R, n, ...)."""
+    def without_training_rows(self) -> Self:
+        """What predictions need, and nothing of the size of the training rows."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """Where rows to predict must be."""
+
+    @abstractmethod
+    def predict(
+        self, rows: Rows, attack: Attack | None = None, truth: Tensor | None = None
+    ) -> Opinion:
+        """Of other rows of the same R runs, (R, n, ...); `truth` (R, n) is for attacks alone."""
 
 
 @dataclass(frozen=True)
@@ -44,19 +55,53 @@ class Networks(Fitted):
     opinion: Opinion
     history: History
 
-    def predict(self, rows: Rows, attack: Attack | None = None) -> Opinion:
+    def without_training_rows(self) -> Self:
+        nothing = self.label_weights[:, :0]
+        return replace(self, label_weights=nothing, opinion=Opinion.of_probability(nothing))
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.net.parameters()).device
+
+    def predict(
+        self, rows: Rows, attack: Attack | None = None, truth: Tensor | None = None
+    ) -> Opinion:
         rows = rows.repeated(self.method.members)
-        logits = logits_of(self.method, self.net, rows, attack, self.seeds)
+        attacked = None
+        if attack is not None:
+            together = self.method.members if attack.joint else 1
+            each = self.method.members // together  # attacks for each run
+            truth = truth if truth is None else truth.repeat_interleave(each, 0)
+            draws = Draws.of(self.seeds[::together], self.method.name, "attack", like=rows.pool)
+            attacked = Attacked(attack, together, draws, truth)
+        logits = logits_of(self.method, self.net, rows, attacked)
         own = self.method.spread(rows.models, like=logits)
         return fused(own.opinion(logits), own.members)
 
 
+@dataclass(frozen=True)
+class Attacked:
+    """An attack on so many neighbouring models together, with what it needs to know."""
+
+    attack: Attack
+    together: int
+    draws: Draws
+    truth: Tensor | None  # (M / together, n)
+
+    def features(self, net: nn.Module, x: Tensor, at: Tensor) -> Tensor:
+        """Attacked features (M, b, *shape) for the rows at (M, b)."""
+
+        def logits(x: Tensor) -> Tensor:
+            each = net(x.repeat_interleave(self.together, 0))  # (M, b, k)
+            return torch.unflatten(each, 0, (-1, self.together)).mean(1)
+
+        truth = None if self.truth is None else self.truth.gather(1, at[:: self.together])
+        moved = self.attack(logits, x[:: self.together], self.draws, truth)
+        return moved.repeat_interleave(self.together, 0)
+
+
 def logits_of(
-    method: "DeepMethod",
-    net: nn.Module,
-    rows: Rows,
-    attack: Attack | None = None,
-    seeds: tuple[int, ...] = (),
+    method: "DeepMethod", net: nn.Module, rows: Rows, attacked: Attacked | None = None
 ) -> Tensor:
     """Logits of all rows in evaluation mode, (M, n, k), in float64 whatever the network's type.
 
@@ -66,26 +111,15 @@ def logits_of(
     widest = max(300, torch.Size(rows.shape).numel())
     size = max(256, NUMBERS_AT_ONCE // (rows.models * widest))
     pieces = []
-    every = method.members if attack is not None and attack.joint else 1
-    draws = Draws.of(seeds[::every], method.name, "attack", like=rows.pool)
     with torch.no_grad(), matmul_precision(method.precision, rows.pool.device):
-        for at in torch.split(rows.everything, size, dim=1):
-            b = at.shape[1]
-            x = rows.x(torch.cat([at, at[:, -1:].expand(-1, max(0, FEWEST_ROWS - b))], 1))
-            if attack is not None:
-                x = _attacked(attack, net, x, every, draws)
+        for piece in torch.split(rows.everything, size, dim=1):
+            b = piece.shape[1]
+            at = torch.cat([piece, piece[:, -1:].expand(-1, max(0, FEWEST_ROWS - b))], 1)
+            x = rows.x(at)
+            if attacked is not None:
+                x = attacked.features(net, x, at)
             pieces.append(net(x)[:, :b].double())
     return torch.cat(pieces, 1)
-
-
-def _attacked(attack: Attack, net: nn.Module, x: Tensor, together: int, draws: Draws) -> Tensor:
-    """Attacked features (M, b, *shape), the same ones for so many neighbouring models."""
-
-    def logits(x: Tensor) -> Tensor:
-        each = net(x.repeat_interleave(together, 0))  # (M, b, k)
-        return torch.unflatten(each, 0, (-1, together)).mean(1)
-
-    return attack(logits, x[::together], draws).repeat_interleave(together, 0)
 
 
 def fused(opinion: Opinion, members: int) -> Opinion:

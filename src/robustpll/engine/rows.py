@@ -11,7 +11,7 @@ from torch import Tensor
 class Rows:
     """Rows of R runs or M models over one pool, which may be several datasets of equal shape."""
 
-    pool: Tensor  # (N, *shape), unscaled, stored once
+    pool: Tensor  # (N, *shape), before shift and scale, stored once
     at: Tensor  # (M, n): which of them each model has
     shift: Tensor  # (M, 1, *shape)
     scale: Tensor  # (M, 1, *shape)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def train(method: "DeepMethod", task: Task, *, net: nn.Module | None = None) -> Networks:
-    """Trains the models of all runs of a task at once; `net` goes on with a given network.
+    """Trains the models of all runs of a task at once; a given `net` is trained further.
 
     Adam acts on each number alone and the sum over models has no cross terms, so one optimiser
     over stacked parameters is M independent optimisers. Nothing in the loop waits for the device.
@@ -28,7 +28,7 @@ def train(method: "DeepMethod", task: Task, *, net: nn.Module | None = None) -> 
     net = own.build(task.rows.shape, task.k, draws) if net is None else net
     state, optimizer = own.begin(task), own.optimizer(net.parameters())
     progress, history = task.prior.new_zeros(()), History()
-    net.train()
+    net.train().requires_grad_(True)
     with matmul_precision(method.precision, task.prior.device):
         for epoch in range(method.epochs):
             progress.fill_(epoch / method.epochs)

@@ -39,7 +39,15 @@ class Method(ABC):
 
     @classmethod
     def stacked(cls, methods: Sequence[Self]) -> Self:
-        """One method for a bundle of runs: numbers may differ between runs, all else must agree."""
+        """One method for a bundle of runs: numbers may differ between runs, all else must agree.
+
+        Where they differ, the result has one number for each member of each run. It is made to be
+        fitted on a task of as many runs, not to be changed further.
+        """
+        kinds = {type(method).__name__ for method in methods}
+        if len(kinds) != 1:
+            msg = f"A bundle needs one method or more, all of one class; found {sorted(kinds)}."
+            raise InputError(msg)
         first = methods[0]
         joined = copy.copy(first)
         for name in cls.field_names():
@@ -102,8 +110,14 @@ class DeepMethod(Method):
         own = copy.copy(self)
         for name in self.number_names():
             values = self.per_member(name)
+            if len(values) == self.members:
+                values *= models // self.members  # the same members for every run
             if len(values) != models:
-                values *= models // len(values)  # the same members for every run
+                msg = (
+                    f"{name!r} has {len(values)} values, for a bundle of {models} models: stack as "
+                    "many methods as the task has runs."
+                )
+                raise InputError(msg)
             object.__setattr__(own, name, like.new_tensor(values)[:, None])
         return own
 
@@ -152,52 +166,54 @@ class DeepMethod(Method):
     ) -> Opinion:
         """Of the training rows; `logits()` are those of the trained network in evaluation mode."""
         uncertainty = state.rows.get("uncertainty")
-        doubt = None if uncertainty is None else uncertainty[..., 0].double()
+        if uncertainty is not None:
+            uncertainty = uncertainty[..., 0].double()
         weights = state.rows["label_weights"].double()
-        return Opinion.of_probability(weights, doubt, task.prior.double())
+        return Opinion.of_probability(weights, uncertainty, task.prior.double())
 
 
-AT_LEAST: dict[str, float] = {"epochs": 1, "batch_size": 2, "members": 1}
+AT_LEAST: dict[str, int] = {"epochs": 1, "batch_size": 2, "members": 1}
 
 
 def check_fields(method: DeepMethod) -> None:
     """The one place where hyperparameters are validated; by their annotations."""
     hints = get_type_hints(type(method), include_extras=True)
-    for name, hint in hints.items():
-        if name not in method.field_names():
-            continue
+    for name in method.field_names():
         value = getattr(method, name)
-        rule = _broken_rule(name, value, hint, method.members)
-        if rule:
+        sound, rule = _rule(name, value, hints[name], method.members)
+        if not sound:
             msg = f"The {name!r} of {type(method).__name__} must be {rule}. Got {value!r} instead."
             raise InputError(msg)
 
 
-def _broken_rule(name: str, value: Any, hint: Any, members: int) -> str | None:
-    """The rule that a value breaks, if it does."""
+def _rule(name: str, value: Any, hint: Any, members: int) -> tuple[bool, str]:
+    """Whether a value is legal, and what is."""
+    if hint is bool:
+        return isinstance(value, bool), "True or False"
+    if hint in (int, float, Number):
+        return _rule_for_numbers(name, value, hint, members)
+    if get_origin(hint) is Literal:
+        legal = get_args(hint)
+        return isinstance(value, str) and value in legal, f"one of {', '.join(map(repr, legal))}"
+    if hint == Network:
+        sound = callable(value) or (isinstance(value, str) and value in NETWORK_NAMES)
+        return sound, f"{', '.join(map(repr, NETWORK_NAMES))}, or a callable (shape, k) -> module"
+    msg = f"No rule is written for fields of type {hint!r}, such as {name!r}."
+    raise TypeError(msg)
+
+
+def _rule_for_numbers(name: str, value: Any, hint: Any, members: int) -> tuple[bool, str]:
     if hint is int:
         least = AT_LEAST.get(name, 0)
-        sound, rule = _is_int(value) and value >= least, f"an int of at least {least}"
-    elif hint is float:
-        least = 0.0
-        open_end = name == "learning_rate"
-        sound = _is_number(value) and (value > 0 if open_end else value >= 0)
-        rule = "a float " + ("above 0" if open_end else "of at least 0")
-    elif hint == Number:
-        each = value if isinstance(value, tuple) else (value,)
-        fits = not isinstance(value, tuple) or len(value) == members
-        sound = fits and all(_is_number(v) and v >= 0 for v in each)
-        rule = f"{Number.__metadata__[0]} (members={members})"
-    elif get_origin(hint) is Literal:
-        sound, rule = (
-            isinstance(value, str) and value in get_args(hint),
-            f"one of {', '.join(map(repr, get_args(hint)))}",
-        )
-    else:  # the network
-        sound = callable(value) or (isinstance(value, str) and value in NETWORK_NAMES)
-        names = ", ".join(map(repr, NETWORK_NAMES))
-        rule = f"{names}, or a callable (shape, k) -> torch module"
-    return None if sound else rule
+        return _is_int(value) and value >= least, f"an int of at least {least}"
+    if name == "learning_rate":
+        return _is_number(value) and value > 0, "a float above 0"
+    if hint is float:
+        return _is_number(value) and value >= 0, "a float of at least 0"
+    each = value if isinstance(value, tuple) else (value,)
+    fits = not isinstance(value, tuple) or len(value) == members
+    rule = f"{Number.__metadata__[0]} (members={members})"
+    return fits and all(_is_number(v) and v >= 0 for v in each), rule
 
 
 def _is_int(value: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from robustpll.engine.layers import steady_statistics
 from robustpll.engine.task import Batch, State, Task
 from robustpll.methods.base import DeepMethod, Number
 from robustpll.methods.evidential import (
@@ -48,7 +49,7 @@ class RobustPll(DeepMethod):
         Whether label weights come from the forward pass before the optimiser's step, or from one
         more pass after it.
     evidence : {"relu", "softplus", "exp"}
-        How outputs become evidence.
+        How outputs become evidence. "exp" is capped at e^10.
     kl_scale_large_k : float
         Factor on the ceiling where there are 100 classes or more.
 
@@ -81,7 +82,9 @@ class RobustPll(DeepMethod):
         return cls(anneal="from-zero")
 
     def begin(self, task: Task) -> State:
-        return State.of(task, uncertainty=1.0)
+        if self.loss == "squared":
+            return State.of(task, uncertainty=1.0)
+        return State.of(task, uncertainty=1.0, belief=torch.zeros_like(task.prior))
 
     def step(
         self, net: nn.Module, batch: Batch, progress: Tensor
@@ -100,18 +103,17 @@ class RobustPll(DeepMethod):
     def after_step(self, net: nn.Module, batch: Batch) -> dict[str, Tensor]:
         if self.update == "before":
             return {}
-        with torch.no_grad():
+        with torch.no_grad(), steady_statistics(net):
             return self._reweigh(self._evidence(net(batch.x)), batch)
 
     def opinion(self, logits: Tensor) -> Opinion:
         return Opinion.of_evidence(self._evidence(logits))
 
     def training_opinion(self, task: Task, state: State, logits: Callable[[], Tensor]) -> Opinion:
-        if self.loss == "squared":
+        if self.loss == "squared":  # label weights are the opinion's probability
             return super().training_opinion(task, state, logits)
-        # All mass on one candidate is a choice, not a belief: ask the trained network instead.
-        evidence = self._evidence(logits())
-        return Opinion.of_evidence(evidence, task.prior.double()).within(task.candidates)
+        belief, uncertainty = state.rows["belief"].double(), state.rows["uncertainty"].double()
+        return Opinion(belief, task.prior.double(), uncertainty[..., 0])
 
     def _evidence(self, logits: Tensor) -> Tensor:
         return EVIDENCE[self.evidence](logits)
@@ -119,9 +121,10 @@ class RobustPll(DeepMethod):
     def _reweigh(self, evidence: Tensor, batch: Batch) -> dict[str, Tensor]:
         """The label weights that are best for this evidence (M, b, k), and the uncertainty."""
         held = Opinion.of_evidence(evidence, batch.prior).within(batch.candidates)
-        weights = held.probability
-        if self.loss == "cross-entropy":
-            best = evidence.masked_fill(~batch.candidates, -1).amax(-1, keepdim=True)
-            tied = batch.candidates & (evidence == best)
-            weights = normalize(tied.to(evidence.dtype), batch.prior)
-        return {"label_weights": weights, "uncertainty": held.uncertainty[..., None]}
+        uncertainty = held.uncertainty[..., None]
+        if self.loss == "squared":
+            return {"label_weights": held.probability, "uncertainty": uncertainty}
+        best = evidence.masked_fill(~batch.candidates, -1).amax(-1, keepdim=True)
+        tied = batch.candidates & (evidence == best)
+        weights = normalize(tied.to(evidence.dtype), batch.prior)
+        return {"label_weights": weights, "belief": held.belief, "uncertainty": uncertainty}
