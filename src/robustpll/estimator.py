@@ -302,8 +302,9 @@ class RobustPLLClassifier(CandidateClassifier):
         How the network's outputs become evidence.
     kl_scale_large_k : float
         Factor on the ceiling where there are 100 classes or more.
-    precision : {"auto", "float32"}
-        "auto" lets CUDA use TF32 for matrix products.
+    precision : {"auto", "float32", "bf16"}
+        "auto" lets CUDA use TF32 for matrix products; "bf16" computes them in bfloat16, on devices
+        that have units for it.
     class_weight, random_state, device, verbose
         As for `PLLClassifier`.
 
@@ -334,7 +335,7 @@ class RobustPLLClassifier(CandidateClassifier):
         update: Literal["before", "after"] = "before",
         evidence: Literal["relu", "softplus", "exp"] = "relu",
         kl_scale_large_k: float = 0.0005,
-        precision: Literal["auto", "float32"] = "auto",
+        precision: Literal["auto", "float32", "bf16"] = "auto",
         class_weight: ClassWeight = None,
         random_state: Any = None,
         device: str = "auto",

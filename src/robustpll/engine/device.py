@@ -1,5 +1,6 @@
 """Where to compute, and how precisely."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -35,17 +36,36 @@ def chosen_device(name: str | torch.device) -> torch.device:
 
 
 @contextmanager
-def matmul_precision(precision: str, device: torch.device) -> Iterator[None]:
-    """TF32 for matrix products on CUDA if "auto", full float32 if "float32"; restored after."""
+def computing(precision: str, device: torch.device) -> Iterator[None]:
+    """torch's settings for a computation of ours; the user's own are back afterwards.
+
+    On CUDA "auto" lets matrix products use TF32. On a CPU threads that spin at barriers can be
+    many times slower than one thread when other work shares the cores, so unless the environment
+    says that they wait passively (OMP_WAIT_POLICY), one thread is used.
+    """
     if device.type != "cuda":
-        yield
+        threads = torch.get_num_threads()
+        if os.environ.get("OMP_WAIT_POLICY", "").lower() != "passive":
+            torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
         return
     settings: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
     before = [one.fp32_precision for one in settings]
     for one in settings:
-        one.fp32_precision = "tf32" if precision == "auto" else "ieee"
+        one.fp32_precision = "ieee" if precision == "float32" else "tf32"
     try:
         yield
     finally:
         for one, was in zip(settings, before, strict=True):
             one.fp32_precision = was
+
+
+def has_bf16(device: torch.device) -> bool:
+    """Whether products of bfloat16 are computed in units of their own, and so are fast."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    capability = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return bool(capability.get("avx512_bf16") or capability.get("amx_bf16"))

@@ -43,6 +43,7 @@ class BatchNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return self._scaled(x, self.running_mean, self.running_var)
+        x = x.to(self.weight.dtype)  # statistics of bfloat16 products in float32
         var, mean = torch.var_mean(x, dim=-2, correction=0, keepdim=True)  # (M, 1, features)
         with torch.no_grad():
             b = x.shape[-2]
@@ -75,8 +76,11 @@ class Stack(nn.Module):
     mode, is drawn under a seed of its own, and the global generator is left as it was.
     """
 
-    def __init__(self, build: Callable[[], nn.Module], draws: Draws) -> None:
+    def __init__(
+        self, build: Callable[[], nn.Module], draws: Draws, *, random: bool = True
+    ) -> None:
         super().__init__()
+        self.draws = random  # whether a forward pass may draw numbers
         self.seeds = draws.seeds()
         self.calls = 0
         copies = []
@@ -87,7 +91,7 @@ class Stack(nn.Module):
         self.copies = nn.ModuleList(copies)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training:
+        if not (self.training and self.draws):
             return torch.stack([copy(rows) for copy, rows in zip(self.copies, x, strict=True)])
         self.calls += 1
         with _own_numbers(x.device):
@@ -96,6 +100,19 @@ class Stack(nn.Module):
                 _set_seed(seed_of(seed, self.calls), x.device)
                 outputs.append(copy(rows))
         return torch.stack(outputs)
+
+
+class Autocast(nn.Module):
+    """A network whose matrix products are computed in bfloat16; weights and outputs are not."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, dtype=torch.bfloat16, cache_enabled=False):
+            logits: Tensor = self.net(x)
+        return logits.to(x.dtype)
 
 
 @contextmanager

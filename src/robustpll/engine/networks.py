@@ -23,7 +23,7 @@ def build_network(network: Network, shape: Shape, k: int, draws: Draws) -> nn.Mo
     if network == "mlp":
         return mlp(shape, k, draws)
     single = NETWORKS[network] if isinstance(network, str) else network
-    return Stack(partial(single, shape, k), draws)
+    return Stack(partial(single, shape, k), draws, random=not isinstance(network, str))
 
 
 def mlp(shape: Shape, k: int, draws: Draws, dropout: float = 0.0) -> nn.Sequential:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from robustpll.engine.attack import Attack
-from robustpll.engine.device import matmul_precision
+from robustpll.engine.device import computing
 from robustpll.engine.history import History
 from robustpll.engine.random import Draws
 from robustpll.engine.rows import Rows
@@ -111,7 +111,7 @@ def logits_of(
     widest = max(300, torch.Size(rows.shape).numel())
     size = max(256, NUMBERS_AT_ONCE // (rows.models * widest))
     pieces = []
-    with torch.no_grad(), matmul_precision(method.precision, rows.pool.device):
+    with torch.no_grad(), computing(method.precision, rows.pool.device):
         for piece in torch.split(rows.everything, size, dim=1):
             b = piece.shape[1]
             at = torch.cat([piece, piece[:, -1:].expand(-1, max(0, FEWEST_ROWS - b))], 1)

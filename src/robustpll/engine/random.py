@@ -20,13 +20,17 @@ def seed_of(*key: object) -> int:
     return int.from_bytes(digest[:8], "little") >> 1  # 63 bits: a signed integer everywhere
 
 
-@dataclass(frozen=True)
+@dataclass
 class Draws:
-    """One generator per model, on the CPU; numbers come out stacked, on the task's device."""
+    """One generator per model, on the CPU; numbers come out stacked, on the task's device.
+
+    A captured step cannot ask the CPU: within it numbers for all models come from `in_step`.
+    """
 
     generators: tuple[torch.Generator, ...]
     device: torch.device
     dtype: torch.dtype
+    in_step: torch.Generator | None = None
 
     @classmethod
     def of(cls, seeds: Iterable[int], *purpose: object, like: Tensor) -> Self:
@@ -40,20 +44,29 @@ class Draws:
 
     def uniform(self, *shape: int) -> Tensor:
         """From [0, 1), (M, *shape)."""
+        if self.in_step is not None:
+            return torch.rand(
+                (self.models, *shape),
+                generator=self.in_step,
+                device=self.device,
+                dtype=self.dtype,
+            )
         drawn = [torch.rand(shape, generator=g, dtype=self.dtype) for g in self.generators]
         return torch.stack(drawn).to(self.device)
 
     def order(self, n: int) -> Tensor:
         """A permutation of 0 .. n-1 for each model, (M, n)."""
-        drawn = [torch.randperm(n, generator=g) for g in self.generators]
-        return torch.stack(drawn).to(self.device)
+        drawn = torch.stack([torch.randperm(n, generator=g) for g in self.generators])
+        if self.device.type != "cuda":
+            return drawn.to(self.device)
+        return drawn.pin_memory().to(self.device, non_blocking=True)  # the device goes on meanwhile
 
     def seeds(self) -> list[int]:
         """A seed for each model, for code that only knows torch's global generator."""
         return [int(torch.randint(2**62, (), generator=g)) for g in self.generators]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Blank(Draws):
     """Shapes without numbers: lays out a network whose weights come from elsewhere."""
 
@@ -61,7 +74,7 @@ class Blank(Draws):
 
     @classmethod
     def models_of(cls, count: int, dtype: torch.dtype) -> Self:
-        return cls((), torch.device("meta"), dtype, count)
+        return cls((), torch.device("meta"), dtype, count=count)
 
     @property
     def models(self) -> int:

@@ -97,7 +97,9 @@ class DeepMethod(Method):
     weight_decay: float = 0.0
     members: int = 1
     network: Network = "mlp"
-    precision: Literal["auto", "float32"] = "auto"
+    precision: Literal["auto", "float32", "bf16"] = "auto"
+
+    captured: ClassVar[bool] = True  # False: a step cannot be a CUDA graph, and runs eagerly
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -139,6 +141,11 @@ class DeepMethod(Method):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """Loss per row (M, b), and the row state to write back after the optimiser's step."""
 
+    @property
+    def second_pass(self) -> bool:
+        """Whether row state comes from `after_step`, rather than from `step`."""
+        return False
+
     def after_step(self, net: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Row state that needs the network as it is after the optimiser's step."""
         return {}
@@ -152,7 +159,13 @@ class DeepMethod(Method):
         # On a CPU the fused step rounds the last few numbers of a tensor unlike the others, so a
         # model alone and in a bundle would differ; float64 is there for those who compare bits.
         fused = all(parameter.dtype != torch.float64 for parameter in parameters)
-        return AdamW(parameters, lr=self.learning_rate, weight_decay=self.weight_decay, fused=fused)
+        return AdamW(
+            parameters,
+            lr=self.learning_rate,
+            weight_decay=self.weight_decay,
+            fused=fused,
+            capturable=parameters[0].is_cuda,
+        )
 
     def opinion(self, logits: Tensor) -> Opinion:
         """Of rows with these logits (M, n, k)."""

@@ -98,11 +98,13 @@ class RobustPll(DeepMethod):
         if batch.candidates.shape[-1] >= MANY_CLASSES:
             coefficient = coefficient * self.kl_scale_large_k
         loss = error + coefficient * flat_kl(evidence * ~batch.candidates)
-        return loss, self._reweigh(evidence.detach(), batch) if self.update == "before" else {}
+        return loss, {} if self.second_pass else self._reweigh(evidence.detach(), batch)
+
+    @property
+    def second_pass(self) -> bool:
+        return self.update == "after"
 
     def after_step(self, net: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        if self.update == "before":
-            return {}
         with torch.no_grad(), steady_statistics(net):
             return self._reweigh(self._evidence(net(batch.x)), batch)
 

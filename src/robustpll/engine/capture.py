@@ -1,0 +1,138 @@
+"""One step as a CUDA graph, compiled where that pays back; the only file that knows of graphs.
+
+What a graph asks for: fixed shapes (one graph for each stage and batch size), everything that
+changes between steps in tensors written in place, and random numbers from a registered generator.
+"""
+
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from robustpll.engine.layers import Stack
+from robustpll.engine.random import seed_of
+
+if TYPE_CHECKING:
+    from robustpll.engine.train import Training
+
+Step = Callable[[Tensor, int], None]  # positions (M, b) and the stage
+
+WARM_UPS = 3
+# What compiling costs once and saves in each step, in seconds, for a step of one model and for each
+# further one: measured on an H200 by benchmarks/training_speed.py. It is skipped for shorter runs.
+COMPILE_COST = 30.0
+COMPILE_SAVES, COMPILE_SAVES_PER_MODEL = 2.5e-4, 1.2e-5
+
+_recording = threading.Lock()  # one graph at a time; replays of other threads go on
+
+
+def step_of(training: "Training") -> Step:
+    """How to run the steps of a training: captured on CUDA, plainly elsewhere."""
+    on_cuda = training.task.prior.device.type == "cuda"
+    return Captured(training) if on_cuda and capturable(training) else training.step
+
+
+def capturable(training: "Training") -> bool:
+    """Foreign modules that may draw from torch's global generator cannot be captured."""
+    foreign = any(isinstance(part, Stack) and part.draws for part in training.net.modules())
+    return training.own.captured and not foreign
+
+
+def pays_back(training: "Training") -> bool:
+    """Whether compiling saves more time than it takes."""
+    steps = training.own.epochs * (len(training.task) / training.own.batch_size)
+    saved = COMPILE_SAVES + COMPILE_SAVES_PER_MODEL * training.task.models
+    return training.task.prior.dtype == torch.float32 and steps * saved > COMPILE_COST
+
+
+class Captured:
+    """Records a step at its first call for a stage and batch size, and replays it after."""
+
+    def __init__(self, training: "Training") -> None:
+        self.training = training
+        self.graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
+        self.pool = torch.cuda.graph_pool_handle()
+        device = training.task.prior.device
+        seed = seed_of(*training.task.seeds, training.own.name, "captured step")
+        training.draws.in_step = torch.Generator(device).manual_seed(seed)
+        self.compiled = pays_back(training)
+
+    def __call__(self, at: Tensor, stage: int) -> None:
+        key = (stage, at.shape[1])
+        if key not in self.graphs:
+            with _recording:
+                self.graphs[key] = self._record(at, stage)
+        graph, static = self.graphs[key]
+        static.copy_(at)
+        graph.replay()
+
+    def _record(self, at: Tensor, stage: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        training, static = self.training, at.clone()
+        # The last batch of an epoch has a size of its own: one step in many is not worth compiling.
+        whole = at.shape[1] == min(training.own.batch_size, len(training.task))
+        training.compiled = self.compiled and whole
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), no_trace(training):
+            for _ in range(WARM_UPS):
+                training.step(static, stage)
+        torch.cuda.current_stream().wait_stream(stream)
+        training.optimizer.zero_grad()  # the graph allocates gradients in its own memory
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(training.draws.in_step)
+        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+            training.step(static, stage)
+        return graph, static
+
+
+@contextmanager
+def no_trace(training: "Training") -> Iterator[None]:
+    """What is trained within it is as before afterwards; new optimiser state is zero."""
+    before = {id(tensor): (tensor, tensor.detach().clone()) for tensor in _changing(training)}
+    generator = training.draws.in_step
+    numbers = None if generator is None else generator.get_state()
+    yield
+    with torch.no_grad():
+        for tensor in _changing(training):
+            if id(tensor) in before:
+                tensor.copy_(before[id(tensor)][1])
+            else:
+                tensor.zero_()
+    if generator is not None and numbers is not None:
+        generator.set_state(numbers)
+
+
+def _changing(training: "Training") -> list[Tensor]:
+    """Every tensor that a step writes."""
+    state = training.optimizer.state.values()
+    kept: list[Any] = [value for each in state for value in each.values()]
+    kept += [*training.net.parameters(), *training.net.buffers(), *training.state.rows.values()]
+    kept += [*training.state.memory.values(), training.total]
+    return [value for value in kept if isinstance(value, Tensor)]
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` compiled once for each shape and kind of method; as it is where that fails.
+
+    Different methods and sizes share the code, so torch's limit on recompilations is raised.
+    """
+    fast = torch.compile(function, dynamic=False, fullgraph=True)
+    failed: set[str] = set()
+
+    def run(training: "Training", *arguments: Any) -> Any:
+        if not training.compiled or training.own.name in failed:
+            return function(training, *arguments)
+        try:
+            with torch._dynamo.config.patch(recompile_limit=10_000):
+                return fast(training, *arguments)
+        except torch._dynamo.exc.TorchDynamoException as error:
+            failed.add(training.own.name)
+            message = f"{training.own.title} cannot be compiled and runs slower: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+            return function(training, *arguments)
+
+    return run
