@@ -10,12 +10,14 @@ weights kept on the host, a step of many small kernels. Both sides run in one go
 
 import argparse
 import json
+import math
 import platform
 import statistics
 import time
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -25,7 +27,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from robustpll.engine import capture
-from robustpll.engine.device import chosen_device
+from robustpll.engine.device import chosen_device, has_bf16
+from robustpll.engine.fleet import fit_all
 from robustpll.engine.history import reporting
 from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
@@ -61,7 +64,7 @@ def epoch_seconds(method: RobustPll, task: Task) -> list[float]:
 
     with reporting(tell):
         method.fit(task)
-    return [later - sooner for sooner, later in zip(ends, ends[1:], strict=False)]
+    return [later - sooner for sooner, later in pairwise(ends)]
 
 
 def engine(method: RobustPll, task: Task, *, captured: bool, compiled: bool) -> dict[str, float]:
@@ -95,9 +98,9 @@ def baseline_epoch_seconds(rows: int, epochs: int) -> list[float]:
     seconds = []
     for epoch in range(epochs):
         begun = time.perf_counter()
-        for xb, yb, at in loader:
-            xb, yb = xb.to(DEVICE), yb.to(DEVICE)
-            evidence = net(xb).relu()
+        for x_host, y_host, at in loader:
+            yb = y_host.to(DEVICE)
+            evidence = net(x_host.to(DEVICE)).relu()
             error = evidential_error(evidence, weights[at].to(DEVICE))
             loss = (error + min(2 * epoch / epochs, 1) * flat_kl(evidence * ~yb)).mean()
             optimizer.zero_grad()
@@ -161,40 +164,178 @@ def part_models(rows: int) -> dict[str, Any]:
         row["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
         torch.cuda.reset_peak_memory_stats()
         table.append(row)
-        print(
-            f"M = {models:3}: "
-            + ", ".join(
-                f"{way} {row[way]['ms']:.1f} ms ({row[way]['times_baseline']:.0f}x)" for way in ways
-            )
-            + f"; compiling took {row['compiled']['set_up_s']:.0f} s; {row['tflops']:.1f} TFLOP/s"
+        ratios = (
+            f"{way} {row[way]['ms']:.1f} ms ({row[way]['times_baseline']:.0f}x)" for way in ways
         )
+        print(f"M = {models:3}: {', '.join(ratios)}")
+        print(f"  compiling {row['compiled']['set_up_s']:.0f} s, {row['tflops']:.1f} TFLOP/s")
     return {"baseline_ms": base, "ceilings": ceilings(), "table": table}
 
 
 def part_kernels(rows: int) -> dict[str, Any]:
-    """Where a step's time goes, for 1 and 100 models."""
+    """Where a step's time goes, for 1 and 100 models: the epochs after the first are looked at."""
     from torch.profiler import ProfilerActivity, profile
 
     found = {}
     for models in (1, 100):
+        seen = profile(activities=[ProfilerActivity.CUDA])
+
+        def tell(_: str, epoch: int, epochs: int, __: torch.Tensor, seen: Any = seen) -> None:
+            wait()
+            if epoch == 1:
+                seen.start()
+            elif epoch == epochs:
+                seen.stop()
+
         task = random_task(models, rows // 10)
-        with patch.object(capture, "pays_back", return_value=True):
-            RobustPll(epochs=2).fit(task)
-            with profile(activities=[ProfilerActivity.CUDA]) as seen:
-                RobustPll(epochs=4).fit(task)
-        events = sorted(seen.key_averages(), key=lambda e: -e.device_time_total)[:14]
-        total = sum(e.device_time_total for e in seen.key_averages())
-        steps = 4 * (len(task) // BATCH + 1)
+        with patch.object(capture, "pays_back", return_value=True), reporting(tell):
+            RobustPll(epochs=5).fit(task)
+        steps = 4 * -(-len(task) // BATCH)
+        events = sorted(seen.key_averages(), key=lambda event: -event.device_time_total)
+        total = sum(event.device_time_total for event in events)
         found[str(models)] = {
-            "microseconds_per_step": total / steps,
-            "kernels_per_step": sum(e.count for e in seen.key_averages()) / steps,
-            "share": {e.key[:90]: round(e.device_time_total / total, 3) for e in events},
+            "microseconds_per_step": round(total / steps, 1),
+            "kernels_per_step": round(sum(event.count for event in events) / steps, 1),
+            "share": {e.key[:80]: round(e.device_time_total / total, 3) for e in events[:12]},
         }
         print(json.dumps(found[str(models)], indent=1))
     return found
 
 
-PARTS = {"models": part_models, "kernels": part_kernels}
+def part_flight(rows: int) -> dict[str, Any]:
+    """Eight bundles of five models: one after the other, and side by side."""
+    method = RobustPll(epochs=8)
+    bundles = [(method, random_task(5, rows)) for _ in range(8)]
+    seconds = {}
+    with patch.object(capture, "pays_back", return_value=True):
+        fit_all(bundles[:1])  # compiles
+        for in_flight in (1, 2, 4, 8):
+            wait()
+            begun = time.perf_counter()
+            fit_all(bundles, in_flight)
+            wait()
+            seconds[in_flight] = time.perf_counter() - begun
+    ratios = {str(count): seconds[1] / taken for count, taken in seconds.items()}
+    print("bundles in flight, times the throughput:", ratios)
+    return {"seconds": {str(c): s for c, s in seconds.items()}, "throughput": ratios}
+
+
+def part_streaming(rows: int) -> dict[str, Any]:
+    """2 million rows, resident and streamed from the host; seconds of an epoch."""
+    rows = 2_000_000 if rows == 60_000 else rows
+    task = random_task(1, rows)
+    on_host = replace(
+        task, rows=replace(task.rows, pool=task.rows.pool.cpu().pin_memory(), at=task.rows.at.cpu())
+    )
+    method, found = RobustPll(epochs=3), {}
+    for compiled in (False, True):
+        for name, each in (("resident", task), ("streamed", on_host)):
+            with patch.object(capture, "pays_back", return_value=compiled):
+                seconds = statistics.median(epoch_seconds(method, each))
+            found[f"{name}{' compiled' if compiled else ''}"] = seconds
+    found["ratio"] = found["streamed"] / found["resident"]
+    found["ratio compiled"] = found["streamed compiled"] / found["resident compiled"]
+    print("streaming:", found)
+    return found
+
+
+def part_memory(rows: int) -> dict[str, Any]:
+    """Peak memory on the device for each model and each row beyond the pool."""
+    peaks = {}
+    for models, count in ((1, rows), (51, rows), (1, 2 * rows)):
+        task = random_task(models, count)
+        pool = task.rows.pool.nbytes
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        RobustPll(epochs=1).fit(task)
+        peaks[models, count] = torch.cuda.max_memory_allocated() - pool
+    found = {
+        "mb_per_model": (peaks[51, rows] - peaks[1, rows]) / 50 / 1e6,
+        "bytes_per_row": (peaks[1, 2 * rows] - peaks[1, rows]) / rows,
+    }
+    print("memory:", found)
+    return found
+
+
+def part_growth(_: int) -> dict[str, Any]:
+    """How the time of an epoch grows with rows, classes, features and models."""
+    found: dict[str, Any] = {}
+    sides = {
+        "rows": [1_000, 10_000, 100_000, 1_000_000],
+        "classes": [10, 100, 1_000, 10_000],
+        "features": [10, 100, 1_000, 10_000],
+        "models": [1, 10, 100, 1_000],
+    }
+    plain = {"models": 1, "rows": 20_000, "features": 100, "classes": 10}
+    for side, sizes in sides.items():
+        seconds = []
+        for size in sizes:
+            shape = plain | {side: size}
+            if side == "models":
+                shape["rows"] = 2_000
+            with patch.object(capture, "pays_back", return_value=False):
+                seconds.append(
+                    statistics.median(epoch_seconds(RobustPll(epochs=4), random_task(**shape)))
+                )
+        exponents = [
+            math.log(later / sooner) / math.log(large / small)
+            for (sooner, later), (small, large) in zip(
+                pairwise(seconds), pairwise(sizes), strict=True
+            )
+        ]
+        found[side] = {"sizes": sizes, "seconds": seconds, "exponents": exponents}
+        print(side, [f"{s:.4f} s" for s in seconds], [f"{e:.2f}" for e in exponents])
+    return found
+
+
+def part_pictures(rows: int) -> dict[str, Any]:
+    """LeNet and ResNet: five in a bundle against one after the other."""
+    found = {}
+    for network in ("lenet", "resnet"):
+        seconds = {}
+        for models in (1, 5):
+            task = random_task(models, rows // 10)
+            pool = task.rows.pool.view(-1, 28, 28)
+            task = replace(task, rows=Rows.of(pool, task.rows.at))
+            method = RobustPll(epochs=4, network=network)
+            for captured in (False, True):
+                with patch.object(RobustPll, "captured", new=captured):
+                    taken = statistics.median(epoch_seconds(method, task)) / models
+                seconds[f"M = {models}, {'graph' if captured else 'eager'}"] = 1000 * taken
+        found[network] = seconds
+        print(network, {name: f"{ms:.1f} ms" for name, ms in seconds.items()})
+    return found
+
+
+def part_cpu(rows: int) -> dict[str, Any]:
+    """Against the baseline on the same threads, interleaved, median of five; in milliseconds."""
+    ways: dict[str, Any] = {"baseline": lambda: baseline_epoch_seconds(rows, 1)}
+    for models in (1, 5):
+        for precision in ("float32", "bf16") if has_bf16(DEVICE) else ("float32",):
+            method, task = RobustPll(epochs=2, precision=precision), random_task(models, rows)
+            ways[f"M = {models}, {precision}"] = lambda m=method, t=task: [
+                second / t.models for second in epoch_seconds(m, t)
+            ]
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(5):
+        for name, run in ways.items():
+            taken[name].append(1000 * run()[-1])
+    medians = {name: statistics.median(each) for name, each in taken.items()}
+    ratios = {name: medians["baseline"] / ms for name, ms in medians.items()}
+    print("CPU, times the baseline:", {name: f"{ratio:.2f}" for name, ratio in ratios.items()})
+    return {"ms": medians, "times_baseline": ratios, "threads": torch.get_num_threads()}
+
+
+ON_CUDA = {
+    "models": part_models,
+    "kernels": part_kernels,
+    "flight": part_flight,
+    "streaming": part_streaming,
+    "memory": part_memory,
+    "growth": part_growth,
+    "pictures": part_pictures,
+}
+PARTS = ON_CUDA if CUDA else {"cpu": part_cpu}
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from robustpll.engine.device import room
 from robustpll.engine.rows import Rows
 from robustpll.errors import InputError, some_of
 from robustpll.label_forms import is_frame
@@ -73,7 +74,7 @@ class Features:
         shift, scale = (
             torch.tensor(part, dtype=torch.float64).view(shape) for part in (self.shift, self.scale)
         )
-        scaled = Rows(pool, at, shift, scale).x(at)[0].to(device, torch.float32)
+        scaled = Rows(pool, at, shift, scale).x(at)[0].float()
         if not scaled.isfinite().all():
             far = (~scaled.isfinite()).flatten(1).any(1).nonzero()[:, 0].tolist()
             msg = (
@@ -82,7 +83,12 @@ class Features:
             )
             raise InputError(msg)
         unit = torch.ones((1, 1, *self.shape), device=device)
-        return Rows(scaled, at.to(device), torch.zeros_like(unit), unit)
+        device = unit.device
+        if scaled.nbytes > room(device):
+            scaled = scaled.pin_memory() if device.type == "cuda" else scaled
+        else:
+            scaled, at = scaled.to(device), at.to(device)
+        return Rows(scaled, at, torch.zeros_like(unit), unit)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -127,7 +127,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         if not training.compiled or training.own.name in failed:
             return function(training, *arguments)
         try:
-            with torch._dynamo.config.patch(recompile_limit=10_000):
+            with torch._dynamo.config.patch(recompile_limit=10_000), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the compiler's advice is not for our users
                 return fast(training, *arguments)
         except torch._dynamo.exc.TorchDynamoException as error:
             failed.add(training.own.name)

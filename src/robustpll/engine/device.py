@@ -1,6 +1,7 @@
 """Where to compute, and how precisely."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -61,6 +62,18 @@ def computing(precision: str, device: torch.device) -> Iterator[None]:
     finally:
         for one, was in zip(settings, before, strict=True):
             one.fp32_precision = was
+
+
+def room(device: torch.device) -> int:
+    """Bytes that rows may take on a device; what is larger stays on the host.
+
+    Half of what is free: the rest is for the networks and their steps. The environment variable
+    ROBUSTPLL_DEVICE_BYTES sets another limit.
+    """
+    asked = os.environ.get("ROBUSTPLL_DEVICE_BYTES")
+    if asked is not None:
+        return int(asked)
+    return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else sys.maxsize
 
 
 def has_bf16(device: torch.device) -> bool:

@@ -102,6 +102,22 @@ class Stack(nn.Module):
         return torch.stack(outputs)
 
 
+def joined(first: nn.Module, second: nn.Module) -> nn.Module:
+    """One network of the models of both, the first's before the second's; takes both over."""
+    if isinstance(first, Stack) and isinstance(second, Stack):
+        first.copies.extend(second.copies)
+        first.seeds += second.seeds
+        return first
+    for mine, other in zip(first.children(), second.children(), strict=True):
+        joined(mine, other)
+    for name, tensor in list(first.named_parameters(recurse=False)):
+        both = torch.cat([tensor.data, second.get_parameter(name).data])
+        setattr(first, name, nn.Parameter(both, requires_grad=tensor.requires_grad))
+    for name, buffer in list(first.named_buffers(recurse=False)):
+        setattr(first, name, torch.cat([buffer, second.get_buffer(name)]))
+    return first
+
+
 class Autocast(nn.Module):
     """A network whose matrix products are computed in bfloat16; weights and outputs are not."""
 

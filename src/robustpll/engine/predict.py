@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from robustpll.engine.attack import Attack
 from robustpll.engine.device import computing
 from robustpll.engine.history import History
+from robustpll.engine.layers import joined
 from robustpll.engine.random import Draws
 from robustpll.engine.rows import Rows
 from robustpll.opinion import Opinion
@@ -55,6 +56,22 @@ class Networks(Fitted):
     opinion: Opinion
     history: History
 
+    def followed_by(self, other: Self) -> Self:
+        """The runs of both, this one's first; takes both networks over."""
+        pairs = zip(self.history.losses, other.history.losses, strict=True)
+        return replace(
+            self,
+            net=joined(self.net, other.net),
+            seeds=self.seeds + other.seeds,
+            label_weights=torch.cat([self.label_weights, other.label_weights]),
+            opinion=Opinion(
+                torch.cat([self.opinion.belief, other.opinion.belief]),
+                torch.cat([self.opinion.prior, other.opinion.prior]),
+                torch.cat([self.opinion.uncertainty, other.opinion.uncertainty]),
+            ),
+            history=History([torch.cat(pair) for pair in pairs]),
+        )
+
     def without_training_rows(self) -> Self:
         nothing = self.label_weights[:, :0]
         return replace(self, label_weights=nothing, opinion=Opinion.of_probability(nothing))
@@ -72,7 +89,7 @@ class Networks(Fitted):
             together = self.method.members if attack.joint else 1
             each = self.method.members // together  # attacks for each run
             truth = truth if truth is None else truth.repeat_interleave(each, 0)
-            draws = Draws.of(self.seeds[::together], self.method.name, "attack", like=rows.pool)
+            draws = Draws.of(self.seeds[::together], self.method.name, "attack", like=rows.shift)
             attacked = Attacked(attack, together, draws, truth)
         logits = logits_of(self.method, self.net, rows, attacked)
         own = self.method.spread(rows.models, like=logits)
@@ -95,7 +112,9 @@ class Attacked:
             each = net(x.repeat_interleave(self.together, 0))  # (M, b, k)
             return torch.unflatten(each, 0, (-1, self.together)).mean(1)
 
-        truth = None if self.truth is None else self.truth.gather(1, at[:: self.together])
+        truth = self.truth
+        if truth is not None:
+            truth = truth.gather(1, at[:: self.together].to(truth.device))
         moved = self.attack(logits, x[:: self.together], self.draws, truth)
         return moved.repeat_interleave(self.together, 0)
 
@@ -111,7 +130,7 @@ def logits_of(
     widest = max(300, torch.Size(rows.shape).numel())
     size = max(256, NUMBERS_AT_ONCE // (rows.models * widest))
     pieces = []
-    with torch.no_grad(), computing(method.precision, rows.pool.device):
+    with torch.no_grad(), computing(method.precision, rows.device):
         for piece in torch.split(rows.everything, size, dim=1):
             b = piece.shape[1]
             at = torch.cat([piece, piece[:, -1:].expand(-1, max(0, FEWEST_ROWS - b))], 1)

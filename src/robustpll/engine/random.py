@@ -55,11 +55,10 @@ class Draws:
         return torch.stack(drawn).to(self.device)
 
     def order(self, n: int) -> Tensor:
-        """A permutation of 0 .. n-1 for each model, (M, n)."""
+        """A permutation of 0 .. n-1 for each model, (M, n), on the host."""
         drawn = torch.stack([torch.randperm(n, generator=g) for g in self.generators])
-        if self.device.type != "cuda":
-            return drawn.to(self.device)
-        return drawn.pin_memory().to(self.device, non_blocking=True)  # the device goes on meanwhile
+        # from pinned memory it can be copied while the device goes on
+        return drawn.pin_memory() if self.device.type == "cuda" else drawn
 
     def seeds(self) -> list[int]:
         """A seed for each model, for code that only knows torch's global generator."""

@@ -9,7 +9,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of R runs or M models over one pool, which may be several datasets of equal shape."""
+    """Rows of R runs or M models over one pool, which may be several datasets of equal shape.
+
+    A pool that is too large for the device stays on the host, and so does `at`.
+    """
 
     pool: Tensor  # (N, *shape), before shift and scale, stored once
     at: Tensor  # (M, n): which of them each model has
@@ -43,6 +46,16 @@ class Rows:
         return tuple(self.pool.shape[1:])
 
     @property
+    def device(self) -> torch.device:
+        """Where scaled rows are."""
+        return self.shift.device
+
+    @property
+    def on_host(self) -> bool:
+        """Whether rows must be brought to the device batch by batch."""
+        return self.pool.device != self.shift.device
+
+    @property
     def models(self) -> int:
         return self.at.shape[0]
 
@@ -56,11 +69,16 @@ class Rows:
 
     def x(self, at: Tensor) -> Tensor:
         """Positions (M, b) in 0 .. n-1 -> scaled features (M, b, *shape)."""
-        return (self.pool[self.at.gather(1, at)] - self.shift) / self.scale
+        raw = self.pool[self.at.gather(1, at.to(self.at.device))]
+        return (raw.to(self.shift.device) - self.shift) / self.scale
 
     def others(self, pool: Tensor, at: Tensor) -> Self:
         """Test or out-of-distribution rows under the same scaling."""
         return replace(self, pool=pool, at=at)
+
+    def part(self, models: slice) -> Self:
+        """Rows of some of the models."""
+        return replace(self, at=self.at[models], shift=self.shift[models], scale=self.scale[models])
 
     def repeated(self, members: int) -> Self:
         """Each run's rows for `members` neighbouring models."""

@@ -37,8 +37,8 @@ class Task:
             prior = candidates / candidates.sum(-1, keepdim=True)
         if weight is None:
             weight = torch.ones(candidates.shape[:-1])
-        pool = rows.pool
-        return cls(rows, candidates.to(pool.device), prior.to(pool), weight.to(pool), seeds)
+        like = rows.shift
+        return cls(rows, candidates.to(like.device), prior.to(like), weight.to(like), seeds)
 
     @property
     def k(self) -> int:
@@ -55,6 +55,17 @@ class Task:
     def with_candidates(self, candidates: Tensor) -> Self:
         """The same rows with other candidates, uniformly weighted."""
         return self.of(self.rows, candidates, self.seeds, weight=self.weight)
+
+    def part(self, runs: slice) -> Self:
+        """Some of the runs."""
+        return replace(
+            self,
+            rows=self.rows.part(runs),
+            candidates=self.candidates[runs],
+            prior=self.prior[runs],
+            weight=self.weight[runs],
+            seeds=self.seeds[runs],
+        )
 
     def repeated(self, members: int) -> Self:
         """Each run becomes `members` neighbours on the model axis, with seeds of their own."""

@@ -1,7 +1,8 @@
 """The only training loop of the project."""
 
+import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,12 +10,15 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from robustpll.engine.capture import compiled, step_of
-from robustpll.engine.device import computing
+from robustpll.engine.device import computing, has_bf16
 from robustpll.engine.history import History
 from robustpll.engine.layers import Autocast
 from robustpll.engine.predict import Networks, fused, logits_of
 from robustpll.engine.random import Draws
+from robustpll.engine.rows import Rows
+from robustpll.engine.stream import Feed, Streamed
 from robustpll.engine.task import State, Task
+from robustpll.errors import InputError
 
 if TYPE_CHECKING:
     from robustpll.methods.base import DeepMethod
@@ -58,7 +62,29 @@ def losses(training: Training, at: Tensor, stage: int) -> tuple[Tensor, dict[str
 def train(method: "DeepMethod", task: Task, *, net: nn.Module | None = None) -> Networks:
     """Trains the models of all runs of a task at once; a given `net` is trained further.
 
-    Adam acts on each number alone and the sum over models has no cross terms, so one optimiser
+    Where the device's memory does not hold them all, one half is trained after the other: a run
+    does not depend on its neighbours.
+    """
+    try:
+        return _train(method, task, net)
+    except torch.OutOfMemoryError:
+        if task.models == 1 or net is not None:
+            raise
+    torch.cuda.empty_cache()
+    half = task.models // 2
+    message = f"{task.models} runs do not fit the device's memory: trained as {half} and the rest."
+    warnings.warn(message, RuntimeWarning, stacklevel=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # one warning is enough
+        parts = [
+            train(method.part(runs, task.models), task.part(runs))
+            for runs in (slice(half), slice(half, None))
+        ]
+    return replace(parts[0].followed_by(parts[1]), method=method)
+
+
+def _train(method: "DeepMethod", task: Task, net: nn.Module | None) -> Networks:
+    """Adam acts on each number alone and the sum over models has no cross terms, so one optimiser
     over stacked parameters is M independent optimisers.
     """
     task = task.repeated(method.members)  # R runs -> M models
@@ -66,6 +92,11 @@ def train(method: "DeepMethod", task: Task, *, net: nn.Module | None = None) -> 
     own = method.spread(task.models, like=task.prior)
     net = own.build(task.rows.shape, task.k, draws) if net is None else net
     net.train().requires_grad_(True)
+    if task.rows.on_host:
+        task = replace(task, rows=Streamed.of_rows(task.rows, method.batch_size + 1))
+    if method.precision == "bf16" and not has_bf16(task.prior.device):
+        msg = f"precision='bf16': {task.prior.device} has no units for bfloat16. Use 'auto'."
+        raise InputError(msg)
     outer = Autocast(net) if method.precision == "bf16" else net
     zeros = task.prior.new_zeros
     training = Training(
@@ -84,7 +115,7 @@ def train(method: "DeepMethod", task: Task, *, net: nn.Module | None = None) -> 
         for epoch in range(method.epochs):
             training.progress.fill_(epoch / method.epochs)
             training.total.zero_()
-            for at in minibatches(len(task), method.batch_size, draws):
+            for at in minibatches(training.task, method.batch_size, draws):
                 step(at, method.stage(epoch))
             own.end_epoch(training.state, epoch)
             history.add(method.title, method.epochs, training.total.clone())
@@ -94,7 +125,8 @@ def train(method: "DeepMethod", task: Task, *, net: nn.Module | None = None) -> 
 def _fitted(method: "DeepMethod", net: nn.Module, training: Training, history: History) -> Networks:
     """What is left of a training, members averaged."""
     task, state = training.task, training.state
-    opinion = training.own.training_opinion(task, state, lambda: logits_of(method, net, task.rows))
+    rows = Rows(task.rows.pool, task.rows.at, task.rows.shift, task.rows.scale)  # all, not a batch
+    opinion = training.own.training_opinion(task, state, lambda: logits_of(method, net, rows))
     weights = torch.unflatten(state.rows["label_weights"], 0, (-1, method.members)).mean(1)
     return Networks(
         method,
@@ -106,13 +138,20 @@ def _fitted(method: "DeepMethod", net: nn.Module, training: Training, history: H
     )
 
 
-def minibatches(n: int, size: int, draws: Draws) -> Iterator[Tensor]:
-    """Positions (M, b) that cover all n rows once, in an order of its own for each model.
+def minibatches(task: Task, size: int, draws: Draws) -> Iterator[Tensor]:
+    """Positions (M, b) that cover all rows once, in an order of its own for each model.
 
     A last batch of one row joins the one before it: BatchNorm needs two rows.
     """
-    order = draws.order(n)  # (M, n)
+    n, order = len(task), draws.order(len(task))  # (M, n), on the host
     ends = list(range(size, n, size))
     if n % size == 1 and ends:
         ends.pop()
-    yield from torch.tensor_split(order, ends, dim=1)
+    on_device = torch.tensor_split(order.to(draws.device, non_blocking=True), ends, dim=1)
+    if not isinstance(task.rows, Streamed):
+        yield from on_device
+        return
+    with Feed(task.rows) as feed:
+        arrivals = feed.batches(torch.tensor_split(order, ends, dim=1))
+        for at, _ in zip(on_device, arrivals, strict=True):
+            yield at

@@ -123,6 +123,17 @@ class DeepMethod(Method):
             object.__setattr__(own, name, like.new_tensor(values)[:, None])
         return own
 
+    def part(self, runs: slice, of: int) -> Self:
+        """The method for some of the runs of a bundle, whose numbers may be joined ones."""
+        own = copy.copy(self)
+        for name in self.number_names():
+            values = self.per_member(name)
+            if len(values) == of * self.members:
+                start, stop, _ = runs.indices(of)
+                each = values[start * self.members : stop * self.members]
+                object.__setattr__(own, name, each)
+        return own
+
     def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:
         """Networks with a model axis, (M, b, *shape) -> logits (M, b, k)."""
         return build_network(self.network, shape, k, draws)

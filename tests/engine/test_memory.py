@@ -1,0 +1,183 @@
+"""Bundles and rows that do not fit the device."""
+
+import warnings
+from dataclasses import replace
+from typing import Any
+from unittest.mock import PropertyMock, patch
+
+import numpy as np
+import pytest
+import torch
+
+from robustpll import InputError, PLLClassifier
+from robustpll.engine.fleet import fit_all
+from robustpll.engine.rows import Rows
+from robustpll.engine.stream import Feed, Streamed
+from robustpll.engine.task import Task
+from robustpll.engine.train import Training, train
+from robustpll.methods import DeepMethod, Proden, RobustPll, RobustPllEns
+
+
+def task_of(runs: int, digits: Any, candidates: np.ndarray, device: str = "cpu") -> Task:
+    pool = torch.from_numpy(digits[0]).double().to(device)
+    at = torch.stack([torch.arange(300) + 50 * run for run in range(runs)]).to(device)
+    rows = Rows.of(pool, at)
+    return Task.of(rows, torch.from_numpy(candidates).to(device)[at], tuple(range(runs)))
+
+
+METHODS = {
+    "proden": Proden(epochs=2),
+    "ensemble": RobustPllEns(epochs=2),
+    "lenet": Proden(epochs=2, network="lenet"),
+    "joined": RobustPll.stacked([RobustPll(epochs=2, kl_ceiling=float(c)) for c in range(5)]),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_bundle_that_does_not_fit_is_halved_and_gives_the_same(
+    name: str, digits: Any, candidates: np.ndarray
+) -> None:
+    method, task = METHODS[name], task_of(5, digits, candidates)
+    if name == "lenet":
+        task = replace(task, rows=Rows.of(task.rows.pool.view(-1, 8, 8), task.rows.at))
+    whole = train(method, task)
+    step = Training.step
+
+    def small_device(self: Training, at: torch.Tensor, stage: int) -> None:
+        if self.task.models > 2 * method.members:
+            raise torch.OutOfMemoryError("no room")
+        step(self, at, stage)
+
+    with (
+        patch.object(Training, "step", small_device),
+        pytest.warns(RuntimeWarning, match="5 runs do not fit") as warned,
+    ):
+        halved = train(method, task)
+    assert len(warned) == 1
+    assert torch.equal(halved.label_weights, whole.label_weights)
+    assert torch.equal(halved.history.loss, whole.history.loss)
+    assert torch.equal(halved.predict(task.rows).belief, whole.predict(task.rows).belief)
+    assert halved.seeds == whole.seeds
+
+
+def test_one_run_that_does_not_fit_is_an_error(digits: Any, candidates: np.ndarray) -> None:
+    with (
+        patch.object(Training, "step", side_effect=torch.OutOfMemoryError("no room")),
+        pytest.raises(torch.OutOfMemoryError),
+    ):
+        train(Proden(epochs=1), task_of(1, digits, candidates))
+
+
+@pytest.mark.parametrize("size", [64, 299, 300])
+@pytest.mark.parametrize(
+    "method", [Proden(epochs=3), RobustPllEns(epochs=3), RobustPll(epochs=3, update="after")]
+)
+def test_streamed_rows_give_the_same_as_resident_ones(
+    method: DeepMethod, size: int, digits: Any, candidates: np.ndarray
+) -> None:
+    method, task = replace(method, batch_size=size), task_of(2, digits, candidates)
+    resident = train(method, task)
+    with patch.object(Rows, "on_host", new_callable=PropertyMock, return_value=True):
+        streamed = train(method, task)
+    assert torch.equal(streamed.label_weights, resident.label_weights)
+
+
+def test_a_feed_brings_the_rows_asked_for() -> None:
+    pool = torch.arange(40.0).view(20, 2)
+    rows = Rows.of(pool, torch.stack([torch.arange(10), torch.arange(10, 20)]))
+    streamed = Streamed.of_rows(rows, 4)
+    positions = [torch.randint(10, (2, b)) for b in (4, 4, 4, 3, 2, 4, 4, 1)]
+    with Feed(streamed) as feed:
+        for at, _ in zip(positions, feed.batches(positions), strict=True):
+            assert torch.equal(streamed.x(at), rows.x(at))
+
+
+def test_an_interrupted_feed_ends_its_thread() -> None:
+    rows = Rows.of(torch.rand(20, 2), torch.arange(20)[None])
+    with Feed(Streamed.of_rows(rows, 4)) as feed:
+        next(feed.batches([torch.arange(4)[None]] * 5))
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        feed.gatherer.submit(print)
+
+
+def test_a_fleet_gives_what_its_bundles_give_alone(digits: Any, candidates: np.ndarray) -> None:
+    bundles = [(Proden(epochs=2), task_of(runs, digits, candidates)) for runs in (1, 2)]
+    together = fit_all(bundles)
+    for (method, task), fitted in zip(bundles, together, strict=True):
+        assert torch.equal(method.fit(task).label_weights, fitted.label_weights)
+    assert fit_all([]) == []
+
+
+def test_bf16_learns_as_well_or_is_refused(digits: Any, candidates: np.ndarray) -> None:
+    from robustpll.engine.device import has_bf16
+
+    model = PLLClassifier(RobustPll(epochs=20, precision="bf16"), random_state=0, device="cpu")
+    if has_bf16(torch.device("cpu")):
+        assert model.fit(digits[0], candidates).score(digits[1], digits[3]) > 0.93
+    else:
+        with pytest.raises(InputError, match="no units for bfloat16"):
+            model.fit(digits[0], candidates)
+
+
+def test_settings_are_back_after_a_fit(
+    digits: Any, candidates: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    step = Training.step
+
+    def watched(self: Training, at: torch.Tensor, stage: int) -> None:
+        seen.append(torch.get_num_threads())
+        step(self, at, stage)
+
+    before = torch.get_num_threads()
+    for policy in ("active", "passive"):
+        monkeypatch.setenv("OMP_WAIT_POLICY", policy)
+        with patch.object(Training, "step", watched):
+            train(Proden(epochs=1, batch_size=300), task_of(1, digits, candidates))
+    assert seen == [1, before]
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_rows_beyond_the_limit_are_streamed(
+    digits: Any, candidates: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = PLLClassifier(RobustPll(epochs=20), random_state=0, device="cuda")
+    resident = model.fit(digits[0], candidates).score(digits[1], digits[3])
+    monkeypatch.setenv("ROBUSTPLL_DEVICE_BYTES", "1000")
+    streamed = model.fit(digits[0], candidates).score(digits[1], digits[3])
+    assert streamed == pytest.approx(resident, abs=0.02)
+
+
+@pytest.mark.gpu
+def test_a_fleet_on_a_gpu_learns_as_its_bundles_do_alone(
+    digits: Any, candidates: np.ndarray
+) -> None:
+    pool = torch.from_numpy(digits[0]).float().cuda()
+    tasks = []
+    for run in range(6):
+        at = (torch.arange(700) + 50 * run).cuda()[None]
+        tasks.append(Task.of(Rows.of(pool, at), torch.from_numpy(candidates).cuda()[at], (run,)))
+    method = Proden(epochs=20, precision="float32")
+    for fitted, task in zip(fit_all([(method, task) for task in tasks]), tasks, strict=True):
+        alone = method.fit(task)
+        torch.testing.assert_close(fitted.label_weights, alone.label_weights, rtol=0, atol=0.05)
+
+
+@pytest.mark.gpu
+def test_a_full_gpu_halves_the_bundle(digits: Any, candidates: np.ndarray) -> None:
+    pool = torch.from_numpy(digits[0]).float().cuda()
+    at = torch.arange(700).cuda().expand(64, -1)
+    task = Task.of(Rows.of(pool, at), torch.from_numpy(candidates).cuda()[at], tuple(range(64)))
+    free, total = torch.cuda.mem_get_info()
+    torch.cuda.empty_cache()
+    used = total - free
+    try:
+        torch.cuda.set_per_process_memory_fraction((used + 2**28) / total)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            fitted = Proden(epochs=2).fit(task)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert [w for w in warned if "do not fit" in str(w.message)]
+    assert fitted.label_weights.shape == (64, 700, 10)
