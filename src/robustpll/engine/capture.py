@@ -24,10 +24,12 @@ Step = Callable[[Tensor, int], None]  # positions (M, b) and the stage
 WARM_UPS = 3
 # What compiling costs once and saves in each step, in seconds, for a step of one model and for each
 # further one: measured on an H200 by benchmarks/training_speed.py. It is skipped for shorter runs.
-COMPILE_COST = 30.0
-COMPILE_SAVES, COMPILE_SAVES_PER_MODEL = 2.5e-4, 1.2e-5
+COMPILE_COST = 15.0
+COMPILE_SAVES, COMPILE_SAVES_PER_MODEL = 3.8e-4, 9e-6
 
-_recording = threading.Lock()  # one graph at a time; replays of other threads go on
+# One graph is recorded at a time, and none is replayed meanwhile: torch's generators refuse both
+# at once. Uncontended it costs a tenth of a microsecond.
+_graphs = threading.Lock()
 
 
 def step_of(training: "Training") -> Step:
@@ -63,12 +65,12 @@ class Captured:
 
     def __call__(self, at: Tensor, stage: int) -> None:
         key = (stage, at.shape[1])
-        if key not in self.graphs:
-            with _recording:
+        with _graphs:
+            if key not in self.graphs:
                 self.graphs[key] = self._record(at, stage)
-        graph, static = self.graphs[key]
-        static.copy_(at)
-        graph.replay()
+            graph, static = self.graphs[key]
+            static.copy_(at)
+            graph.replay()
 
     def _record(self, at: Tensor, stage: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         training, static = self.training, at.clone()

@@ -69,12 +69,12 @@ class FlatKl(torch.autograd.Function):
         return constants - (evidence * surprise(evidence) + torch.lgamma(a)).sum(-1)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (evidence,) = ctx.saved_tensors
         committed = evidence.sum(-1, keepdim=True)
         a, total = evidence + 1, committed + evidence.shape[-1]
         slope = evidence * torch.polygamma(1, a) - committed * torch.polygamma(1, total)
-        return gradient[..., None] * slope
+        return torch.mul(gradient[..., None], slope)
 
 
 def annealed(progress: Tensor, anneal: Anneal, epochs: int) -> Tensor:
