@@ -348,10 +348,10 @@ def main() -> None:
         "date": datetime.now(UTC).date().isoformat(),
         "rows": asked.rows,
     }
+    asked.out.parent.mkdir(parents=True, exist_ok=True)
     for part in asked.parts:
         report[part] = PARTS[part](asked.rows)
-    asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps(report, indent=2) + "\n")
+        asked.out.write_text(json.dumps(report, indent=2) + "\n")
 
 
 if __name__ == "__main__":
