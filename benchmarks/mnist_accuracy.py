@@ -9,7 +9,6 @@ beside the result, so that further calls (one method each, say) see the same dat
 
 import argparse
 import json
-import platform
 import sys
 import time
 from dataclasses import replace
@@ -23,7 +22,7 @@ import torch
 from robustpll import METHODS
 from robustpll.data.images import Images, data_folder
 from robustpll.data.noise import InstanceDependent
-from robustpll.engine.device import chosen_device
+from robustpll.engine.device import chosen_device, device_name
 from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
 from robustpll.methods import DeepMethod
@@ -54,7 +53,7 @@ def main() -> None:
     report = {
         "command": f"mnist_accuracy.py {' '.join(sys.argv[1:])}",
         "rows": asked.rows,
-        "machine": torch.cuda.get_device_name() if device.type == "cuda" else platform.machine(),
+        "machine": device_name(device),
         "torch": torch.__version__,
         "date": datetime.now(UTC).date().isoformat(),
         "average_candidates": spread_of(candidates.double().sum(-1).mean(-1)),

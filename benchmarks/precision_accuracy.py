@@ -5,7 +5,6 @@ ROBUSTPLL_DATA=... python benchmarks/precision_accuracy.py --out scratch/precisi
 
 import argparse
 import json
-import platform
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +16,7 @@ from scipy.io import loadmat
 from sklearn.datasets import load_digits
 
 from robustpll.data.images import data_folder
-from robustpll.engine.device import chosen_device, has_bf16
+from robustpll.engine.device import chosen_device, device_name, has_bf16
 from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
 from robustpll.methods import Proden, RobustPll
@@ -44,7 +43,7 @@ def main() -> None:
     for name, found in results.items():
         print(f"{name}: {found['mean']:.2f} +- {found['standard_error']:.2f} %")
     report = {
-        "machine": torch.cuda.get_device_name() if DEVICE.type == "cuda" else platform.machine(),
+        "machine": device_name(DEVICE),
         "torch": torch.__version__,
         "date": datetime.now(UTC).date().isoformat(),
         "accuracy": results,

@@ -11,7 +11,6 @@ weights kept on the host, a step of many small kernels. Both sides run in one go
 import argparse
 import json
 import math
-import platform
 import statistics
 import time
 from contextlib import ExitStack
@@ -27,8 +26,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from robustpll.engine import capture
-from robustpll.engine.device import chosen_device, has_bf16
-from robustpll.engine.fleet import fit_all
+from robustpll.engine.device import chosen_device, device_name, has_bf16
+from robustpll.engine.fleet import train_all
 from robustpll.engine.history import reporting
 from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
@@ -208,11 +207,11 @@ def part_flight(rows: int) -> dict[str, Any]:
     bundles = [(method, random_task(5, rows)) for _ in range(8)]
     seconds = {}
     with patch.object(capture, "pays_back", return_value=True):
-        fit_all(bundles[:1])  # compiles
+        train_all(bundles[:1])  # compiles
         for in_flight in (1, 8):
             wait()
             begun = time.perf_counter()
-            fit_all(bundles, in_flight)
+            train_all(bundles, in_flight)
             wait()
             seconds[in_flight] = time.perf_counter() - begun
     ratios = {str(count): seconds[1] / taken for count, taken in seconds.items()}
@@ -343,7 +342,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("scratch/training_speed.json"))
     asked = parser.parse_args()
     report: dict[str, Any] = {
-        "machine": torch.cuda.get_device_name() if CUDA else platform.processor(),
+        "machine": device_name(DEVICE),
         "torch": torch.__version__,
         "date": datetime.now(UTC).date().isoformat(),
         "rows": asked.rows,

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from robustpll import InputError, PLLClassifier
-from robustpll.engine.fleet import fit_all
+from robustpll.engine.fleet import train_all
 from robustpll.engine.rows import Rows
 from robustpll.engine.stream import Feed, Streamed
 from robustpll.engine.task import Task
@@ -87,7 +87,8 @@ def test_a_feed_brings_the_rows_asked_for() -> None:
     pool = torch.arange(40.0).view(20, 2)
     rows = Rows.of(pool, torch.stack([torch.arange(10), torch.arange(10, 20)]))
     streamed = Streamed.of_rows(rows, 4)
-    positions = [torch.randint(10, (2, b)) for b in (4, 4, 4, 3, 2, 4, 4, 1)]
+    sizes = (4, 4, 4, 3, 2, 4, 4, 1) * 9  # more than two slots hold
+    positions = [torch.randint(10, (2, b)) for b in sizes]
     with Feed(streamed) as feed:
         for at, _ in zip(positions, feed.batches(positions), strict=True):
             assert torch.equal(streamed.x(at), rows.x(at))
@@ -96,17 +97,24 @@ def test_a_feed_brings_the_rows_asked_for() -> None:
 def test_an_interrupted_feed_ends_its_thread() -> None:
     rows = Rows.of(torch.rand(20, 2), torch.arange(20)[None])
     with Feed(Streamed.of_rows(rows, 4)) as feed:
-        next(feed.batches([torch.arange(4)[None]] * 5))
+        next(feed.batches([torch.arange(4)[None]] * 50))
     with pytest.raises(RuntimeError, match="after shutdown"):
         feed.gatherer.submit(print)
 
 
 def test_a_fleet_gives_what_its_bundles_give_alone(digits: Any, candidates: np.ndarray) -> None:
-    bundles = [(Proden(epochs=2), task_of(runs, digits, candidates)) for runs in (1, 2)]
-    together = fit_all(bundles)
-    for (method, task), fitted in zip(bundles, together, strict=True):
-        assert torch.equal(method.fit(task).label_weights, fitted.label_weights)
-    assert fit_all([]) == []
+    bundles = [
+        (Proden(epochs=epochs), task_of(runs, digits, candidates))
+        for runs, epochs in ((1, 3), (2, 1), (1, 2), (3, 2), (1, 4))
+    ]
+    for in_flight in (1, 2, 8):
+        together = train_all(bundles, in_flight)
+        for (method, task), fitted in zip(bundles, together, strict=True):
+            assert torch.equal(method.fit(task).label_weights, fitted.label_weights)
+            assert len(fitted.history.losses) == method.epochs
+    assert train_all([]) == []
+    with pytest.raises(InputError, match="agree in precision"):
+        train_all([bundles[0], (Proden(precision="float32"), bundles[1][1])])
 
 
 def test_bf16_learns_as_well_or_is_refused(digits: Any, candidates: np.ndarray) -> None:
@@ -160,7 +168,7 @@ def test_a_fleet_on_a_gpu_learns_as_its_bundles_do_alone(
         at = (torch.arange(700) + 50 * run).cuda()[None]
         tasks.append(Task.of(Rows.of(pool, at), torch.from_numpy(candidates).cuda()[at], (run,)))
     method = Proden(epochs=10)
-    for fitted, task in zip(fit_all([(method, task) for task in tasks]), tasks, strict=True):
+    for fitted, task in zip(train_all([(method, task) for task in tasks]), tasks, strict=True):
         alone = method.fit(task)
         torch.testing.assert_close(fitted.label_weights, alone.label_weights, rtol=0, atol=1e-6)
 
@@ -186,7 +194,7 @@ def test_a_full_gpu_halves_the_bundle(digits: Any, candidates: np.ndarray) -> No
 
 @pytest.mark.gpu
 def test_memory_stays_within_what_the_documentation_says() -> None:
-    """docs/performance.md: 40 MB for each model of 784 features, 500 bytes for each row."""
+    """docs/performance.md: 40 MB for each model of 784 features, 600 bytes for each row."""
     peaks = {}
     for models, rows in ((1, 20_000), (21, 20_000), (1, 40_000)):
         pool = torch.rand(rows, 784, device="cuda")
@@ -199,4 +207,4 @@ def test_memory_stays_within_what_the_documentation_says() -> None:
         peaks[models, rows] = torch.cuda.max_memory_allocated() - pool.nbytes
         del pool, at, candidates, task
     assert (peaks[21, 20_000] - peaks[1, 20_000]) / 20 < 40e6
-    assert (peaks[1, 40_000] - peaks[1, 20_000]) / 20_000 < 500
+    assert (peaks[1, 40_000] - peaks[1, 20_000]) / 20_000 < 600

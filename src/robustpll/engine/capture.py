@@ -4,10 +4,10 @@ What a graph asks for: fixed shapes (one graph for each stage and batch size), e
 changes between steps in tensors written in place, and random numbers from a registered generator.
 """
 
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,10 +26,6 @@ WARM_UPS = 3
 # further one: measured on an H200 by benchmarks/training_speed.py. It is skipped for shorter runs.
 COMPILE_COST = 15.0
 COMPILE_SAVES, COMPILE_SAVES_PER_MODEL = 3.8e-4, 9e-6
-
-# One graph is recorded at a time, and none is replayed meanwhile: torch's generators refuse both
-# at once. Uncontended it costs a tenth of a microsecond.
-_graphs = threading.Lock()
 
 
 def step_of(training: "Training") -> Step:
@@ -65,19 +61,18 @@ class Captured:
 
     def __call__(self, at: Tensor, stage: int) -> None:
         key = (stage, at.shape[1])
-        with _graphs:
-            if key not in self.graphs:
-                self.graphs[key] = self._record(at, stage)
-            graph, static = self.graphs[key]
-            static.copy_(at)
-            graph.replay()
+        if key not in self.graphs:
+            self.graphs[key] = self._record(at, stage)
+        graph, static = self.graphs[key]
+        static.copy_(at)
+        graph.replay()
 
     def _record(self, at: Tensor, stage: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         training, static = self.training, at.clone()
         # The last batch of an epoch has a size of its own: one step in many is not worth compiling.
         whole = at.shape[1] == min(training.own.batch_size, len(training.task))
         training.compiled = self.compiled and whole
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream = recording_stream(at.device)
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream), no_trace(training):
             for _ in range(WARM_UPS):
@@ -86,9 +81,15 @@ class Captured:
         training.optimizer.zero_grad()  # the graph allocates gradients in its own memory
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(training.draws.in_step)
-        with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=self.pool, stream=stream):
             training.step(static, stage)
         return graph, static
+
+
+@cache
+def recording_stream(device: torch.device) -> torch.cuda.Stream:
+    """One stream for all recordings: cuBLAS keeps 32 MiB for each stream that it has seen."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

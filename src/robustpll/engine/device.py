@@ -82,3 +82,11 @@ def has_bf16(device: torch.device) -> bool:
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     capability = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
     return bool(capability.get("avx512_bf16") or capability.get("amx_bf16"))
+
+
+def device_name(device: torch.device) -> str:
+    """What a measurement was made on."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    known = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+    return f"{known.get('cpu_name', 'CPU')}, {os.cpu_count()} cores"

@@ -1,24 +1,25 @@
 """Rows that do not fit the device: gathered on the host and copied ahead of the step."""
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from robustpll.engine.rows import Rows
 
-AHEAD = 4  # batches that are gathered before they are needed
+TOGETHER = 16  # batches that are gathered and copied as one: a hand-over to a thread is not free
+SLOTS = 2  # one is copied to the device while the other is used
 
 
 @dataclass(frozen=True)
 class Streamed(Rows):
     """Rows of which the device holds one batch at a time; a `Feed` puts it there."""
 
-    buffer: Tensor  # (M * b, *shape), unscaled
+    buffer: Tensor  # (M * b, *shape), before shift and scale
 
     @classmethod
     def of_rows(cls, rows: Rows, size: int) -> Self:
@@ -34,44 +35,56 @@ class Streamed(Rows):
 
 
 class Feed:
-    """Brings batches into the buffer of streamed rows, gathering a few ahead in a thread.
+    """Brings batches into the buffer of streamed rows, some ahead of the step that needs them.
 
-    The copy to the device is queued behind the step before it, so the buffer is free by then; the
-    thread waits until a slot's last copy is done before it writes there again.
+    A thread gathers several batches into pinned memory; a stream of its own copies them to the
+    device while steps run; before each step its batch is copied within the device.
     """
 
     def __init__(self, rows: Streamed) -> None:
         self.rows = rows
-        on_cuda = rows.buffer.is_cuda
-        shape = rows.buffer.shape
-        self.slots = [
-            torch.empty(shape, dtype=rows.pool.dtype, pin_memory=on_cuda) for _ in range(AHEAD)
+        self.cuda = rows.buffer.is_cuda
+        shape = (TOGETHER * len(rows.buffer), *rows.shape)
+        self.on_host = [
+            torch.empty(shape, dtype=rows.pool.dtype, pin_memory=self.cuda) for _ in range(SLOTS)
         ]
-        self.copied = [_event() if on_cuda else None for _ in range(AHEAD)]
+        self.on_device = [rows.buffer.new_empty(shape) for _ in range(SLOTS)]
+        self.copied = [_Event(self.cuda) for _ in range(SLOTS)]
+        self.used = [_Event(self.cuda) for _ in range(SLOTS)]
+        self.stream: Any = torch.cuda.Stream() if self.cuda else None  # type: ignore[no-untyped-call]
         self.gatherer = ThreadPoolExecutor(1, thread_name_prefix="gather")
 
     def batches(self, positions: Sequence[Tensor]) -> Iterator[None]:
-        """For each of the positions (M, b), on the host: yields when the batch is on its way."""
-        waiting: deque[Future[Tensor]] = deque()
-        for number in range(len(positions) + AHEAD):
-            if number >= AHEAD:
-                gathered = waiting.popleft().result()
-                self.rows.buffer[: len(gathered)].copy_(gathered, non_blocking=True)
-                event = self.copied[number % AHEAD]
-                if event is not None:
-                    event.record()
+        """For each of the positions (M, b), on the host: yields when the batch is in the buffer."""
+        parts = [positions[i : i + TOGETHER] for i in range(0, len(positions), TOGETHER)]
+        coming = [self._submit(number, part) for number, part in enumerate(parts[:SLOTS])]
+        for number, part in enumerate(parts):
+            slot = number % SLOTS
+            coming[slot].result()
+            self.copied[slot].hold_current_stream()
+            start = 0
+            for at in part:
+                rows = at.numel()
+                self.rows.buffer[:rows].copy_(self.on_device[slot][start : start + rows])
+                start += rows
                 yield
-            if number < len(positions):
-                slot = number % AHEAD
-                waiting.append(self.gatherer.submit(self._gather, slot, positions[number]))
+            self.used[slot].record()
+            if number + SLOTS < len(parts):
+                coming[slot] = self._submit(number + SLOTS, parts[number + SLOTS])
 
-    def _gather(self, slot: int, at: Tensor) -> Tensor:
-        event = self.copied[slot]
-        if event is not None:
-            event.synchronize()
-        index = self.rows.at.gather(1, at).flatten()
-        into = self.slots[slot][: len(index)]
-        return torch.index_select(self.rows.pool, 0, index, out=into)
+    def _submit(self, number: int, part: Sequence[Tensor]) -> "Future[None]":
+        return self.gatherer.submit(self._bring, number % SLOTS, part)
+
+    def _bring(self, slot: int, part: Sequence[Tensor]) -> None:
+        """Gathers these batches one after the other, and sends them off to the device."""
+        index = torch.cat([self.rows.at.gather(1, at).flatten() for at in part])
+        self.copied[slot].wait_on_host()  # the pinned memory is free again
+        gathered = self.on_host[slot][: len(index)]
+        torch.index_select(self.rows.pool, 0, index, out=gathered)
+        with torch.cuda.stream(self.stream) if self.cuda else nullcontext():
+            self.used[slot].hold_current_stream()
+            self.on_device[slot][: len(index)].copy_(gathered, non_blocking=True)
+            self.copied[slot].record()
 
     def __enter__(self) -> Self:
         return self
@@ -80,5 +93,21 @@ class Feed:
         self.gatherer.shutdown(cancel_futures=True)
 
 
-def _event() -> torch.cuda.Event:
-    return torch.cuda.Event()  # type: ignore[no-untyped-call]
+class _Event:
+    """A CUDA event; nothing on a CPU, where every operation is over when it returns."""
+
+    def __init__(self, cuda: bool) -> None:
+        self.event: Any = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
+
+    def record(self) -> None:
+        if self.event is not None:
+            self.event.record()
+
+    def hold_current_stream(self) -> None:
+        """What is queued from now on begins after what was recorded."""
+        if self.event is not None:
+            torch.cuda.current_stream().wait_event(self.event)
+
+    def wait_on_host(self) -> None:
+        if self.event is not None:
+            self.event.synchronize()

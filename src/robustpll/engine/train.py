@@ -1,7 +1,8 @@
 """The only training loop of the project."""
 
+import gc
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ from robustpll.errors import InputError
 
 if TYPE_CHECKING:
     from robustpll.methods.base import DeepMethod
+
+Epochs = Generator[None, None, Networks]  # a training that stops after each step
 
 
 @dataclass
@@ -66,10 +69,11 @@ def train(method: "DeepMethod", task: Task, *, net: nn.Module | None = None) -> 
     does not depend on its neighbours.
     """
     try:
-        return _train(method, task, net)
+        return _finished(epochs_of(method, task, net))
     except torch.OutOfMemoryError:
         if task.models == 1 or net is not None:
             raise
+    gc.collect()  # what the failed attempt held may hang in cycles
     torch.cuda.empty_cache()
     half = task.models // 2
     message = f"{task.models} runs do not fit the device's memory: trained as {half} and the rest."
@@ -83,8 +87,19 @@ def train(method: "DeepMethod", task: Task, *, net: nn.Module | None = None) -> 
     return replace(parts[0].followed_by(parts[1]), method=method)
 
 
-def _train(method: "DeepMethod", task: Task, net: nn.Module | None) -> Networks:
-    """Adam acts on each number alone and the sum over models has no cross terms, so one optimiser
+def _finished(steps: Epochs) -> Networks:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            fitted: Networks = end.value
+            return fitted
+
+
+def epochs_of(method: "DeepMethod", task: Task, net: nn.Module | None = None) -> Epochs:
+    """The training itself: yields after each step, so that several can take turns.
+
+    Adam acts on each number alone and the sum over models has no cross terms, so one optimiser
     over stacked parameters is M independent optimisers.
     """
     task = task.repeated(method.members)  # R runs -> M models
@@ -117,6 +132,7 @@ def _train(method: "DeepMethod", task: Task, net: nn.Module | None) -> Networks:
             training.total.zero_()
             for at in minibatches(training.task, method.batch_size, draws):
                 step(at, method.stage(epoch))
+                yield
             own.end_epoch(training.state, epoch)
             history.add(method.title, method.epochs, training.total.clone())
     return _fitted(method, net, training, history)
