@@ -113,7 +113,7 @@ def test_a_fleet_gives_what_its_bundles_give_alone(digits: Any, candidates: np.n
             assert torch.equal(method.fit(task).label_weights, fitted.label_weights)
             assert len(fitted.history.losses) == method.epochs
     assert train_all([]) == []
-    with pytest.raises(InputError, match="agree in precision"):
+    with pytest.raises(InputError, match="must agree in precision"):
         train_all([bundles[0], (Proden(precision="float32"), bundles[1][1])])
 
 
@@ -208,3 +208,64 @@ def test_memory_stays_within_what_the_documentation_says() -> None:
         del pool, at, candidates, task
     assert (peaks[21, 20_000] - peaks[1, 20_000]) / 20 < 40e6
     assert (peaks[1, 40_000] - peaks[1, 20_000]) / 20_000 < 600
+
+
+@pytest.mark.parametrize("passive", [True, False])
+def test_an_interrupted_fleet_leaves_the_settings_as_they_were(
+    passive: bool, digits: Any, candidates: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "passive" if passive else "active")
+    before = torch.get_num_threads()
+    calls = iter(range(100))
+    step = Training.step
+
+    def interrupted(self: Training, at: torch.Tensor, stage: int) -> None:
+        if next(calls) == 5:
+            raise KeyboardInterrupt
+        step(self, at, stage)
+
+    bundles = [(Proden(epochs=5), task_of(1, digits, candidates)) for _ in range(3)]
+    with patch.object(Training, "step", interrupted), pytest.raises(KeyboardInterrupt):
+        train_all(bundles)
+    assert torch.get_num_threads() == before
+
+
+def test_a_bundle_of_a_fleet_that_does_not_fit_is_trained_after_the_others(
+    digits: Any, candidates: np.ndarray
+) -> None:
+    bundles = [(Proden(epochs=2), task_of(runs, digits, candidates)) for runs in (1, 4, 2)]
+    step = Training.step
+
+    def small_device(self: Training, at: torch.Tensor, stage: int) -> None:
+        if self.task.models > 2:
+            raise torch.OutOfMemoryError("no room")
+        step(self, at, stage)
+
+    with (
+        patch.object(Training, "step", small_device),
+        pytest.warns(RuntimeWarning, match="4 runs do not fit"),
+    ):
+        together = train_all(bundles)
+    for (method, task), fitted in zip(bundles, together, strict=True):
+        assert torch.equal(method.fit(task).label_weights, fitted.label_weights)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("models", [1, 25])
+def test_on_a_gpu_streamed_rows_give_the_same_as_resident_ones(models: int) -> None:
+    """Many more batches than the slots hold, so that copies and steps overlap."""
+    numbers = torch.Generator().manual_seed(0)
+    pool = torch.rand(20_000, 50, generator=numbers, dtype=torch.float64)
+    at = torch.arange(20_000).expand(models, -1)
+    candidates = torch.rand(models, 20_000, 10, generator=numbers) < 0.4
+    candidates[..., 0] = True
+    resident = Task.of(Rows.of(pool.cuda(), at.cuda()), candidates, tuple(range(models)))
+    rows = replace(resident.rows, pool=pool.pin_memory(), at=at)
+    method = Proden(epochs=3, batch_size=64)
+    one, other = (method.fit(task) for task in (resident, replace(resident, rows=rows)))
+    torch.testing.assert_close(one.label_weights, other.label_weights, rtol=0, atol=1e-6)
+
+
+def test_a_trained_network_keeps_no_gradients(digits: Any, candidates: np.ndarray) -> None:
+    net = train(Proden(epochs=1), task_of(1, digits, candidates)).net
+    assert all(parameter.grad is None for parameter in net.parameters())

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Step = Callable[[Tensor, int], None]  # positions (M, b) and the stage
 
 WARM_UPS = 3
+LIMITS = {"recompile_limit": 100_000, "accumulated_recompile_limit": 100_000}
 # What compiling costs once and saves in each step, in seconds, for a step of one model and for each
 # further one: measured on an H200 by benchmarks/training_speed.py. It is skipped for shorter runs.
 COMPILE_COST = 15.0
@@ -42,6 +43,8 @@ def capturable(training: "Training") -> bool:
 
 def pays_back(training: "Training") -> bool:
     """Whether compiling saves more time than it takes."""
+    if any(isinstance(part, Stack) for part in training.net.modules()):
+        return False  # M copies would be M times as much code to compile
     steps = training.own.epochs * (len(training.task) / training.own.batch_size)
     saved = COMPILE_SAVES + COMPILE_SAVES_PER_MODEL * training.task.models
     return training.task.prior.dtype == torch.float32 and steps * saved > COMPILE_COST
@@ -72,23 +75,30 @@ class Captured:
         # The last batch of an epoch has a size of its own: one step in many is not worth compiling.
         whole = at.shape[1] == min(training.own.batch_size, len(training.task))
         training.compiled = self.compiled and whole
-        stream = recording_stream(at.device)
-        stream.wait_stream(torch.cuda.current_stream())
+        # Bundles in flight record on the stream they replay on: what cuBLAS and Adam keep for a
+        # stream must not be shared by graphs that run side by side.
+        own, default = torch.cuda.current_stream(), torch.cuda.default_stream()
+        stream = recording_stream(at.device) if own == default else own
+        stream.wait_stream(own)
         with torch.cuda.stream(stream), no_trace(training):
             for _ in range(WARM_UPS):
                 training.step(static, stage)
-        torch.cuda.current_stream().wait_stream(stream)
+        own.wait_stream(stream)
         training.optimizer.zero_grad()  # the graph allocates gradients in its own memory
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(training.draws.in_step)
-        with torch.cuda.graph(graph, pool=self.pool, stream=stream):
+        # Other threads, such as one that gathers rows, may go on meanwhile.
+        mode = "thread_local"
+        with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode=mode):
             training.step(static, stage)
         return graph, static
 
 
 @cache
 def recording_stream(device: torch.device) -> torch.cuda.Stream:
-    """One stream for all recordings: cuBLAS keeps 32 MiB for each stream that it has seen."""
+    """For trainings on the default stream, which cannot record; one for all of them, since cuBLAS
+    keeps 32 MiB for each stream that it has seen.
+    """
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
@@ -121,19 +131,25 @@ def _changing(training: "Training") -> list[Tensor]:
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` compiled once for each shape and kind of method; as it is where that fails.
 
-    Different methods and sizes share the code, so torch's limit on recompilations is raised.
+    Different methods and sizes share the code, so torch's limits on recompilations are raised. The
+    compiler takes seconds to load: it is asked only when a training is worth it.
     """
-    fast = torch.compile(function, dynamic=False, fullgraph=True)
     failed: set[str] = set()
+
+    @cache
+    def fast() -> Callable[..., Any]:
+        return torch.compile(function, dynamic=False, fullgraph=True)
 
     def run(training: "Training", *arguments: Any) -> Any:
         if not training.compiled or training.own.name in failed:
             return function(training, *arguments)
+        from torch._dynamo import config, exc
+
         try:
-            with torch._dynamo.config.patch(recompile_limit=10_000), warnings.catch_warnings():
+            with config.patch(LIMITS), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the compiler's advice is not for our users
-                return fast(training, *arguments)
-        except torch._dynamo.exc.TorchDynamoException as error:
+                return fast()(training, *arguments)
+        except (exc.TorchDynamoException, exc.FailOnRecompileLimitHit) as error:
             failed.add(training.own.name)
             message = f"{training.own.title} cannot be compiled and runs slower: {error}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)

@@ -58,7 +58,8 @@ def computing(precision: str, device: torch.device) -> Iterator[None]:
     for one in settings:
         one.fp32_precision = "ieee" if precision == "float32" else "tf32"
     try:
-        yield
+        with torch.cuda.device(device):  # its streams, where there are several devices
+            yield
     finally:
         for one, was in zip(settings, before, strict=True):
             one.fp32_precision = was

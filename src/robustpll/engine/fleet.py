@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,7 +10,7 @@ import torch
 from robustpll.engine.device import computing
 from robustpll.engine.predict import Networks
 from robustpll.engine.task import Task
-from robustpll.engine.train import Epochs, epochs_of
+from robustpll.engine.train import Epochs, epochs_of, train
 from robustpll.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,28 +31,41 @@ def train_all(
     if not bundles:
         return []
     precisions = {method.precision for method, _ in bundles}
-    if len(precisions) > 1:
-        msg = f"Bundles in flight must agree in precision; found {sorted(precisions)}."
+    if len(precisions) > 1 or in_flight < 1:
+        msg = (
+            "Bundles in flight must agree in precision, and be 1 or more at a time; found "
+            f"{sorted(precisions)} and in_flight={in_flight}."
+        )
         raise InputError(msg)
     device = bundles[0][1].prior.device
     done: dict[int, Networks] = {}
+    too_large: list[int] = []
     waiting = deque(enumerate(bundles))
     flying: deque[tuple[int, Epochs, AbstractContextManager[Any]]] = deque()
     # Settings are global: they are set once here, and each training sets them to the same.
-    with computing(precisions.pop(), device):
+    with computing(precisions.pop(), device), ExitStack() as landing:
+        free = [_own_stream(device) for _ in range(min(in_flight, len(bundles)))]
         while waiting or flying:
-            while waiting and len(flying) < in_flight:
+            while waiting and free:
                 number, (method, task) = waiting.popleft()
-                flying.append((number, epochs_of(method, task), _own_stream(device)))
+                steps = landing.enter_context(closing(epochs_of(method, task)))
+                flying.append((number, steps, free.pop()))
             number, steps, stream = flying.popleft()
             try:
                 with stream:
                     next(steps)
-                flying.append((number, steps, stream))
             except StopIteration as finished:
                 done[number] = finished.value
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+                free.append(stream)
+            except torch.OutOfMemoryError:
+                too_large.append(number)
+                free.append(stream)
+            else:
+                flying.append((number, steps, stream))
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        for number in too_large:  # alone, and in halves if need be
+            done[number] = train(*bundles[number])
     return [done[number] for number in range(len(bundles))]
 
 

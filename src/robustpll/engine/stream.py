@@ -11,7 +11,9 @@ from torch import Tensor
 
 from robustpll.engine.rows import Rows
 
-TOGETHER = 16  # batches that are gathered and copied as one: a hand-over to a thread is not free
+# Batches of one model that are gathered and copied as one: a hand-over to a thread is not free.
+# They take 2 x 13 MB on the device for 784 features, and as much on the host.
+TOGETHER = 16
 SLOTS = 2  # one is copied to the device while the other is used
 
 
@@ -44,19 +46,26 @@ class Feed:
     def __init__(self, rows: Streamed) -> None:
         self.rows = rows
         self.cuda = rows.buffer.is_cuda
-        shape = (TOGETHER * len(rows.buffer), *rows.shape)
+        self.together = max(1, TOGETHER // rows.models)
+        shape = (self.together * len(rows.buffer), *rows.shape)
         self.on_host = [
             torch.empty(shape, dtype=rows.pool.dtype, pin_memory=self.cuda) for _ in range(SLOTS)
         ]
         self.on_device = [rows.buffer.new_empty(shape) for _ in range(SLOTS)]
         self.copied = [_Event(self.cuda) for _ in range(SLOTS)]
         self.used = [_Event(self.cuda) for _ in range(SLOTS)]
-        self.stream: Any = torch.cuda.Stream() if self.cuda else None  # type: ignore[no-untyped-call]
+        self.stream: Any = None
+        if self.cuda:
+            # of another priority than those of trainings, so that it is none of them
+            device = rows.buffer.device
+            self.stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+            self.stream.wait_stream(torch.cuda.current_stream(device))  # the memory may be in use
         self.gatherer = ThreadPoolExecutor(1, thread_name_prefix="gather")
 
     def batches(self, positions: Sequence[Tensor]) -> Iterator[None]:
         """For each of the positions (M, b), on the host: yields when the batch is in the buffer."""
-        parts = [positions[i : i + TOGETHER] for i in range(0, len(positions), TOGETHER)]
+        starts = range(0, len(positions), self.together)
+        parts = [positions[start : start + self.together] for start in starts]
         coming = [self._submit(number, part) for number, part in enumerate(parts[:SLOTS])]
         for number, part in enumerate(parts):
             slot = number % SLOTS
@@ -91,6 +100,8 @@ class Feed:
 
     def __exit__(self, *_: object) -> None:
         self.gatherer.shutdown(cancel_futures=True)
+        if self.cuda:  # copies may still be on their way into memory that is given back
+            torch.cuda.current_stream(self.rows.buffer.device).wait_stream(self.stream)
 
 
 class _Event:

@@ -3,6 +3,7 @@
 import gc
 import warnings
 from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from torch.optim import Optimizer
 from robustpll.engine.capture import compiled, step_of
 from robustpll.engine.device import computing, has_bf16
 from robustpll.engine.history import History
-from robustpll.engine.layers import Autocast
+from robustpll.engine.layers import Autocast, Dropout
 from robustpll.engine.predict import Networks, fused, logits_of
 from robustpll.engine.random import Draws
 from robustpll.engine.rows import Rows
@@ -88,12 +89,13 @@ def train(method: "DeepMethod", task: Task, *, net: nn.Module | None = None) -> 
 
 
 def _finished(steps: Epochs) -> Networks:
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            fitted: Networks = end.value
-            return fitted
+    with closing(steps):
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                fitted: Networks = end.value
+                return fitted
 
 
 def epochs_of(method: "DeepMethod", task: Task, net: nn.Module | None = None) -> Epochs:
@@ -107,6 +109,9 @@ def epochs_of(method: "DeepMethod", task: Task, net: nn.Module | None = None) ->
     own = method.spread(task.models, like=task.prior)
     net = own.build(task.rows.shape, task.k, draws) if net is None else net
     net.train().requires_grad_(True)
+    for part in net.modules():
+        if isinstance(part, Dropout):
+            part.draws = draws  # of this training, also in a network from an earlier one
     if task.rows.on_host:
         task = replace(task, rows=Streamed.of_rows(task.rows, method.batch_size + 1))
     if method.precision == "bf16" and not has_bf16(task.prior.device):
@@ -125,12 +130,12 @@ def epochs_of(method: "DeepMethod", task: Task, net: nn.Module | None = None) ->
         total=zeros(task.models),
     )
     history = History()
-    with computing(method.precision, task.prior.device):
+    with computing(method.precision, task.prior.device), feed_of(task.rows) as feed:
         step = step_of(training)
         for epoch in range(method.epochs):
             training.progress.fill_(epoch / method.epochs)
             training.total.zero_()
-            for at in minibatches(training.task, method.batch_size, draws):
+            for at in minibatches(len(task), method.batch_size, draws, feed):
                 step(at, method.stage(epoch))
                 yield
             own.end_epoch(training.state, epoch)
@@ -140,6 +145,7 @@ def epochs_of(method: "DeepMethod", task: Task, net: nn.Module | None = None) ->
 
 def _fitted(method: "DeepMethod", net: nn.Module, training: Training, history: History) -> Networks:
     """What is left of a training, members averaged."""
+    training.optimizer.zero_grad()  # a graph's gradients would keep its memory
     task, state = training.task, training.state
     rows = Rows(task.rows.pool, task.rows.at, task.rows.shift, task.rows.scale)  # all, not a batch
     opinion = training.own.training_opinion(task, state, lambda: logits_of(method, net, rows))
@@ -154,20 +160,24 @@ def _fitted(method: "DeepMethod", net: nn.Module, training: Training, history: H
     )
 
 
-def minibatches(task: Task, size: int, draws: Draws) -> Iterator[Tensor]:
-    """Positions (M, b) that cover all rows once, in an order of its own for each model.
+def minibatches(n: int, size: int, draws: Draws, feed: Feed | None = None) -> Iterator[Tensor]:
+    """Positions (M, b) that cover all n rows once, in an order of its own for each model.
 
-    A last batch of one row joins the one before it: BatchNorm needs two rows.
+    A last batch of one row joins the one before it: BatchNorm needs two rows. A feed brings the
+    rows of each batch to the device.
     """
-    n, order = len(task), draws.order(len(task))  # (M, n), on the host
+    order = draws.order(n)  # (M, n), on the host
     ends = list(range(size, n, size))
     if n % size == 1 and ends:
         ends.pop()
     on_device = torch.tensor_split(order.to(draws.device, non_blocking=True), ends, dim=1)
-    if not isinstance(task.rows, Streamed):
+    if feed is None:
         yield from on_device
         return
-    with Feed(task.rows) as feed:
-        arrivals = feed.batches(torch.tensor_split(order, ends, dim=1))
-        for at, _ in zip(on_device, arrivals, strict=True):
-            yield at
+    arrivals = feed.batches(torch.tensor_split(order, ends, dim=1))
+    for at, _ in zip(on_device, arrivals, strict=True):
+        yield at
+
+
+def feed_of(rows: Rows) -> AbstractContextManager[Feed | None]:
+    return Feed(rows) if isinstance(rows, Streamed) else nullcontext()

@@ -162,7 +162,11 @@ class DeepMethod(Method):
         return {}
 
     def end_epoch(self, state: State, epoch: int) -> None:
-        """What happens between epochs."""
+        """What happens between epochs.
+
+        Row state and `state.memory` must be tensors, and be changed in place: a captured step goes
+        on with the tensors it was recorded with.
+        """
 
     def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
         """Adam with decoupled weight decay; plain Adam if that is 0."""
