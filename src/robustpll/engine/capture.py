@@ -37,7 +37,7 @@ def step_of(training: "Training") -> Step:
 
 def capturable(training: "Training") -> bool:
     """Foreign modules that may draw from torch's global generator cannot be captured."""
-    foreign = any(isinstance(part, Stack) and part.draws for part in training.net.modules())
+    foreign = any(isinstance(part, Stack) and part.random for part in training.net.modules())
     return training.own.captured and not foreign
 
 

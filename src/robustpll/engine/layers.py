@@ -80,7 +80,7 @@ class Stack(nn.Module):
         self, build: Callable[[], nn.Module], draws: Draws, *, random: bool = True
     ) -> None:
         super().__init__()
-        self.draws = random  # whether a forward pass may draw numbers
+        self.random = random  # whether a forward pass may draw numbers
         self.seeds = draws.seeds()
         self.calls = 0
         copies = []
@@ -91,7 +91,7 @@ class Stack(nn.Module):
         self.copies = nn.ModuleList(copies)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not (self.training and self.draws):
+        if not (self.training and self.random):
             return torch.stack([copy(rows) for copy, rows in zip(self.copies, x, strict=True)])
         self.calls += 1
         with _own_numbers(x.device):

@@ -52,10 +52,6 @@ class Task:
         """Rows of each model."""
         return len(self.rows)
 
-    def with_candidates(self, candidates: Tensor) -> Self:
-        """The same rows with other candidates, uniformly weighted."""
-        return self.of(self.rows, candidates, self.seeds, weight=self.weight)
-
     def part(self, runs: slice) -> Self:
         """Some of the runs."""
         return replace(

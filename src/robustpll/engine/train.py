@@ -104,6 +104,9 @@ def epochs_of(method: "DeepMethod", task: Task, net: nn.Module | None = None) ->
     Adam acts on each number alone and the sum over models has no cross terms, so one optimiser
     over stacked parameters is M independent optimisers.
     """
+    if method.precision == "bf16" and not has_bf16(task.prior.device):
+        msg = f"precision='bf16': {task.prior.device} has no units for bfloat16. Use 'auto'."
+        raise InputError(msg)
     task = task.repeated(method.members)  # R runs -> M models
     draws = Draws.of(task.seeds, method.name, like=task.prior)
     own = method.spread(task.models, like=task.prior)
@@ -114,9 +117,6 @@ def epochs_of(method: "DeepMethod", task: Task, net: nn.Module | None = None) ->
             part.draws = draws  # of this training, also in a network from an earlier one
     if task.rows.on_host:
         task = replace(task, rows=Streamed.of_rows(task.rows, method.batch_size + 1))
-    if method.precision == "bf16" and not has_bf16(task.prior.device):
-        msg = f"precision='bf16': {task.prior.device} has no units for bfloat16. Use 'auto'."
-        raise InputError(msg)
     outer = Autocast(net) if method.precision == "bf16" else net
     zeros = task.prior.new_zeros
     training = Training(
