@@ -125,9 +125,9 @@ class Autocast(nn.Module):
         super().__init__()
         self.net = net
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *further: Any) -> Tensor:
         with torch.autocast(x.device.type, dtype=torch.bfloat16, cache_enabled=False):
-            logits: Tensor = self.net(x)
+            logits: Tensor = self.net(x, *further)
         return logits.to(x.dtype)
 
 

@@ -1,4 +1,4 @@
-"""What `network=` accepts: "mlp", "lenet", "resnet", or a callable (shape, k) -> module."""
+"""What `network=` accepts: "mlp", "wide", "lenet", "resnet", or a callable (shape, k) -> module."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -22,6 +22,8 @@ def build_network(network: Network, shape: Shape, k: int, draws: Draws) -> nn.Mo
     """M networks for rows of `shape` and k classes: (M, b, *shape) -> logits (M, b, k)."""
     if network == "mlp":
         return mlp(shape, k, draws)
+    if network == "wide":
+        return wide(shape, k, draws)
     single = NETWORKS[network] if isinstance(network, str) else network
     return Stack(partial(single, shape, k), draws, random=not isinstance(network, str))
 
@@ -38,6 +40,17 @@ def mlp(shape: Shape, k: int, draws: Draws, dropout: float = 0.0) -> nn.Sequenti
             layers[f"dropout{number}"] = Dropout(dropout, draws)
         inputs = width
     layers["output"] = Linear(inputs, k, draws)
+    return nn.Sequential(layers)
+
+
+def wide(shape: Shape, k: int, draws: Draws) -> nn.Sequential:
+    """Linear and ReLU three times, as wide as the input and without BatchNorm, then Linear."""
+    width = torch.Size(shape).numel()
+    layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten(start_dim=2))
+    for number in range(1, 4):
+        layers[f"linear{number}"] = Linear(width, width, draws)
+        layers[f"relu{number}"] = nn.ReLU()
+    layers["output"] = Linear(width, k, draws)
     return nn.Sequential(layers)
 
 
@@ -87,7 +100,7 @@ def resnet(shape: Shape, k: int) -> nn.Module:
 
 
 NETWORKS: dict[str, Callable[[Shape, int], nn.Module]] = {"lenet": lenet, "resnet": resnet}
-NETWORK_NAMES = ("mlp", *NETWORKS)
+NETWORK_NAMES = ("mlp", "wide", *NETWORKS)
 
 
 class Channels(nn.Module):

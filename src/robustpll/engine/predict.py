@@ -86,14 +86,16 @@ class Networks(Fitted):
         rows = rows.repeated(self.method.members)
         attacked = None
         if attack is not None:
-            together = self.method.members if attack.joint else 1
+            joint = attack.joint or self.method.attacked_jointly
+            together = self.method.members if joint else 1
             each = self.method.members // together  # attacks for each run
             truth = truth if truth is None else truth.repeat_interleave(each, 0)
             draws = Draws.of(self.seeds[::together], self.method.name, "attack", like=rows.shift)
             attacked = Attacked(attack, together, draws, truth)
-        logits = logits_of(self.method, self.net, rows, attacked)
-        own = self.method.spread(rows.models, like=logits)
-        return fused(own.opinion(logits), own.members)
+        own = self.method.spread(rows.models, like=rows.shift)
+        outputs = logits_of(own, self.net, rows, attacked, self.seeds)
+        own = self.method.spread(rows.models, like=outputs)
+        return fused(own.opinion(outputs), own.members)
 
 
 @dataclass(frozen=True)
@@ -120,9 +122,15 @@ class Attacked:
 
 
 def logits_of(
-    method: "DeepMethod", net: nn.Module, rows: Rows, attacked: Attacked | None = None
+    method: "DeepMethod",
+    net: nn.Module,
+    rows: Rows,
+    attacked: Attacked | None = None,
+    seeds: tuple[int, ...] | None = None,
 ) -> Tensor:
     """Logits of all rows in evaluation mode, (M, n, k), in float64 whatever the network's type.
+
+    With seeds they are what the method makes predictions of: its outputs, which may be random.
 
     Opinions are computed from them in float64, so that probabilities sum to 1 to the last digit.
     """
@@ -137,7 +145,8 @@ def logits_of(
             x = rows.x(at)
             if attacked is not None:
                 x = attacked.features(net, x, at)
-            pieces.append(net(x)[:, :b].double())
+            outputs = net(x) if seeds is None else method.outputs(net, x, seeds)
+            pieces.append(outputs[:, :b].double())
     return torch.cat(pieces, 1)
 
 

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -54,6 +54,13 @@ class Draws:
         drawn = [torch.rand(shape, generator=g, dtype=self.dtype) for g in self.generators]
         return torch.stack(drawn).to(self.device)
 
+    def dirichlet(self, concentration: Tensor) -> Tensor:
+        """A sample for each row of concentrations (M, b, k), with a gradient through them."""
+        if self.in_step is not None:
+            return _dirichlet(concentration, self.in_step)
+        rows = zip(concentration.cpu(), self.generators, strict=True)
+        return torch.stack([_dirichlet(each, g) for each, g in rows]).to(self.device)
+
     def order(self, n: int) -> Tensor:
         """A permutation of 0 .. n-1 for each model, (M, n), on the host."""
         drawn = torch.stack([torch.randperm(n, generator=g) for g in self.generators])
@@ -63,6 +70,29 @@ class Draws:
     def seeds(self) -> list[int]:
         """A seed for each model, for code that only knows torch's global generator."""
         return [int(torch.randint(2**62, (), generator=g)) for g in self.generators]
+
+
+def _dirichlet(concentration: Tensor, generator: torch.Generator) -> Tensor:
+    drawn: Tensor = _Dirichlet.apply(concentration, generator)  # type: ignore[no-untyped-call]
+    return drawn
+
+
+class _Dirichlet(torch.autograd.Function):
+    """Samples by a generator of one's own, which torch.distributions does not take."""
+
+    @staticmethod
+    def forward(ctx: Any, concentration: Tensor, generator: torch.Generator) -> Tensor:
+        drawn = torch._sample_dirichlet(concentration, generator=generator)
+        ctx.save_for_backward(drawn, concentration)
+        return drawn
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """By implicit differentiation (Figurnov et al., NeurIPS 2018), as torch does it."""
+        drawn, concentration = ctx.saved_tensors
+        total = concentration.sum(-1, keepdim=True).expand_as(concentration)
+        slope = torch._dirichlet_grad(drawn, concentration, total)
+        return slope * (gradient - (drawn * gradient).sum(-1, keepdim=True)), None
 
 
 @dataclass

@@ -72,6 +72,10 @@ class Rows:
         raw = self.pool[self.at.gather(1, at.to(self.at.device))]
         return (raw.to(self.shift.device) - self.shift) / self.scale
 
+    def elsewhere(self, at: Tensor) -> Tensor:
+        """As `x`, for rows besides those of the batch."""
+        return self.x(at)
+
     def others(self, pool: Tensor, at: Tensor) -> Self:
         """Test or out-of-distribution rows under the same scaling."""
         return replace(self, pool=pool, at=at)

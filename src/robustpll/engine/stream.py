@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from robustpll.engine.rows import Rows
+from robustpll.errors import InputError
 
 # Batches of one model that are gathered and copied as one: a hand-over to a thread is not free.
 # They take 2 x 13 MB on the device for 784 features, and as much on the host.
@@ -34,6 +35,13 @@ class Streamed(Rows):
         models, b = at.shape
         raw = self.buffer[: models * b].view(models, b, *self.shape)
         return (raw - self.shift) / self.scale
+
+    def elsewhere(self, at: Tensor) -> Tensor:
+        msg = (
+            "This method looks at rows besides those of the batch, so all must fit the device; "
+            "these are streamed from the host. Use a method without, or fewer rows."
+        )
+        raise InputError(msg)
 
 
 class Feed:

@@ -1,7 +1,7 @@
 """What a bundle trains on (Task), what changes meanwhile (State), and a step's view (Batch)."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -63,6 +63,11 @@ class Task:
             seeds=self.seeds[runs],
         )
 
+    def with_candidates(self, candidates: Tensor) -> Self:
+        """Another task on the same rows; its prior is uniform on the candidates (M, n, k)."""
+        prior = (candidates / candidates.sum(-1, keepdim=True)).to(self.prior)
+        return replace(self, candidates=candidates, prior=prior)
+
     def repeated(self, members: int) -> Self:
         """Each run becomes `members` neighbours on the model axis, with seeds of their own."""
         if members == 1:
@@ -82,7 +87,7 @@ class State:
     """All that changes while training, apart from the network."""
 
     rows: dict[str, Tensor]  # each (M, n, c); "label_weights" is always there
-    memory: dict[str, Any] = field(default_factory=dict)  # what a method keeps besides
+    memory: dict[str, Tensor] = field(default_factory=dict)  # what a method keeps besides
 
     @classmethod
     def of(cls, task: Task, **rows: Tensor | float) -> Self:
@@ -98,10 +103,13 @@ class State:
         """What a step sees of the rows at (M, b)."""
         return Batch(
             x=task.rows.x(at),
-            candidates=_pick(task.candidates, at),
-            prior=_pick(task.prior, at),
+            candidates=pick(task.candidates, at),
+            prior=pick(task.prior, at),
             weight=task.weight.gather(1, at),
-            rows={name: _pick(value, at) for name, value in self.rows.items()},
+            rows={name: pick(value, at) for name, value in self.rows.items()},
+            memory=self.memory,
+            at=at,
+            task=task,
             stage=stage,
             draws=draws,
         )
@@ -122,6 +130,9 @@ class Batch:
     prior: Tensor  # (M, b, k)
     weight: Tensor  # (M, b)
     rows: dict[str, Tensor]  # row state, each (M, b, c)
+    memory: dict[str, Tensor]  # what a method keeps besides
+    at: Tensor  # (M, b): which rows these are
+    task: Task  # for methods that look at other rows, too
     stage: int  # a Python int, so a step may branch on it
     draws: Draws
 
@@ -131,6 +142,6 @@ class Batch:
         return self.rows["label_weights"]
 
 
-def _pick(values: Tensor, at: Tensor) -> Tensor:
+def pick(values: Tensor, at: Tensor) -> Tensor:
     """Rows at (M, b) of values (M, n, c) -> (M, b, c)."""
     return values.gather(1, at[..., None].expand(-1, -1, values.shape[-1]))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from robustpll.engine.capture import compiled, step_of
+from robustpll.engine.capture import advance, compiled, step_of
 from robustpll.engine.device import computing, has_bf16
 from robustpll.engine.history import History
 from robustpll.engine.layers import Autocast, Dropout
@@ -47,12 +47,18 @@ class Training:
         loss, written = losses(self, at, stage)  # (M,)
         self.optimizer.zero_grad()
         loss.sum().backward()  # models do not mix
-        self.optimizer.step()
+        advance(self)
         if self.own.second_pass:
             batch = self.state.batch(self.task, at, stage, self.draws)
             written = self.own.after_step(self.net, batch)
         self.state.write(at, written)
         self.total += loss.detach() * (at.shape[1] / len(self.task))
+
+    def forget(self) -> None:
+        """The optimiser as new, in place: graphs go on with its tensors."""
+        for kept in self.optimizer.state.values():
+            for value in kept.values():
+                value.zero_()
 
 
 @compiled
@@ -132,14 +138,16 @@ def epochs_of(method: "DeepMethod", task: Task, net: nn.Module | None = None) ->
     history = History()
     with computing(method.precision, task.prior.device), feed_of(task.rows) as feed:
         step = step_of(training)
-        for epoch in range(method.epochs):
-            training.progress.fill_(epoch / method.epochs)
+        for epoch in range(method.total_epochs):
+            training.progress.fill_(epoch / method.total_epochs)
             training.total.zero_()
+            if method.restarts(epoch):
+                training.forget()
             for at in minibatches(len(task), method.batch_size, draws, feed):
                 step(at, method.stage(epoch))
                 yield
-            own.end_epoch(training.state, epoch)
-            history.add(method.title, method.epochs, training.total.clone())
+            own.end_epoch(training, epoch)
+            history.add(method.title, method.total_epochs, training.total.clone())
     return _fitted(method, net, training, history)
 
 
@@ -148,7 +156,8 @@ def _fitted(method: "DeepMethod", net: nn.Module, training: Training, history: H
     training.optimizer.zero_grad()  # a graph's gradients would keep its memory
     task, state = training.task, training.state
     rows = Rows(task.rows.pool, task.rows.at, task.rows.shift, task.rows.scale)  # all, not a batch
-    opinion = training.own.training_opinion(task, state, lambda: logits_of(method, net, rows))
+    training.own.finish(task, state, lambda: logits_of(method, net, rows))
+    opinion = training.own.training_opinion(task, state)
     weights = torch.unflatten(state.rows["label_weights"], 0, (-1, method.members)).mean(1)
     return Networks(
         method,

@@ -1,10 +1,57 @@
 """The methods by name, in the order of the report."""
 
 from robustpll.methods.base import DeepMethod, Method
+from robustpll.methods.cavl import Cavl
+from robustpll.methods.cc import Cc
+from robustpll.methods.crosel import CroSel
+from robustpll.methods.pop import Pop
 from robustpll.methods.proden import Proden
+from robustpll.methods.proden_adv_ens import ProdenAdvEns
+from robustpll.methods.proden_dropout import ProdenDropout
+from robustpll.methods.proden_edl import ProdenEdl
+from robustpll.methods.proden_ens import ProdenEns
+from robustpll.methods.proden_l2 import ProdenL2
+from robustpll.methods.rc import Rc
 from robustpll.methods.robust_pll import RobustPll
 from robustpll.methods.robust_pll_ens import RobustPllEns
+from robustpll.methods.valen import Valen
 
-METHODS: dict[str, type[Method]] = {m.name: m for m in (Proden, RobustPll, RobustPllEns)}
+METHODS: dict[str, type[Method]] = {
+    m.name: m
+    for m in (
+        Proden,
+        ProdenL2,
+        ProdenEdl,
+        Rc,
+        Cc,
+        Valen,
+        Cavl,
+        Pop,
+        CroSel,
+        RobustPll,
+        ProdenDropout,
+        ProdenEns,
+        ProdenAdvEns,
+        RobustPllEns,
+    )
+}
 
-__all__ = ["METHODS", "DeepMethod", "Method", "Proden", "RobustPll", "RobustPllEns"]
+__all__ = [
+    "METHODS",
+    "Cavl",
+    "Cc",
+    "CroSel",
+    "DeepMethod",
+    "Method",
+    "Pop",
+    "Proden",
+    "ProdenAdvEns",
+    "ProdenDropout",
+    "ProdenEdl",
+    "ProdenEns",
+    "ProdenL2",
+    "Rc",
+    "RobustPll",
+    "RobustPllEns",
+    "Valen",
+]

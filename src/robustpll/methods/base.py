@@ -5,7 +5,17 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import numpy as np
 import torch
@@ -19,6 +29,9 @@ from robustpll.engine.task import Batch, State, Task
 from robustpll.engine.train import train
 from robustpll.errors import InputError
 from robustpll.opinion import Opinion
+
+if TYPE_CHECKING:
+    from robustpll.engine.train import Training
 
 Number = Annotated[Any, "a float of at least 0, or a tuple with one for each member"]
 
@@ -100,9 +113,16 @@ class DeepMethod(Method):
     precision: Literal["auto", "float32", "bf16"] = "auto"
 
     captured: ClassVar[bool] = True  # False: a step cannot be a CUDA graph, and runs eagerly
+    compilable: ClassVar[bool] = True  # False: torch.compile does not take a step
+    attacked_jointly: ClassVar[bool] = False  # members are one function, and attacked as one
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    @classmethod
+    def like(cls, other: "DeepMethod") -> Self:
+        """This method with what it shares with another: epochs, batches, rates, network."""
+        return cls(**{field.name: getattr(other, field.name) for field in fields(DeepMethod)})
 
     def fit(self, task: Task) -> Fitted:
         return train(self, task)
@@ -142,9 +162,18 @@ class DeepMethod(Method):
         """What changes while training."""
         return State.of(task)
 
+    @property
+    def total_epochs(self) -> int:
+        """Of the whole training, a warm-up included."""
+        return self.epochs
+
     def stage(self, epoch: int) -> int:
         """Which code a step of this epoch runs."""
         return 0
+
+    def restarts(self, epoch: int) -> bool:
+        """Whether the optimiser forgets what it knows before this epoch."""
+        return False
 
     @abstractmethod
     def step(
@@ -161,12 +190,15 @@ class DeepMethod(Method):
         """Row state that needs the network as it is after the optimiser's step."""
         return {}
 
-    def end_epoch(self, state: State, epoch: int) -> None:
+    def end_epoch(self, training: "Training", epoch: int) -> None:
         """What happens between epochs.
 
         Row state and `state.memory` must be tensors, and be changed in place: a captured step goes
         on with the tensors it was recorded with.
         """
+
+    def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
+        """Label weights that only the trained network gives; it is in evaluation mode."""
 
     def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
         """Adam with decoupled weight decay; plain Adam if that is 0."""
@@ -182,17 +214,20 @@ class DeepMethod(Method):
             capturable=parameters[0].is_cuda,
         )
 
+    def outputs(self, net: nn.Module, x: Tensor, seeds: tuple[int, ...]) -> Tensor:
+        """What an opinion is made of, (M, b, k): logits, in evaluation mode.
+
+        A method that draws numbers here draws the same for any rows, by the models' seeds.
+        """
+        logits: Tensor = net(x)
+        return logits
+
     def opinion(self, logits: Tensor) -> Opinion:
-        """Of rows with these logits (M, n, k)."""
+        """Of rows with these outputs (M, n, k)."""
         return Opinion.of_probability(logits.softmax(-1))
 
-    def training_opinion(
-        self,
-        task: Task,
-        state: State,
-        logits: Callable[[], Tensor],
-    ) -> Opinion:
-        """Of the training rows; `logits()` are those of the trained network in evaluation mode."""
+    def training_opinion(self, task: Task, state: State) -> Opinion:
+        """Of the training rows."""
         uncertainty = state.rows.get("uncertainty")
         if uncertainty is not None:
             uncertainty = uncertainty[..., 0].double()
@@ -203,12 +238,12 @@ class DeepMethod(Method):
 AT_LEAST: dict[str, int] = {"epochs": 1, "batch_size": 2, "members": 1}
 
 
-def check_fields(method: DeepMethod) -> None:
+def check_fields(method: Method) -> None:
     """The one place where hyperparameters are validated; by their annotations."""
     hints = get_type_hints(type(method), include_extras=True)
     for name in method.field_names():
         value = getattr(method, name)
-        sound, rule = _rule(name, value, hints[name], method.members)
+        sound, rule = _rule(name, value, hints[name], getattr(method, "members", 1))
         if not sound:
             msg = f"The {name!r} of {type(method).__name__} must be {rule}. Got {value!r} instead."
             raise InputError(msg)

@@ -5,10 +5,17 @@ mean p = a / A.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from robustpll.engine.task import Batch
+from robustpll.methods.base import DeepMethod, Number
+from robustpll.opinion import Opinion
+
+MANY_CLASSES = 100
 
 Anneal = Literal["from-one", "from-zero"]
 Evidence = Literal["relu", "softplus", "exp"]
@@ -84,3 +91,33 @@ def annealed(progress: Tensor, anneal: Anneal, epochs: int) -> Tensor:
     """
     ahead = 1 / epochs if anneal == "from-one" else 0.0
     return (2 * (progress + ahead)).clamp(max=1)
+
+
+@dataclass(frozen=True)
+class Edl(DeepMethod):
+    """Evidential classifier on label weights that stay as they are; others build on it."""
+
+    kl_ceiling: Number = 1.0
+    anneal: Anneal = "from-one"
+    evidence: Evidence = "relu"
+    kl_scale_large_k: Number = 0.0005
+
+    def step(
+        self, net: nn.Module, batch: Batch, progress: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        evidence = self.evidence_of(net(batch.x))
+        error = evidential_error(evidence, batch.label_weights)
+        return error + self.divergence(evidence, batch, progress), {}
+
+    def divergence(self, evidence: Tensor, batch: Batch, progress: Tensor) -> Tensor:
+        """Of the evidence for classes that are no candidates, annealed, (M, b)."""
+        coefficient = self.kl_ceiling * annealed(progress, self.anneal, self.epochs)  # (M, 1)
+        if batch.candidates.shape[-1] >= MANY_CLASSES:
+            coefficient = coefficient * self.kl_scale_large_k
+        return torch.mul(coefficient, flat_kl(evidence * ~batch.candidates))
+
+    def evidence_of(self, logits: Tensor) -> Tensor:
+        return EVIDENCE[self.evidence](logits)
+
+    def opinion(self, logits: Tensor) -> Opinion:
+        return Opinion.of_evidence(self.evidence_of(logits))

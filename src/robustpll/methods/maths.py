@@ -16,3 +16,16 @@ def weighted_ce(logits: Tensor, label_weights: Tensor) -> Tensor:
     -sum_j w_j ln(p_j + 1e-10): the summand bounds the loss, and is part of the published numbers.
     """
     return -(label_weights * (logits.softmax(-1) + 1e-10).log()).sum(-1)
+
+
+def covering(logits: Tensor, candidates: Tensor) -> Tensor:
+    """-ln of the probability that softmax(logits) gives to all candidates together -> (...).
+
+    By log-sum-exp, so it has a gradient however small that probability is.
+    """
+    return logits.logsumexp(-1) - logits.masked_fill(~candidates, -torch.inf).logsumexp(-1)
+
+
+def swapped(values: Tensor) -> Tensor:
+    """Each of two neighbouring models (M, ...) gets what is the other's."""
+    return torch.unflatten(values, 0, (-1, 2)).flip(1).flatten(0, 1)

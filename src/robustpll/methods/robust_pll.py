@@ -1,6 +1,5 @@
 """RobustPll (Fuchs & Kalinke)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
@@ -9,24 +8,13 @@ from torch import Tensor, nn
 
 from robustpll.engine.layers import steady_statistics
 from robustpll.engine.task import Batch, State, Task
-from robustpll.methods.base import DeepMethod, Number
-from robustpll.methods.evidential import (
-    EVIDENCE,
-    Anneal,
-    Evidence,
-    annealed,
-    evidential_error,
-    flat_kl,
-    surprise,
-)
+from robustpll.methods.evidential import Edl, evidential_error, surprise
 from robustpll.methods.maths import normalize
 from robustpll.opinion import Opinion
 
-MANY_CLASSES = 100
-
 
 @dataclass(frozen=True)
-class RobustPll(DeepMethod):
+class RobustPll(Edl):
     """Evidence for the candidates; what is not committed is shared among them.
 
     The network's outputs are evidence e >= 0 of a Dirichlet distribution with mean p. Its loss is
@@ -70,12 +58,8 @@ class RobustPll(DeepMethod):
     )
     uncertain: ClassVar[bool] = True
 
-    kl_ceiling: Number = 1.0
-    anneal: Anneal = "from-one"
     loss: Literal["squared", "cross-entropy"] = "squared"
     update: Literal["before", "after"] = "before"
-    evidence: Evidence = "relu"
-    kl_scale_large_k: Number = 0.0005
 
     @classmethod
     def paper(cls) -> Self:
@@ -89,15 +73,12 @@ class RobustPll(DeepMethod):
     def step(
         self, net: nn.Module, batch: Batch, progress: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        evidence = self._evidence(net(batch.x))
+        evidence = self.evidence_of(net(batch.x))
         if self.loss == "squared":
             error = evidential_error(evidence, batch.label_weights)
         else:
             error = (batch.label_weights * surprise(evidence)).sum(-1)
-        coefficient = self.kl_ceiling * annealed(progress, self.anneal, self.epochs)  # (M, 1)
-        if batch.candidates.shape[-1] >= MANY_CLASSES:
-            coefficient = coefficient * self.kl_scale_large_k
-        loss = error + coefficient * flat_kl(evidence * ~batch.candidates)
+        loss = error + self.divergence(evidence, batch, progress)
         return loss, {} if self.second_pass else self._reweigh(evidence.detach(), batch)
 
     @property
@@ -106,19 +87,13 @@ class RobustPll(DeepMethod):
 
     def after_step(self, net: nn.Module, batch: Batch) -> dict[str, Tensor]:
         with torch.no_grad(), steady_statistics(net):
-            return self._reweigh(self._evidence(net(batch.x)), batch)
+            return self._reweigh(self.evidence_of(net(batch.x)), batch)
 
-    def opinion(self, logits: Tensor) -> Opinion:
-        return Opinion.of_evidence(self._evidence(logits))
-
-    def training_opinion(self, task: Task, state: State, logits: Callable[[], Tensor]) -> Opinion:
+    def training_opinion(self, task: Task, state: State) -> Opinion:
         if self.loss == "squared":  # label weights are the opinion's probability
-            return super().training_opinion(task, state, logits)
+            return super().training_opinion(task, state)
         belief, uncertainty = state.rows["belief"].double(), state.rows["uncertainty"].double()
         return Opinion(belief, task.prior.double(), uncertainty[..., 0])
-
-    def _evidence(self, logits: Tensor) -> Tensor:
-        return EVIDENCE[self.evidence](logits)
 
     def _reweigh(self, evidence: Tensor, batch: Batch) -> dict[str, Tensor]:
         """The label weights that are best for this evidence (M, b, k), and the uncertainty."""

@@ -1,0 +1,95 @@
+"""Cavl (Zhang et al., ICLR 2022)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from robustpll.engine.layers import steady_statistics
+from robustpll.engine.task import Batch, State, Task
+from robustpll.methods.base import DeepMethod
+from robustpll.methods.maths import normalize, weighted_ce
+
+WARM_UP = 0  # the stage in which all candidates weigh the same
+
+
+@dataclass(frozen=True)
+class Cavl(DeepMethod):
+    """Class activation values: learn towards the candidate with the largest |o - 1| o.
+
+    Here o are the logits. In one epoch of warm-up before the others all candidates weigh the same.
+
+    Parameters
+    ----------
+    target : {"previous", "current"}
+        Whether the candidate is picked after the step in which the row was last seen, and kept, or
+        picked anew from the forward pass of the very step.
+
+    Notes
+    -----
+    ``Cavl.paper()`` differs in ``target="current"``. There a class that is no candidate shares the
+    target if its value happens to equal the largest.
+
+    Examples
+    --------
+    >>> Cavl().target, Cavl.paper().target
+    ('previous', 'current')
+    """
+
+    name: ClassVar[str] = "cavl"
+    title: ClassVar[str] = "Cavl"
+    citation: ClassVar[str] = (
+        "Zhang, Feng, Han, Niu, Sugiyama, Qin: Exploiting Class Activation Value for Partial-Label "
+        "Learning. ICLR 2022"
+    )
+
+    target: Literal["previous", "current"] = "previous"
+
+    @classmethod
+    def paper(cls) -> Self:
+        return cls(target="current")
+
+    @property
+    def total_epochs(self) -> int:
+        return 1 + self.epochs
+
+    def stage(self, epoch: int) -> int:
+        return WARM_UP if epoch == 0 else 1
+
+    def step(
+        self, net: nn.Module, batch: Batch, progress: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        logits = net(batch.x)
+        target = batch.label_weights
+        if batch.stage != WARM_UP and not self.second_pass:
+            target = picked(logits.detach(), batch.candidates, strict=False)
+        return weighted_ce(logits, target), {}
+
+    @property
+    def second_pass(self) -> bool:
+        return self.target == "previous"
+
+    def after_step(self, net: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        with torch.no_grad(), steady_statistics(net):
+            return {"label_weights": picked(net(batch.x), batch.candidates)}
+
+    def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
+        state.rows["label_weights"] = normalize(
+            task.candidates * logits().softmax(-1), task.prior.double()
+        )
+
+
+def picked(logits: Tensor, candidates: Tensor, *, strict: bool = True) -> Tensor:
+    """All weight on the candidate with the largest class activation value; tied ones share it.
+
+    >>> logits = torch.tensor([2, -1, 0.5, -0.2])
+    >>> picked(logits, torch.tensor([False, True, True, True]))
+    tensor([0., 0., 1., 0.])
+    """
+    values = (logits - 1).abs() * logits
+    largest = values.masked_fill(~candidates, -torch.inf).amax(-1, keepdim=True)
+    tied = (values - largest).abs() <= 1e-8 + 1e-5 * largest.abs()
+    tied = (tied & candidates if strict else tied).to(logits.dtype)
+    return tied / tied.sum(-1, keepdim=True)

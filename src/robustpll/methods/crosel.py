@@ -1,0 +1,181 @@
+"""CroSel (Tian et al., CVPR 2024)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from robustpll.engine.task import Batch, State, Task, pick
+from robustpll.engine.train import Training
+from robustpll.errors import InputError
+from robustpll.methods.base import DeepMethod, Number
+from robustpll.methods.cc import underflowing
+from robustpll.methods.maths import covering, normalize, swapped, weighted_ce
+
+WARM_UP = 0  # a stage
+WARM_UP_EPOCHS = 10
+VIEWS = 3  # epochs that must agree on a row
+FEWEST = 0.05  # share of the rows that must be selected before a network learns from them
+
+
+@dataclass(frozen=True)
+class CroSel(DeepMethod):
+    """Two networks, each of which learns from the rows that the other is sure of.
+
+    A row is selected by a network if its last three views of the row agree on a class, give it more
+    than the threshold on average, and the class is a candidate. The loss is cross-entropy on rows
+    that the other selected, against the other's labels, plus a consistency term on all rows: the
+    cross-entropy against the other's last view, weighted by `consistency` times the share of rows
+    not selected. Ten epochs of warm-up learn as Cc does.
+
+    Parameters
+    ----------
+    threshold : float
+        Average probability from which on a row is selected.
+    consistency : float
+        Weight of the consistency term while nothing is selected.
+    stable_warmup : bool
+        Whether the warm-up's loss is computed by log-sum-exp, so that it learns with any number of
+        classes.
+    mask_consistency : bool
+        Whether the other's view is restricted to the candidates.
+    true_cross : bool
+        Whether a network learns from the other. Without, views are stored under the other's name,
+        so that after the first epoch each learns from itself.
+    single_softmax : bool
+        Whether the cross-entropy on selected rows is that of the probabilities; without, softmax is
+        applied to them once more.
+
+    Notes
+    -----
+    ``CroSel.paper()`` has all four switches off, and keeps classes that are no candidates in
+    ``label_weights``. There, with 151 classes or more, no network ever learns anything of the
+    candidates (see `Cc`). Rows selected are taken in a random order, and over again in the same
+    order when they are used up, where the published code cuts its last batch short.
+
+    Examples
+    --------
+    >>> CroSel().true_cross, CroSel.paper().true_cross
+    (True, False)
+    """
+
+    name: ClassVar[str] = "crosel"
+    title: ClassVar[str] = "CroSel"
+    citation: ClassVar[str] = (
+        "Tian, Wei, Wang, Feng: CroSel: Cross Selection of Confident Pseudo Labels for "
+        "Partial-Label Learning. CVPR 2024"
+    )
+    attacked_jointly: ClassVar[bool] = True
+
+    members: int = 2
+    threshold: Number = 0.9
+    consistency: Number = 2.0
+    stable_warmup: bool = True
+    mask_consistency: bool = True
+    true_cross: bool = True
+    single_softmax: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.members != 2:
+            msg = f"CroSel is two networks: members must be 2. Got {self.members}."
+            raise InputError(msg)
+
+    @classmethod
+    def paper(cls) -> Self:
+        return cls(
+            stable_warmup=False, mask_consistency=False, true_cross=False, single_softmax=False
+        )
+
+    @property
+    def total_epochs(self) -> int:
+        return WARM_UP_EPOCHS + self.epochs
+
+    def stage(self, epoch: int) -> int:
+        return WARM_UP if epoch < WARM_UP_EPOCHS else 1
+
+    def restarts(self, epoch: int) -> bool:
+        return epoch == WARM_UP_EPOCHS
+
+    def begin(self, task: Task) -> State:
+        state = State.of(task, view=torch.zeros_like(task.prior))
+        empty = torch.zeros_like(task.prior)
+        state.memory = {
+            "views": empty.repeat(VIEWS, 1, 1, 1),  # the last ones, (3, M, n, k)
+            "labels": empty[..., 0].long(),  # (M, n)
+            "order": task.rows.everything.to(empty.device).clone(),  # (M, n): selected rows first
+            "count": empty[:, :1, 0].long(),  # (M, 1)
+            "in use": empty[:, :1, 0].clone(),  # (M, 1): 1 where enough rows are selected
+            "unsure": empty[:, :1, 0].clone(),  # (M, 1): weight of the consistency term
+        }
+        return state
+
+    def step(
+        self, net: nn.Module, batch: Batch, progress: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        if batch.stage == WARM_UP:
+            logits = net(batch.x)
+            uncovered = covering if self.stable_warmup else underflowing
+            return uncovered(logits, batch.candidates), self._seen(logits, batch)
+        selected = self._on_selected(net, batch)  # before the others: BatchNorm is moved by both
+        logits = net(batch.x)
+        view = pick(swapped(batch.memory["views"][-1]), batch.at)
+        if self.mask_consistency:
+            view = normalize(view * batch.candidates, batch.prior)
+        loss = selected + batch.memory["unsure"] * weighted_ce(logits, view)
+        return loss, self._seen(logits, batch)
+
+    def _on_selected(self, net: nn.Module, batch: Batch) -> Tensor:
+        """Cross-entropy on as many rows that the other network selected, (M, b)."""
+        order, count, labels, in_use = (
+            swapped(batch.memory[name]) for name in ("order", "count", "labels", "in use")
+        )
+        at = order.gather(1, batch.at % count.clamp(min=1))  # (M, b)
+        outputs = net(batch.task.rows.elsewhere(at))
+        if not self.single_softmax:
+            outputs = outputs.softmax(-1)
+        labels = labels.gather(1, at)
+        return in_use * F.cross_entropy(outputs.mT, labels, reduction="none")
+
+    def _seen(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        view = logits.detach().softmax(-1)
+        weights = normalize(view * batch.candidates, batch.prior) if self.mask_consistency else view
+        return {"view": view, "label_weights": weights}
+
+    def end_epoch(self, training: Training, epoch: int) -> None:
+        memory, view = training.state.memory, training.state.rows["view"]
+        own = self.true_cross or epoch < WARM_UP_EPOCHS
+        views = memory["views"]
+        views.copy_(torch.cat([views[1:], (view if own else swapped(view))[None]]))
+        if epoch < WARM_UP_EPOCHS - 1:
+            return
+        sure = self._selected(views, training.task.candidates)  # (M, n)
+        n = sure.shape[1]
+        count = sure.sum(-1, keepdim=True)
+        in_use = (count > FEWEST * n) & (count >= 2)
+        shuffled = training.draws.order(n).to(sure.device)
+        # Where too few are selected the pass still moves BatchNorm, so it sees rows of all kinds.
+        last = (~sure & in_use).gather(1, shuffled).long()
+        memory["order"].copy_(shuffled.gather(1, last.argsort(dim=-1, stable=True)))
+        memory["count"].copy_(torch.where(in_use, count, n))
+        memory["in use"].copy_(in_use)
+        unsure = self.consistency * (1 - count / n)
+        memory["unsure"].copy_(swapped(unsure) if self.true_cross else unsure)
+        memory["labels"].copy_(views[-1].argmax(-1))
+
+    def _selected(self, views: Tensor, candidates: Tensor) -> Tensor:
+        """Rows whose last views (3, M, n, k) agree on a likely candidate, (M, n)."""
+        last = views[-1]
+        largest = last.amax(-1, keepdim=True)
+        tied = (last - largest).abs() <= 1e-8 + 1e-5 * largest
+        named = views.argmax(-1)
+        agree = (named == named[-1]).all(0)
+        likely = views.mean(0).amax(-1) > self.threshold
+        return torch.logical_and((tied & candidates).any(-1) & agree, likely)
+
+    def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
+        weights = state.rows["label_weights"]
+        weights.copy_(normalize(weights, task.prior))

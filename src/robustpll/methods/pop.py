@@ -1,0 +1,101 @@
+"""Pop (Xu et al., ICML 2023)."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from robustpll.engine.task import Batch, State, Task
+from robustpll.engine.train import Training
+from robustpll.methods.base import Number
+from robustpll.methods.maths import normalize, weighted_ce
+from robustpll.methods.proden import Proden
+
+WINDOW = 5  # epochs that are averaged, and from one purification to the next
+FIRST = 20  # the epoch of the first purification
+
+
+@dataclass(frozen=True)
+class Pop(Proden):
+    """Progressive purification: Proden that rules candidates out.
+
+    Every fifth epoch from the 21st on, label weights are averaged over five epochs; a candidate
+    whose average is below a threshold times the row's largest is ruled out.
+
+    Parameters
+    ----------
+    threshold : float
+        At first.
+    rise : float
+        By how much the threshold grows with each purification.
+    ceiling : float
+        Up to which the threshold grows.
+    growth : {"added", "multiplied"}
+        Whether it grows by `rise`, or by the factor 1 + `rise` and only after purifications that
+        ruled out less than one in 10,000 of all candidates and other classes.
+    persistent : bool
+        Whether what is ruled out stays so.
+
+    Notes
+    -----
+    ``Pop.paper()`` differs in ``growth="multiplied", ceiling=0.4, persistent=False``: there a
+    purification only sets the targets of the next epoch, and the threshold hardly moves, so that
+    it is nearly Proden.
+
+    Examples
+    --------
+    >>> Pop().persistent, Pop.paper().persistent
+    (True, False)
+    """
+
+    name: ClassVar[str] = "pop"
+    title: ClassVar[str] = "Pop"
+    citation: ClassVar[str] = (
+        "Xu, Liu, Lv, Qiao, Geng: Progressive Purification for Instance-Dependent Partial Label "
+        "Learning. ICML 2023"
+    )
+
+    threshold: Number = 0.001
+    rise: Number = 0.001
+    ceiling: Number = 0.04
+    growth: Literal["added", "multiplied"] = "added"
+    persistent: bool = True
+
+    @classmethod
+    def paper(cls) -> Self:
+        return cls(growth="multiplied", ceiling=0.4, persistent=False)
+
+    def begin(self, task: Task) -> State:
+        state = State.of(task, kept=task.candidates.to(task.prior))
+        state.memory["window"] = torch.zeros_like(task.prior).repeat(WINDOW, 1, 1, 1)
+        state.memory["threshold"] = self.threshold[..., None].clone()  # (M, 1, 1)
+        return state
+
+    def step(
+        self, net: nn.Module, batch: Batch, progress: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        logits = net(batch.x)
+        allowed = batch.rows["kept"] if self.persistent else batch.candidates
+        weights = normalize(allowed * logits.detach().softmax(-1), batch.label_weights)
+        return weighted_ce(logits, batch.label_weights), {"label_weights": weights}
+
+    def end_epoch(self, training: Training, epoch: int) -> None:
+        state = training.state
+        window, threshold = state.memory["window"], state.memory["threshold"]
+        kept, weights = state.rows["kept"], state.rows["label_weights"]
+        window[epoch % WINDOW] = weights
+        if epoch < FIRST or epoch % WINDOW:
+            return
+        mean = window.mean(0)  # (M, n, k)
+        stays = kept.bool() & (mean >= threshold * mean.amax(-1, keepdim=True))
+        stays = torch.where(stays.any(-1, keepdim=True), stays, kept.bool())
+        ruled_out = (kept - stays.to(kept)).sum((-1, -2), keepdim=True)  # (M, 1, 1)
+        kept.copy_(stays)
+        weights.copy_(normalize(mean * kept, weights))
+        rise, ceiling = self.rise[..., None], self.ceiling[..., None]
+        if self.growth == "added":
+            threshold.copy_(torch.minimum(threshold + rise, ceiling))
+        else:
+            few = ruled_out < 1e-4 * kept[0].numel()
+            threshold.mul_(1 + rise * (few & (threshold < ceiling)))

@@ -1,0 +1,49 @@
+"""Proden+AdvEns: an ensemble of Proden networks that also learn from attacked rows."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from robustpll.engine.task import Batch
+from robustpll.methods.base import Number
+from robustpll.methods.maths import normalize, weighted_ce
+from robustpll.methods.proden_ens import ProdenEns
+
+
+@dataclass(frozen=True)
+class ProdenAdvEns(ProdenEns):
+    """Proden+Ens with one attacked copy of each row (Lakshminarayanan et al., NeurIPS 2017).
+
+    x' = x + epsilon sign(dL/dx), and the loss is that of x plus that of x' under the same label
+    weights; these come from the unchanged row. ``ProdenAdvEns.paper()`` is the plain constructor.
+
+    Parameters
+    ----------
+    epsilon : float or tuple with one for each member
+        How far each scaled feature is moved.
+
+    Examples
+    --------
+    >>> ProdenAdvEns().epsilon
+    0.01
+    """
+
+    name: ClassVar[str] = "proden_adv_ens"
+    title: ClassVar[str] = "Proden+AdvEns"
+    compilable: ClassVar[bool] = False  # a gradient within the step
+
+    epsilon: Number = 0.01
+
+    def step(
+        self, net: nn.Module, batch: Batch, progress: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        x = batch.x.detach().requires_grad_()
+        logits = net(x)
+        loss = weighted_ce(logits, batch.label_weights)
+        (slope,) = torch.autograd.grad(loss.sum(), x, retain_graph=True)
+        epsilon = self.epsilon.view(-1, *[1] * (x.ndim - 1))
+        attacked = weighted_ce(net(x.detach() + epsilon * slope.sign()), batch.label_weights)
+        weights = normalize(batch.candidates * logits.detach().softmax(-1), batch.label_weights)
+        return loss + attacked, {"label_weights": weights}
