@@ -12,13 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.io import loadmat
-from sklearn.datasets import load_digits
 
-from robustpll.data.images import data_folder
+from robustpll import Candidates, Dataset, load_dataset
+from robustpll.data.problem import Problem
 from robustpll.engine.device import chosen_device, device_name, has_bf16
-from robustpll.engine.rows import Rows
-from robustpll.engine.task import Task
 from robustpll.methods import Proden, RobustPll
 
 DEVICE = chosen_device("auto")
@@ -34,9 +31,9 @@ def main() -> None:
     precisions += ["bf16"] if has_bf16(DEVICE) else []
     results = {
         f"{name}, {method.title}, {precision}": accuracy(
-            replace(method, epochs=asked.epochs, precision=precision), *data, asked.seeds
+            replace(method, epochs=asked.epochs, precision=precision), data, asked.seeds
         )
-        for name, data in (("digits", digits()), ("lost", lost()))
+        for name, data in (("digits", digits()), ("lost", load_dataset("lost")))
         for method in (RobustPll(), Proden())
         for precision in precisions
     }
@@ -52,35 +49,18 @@ def main() -> None:
     asked.out.write_text(json.dumps(report, indent=2) + "\n")
 
 
-def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def digits() -> Dataset:
     """Each wrong class is a candidate with probability 0.5."""
-    X, y = load_digits(return_X_y=True)
-    candidates = np.random.default_rng(0).random((len(y), 10)) < 0.5
-    candidates[np.arange(len(y)), y] = True
-    return X, candidates, y
+    data = load_dataset("digits")
+    matrix = np.random.default_rng(0).random((len(data), 10)) < 0.5
+    matrix[np.arange(len(data)), data.labels] = True
+    return replace(data, candidates=Candidates.of(matrix))
 
 
-def lost() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Faces in a television series, with the names in the transcript as candidates."""
-    found = loadmat(data_folder("realworld") / "lost.mat")
-    candidates, target = (found[key].T for key in ("partial_target", "target"))
-    dense = [part.toarray() if hasattr(part, "toarray") else part for part in (candidates, target)]
-    return found["data"], dense[0].astype(bool), dense[1].argmax(-1)
-
-
-def accuracy(
-    method: RobustPll | Proden, X: np.ndarray, candidates: np.ndarray, y: np.ndarray, seeds: int
-) -> dict[str, Any]:
+def accuracy(method: RobustPll | Proden, data: Dataset, seeds: int) -> dict[str, Any]:
     """Test accuracy over random splits, all seeds as one bundle; in percent."""
-    pool, labels = torch.from_numpy(X).float().to(DEVICE), torch.from_numpy(y).to(DEVICE)
-    orders = torch.stack(
-        [torch.from_numpy(np.random.default_rng(seed).permutation(len(X))) for seed in range(seeds)]
-    ).to(DEVICE)
-    train, test = orders[:, : len(X) * 4 // 5], orders[:, len(X) * 4 // 5 :]
-    rows = Rows.of(pool, train)
-    known = torch.from_numpy(candidates).to(DEVICE)[train]
-    fitted = method.fit(Task.of(rows, known, tuple(range(seeds))))
-    right = fitted.predict(rows.others(pool, test)).predicted() == labels[test]
+    problem = Problem.of(data, None, range(seeds), DEVICE)
+    right = method.fit(problem.task).predict(problem.test).predicted() == problem.test_labels
     each = 100 * right.double().mean(-1)
     return {
         "mean": float(each.mean()),

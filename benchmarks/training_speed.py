@@ -142,13 +142,24 @@ def flops_per_row() -> float:
     return 6.0 * (FEATURES * 300 + 2 * 300 * 300 + 300 * CLASSES)
 
 
+def bytes_per_step() -> float:
+    """What a step of one model moves at least, if every kernel reads and writes once.
+
+    For a parameter: forward, backward, gradient, and Adam's four reads and three writes. For a row:
+    its features are gathered, and read by the first product and its gradient; a hidden unit is
+    written, read and normalised in both directions, twelve times in all.
+    """
+    parameters = FEATURES * 300 + 2 * 300 * 300 + 300 * CLASSES
+    return 4.0 * (10 * parameters + BATCH * (4 * FEATURES + 12 * 3 * 300))
+
+
 def part_models(rows: int) -> dict[str, Any]:
     """How the time for a model falls with the number of models."""
     with computing("auto", DEVICE):  # TF32 on both sides
         base = statistics.median(baseline_epoch_seconds(rows, 3)[1:]) * 1000
     print(f"baseline: {base:.0f} ms per epoch")
     method = RobustPll(epochs=6, batch_size=BATCH)
-    table = []
+    table, most = [], ceilings()
     for models in (1, 5, 25, 100):
         task = random_task(models, rows)
         row: dict[str, Any] = {"models": models}
@@ -161,6 +172,8 @@ def part_models(rows: int) -> dict[str, Any]:
             row[way] = found
             row[way]["times_baseline"] = base / found["ms"]
         row["tflops"] = flops_per_row() * rows / (row["compiled"]["ms"] / 1000) / 1e12
+        seconds = row["compiled"]["ms"] / 1000
+        row["gb_per_s"] = bytes_per_step() * math.ceil(rows / BATCH) / seconds / 1e9
         row["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
         torch.cuda.reset_peak_memory_stats()
         table.append(row)
@@ -168,8 +181,12 @@ def part_models(rows: int) -> dict[str, Any]:
             f"{way} {row[way]['ms']:.1f} ms ({row[way]['times_baseline']:.0f}x)" for way in ways
         )
         print(f"M = {models:3}: {', '.join(ratios)}")
-        print(f"  compiling {row['compiled']['set_up_s']:.0f} s, {row['tflops']:.1f} TFLOP/s")
-    return {"baseline_ms": base, "ceilings": ceilings(), "table": table}
+        print(
+            f"  compiling {row['compiled']['set_up_s']:.0f} s; "
+            f"{row['tflops']:.1f} of {most['tflops']:.0f} TFLOP/s, "
+            f"{row['gb_per_s']:.0f} of {most['gb_per_s']:.0f} GB/s"
+        )
+    return {"baseline_ms": base, "ceilings": most, "table": table}
 
 
 def part_kernels(rows: int) -> dict[str, Any]:

@@ -19,7 +19,24 @@ from robustpll.engine.random import Draws
 from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
 from robustpll.engine.train import minibatches, train
-from robustpll.methods import Method, Proden, RobustPll, RobustPllEns
+from robustpll.methods import (
+    Cavl,
+    Cc,
+    CroSel,
+    DeepMethod,
+    Method,
+    Pop,
+    Proden,
+    ProdenAdvEns,
+    ProdenDropout,
+    ProdenEdl,
+    ProdenEns,
+    ProdenL2,
+    Rc,
+    RobustPll,
+    RobustPllEns,
+    Valen,
+)
 
 REFERENCE = Path(__file__).parent / "reference"
 ROWS = 2 * 256 + 1  # the last batch would have one row
@@ -28,19 +45,35 @@ PRESETS = {
     f"{name}{suffix}": make
     for name, m in METHODS.items()
     for suffix, make in (("", m), (".paper", m.paper))
+    if not suffix or m.paper() != m()
 }
 VARIANTS = {
     "robust_pll cross-entropy": lambda: RobustPll(loss="cross-entropy"),
     "robust_pll after": lambda: RobustPll(update="after"),
     "robust_pll softplus": lambda: RobustPll(evidence="softplus"),
     "robust_pll exp": lambda: RobustPll(evidence="exp", kl_ceiling=0.1),
+    "proden_l2 l2": lambda: ProdenL2(decay="l2"),
 }
 EVERY = PRESETS | VARIANTS
+SMALLER = {"proden_dropout": {"passes": 20}}  # what makes a test longer and tells nothing more
+
+# Where a property does not hold, and why; all of it published behaviour.
+OUTSIDE = {"crosel.paper": "label weights are views of all classes, whatever the candidates"}
+SHARED = {"proden_edl.paper": "a row without evidence belongs to all classes alike"}
 
 
-@pytest.fixture(params=EVERY)
+def made(name: str, epochs: int) -> Method:
+    small = SMALLER.get(name.split(".", maxsplit=1)[0], {})
+    return replace(EVERY[name](), epochs=epochs, **small)  # type: ignore[type-var]
+
+
+def excused(request: pytest.FixtureRequest, exceptions: dict[str, str]) -> bool:
+    return request.node.callspec.params["method"] in exceptions
+
+
+@pytest.fixture(params=EVERY, scope="module")
 def method(request: pytest.FixtureRequest) -> Method:
-    return replace(EVERY[request.param](), epochs=4)
+    return made(request.param, epochs=3)
 
 
 def task_of(
@@ -56,9 +89,15 @@ def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def task(digits: Any, candidates: np.ndarray) -> Task:
     return task_of(digits[0], candidates)
+
+
+@pytest.fixture(scope="module")
+def fitted(method: Method, task: Task) -> Fitted:
+    """One training for all tests that only look at what came out."""
+    return method.fit(task)
 
 
 def others(task: Task, X: np.ndarray) -> Rows:
@@ -67,15 +106,16 @@ def others(task: Task, X: np.ndarray) -> Rows:
     )
 
 
-def test_label_weights_are_a_distribution_over_the_candidates(method: Method, task: Task) -> None:
-    weights = method.fit(task).label_weights
+def test_label_weights_are_a_distribution_over_the_candidates(
+    fitted: Fitted, task: Task, request: pytest.FixtureRequest
+) -> None:
+    weights = fitted.label_weights
     assert (weights >= 0).all()
     torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
-    assert (weights[~task.candidates] == 0).all()
+    assert (weights[~task.candidates] == 0).all() != excused(request, OUTSIDE)
 
 
-def test_opinions_sum_to_one(method: Method, task: Task, digits: Any) -> None:
-    fitted = method.fit(task)
+def test_opinions_sum_to_one(fitted: Fitted, task: Task, digits: Any) -> None:
     for opinion in (fitted.opinion, fitted.predict(others(task, digits[1]))):
         assert (opinion.belief >= 0).all()
         assert (opinion.uncertainty >= 0).all()
@@ -84,12 +124,10 @@ def test_opinions_sum_to_one(method: Method, task: Task, digits: Any) -> None:
         torch.testing.assert_close(opinion.probability.sum(-1), one)
 
 
-def test_a_seed_decides_everything(method: Method, task: Task) -> None:
-    first, same, other = (
-        method.fit(replace(task, seeds=seeds)).label_weights for seeds in ((3,), (3,), (4,))
-    )
-    assert torch.equal(first, same)
-    assert not torch.equal(first, other)
+def test_a_seed_decides_everything(method: Method, fitted: Fitted, task: Task) -> None:
+    same, other = (method.fit(replace(task, seeds=seeds)).label_weights for seeds in ((0,), (4,)))
+    assert torch.equal(fitted.label_weights, same)
+    assert not torch.equal(fitted.label_weights, other)
 
 
 def test_a_run_alone_equals_itself_in_a_bundle(
@@ -145,26 +183,39 @@ def test_a_bundle_refuses_what_shapes_the_computation() -> None:
         Proden.stacked([Proden(epochs=3), Proden(epochs=4)])
 
 
-def test_one_candidate_each_gives_back_that_label(method: Method, digits: Any) -> None:
+def test_one_candidate_each_gives_back_that_label(
+    method: Method, digits: Any, request: pytest.FixtureRequest
+) -> None:
     labels = one_hot(torch.from_numpy(digits[2]), 10).bool().numpy()
     task = task_of(digits[0], labels)
     named = method.fit(task).opinion.predicted()
-    assert torch.equal(named, task.candidates.long().argmax(-1))
+    right = (named == task.candidates.long().argmax(-1)).double().mean().item()
+    if excused(request, OUTSIDE | SHARED):  # what it learned, then
+        assert 0.5 < right < 1
+    else:
+        assert right == 1
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_learning_beats_chance_by_far(name: str, digits: Any, candidates: np.ndarray) -> None:
-    method = replace(EVERY[name](), epochs=20)
+    method = made(name, epochs=20)
     model = PLLClassifier(method, random_state=0).fit(digits[0], candidates)
-    assert model.score(digits[1], digits[3]) > 0.93
-    assert (model.labels_ == digits[2]).mean() > 0.95
-    assert model.history_["loss"][-1] < model.history_["loss"][0]
+    least = 0.75 if name == "valen.paper" else 0.93  # it samples labels that are nearly noise
+    assert model.score(digits[1], digits[3]) > least
+    assert (model.labels_ == digits[2]).mean() > least + 0.02
+    loss = model.history_["loss"]
+    if not isinstance(method, Valen):  # its targets are sampled anew, ever more decidedly
+        assert loss[-1] < loss[-epochs_of_last_stage(method)]
+
+
+def epochs_of_last_stage(method: DeepMethod) -> int:
+    stages = [method.stage(epoch) for epoch in range(method.total_epochs)]
+    return stages.count(stages[-1])
 
 
 def test_predictions_do_not_depend_on_the_other_rows(
-    method: Method, task: Task, digits: Any
+    fitted: Fitted, task: Task, digits: Any
 ) -> None:
-    fitted = method.fit(task)
     whole = fitted.predict(others(task, digits[1])).probability
     backwards = fitted.predict(others(task, digits[1][::-1].copy())).probability
     torch.testing.assert_close(backwards.flip(1), whole, rtol=0, atol=1e-12)
@@ -185,20 +236,47 @@ def test_two_classes_work(method: Method, digits: Any) -> None:
     pair = np.isin(digits[2], (3, 7))
     candidates = np.ones((pair.sum(), 2), dtype=bool)
     candidates[::2] = np.stack([digits[2][pair] == 3, digits[2][pair] == 7], 1)[::2]
-    model = PLLClassifier(replace(method, epochs=30), random_state=0)
+    model = PLLClassifier(replace(method, epochs=20), random_state=0)
     model.fit(digits[0][pair], candidates)
     among = np.isin(digits[3], (3, 7))
     assert model.score(digits[1][among], (digits[3][among] == 7).astype(int)) > 0.9
 
 
-def test_many_classes_work(method: Method) -> None:
-    """300 classes, and fewer rows than classes."""
+def test_more_classes_than_rows_work(method: Method) -> None:
     X = torch.randn(120, 20, generator=_generator(0)).numpy()
     candidates = (torch.rand(120, 300, generator=_generator(1)) < 0.01).numpy()
     candidates[np.arange(120), np.arange(120)] = True
     fitted = method.fit(task_of(X, candidates, rows=120))
     assert fitted.label_weights.isfinite().all()
     assert fitted.history.loss.isfinite().all()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_sound_constructors_learn_300_classes(name: str) -> None:
+    """Two candidates of 300 for each row, in float32: losses and gradients must not vanish."""
+    labels = torch.arange(1500) % 300
+    centres = torch.randn(300, 30, generator=_generator(0))
+    X = centres[labels] + 0.2 * torch.randn(1500, 30, generator=_generator(1))
+    wrong = (labels + torch.randint(1, 300, (1500,), generator=_generator(2))) % 300
+    candidates = (one_hot(labels, 300) + one_hot(wrong, 300)).bool()
+    method = replace(made(name, epochs=15), batch_size=64)  # type: ignore[type-var]
+    rows = Rows.of(X, torch.arange(1500)[None])
+    fitted = method.fit(Task.of(rows, candidates[None], (0,)))
+    assert fitted.history.loss.isfinite().all()
+    test = centres + 0.2 * torch.randn(300, 30, generator=_generator(3))
+    named = fitted.predict(rows.others(test, torch.arange(300)[None])).predicted()[0]
+    assert (named == torch.arange(300)).double().mean() > 0.3
+
+
+def test_the_published_cc_learns_nothing_of_many_classes() -> None:
+    """Its constant vanishes in float32, and with it the gradient: parameters stay as drawn."""
+    X = torch.randn(64, 5, generator=_generator(0))
+    candidates = one_hot(torch.arange(64), 171).bool()[None]
+    task = Task.of(Rows.of(X, torch.arange(64)[None]), candidates, (0,))
+    one, five = (train(replace(Cc.paper(), epochs=epochs), task) for epochs in (1, 5))
+    for before, after in zip(one.net.parameters(), five.net.parameters(), strict=True):
+        assert torch.equal(before, after)
+    assert five.history.loss[-1].item() == pytest.approx(-np.log(1e-10), rel=1e-5)
 
 
 def test_a_method_is_a_description(method: Method) -> None:
@@ -224,28 +302,30 @@ def _tensors(task: Task) -> list[torch.Tensor]:
     return [*rows, task.candidates, task.prior, task.weight]
 
 
-@pytest.mark.parametrize("name", EVERY)
-def test_the_pinned_small_result_is_met(name: str, digits: Any, candidates: np.ndarray) -> None:
+def test_the_pinned_small_result_is_met(fitted: Fitted, request: pytest.FixtureRequest) -> None:
     """Changed numbers are a breaking change: this says when a refactoring shifts them."""
-    fitted = replace(EVERY[name](), epochs=3).fit(task_of(digits[0], candidates))
     found = {
         "loss": fitted.history.loss[-1].tolist(),
         "label_weights": fitted.label_weights[0, :3].tolist(),
         "uncertainty": fitted.opinion.uncertainty[0, :3].tolist(),
     }
-    kept = json.loads((REFERENCE / f"{name.replace(' ', '-')}.json").read_text())
+    name = request.node.callspec.params["method"].replace(" ", "-")
+    kept = json.loads((REFERENCE / f"{name}.json").read_text())
     assert found.keys() == kept.keys()
     for key, values in kept.items():
         np.testing.assert_allclose(found[key], values, rtol=1e-6, atol=1e-9)
 
 
 def test_resolved_labels_are_the_most_probable_ones_and_weigh_most(
-    method: Method, task: Task
+    fitted: Fitted, request: pytest.FixtureRequest
 ) -> None:
-    fitted = method.fit(task)
     named = fitted.opinion.predicted()[..., None]
     heaviest = fitted.label_weights.amax(-1, keepdim=True)
-    torch.testing.assert_close(fitted.label_weights.gather(-1, named), heaviest, rtol=1e-4, atol=0)
+    chosen = fitted.label_weights.gather(-1, named)
+    if excused(request, SHARED):
+        known = fitted.opinion.uncertainty < 1
+        heaviest, chosen = heaviest[known], chosen[known]
+    torch.testing.assert_close(chosen, heaviest, rtol=1e-4, atol=0)
 
 
 def test_a_trained_network_can_be_trained_further(task: Task) -> None:
@@ -304,11 +384,28 @@ def test_batches_cover_all_rows_once_and_none_has_one_row() -> None:
 
 
 def test_the_sound_and_the_published_settings() -> None:
+    """The columns "sound" and R of the list of disagreements."""
     assert RobustPll().anneal == "from-one"
     assert RobustPll.paper() == RobustPll(anneal="from-zero")
     assert RobustPllEns.paper() == RobustPllEns(anneal="from-zero")
     assert RobustPllEns().kl_ceiling == (0.5, 1.0, 2.0, 4.0, 8.0)
-    assert Proden.paper() == Proden()
+    for same in (Proden, ProdenL2, ProdenDropout, ProdenEns, ProdenAdvEns):
+        assert same.paper() == same()
+    published = {
+        ProdenEdl: {"anneal": "from-zero", "prior": "uniform", "kl_scale_large_k": 1.0},
+        Rc: {"normalise": False, "update": "before"},
+        Cc: {"stable": False},
+        Valen: {"network": "wide", "start": "uniform", "graph": "columns"},
+        Cavl: {"target": "current"},
+        Pop: {"growth": "multiplied", "ceiling": 0.4, "persistent": False},
+        CroSel: dict.fromkeys(
+            ("stable_warmup", "mask_consistency", "true_cross", "single_softmax"), False
+        ),
+    }
+    for kind, fields_of_paper in published.items():
+        assert kind.paper() == kind(**fields_of_paper)  # type: ignore[arg-type]
+        plain = kind()
+        assert all(getattr(plain, name) != value for name, value in fields_of_paper.items())
 
 
 def test_the_table_has_each_method_under_its_file_name() -> None:

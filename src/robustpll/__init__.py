@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from robustpll.candidates import Candidates, Votes
+    from robustpll.data import load_dataset
+    from robustpll.data.dataset import Dataset
+    from robustpll.data.table import Table, read_table
     from robustpll.engine.attack import PGD
     from robustpll.errors import InputError, ModelFileError, RobustPLLError
     from robustpll.estimator import PLLClassifier, RobustPLLClassifier
@@ -18,29 +21,37 @@ __all__ = [
     "METHODS",
     "PGD",
     "Candidates",
+    "Dataset",
     "InputError",
     "ModelFileError",
     "Opinion",
     "PLLClassifier",
     "RobustPLLClassifier",
     "RobustPLLError",
+    "Table",
     "Votes",
     "__version__",
     "load",
+    "load_dataset",
+    "read_table",
 ]
 
 _HOMES = {
     "METHODS": "methods",
     "PGD": "engine.attack",
     "Candidates": "candidates",
+    "Dataset": "data.dataset",
     "InputError": "errors",
     "ModelFileError": "errors",
     "Opinion": "opinion",
     "PLLClassifier": "estimator",
     "RobustPLLClassifier": "estimator",
     "RobustPLLError": "errors",
+    "Table": "data.table",
     "Votes": "candidates",
     "load": "model_file",
+    "load_dataset": "data",
+    "read_table": "data.table",
 }
 
 

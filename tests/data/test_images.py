@@ -1,4 +1,4 @@
-"""Reading idx files, sound and broken."""
+"""Picture datasets in idx files: published facts, made files, broken ones."""
 
 import gzip
 import struct
@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from robustpll.data.images import Images, data_folder, read_idx
-from robustpll.errors import InputError
+from robustpll import InputError, load_dataset
+from robustpll.data.images import read_idx
+from robustpll.data.problem import pool_of
+from robustpll.engine.rows import Rows
 
 PICTURES = np.arange(24, dtype=np.uint8).reshape(4, 3, 2)
 NAMES = [
@@ -71,47 +74,143 @@ def test_broken_files_are_named(tmp_path: Path, raw: bytes, reason: str) -> None
     assert str(path) in str(caught.value)
 
 
-def fill(folder: Path, packed: list[bool]) -> None:
-    for i, (name, gz) in enumerate(zip(NAMES, packed, strict=True)):
-        values = PICTURES[: 3 - i // 2] if "images" in name else PICTURES[: 3 - i // 2, 0, 0]
+TRAIN, TEST = noise()[:30], noise()[30:]
+SOUND = {
+    NAMES[0]: TRAIN,
+    NAMES[1]: np.arange(30, dtype=np.uint8) % 10,
+    NAMES[2]: TEST,
+    NAMES[3]: np.arange(20, dtype=np.uint8) % 10,
+}
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "mnist").mkdir()
+    return tmp_path / "mnist"
+
+
+def fill(
+    folder: Path, arrays: dict[str, np.ndarray], packed: tuple[bool, ...] = (True,) * 4
+) -> None:
+    for (name, values), gz in zip(arrays.items(), packed, strict=True):
         raw = idx(values)
         (folder / (name + ".gz" * gz)).write_bytes(gzip.compress(raw) if gz else raw)
 
 
-@pytest.mark.parametrize("packed", [[True] * 4, [False] * 4, [True, False, False, True]])
-def test_the_four_files_of_a_folder(tmp_path: Path, packed: list[bool]) -> None:
-    fill(tmp_path, packed)
-    found = Images.read(tmp_path)
-    assert (found.train == PICTURES[:3]).all()
-    assert (found.test == PICTURES[:2]).all()
-    assert found.train_labels.tolist() == [0, 6, 12]
-    assert found.test_labels.tolist() == [0, 6]
+@pytest.mark.parametrize(
+    "packed", [(True,) * 4, (False,) * 4, (True, False, False, True)], ids=["gz", "plain", "mixed"]
+)
+def test_four_files_make_a_dataset(folder: Path, packed: tuple[bool, ...]) -> None:
+    fill(folder, SOUND, packed)
+    found = load_dataset("mnist")
+    assert found.features.dtype == np.uint8
+    assert (found.features == noise().reshape(50, 64)).all()
+    assert found.image_shape == (8, 8)
+    assert found.labels is not None
+    assert found.labels.dtype == np.int64
+    assert found.labels.tolist() == [*range(10)] * 5
+    assert found.candidates is None
+    split = found.split(3)
+    assert split.train.tolist() == [*range(30)]
+    assert split.test.tolist() == [*range(30, 50)]
+    assert found.notes == ("50 rows, where 70000 are usual", "64 features, where 784 are usual")
+
+
+def test_the_users_cache_is_looked_at_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(folder, SOUND)
+    monkeypatch.setattr("robustpll.data.catalog.cache_folder", lambda: folder.parent)
+    monkeypatch.delenv("ROBUSTPLL_DATA")
+    assert len(load_dataset("mnist")) == 50
+
+
+def test_what_is_done_to_the_features_stays_in_memory(folder: Path) -> None:
+    fill(folder, SOUND)
+    found = load_dataset("mnist")
+    found.features[:] = 0
+    assert load_dataset("mnist").features.any()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
-    fill(tmp_path, [False] * 4)
-    (tmp_path / name).unlink()
-    with pytest.raises(InputError) as caught:
-        Images.read(tmp_path)
-    assert str(tmp_path / name) in str(caught.value)
+def test_a_missing_file_is_named(folder: Path, name: str) -> None:
+    fill(folder, SOUND)
+    (folder / f"{name}.gz").unlink()
+    with pytest.raises(InputError, match="datasets get mnist") as caught:
+        load_dataset("mnist")
+    assert str(folder / name) in str(caught.value)
 
 
-def test_data_is_looked_for_below_the_named_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("name", "values", "reason"),
+    [
+        (NAMES[1], SOUND[NAMES[1]][:29], r"do not belong together"),
+        (NAMES[2], TEST[0], r"pictures of shape \(n, h, w\)"),
+        (NAMES[2], TEST[:, :7], r"one size; found \(8, 8\) and \(7, 8\)"),
+        (NAMES[3], SOUND[NAMES[3]] + 1, r"labels from 0 to 9; found 10"),
+    ],
+)
+def test_files_that_do_not_go_together_are_refused(
+    folder: Path, name: str, values: np.ndarray, reason: str
 ) -> None:
-    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
-    assert data_folder("mnist") == tmp_path / "mnist"
-    monkeypatch.delenv("ROBUSTPLL_DATA")
-    with pytest.raises(InputError, match=r"'mnist'.*ROBUSTPLL_DATA"):
-        data_folder("mnist")
+    fill(folder, SOUND | {name: values})
+    with pytest.raises(InputError, match=reason) as caught:
+        load_dataset("mnist")
+    assert str(folder / name) in str(caught.value)
 
 
 @pytest.mark.data
-def test_mnist_has_its_official_size() -> None:
-    mnist = Images.read(data_folder("mnist"))
-    assert mnist.train.shape == (60_000, 28, 28)
-    assert mnist.test.shape == (10_000, 28, 28)
-    assert np.unique(mnist.train_labels).tolist() == list(range(10))
-    assert np.bincount(mnist.test_labels, minlength=10).sum() == 10_000
-    assert mnist.train.max() == 255
+@pytest.mark.parametrize("name", ["mnist", "fmnist", "kmnist"])
+def test_the_picture_sets_have_their_official_size(name: str) -> None:
+    found = load_dataset(name)
+    assert found.notes == ()
+    assert found.features.shape == (70_000, 784)
+    assert found.image_shape == (28, 28)
+    assert found.official is not None
+    assert found.labels is not None
+    assert (len(found.official.train), len(found.official.test)) == (60_000, 10_000)
+    counts = np.bincount(found.labels[found.official.train])
+    if name == "mnist":
+        assert counts.tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    else:
+        assert counts.tolist() == [6000] * 10
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    # constant pixels, those never white in training, the darkest of their maxima
+    [("mnist", (67, 125, 7)), ("fmnist", (0, 54, 16))],
+)
+def test_some_pixels_are_never_white_in_training(name: str, facts: tuple[int, int, int]) -> None:
+    found = load_dataset(name)
+    train = found.features[found.split(0).train]
+    low, high = train.min(0), train.max(0)
+    dim = (low < high) & (high < 255)
+    assert ((low == high).sum(), dim.sum(), high[dim].min()) == facts
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "entries", "rows", "largest"), [("mnist", 25, 21, 3.097), ("fmnist", 23, None, 1.832)]
+)
+def test_scaled_test_pixels_leave_the_range_and_are_not_clipped(
+    name: str, entries: int, rows: int | None, largest: float
+) -> None:
+    found = load_dataset(name)
+    pool, split = pool_of(found, torch.device("cpu")), found.split(0)
+    train, test = (torch.from_numpy(part)[None] for part in (split.train, split.test))
+    shown = Rows.of(pool, train).others(pool, test)
+    scaled = shown.x(shown.everything)[0].flatten(1)
+    above = scaled > 1
+    assert above.sum() == entries
+    assert rows is None or above.any(-1).sum() == rows
+    assert scaled.max().item() == pytest.approx(largest, abs=5e-4)
+    assert scaled.min() == 0
+
+
+@pytest.mark.data
+def test_classes_have_their_names() -> None:
+    names = [load_dataset(name).classes.tolist() for name in ("mnist", "fmnist", "kmnist")]
+    assert [each[1] for each in names] == [1, "Trouser", "ki"]
+    assert [len(each) for each in names] == [10, 10, 10]

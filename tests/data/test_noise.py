@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
-from robustpll.data.noise import InstanceDependent, Teacher, joining
+from robustpll.data.noise import (
+    ClassDependent,
+    Flip,
+    InstanceDependent,
+    Noise,
+    Teacher,
+    Uniform,
+    joining,
+)
 from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
 from robustpll.errors import InputError
@@ -135,3 +143,91 @@ def test_arguments_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None
 def test_labels_must_be_single() -> None:
     with pytest.raises(InputError, match="one true class"):
         InstanceDependent(epochs=1).apply(np.eye(2), [{"a", "b"}, {"a"}])
+
+
+def labels_of(k: int, n: int, seeds: int = 2) -> tuple[Rows, Tensor]:
+    """Many rows without features, so that shares can be counted."""
+    at = torch.arange(n).expand(seeds, -1)
+    labels = torch.arange(n) % k
+    return Rows.of(torch.ones(n, 1, dtype=torch.float64), at), labels.expand(seeds, -1)
+
+
+@pytest.mark.parametrize(
+    ("noise", "average"), [(Uniform(), 1 + 2 * 0.5), (ClassDependent(), 1 + 0.7)]
+)
+def test_the_presets_add_so_many_classes_to_such_a_share(noise: Noise, average: float) -> None:
+    rows, labels = labels_of(k=7, n=7_000)
+    drawn = noise.candidates(rows, labels, 7, (0, 1))
+    sizes = drawn.sum(-1)
+    assert set(sizes.unique().tolist()) == {1, 1 + noise.added}  # type: ignore[attr-defined]
+    assert sizes.double().mean().item() == pytest.approx(average, abs=0.05)
+    assert drawn.gather(-1, labels[..., None]).all()
+    assert not torch.equal(drawn[0], drawn[1])
+
+
+@pytest.mark.parametrize("k", [4, 5])
+def test_partners_come_most_often_and_a_single_class_has_none(k: int) -> None:
+    """Counted over many rows: a partner with 0.7, all others share the rest."""
+    rows, labels = labels_of(k, n=4_000 * k, seeds=1)
+    drawn = ClassDependent(share=1.0).candidates(rows, labels, k, (3,))[0]
+    counts = torch.stack([drawn[labels[0] == c].double().mean(0) for c in range(k)])  # (k, k)
+    counts = counts - torch.eye(k)
+    partnered = counts.amax(-1) > 0.6
+    assert partnered.sum() == k - k % 2
+    assert torch.equal(counts[partnered] > 0.6, (counts.T > 0.6)[partnered])  # both ways
+    others = counts[partnered][(counts[partnered] < 0.6) & (counts[partnered] > 0)]
+    assert others.numpy() == pytest.approx(0.3 / (k - 2), abs=0.03)
+    single = counts[~partnered]
+    assert single[single > 0].numpy() == pytest.approx(1 / (k - 1), abs=0.03)
+
+
+def test_uniform_noise_prefers_no_class() -> None:
+    rows, labels = labels_of(k=5, n=20_000, seeds=1)
+    drawn = Uniform(share=1.0).candidates(rows, labels, 5, (0,))[0]
+    counts = torch.stack([drawn[labels[0] == c].double().mean(0) for c in range(5)])
+    wrong = counts[~torch.eye(5, dtype=torch.bool)]
+    assert wrong.numpy() == pytest.approx(2 / 4, abs=0.03)
+
+
+def test_two_classes_have_one_wrong_class() -> None:
+    rows, labels = labels_of(k=2, n=50)
+    assert ClassDependent(share=1.0).candidates(rows, labels, 2, (0, 1)).all()
+    with pytest.raises(InputError, match="adds 2 wrong classes, but there are only 2"):
+        Uniform().candidates(rows, labels, 2, (0, 1))
+
+
+def test_flip_leaves_the_truth_out_and_no_set_is_empty() -> None:
+    rows, labels = labels_of(k=6, n=12_000)
+    before = Uniform().candidates(rows, labels, 6, (0, 1))
+    after = Flip(0.3, Uniform()).candidates(rows, labels, 6, (0, 1))
+    kept = after.gather(-1, labels[..., None])[..., 0]
+    assert kept.double().mean().item() == pytest.approx(0.7, abs=0.02)
+    assert torch.equal(after[kept], before[kept])
+    lost, alone = ~kept, before.sum(-1) == 1
+    assert (after[lost & alone].sum(-1) == 1).all()
+    true = torch.nn.functional.one_hot(labels, 6).bool()
+    several = lost & ~alone
+    assert torch.equal(after[several], before[several] & ~true[several])
+    instead = after[lost & alone].double().mean(0)
+    assert instead.numpy() == pytest.approx(1 / 6, abs=0.04)
+
+
+def test_flip_needs_something_to_flip() -> None:
+    rows, labels = labels_of(k=3, n=9)
+    with pytest.raises(InputError, match=r"Pass Flip\(share, Uniform\(\)\)"):
+        Flip(0.1).candidates(rows, labels, 3, (0, 1))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Uniform(share=1.5), lambda: ClassDependent(added=0), lambda: Flip(-0.1)]
+)
+def test_impossible_noise_is_refused(make: Any) -> None:
+    with pytest.raises(InputError, match="must be"):
+        make()
+
+
+@pytest.mark.parametrize("noise", [Uniform(), ClassDependent(), Flip(0.2, ClassDependent())])
+def test_a_runs_noise_does_not_depend_on_the_other_runs(noise: Noise) -> None:
+    alone = noise.candidates(*runs(2), K, (7,))
+    among = noise.candidates(*runs(0, 2, 1), K, (5, 7, 6))
+    assert torch.equal(alone[0], among[1])

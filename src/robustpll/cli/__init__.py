@@ -1,10 +1,13 @@
-"""The command line: `robustpll demo`, `robustpll methods`, `robustpll --version`."""
+"""The command line: `robustpll demo`, `methods`, `datasets`, `table`, `--version`."""
 
 import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from robustpll.cli.datasets import app as datasets
+from robustpll.cli.table import table
 
 # Before torch is loaded: threads that spin at barriers make it many times slower on busy cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -15,6 +18,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(datasets, name="datasets")
+app.command()(table)
 
 
 def _version(asked: bool) -> None:

@@ -2,59 +2,47 @@
 
 import gzip
 import math
-import os
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from robustpll.data.catalog import Entry, existing
+from robustpll.data.dataset import Dataset, Split, unusual_counts
 from robustpll.errors import InputError
 
 UNSIGNED_BYTES = 8  # the only type of number that the picture sets use
+GARMENTS = "T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot"
+SYLLABLES = "o, ki, su, tsu, na, ha, ma, ya, re, wo"
+CLASSES = {"fmnist": GARMENTS.split(", "), "kmnist": SYLLABLES.split(", ")}  # else 0 .. 9
 
 
-@dataclass(frozen=True)
-class Images:
-    """Pictures (n, h, w) of bytes with their labels (n,), in the official two parts."""
-
-    train: NDArray[np.uint8]
-    train_labels: NDArray[np.uint8]
-    test: NDArray[np.uint8]
-    test_labels: NDArray[np.uint8]
-
-    @classmethod
-    def read(cls, folder: Path) -> Self:
-        """The four usual files of a folder, each gzipped or plain."""
-        found = cls(
-            *(
-                read_idx(_existing(folder / f"{part}-{kind}-ubyte"))
-                for part in ("train", "t10k")
-                for kind in ("images-idx3", "labels-idx1")
-            )
-        )
-        for images, labels in ((found.train, found.train_labels), (found.test, found.test_labels)):
-            if images.ndim != 3 or labels.shape != (len(images),):
-                msg = (
-                    f"{folder}: pictures of shape (n, h, w) need labels of shape (n,); found "
-                    f"{images.shape} and {labels.shape}. The files do not belong together."
-                )
-                raise InputError(msg)
-        return found
-
-
-def data_folder(name: str) -> Path:
-    """Where a dataset is looked for: below ``ROBUSTPLL_DATA``."""
-    root = os.environ.get("ROBUSTPLL_DATA")
-    if not root:
+def load(entry: Entry) -> Dataset:
+    """The dataset of an entry with the four usual files, each gzipped or plain."""
+    paths = [existing(entry, file) for file in entry.files]
+    train, train_labels, test, test_labels = (read_idx(path) for path in paths)
+    _refuse_odd_parts(paths[:2], train, train_labels, entry.classes)
+    _refuse_odd_parts(paths[2:], test, test_labels, entry.classes)
+    if train.shape[1:] != test.shape[1:]:
         msg = (
-            f"The dataset {name!r} is looked for below the folder that the environment variable "
-            "ROBUSTPLL_DATA names, and that is not set. Set it to the folder with your datasets."
+            f"{paths[0]} and {paths[2]} must hold pictures of one size; found {train.shape[1:]} "
+            f"and {test.shape[1:]}. Get the files anew."
         )
         raise InputError(msg)
-    return Path(root) / name
+    height, width = train.shape[1:]
+    features = np.concatenate([train, test]).reshape(-1, height * width)
+    n = len(features)
+    return Dataset.of(
+        entry,
+        features,
+        np.concatenate([train_labels, test_labels]).astype(np.int64),
+        np.array(CLASSES.get(entry.name, range(entry.classes))),
+        image_shape=(height, width),
+        white=255,
+        official=Split(np.arange(len(train)), np.arange(len(train), n)),
+        notes=unusual_counts(entry, n, height * width, entry.classes),
+    )
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -62,10 +50,10 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
     The header is two zeros, the type of number, the number of axes, and the length of each.
     """
-    raw = path.read_bytes()
-    if raw[:2] == b"\x1f\x8b":
+    with path.open("rb") as file:
+        zipped = file.peek(2)[:2] == b"\x1f\x8b"
         try:
-            raw = gzip.decompress(raw)
+            raw = gzip.GzipFile(fileobj=file).read() if zipped else file.read()
         except (EOFError, OSError, zlib.error) as error:
             msg = f"{path} is a gzip file that is cut short or damaged. Get it anew."
             raise InputError(msg) from error
@@ -84,10 +72,16 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(shape)
 
 
-def _existing(path: Path) -> Path:
-    zipped = path.with_name(path.name + ".gz")
-    for one in (zipped, path):
-        if one.exists():
-            return one
-    msg = f"There is neither {zipped} nor {path}: download the dataset's four idx files there."
-    raise InputError(msg)
+def _refuse_odd_parts(
+    paths: list[Path], images: NDArray[np.uint8], labels: NDArray[np.uint8], k: int
+) -> None:
+    if images.ndim != 3 or labels.shape != images.shape[:1]:
+        msg = (
+            f"{paths[0]} and {paths[1]}: pictures of shape (n, h, w) need labels of shape (n,); "
+            f"found {images.shape} and {labels.shape}. The files do not belong together: get them "
+            "anew."
+        )
+        raise InputError(msg)
+    if labels.max(initial=0) >= k:
+        msg = f"{paths[1]} must hold labels from 0 to {k - 1}; found {labels.max()}. Get it anew."
+        raise InputError(msg)

@@ -99,6 +99,135 @@ class InstanceDependent(Noise):
         return true | (draws.uniform(*chance.shape[1:]) < chance)
 
 
+@dataclass(frozen=True)
+class ClassDependent(Noise):
+    """Some rows get wrong classes, most often the partner of the true one.
+
+    A random permutation of the classes is cut into pairs; with an odd number one stays single.
+
+    Parameters
+    ----------
+    added : int
+        Wrong classes that a row gets.
+    share : float
+        Of the rows that get them.
+    cooccurrence : float
+        Probability of the partner as a wrong class; all others share the rest. Where it is smaller
+        than theirs, all wrong classes are as likely.
+
+    Examples
+    --------
+    >>> labels = np.repeat(["a", "b", "c", "d"], 100)
+    >>> ClassDependent(share=1.0).apply(np.ones((400, 1)), labels, random_state=0)
+    Candidates(400 rows, 4 classes, 2.00 candidates on average)
+    """
+
+    added: int = 1
+    share: float = 0.7
+    cooccurrence: float = 0.7
+
+    def __post_init__(self) -> None:
+        if self.added < 1 or not all(0 <= each <= 1 for each in (self.share, self.cooccurrence)):
+            msg = (
+                f"{type(self).__name__}: added must be an int of at least 1, share and "
+                f"cooccurrence numbers from 0 to 1; got {self}."
+            )
+            raise InputError(msg)
+
+    def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
+        if self.added > k - 1:
+            msg = f"{self} adds {self.added} wrong classes, but there are only {k} classes."
+            raise InputError(msg)
+        draws = Draws.of(seeds, "class-dependent noise", like=rows.shift)
+        chance = _among_wrong(draws.order(k), self.cooccurrence).to(labels.device)  # (R, k, k)
+        of_row = chance.gather(1, labels[..., None].expand(-1, -1, k))  # (R, n, k)
+        # The r largest of ln(p) + Gumbel are r draws by p without replacement.
+        gumbel = -torch.log(-torch.log(draws.uniform(labels.shape[1], k)))
+        drawn = (of_row.log() + gumbel).topk(self.added, -1).indices
+        wrong = torch.zeros_like(of_row, dtype=torch.bool).scatter_(-1, drawn, value=True)
+        noisy = draws.uniform(labels.shape[1], 1) < self.share
+        return one_hot(labels, k).bool() | (wrong & noisy)
+
+
+def _among_wrong(order: Tensor, cooccurrence: float) -> Tensor:
+    """How likely each class is drawn as a wrong one, (R, true class, class); `order` is (R, k)."""
+    k = order.shape[-1]
+    if k == 2:
+        return 1.0 - torch.eye(2).expand(len(order), 2, 2)
+    high = max(cooccurrence, 1 / (k - 1))
+    paired = k - k % 2
+    first, second = order[:, 0:paired:2], order[:, 1:paired:2]
+    run = torch.arange(len(order))[:, None]
+    chance = torch.full((len(order), k, k), (1 - high) / (k - 2))
+    chance[run, order[:, paired:]] = 1 / (k - 1)  # the single class, if there is one
+    chance[run, first, second] = chance[run, second, first] = high
+    return chance * (1 - torch.eye(k))
+
+
+@dataclass(frozen=True)
+class Uniform(ClassDependent):
+    """Some rows get wrong classes, all as likely.
+
+    Examples
+    --------
+    >>> labels = np.repeat(["a", "b", "c", "d"], 100)
+    >>> Uniform(share=1.0).apply(np.ones((400, 1)), labels, random_state=0)
+    Candidates(400 rows, 4 classes, 3.00 candidates on average)
+    """
+
+    added: int = 2
+    share: float = 0.5
+    cooccurrence: float = 0.0
+
+
+@dataclass(frozen=True)
+class Flip(Noise):
+    """Leaves the true class out of some sets, as careless annotators do.
+
+    A set that had nothing else gets one wrong class instead, all as likely.
+
+    Parameters
+    ----------
+    share : float
+        Of the rows whose set misses the true class.
+    noise : Noise or None
+        What makes the sets before; None takes the candidates that a dataset has.
+
+    Examples
+    --------
+    >>> labels = np.repeat(["a", "b", "c", "d"], 500)
+    >>> y = Flip(0.2, Uniform()).apply(np.ones((2000, 1)), labels, random_state=0)
+    >>> missed = [label not in names for label, names in zip(labels, y.sets())]
+    >>> round(float(np.mean(missed)), 1)
+    0.2
+    """
+
+    share: float
+    noise: Noise | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.share <= 1:
+            msg = f"Flip: share must be a number from 0 to 1; got {self.share}."
+            raise InputError(msg)
+
+    def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
+        if self.noise is None:
+            msg = "Flip without a noise needs candidates to flip. Pass Flip(share, Uniform())."
+            raise InputError(msg)
+        made = self.noise.candidates(rows, labels, k, seeds)
+        return self.flipped(made, labels, Draws.of(seeds, "flip noise", like=rows.shift))
+
+    def flipped(self, candidates: Tensor, labels: Tensor, draws: Draws) -> Tensor:
+        """Candidates (R, n, k) of rows with these true labels (R, n), some without them."""
+        n, k = candidates.shape[1:]
+        true = one_hot(labels, k).bool()
+        left_out = draws.uniform(n, 1) < self.share
+        instead = one_hot((draws.uniform(n, k) - 2.0 * true).argmax(-1), k).bool()
+        wrong = candidates & ~true
+        wrong = torch.where(wrong.any(-1, keepdim=True), wrong, instead)
+        return torch.where(left_out, wrong, candidates)
+
+
 def joining(
     probability: Tensor, true: Tensor, mean_over: Literal["all", "wrong"] = "all"
 ) -> Tensor:

@@ -36,6 +36,12 @@ def step_of(training: "Training") -> Step:
     return Captured(training) if on_cuda and capturable(training) else training.step
 
 
+def compilable(training: "Training") -> bool:
+    """Whether torch's compiler takes a step; M copies of a module are M times as much code."""
+    copies = any(isinstance(part, Stack) for part in training.net.modules())
+    return training.own.compilable and not copies
+
+
 def capturable(training: "Training") -> bool:
     """Foreign modules that may draw from torch's global generator cannot be captured."""
     foreign = any(isinstance(part, Stack) and part.random for part in training.net.modules())
@@ -44,9 +50,6 @@ def capturable(training: "Training") -> bool:
 
 def pays_back(training: "Training") -> bool:
     """Whether compiling saves more time than it takes."""
-    copies = any(isinstance(part, Stack) for part in training.net.modules())
-    if copies or not training.own.compilable:
-        return False  # M copies would be M times as much code to compile
     steps = training.own.total_epochs * (len(training.task) / training.own.batch_size)
     saved = COMPILE_SAVES + COMPILE_SAVES_PER_MODEL * training.task.models
     return training.task.prior.dtype == torch.float32 and steps * saved > COMPILE_COST
@@ -76,7 +79,8 @@ class Captured:
         training, static = self.training, at.clone()
         # The last batch of an epoch has a size of its own: one step in many is not worth compiling.
         whole = at.shape[1] == min(training.own.batch_size, len(training.task))
-        training.compiled = self.compiled and whole
+        training.fast_adam = self.compiled and whole
+        training.compiled = training.fast_adam and compilable(training)
         # Bundles in flight record on the stream they replay on: what cuBLAS and Adam keep for a
         # stream must not be shared by graphs that run side by side.
         own, default = torch.cuda.current_stream(), torch.cuda.default_stream()
@@ -141,51 +145,59 @@ def _compiling() -> Iterator[None]:
 
 
 def advance(training: "Training") -> None:
-    """The optimiser's step, compiled where network and loss are.
+    """The optimiser's step, compiled where the training is long enough for it."""
+    if training.fast_adam and isinstance(training.optimizer, AdamW):
+        with torch.no_grad(), _compiling():
+            adam(training.optimizer, _compiled_moves())
+    else:
+        training.optimizer.step()
+
+
+def adam(optimizer: AdamW, moves: Callable[..., None]) -> None:
+    """A step of AdamW by `moves`.
 
     torch's fused kernel gives 65,536 parameters to each processor of the device, so few of them
     work for few models: compiled, a step of one model is a fifth faster, of a hundred a twentieth.
     """
-    optimizer = training.optimizer
-    used = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    begun = all(parameter in optimizer.state for parameter in used)
-    if not (training.compiled and begun and isinstance(optimizer, AdamW)):
-        optimizer.step()
-        return
-    states = [optimizer.state[parameter] for parameter in used]
-    # Not compiled: kernels that read the count must not be fused with the one that raises it.
-    torch._foreach_add_([state["step"] for state in states], 1)
-    means, squares = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
-    rates = (training.own.learning_rate, training.own.weight_decay)
-    gradients = [parameter.grad for parameter in used]
-    with torch.no_grad(), _compiling():
-        _adam()(used, gradients, (means, squares), states[0]["step"], rates)
+    for group in optimizer.param_groups:
+        used = [parameter for parameter in group["params"] if parameter.grad is not None]
+        states = [optimizer.state[parameter] for parameter in used]
+        for parameter, state in zip(used, states, strict=True):
+            if not state:  # as AdamW begins
+                state["step"] = torch.zeros((), device=parameter.device)
+                state["exp_avg"] = torch.zeros_like(parameter)
+                state["exp_avg_sq"] = torch.zeros_like(parameter)
+        torch._foreach_add_([state["step"] for state in states], 1)
+        moments = tuple([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        rates = (group["lr"], group["weight_decay"])
+        moves(used, [parameter.grad for parameter in used], moments, states[0]["step"], rates)
+
+
+def adam_moves(
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    moments: tuple[list[Tensor], list[Tensor]],
+    count: Tensor,
+    rates: tuple[float, float],
+) -> None:
+    """Adam with decoupled weight decay, in place, where `count` is the number of this step."""
+    (means, squares), (learning_rate, weight_decay) = moments, rates
+    count = count.double()  # in float32, 1 - 0.999 would be off by a part in 20,000
+    torch._foreach_mul_(parameters, 1 - learning_rate * weight_decay)
+    torch._foreach_lerp_(means, gradients, 1 - 0.9)
+    torch._foreach_mul_(squares, 0.999)
+    torch._foreach_addcmul_(squares, gradients, gradients, 1 - 0.999)
+    roots = torch._foreach_sqrt(squares)
+    torch._foreach_div_(roots, (1 - 0.999**count).sqrt())
+    torch._foreach_add_(roots, 1e-8)
+    moves = torch._foreach_div(means, roots)
+    torch._foreach_mul_(moves, learning_rate / (1 - 0.9**count))
+    torch._foreach_sub_(parameters, moves)
 
 
 @cache
-def _adam() -> Callable[..., None]:
-    """Adam with decoupled weight decay as torch's AdamW, after the count was raised."""
-
-    def step(
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        moments: tuple[list[Tensor], list[Tensor]],
-        count: Tensor,
-        rates: tuple[float, float],
-    ) -> None:
-        (means, squares), (learning_rate, weight_decay) = moments, rates
-        torch._foreach_mul_(parameters, 1 - learning_rate * weight_decay)
-        torch._foreach_lerp_(means, gradients, 1 - 0.9)
-        torch._foreach_mul_(squares, 0.999)
-        torch._foreach_addcmul_(squares, gradients, gradients, 1 - 0.999)
-        roots = torch._foreach_sqrt(squares)
-        torch._foreach_div_(roots, (1 - 0.999**count).sqrt())
-        torch._foreach_add_(roots, 1e-8)
-        moves = torch._foreach_div(means, roots)
-        torch._foreach_mul_(moves, learning_rate / (1 - 0.9**count))
-        torch._foreach_sub_(parameters, moves)
-
-    return torch.compile(step, dynamic=False, fullgraph=True)
+def _compiled_moves() -> Callable[..., None]:
+    return torch.compile(adam_moves, dynamic=False, fullgraph=True)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
 """Randomness that belongs to a model: what one draws never depends on its neighbours."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -44,14 +44,21 @@ class Draws:
 
     def uniform(self, *shape: int) -> Tensor:
         """From [0, 1), (M, *shape)."""
+        return self._drawn(torch.rand, shape)
+
+    def normal(self, *shape: int) -> Tensor:
+        """Of mean 0 and variance 1, (M, *shape)."""
+        return self._drawn(torch.randn, shape)
+
+    def _drawn(self, draw: Callable[..., Tensor], shape: tuple[int, ...]) -> Tensor:
         if self.in_step is not None:
-            return torch.rand(
+            return draw(
                 (self.models, *shape),
                 generator=self.in_step,
                 device=self.device,
                 dtype=self.dtype,
             )
-        drawn = [torch.rand(shape, generator=g, dtype=self.dtype) for g in self.generators]
+        drawn = [draw(shape, generator=g, dtype=self.dtype) for g in self.generators]
         return torch.stack(drawn).to(self.device)
 
     def dirichlet(self, concentration: Tensor) -> Tensor:

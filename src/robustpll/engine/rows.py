@@ -1,6 +1,8 @@
 """Feature rows of many models over one pool, scaled when they are read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Self
 
 import torch
@@ -39,6 +41,18 @@ class Rows:
         low = low.masked_fill(constant, 0)
         high = high.masked_fill(constant & (high == 0), 1)
         return cls(pool, at, low, high - low)
+
+    @classmethod
+    def joined(cls, several: Sequence[Self]) -> Self:
+        """All models of several rows of equal number and shape; a pool they share stays one."""
+        pools = list({id(rows.pool): rows.pool for rows in several}.values())
+        starts = dict(zip(map(id, pools), accumulate(map(len, pools), initial=0), strict=False))
+        return cls(
+            torch.cat(pools) if len(pools) > 1 else pools[0],
+            torch.cat([rows.at + starts[id(rows.pool)] for rows in several]),
+            torch.cat([rows.shift for rows in several]),
+            torch.cat([rows.scale for rows in several]),
+        )
 
     @property
     def shape(self) -> tuple[int, ...]:

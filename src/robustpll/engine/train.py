@@ -40,7 +40,8 @@ class Training:
     draws: Draws
     progress: Tensor  # ()
     total: Tensor  # (M,): the epoch's mean loss so far
-    compiled: bool = False
+    compiled: bool = False  # network and loss
+    fast_adam: bool = False
 
     def step(self, at: Tensor, stage: int) -> None:
         """One step of all models, on the rows at (M, b); nothing in it waits for the device."""

@@ -1,0 +1,140 @@
+"""Taking in a real-world dataset that a person downloaded: a .mat file, or an archive with one."""
+
+import lzma
+import stat
+import tarfile
+import zipfile
+import zlib
+from dataclasses import replace
+from pathlib import Path, PureWindowsPath
+from tempfile import TemporaryDirectory
+
+from robustpll.data.catalog import Entry, File, data_folders, how_to_get
+from robustpll.data.download import MOST_BYTES, Say, nobody, sentences_for_disk_errors
+from robustpll.errors import InputError
+from robustpll.files import write_whole
+
+FOREIGN = {b"Rar!": ".rar", b"7z\xbc\xaf": ".7z"}  # how archives begin that Python cannot open
+DAMAGE = (
+    EOFError,
+    NotImplementedError,  # a compression that zipfile does not know
+    RuntimeError,  # a password
+    lzma.LZMAError,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def add(entry: Entry, source: Path, say: Say = nobody) -> Path:
+    """Where a real-world dataset is, after its .mat file was found sound and put there.
+
+    >>> from robustpll.data.catalog import entry_of
+    >>> add(entry_of("digits"), Path("digits.mat"))
+    Traceback (most recent call last):
+    robustpll.errors.InputError: Only real-world datasets are added; Digits is built in.
+    """
+    if entry.kind != "real-world":
+        way = f"is none. {how_to_get(entry)}" if entry.files else "is built in."
+        raise InputError(f"Only real-world datasets are added; {entry.title} {way}")
+    target = data_folders()[0] / entry.files[0].path
+    with sentences_for_disk_errors(target), TemporaryDirectory() as folder:
+        content = _mat_in(source)
+        copy = Path(folder) / target.name
+        copy.write_bytes(content)
+        for note in _notes(entry, copy, source):
+            say(f"{source}: {note}.")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(target, content)
+    return target
+
+
+def _notes(entry: Entry, copy: Path, source: Path) -> tuple[str, ...]:
+    """What is odd about a dataset; an error if it is unsound, or another one beyond doubt."""
+    from robustpll.data.mat import load
+
+    try:
+        found = load(replace(entry, files=(File(str(copy), None, None),)))
+    except InputError as error:
+        raise InputError(str(error).replace(str(copy), str(source))) from error
+    n, k = len(found), len(found.classes)
+    if n != entry.rows and k != entry.classes:
+        msg = (
+            f"{source} has {n} rows and {k} classes; {entry.title} has {entry.rows} and "
+            f"{entry.classes}. It is another dataset: pass the name that belongs to it."
+        )
+        raise InputError(msg)
+    return found.notes
+
+
+def _mat_in(source: Path) -> bytes:
+    """The .mat file itself, or the one in an archive."""
+    if not source.is_file():
+        raise InputError(f"There is no file {source}.")
+    with source.open("rb") as file:
+        start = file.read(4)
+    if start in FOREIGN:
+        msg = f"{source} is a {FOREIGN[start]} archive. Unpack it first and pass its .mat file."
+        raise InputError(msg)
+    try:
+        if zipfile.is_zipfile(source):
+            return _mat_in_zip(source)
+        if tarfile.is_tarfile(source):
+            return _mat_in_tar(source)
+    except DAMAGE as error:
+        msg = f"{source} cannot be unpacked: {error}. Get it anew, or unpack it by hand."
+        raise InputError(msg) from error
+    _refuse_large(source, source.stat().st_size)
+    return source.read_bytes()
+
+
+def _mat_in_zip(source: Path) -> bytes:
+    with zipfile.ZipFile(source) as archive:
+        members = archive.infolist()
+        for member in members:
+            link = stat.S_ISLNK(member.external_attr >> 16)
+            _refuse_outside(source, member.filename, link)
+        chosen = _the_mat(source, [member.filename for member in members])
+        _refuse_large(source, archive.getinfo(chosen).file_size)  # zipfile reads no more than that
+        return archive.read(chosen)
+
+
+def _mat_in_tar(source: Path) -> bytes:
+    size = 0
+    with tarfile.open(source) as archive:
+        for member in archive:  # goes through the whole archive, so its size is watched on the way
+            size += member.size
+            _refuse_large(source, size)
+            _refuse_outside(source, member.name, not (member.isfile() or member.isdir()))
+        chosen = archive.extractfile(_the_mat(source, archive.getnames()))
+        return chosen.read() if chosen else b""
+
+
+def _refuse_outside(source: Path, name: str, link: bool) -> None:
+    path = PureWindowsPath(name)  # takes both kinds of slashes, and drives
+    if link or path.anchor or ".." in path.parts:
+        msg = (
+            f"{source} has a member {name!r}, which is a link or lies outside of the archive's own "
+            "folder. Nothing was taken from it: get it from where you trust it."
+        )
+        raise InputError(msg)
+
+
+def _the_mat(source: Path, names: list[str]) -> str:
+    found = [
+        name
+        for name in names
+        if name.lower().endswith(".mat") and not PureWindowsPath(name).name.startswith("._")
+    ]
+    if len(found) != 1:
+        msg = (
+            f"{source} must have one .mat file; found {', '.join(found) or 'none'}. Unpack it and "
+            "pass the right file."
+        )
+        raise InputError(msg)
+    return found[0]
+
+
+def _refuse_large(source: Path, size: int) -> None:
+    if size > MOST_BYTES:
+        raise InputError(f"{source} holds more than {MOST_BYTES} bytes; no dataset here does.")

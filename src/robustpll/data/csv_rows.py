@@ -1,0 +1,316 @@
+"""CSV files become compact columns; a row that does not parse is told by its line."""
+
+import csv
+import gzip
+import io
+import zlib
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustpll.errors import InputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>")  # what a cell without a value holds
+ODD_CELLS = 0.01  # a column with more cells than this that are no numbers is text
+CELLS_AT_ONCE = 2**18  # held as Python text, some 20 MB
+ROWS_AT_ONCE = 256  # at least, of a wide table: a chunk of a column costs a kilobyte, however short
+LONGEST_CELL = 2**26  # characters; the csv module's own limit cuts sets of 10,000 names
+SHOWN = 200  # characters of a cell in a list of bad rows
+
+
+class BadRow(NamedTuple):
+    """Why a row does not parse."""
+
+    line: int  # of a CSV file, the header being 1; else the row number, counted from 0
+    column: str  # "" where no single column is to blame
+    value: str
+    reason: str
+
+    def __str__(self) -> str:
+        """For a message that names the line by itself.
+
+        >>> str(BadRow(17, "age", "ten", "is no number"))
+        "column 'age': 'ten' is no number"
+        """
+        cell = f"column {self.column!r}: {self.value!r} "
+        return f"{cell if self.column else ''}{self.reason}"
+
+
+@dataclass(frozen=True)
+class CsvFile:
+    """Where a CSV file is, and how its bytes are read."""
+
+    path: Path
+    delimiter: str
+    encoding: str
+
+    def header(self) -> list[str]:
+        """The names of the columns."""
+        with self._text() as text:
+            record = next(self._records(text), None)
+        if record is None:
+            msg = f"{self.path} is empty: a header with the names of the columns is needed."
+            raise InputError(msg)
+        if isinstance(record[1], str):
+            msg = f"The header of {self.path} does not parse: {record[1]}. Correct it."
+            raise InputError(msg)
+        names = [name.strip() for name in record[1]]
+        if len(names) == 1 and (others := [each for each in ";\t" if each in names[0]]):
+            msg = (
+                f"{self.path} has a single column {names[0]!r}: its cells seem to be delimited by "
+                f"{others[0]!r} instead of {self.delimiter!r}. Pass delimiter={others[0]!r}."
+            )
+            raise InputError(msg)
+        return names
+
+    def records(self) -> Iterator[tuple[int, list[str] | str]]:
+        """After the header: the line where a row begins, with its cells or why it has none."""
+        with self._text() as text:
+            records = self._records(text)
+            next(records)
+            yield from records
+
+    def _records(self, text: TextIO) -> Iterator[tuple[int, list[str] | str]]:
+        reader = csv.reader(text, delimiter=self.delimiter, strict=True, skipinitialspace=True)
+        while True:
+            line = reader.line_num + 1
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                if reader.line_num > line:  # it swallowed other rows: nobody knows how many
+                    msg = (
+                        f"{self.path}: a quoted cell begins in line {line} and does not end there; "
+                        f"by line {reader.line_num} the file does not parse ({error}). Close the "
+                        "quote; a quote within a quoted cell is written twice."
+                    )
+                    raise InputError(msg) from error
+                yield line, f"quotes are not paired ({error})"
+            else:
+                if cells:  # else the line is blank
+                    yield line, cells
+
+    @contextmanager
+    def _text(self) -> Iterator[TextIO]:
+        """The open file; what its bytes can do wrong is told in a sentence."""
+        before = csv.field_size_limit(LONGEST_CELL)
+        try:
+            with _opened(self.path) as raw:
+                encoding = "utf-8-sig" if self._is_utf8() else self.encoding
+                with io.TextIOWrapper(raw, encoding, newline="") as text:
+                    yield text
+        except LookupError as error:
+            msg = f"encoding={self.encoding!r}: Python knows no such encoding; 'cp1252' is one."
+            raise InputError(msg) from error
+        except UnicodeError as error:
+            reason = getattr(error, "reason", error)  # without places in a buffer nobody sees
+            msg = (
+                f"{self.path} is not text in {self.encoding}{self._place()} ({reason}). Save it as "
+                "UTF-8, or pass its encoding: often 'cp1252' or 'utf-16' if Excel wrote it."
+            )
+            raise InputError(msg) from error
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            msg = f"{self.path} is a gzip file that is cut short or damaged ({error})."
+            raise InputError(msg) from error
+        except OSError as error:
+            msg = f"{self.path} cannot be read: {error.strerror or error}."
+            raise InputError(msg) from error
+        finally:
+            csv.field_size_limit(before)
+
+    def _is_utf8(self) -> bool:
+        return self.encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig")
+
+    def _place(self) -> str:
+        """Of the first byte that is no UTF-8; in other encodings a line's end is not one byte."""
+        before = 0
+        with _opened(self.path) as raw:
+            for line, content in enumerate(raw if self._is_utf8() else (), 1):
+                try:
+                    content.decode()
+                except UnicodeDecodeError as error:
+                    return f": line {line}, byte {before + error.start + 1} of the file"
+                before += len(content)
+        return ""
+
+
+def _opened(path: Path) -> Any:
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+
+
+def read_csv(
+    file: CsvFile, as_text: Mapping[str, bool], gaps: Sequence[str]
+) -> tuple["pd.DataFrame", NDArray[np.int64], list[BadRow]]:
+    """Columns, the line of each row, and what does not parse.
+
+    Memory beyond the result is one chunk of rows as Python text and one column. `as_text` names
+    the columns to keep; True: cells are names even if they look like numbers. Text comes as
+    categories, numbers in the smallest type of integers that holds them, or in float64.
+    """
+    import pandas as pd
+
+    names = file.header()
+    parts: dict[str, list[pa.Array]] = {name: [] for name in as_text}
+    lines, bad = array("q"), list[BadRow]()
+    for rows in _chunks(file, len(names), lines, bad):
+        for name, cells in zip(names, zip(*rows, strict=True), strict=True):
+            if name in parts:
+                parts[name].append(_stored(cells, as_text[name], gaps))
+    words = {name for name in parts if as_text[name] or _is_text(parts[name])}
+    if any(_holds_numbers(part) for name in words for part in parts[name]):
+        # their text is gone: once more, now that it is known to matter
+        return read_csv(file, {name: name in words for name in as_text}, gaps)
+    at = np.array(lines, dtype=np.int64)
+    columns = {}
+    for name in as_text:
+        own = parts.pop(name)
+        columns[name] = _as_words(own) if name in words else _as_numbers(own, name, at, bad)
+    return pd.DataFrame(columns, index=range(len(at)), copy=False), at, bad
+
+
+def _chunks(
+    file: CsvFile, width: int, lines: "array[int]", bad: list[BadRow]
+) -> Iterator[list[list[str]]]:
+    """Rows with the right number of cells, many at a time; adds to `lines` and `bad`."""
+    rows: list[list[str]] = []
+    for line, cells in file.records():
+        if isinstance(cells, str):
+            bad.append(BadRow(line, "", "", cells))
+        elif len(cells) != width:
+            shown = file.delimiter.join(cells)[:SHOWN]
+            bad.append(BadRow(line, "", shown, f"has {len(cells)} cells instead of {width}"))
+        else:
+            lines.append(line)
+            rows.append(cells)
+        if len(rows) >= max(ROWS_AT_ONCE, CELLS_AT_ONCE / width):
+            yield rows
+            rows = []
+    if rows:
+        yield rows
+
+
+def _stored(cells: Sequence[str], as_text: bool, gaps: Sequence[str]) -> "pa.Array":
+    """Cells of one column and chunk: as numbers if all of them are, else each word once."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = pc.utf8_trim_whitespace(pa.array(cells, pa.string()))
+    missing = pc.is_in(text, value_set=pa.array(gaps, pa.string()))
+    text = pc.if_else(missing, pa.scalar(None, pa.string()), text)
+    if as_text:
+        return text.dictionary_encode()
+    try:
+        floats = text.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return text.dictionary_encode()
+    if not pc.all(pc.equal(floats, pc.round(floats)), min_count=0).as_py():
+        return floats
+    try:
+        return _narrow(text.cast(pa.int64()))  # from the text: float64 loses long integers
+    except pa.ArrowInvalid:
+        return floats
+
+
+def _narrow(integers: "pa.Array") -> "pa.Array":
+    """In the smallest type that holds them."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ends = pc.min_max(integers).as_py()
+    for kind, most in ((pa.int8(), 2**7), (pa.int16(), 2**15), (pa.int32(), 2**31)):
+        if ends["min"] is None or (-most <= ends["min"] and ends["max"] < most):
+            return integers.cast(kind)
+    return integers
+
+
+def _is_text(parts: "list[pa.Array]") -> bool:
+    """Whether too many cells are no numbers."""
+    known = sum(len(part) - part.null_count for part in parts)
+    odd = sum(int(np.isin(_codes(part), _odd_words(part)).sum()) for part in parts)
+    return bool(odd > ODD_CELLS * known)
+
+
+def _holds_numbers(part: "pa.Array") -> bool:
+    return not _holds_words(part) and bool(part.null_count < len(part))
+
+
+def _holds_words(part: "pa.Array") -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_dictionary(part.type))
+
+
+def _codes(part: "pa.Array") -> NDArray[np.int64]:
+    """Which word each cell holds, -1 for a gap; no cells where there are no words."""
+    import pyarrow.compute as pc
+
+    if not _holds_words(part):
+        return np.empty(0, dtype=np.int64)
+    return np.asarray(pc.fill_null(part.indices, -1), dtype=np.int64)
+
+
+def _odd_words(part: "pa.Array") -> NDArray[np.int64]:
+    """The codes of words that are no numbers."""
+    words = part.dictionary.to_pylist() if _holds_words(part) else []
+    return np.flatnonzero([number_of(word) is None for word in words])
+
+
+def number_of(word: str) -> float | None:
+    """As Python reads it, but for "1_000"; None if it is no number.
+
+    >>> number_of("1e3"), number_of("ten")
+    (1000.0, None)
+    """
+    try:
+        return None if "_" in word else float(word)
+    except ValueError:
+        return None
+
+
+def _as_words(parts: "list[pa.Array]") -> "pd.Series[Any]":
+    """One column of categories."""
+    import pyarrow as pa
+
+    kind = pa.dictionary(pa.int32(), pa.string())
+    texts = [part if _holds_words(part) else pa.nulls(len(part), kind) for part in parts]
+    return pa.chunked_array(texts, kind).to_pandas()  # type: ignore[no-any-return]
+
+
+def _as_numbers(
+    parts: "list[pa.Array]", name: str, lines: NDArray[np.int64], bad: list[BadRow]
+) -> "pd.Series[Any]":
+    """One column of numbers; cells that hold words become gaps, and are added to `bad`."""
+    import pandas as pd
+    import pyarrow as pa
+
+    if parts and all(pa.types.is_integer(part.type) for part in parts):
+        kind = max((part.type for part in parts), key=lambda each: each.bit_width)
+        whole = pa.chunked_array([part.cast(kind) for part in parts])
+        nullable = pd.api.types.pandas_dtype(f"Int{kind.bit_width}") if whole.null_count else None
+        return whole.to_pandas(types_mapper=lambda _: nullable)  # type: ignore[no-any-return]
+    numbers = np.empty(len(lines))
+    end = 0
+    for part in parts:
+        start, end = end, end + len(part)
+        if not _holds_words(part):
+            numbers[start:end] = part.cast(pa.float64()).to_numpy(zero_copy_only=False)
+            continue
+        codes, words = _codes(part), [*part.dictionary.to_pylist(), "nan"]  # -1 is the last
+        numbers[start:end] = np.array([number_of(word) for word in words], dtype=np.float64)[codes]
+        odd = np.flatnonzero(np.isin(codes, _odd_words(part)))
+        bad += [
+            BadRow(int(lines[start + row]), name, words[codes[row]][:SHOWN], "is no number")
+            for row in odd
+        ]
+    return pd.Series(numbers, copy=False)

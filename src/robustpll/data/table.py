@@ -1,0 +1,303 @@
+"""Tables as people have them: CSV, Parquet or a DataFrame, with candidates in three forms."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustpll.candidates import Candidates, Votes
+from robustpll.data.csv_rows import GAPS, BadRow, CsvFile, read_csv
+from robustpll.data.table_features import infinite_cells, refuse_odd_features
+from robustpll.data.table_labels import (
+    AnswerColumns,
+    IndicatorColumns,
+    SetColumn,
+    Unanswered,
+    class_names,
+    truth_of,
+)
+from robustpll.data.table_roles import Roles, several
+from robustpll.errors import InputError, some_of
+from robustpll.files import write_whole
+from robustpll.label_forms import is_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    Opened = CsvFile | Path | pd.DataFrame
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+PARQUET = (".parquet", ".pq")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What `read_table` found.
+
+    Attributes
+    ----------
+    features : DataFrame of n rows
+        What a classifier is fitted with: numbers, text, categories.
+    y : Candidates, Votes or None
+        The candidates of each row; None where the table has none.
+    truth : array of shape (n,) or None
+        True labels, for scoring only; None within it where a row has none.
+    rows : int array of shape (n,)
+        Where each row stands in its source: the line of a CSV file, whose header is in line 1, or
+        the row number of a Parquet file or DataFrame, counted from 0.
+    bad : tuple of BadRow
+        Rows that did not parse and are left out: line, column, value and reason. A row with
+        several faults is in it several times.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> pets = pd.DataFrame(
+    ...     {"weight": [4.1, 30.0, 5.2], "bob": ["cat", "dog", "cat"], "eve": ["cat", None, "dog"]}
+    ... ).rename(columns={"bob": "vote bob", "eve": "vote eve"})
+    >>> table = read_table(pets, votes="vote ")
+    >>> table.annotators
+    ('bob', 'eve')
+    >>> Candidates.of(table.y).sets()[1]
+    frozenset({'dog'})
+    """
+
+    features: "pd.DataFrame"
+    y: Candidates | Votes | None
+    truth: NDArray[Any] | None
+    rows: NDArray[np.int64]
+    bad: tuple[BadRow, ...] = ()
+
+    @property
+    def annotators(self) -> tuple[str, ...]:
+        """Who voted: what follows the prefix in the names of columns."""
+        return tuple(self.y.answers.columns) if isinstance(self.y, Votes) else ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def read_table(
+    source: "str | Path | pd.DataFrame",
+    *,
+    candidates: str | None = None,
+    separator: str = "|",
+    indicators: str | None = None,
+    votes: str | None = None,
+    truth: str | None = None,
+    ignore: str | Sequence[str] = (),
+    categories: str | Sequence[str] = (),
+    missing: str | Sequence[str] = (),
+    unanswered: Unanswered = "error",
+    on_bad_rows: Literal["error", "skip"] = "error",
+    errors_to: str | Path | None = None,
+    encoding: str = "utf-8",
+    delimiter: str | None = None,
+) -> Table:
+    """Features and candidates from a file (.csv, .tsv, these with .gz, .parquet) or a DataFrame.
+
+    Parameters
+    ----------
+    candidates, separator
+        A column with ``cat|dog`` or ``["cat", "a|b"]`` in its cells, or with lists.
+    indicators, votes
+        In its place: a prefix of 0/1 columns, whose names go on with the class; or a prefix of
+        columns with annotators' answers and gaps. For prediction pass none of the three.
+    truth
+        A column of true labels, to score with; neither feature nor candidate.
+    ignore, categories
+        Columns to leave out; and columns whose cells are mere names, though they be numbers or
+        nearly all different. What no argument names is a feature.
+    missing, encoding, delimiter
+        Of a CSV file: words that mean "no value", besides "" and NA, NaN, null; how it is written.
+    unanswered, on_bad_rows, errors_to
+        Without candidates a row is bad, or may have "all classes". Bad too are rows with too many
+        or few cells, with infinite numbers, and with a word where 99 of 100 cells are numbers:
+        they are an "error", or we "skip" them. `errors_to` is a CSV file to list them in.
+
+    >>> import pandas as pd
+    >>> pets = pd.DataFrame({"weight": [4, 30, 4], "seen": ["cat", "dog|wolf", "cat|dog"]})
+    >>> read_table(pets, candidates="seen").y
+    Candidates(3 rows, 3 classes, 1.67 candidates on average)
+    """
+    _refuse_odd_options(separator, unanswered, on_bad_rows)
+    opened = _opened(source, delimiter, encoding, several(missing))
+    columns = {"candidates": candidates, "indicators": indicators, "votes": votes, "truth": truth}
+    roles = Roles.of(_names_in(opened), **columns, ignore=ignore, categories=categories)
+    raw = _read(opened, roles, (*GAPS, *several(missing)))
+    labels = _labels(raw, roles, separator, unanswered)
+    odd = infinite_cells(raw.frame[[*roles.features]], raw.lines)
+    bad = tuple(sorted((*raw.bad, *odd, *(labels.bad if labels else ()))))
+    _report(bad, raw, on_bad_rows, errors_to)
+    return _table(raw, roles, labels, bad)
+
+
+def _refuse_odd_options(separator: str, unanswered: str, on_bad_rows: str) -> None:
+    if len(separator) != 1:
+        msg = (
+            f"separator={separator!r}: it must be one character. Where no character is free, write "
+            'names as a JSON list: ["a|b", "c"].'
+        )
+        raise InputError(msg)
+    for name, value, known in (
+        ("unanswered", unanswered, ("error", "all classes")),
+        ("on_bad_rows", on_bad_rows, ("error", "skip")),
+    ):
+        if value not in known:
+            msg = f"{name}={value!r}: it must be {' or '.join(map(repr, known))}."
+            raise InputError(msg)
+
+
+def _opened(
+    source: Any, delimiter: str | None, encoding: str, missing: tuple[str, ...]
+) -> "Opened":
+    """What the source is; files are there, and of a kind that can be read."""
+    if not isinstance(source, str | PathLike) and not is_frame(source):
+        msg = f"source must be a path or a DataFrame; got a {type(source).__name__}."
+        raise InputError(msg)
+    path = None if is_frame(source) else Path(source)
+    if path is not None and not path.is_file():
+        msg = f"There is no file {path}. Look at the path and the folder you are in."
+        raise InputError(msg)
+    kind = path.name.lower().removesuffix(".gz")[-4:] if path else ""
+    if path and kind in DELIMITERS:
+        delimiter = DELIMITERS[kind] if delimiter is None else delimiter
+        if len(delimiter) != 1 or delimiter in '"\r\n':
+            msg = f"delimiter={delimiter!r}: it must be one character, such as ',' or ';'."
+            raise InputError(msg)
+        return CsvFile(path, delimiter, encoding)
+    if path and path.suffix.lower() not in PARQUET:
+        msg = (
+            f"{path} ends in {path.suffix!r}: tables are read from .csv, .tsv, .csv.gz, .tsv.gz, "
+            ".parquet and .pq. Rename the file if it is one of these, or pass a DataFrame."
+        )
+        raise InputError(msg)
+    if delimiter is not None or encoding != "utf-8" or missing:
+        msg = "delimiter, encoding and missing are for CSV files: this source has types of its own."
+        raise InputError(msg)
+    return source if path is None else path
+
+
+def _names_in(opened: "Opened") -> list[str]:
+    if isinstance(opened, CsvFile):
+        return opened.header()
+    if isinstance(opened, Path):
+        with _parquet(opened) as file:
+            names = file.schema_arrow.names
+        return [name for name in names if not name.startswith("__index_level_")]  # pandas' own
+    return list(opened.columns)
+
+
+@contextmanager
+def _parquet(path: Path) -> Iterator[Any]:
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with ParquetFile(path) as file:
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        msg = f"{path} is no Parquet file, or is damaged ({str(error).splitlines()[0]})."
+        raise InputError(msg) from error
+
+
+@dataclass(frozen=True, eq=False)
+class _Raw:
+    """The columns of a source that serve as something, as they were read."""
+
+    path: Path | None
+    frame: "pd.DataFrame"
+    lines: NDArray[np.int64]
+    bad: list[BadRow]
+    where: Literal["line", "row"]  # what `lines` count
+
+    @property
+    def title(self) -> str:
+        return "The DataFrame" if self.path is None else str(self.path)
+
+
+def _read(opened: "Opened", roles: Roles, gaps: tuple[str, ...]) -> _Raw:
+    import pandas as pd
+    import pyarrow as pa
+
+    if isinstance(opened, CsvFile):
+        frame, lines, bad = read_csv(opened, roles.as_text, gaps)
+        for name in set(roles.features).difference(roles.categories):
+            if frame[name].dtype == "category":  # mere text: only a person declares categories
+                frame[name] = frame[name].astype("string[pyarrow]")
+        raw = _Raw(opened.path, frame, lines, bad, "line")
+    elif isinstance(opened, Path):
+        with _parquet(opened) as file:
+            table = file.read(columns=[*roles.as_text])
+        frame = table.to_pandas(
+            ignore_metadata=True,
+            self_destruct=True,
+            # as Python's lists they would take several times the memory
+            types_mapper=lambda kind: pd.ArrowDtype(kind) if pa.types.is_nested(kind) else None,
+        )
+        raw = _Raw(opened, frame, np.arange(len(frame)), [], "row")
+    else:
+        raw = _Raw(None, opened[[*roles.as_text]], np.arange(len(opened)), [], "row")
+    if not len(raw.lines) and not raw.bad:
+        msg = f"{raw.title} has columns, but no rows."
+        raise InputError(msg)
+    return raw
+
+
+Labels = SetColumn | IndicatorColumns | AnswerColumns
+
+
+def _labels(raw: _Raw, roles: Roles, separator: str, unanswered: Unanswered) -> Labels | None:
+    frame, rest = raw.frame, (unanswered, raw.lines)
+    if roles.candidates is not None:
+        return SetColumn.of(frame[roles.candidates], separator, *rest)
+    if roles.indicators:
+        return IndicatorColumns.of(frame[[*roles.indicators]], roles.prefix, *rest)
+    if roles.votes:
+        return AnswerColumns.of(frame[[*roles.votes]], roles.prefix, *rest)
+    return None
+
+
+def _report(
+    bad: tuple[BadRow, ...], raw: _Raw, on_bad_rows: str, errors_to: str | Path | None
+) -> None:
+    """Write the list of bad rows; refuse them, unless they may be left out."""
+    path = None if errors_to is None else Path(errors_to)
+    if path is not None and (bad or path.exists()):  # an old list must not outlive its reasons
+        if raw.path is not None and path.exists() and path.samefile(raw.path):
+            msg = f"errors_to={str(path)!r} is the table itself. Pass another path."
+            raise InputError(msg)
+        text = io.StringIO(newline="")
+        csv.writer(text, lineterminator="\n").writerows([(raw.where, *BadRow._fields[1:]), *bad])
+        write_whole(path, text.getvalue().encode())
+    if bad and on_bad_rows == "error":
+        first = (f"{raw.where} {one.line}: {one}" for one in bad)
+        listed = "Pass errors_to to list them in a file." if path is None else f"{path} lists them."
+        msg = (
+            f"{raw.title}: {len({one.line for one in bad})} rows do not parse ({some_of(first, 3)})"
+            f". {listed} Correct them, or leave them out with on_bad_rows='skip'."
+        )
+        raise InputError(msg)
+
+
+def _table(raw: _Raw, roles: Roles, labels: Labels | None, bad: tuple[BadRow, ...]) -> Table:
+    """From the rows that parse."""
+    good = ~np.isin(raw.lines, [one.line for one in bad])
+    if not good.any():
+        msg = f"{raw.title}: no row parses. In {raw.where} {bad[0].line}, {bad[0]}."
+        raise InputError(msg)
+    rows = slice(None) if good.all() else good
+    frame, lines = raw.frame.loc[rows], raw.lines[rows]
+    features = frame[[*roles.features]].astype(dict.fromkeys(roles.categories, "category"))
+    y = None if labels is None else labels.y(rows)
+    classes = None if y is None else class_names(y)
+    refuse_odd_features(features, classes, raw.where, lines)
+    truth = None if roles.truth is None else truth_of(frame[roles.truth], classes)
+    return Table(features, y, truth, lines, bad)

@@ -1,0 +1,261 @@
+"""What the label columns of a table say: sets in a column, 0/1 columns, answers of annotators."""
+
+import json
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustpll.candidates import Candidates, Votes
+from robustpll.data.csv_rows import SHOWN, BadRow
+from robustpll.errors import InputError, some_of
+from robustpll.label_forms import SETS, TEXT_OF_NOTHING, as_names, missing_cells
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Lines = NDArray[np.int64]
+Unanswered = Literal["error", "all classes"]
+
+NO_CLASS = "names no class: every row needs at least one candidate"
+NOTHING = frozenset(("", *TEXT_OF_NOTHING))
+INDICATORS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
+
+
+@dataclass(frozen=True, eq=False)
+class SetColumn:
+    """A column whose cells are sets of class names; each distinct cell is read once.
+
+    The sets are flat arrays: a million of Python's sets would take a gigabyte.
+    """
+
+    name: str
+    codes: NDArray[np.int64]  # (n,) which of the distinct cells a row holds; the last is the gap
+    sizes: NDArray[np.int64]  # of the set in each distinct cell
+    members: NDArray[np.int64]  # all sets one after the other, as positions in `names`
+    names: list[Any]
+    bad: list[BadRow]
+
+    @classmethod
+    def of(
+        cls, column: "pd.Series[Any]", separator: str, unanswered: Unanswered, lines: Lines
+    ) -> Self:
+        codes, cells = distinct(column)
+        cells.append("")  # where the code -1 leads
+        known: dict[Any, int] = {}
+        reasons: dict[int, str] = {}
+        sizes, members = array("q"), array("q")
+        for code, cell in enumerate(cells):
+            names: frozenset[Any] = frozenset()
+            try:
+                names = names_of(cell, separator)
+                if not names and unanswered == "error":
+                    reasons[code] = NO_CLASS
+            except ValueError as error:
+                reasons[code] = str(error)
+            sizes.append(len(names))
+            members.extend(known.setdefault(name, len(known)) for name in names)
+        codes = codes % len(cells)
+        odd = np.isin(codes, list(reasons))
+        bad = [
+            BadRow(line, str(column.name), str(cells[code])[:SHOWN], reasons[code])
+            for line, code in zip(lines[odd].tolist(), codes[odd].tolist(), strict=True)
+        ]
+        flat = np.array(sizes, dtype=np.int64), np.array(members, dtype=np.int64)
+        return cls(str(column.name), codes, *flat, list(known), bad)
+
+    def y(self, rows: Any) -> Candidates:
+        """Of some rows, none of them bad."""
+        used, at = np.unique(self.codes[rows], return_inverse=True)
+        inside = np.repeat(np.isin(np.arange(len(self.sizes)), used), self.sizes)
+        present, column = np.unique(self.members[inside], return_inverse=True)
+        names = as_names([self.names[name] for name in present])
+        _refuse_few_classes(f"Column {self.name!r}", names)
+        classes, rank = np.unique(names, return_inverse=True)
+        matrix = np.zeros((len(used), len(classes)), dtype=bool)
+        matrix[np.repeat(np.arange(len(used)), self.sizes[used]), rank[column]] = True
+        matrix[self.sizes[used] == 0] = True  # unanswered: all classes
+        return Candidates.of(matrix, classes=classes)[at]
+
+
+@dataclass(frozen=True, eq=False)
+class IndicatorColumns:
+    """A block of 0/1 columns, one for each class."""
+
+    prefix: str
+    classes: list[str]
+    matrix: NDArray[np.bool_]
+    bad: list[BadRow]
+
+    @classmethod
+    def of(cls, columns: "pd.DataFrame", prefix: str, unanswered: Unanswered, lines: Lines) -> Self:
+        matrix, bad = np.empty(columns.shape, dtype=bool), []
+        for at, (name, column) in enumerate(columns.items()):
+            codes, cells = distinct(column)
+            known = [INDICATORS.get(str(cell).lower(), -1) for cell in cells]
+            values = np.array([*known, -1], dtype=np.int8)[codes]
+            matrix[:, at] = values != 0  # a bad cell is no empty row besides
+            shown = [*(str(cell)[:SHOWN] for cell in cells), ""]
+            bad += [
+                BadRow(int(lines[row]), str(name), shown[codes[row]], "is neither 0 nor 1")
+                for row in np.flatnonzero(values < 0)
+            ]
+        empty = ~matrix.any(-1)
+        if unanswered == "all classes":
+            matrix[empty] = True
+        else:
+            bad += [BadRow(line, f"{prefix}*", "", NO_CLASS) for line in lines[empty].tolist()]
+        return cls(prefix, [str(name).removeprefix(prefix) for name in columns], matrix, bad)
+
+    def y(self, rows: Any) -> Candidates:
+        """Of some rows, none of them bad."""
+        _refuse_few_classes(f"The prefix {self.prefix!r}", self.classes)
+        return Candidates.of(self.matrix[rows], classes=self.classes)
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerColumns:
+    """A block of columns with the answers of one annotator each."""
+
+    prefix: str
+    votes: Votes
+    bad: list[BadRow]
+
+    @classmethod
+    def of(cls, columns: "pd.DataFrame", prefix: str, unanswered: Unanswered, lines: Lines) -> Self:
+        silent = np.ones(len(columns), dtype=bool)
+        for name in columns:
+            silent &= distinct(columns[name])[0] < 0
+        told = lines[silent & (unanswered == "error")].tolist()
+        bad = [BadRow(line, f"{prefix}*", "", "nobody answered it") for line in told]
+        answers = columns.rename(columns=lambda name: name.removeprefix(prefix))
+        return cls(prefix, Votes(answers, unanswered), bad)
+
+    def y(self, rows: Any) -> Votes:
+        """Of some rows, none of them bad."""
+        votes = self.votes[rows]
+        _refuse_few_classes(f"The prefix {self.prefix!r}", class_names(votes))
+        return votes
+
+
+def class_names(y: Candidates | Votes) -> NDArray[Any]:
+    """The names of the classes, sorted."""
+    if isinstance(y, Candidates):
+        return y.classes
+    found = {name for _, column in y.answers.items() for name in distinct(column)[1]}
+    return np.unique(as_names(list(found)))
+
+
+def names_of(cell: Any, separator: str) -> frozenset[Any]:
+    """The class names of one cell; a ValueError says why there are none.
+
+    >>> sorted(names_of("cat | dog", "|")), sorted(names_of('["a|b", "c"]', "|"))
+    (['cat', 'dog'], ['a|b', 'c'])
+    """
+    names: Any
+    if isinstance(cell, str):
+        text = cell.strip()
+        names = _names_of_json(text) if text[:1] in ("[", "{") else text.split(separator)
+        names = [name.strip() for name in names] if text else []
+        odd = not NOTHING.isdisjoint(names)
+    else:
+        names = cell if isinstance(cell, tuple) else (cell,)
+        odd = bool(missing_cells(np.fromiter(names, dtype=object), also=TEXT_OF_NOTHING).any())
+    if odd:
+        msg = "has an empty name in it"
+        raise ValueError(msg)
+    found = frozenset(names)
+    if len(found) < len(names):
+        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        msg = f"names {twice!r} twice"
+        raise ValueError(msg)
+    return found
+
+
+def _names_of_json(text: str) -> list[str]:
+    try:
+        names = json.loads(text) if text[0] == "[" else None
+    except (ValueError, RecursionError):
+        names = None
+    if names is None:
+        msg = 'begins like a JSON list, but is none such as ["cat", "dog"]'
+        raise ValueError(msg)
+    if any(not isinstance(name, str | int) or isinstance(name, bool) for name in names):
+        msg = "is a JSON list of something else than texts or integers"
+        raise ValueError(msg)
+    return [str(name) for name in names]
+
+
+def distinct(cells: "pd.Series[Any]") -> tuple[NDArray[np.int64], list[Any]]:
+    """Which of the distinct cells each row holds, -1 for a gap or ""; and these, lists as tuples.
+
+    >>> import pandas as pd
+    >>> distinct(pd.Series([["a", "b"], None, ["a", "b"], "c"]))
+    (array([ 0, -1,  0,  1]), [('a', 'b'), 'c'])
+    """
+    import pandas as pd
+
+    if cells.dtype != object and "list" not in str(cells.dtype):
+        codes, uniques = pd.factorize(cells)
+        found = list(uniques)
+        if "" in found:
+            gap = found.index("")
+            del found[gap]
+            codes = np.where(codes == gap, -1, codes - (codes > gap))
+        return codes, found
+    seen: dict[Any, int] = {}
+    keys = (_key(cell) for cell in cells)
+    codes = np.fromiter(
+        (-1 if key is None else seen.setdefault(key, len(seen)) for key in keys),
+        dtype=np.int64,
+        count=len(cells),
+    )
+    return codes, list(seen)
+
+
+def _key(cell: Any) -> Any:
+    """What tells a cell from others; None for a gap."""
+    import pandas as pd
+
+    if not isinstance(cell, SETS):
+        return None if pd.isna(cell) or cell == "" else cell
+    names = tuple(cell.tolist() if isinstance(cell, np.ndarray) else cell)
+    try:
+        hash(names)
+    except TypeError:
+        return str(cell)  # lists within lists, as text: no set, and refused as such
+    return names
+
+
+def truth_of(cells: "pd.Series[Any]", classes: NDArray[Any] | None) -> NDArray[Any]:
+    """True labels, named as the candidates are; None in an object array where there is none."""
+    codes, found = distinct(cells)
+    if not found:
+        msg = f"Column {cells.name!r} names no true label in any row. Do not pass it as truth."
+        raise InputError(msg)
+    names = as_names(found)
+    if classes is not None and classes.dtype.kind == "U":
+        names = names.astype(str)
+    elif classes is not None and names.dtype.kind == "U":
+        msg = (
+            f"Column {cells.name!r} holds text ({some_of(names)}), but the candidates are integers "
+            f"({some_of(classes)}): true labels and candidates need the same names."
+        )
+        raise InputError(msg)
+    if names.dtype.kind != "U" and (codes >= 0).all():
+        return np.asarray(names[codes])
+    # as objects each text is stored once, and not at the length of the longest
+    return np.array([*names.tolist(), None], dtype=object)[codes]
+
+
+def _refuse_few_classes(where: str, names: Iterable[Any]) -> None:
+    found = list(names)
+    if len(found) < 2:
+        msg = (
+            f"{where} names {len(found)} class ({some_of(found)}): at least 2 classes "
+            "are needed. Look at the name and at the separator, or add rows of other classes."
+        )
+        raise InputError(msg)

@@ -1,0 +1,147 @@
+"""`robustpll table`, as someone with a table runs it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from robustpll.cli import app
+
+VOTES = """weight,town,by bob,by eve,by zoe,gold
+4,Rome,cat,cat,cat,cat
+30,Bonn,dog,wolf,dog,wolf
+5,,cat,,dog,cat
+,Rome,dog,dog,cat,
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(text: str, *options: str, name: str = "table.csv") -> Any:
+    Path(name).write_text(text, encoding="utf-8")
+    return CliRunner().invoke(app, ["table", name, *options], env={"COLUMNS": "100"})
+
+
+def line_with(result: Any, first: str) -> str:
+    return next(line for line in result.stdout.splitlines() if line.split()[:1] == [first])
+
+
+def test_votes_are_counted_by_class_and_annotator() -> None:
+    result = run(VOTES, "--votes", "by ", "--truth", "gold")
+    assert result.exit_code == 0
+    assert "table.csv: 4 rows, 2 features" in result.stdout
+    assert "3 classes; 1.75 candidates a row on average; 25.0% of the rows have" in result.stdout
+    assert "known for 3 rows, and is among the candidates in 100.0%" in result.stdout
+    assert line_with(result, "cat").split() == ["cat", "3", "75.0%"]
+    assert line_with(result, "wolf").split() == ["wolf", "1", "25.0%"]
+    # where two of three agree: in the first two rows and the last
+    assert line_with(result, "bob").split() == ["bob", "4", "100.0%"]
+    assert line_with(result, "eve").split() == ["eve", "3", "66.7%"]
+    assert line_with(result, "zoe").split() == ["zoe", "4", "66.7%"]
+    assert "number, with gaps in 1 rows" in line_with(result, "weight")
+    assert "category of 2 words, with gaps in 1 rows" in line_with(result, "town")
+    assert not Path("table.errors.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        (("--candidates", "c", "--separator", ";"), "x,c\n1,a;b\n2,b\n"),
+        (("--indicators", "is "), "x,is a,is b\n1,1,1\n2,0,1\n"),
+    ],
+)
+def test_the_other_forms_are_summarised_alike(form: tuple[str, ...], text: str) -> None:
+    result = run(text, *form)
+    assert result.exit_code == 0
+    assert "2 classes; 1.50 candidates a row on average; 50.0%" in result.stdout
+    assert line_with(result, "b").split() == ["b", "2", "100.0%"]
+
+
+def test_without_candidates_only_features_are_shown() -> None:
+    result = run("x,town\n1,Rome\n2,Bonn\n")
+    assert result.exit_code == 0
+    assert "classes" not in result.stdout
+    assert "category of 2 words" in result.stdout
+
+
+BAD = "x,c\n1,a\n2\n3,a|b\n"
+
+
+def test_bad_rows_fail_and_are_listed_in_a_file() -> None:
+    result = run(BAD, "--candidates", "c", name="my.table.csv")
+    assert result.exit_code == 1
+    assert (
+        result.stderr == "1 rows do not parse and are left out; my.table.errors.csv lists them.\n"
+    )
+    listed = Path("my.table.errors.csv").read_text(encoding="utf-8").splitlines()
+    assert listed == ["line,column,value,reason", "3,,2,has 1 cells instead of 2"]
+    assert "2 rows, 1 features" in result.stdout
+
+
+def test_bad_rows_may_be_left_out() -> None:
+    result = run(BAD, "--candidates", "c", "--skip-bad-rows", "--errors", "faults.csv")
+    assert result.exit_code == 0
+    assert "1 rows do not parse" in result.stderr
+    assert Path("faults.csv").exists()
+    assert not Path("table.errors.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "reason"),
+    [
+        ("", (), "table.csv is empty"),
+        ("x,c\n1,a\n2,a\n", ("--candidates", "c"), "names 1 class"),
+        ("x,c,day\n1,a,2020-01-01\n2,b,2020-01-02\n", ("--candidates", "c"), "'day' holds dates"),
+        ("x,c\n1,a\n", ("--ignore", "y"), "there is no column 'y'"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line_on_stderr(
+    text: str, options: tuple[str, ...], reason: str
+) -> None:
+    result = run(text, *options)
+    assert result.exit_code == 1
+    assert reason in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_columns_may_be_left_out_declared_and_have_words_for_gaps() -> None:
+    text = "id,day,code,age,c\n7,2020-01-01,1,?,a\n3,2020-01-02,2,31,b\n"
+    options = ("--ignore", "id", "--ignore", "day", "--categories", "code", "--missing", "?")
+    result = run(text, "--candidates", "c", *options)
+    assert result.exit_code == 0
+    assert "2 rows, 2 features" in result.stdout
+    assert "category of 2 words" in line_with(result, "code")
+    assert "number, with gaps in 1 rows" in line_with(result, "age")
+
+
+def test_two_forms_at_once_are_wrong_usage() -> None:
+    assert run(VOTES, "--votes", "by ", "--candidates", "gold").exit_code == 2
+    assert CliRunner().invoke(app, ["table"]).exit_code == 2
+
+
+def test_names_are_shown_as_they_are_and_harm_no_terminal() -> None:
+    result = run("x,c\n1,<b>x</b>|x[red]\n2,\x1b[31mred\n", "--candidates", "c")
+    assert result.exit_code == 0
+    for name in ("<b>x</b>", "x[red]", r"\x1b[31mred"):
+        assert name in result.stdout
+    assert "\x1b[31m" not in result.stdout
+
+
+def test_long_lists_are_cut_with_a_count() -> None:
+    result = run("x,c\n1," + "|".join(f"class{i}" for i in range(10_000)), "--candidates", "c")
+    assert result.exit_code == 0
+    assert "10,000 classes" in result.stdout
+    assert "and 9,970 more" in result.stdout
+    assert len(result.stdout.splitlines()) < 60
+
+
+def test_a_separator_that_was_missed_is_warned_of() -> None:
+    result = run("x,c\n1,a\n2,b\n3,a;b\n", "--candidates", "c")
+    assert result.exit_code == 0
+    assert "table.csv: The class name 'a;b' is made of other class names" in result.stderr
