@@ -250,7 +250,8 @@ class Candidates:
     @classmethod
     def _of_bool(cls, matrix: NDArray[np.bool_], names: NDArray[Any]) -> Self:
         _refuse_empty(np.flatnonzero(~matrix.any(-1)))
-        return cls(matrix, names, (matrix / matrix.sum(-1, keepdims=True)).astype(np.float32))
+        sizes = matrix.sum(-1, keepdims=True)
+        return cls(matrix, names, np.divide(matrix, sizes, dtype=np.float32))
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from robustpll.cli.sentences import refusals, say
+
 if TYPE_CHECKING:
     from robustpll.data.catalog import Entry
     from robustpll.data.download import Say, Tell
@@ -55,7 +57,7 @@ def get(
     from robustpll.data.download import fetch
     from robustpll.errors import RobustPLLError
 
-    with _refusals():
+    with refusals():
         everything = [name for name, entry in CATALOG.items() if _can_be_fetched(entry)]
         entries = [entry_of(name) for name in (everything if names == ["all"] else names)]
     failed = False
@@ -65,12 +67,12 @@ def get(
                 with _listeners() as (say, tell):
                     fetch(entry, say, tell)
             except RobustPLLError as error:  # the others may still be had
-                _say(str(error))
+                say(str(error))
                 failed = True
             else:
                 typer.echo(f"{entry.name:12}{_place(entry)}")
     except KeyboardInterrupt:
-        _say("Stopped. What came so far is kept; the same command goes on from there.")
+        say("Stopped. What came so far is kept; the same command goes on from there.")
         raise typer.Exit(130) from None
     if failed:
         raise typer.Exit(1)
@@ -85,25 +87,9 @@ def add(
     from robustpll.data.archives import add as add_file
     from robustpll.data.catalog import entry_of
 
-    with _refusals():
-        path = add_file(entry_of(name), file, _say)
+    with refusals():
+        path = add_file(entry_of(name), file, say)
     typer.echo(f"{name:12}{path}")
-
-
-def _say(sentence: str) -> None:
-    typer.echo(sentence, err=True)
-
-
-@contextmanager
-def _refusals() -> Iterator[None]:
-    """Errors of the library are sentences for people, not tracebacks."""
-    from robustpll.errors import RobustPLLError
-
-    try:
-        yield
-    except RobustPLLError as error:
-        _say(str(error))
-        raise typer.Exit(1) from None
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from robustpll.cli.sentences import refusals, say
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -63,23 +65,18 @@ def table(
     _show(found, path)
     if found.bad:
         count = len({one.line for one in found.bad})
-        typer.echo(f"{count:,} rows do not parse and are left out; {listed} lists them.", err=True)
+        say(f"{count:,} rows do not parse and are left out; {listed} lists them.")
         raise typer.Exit(0 if skip_bad_rows else 1)
 
 
 def _read(path: Path, errors: Path, **options: Any) -> "Table":
     from robustpll.data.table import read_table
-    from robustpll.errors import InputError
 
-    with warnings.catch_warnings(record=True) as warned:
+    with warnings.catch_warnings(record=True) as warned, refusals():
         warnings.simplefilter("always")
-        try:
-            found = read_table(path, on_bad_rows="skip", errors_to=errors, **options)
-        except InputError as error:
-            typer.echo(str(error), err=True)
-            raise typer.Exit(1) from None
+        found = read_table(path, on_bad_rows="skip", errors_to=errors, **options)
     for warning in warned:
-        typer.echo(f"{path}: {warning.message}", err=True)
+        say(f"{path}: {warning.message}")
     return found
 
 

@@ -198,10 +198,13 @@ def how_to_get(entry: Entry) -> str:
     >>> how_to_get(entry_of("mnist"))
     "Run 'robustpll datasets get mnist'."
     """
+    if not entry.files:
+        return "It is part of the library."
     if all(file.url for file in entry.files):
         return f"Run 'robustpll datasets get {entry.name}'."
     target = data_folders()[0] / entry.files[0].path
     return (
         f"No program can fetch it: open {entry.source} in a browser, download the archive of "
-        f"{entry.title}, unpack it, and put its .mat file at {target}."
+        f"{entry.title}, and run 'robustpll datasets add {entry.name} FILE', which puts its .mat "
+        f"file at {target}."
     )

@@ -79,8 +79,8 @@ class Captured:
         training, static = self.training, at.clone()
         # The last batch of an epoch has a size of its own: one step in many is not worth compiling.
         whole = at.shape[1] == min(training.own.batch_size, len(training.task))
-        training.fast_adam = self.compiled and whole
-        training.compiled = training.fast_adam and compilable(training)
+        training.fast_adam = self.compiled  # parameters have the same size whatever the batch
+        training.compiled = self.compiled and whole and compilable(training)
         # Bundles in flight record on the stream they replay on: what cuBLAS and Adam keep for a
         # stream must not be shared by graphs that run side by side.
         own, default = torch.cuda.current_stream(), torch.cuda.default_stream()
