@@ -31,7 +31,8 @@ from robustpll.engine.fleet import train_all
 from robustpll.engine.history import reporting
 from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
-from robustpll.methods import RobustPll
+from robustpll.engine.train import train
+from robustpll.methods import DeepMethod, RobustPll
 from robustpll.methods.evidential import evidential_error, flat_kl
 
 DEVICE = chosen_device("auto")
@@ -53,21 +54,21 @@ def random_task(models: int, rows: int, features: int = FEATURES, classes: int =
     return Task.of(Rows.of(pool, at), candidates, tuple(range(models)))
 
 
-def epoch_seconds(method: RobustPll, task: Task) -> float:
-    """Seconds of an epoch, the mean of all after the first, in which graphs are recorded.
+def epoch_seconds(method: DeepMethod, task: Task, first: int = 1) -> float:
+    """Seconds of an epoch, the mean of all after the first ones, in which graphs are recorded.
 
-    The device is waited for after the first and after the last only, as in a real training.
+    The device is waited for after these and after the last only, as in a real training.
     """
     times: list[float] = []
 
     def tell(_: str, epoch: int, epochs: int, __: torch.Tensor) -> None:
-        if epoch in (1, epochs):
+        if epoch in (first, epochs):
             wait()
             times.append(time.perf_counter())
 
     with reporting(tell):
-        method.fit(task)
-    return (times[1] - times[0]) / (method.epochs - 1)
+        train(method, task)
+    return (times[1] - times[0]) / (method.total_epochs - first)
 
 
 def engine(method: RobustPll, task: Task, *, captured: bool, compiled: bool) -> dict[str, float]:

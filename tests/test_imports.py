@@ -15,7 +15,7 @@ LAYERS = (
     ("engine",),
     ("methods",),
     ("features", "progress", "row_weights", "estimator", "model_file"),
-    ("data", "plots"),
+    ("data", "evaluate", "plots"),
     ("demo",),
     ("cli",),
 )
