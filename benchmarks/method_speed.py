@@ -84,7 +84,7 @@ def measured(
 
 
 def seconds_of(method: DeepMethod, runs: int, rows: int) -> float:
-    """Of an epoch of the last stage: a warm-up is looked at apart, and graphs are recorded first."""
+    """Of an epoch of the last stage, after the one in which its graphs are recorded."""
     few = replace(method, epochs=4 if CUDA else 2)
     stages = [few.stage(epoch) for epoch in range(few.total_epochs)]
     first = stages.index(stages[-1]) + 1  # graphs of the last stage are there after its first epoch

@@ -1,7 +1,9 @@
 """A fitted classifier as one file: safetensors with JSON in its header, never pickle."""
 
 import json
+import math
 from collections.abc import Callable
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,8 @@ from robustpll.errors import InputError, ModelFileError
 from robustpll.features import Features
 from robustpll.files import write_whole
 from robustpll.label_forms import checked_classes
-from robustpll.methods import METHODS, DeepMethod
+from robustpll.methods import METHODS, DeepMethod, Method
+from robustpll.methods.classical import Classical, ClassicalMethod, Layout
 from robustpll.opinion import Opinion
 
 if TYPE_CHECKING:
@@ -37,15 +40,14 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
     import robustpll
 
     fitted = classifier.fitted_
-    if not isinstance(fitted, Networks):
-        msg = f"A model of type {type(fitted).__name__} cannot be saved yet: only networks can."
-        raise InputError(msg)
-    if METHODS.get(fitted.method.name) is not type(fitted.method):
+    if not isinstance(fitted, Networks | Classical) or type(fitted.method) not in METHODS.values():
+        owner = type(getattr(fitted, "method", fitted)).__name__
         msg = (
-            f"{type(fitted.method).__name__} is a method of your own, which a reader of the file "
-            f"would not have: only the methods of the library can be saved ({', '.join(METHODS)})."
+            f"{owner} is a method of your own, which a reader of the file would not have: only the "
+            f"methods of the library can be saved ({', '.join(METHODS)})."
         )
         raise InputError(msg)
+    tensors = _tensors(fitted, classifier.features_.shape)
     about = {
         "format": FORMAT,
         "version": robustpll.__version__,
@@ -61,11 +63,26 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
         "features": classifier.features_.to_json(),
         "n_features_in": classifier.n_features_in_,
         "feature_names_in": getattr(classifier, "feature_names_in_", np.empty(0)).tolist(),
-        "seeds": list(fitted.seeds),
+        "seeds": list(fitted.seeds) if isinstance(fitted, Networks) else [],
         "history": {name: values.tolist() for name, values in classifier.history_.items()},
     }
-    tensors = {name: value.cpu().contiguous() for name, value in fitted.net.state_dict().items()}
     write_whole(path, to_bytes(tensors, {KEY: json.dumps(about, default=_plain)}))
+
+
+def _tensors(fitted: Networks | Classical, shape: Shape) -> dict[str, Tensor]:
+    """What is learned, as it is written: float64 as float32 where that loses nothing.
+
+    Scaled rows come in float32, so that the file of a method that keeps them is half as long.
+    """
+    if isinstance(fitted, Networks):
+        return {name: value.cpu().contiguous() for name, value in fitted.net.state_dict().items()}
+    learned = fitted.learned[0]
+    layout = fitted.method.layout(shape, fitted.opinion.belief.shape[-1])
+    held = {name: value.cpu().contiguous() for name, value in _fitting(layout, learned).items()}
+    short = {name: value.float() for name, value in held.items() if value.dtype == torch.float64}
+    return held | {
+        name: value for name, value in short.items() if torch.equal(value.double(), held[name])
+    }
 
 
 def load(
@@ -101,8 +118,12 @@ def load(
     try:
         method = _method(about["method"], network)
         classifier = _classifier(about, method, device)
-        classifier.fitted_ = _networks(classifier, method, tensors, tuple(about["seeds"]))
-        classifier.fitted_.net.to(where)
+        _refuse_other_sizes(classifier.features_)
+        if isinstance(method, DeepMethod):
+            classifier.fitted_ = _networks(classifier, method, tensors, tuple(about["seeds"]))
+            classifier.fitted_.net.to(where)
+        else:
+            classifier.fitted_ = _classical(classifier, method, tensors, where)
     except WrongNetwork as error:
         msg = f"{path}: {error}"
         raise InputError(msg) from error
@@ -157,8 +178,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return about, tensors
 
 
-def _classifier(about: dict[str, Any], method: DeepMethod, device: str) -> Any:
-    """All of the classifier but its networks."""
+def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
+    """All of the classifier but what its method learned."""
     from robustpll.estimator import PLLClassifier, RobustPLLClassifier
 
     kinds = {kind.__name__: kind for kind in (PLLClassifier, RobustPLLClassifier)}
@@ -189,20 +210,22 @@ def _plain(value: Any) -> Any:
     return value.item()
 
 
-def _fields(method: DeepMethod) -> dict[str, Any]:
+def _fields(method: Method) -> dict[str, Any]:
     fields = {name: getattr(method, name) for name in method.field_names()}
     return {name: CALLABLE if callable(value) else value for name, value in fields.items()}
 
 
-def _method(found: dict[str, Any], network: Callable[..., nn.Module] | None) -> DeepMethod:
+def _method(found: dict[str, Any], network: Callable[..., nn.Module] | None) -> Any:
     if found["name"] not in METHODS:
         msg = f"the method {found['name']!r} is unknown to this version of robustpll."
         raise ModelFileError(msg)
+    kind = METHODS[found["name"]]
     fields = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in found["fields"].items()
     }
-    if fields["network"] == CALLABLE:
+    own = fields["network"] if issubclass(kind, DeepMethod) else None
+    if own == CALLABLE:
         if network is None:
             msg = (
                 "this model was trained with a network of your own, and code is never read from a "
@@ -211,9 +234,10 @@ def _method(found: dict[str, Any], network: Callable[..., nn.Module] | None) -> 
             raise WrongNetwork(msg)
         fields["network"] = network
     elif network is not None:
-        msg = f"network was passed, but the model in the file has network={fields['network']!r}."
+        has = "none" if own is None else f"network={own!r}"
+        msg = f"network was passed, but the model in the file has {has}."
         raise WrongNetwork(msg)
-    return METHODS[found["name"]](**fields)  # type: ignore[return-value]
+    return kind(**fields)
 
 
 def _names(found: dict[str, Any]) -> NDArray[Any]:
@@ -223,18 +247,21 @@ def _names(found: dict[str, Any]) -> NDArray[Any]:
     return checked_classes(names)
 
 
+def _refuse_other_sizes(features: Features) -> None:
+    """Shift and scale have a number for each of a row's, and a row has some."""
+    size = math.prod(features.shape)
+    if {len(features.shift), len(features.scale)} != {size} or min(features.shape, default=0) < 1:
+        msg = f"its features have the shape {features.shape}, but another number of scales."
+        raise ModelFileError(msg)
+
+
 def _networks(
     classifier: Any, method: DeepMethod, tensors: dict[str, Tensor], seeds: tuple[int, ...]
 ) -> Networks:
     """The networks, laid out without memory first, so that a lying description costs nothing."""
     features, k = classifier.features_, len(classifier.classes_)
     most = max([len(tensors), *(len(tensor) for tensor in tensors.values() if tensor.ndim)])
-    sizes = (len(features.shift), len(features.scale))
-    if (
-        method.members > most
-        or len(seeds) != method.members
-        or any(size != torch.Size(features.shape).numel() for size in sizes)
-    ):
+    if method.members > most or len(seeds) != method.members:
         msg = "its description names sizes that its tensors do not have."
         raise ModelFileError(msg)
     net = method.build(features.shape, k, Blank.models_of(method.members, torch.float32))
@@ -251,3 +278,38 @@ def _networks(
     nothing = torch.empty(1, 0, k)
     opinion = Opinion.of_probability(nothing)
     return Networks(method, net, seeds, nothing, opinion, History())
+
+
+def _classical(
+    classifier: Any, method: ClassicalMethod, tensors: dict[str, Tensor], device: torch.device
+) -> Classical:
+    """What a classical method learned, held against the layout that it must have."""
+    k = len(classifier.classes_)
+    learned = _fitting(method.layout(classifier.features_.shape, k), tensors)
+    nothing = Opinion.of_probability(torch.empty(1, 0, k, device=device))
+    here = {name: value.to(device) for name, value in learned.items()}
+    return Classical(method, (here,), nothing)
+
+
+def _fitting(layout: Layout, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors in the types of the layout; their names and shapes must be its own."""
+    if layout.keys() != tensors.keys():
+        msg = f"its tensors should be {', '.join(layout)}, but are {', '.join(tensors) or 'none'}."
+        raise ModelFileError(msg)
+    sizes: dict[str, int] = {}  # of the words in shapes
+    fitting = {}
+    for name, (dtype, words) in layout.items():
+        tensor = tensors[name]
+        if (tensor.dtype, dtype) == (torch.float32, torch.float64):
+            tensor = tensor.double()
+        pairs = zip_longest(words, tensor.shape)
+        shape = tuple(sizes.setdefault(w, at) if isinstance(w, str) else w for w, at in pairs)
+        found = tuple(tensor.shape)
+        if (shape, dtype) != (found, tensor.dtype) or 0 in shape:
+            msg = f"tensor {name!r} should be {shape} {dtype}, but is {found} {tensor.dtype}."
+            raise ModelFileError(msg)
+        if not tensor.isfinite().all():
+            msg = f"tensor {name!r} has numbers that are not finite."
+            raise ModelFileError(msg)
+        fitting[name] = tensor
+    return fitting

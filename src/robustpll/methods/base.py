@@ -222,9 +222,20 @@ class DeepMethod(Method):
         logits: Tensor = net(x)
         return logits
 
+    def with_passes(self, passes: int) -> Self:
+        """The method for those who need a gradient through `outputs`, with fewer random passes."""
+        return self
+
     def opinion(self, logits: Tensor) -> Opinion:
         """Of rows with these outputs (M, n, k)."""
         return Opinion.of_probability(logits.softmax(-1))
+
+    def scores(self, outputs: Tensor) -> Tensor:
+        """For attacks, what softmax turns into the opinion's probability, (M, b, k).
+
+        An evidential method gives ln of its Dirichlet parameters.
+        """
+        return outputs.log_softmax(-1)
 
     def training_opinion(self, task: Task, state: State) -> Opinion:
         """Of the training rows."""

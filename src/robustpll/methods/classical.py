@@ -1,6 +1,7 @@
 """What the methods without a training loop share: one run after the other, in float64."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -8,7 +9,9 @@ import torch
 from torch import Tensor
 
 from robustpll.engine.attack import Attack
+from robustpll.engine.device import computing
 from robustpll.engine.history import History
+from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Fitted
 from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
@@ -17,6 +20,7 @@ from robustpll.methods.base import Method, check_fields
 from robustpll.opinion import Opinion
 
 Learned = dict[str, Tensor]  # all that a prediction needs, by name
+Layout = dict[str, tuple[torch.dtype, tuple[int | str, ...]]]  # its types and shapes
 
 
 @dataclass(frozen=True)
@@ -50,14 +54,22 @@ class ClassicalMethod(Method):
     def judge(self, learned: Learned, x: Tensor) -> Opinion:
         """Of other scaled rows x (q, d) in float64."""
 
+    def layout(self, shape: Shape, k: int) -> Layout:
+        """Types and shapes of what is learned from rows of this shape, for those who read a file.
+
+        A word stands for any size of at least 1, the same wherever it occurs.
+        """
+        msg = f"{type(self).__name__} has no `layout` to read a file by, so it cannot be saved."
+        raise InputError(msg)
+
     def fit(self, task: Task) -> Fitted:
         if not bool((task.weight == 1).all()):
             msg = f"{type(self).__name__} does not take weights of rows or classes. Leave them out."
             raise InputError(msg)
-        found = [self.learn(_problem(task, run)) for run in range(task.models)]
-        opinions = [opinion for _, opinion in found]
-        opinion = _stacked(opinions)
-        return Classical(self, tuple(learned for learned, _ in found), opinion)
+        with computing("float32", task.rows.device):
+            found = [self.learn(_problem(task, run)) for run in range(task.models)]
+        learned, opinions = zip(*found, strict=True)
+        return Classical(self, learned, _stacked(opinions))
 
 
 @dataclass(frozen=True)
@@ -84,29 +96,43 @@ class Classical(Fitted):
     def without_training_rows(self) -> Self:
         return replace(self, opinion=self.opinion[:, :0])
 
+    def attacked(self, rows: Rows, attack: Attack, truth: Tensor | None = None) -> Rows:
+        if attack.needs_gradient:
+            msg = (
+                f"{self.method.title} is no network, and has no gradient to attack it with. Use "
+                "Square, which needs none."
+            )
+            raise InputError(msg)
+        return super().attacked(rows, attack, truth)
+
     def predict(
         self, rows: Rows, attack: Attack | None = None, truth: Tensor | None = None
     ) -> Opinion:
         if attack is not None:
-            msg = f"{self.method.title} is no network, and has no gradient to attack it with."
-            raise InputError(msg)
-        x = rows.x(rows.everything).double().flatten(2)
-        pairs = zip(self.learned, x, strict=True)
-        return _stacked([self.method.judge(learned, each) for learned, each in pairs])
+            rows = self.attacked(rows, attack, truth)
+        each = [rows.part(slice(run, run + 1)) for run in range(rows.models)]
+        pairs = zip(self.learned, each, strict=True)
+        with computing("float32", rows.device):
+            return _stacked([self.method.judge(learned, _scaled(own)) for learned, own in pairs])
 
 
 def _problem(task: Task, run: int) -> Problem:
-    rows = task.rows.part(slice(run, run + 1))
+    rows, prior = task.rows.part(slice(run, run + 1)), task.prior[run].double()
     return Problem(
-        rows.x(rows.everything)[0].double().flatten(1),
+        _scaled(rows),
         task.candidates[run],
-        task.prior[run].double(),
+        prior / prior.sum(-1, keepdim=True),  # to the last digit, if it came in float32
         rows.shape,
         task.seeds[run],
     )
 
 
-def _stacked(opinions: list[Opinion]) -> Opinion:
+def _scaled(rows: Rows) -> Tensor:
+    """Rows of one run, (n, d) in float64."""
+    return rows.x(rows.everything)[0].double().flatten(1)
+
+
+def _stacked(opinions: Sequence[Opinion]) -> Opinion:
     """Opinions of single runs as one of R runs."""
     return Opinion(
         torch.stack([torch.as_tensor(each.belief) for each in opinions]),

@@ -121,3 +121,6 @@ class Edl(DeepMethod):
 
     def opinion(self, logits: Tensor) -> Opinion:
         return Opinion.of_evidence(self.evidence_of(logits))
+
+    def scores(self, outputs: Tensor) -> Tensor:
+        return (self.evidence_of(outputs) + 1).log()

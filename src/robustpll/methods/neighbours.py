@@ -1,17 +1,29 @@
 """Exact nearest neighbours by blocks of matrix products, on whatever device the rows are."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
 import torch
 from torch import Tensor
 
-NUMBERS_AT_ONCE = 2**25  # distances of one block; 128 MiB in float32
-SPARE = 8  # neighbours found by the product beyond those asked for: its rounding may misplace some
+NUMBERS_AT_ONCE = 2**25  # lower bounds of one block; 128 MiB in float32
+GATHERED_AT_ONCE = 2**22  # numbers of the rows that are compared exactly; 32 MiB, for the cache
+SPARE = 8  # references compared exactly beyond those asked for: lower bounds may misplace some
+GROUP = 16  # columns of which the minimum is looked at first
+GROWTH = 8  # so many times more are compared where these were not enough
+
+
+class Neighbours(NamedTuple):
+    """The nearest references of each query, nearest first; of equally near ones the first."""
+
+    at: Tensor  # (q, count)
+    distance: Tensor  # (q, count) in float64
 
 
 def nearest(queries: Tensor, references: Tensor, count: int, *, itself: bool = False) -> Tensor:
-    """The `count` nearest references (r, d) of each query (q, d), nearest first, (q, count).
-
-    Distances come from |q|^2 + |r|^2 - 2 q.r; the best few are compared again in float64. With
-    `itself` queries are the references, and none is its own neighbour; its duplicates may be.
+    """Where the `count` nearest references of each query are, (q, count); see `neighbours`.
 
     >>> rows = torch.tensor([[0.0], [1.0], [3.0], [3.5]])
     >>> nearest(rows, rows, 2, itself=True)
@@ -20,20 +32,208 @@ def nearest(queries: Tensor, references: Tensor, count: int, *, itself: bool = F
             [3, 1],
             [2, 1]])
     """
-    centre = references.mean(0)  # far from the origin the products would cancel
-    queries, references = queries - centre, references - centre
-    squares = references.square().sum(-1)
-    some = min(count + SPARE + itself, len(references))
-    size = max(1, NUMBERS_AT_ONCE // len(references))
-    found = []
+    return neighbours(queries, references, count, itself=itself).at
+
+
+def neighbours(
+    queries: Tensor, references: Tensor, count: int, *, itself: bool = False
+) -> Neighbours:
+    """The `count` nearest references (r, d) of each query (q, d), or all where there are fewer.
+
+    With `itself` queries are the references, and none is its own neighbour; its duplicates may be.
+
+    The result is that of comparing all distances in float64, mostly at the price of a matrix
+    product in float32. The product gives a lower bound of each distance, rounding included. Some
+    references with the least bounds are compared in float64. If what is found is nearer than the
+    bounds of all others, it is right. Otherwise the product is done in float64, without duplicates
+    of references, and if need be ever more references are compared: that is slow only for rows
+    to which many different references are equally near.
+
+    >>> rows = torch.tensor([[0.0], [1.0], [3.0], [3.5]])
+    >>> neighbours(rows, rows, 2, itself=True).distance
+    tensor([[1.0000, 3.0000],
+            [1.0000, 2.0000],
+            [0.5000, 2.0000],
+            [0.5000, 2.5000]], dtype=torch.float64)
+    """
+    n, rows = len(references), torch.arange(len(queries), device=queries.device)
+    count = min(count, n - itself)
+    own = rows if itself else torch.full_like(rows, -1)
+    some = min(count + itself + SPARE, n)
+    with exact_products(queries.device):
+        found, sure = _search(queries, Bounds.of(references, torch.float32), count, some, own)
+        left = rows[~sure]
+        if len(left):
+            again = _among_distinct(queries[left], references, count, own[left])
+            found.at[left], found.distance[left] = again
+    return found
+
+
+def weighted_sum(weights: Tensor, values: Tensor, at: Tensor) -> Tensor:
+    """Sum over m of weights (q, m) times the rows of values (n, k) at (q, m), (q, k).
+
+    >>> weighted_sum(torch.tensor([[1.0, 10]]), torch.eye(3), torch.tensor([[0, 2]]))
+    tensor([[ 1.,  0., 10.]])
+    """
+    total = values.new_zeros(len(at), values.shape[1])
+    for weight, each in zip(weights.T, at.T, strict=True):  # (q, m, k) need not fit
+        total.addcmul_(weight[:, None], values[each])
+    return total
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """References, made ready for lower bounds of their distances by a product of some type.
+
+    With q and r from the centre of the references, |q - r|^2 - |q|^2 = |r|^2 - 2 q.r. Rounding
+    makes q.r wrong by no more than slack * |q| |r|, slack being d + 16 units in the last place for
+    any order of summation; one more column of the product, |q| times slack * |r|, allows for it.
+    """
+
+    references: Tensor  # (n, d)
+    table: Tensor  # (n, d + 1) in the type of the product
+    squares: Tensor  # (n,): |r|^2, less what rounding may do to it
+    centre: Tensor  # (d,) in float64
+    scale: Tensor  # (): the largest number then is 1, so that no product overflows
+
+    @classmethod
+    def of(cls, references: Tensor, dtype: torch.dtype) -> Self:
+        rows = references.double()
+        centre = rows.mean(0)
+        rows = rows - centre  # far from the origin |r|^2 and 2 q.r would cancel
+        scale = rows.abs().amax()
+        scale = torch.where(scale > 0, scale, 1.0)
+        rows /= scale
+        norms = rows.norm(dim=1, keepdim=True)
+        eps = torch.finfo(dtype).eps
+        slack = (rows.shape[1] + 16) * eps
+        squares = (norms[:, 0].square() * (1 - 4 * eps)).to(dtype)
+        table = rows.new_empty(len(rows), rows.shape[1] + 1, dtype=dtype)
+        table[:, :-1], table[:, -1:] = rows, slack * norms
+        return cls(references, table, squares, centre, scale)
+
+    def smallest(self, queries: Tensor, some: int, buffer: Tensor) -> tuple[Tensor, Tensor]:
+        """Of queries (b, d): where `some` least bounds are, (b, some) in the order of references.
+
+        Also what the distance to every other reference is at least, (b,). The bounds are written
+        to the first rows of the buffer (b or more, n).
+        """
+        n, width = self.table.shape
+        if some == n:
+            everything = torch.arange(n, device=queries.device).expand(len(queries), n)
+            return everything, torch.full_like(queries[:, 0], torch.inf)
+        queries = (queries - self.centre) / self.scale
+        norms = queries.norm(dim=1, keepdim=True)
+        factors = torch.cat([queries, norms], 1).to(self.table.dtype)
+        rough = buffer[: len(queries)]
+        torch.addmm(self.squares, factors, self.table.T, alpha=-2, out=rough)
+        least, near = _smallest(rough, some)
+        last, square = least[:, -1].double(), norms[:, 0].square()
+        exact, product = torch.finfo(torch.float64), torch.finfo(rough.dtype)
+        slack = 2 * (width + 16) * exact.eps  # of what is done in float64
+        tiny = 4 * (width + 16) * product.tiny  # of products that underflow
+        beyond = last + square - slack * (last.abs() + square) - tiny * (1 + norms[:, 0])
+        bound = self.scale * beyond.clamp(min=0).sqrt() * (1 - slack)
+        return near.sort().values, bound - (width * exact.tiny) ** 0.5
+
+
+def _search(
+    queries: Tensor, bounds: Bounds, count: int, some: int, own: Tensor
+) -> tuple[Neighbours, Tensor]:
+    """The nearest of `some` references, their own (q,) left out, and whether that is sure, (q,)."""
+    n = len(bounds.references)
+    at = torch.empty(len(queries), count, dtype=torch.long, device=queries.device)
+    distance = torch.empty_like(at, dtype=torch.float64)
+    sure = torch.ones_like(own, dtype=torch.bool)
+    size = max(1, NUMBERS_AT_ONCE // (n + 8 * some))
+    buffer = bounds.table.new_empty(min(size, len(queries)), n)  # once: fresh memory is slow
     for start in range(0, len(queries), size):
-        block = queries[start : start + size]
-        rough = torch.addmm(squares, block, references.T, alpha=-2)
-        at = rough.topk(some, largest=False).indices  # (b, some)
-        exact = (block[:, None].double() - references[at].double()).square().sum(-1)
-        if itself:
-            own = torch.arange(start, start + len(block), device=at.device)[:, None]
-            exact = exact.masked_fill(at == own, torch.inf)
-        order = exact.argsort(dim=-1, stable=True)[:, :count]
-        found.append(at.gather(1, order))
-    return torch.cat(found)
+        rows = slice(start, start + size)
+        block = queries[rows].double()
+        near, least = bounds.smallest(block, some, buffer)
+        apart = _distances(block, bounds.references, near)
+        apart.masked_fill_(near == own[rows, None], torch.nan)  # sorts last, even after inf
+        order = apart.argsort(dim=-1, stable=True)[:, :count]
+        at[rows], distance[rows] = near.gather(1, order), apart.gather(1, order)
+        if some < n:
+            sure[rows] = distance[rows, -1] < least
+    return Neighbours(at, distance), sure
+
+
+def _among_distinct(queries: Tensor, references: Tensor, count: int, own: Tensor) -> Neighbours:
+    """As `neighbours`, by products in float64, with equal references looked at as one kind.
+
+    The nearest references are among the first few of each of as many nearest kinds.
+    """
+    kind = torch.unique(references, dim=0, return_inverse=True)[1]  # (n,)
+    members, sizes = kind.argsort(stable=True), kind.bincount()
+    starts = sizes.cumsum(0) - sizes  # of each kind in members
+    first, order = members[starts].sort()  # of equally near kinds the first comes first
+    sizes, starts = sizes[order], starts[order]
+    kinds = _surely(queries, Bounds.of(references[first], torch.float64), count + 1)
+    few = torch.arange(count + 1, device=members.device)
+    at = members[(starts[kinds.at][..., None] + few).clamp(max=len(members) - 1)].flatten(1)
+    none = few >= sizes[kinds.at][..., None]  # (q, kinds, count + 1)
+    distance = kinds.distance[..., None].masked_fill(none, torch.nan).flatten(1)
+    distance.masked_fill_(at == own[:, None], torch.nan)
+    at, order = at.sort()
+    distance = distance.gather(1, order)
+    order = distance.argsort(dim=-1, stable=True)[:, :count]
+    return Neighbours(at.gather(1, order), distance.gather(1, order))
+
+
+def _surely(queries: Tensor, bounds: Bounds, count: int) -> Neighbours:
+    """The nearest references; ever more are compared until the result is sure."""
+    n = len(bounds.references)
+    count = min(count, n)
+    none = torch.full_like(queries[:, 0], -1, dtype=torch.long)
+    some = min(count + SPARE, n)
+    found, sure = _search(queries, bounds, count, some, none)
+    while not sure.all():
+        left, some = (~sure).nonzero()[:, 0], min(GROWTH * some, n)
+        again, sure[left] = _search(queries[left], bounds, count, some, none[left])
+        found.at[left], found.distance[left] = again
+    return found
+
+
+def _smallest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """As topk of values (b, n) from below, but on a CPU three times faster.
+
+    The least numbers are in the groups whose minima are least.
+    """
+    n = values.shape[1]
+    size = n // GROUP  # as many groups; each takes every size-th column
+    if size < count:
+        return values.topk(count, largest=False)
+    grouped = torch.unflatten(values[:, : GROUP * size], 1, (GROUP, size))
+    best = grouped.amin(1).topk(count, largest=False).indices  # (b, count)
+    columns = torch.arange(n, device=values.device)
+    members = best[:, None] + columns[: GROUP * size : size, None]  # (b, GROUP, count)
+    rest = columns[GROUP * size :].expand(len(values), -1)
+    among = torch.cat([members.flatten(1), rest], 1)
+    least, order = values.gather(1, among).topk(count, largest=False)
+    return least, among.gather(1, order)
+
+
+def _distances(queries: Tensor, references: Tensor, at: Tensor) -> Tensor:
+    """Of queries (b, d) to the references at (b, m), in float64 and without cancellation."""
+    size = max(1, GATHERED_AT_ONCE // (at.shape[1] * references.shape[1]))
+    pieces = [
+        torch.cdist(
+            some[:, None], references[each].double(), compute_mode="donot_use_mm_for_euclid_dist"
+        )[:, 0]
+        for some, each in zip(torch.split(queries, size), torch.split(at, size), strict=True)
+    ]
+    return torch.cat(pieces)
+
+
+@contextmanager
+def exact_products(device: torch.device) -> Iterator[None]:
+    """Products of float32 are not computed in a shorter type, whatever torch is set to."""
+    backend: Any = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
+    before = backend.matmul.fp32_precision
+    backend.matmul.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        backend.matmul.fp32_precision = before

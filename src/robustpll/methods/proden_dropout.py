@@ -1,8 +1,8 @@
 """Proden+Dropout: Proden whose predictions are averaged over random sub-networks."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -56,6 +56,9 @@ class ProdenDropout(Proden):
 
     def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:
         return mlp(shape, k, draws, dropout=self.rate)
+
+    def with_passes(self, passes: int) -> Self:
+        return replace(self, passes=min(passes, self.passes))
 
     def outputs(self, net: nn.Module, x: Tensor, seeds: tuple[int, ...]) -> Tensor:
         """ln of the mean probability, so that softmax gives it back."""
