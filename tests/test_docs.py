@@ -14,7 +14,6 @@ def blocks(page: str) -> list[str]:
     return found
 
 
-@pytest.mark.data
 @pytest.mark.slow
 def test_the_code_on_data_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -26,7 +25,7 @@ def test_the_code_on_data_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     names: dict[str, object] = {}
     for block in blocks("data.md"):
         exec(block, names)
-    assert len(names["y"]) == 1122  # type: ignore[arg-type]
+    assert len(names["y"]) == 1437  # type: ignore[arg-type]
     assert names["model"].predict(names["table"].features).shape == (40,)  # type: ignore[attr-defined]
 
 

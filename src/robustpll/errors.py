@@ -37,3 +37,21 @@ def some_of(values: Iterable[Any], most: int = 5) -> str:
     """
     first = list(islice(iter(values), most + 1))
     return ", ".join(str(value) for value in first[:most]) + (", ..." if len(first) > most else "")
+
+
+def is_count(value: object, least: int = 0) -> bool:
+    """Whether something is an integer of at least so much, by whatever type.
+
+    >>> is_count(3), is_count(3.0), is_count(True), is_count(0, least=1)
+    (True, False, False, False)
+    """
+    return hasattr(value, "__index__") and not isinstance(value, bool) and int(value) >= least
+
+
+def is_share(value: object) -> bool:
+    """Whether something is a number from 0 to 1.
+
+    >>> is_share(0.5), is_share("0.5"), is_share(1.5)
+    (True, False, False)
+    """
+    return isinstance(value, int | float) and 0 <= value <= 1

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,3 +105,18 @@ print([name for name in ("torch", "PIL", "h5py") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("seed", [-1, "a", None, 1.0])
+def test_a_seed_is_a_number_from_zero_on(seed: Any) -> None:
+    with pytest.raises(InputError, match="an int of at least 0 as its seed"):
+        load_dataset("digits").split(seed)
+
+
+def test_a_dataset_of_ones_own() -> None:
+    X, labels = np.arange(20.0).reshape(10, 2), np.arange(10) % 2
+    own = Dataset("mine", "Mine", X, np.array(["a", "b"]), labels)
+    assert len(own.split(0).train) == 8
+    assert repr(own) == "Dataset(Mine: 10 rows, 2 features, 2 classes)"
+    with pytest.raises(InputError, match="2 rows or more"):
+        Dataset("mine", "Mine", X[:1], np.array(["a", "b"]), labels[:1]).split(0)

@@ -219,7 +219,16 @@ def test_flip_needs_something_to_flip() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: Uniform(share=1.5), lambda: ClassDependent(added=0), lambda: Flip(-0.1)]
+    "make",
+    [
+        lambda: Uniform(share=1.5),
+        lambda: Uniform(share=None),  # type: ignore[arg-type]
+        lambda: ClassDependent(added=0),
+        lambda: ClassDependent(added=1.5),  # type: ignore[arg-type]
+        lambda: Flip(-0.1),
+        lambda: Flip("0.1"),  # type: ignore[arg-type]
+        lambda: Flip(0.1, Uniform),  # type: ignore[arg-type]
+    ],
 )
 def test_impossible_noise_is_refused(make: Any) -> None:
     with pytest.raises(InputError, match="must be"):
@@ -231,3 +240,16 @@ def test_a_runs_noise_does_not_depend_on_the_other_runs(noise: Noise) -> None:
     alone = noise.candidates(*runs(2), K, (7,))
     among = noise.candidates(*runs(0, 2, 1), K, (5, 7, 6))
     assert torch.equal(alone[0], among[1])
+
+
+def test_a_partner_who_is_certain_cannot_be_joined_by_others() -> None:
+    rows, labels = labels_of(k=4, n=40)
+    assert (ClassDependent(1, 1.0, 1.0).candidates(rows, labels, 4, (0, 1)).sum(-1) == 2).all()
+    with pytest.raises(InputError, match="only the partner can be drawn"):
+        ClassDependent(2, 1.0, 1.0).candidates(rows, labels, 4, (0, 1))
+
+
+def test_noise_that_does_not_look_at_features_takes_any() -> None:
+    words = np.array([["red"], ["blue"], [None]] * 10, dtype=object)
+    y = Flip(0.5, Uniform()).apply(words, ["a", "b", "c"] * 10, random_state=0)
+    assert len(y) == 30

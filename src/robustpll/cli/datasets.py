@@ -59,7 +59,7 @@ def get(
 
     with refusals():
         everything = [name for name, entry in CATALOG.items() if _can_be_fetched(entry)]
-        entries = [entry_of(name) for name in (everything if names == ["all"] else names)]
+        entries = [entry_of(name) for name in (everything if "all" in names else names)]
     failed = False
     try:
         for entry in entries:

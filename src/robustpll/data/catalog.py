@@ -143,10 +143,10 @@ def entry_of(name: str) -> Entry:
     >>> entry_of("lost").classes
     16
     """
-    if name not in CATALOG:
+    if str(name) not in CATALOG:
         msg = f"There is no dataset {name!r}; the names are {', '.join(CATALOG)}."
         raise InputError(msg)
-    return CATALOG[name]
+    return CATALOG[str(name)]
 
 
 def cache_folder() -> Path:
@@ -163,7 +163,7 @@ def cache_folder() -> Path:
 def data_folders() -> tuple[Path, ...]:
     """Where files are looked for, in this order; downloads go to the first."""
     own = os.environ.get("ROBUSTPLL_DATA")
-    return (Path(own), cache_folder()) if own else (cache_folder(),)
+    return (Path(own).expanduser(), cache_folder()) if own else (cache_folder(),)
 
 
 def _places(entry: Entry, file: File) -> Iterator[Path]:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from robustpll.candidates import Candidates
 from robustpll.data.catalog import Entry
+from robustpll.errors import InputError, is_count
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,13 +67,13 @@ class Dataset:
     title: str
     features: NDArray[Any]
     classes: NDArray[Any]
-    labels: NDArray[np.int64] | None
-    candidates: Candidates | None
-    image_shape: tuple[int, int] | None
-    white: int
-    official: Split | None
-    licence: str
-    source: str
+    labels: NDArray[np.int64] | None = None
+    candidates: Candidates | None = None
+    image_shape: tuple[int, int] | None = None
+    white: int = 1
+    official: Split | None = None
+    licence: str = "your own"
+    source: str = "your own"
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -112,8 +113,14 @@ class Dataset:
         """
         if self.official is not None:
             return self.official
-        generator = np.random.Generator(np.random.PCG64(seed))
         n = len(self)
+        if n < 2 or not is_count(seed):
+            msg = (
+                "A split needs 2 rows or more, and an int of at least 0 as its seed; got "
+                f"{n} rows and {seed!r}."
+            )
+            raise InputError(msg)
+        generator = np.random.Generator(np.random.PCG64(seed))
         train = generator.choice(n, size=n * 4 // 5, replace=False, shuffle=False)
         test = np.setdiff1d(np.arange(n), train)
         generator.shuffle(train)

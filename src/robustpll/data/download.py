@@ -91,13 +91,16 @@ def sentences_for_disk_errors(target: Path) -> Iterator[None]:
 
 def _fetch_to(target: Path, entry: Entry, file: File, say: Say, tell: Tell) -> Path:
     part = _Part(target.with_name(f"{target.name}.part"))
-    _download(str(file.url), part, say, lambda *sizes: tell(target.name, *sizes))
+    by_hand = f"Or get the file by way of {entry.source} and put it at {target}."
+    try:
+        _download(str(file.url), part, say, lambda *sizes: tell(target.name, *sizes))
+    except DownloadError as error:
+        raise DownloadError(f"{error} {by_hand}") from error
     if not is_right(part.path, file):
         part.forget()
         msg = (
             f"{file.url} holds something else than what is published: the sum of the content of "
-            f"{target.name} differs. What came was deleted. Try again later, or get the file by "
-            f"way of {entry.source} and put it at {target}."
+            f"{target.name} differs. What came was deleted. Try again later. {by_hand}"
         )
         raise DownloadError(msg)
     part.path.replace(target)

@@ -18,7 +18,7 @@ from robustpll.engine.device import chosen_device
 from robustpll.engine.random import Draws
 from robustpll.engine.rows import Rows
 from robustpll.engine.task import Batch, Task
-from robustpll.errors import InputError, refuse_other_length
+from robustpll.errors import InputError, is_count, is_share, refuse_other_length
 from robustpll.features import Features, finite
 from robustpll.label_forms import is_frame
 from robustpll.methods import DeepMethod
@@ -26,6 +26,8 @@ from robustpll.methods import DeepMethod
 
 class Noise(ABC):
     """A rule that adds wrong classes to the true one."""
+
+    looks_at_features: ClassVar[bool] = True
 
     @abstractmethod
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
@@ -35,6 +37,9 @@ class Noise(ABC):
         self, X: Any, labels: ArrayLike, random_state: Any = None, device: str = "auto"
     ) -> Candidates:
         """Candidates for the rows of X, whose true labels are given by name.
+
+        Classes that no row has are none of the result's, unless `labels` are `Candidates` that name
+        them.
 
         Examples
         --------
@@ -48,11 +53,13 @@ class Noise(ABC):
         if (true.sizes > 1).any():
             msg = "labels must name the one true class of each row; some rows have several."
             raise InputError(msg)
-        X = X if is_frame(X) else finite(np.asarray(X, dtype=np.float64))
         seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+        if not self.looks_at_features:
+            X = np.zeros((len(X) if hasattr(X, "__len__") else X.shape[0], 1))
+        X = X if is_frame(X) else finite(np.asarray(X, dtype=np.float64))
         rows = Features.of(X).rows(X, chosen_device(device))
         refuse_other_length(len(rows), len(true))
-        at = torch.from_numpy(true.matrix.argmax(-1))[None].to(rows.pool.device)
+        at = torch.from_numpy(true.matrix.argmax(-1))[None].to(rows.device)
         matrix = self.candidates(rows, at, true.shape[1], (seed,))[0].cpu().numpy()
         return Candidates.of(matrix, classes=true.classes)
 
@@ -122,12 +129,15 @@ class ClassDependent(Noise):
     Candidates(400 rows, 4 classes, 2.00 candidates on average)
     """
 
+    looks_at_features: ClassVar[bool] = False
+
     added: int = 1
     share: float = 0.7
     cooccurrence: float = 0.7
 
     def __post_init__(self) -> None:
-        if self.added < 1 or not all(0 <= each <= 1 for each in (self.share, self.cooccurrence)):
+        shares = is_share(self.share) and is_share(self.cooccurrence)
+        if not (is_count(self.added, least=1) and shares):
             msg = (
                 f"{type(self).__name__}: added must be an int of at least 1, share and "
                 f"cooccurrence numbers from 0 to 1; got {self}."
@@ -138,11 +148,15 @@ class ClassDependent(Noise):
         if self.added > k - 1:
             msg = f"{self} adds {self.added} wrong classes, but there are only {k} classes."
             raise InputError(msg)
+        if self.added > 1 and self.cooccurrence == 1:
+            msg = f"{self}: with cooccurrence=1 only the partner can be drawn. Set added=1."
+            raise InputError(msg)
         draws = Draws.of(seeds, "class-dependent noise", like=rows.shift)
         chance = _among_wrong(draws.order(k), self.cooccurrence).to(labels.device)  # (R, k, k)
         of_row = chance.gather(1, labels[..., None].expand(-1, -1, k))  # (R, n, k)
         # The r largest of ln(p) + Gumbel are r draws by p without replacement.
-        gumbel = -torch.log(-torch.log(draws.uniform(labels.shape[1], k)))
+        uniform = draws.uniform(labels.shape[1], k).clamp(min=1e-30)  # a 0 would tie with no chance
+        gumbel = -torch.log(-torch.log(uniform))
         drawn = (of_row.log() + gumbel).topk(self.added, -1).indices
         wrong = torch.zeros_like(of_row, dtype=torch.bool).scatter_(-1, drawn, value=True)
         noisy = draws.uniform(labels.shape[1], 1) < self.share
@@ -206,9 +220,16 @@ class Flip(Noise):
     noise: Noise | None = None
 
     def __post_init__(self) -> None:
-        if not 0 <= self.share <= 1:
-            msg = f"Flip: share must be a number from 0 to 1; got {self.share}."
+        if not is_share(self.share) or not isinstance(self.noise, Noise | None):
+            msg = (
+                "Flip: share must be a number from 0 to 1, noise a Noise such as Uniform(), or "
+                f"None; got {self.share!r} and {self.noise!r}."
+            )
             raise InputError(msg)
+
+    @property
+    def looks_at_features(self) -> bool:  # type: ignore[override]
+        return self.noise is None or self.noise.looks_at_features
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         if self.noise is None:

@@ -48,12 +48,13 @@ class Problem:
 
         Rows are pictures where the dataset's are.
         """
-        if dataset.labels is None or not seeds:
+        if dataset.labels is None or len(seeds) == 0:
             msg = (
                 f"A problem needs true labels and at least one seed; got {dataset.title} with "
                 f"{'no labels' if dataset.labels is None else 'labels'} and seeds={seeds!r}."
             )
             raise InputError(msg)
+        _refuse_no_noise(noise)
         device = chosen_device(device)
         pool, labels = pool_of(dataset, device), torch.tensor(dataset.labels, device=device)
         splits = [dataset.split(seed) for seed in seeds]
@@ -92,6 +93,12 @@ class Problem:
             torch.cat([each.train_labels for each in problems]),
             torch.cat([each.test_labels for each in problems]),
         )
+
+
+def _refuse_no_noise(noise: object) -> None:
+    if not isinstance(noise, Noise | None):
+        msg = f"noise must be a Noise such as InstanceDependent(), or None; got {noise!r}."
+        raise InputError(msg)
 
 
 def pool_of(dataset: Dataset, device: torch.device) -> Tensor:
