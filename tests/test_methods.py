@@ -37,6 +37,7 @@ from robustpll.methods import (
     RobustPllEns,
     Valen,
 )
+from robustpll.methods.classical import Classical
 
 REFERENCE = Path(__file__).parent / "reference"
 ROWS = 2 * 256 + 1  # the last batch would have one row
@@ -59,12 +60,23 @@ SMALLER = {"proden_dropout": {"passes": 20}}  # what makes a test longer and tel
 
 # Where a property does not hold, and why; all of it published behaviour.
 OUTSIDE = {"crosel.paper": "label weights are views of all classes, whatever the candidates"}
-SHARED = {"proden_edl.paper": "a row without evidence belongs to all classes alike"}
+SHARED = {
+    "proden_edl.paper": "a row without evidence belongs to all classes alike",
+    "pl_knn.paper": "and so does one whose neighbours have none of its candidates",
+}
+
+
+SEEDLESS = {"pl_knn", "ipal", "dst_pll"}  # nothing is drawn
 
 
 def made(name: str, epochs: int) -> Method:
-    small = SMALLER.get(name.split(".", maxsplit=1)[0], {})
-    return replace(EVERY[name](), epochs=epochs, **small)  # type: ignore[type-var]
+    method = longer(EVERY[name](), epochs)
+    return replace(method, **SMALLER.get(name.split(".", maxsplit=1)[0], {}))  # type: ignore[type-var]
+
+
+def longer(method: Method, epochs: int) -> Method:
+    """The method with so many epochs, if it has any."""
+    return replace(method, epochs=epochs) if isinstance(method, DeepMethod) else method
 
 
 def excused(request: pytest.FixtureRequest, exceptions: dict[str, str]) -> bool:
@@ -127,7 +139,7 @@ def test_opinions_sum_to_one(fitted: Fitted, task: Task, digits: Any) -> None:
 def test_a_seed_decides_everything(method: Method, fitted: Fitted, task: Task) -> None:
     same, other = (method.fit(replace(task, seeds=seeds)).label_weights for seeds in ((0,), (4,)))
     assert torch.equal(fitted.label_weights, same)
-    assert not torch.equal(fitted.label_weights, other)
+    assert torch.equal(fitted.label_weights, other) is (method.name in SEEDLESS)
 
 
 def test_a_run_alone_equals_itself_in_a_bundle(
@@ -141,7 +153,9 @@ def test_a_run_alone_equals_itself_in_a_bundle(
 
 
 def _state(fitted: Fitted, runs: int, run: int) -> list[torch.Tensor]:
-    """Weights and buffers of one run's networks."""
+    """What was learned of one run: weights and buffers of its networks."""
+    if isinstance(fitted, Classical):
+        return list(fitted.learned[run].values())
     state = fitted.net.state_dict().values()  # type: ignore[attr-defined]
     return [tensor.unflatten(0, (runs, -1))[run] for tensor in state]
 
@@ -200,11 +214,13 @@ def test_one_candidate_each_gives_back_that_label(
 def test_learning_beats_chance_by_far(name: str, digits: Any, candidates: np.ndarray) -> None:
     method = made(name, epochs=20)
     model = PLLClassifier(method, random_state=0).fit(digits[0], candidates)
-    least = 0.75 if name == "valen.paper" else 0.93  # it samples labels that are nearly noise
+    # Valen as published samples labels that are nearly noise; PlSvm and PlEcoc are linear.
+    weaker = {"valen.paper": 0.75, "pl_svm": 0.75, "pl_ecoc": 0.9, "pl_ecoc.paper": 0.85}
+    least = weaker.get(name, 0.93)
     assert model.score(digits[1], digits[3]) > least
     assert (model.labels_ == digits[2]).mean() > least + 0.02
     loss = model.history_["loss"]
-    if not isinstance(method, Valen):  # its targets are sampled anew, ever more decidedly
+    if isinstance(method, DeepMethod) and not isinstance(method, Valen):  # whose targets sharpen
         assert loss[-1] < loss[-epochs_of_last_stage(method)]
 
 
@@ -236,7 +252,7 @@ def test_two_classes_work(method: Method, digits: Any) -> None:
     pair = np.isin(digits[2], (3, 7))
     candidates = np.ones((pair.sum(), 2), dtype=bool)
     candidates[::2] = np.stack([digits[2][pair] == 3, digits[2][pair] == 7], 1)[::2]
-    model = PLLClassifier(replace(method, epochs=20), random_state=0)
+    model = PLLClassifier(longer(method, 20), random_state=0)
     model.fit(digits[0][pair], candidates)
     among = np.isin(digits[3], (3, 7))
     assert model.score(digits[1][among], (digits[3][among] == 7).astype(int)) > 0.9
@@ -259,7 +275,9 @@ def test_the_sound_constructors_learn_300_classes(name: str) -> None:
     X = centres[labels] + 0.2 * torch.randn(1500, 30, generator=_generator(1))
     wrong = (labels + torch.randint(1, 300, (1500,), generator=_generator(2))) % 300
     candidates = (one_hot(labels, 300) + one_hot(wrong, 300)).bool()
-    method = replace(made(name, epochs=15), batch_size=64)  # type: ignore[type-var]
+    method = made(name, epochs=15)
+    if isinstance(method, DeepMethod):
+        method = replace(method, batch_size=64)
     rows = Rows.of(X, torch.arange(1500)[None])
     fitted = method.fit(Task.of(rows, candidates[None], (0,)))
     assert fitted.history.loss.isfinite().all()
@@ -285,7 +303,7 @@ def test_a_method_is_a_description(method: Method) -> None:
     assert eval(repr(method), {type(method).__name__: type(method)}) == method
     assert hash(method) == hash(replace(method))
     with pytest.raises(AttributeError):
-        method.epochs = 3  # type: ignore[misc]
+        setattr(method, method.field_names()[0], 3)
 
 
 def test_training_leaves_its_inputs_unchanged(method: Method, task: Task) -> None:
@@ -305,7 +323,7 @@ def _tensors(task: Task) -> list[torch.Tensor]:
 def test_the_pinned_small_result_is_met(fitted: Fitted, request: pytest.FixtureRequest) -> None:
     """Changed numbers are a breaking change: this says when a refactoring shifts them."""
     found = {
-        "loss": fitted.history.loss[-1].tolist(),
+        "loss": fitted.history.loss[-1:].tolist(),
         "label_weights": fitted.label_weights[0, :3].tolist(),
         "uncertainty": fitted.opinion.uncertainty[0, :3].tolist(),
     }

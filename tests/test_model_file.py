@@ -17,7 +17,10 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
 from robustpll import InputError, ModelFileError, PLLClassifier, RobustPLLClassifier, load
-from robustpll.methods import Proden, RobustPll, RobustPllEns
+from robustpll.methods import METHODS, Proden, RobustPll, RobustPllEns
+from robustpll.methods.classical import ClassicalMethod
+from robustpll.methods.ipal import Ipal
+from robustpll.methods.pl_knn import PlKnn
 
 REFERENCE = Path(__file__).parent / "reference"
 RNG = np.random.default_rng(0)
@@ -341,6 +344,120 @@ def test_tensors_without_a_description_are_refused(metadata: Any, tmp_path: Path
     save_file({"weight": torch.zeros(3)}, tmp_path / "bare.pll", metadata)
     with pytest.raises(ModelFileError, match=r"bare\.pll holds tensors, but no description"):
         load(tmp_path / "bare.pll")
+
+
+# Methods without networks
+
+
+CLASSICAL = {"pl_knn": PlKnn(neighbours=3, undecided="all"), "ipal": Ipal(alpha=0.9)}
+
+
+@pytest.fixture(params=CLASSICAL)
+def classical(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ClassicalMethod:
+    method = CLASSICAL[request.param]
+    monkeypatch.setitem(METHODS, request.param, type(method))
+    return method
+
+
+@pytest.mark.parametrize(
+    ("rows", "y"), [(X, LABELS), (TABLE, WORDS), (PICTURES, WORDS)], ids=["array", "table", "image"]
+)
+def test_a_loaded_classical_model_predicts_bit_by_bit_the_same(
+    classical: ClassicalMethod, rows: Any, y: np.ndarray, tmp_path: Path
+) -> None:
+    model = PLLClassifier(classical).fit(rows, y)
+    model.save(tmp_path / "model.pll")
+    again = load(tmp_path / "model.pll")
+    check_same(model, again, rows)
+    assert again.method == classical
+    again.save(tmp_path / "again.pll")
+    assert (tmp_path / "again.pll").read_bytes() == (tmp_path / "model.pll").read_bytes()
+    again.fit(X, LABELS)
+
+
+def test_the_rows_of_a_classical_model_are_kept_in_float32(
+    classical: ClassicalMethod, tmp_path: Path
+) -> None:
+    wide = np.random.default_rng(0).random((200, 500))
+    PLLClassifier(classical).fit(wide, np.arange(200) % 2).save(tmp_path / "model.pll")
+    assert load_file(tmp_path / "model.pll")["rows"].dtype == torch.float32
+    assert 4 * wide.size < (tmp_path / "model.pll").stat().st_size < 5 * wide.size
+    assert load(tmp_path / "model.pll").fitted_.learned[0]["rows"].dtype == torch.float64
+
+
+def cut(tensors: dict[str, Tensor], name: str, to: tuple[slice, ...]) -> None:
+    tensors[name] = tensors[name][to].contiguous()
+
+
+def second(tensors: dict[str, Tensor]) -> str:
+    """The name of the labels or candidates."""
+    return min(tensors.keys() - {"rows"})
+
+
+CLASSICAL_LIES = {
+    "unknown method": at("method", "name", value="foo"),
+    "a network's method": at("method", "name", value="proden"),
+    "unknown field": at(*FIELDS, "foo", value=1),
+    "no neighbours": at(*FIELDS, "neighbours", value=0),
+    "estimator of networks": at("estimator", value="RobustPLLClassifier"),
+    "more classes": lambda about, _: about["classes"]["names"].append(3),
+    "fewer classes": lambda about, _: about["classes"]["names"].pop(),
+    "many classes": at("classes", "names", value=list(range(100_000))),
+    "wide": at("features", "shape", value=[5]),
+    "wide with scales": lambda about, _: about["features"].update(
+        shape=[5], shift=[0.0] * 5, scale=[1.0] * 5
+    ),
+    "huge shape": at("features", "shape", value=[10**9, 10**9]),
+    "overflowing shape of nothing": lambda about, _: about["features"].update(
+        shape=[2**32, 2**32], shift=[], scale=[]
+    ),
+    "negative shape": at("features", "shape", value=[-2, -2]),
+    "no shape": lambda about, _: about["features"].update(shape=[], shift=[], scale=[]),
+    "no tensors": lambda _, tensors: tensors.clear(),
+    "fewer tensors": lambda _, tensors: tensors.popitem(),
+    "more tensors": lambda _, tensors: tensors.update(more=torch.zeros(3)),
+    "fewer rows than labels": lambda _, t: cut(t, "rows", (slice(7),)),
+    "fewer labels than rows": lambda _, t: cut(t, second(t), (slice(7),)),
+    "fewer features": lambda _, t: cut(t, "rows", (slice(None), slice(3))),
+    "fewer columns of labels": lambda _, t: cut(t, second(t), (slice(None), slice(2))),
+    "no rows": lambda _, t: [cut(t, name, (slice(0),)) for name in list(t)],
+    "flat": lambda _, t: t.update(rows=t["rows"].flatten()),
+    "half precision": lambda _, t: t.update(rows=t["rows"].half()),
+    "rows of integers": lambda _, t: t.update(rows=t["rows"].long()),
+    "labels of integers": lambda _, t: t.update({second(t): t[second(t)].long()}),
+    "not a number": lambda _, t: t["rows"].fill_(torch.nan),
+    "infinite": lambda _, t: t["rows"][0].fill_(torch.inf),
+}
+
+
+@pytest.mark.parametrize("lie", CLASSICAL_LIES)
+def test_a_description_that_lies_about_a_classical_model_is_refused(
+    classical: ClassicalMethod, lie: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "small.pll"
+    PLLClassifier(classical).fit(X, LABELS).save(path)
+    assert load(changed(path, lambda about, tensors: None)).method == classical
+    changed(path, CLASSICAL_LIES[lie])
+    with pytest.raises(ModelFileError, match=r"small\.pll"):
+        load(path)
+
+
+def test_a_network_is_refused_where_the_file_has_none(
+    classical: ClassicalMethod, tmp_path: Path
+) -> None:
+    PLLClassifier(classical).fit(X, LABELS).save(tmp_path / "model.pll")
+    with pytest.raises(InputError, match="network was passed, but the model in the file has none"):
+        load(tmp_path / "model.pll", network=small_network)
+
+
+def test_a_classical_method_that_does_not_say_what_it_learns_is_not_saved(
+    classical: ClassicalMethod, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delattr(type(classical), "layout")
+    model = PLLClassifier(classical).fit(X, LABELS)
+    with pytest.raises(InputError, match="has no `layout`"):
+        model.save(tmp_path / "model.pll")
+    assert not list(tmp_path.iterdir())
 
 
 # Saving

@@ -3,7 +3,13 @@
 from robustpll.methods.base import DeepMethod, Method
 from robustpll.methods.cavl import Cavl
 from robustpll.methods.cc import Cc
+from robustpll.methods.classical import ClassicalMethod
 from robustpll.methods.crosel import CroSel
+from robustpll.methods.dst_pll import DstPll
+from robustpll.methods.ipal import Ipal
+from robustpll.methods.pl_ecoc import PlEcoc
+from robustpll.methods.pl_knn import PlKnn
+from robustpll.methods.pl_svm import PlSvm
 from robustpll.methods.pop import Pop
 from robustpll.methods.proden import Proden
 from robustpll.methods.proden_adv_ens import ProdenAdvEns
@@ -19,6 +25,10 @@ from robustpll.methods.valen import Valen
 METHODS: dict[str, type[Method]] = {
     m.name: m
     for m in (
+        PlKnn,
+        PlSvm,
+        Ipal,
+        PlEcoc,
         Proden,
         ProdenL2,
         ProdenEdl,
@@ -28,6 +38,7 @@ METHODS: dict[str, type[Method]] = {
         Cavl,
         Pop,
         CroSel,
+        DstPll,
         RobustPll,
         ProdenDropout,
         ProdenEns,
@@ -40,9 +51,15 @@ __all__ = [
     "METHODS",
     "Cavl",
     "Cc",
+    "ClassicalMethod",
     "CroSel",
     "DeepMethod",
+    "DstPll",
+    "Ipal",
     "Method",
+    "PlEcoc",
+    "PlKnn",
+    "PlSvm",
     "Pop",
     "Proden",
     "ProdenAdvEns",

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
 NUMBERS_AT_ONCE = 2**25  # lower bounds of one block; 128 MiB in float32
-GATHERED_AT_ONCE = 2**22  # numbers of the rows that are compared exactly; 32 MiB, for the cache
+GATHERED_AT_ONCE = 2**20  # numbers of rows in float64; 8 MiB, so that they stay in the cache
 SPARE = 8  # references compared exactly beyond those asked for: lower bounds may misplace some
 GROUP = 16  # columns of which the minimum is looked at first
 GROWTH = 8  # so many times more are compared where these were not enough
@@ -60,7 +61,7 @@ def neighbours(
     count = min(count, n - itself)
     own = rows if itself else torch.full_like(rows, -1)
     some = min(count + itself + SPARE, n)
-    with exact_products(queries.device):
+    with torch.no_grad(), exact_products(queries.device):
         found, sure = _search(queries, Bounds.of(references, torch.float32), count, some, own)
         left = rows[~sure]
         if len(left):
@@ -75,10 +76,7 @@ def weighted_sum(weights: Tensor, values: Tensor, at: Tensor) -> Tensor:
     >>> weighted_sum(torch.tensor([[1.0, 10]]), torch.eye(3), torch.tensor([[0, 2]]))
     tensor([[ 1.,  0., 10.]])
     """
-    total = values.new_zeros(len(at), values.shape[1])
-    for weight, each in zip(weights.T, at.T, strict=True):  # (q, m, k) need not fit
-        total.addcmul_(weight[:, None], values[each])
-    return total
+    return embedding_bag(at, values, per_sample_weights=weights, mode="sum")  # keeps no (q, m, k)
 
 
 @dataclass(frozen=True)
@@ -98,18 +96,20 @@ class Bounds:
 
     @classmethod
     def of(cls, references: Tensor, dtype: torch.dtype) -> Self:
-        rows = references.double()
-        centre = rows.mean(0)
-        rows = rows - centre  # far from the origin |r|^2 and 2 q.r would cancel
-        scale = rows.abs().amax()
+        n, d = references.shape
+        centre = references.mean(0, dtype=torch.float64)  # |r|^2 and 2 q.r cancel far from it
+        low, high = torch.aminmax(references, dim=0)
+        scale = torch.maximum(high - centre, centre - low).amax()
         scale = torch.where(scale > 0, scale, 1.0)
-        rows /= scale
-        norms = rows.norm(dim=1, keepdim=True)
         eps = torch.finfo(dtype).eps
-        slack = (rows.shape[1] + 16) * eps
-        squares = (norms[:, 0].square() * (1 - 4 * eps)).to(dtype)
-        table = rows.new_empty(len(rows), rows.shape[1] + 1, dtype=dtype)
-        table[:, :-1], table[:, -1:] = rows, slack * norms
+        table, squares = centre.new_empty(n, d + 1, dtype=dtype), centre.new_empty(n, dtype=dtype)
+        size = max(1, GATHERED_AT_ONCE // d)
+        for start in range(0, n, size):
+            part = slice(start, start + size)
+            rows = (references[part].double() - centre) / scale
+            norms = rows.norm(dim=1)
+            table[part, :-1], table[part, -1] = rows, (d + 16) * eps * norms
+            squares[part] = norms.square() * (1 - 4 * eps)
         return cls(references, table, squares, centre, scale)
 
     def smallest(self, queries: Tensor, some: int, buffer: Tensor) -> tuple[Tensor, Tensor]:

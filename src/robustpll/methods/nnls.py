@@ -1,0 +1,78 @@
+"""Non-negative least squares: many small problems at once."""
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+RIDGE = 1e-12  # of the trace: of many solutions it takes the shortest, so that duplicates share
+ROUNDING = 1e-14  # what a column gains must be above this, or it is noise
+PASSES = 2  # the second gives back what the ridge took away
+STEPS = 10  # for each column: several times what was ever seen, as rounding could make circles
+
+
+def nonnegative_weights(columns: Tensor, target: Tensor) -> Tensor:
+    """w >= 0 that minimises |target - sum_m w_m columns_m|, for b problems at once, (b, m).
+
+    columns (b, m, d) and target (b, d) are in float64. Of several solutions it is the one with the
+    smallest sum of |w_m columns_m|^2. A column that is 0 gets the weight 0.
+
+    >>> columns = torch.tensor([[[1, 0], [0, 1], [-1, 0]], [[1, 0], [1, 0], [0, 0]]]).double()
+    >>> nonnegative_weights(columns, torch.tensor([[0.6, 0.2], [0.6, 0.2]]).double())
+    tensor([[0.6000, 0.2000, 0.0000],
+            [0.3000, 0.3000, 0.0000]], dtype=torch.float64)
+    """
+    lengths, size = columns.norm(dim=-1), target.norm(dim=-1, keepdim=True)  # (b, m), (b, 1)
+    lengths, size = (torch.where(length > 0, length, 1.0) for length in (lengths, size))
+    unit = columns / lengths[..., None]
+    cosines = unit @ (target / size)[..., None]
+    return solutions(unit @ unit.mT, cosines[..., 0]) * size / lengths
+
+
+def solutions(gram: Tensor, cosines: Tensor) -> Tensor:
+    """w >= 0 that minimises w.Gw / 2 - c.w, where columns and target have length 1, (b, m)."""
+    ridge = RIDGE * gram.shape[-1]
+    ridged = gram + ridge * torch.eye(gram.shape[-1]).to(gram)
+    weights = torch.zeros_like(cosines)
+    for _ in range(PASSES):
+        weights = _active_set(ridged, cosines + ridge * weights, weights)
+    return weights
+
+
+def _active_set(gram: Tensor, aim: Tensor, weights: Tensor) -> Tensor:
+    """The method of Lawson and Hanson from these weights, a step of all problems at once.
+
+    A step takes up the column that gains most and solves for the columns in use; if that makes
+    weights negative, it goes as far as it may and drops the column that is 0 then.
+    """
+    weights, used = weights.clone(), weights > 0
+    noise = torch.zeros_like(used)
+    settled = ~used.any(-1)  # whether weights solve for the columns in use
+    at = torch.arange(len(gram), device=gram.device)  # problems without a solution yet
+    for _ in range(STEPS * gram.shape[-1]):
+        own, before = gram[at], weights[at]
+        gain = aim[at] - (own @ before[..., None])[..., 0]
+        most, best = gain.masked_fill(used[at] | noise[at], -torch.inf).max(-1)
+        going = ~settled[at] | (most > ROUNDING * (1 + before.sum(-1)))
+        at, own, before, best = at[going], own[going], before[going], best[going]
+        if not len(at):
+            break
+        used[at] |= one_hot(best, gram.shape[-1]).bool() & settled[at, None]
+        whole = _solved(own, aim[at], used[at])
+        falling = used[at] & (whole <= 0)
+        far = before / (before - whole).clamp(min=torch.finfo(whole.dtype).tiny)
+        far = far.masked_fill(~falling, 1)
+        share = far.amin(-1, keepdim=True)
+        dropped = falling & (far <= share)
+        used[at] &= ~dropped
+        weights[at] = torch.lerp(before, whole, share) * used[at]
+        # A column that is dropped at once gained by rounding only: others are tried first.
+        noise[at] = (share == 0) & (noise[at] | dropped)
+        settled[at] = ((share == 0) | (share == 1))[:, 0]
+    return weights
+
+
+def _solved(gram: Tensor, aim: Tensor, used: Tensor) -> Tensor:
+    """w with G w = aim in the columns in use (b, m), 0 in the others."""
+    other = torch.eye(gram.shape[-1]).to(gram)
+    factor = torch.linalg.cholesky_ex(torch.where(used[:, :, None] & used[:, None], gram, other)).L
+    return torch.cholesky_solve((aim * used)[..., None], factor)[..., 0]

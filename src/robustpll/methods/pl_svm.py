@@ -1,0 +1,190 @@
+"""PlSvm (Nguyen and Caruana, KDD 2008)."""
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.exceptions import EfficiencyWarning
+from torch import Tensor
+
+from robustpll.engine.networks import Shape
+from robustpll.engine.random import seed_of
+from robustpll.errors import InputError
+from robustpll.methods.classical import ClassicalMethod, Layout, Learned, Problem
+from robustpll.opinion import Opinion
+
+Floats = NDArray[np.float64]
+Steps = Callable[[Floats, NDArray[np.bool_], NDArray[np.int64], float], Floats]
+
+FEWEST_ITERATIONS = 100_000
+TIED = 1e-12  # scores this close are equal but for rounding: a row drawn twice makes such classes
+LARGE = 10**9  # products of an iteration's k d, over all iterations: some 5 s without numba
+
+
+@dataclass(frozen=True)
+class PlSvm(ClassicalMethod):
+    """A linear machine whose margin separates the best candidate from the best other class.
+
+    It minimises (λ/2) |w|² + mean_i max(0, 1 - m_i), where
+    m_i = max_{j in S_i} w_j.x_i - max_{j not in S_i} w_j.x_i, by the stochastic subgradient steps
+    of Pegasos: rows are drawn with replacement, step t has length 1 / (λ t), and w is kept within
+    |w| <= 1 / sqrt(λ). There is no intercept. Probabilities are the softmax of w_j.x; since w is
+    short they are close to each other.
+
+    Parameters
+    ----------
+    regularisation : float
+        λ, above 0: the larger, the shorter w.
+    iterations : int
+        Rows that are drawn; 0 stands for the larger of 100,000 and ten for each training row.
+
+    Notes
+    -----
+    ``PlSvm.paper()`` is the plain constructor. The steps are compiled where numba is installed,
+    ``pip install "robustpll[fast]"``; else they are the same, but take several times as long.
+
+    Examples
+    --------
+    >>> from robustpll import PLLClassifier
+    >>> X = np.repeat(np.eye(3), 20, axis=0)
+    >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
+    >>> model = PLLClassifier(PlSvm(iterations=2000), random_state=0).fit(X, y)
+    >>> model.predict(np.eye(3))
+    array(['a', 'b', 'c'], dtype='<U1')
+    """
+
+    name: ClassVar[str] = "pl_svm"
+    title: ClassVar[str] = "PlSvm"
+    citation: ClassVar[str] = "Nguyen, Caruana: Classification with Partial Labels. KDD 2008"
+
+    regularisation: float = 1.0
+    iterations: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.regularisation == 0:
+            msg = "The 'regularisation' of PlSvm must be above 0: its steps are as long as 1 / it."
+            raise InputError(msg)
+
+    def learn(self, problem: Problem) -> tuple[Learned, Opinion]:
+        weights = self._weights(problem)
+        scores = problem.x @ weights.T  # (n, k)
+        scores = scores.masked_fill(~problem.candidates, -torch.inf)
+        return {"weights": weights}, Opinion.of_probability(scores.softmax(-1))
+
+    def judge(self, learned: Learned, x: Tensor) -> Opinion:
+        return Opinion.of_probability((x @ learned["weights"].T).softmax(-1))
+
+    def layout(self, shape: Shape, k: int) -> Layout:
+        return {"weights": (torch.float64, (k, torch.Size(shape).numel()))}
+
+    def _weights(self, problem: Problem) -> Tensor:
+        """One vector for each class, (k, d); found on the host, wherever the rows are."""
+        n, d = problem.x.shape
+        iterations = self.iterations or max(FEWEST_ITERATIONS, 10 * n)
+        generator = torch.Generator().manual_seed(seed_of(problem.seed, self.name))
+        order = torch.randint(n, (iterations,), generator=generator)
+        steps = compiled_steps()
+        if steps is None:
+            if iterations * problem.candidates.shape[1] * d > LARGE:
+                msg = (
+                    f"PlSvm takes {iterations:,} steps in plain numpy, since numba is not "
+                    'installed: `pip install "robustpll[fast]"` makes them several times faster.'
+                )
+                warnings.warn(msg, EfficiencyWarning, stacklevel=2)
+            steps = plain_steps
+        x, candidates = problem.x.cpu().contiguous(), problem.candidates.cpu().contiguous()
+        found = steps(x.numpy(), candidates.numpy(), order.numpy(), float(self.regularisation))
+        return torch.from_numpy(found).to(problem.x)
+
+
+def plain_steps(
+    x: Floats, candidates: NDArray[np.bool_], order: NDArray[np.int64], regularisation: float
+) -> Floats:
+    """Pegasos over the rows (n, d) in this order (t,), from 0 to weights (k, d)."""
+    weights = np.zeros((candidates.shape[1], x.shape[1]))
+    longest = 1 / math.sqrt(regularisation)
+    for t, i in enumerate(order, 1):
+        row, own = x[i], candidates[i]
+        scores = np.einsum("jf,f->j", weights, row)  # BLAS would start threads for so little
+        best = _first_largest(np.where(own, scores, -np.inf))
+        rival = _first_largest(np.where(own, -np.inf, scores))
+        weights *= max(1e-9, 1 - 1 / t)
+        if not own.all() and scores[best] - scores[rival] < 1:
+            step = row / (regularisation * t)
+            weights[best] += step
+            weights[rival] -= step
+        length = math.sqrt(np.einsum("jf,jf->", weights, weights))
+        if length > longest:
+            weights *= longest / length
+    return weights
+
+
+def _first_largest(scores: Floats) -> int:
+    return int((scores >= scores.max() - TIED).argmax())
+
+
+@cache
+def compiled_steps() -> Steps | None:
+    """`fast_steps` as machine code, kept on disk for later processes; None without numba."""
+    try:
+        import numba
+    except ImportError:
+        return None
+    # Sums may be taken in any order, else they would not be vectorised; infinities stay what
+    # they are.
+    compiled = partial(numba.njit, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+    try:
+        steps: Steps = compiled(cache=True)(fast_steps)
+    except RuntimeError:  # there is no folder that may be written to
+        steps = compiled()(fast_steps)
+    return steps
+
+
+def fast_steps(
+    x: Floats, candidates: NDArray[np.bool_], order: NDArray[np.int64], regularisation: float
+) -> Floats:
+    """As `plain_steps`, in the part of Python that numba compiles; one pass over w each step.
+
+    The weights are factor * v, so that scaling all of them is one product, and |w|² follows from
+    |w'|² = r² |w|² + 2 η r (s_best - s_rival) + 2 η² |x|².
+    """
+    k, d = candidates.shape[1], x.shape[1]
+    v, scores = np.zeros((k, d)), np.zeros(k)
+    factor, square, largest = 1.0, 0.0, 1 / regularisation
+    top = np.empty(2, dtype=np.int64)  # best class outside and inside the candidates, -1: none
+    for t in range(1, len(order) + 1):
+        i = order[t - 1]
+        top[:] = -1
+        for j in range(k):
+            total = 0.0
+            for column in range(d):
+                total += v[j, column] * x[i, column]
+            scores[j] = factor * total
+            side = int(candidates[i, j])
+            if top[side] < 0 or scores[j] > scores[top[side]] + TIED:
+                top[side] = j
+        rival, best = top
+        shrink = max(1e-9, 1 - 1 / t)
+        factor *= shrink
+        square *= shrink**2
+        if rival >= 0 and scores[best] - scores[rival] < 1:
+            step, length = 1 / (regularisation * t), 0.0
+            for column in range(d):
+                v[best, column] += step / factor * x[i, column]
+                v[rival, column] -= step / factor * x[i, column]
+                length += x[i, column] ** 2
+            square += 2 * step * (shrink * (scores[best] - scores[rival]) + step * length)
+        if square > largest:
+            factor *= np.sqrt(largest / square)
+            square = largest
+        if t % 1000 == 0 or factor < 1e-100:  # before rounding adds up, or v overflows
+            v *= factor
+            factor, square = 1.0, (v * v).sum()
+    return factor * v

@@ -1,0 +1,377 @@
+"""Masses of sets are exact, and DstPll and its auto-encoder do what their papers say."""
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.distributions import Normal, kl_divergence
+
+from robustpll import InputError, PLLClassifier
+from robustpll.engine.history import reporting
+from robustpll.engine.random import Draws
+from robustpll.engine.rows import Rows
+from robustpll.engine.task import State, Task
+from robustpll.methods.autoencoder import AutoEncoder, codes, encoders_of
+from robustpll.methods.classical import Classical
+from robustpll.methods.dempster_shafer import masses_of, opinion_of, table_of
+from robustpll.methods.dst_pll import DstPll
+
+Set = frozenset[int]
+
+
+def slow_masses(said: list[Set], base: Set) -> dict[Set, Fraction]:
+    """By the definition: one mass function after the other, all pairs of sets, then Yager."""
+    masses = {base: Fraction(1)}
+    for named in said:
+        met = named & base
+        if not met or met == base:
+            continue
+        combined: dict[Set, Fraction] = {}
+        for known, mass in masses.items():
+            for other in (met, base):
+                combined[known & other] = combined.get(known & other, Fraction(0)) + mass / 2
+        masses = combined
+    masses[base] += masses.pop(frozenset(), Fraction(0))
+    return masses
+
+
+def slow_probability(masses: dict[Set, Fraction], k: int) -> list[float]:
+    """Proportional to the masses of single classes, else uniform on the leading set."""
+    belief = [masses.get(frozenset([c]), Fraction(0)) for c in range(k)]
+    if sum(belief) > 0:
+        return [float(each / sum(belief)) for each in belief]
+    ranked = sorted(masses, key=lambda met: (-masses[met], len(met), number(met)))
+    return [float(c in ranked[0]) / len(ranked[0]) for c in range(k)]
+
+
+def number(classes: Set) -> int:
+    return sum(1 << c for c in classes)
+
+
+def matrix(sets: list[Set], k: int) -> Tensor:
+    return torch.tensor([[c in classes for c in range(k)] for classes in sets])
+
+
+def classes_of(met: int) -> Set:
+    return frozenset(c for c in range(met.bit_length()) if met >> c & 1)
+
+
+@st.composite
+def hearings(draw: st.DrawFn, most_classes: int = 16) -> tuple[int, list[Set], Set]:
+    """Number of classes, what up to ten witnesses say, and the base; sparse or dense sets."""
+    k = draw(st.integers(3, most_classes))
+    some = st.frozensets(st.integers(0, k - 1), min_size=1)
+    few = st.frozensets(st.integers(0, k - 1), min_size=1, max_size=3)
+    everything = st.just(frozenset(range(k)))
+    said = draw(st.lists(st.one_of(some, few, everything), min_size=1, max_size=10))
+    return k, said, draw(st.one_of(some, everything))
+
+
+@settings(deadline=None)
+@given(hearings(most_classes=12))
+def test_a_table_of_all_sets_has_the_masses_of_the_definition(case: Any) -> None:
+    k, said, base = case
+    found = table_of(matrix(said, k)[None], matrix([base], k))[:, 0]
+    expected = torch.zeros(2**k, dtype=torch.float64)
+    for met, mass in slow_masses(said, base).items():
+        expected[number(met)] = float(mass)
+    assert torch.equal(found, expected)
+
+
+@settings(deadline=None)
+@given(hearings())
+def test_a_list_of_sets_has_the_masses_of_the_definition(case: Any) -> None:
+    _, said, base = case
+    found = masses_of([number(classes) for classes in said], number(base))
+    assert {classes_of(met): mass for met, mass in found.items()} == slow_masses(said, base)
+
+
+@settings(deadline=None)
+@given(hearings())
+def test_opinions_are_those_of_the_definition(case: Any) -> None:
+    k, said, base = case
+    at = torch.arange(len(said))[None]
+    opinion = opinion_of(matrix(said, k), at, matrix([base], k))[0]
+    masses = slow_masses(said, base)
+    belief = [float(masses.get(frozenset([c]), 0)) for c in range(k)]
+    assert opinion.belief.tolist() == belief
+    assert opinion.uncertainty.item() == 1 - sum(belief)
+    expected = torch.tensor(slow_probability(masses, k), dtype=torch.float64)
+    torch.testing.assert_close(opinion.probability, expected, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("said", "base", "masses", "probability"),
+    [
+        (
+            [{0, 1}, {1, 2}, {2, 3}, {0, 1, 2, 3}],
+            {0, 1, 2, 3},
+            {0b10: 1, 0b11: 1, 0b100: 1, 0b110: 1, 0b1100: 1, 0b1111: 3},
+            [0, 0.5, 0.5, 0],
+        ),
+        (
+            [{0, 1}, {1, 2}, {3}, {0, 1, 2}],
+            {0, 1, 2},
+            {0b10: 2, 0b11: 2, 0b110: 2, 0b111: 2},
+            [0, 1, 0, 0],
+        ),
+    ],
+    ids=["all classes", "a training row"],
+)
+def test_worked_numbers(
+    said: list[Any], base: Any, masses: dict[int, int], probability: list[float]
+) -> None:
+    eighths = {met: count / 8 for met, count in masses.items()}
+    assert masses_of([number(s) for s in said], number(base)) == eighths
+    table = table_of(matrix(said, 4)[None], matrix([base], 4))[:, 0]
+    assert {met: mass for met, mass in enumerate(table.tolist()) if mass} == eighths
+    opinion = opinion_of(matrix(said, 4), torch.arange(4)[None], matrix([base], 4))
+    assert opinion.probability[0].tolist() == probability
+
+
+@pytest.mark.parametrize("k", [12, 13])
+@pytest.mark.parametrize(
+    ("said", "shared"),
+    [
+        ([{1, 2}, {0, 1, 2}], [1, 2]),  # of two groups, while {0, 1, 2} is of one
+        ([{1, 2, 3}, {1, 2, 4}], [1, 2]),  # four sets with a quarter each: the smallest
+        ([{1, 2}, {3, 4}], list(range(9))),  # the base has its own quarter and the conflict
+    ],
+)
+def test_without_a_single_class_the_leading_set_is_shared(
+    k: int, said: list[Any], shared: list[int]
+) -> None:
+    base = torch.arange(k)[None] < 9
+    opinion = opinion_of(matrix(said, k), torch.tensor([[0, 1]]), base)
+    assert opinion.uncertainty.item() == 1
+    assert opinion.probability[0].nonzero()[:, 0].tolist() == shared
+    assert opinion.probability.max() == 1 / len(shared)
+
+
+@pytest.mark.parametrize("k", [9, 90])
+def test_masses_of_the_most_witnesses_do_not_round(k: int) -> None:
+    """Of 52 one names class 1 and all others class 0; half of the groups have this one."""
+    candidates = torch.eye(k, dtype=torch.bool)[:2]
+    at = torch.tensor([[0] * 51 + [1]])
+    opinion = opinion_of(candidates, at, torch.ones(1, k, dtype=torch.bool))
+    assert opinion.belief[0, 0].item() == (1 - 0.5**51) / 2
+    assert opinion.belief[0, 1].item() == 0.5**52
+    assert opinion.uncertainty.item() == 0.5
+
+
+def test_many_witnesses_of_many_classes_take_the_same_result_by_list_and_by_table() -> None:
+    """Twelve classes by a table are the first twelve of thirteen by a list."""
+    generator = torch.Generator().manual_seed(0)
+    candidates = torch.rand(500, 12, generator=generator) < 0.3
+    candidates[torch.arange(500), torch.randint(12, (500,), generator=generator)] = True
+    at = torch.randint(500, (300, 20), generator=generator)
+    table = opinion_of(candidates, at, candidates[:300])
+    wider = torch.nn.functional.pad(candidates, (0, 1))
+    by_list = opinion_of(wider, at, wider[:300])
+    assert torch.equal(table.belief, by_list.belief[:, :12])
+    assert torch.equal(table.probability, by_list.probability[:, :12])
+
+
+def task_of(
+    X: np.ndarray, candidates: np.ndarray, at: Tensor, seeds: tuple[int, ...] | None = None
+) -> Task:
+    """Runs over one pool in float64, with rows at (R, n)."""
+    seeds = tuple(range(len(at))) if seeds is None else seeds
+    return Task.of(Rows.of(torch.from_numpy(X), at), torch.from_numpy(candidates)[at], seeds)
+
+
+@pytest.fixture
+def pictures(digits: Any) -> np.ndarray:
+    return np.asarray(digits[0]).reshape(-1, 8, 8)
+
+
+def test_training_rows_are_no_witnesses_of_their_own() -> None:
+    """The nearest neighbour alone says what a row is."""
+    X = np.array([[0.0], [0.1], [1.0], [1.2]])
+    y = [{"a", "b"}, {"a", "c"}, {"b", "c"}, {"a", "b"}]
+    model = PLLClassifier(DstPll(neighbours=1)).fit(X, y)
+    assert model.labels_.tolist() == ["a", "a", "b", "b"]
+    np.testing.assert_array_equal(model.opinion_.uncertainty, [0.5] * 4)
+    shared = model.predict_opinion([[0.0]])  # of all classes: {a, b} and all have the same mass
+    np.testing.assert_array_equal(shared.probability, [[0.5, 0.5, 0]])
+    np.testing.assert_array_equal(shared.uncertainty, [1])
+
+
+@pytest.mark.parametrize("preset", [DstPll(), DstPll.paper()], ids=["plain", "paper"])
+def test_digits_are_recognised(preset: DstPll, digits: Any, candidates: np.ndarray) -> None:
+    train, test, _, labels = digits
+    model = PLLClassifier(preset).fit(train, candidates)
+    assert model.score(test, labels) > 0.95
+    unsure = model.predict_opinion(test).uncertainty
+    wrong = model.predict(test) != labels
+    assert unsure[wrong].mean() > 2 * unsure[~wrong].mean()
+
+
+@pytest.mark.parametrize(("rows", "k"), [(2, 2), (3, 3), (40, 300)])
+@pytest.mark.parametrize("encoder", ["never", "always"])
+def test_small_problems_work(rows: int, k: int, encoder: Any) -> None:
+    generator = np.random.default_rng(0)
+    X = generator.random((rows, 4))
+    y = generator.random((rows, k)) < 2 / k
+    y[np.arange(rows), generator.integers(k, size=rows)] = True
+    model = PLLClassifier(DstPll(encoder=encoder, encoder_epochs=2)).fit(X, y)
+    np.testing.assert_allclose(model.label_weights_.sum(-1), 1, atol=1e-12)
+    assert (model.label_weights_[~y] == 0).all()
+    np.testing.assert_allclose(model.predict_proba(X).sum(-1), 1, atol=1e-12)
+
+
+def test_pictures_are_compared_by_codes_and_tables_by_features(
+    pictures: np.ndarray, candidates: np.ndarray
+) -> None:
+    flat = pictures.reshape(-1, 64)
+    method = DstPll(encoder_epochs=1)
+
+    def names(X: np.ndarray, method: DstPll) -> set[str]:
+        fitted = PLLClassifier(method).fit(X[:60], candidates[:60]).fitted_
+        assert isinstance(fitted, Classical)
+        return set(fitted.learned[0])
+
+    coded = names(pictures, method)
+    assert {"rows", "candidates", "encoder.hidden.weight", "encoder.mean.bias"} < coded
+    assert names(flat, replace(method, encoder="always")) == coded
+    assert names(flat, method) == {"rows", "candidates"}
+    assert names(pictures, replace(method, encoder="never")) == {"rows", "candidates"}
+
+
+@pytest.mark.parametrize("encoder", ["auto", "never", "always"])
+@pytest.mark.parametrize("shape", [(8, 8), (64,)])
+def test_the_layout_is_that_of_what_is_learned(
+    encoder: Any, shape: tuple[int, ...], pictures: np.ndarray, candidates: np.ndarray
+) -> None:
+    method = DstPll(encoder=encoder, encoder_epochs=1)
+    model = PLLClassifier(method).fit(pictures[:30].reshape(30, *shape), candidates[:30])
+    assert isinstance(model.fitted_, Classical)
+    found = {
+        name: (tensor.dtype, tuple(tensor.shape))
+        for name, tensor in model.fitted_.learned[0].items()
+    }
+    sized = {
+        name: (dtype, tuple(30 if size == "n" else size for size in sizes))
+        for name, (dtype, sizes) in method.layout(shape, 10).items()
+    }
+    assert found == sized
+
+
+def test_codes_have_a_number_of_neighbours_of_their_own(
+    pictures: np.ndarray, candidates: np.ndarray
+) -> None:
+    def found(neighbours: int, code_neighbours: int) -> np.ndarray:
+        method = DstPll(neighbours, code_neighbours, encoder_epochs=2)
+        model = PLLClassifier(method).fit(pictures[:100], candidates[:100])
+        return np.stack([model.label_weights_, model.predict_proba(pictures[100:200])])
+
+    few = found(3, 5)
+    np.testing.assert_array_equal(few, found(5, 5))
+    assert (few != found(3, 3)).any((1, 2)).all()
+
+
+@pytest.mark.parametrize("encoder", ["never", "always"])
+def test_a_run_alone_equals_itself_in_a_bundle(
+    encoder: Any, pictures: np.ndarray, candidates: np.ndarray
+) -> None:
+    at = torch.stack([torch.arange(200), torch.arange(200, 400), torch.arange(200)])
+    method = DstPll(encoder=encoder, encoder_epochs=3)
+    bundle = method.fit(task_of(pictures, candidates, at))
+    queries = torch.from_numpy(pictures[400:500]), torch.arange(100)
+    for run in range(3):
+        task = task_of(pictures, candidates, at[run : run + 1], (run,))
+        alone = method.fit(task)
+        assert torch.equal(alone.label_weights[0], bundle.label_weights[run])
+        others = task.rows.others(queries[0], queries[1][None])
+        found = alone.predict(others).probability[0]
+        both = task_of(pictures, candidates, at).rows.others(queries[0], queries[1].expand(3, -1))
+        assert torch.equal(found, bundle.predict(both).probability[run])
+
+
+def test_runs_with_the_same_rows_share_an_encoder(pictures: np.ndarray) -> None:
+    at = torch.stack([torch.arange(50), torch.arange(50, 100), torch.arange(50)])
+    rows = Rows.of(torch.from_numpy(pictures), at)
+    trained: list[int] = []
+    with reporting(lambda title, epoch, epochs, loss: trained.append(len(loss))):
+        first, other, same = encoders_of(rows, epochs=2)
+    assert trained == [2, 2]  # models in each epoch
+    assert first is same
+    assert not torch.equal(first["encoder.mean.weight"], other["encoder.mean.weight"])
+
+
+def test_predictions_by_codes_do_not_depend_on_the_other_rows(
+    pictures: np.ndarray, candidates: np.ndarray
+) -> None:
+    model = PLLClassifier(DstPll(encoder_epochs=5)).fit(pictures[:300], candidates[:300])
+    whole = model.predict_proba(pictures[300:340])
+    each = np.concatenate([model.predict_proba(row[None]) for row in pictures[300:340]])
+    np.testing.assert_allclose(whole, each, atol=1e-12)
+
+
+def test_codes_tell_pictures_apart(digits: Any, candidates: np.ndarray) -> None:
+    train, test, _, labels = digits
+    model = PLLClassifier(DstPll(encoder="always", encoder_epochs=20)).fit(train, candidates)
+    assert model.score(test, labels) > 0.9
+    assert model.history_["loss"].size == 0
+
+
+def test_an_auto_encoder_leaves_the_global_generator_and_the_rows_untouched(
+    pictures: np.ndarray,
+) -> None:
+    pool = torch.from_numpy(pictures[:30].copy())
+    before = torch.get_rng_state(), pool.clone()
+    rows = Rows.of(pool, torch.arange(30)[None])
+    first, second = (encoders_of(rows, epochs=2)[0] for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert torch.equal(pool, before[1])
+    x = rows.x(rows.everything)[0].flatten(1)
+    assert torch.equal(codes(first, x), codes(second, x))
+
+
+def test_the_loss_of_an_auto_encoder_is_cross_entropy_plus_the_mean_divergence() -> None:
+    rows = Rows.of(
+        torch.rand(5, 7, generator=torch.Generator().manual_seed(0)), torch.arange(5)[None]
+    )
+    task = Task.of(rows, torch.ones(1, 5, 1, dtype=torch.bool), (0,))
+    method = AutoEncoder()
+    net = method.build((7,), 1, Draws.of([0], like=task.prior))
+    draws, again = (Draws.of([1], like=task.prior) for _ in range(2))
+    batch = State.of(task).batch(task, rows.everything, 0, draws)
+    loss, written = method.step(net, batch, torch.tensor(0.0))
+
+    _, mean, log_variance = net(batch.x, torch.zeros(1, 5, 48))
+    own, standard = Normal(mean, log_variance.exp().sqrt()), Normal(0.0, 1.0)
+    p = net.decoder(own.mean + own.stddev * again.normal(5, 48)).sigmoid()
+    likelihood = (batch.x * p.log() + (1 - batch.x) * (1 - p).log()).sum(-1)
+    torch.testing.assert_close(loss, kl_divergence(own, standard).mean(-1) - likelihood)
+    assert loss.shape == (1, 5)
+    assert not written
+
+
+def test_normal_numbers_have_mean_0_and_variance_1_for_each_model_alone() -> None:
+    like = torch.empty(0, dtype=torch.float64)
+    drawn = Draws.of(range(3), like=like).normal(20_000)
+    assert (drawn.mean(-1).abs() <= 4 * 20_000**-0.5).all()
+    assert ((drawn.var(-1) - 1).abs() <= 4 * (2 / 20_000) ** 0.5).all()
+    assert torch.equal(drawn[1], Draws.of([1], like=like).normal(20_000)[0])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"neighbours": 0}, "'neighbours' of DstPll must be an int from 1 to 52. Got 0"),
+        ({"code_neighbours": 53}, "'code_neighbours' of DstPll must be an int from 1 to 52. Got"),
+        ({"encoder_epochs": 0}, "'encoder_epochs' of DstPll must be an int of at least 1. Got 0"),
+        ({"encoder": "sometimes"}, "'encoder' of DstPll must be one of 'auto', 'never', 'always'"),
+        ({"neighbours": 2.5}, "'neighbours' of DstPll must be an int"),
+    ],
+)
+def test_odd_fields_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        DstPll(**fields)

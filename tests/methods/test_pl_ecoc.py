@@ -1,0 +1,283 @@
+"""PlEcoc: dichotomies by brute force, machines against LinearSVC, decoding by worked numbers."""
+
+import math
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.svm import LinearSVC
+from torch import Tensor
+
+from robustpll import PLLClassifier
+from robustpll.engine.rows import Rows
+from robustpll.engine.task import Task
+from robustpll.methods import squared_hinge
+from robustpll.methods.pl_ecoc import PlEcoc, decoded, dichotomies, one_sided, reliability
+from robustpll.methods.squared_hinge import machines
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def random_candidates(n: int, k: int, share: float, seed: int = 0) -> Tensor:
+    drawn = torch.rand(n, k, generator=generator(seed)) < share
+    drawn[torch.arange(n), torch.randint(k, (n,), generator=generator(seed + 1))] = True
+    return drawn
+
+
+def as_sets(rows: Tensor) -> list[frozenset[int]]:
+    return [frozenset(row.nonzero()[:, 0].tolist()) for row in rows]
+
+
+def is_eligible(positive: frozenset[int], rows: list[frozenset[int]]) -> bool:
+    inside = sum(row <= positive for row in rows)
+    outside = sum(not row & positive for row in rows)
+    return inside >= 1 and outside >= 1 and inside + outside >= max(1, len(rows) // 10)
+
+
+def eligible_by_enumeration(rows: list[frozenset[int]], k: int) -> set[frozenset[int]]:
+    """All positive sides without the last class."""
+    sides = (frozenset(side) for size in range(1, k) for side in combinations(range(k - 1), size))
+    return {side for side in sides if is_eligible(side, rows)}
+
+
+@pytest.mark.parametrize(
+    ("k", "length"), [(10, 34), (13, 38), (14, 39), (16, 40), (23, 46), (171, 75), (219, 78)]
+)
+def test_codes_are_as_long_as_published(k: int, length: int) -> None:
+    """One candidate each, so every dichotomy will do."""
+    codes = dichotomies(torch.eye(k).bool(), generator())
+    assert codes.shape == (length, k)
+    assert len(set(as_sets(codes))) == length
+    assert not codes[:, -1].any()
+    assert codes.any(1).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), n=st.integers(2, 60), k=st.integers(2, 7), share=st.floats(0, 1))
+def test_up_to_ten_classes_all_eligible_dichotomies_are_in_the_draw(
+    seed: int, n: int, k: int, share: float
+) -> None:
+    candidates = random_candidates(n, k, share, seed)
+    eligible = eligible_by_enumeration(as_sets(candidates), k)
+    found = as_sets(dichotomies(candidates, generator(seed)))
+    assert len(found) == len(set(found)) == min(math.ceil(10 * math.log2(k)), len(eligible))
+    assert set(found) <= eligible
+
+
+def test_every_eligible_dichotomy_is_as_likely() -> None:
+    counts = torch.zeros(2**5, dtype=torch.int64)
+    for seed in range(300):
+        codes = dichotomies(torch.eye(6).bool(), generator(seed))
+        numbers = (codes[:, :5] * 2 ** torch.arange(5)).sum(1)
+        assert len(numbers.unique()) == 26
+        counts[numbers] += 1
+    assert counts[0] == 0
+    expected = 300 * 26 / 31
+    assert (counts[1:] - expected).abs().max() < 5 * math.sqrt(300 * (26 / 31) * (5 / 31))
+
+
+def test_a_tenth_of_the_rows_is_enough_and_less_is_not() -> None:
+    """Two classes: rows with one candidate teach, those with both do not."""
+    candidates = torch.ones(39, 2).bool()
+    candidates[:3] = torch.tensor([[1, 0], [0, 1], [0, 1]]).bool()
+    assert len(dichotomies(candidates, generator())) == 1  # 3 of 39
+    more = torch.cat([candidates, torch.ones(1, 2).bool()])
+    assert len(dichotomies(more, generator())) == 0  # 3 of 40
+    one_side = torch.tensor([[1, 0], [1, 0], [1, 1]]).bool()
+    assert len(dichotomies(one_side, generator())) == 0
+
+
+def test_more_than_ten_classes_are_drawn_by_fair_coins() -> None:
+    candidates = random_candidates(300, 40, 0.04)
+    codes = dichotomies(candidates, generator())
+    rows = as_sets(candidates)
+    found = as_sets(codes)
+    assert len(set(found)) == math.ceil(10 * math.log2(40))
+    assert all(is_eligible(side, rows) for side in found)
+    assert codes[:, :-1].double().mean() == pytest.approx(0.5, abs=0.06)
+
+
+def test_few_eligible_dichotomies_among_many_classes_are_all_found() -> None:
+    """Most rows have all of the classes 3 to 10, so these stay together: 7 dichotomies will do."""
+    rest = torch.arange(11) >= 3
+    candidates = torch.stack([torch.arange(11) == j for j in range(3)] + [rest] * 40)
+    found = set(as_sets(dichotomies(candidates, generator())))
+    assert found == eligible_by_enumeration(as_sets(candidates), 11)
+    assert len(found) == 7
+
+
+@pytest.mark.parametrize("k", [2, 10, 11, 50])
+@pytest.mark.parametrize("decoding", ["loss", "reference"])
+def test_where_no_dichotomy_will_do_every_prediction_is_a_guess(k: int, decoding: Any) -> None:
+    candidates = torch.ones(1, 30, k).bool()
+    candidates[0, 0, 1:] = False
+    x = torch.rand(30, 4, generator=generator(), dtype=torch.float64)
+    rows = Rows.of(x, torch.arange(30)[None])
+    fitted = PlEcoc(decoding).fit(Task.of(rows, candidates, (0,)))
+    opinion = fitted.predict(rows)
+    torch.testing.assert_close(opinion.probability, torch.full_like(opinion.belief, 1 / k))
+    assert opinion.guess.all()
+    expected = (candidates / candidates.sum(-1, keepdim=True)).double()
+    torch.testing.assert_close(fitted.label_weights, expected)
+
+
+def test_a_row_teaches_if_its_candidates_are_on_one_side() -> None:
+    codes = torch.tensor([[1, 0, 1, 0]]).bool()
+    rows = torch.tensor([[1, 0, 1, 0], [0, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]]).bool()
+    positive, negative = one_sided(rows, codes)
+    assert positive[:, 0].tolist() == [True, False, False, False]
+    assert negative[:, 0].tolist() == [False, True, False, False]
+
+
+def by_linear_svc(x: Tensor, side: Tensor, error_cost: float) -> NDArray[np.float64]:
+    own = (side != 0).numpy()
+    svc = LinearSVC(C=error_cost, tol=1e-8, max_iter=100_000, dual="auto", random_state=0)
+    svc.fit(x.numpy()[own], side.numpy()[own])
+    return np.asarray(svc.decision_function(x.numpy()))
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "error_cost"), [(2000, 30, 1.0), (3000, 8, 0.03), (60, 90, 1.0), (600, 200, 5.0)]
+)
+def test_machines_agree_with_linear_svc(n: int, d: int, error_cost: float) -> None:
+    """More rows than a machine sees at first, fewer rows than features, hard and easy problems."""
+    x = torch.rand(n, d, generator=generator(), dtype=torch.float64)
+    x[::7] = x[0]  # duplicates
+    x[5] = 0
+    noise = torch.randn(n, 5, generator=generator(1)) * torch.tensor([0, 0.2, 0.5, 1, 5])
+    signal = (x[:, :5] - 0.5) * 3 + noise
+    sides = torch.where(signal.abs() < 0.3, 0.0, signal.sign())  # (n, 5), in between are unused
+    sides[(x[:, 0] > 0.2), 1] = 0  # one with few rows
+    weights = machines(x, sides.double(), error_cost)
+    decisions = x @ weights[:-1] + weights[-1]
+    for found, side in zip(decisions.T, sides.T, strict=True):
+        expected = by_linear_svc(x, side, error_cost)
+        np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-3)
+
+
+def test_machines_of_candidates_agree_with_linear_svc(
+    digits: tuple[NDArray[np.float64], ...], candidates: NDArray[np.bool_]
+) -> None:
+    x = torch.from_numpy(digits[0] / 16)
+    codes = dichotomies(torch.from_numpy(candidates), generator())
+    positive, negative = one_sided(torch.from_numpy(candidates), codes)
+    sides = positive.double() - negative.double()
+    weights = machines(x, sides)
+    decisions = x @ weights[:-1] + weights[-1]
+    for machine in range(0, len(codes), 5):
+        expected = by_linear_svc(x, sides[:, machine], 1.0)
+        np.testing.assert_allclose(decisions[:, machine].numpy(), expected, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("error_cost", [1e-8, 1e8])
+def test_machines_end_at_extreme_costs(error_cost: float) -> None:
+    x = torch.rand(500, 20, generator=generator(), dtype=torch.float64)
+    sides = torch.randint(2, (500, 3), generator=generator()).double() * 2 - 1
+    weights = machines(x, sides, error_cost)  # a warning that it does not end is an error
+    margins = sides * (x @ weights[:-1] + weights[-1])
+    slope = weights - 2 * error_cost * torch.cat([x, torch.ones(500, 1)], 1).T @ (
+        sides * (1 - margins).clamp(min=0)
+    )
+    assert slope.norm() < 1e-8 * error_cost * 500 + 1e-4
+    assert (machines(x, sides, 0.0) == 0).all()
+
+
+def test_a_machine_that_is_not_at_its_optimum_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(squared_hinge, "MOST_STEPS", 1)
+    x = torch.rand(50, 3, generator=generator(), dtype=torch.float64)
+    sides = torch.randint(2, (50, 1), generator=generator()).double() * 2 - 1
+    with pytest.warns(ConvergenceWarning, match="not at its optimum after 1 steps"):
+        machines(x, sides)
+
+
+def test_reliability_is_the_share_on_the_right_side_of_all_rows() -> None:
+    candidates = random_candidates(40, 5, 0.3)
+    candidates[:, 3] = False  # of class 3 there is no row
+    candidates[~candidates.any(1), 0] = True
+    codes = torch.rand(6, 5, generator=generator()) < 0.5
+    decisions = torch.randn(40, 6, generator=generator(), dtype=torch.float64)
+    decisions[:5] = 0  # not positive
+    found = reliability(decisions, candidates, codes)
+    for c in range(5):
+        own = [i for i in range(40) if candidates[i, c]]
+        shares = [
+            sum(bool(decisions[i, j] > 0) == bool(codes[j, c]) for i in own) / max(1, len(own))
+            for j in range(6)
+        ]
+        expected = np.array(shares) / (sum(shares) or 1)
+        np.testing.assert_allclose(found[c].numpy(), expected, atol=1e-12)
+    assert (found[3] == 0).all()
+
+
+WORKED = {
+    "decisions": torch.tensor([[0.4, -1]], dtype=torch.float64),
+    "codes": torch.tensor([[1, 1, 0], [0, 1, 0]]).bool(),
+    "reliable": torch.tensor([[0.5, 0.5], [0.25, 0.75], [0.6, 0.4]], dtype=torch.float64),
+}
+
+
+def test_decoding_meets_the_worked_numbers() -> None:
+    scores = decoded(**WORKED, decoding="reference").exp()
+    torch.testing.assert_close(
+        scores, torch.tensor([[2.105053, 0.648866, 1.489505]]).double(), rtol=0, atol=1e-6
+    )
+    costs = (-decoded(**WORKED, decoding="loss")).exp()
+    torch.testing.assert_close(
+        costs, torch.tensor([[0.519100, 2.206291, 1.042247]]).double(), rtol=0, atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("decoding", ["loss", "reference"])
+def test_one_machine_for_two_classes_gives_the_probability_of_the_exponential_loss(
+    decoding: Any,
+) -> None:
+    decisions = torch.linspace(-3, 3, 7, dtype=torch.float64)[:, None]
+    codes, reliable = torch.tensor([[True, False]]), torch.ones(2, 1, dtype=torch.float64)
+    found = decoded(decisions, codes, reliable, decoding).softmax(-1)
+    torch.testing.assert_close(found[:, 0], (2 * decisions[:, 0]).sigmoid())
+
+
+@pytest.mark.parametrize("decoding", ["loss", "reference"])
+def test_huge_decision_values_do_not_overflow(decoding: Any) -> None:
+    scores = decoded(
+        1e6 * WORKED["decisions"], WORKED["codes"], WORKED["reliable"], decoding=decoding
+    )
+    assert scores.isfinite().all()
+    assert scores.argmax() == 0
+
+
+@pytest.mark.parametrize("decoding", ["loss", "reference"])
+def test_a_class_that_is_nobodys_candidate_is_never_predicted(decoding: Any) -> None:
+    x = torch.rand(200, 3, generator=generator(), dtype=torch.float64)
+    candidates = torch.zeros(1, 200, 4).bool()
+    candidates[0, torch.arange(200), x.argmax(1)] = True
+    rows = Rows.of(x, torch.arange(200)[None])
+    fitted = PlEcoc(decoding).fit(Task.of(rows, candidates, (0,)))
+    probability = fitted.predict(rows).probability[0]
+    assert (probability[:, 3] == 0).all()
+    assert (probability.argmax(1) == x.argmax(1)).double().mean() > 0.9
+
+
+@pytest.mark.parametrize(("method", "least"), [(PlEcoc(), 0.9), (PlEcoc.paper(), 0.85)])
+def test_learning_beats_chance_by_far(
+    method: PlEcoc,
+    least: float,
+    digits: tuple[NDArray[np.float64], ...],
+    candidates: NDArray[np.bool_],
+) -> None:
+    model = PLLClassifier(method, random_state=0).fit(digits[0], candidates)
+    assert model.score(digits[1], digits[3]) > least
+    assert (model.labels_ == digits[2]).mean() > least
+
+
+def test_the_sound_and_the_published_settings() -> None:
+    assert PlEcoc() == PlEcoc(decoding="loss", error_cost=1.0)
+    assert PlEcoc.paper() == PlEcoc(decoding="reference")
