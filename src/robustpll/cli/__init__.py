@@ -59,11 +59,13 @@ def methods() -> None:
 
     from robustpll.methods import METHODS
 
-    table = Table(box=None, padding=(0, 1), header_style="bold")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for heading in ("name", "method", "family", "uncertainty"):
         table.add_column(heading, no_wrap=True)
     table.add_column("paper")
     for name, method in METHODS.items():
         uncertain = "yes" if method.uncertain else "no"
-        table.add_row(name, method.title, method.family, uncertain, method.citation)
-    Console().print(table)
+        table.add_row(name, method.title, method.family, uncertain, method.reference())
+    console = Console(highlight=False)
+    console.print(table)
+    console.print('\nuncertainty: whether it tells "I do not know" from "either of these"')

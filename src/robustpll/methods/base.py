@@ -46,6 +46,16 @@ class Method(ABC):
     uncertain: ClassVar[bool] = False  # whether it tells "I do not know" from "either of these"
 
     @classmethod
+    def reference(cls) -> str:
+        """Its paper in a few words: "Lv et al., ICML 2020"."""
+        short = []
+        for citation in cls.citation.split("; "):
+            authors, rest = citation.split(": ", 1)
+            first, *others = authors.split(", ")
+            short.append(f"{first}{' et al.' if others else ''}, {rest.rsplit('. ', 1)[1]}")
+        return "; ".join(short)
+
+    @classmethod
     def paper(cls) -> Self:
         """What produced the published tables; the plain constructor unless a method says other."""
         return cls()

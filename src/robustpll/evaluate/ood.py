@@ -1,0 +1,334 @@
+"""How unlike the training data a row is, and how well that tells known rows from unknown ones.
+
+All scores have one sign: higher is more unlike the training data. Out-of-distribution (OOD) rows
+are what is looked for, the positives.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.covariance import ledoit_wolf
+from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from robustpll.engine.device import computing
+from robustpll.engine.layers import Linear
+from robustpll.engine.predict import Networks, logits_of
+from robustpll.engine.rows import Rows
+from robustpll.errors import InputError
+from robustpll.estimator import CandidateClassifier
+from robustpll.evaluate.metrics import (
+    Gamma,
+    as_recorded,
+    cdf_area,
+    sample,
+    signed_ks,
+    signed_mmd,
+)
+from robustpll.methods.neighbours import neighbours
+from robustpll.methods.valen import Enhancer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Scores = dict[str, NDArray[np.float64]]  # name of a score -> (n,)
+
+
+@dataclass(frozen=True)
+class Separation:
+    """How well a score tells OOD rows, the positives, from known ones.
+
+    Attributes
+    ----------
+    auroc : float
+        Probability that an OOD row scores higher than a known one; 0.5 is chance.
+    aupr : float
+        Mean precision in finding OOD rows; chance is their share.
+    fpr95 : float
+        Share of known rows that are flagged by the threshold that flags 95 % of OOD rows.
+    """
+
+    auroc: float
+    aupr: float
+    fpr95: float
+
+
+def separation(known: ArrayLike, ood: ArrayLike) -> Separation:
+    """How well scores of known rows (n,) and OOD rows (m,) are apart; higher is more unlike.
+
+    >>> separation([0.1, 0.2, 0.3, 0.6], [0.5, 0.7, 0.8, 0.9])
+    Separation(auroc=0.9375, aupr=0.95, fpr95=0.25)
+    """
+    k, o = sample(known, "known"), sample(ood, "ood")
+    is_ood = np.repeat([0, 1], [len(k), len(o)])
+    scores = np.concatenate([k, o])
+    flagged = -(-95 * len(o) // 100)  # at least 95 % of them
+    threshold = np.sort(o)[len(o) - flagged]
+    return Separation(
+        float(roc_auc_score(is_ood, scores)),
+        float(average_precision_score(is_ood, scores)),
+        float((k >= threshold).mean()),
+    )
+
+
+def energy(logits: Tensor) -> Tensor:
+    """-ln sum_j exp(logit_j), (..., n, k) -> (..., n) (Liu et al., 2020).
+
+    >>> energy(torch.tensor([[5.0, 0, 0], [0, 0, 0]]))
+    tensor([-5.0134, -1.0986])
+    """
+    return -logits.logsumexp(-1)
+
+
+@dataclass(frozen=True)
+class Gaussians:
+    """A normal distribution for each class, all with the same covariance (Lee et al., 2018).
+
+    The covariance within classes is shrunk by the rule of Ledoit and Wolf, and gets at least a
+    millionth of the features' variance in all directions: units that were silent in training have
+    none of their own.
+
+    Examples
+    --------
+    Classes are wide in the first direction and narrow in the second:
+
+    >>> one = torch.cartesian_prod(torch.linspace(-10, 10, 21), torch.arange(3.0) - 1)
+    >>> fitted = Gaussians.of(torch.cat([one, one + 100]), torch.arange(2).repeat_interleave(63))
+    >>> fitted.distance(torch.tensor([[0.0, 0], [5, 0], [0, 5]])).round(decimals=1)
+    tensor([0.0000, 0.8000, 5.2000], dtype=torch.float64)
+    """
+
+    whitening: Tensor  # (h, h): rows times this have the unit covariance
+    centres: Tensor  # (classes, h), whitened
+
+    @classmethod
+    def of(cls, features: Tensor, labels: Tensor) -> Self:
+        """From rows (n, h) and their classes (n,), numbers from 0."""
+        x = features.double()
+        counts = labels.bincount()
+        totals = x.new_zeros(len(counts), x.shape[1]).index_add_(0, labels, x)
+        centres = totals / counts.clamp(min=1)[:, None]
+        deviations = (x - centres[labels]).cpu().numpy()
+        covariance = x.new_tensor(ledoit_wolf(deviations, assume_centered=True)[0])
+        least = 1e-6 * x.var(0, correction=0).mean()
+        least = torch.where(least > 0, least, 1.0)  # all rows are equal: plain distances
+        covariance.diagonal().add_(least)
+        values, vectors = torch.linalg.eigh(covariance)
+        whitening = vectors / values.sqrt()
+        return cls(whitening, centres[counts > 0] @ whitening)
+
+    def distance(self, features: Tensor) -> Tensor:
+        """Mahalanobis distance of rows (q, h) to the nearest centre, (q,)."""
+        whitened = features.double() @ self.whitening
+        return neighbours(whitened, self.centres, 1).distance[:, 0]
+
+
+@dataclass(frozen=True, eq=False)
+class OodScorer:
+    """Scores rows by how unlike the training data they are; for a fitted classifier of any method.
+
+    ========================  =====================================================================
+    score                     what it is
+    ========================  =====================================================================
+    ``entropy``               of the probability, from 0 to 1
+    ``uncertainty``           mass that is committed to no class, from 0 to 1
+    ``missing probability``   1 - the largest probability
+    ``energy``                -logsumexp of the logits
+    ``class distance``        Mahalanobis distance to the nearest class of the training rows
+    ``row distance``          distance to the nearest training row
+    ========================  =====================================================================
+
+    Distances are taken in the last hidden layer of networks "mlp" and "wide", where rows are
+    brought to length 1 (Sun et al., 2022), and otherwise in the scaled features. Classes of the
+    training rows are those the model predicts for them. In an ensemble energies and distances are
+    means over the members.
+
+    Examples
+    --------
+    >>> from robustpll import PLLClassifier
+    >>> from robustpll.methods import RobustPll
+    >>> generator = np.random.default_rng(0)
+    >>> X = np.repeat(np.eye(3), 20, axis=0) + 0.1 * generator.normal(size=(60, 3))
+    >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
+    >>> model = PLLClassifier(RobustPll(epochs=20), random_state=0).fit(X, y)
+    >>> scores = OodScorer.of(model, X).scores([[1, 0, 0], [3, 3, 3]])
+    >>> [name for name, each in scores.items() if each[1] > each[0]][-2:]
+    ['class distance', 'row distance']
+    """
+
+    model: CandidateClassifier
+    training: Tensor | None  # of the training rows, (M, n, h)
+    gaussians: tuple[Gaussians, ...]  # one for each of M models, if there are training rows
+
+    @classmethod
+    def of(cls, model: Any, X_train: Any = None) -> Self:
+        """For a fitted classifier; without the training rows scores by distance are absent."""
+        if not isinstance(model, CandidateClassifier):
+            msg = (
+                "model must be a fitted classifier of this library, such as PLLClassifier; got "
+                f"{type(model).__name__}."
+            )
+            raise InputError(msg)
+        check_is_fitted(model, "fitted_")
+        if X_train is None:
+            return cls(model, None, ())
+        rows = rows_of(model, X_train)
+        with computing("float32", rows.device):
+            training = representation(model, rows)
+            predicted = model.fitted_.predict(rows)[0].predicted()
+            return cls(model, training, tuple(Gaussians.of(each, predicted) for each in training))
+
+    @property
+    def absent(self) -> dict[str, str]:
+        """Scores that this model has not, and why."""
+        fitted: Any = self.model.fitted_
+        method, found = fitted.method, {}
+        if not isinstance(fitted, Networks):
+            found["energy"] = f"{method.title} is no network, and has no logits"
+        if not method.uncertain:
+            found["uncertainty"] = f"{method.title} commits all mass, and leaves none uncertain"
+        if self.training is None:
+            missing = "needs the training rows; pass X_train"
+            found |= {"class distance": missing, "row distance": missing}
+        return found
+
+    def scores(self, X: Any) -> Scores:
+        """Of rows X, by name, (n,) each; higher is more unlike the training data."""
+        rows, absent = rows_of(self.model, X), self.absent
+        with computing("float32", rows.device):
+            found = self._all(rows)
+        return {name: each.cpu().numpy() for name, each in found.items() if name not in absent}
+
+    def _all(self, rows: Rows) -> dict[str, Tensor]:
+        """Scores (n,), those included that say nothing."""
+        fitted = self.model.fitted_
+        opinion = fitted.predict(rows)[0]
+        found = {"entropy": opinion.entropy, "uncertainty": opinion.uncertainty}
+        found["missing probability"] = 1 - opinion.probability.amax(-1)
+        if isinstance(fitted, Networks):
+            logits = logits_of(fitted.method, fitted.net, rows.repeated(fitted.method.members))
+            found["energy"] = energy(logits).mean(0)
+        if self.training is not None:
+            own = representation(self.model, rows)
+            near = [each.distance(x) for each, x in zip(self.gaussians, own, strict=True)]
+            found["class distance"] = _mean(near)
+            pairs = zip(own, self.training, strict=True)
+            found["row distance"] = _mean([neighbours(*pair, 1).distance[:, 0] for pair in pairs])
+        return found
+
+
+@dataclass(frozen=True)
+class OodReport:
+    """How well a model tells known from OOD rows, by every score it has.
+
+    Attributes
+    ----------
+    separations : dict of str to Separation
+        By score; see `OodScorer`.
+    absent : dict of str to str
+        Scores that the model has not, and why.
+    area, ks, mmd : float
+        The published measures of the entropies; positive where OOD rows have higher ones.
+    """
+
+    separations: dict[str, Separation]
+    absent: dict[str, str]
+    area: float
+    ks: float
+    mmd: float
+
+    def to_frame(self) -> "pd.DataFrame":
+        """One row for each score; the published measures stand in that of the entropy."""
+        import pandas as pd
+
+        rows = {name: asdict(found) for name, found in self.separations.items()}
+        rows["entropy"] |= {"area": self.area, "ks": self.ks, "mmd": self.mmd}
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("score")
+
+
+def ood_report(
+    model: CandidateClassifier,
+    X_known: Any,
+    X_ood: Any,
+    *,
+    X_train: Any = None,
+    gamma: Gamma = "pooled-mean",
+) -> OodReport:
+    """How well a fitted classifier tells rows of known classes from others.
+
+    Parameters
+    ----------
+    model : PLLClassifier or its kind
+        Fitted, by any method.
+    X_known, X_ood : array, DataFrame or pictures
+        Test rows, and rows of no known class; of the same form as in training.
+    X_train : array, DataFrame or pictures, optional
+        The training rows, for the two scores by distance.
+    gamma : {"pooled-mean", "median"} or float
+        Of `signed_mmd`.
+
+    Examples
+    --------
+    >>> from robustpll import PLLClassifier
+    >>> from robustpll.methods import Proden
+    >>> X = np.repeat(np.eye(3), 20, axis=0)
+    >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
+    >>> model = PLLClassifier(Proden(epochs=20), random_state=0).fit(X, y)
+    >>> report = ood_report(model, X, 3 - 3 * X, X_train=X)
+    >>> report.separations["row distance"]
+    Separation(auroc=1.0, aupr=1.0, fpr95=0.0)
+    >>> report.absent
+    {'uncertainty': 'Proden commits all mass, and leaves none uncertain'}
+    """
+    scorer = OodScorer.of(model, X_train)
+    known, ood = scorer.scores(X_known), scorer.scores(X_ood)
+    entropies = as_recorded(known["entropy"]), as_recorded(ood["entropy"])
+    return OodReport(
+        {name: separation(known[name], ood[name]) for name in known},
+        scorer.absent,
+        cdf_area(*entropies),
+        signed_ks(*entropies),
+        signed_mmd(*entropies, gamma=gamma),
+    )
+
+
+def rows_of(model: CandidateClassifier, X: Any) -> Rows:
+    """Rows as a fitted classifier reads them, scaled and on its device.
+
+    >>> from robustpll import PLLClassifier
+    >>> from robustpll.methods import Proden
+    >>> model = PLLClassifier(Proden(epochs=1)).fit([[0, 4], [2, 8]], [{0}, {1}])
+    >>> rows_of(model, [[1, 4]]).pool.tolist()
+    [[0.5, 0.0]]
+    """
+    return model.features_.rows(model._read(X, reset=False), model.fitted_.device)
+
+
+def representation(model: CandidateClassifier, rows: Rows) -> Tensor:
+    """Where distances are taken: the last hidden layers, or the features; (M, n, h) in float64.
+
+    Hidden rows have length 1: how strongly units respond tells less than which of them do.
+
+    >>> from robustpll import PLLClassifier
+    >>> from robustpll.methods import Proden
+    >>> model = PLLClassifier(Proden(epochs=1, members=2)).fit([[0, 4], [2, 8]], [{0}, {1}])
+    >>> representation(model, rows_of(model, [[1, 4]])).shape
+    torch.Size([2, 1, 300])
+    """
+    fitted = model.fitted_
+    if isinstance(fitted, Networks):
+        net = fitted.net.classifier if isinstance(fitted.net, Enhancer) else fitted.net
+        if isinstance(net, nn.Sequential) and isinstance(net[-1], Linear):
+            hidden = logits_of(fitted.method, net[:-1], rows.repeated(fitted.method.members))
+            return F.normalize(hidden, dim=-1)
+    return rows.x(rows.everything).double().flatten(2)
+
+
+def _mean(each: list[Tensor]) -> Tensor:
+    """Over the members, (M,) of (n,) -> (n,)."""
+    return torch.stack(each).mean(0)
