@@ -450,16 +450,6 @@ def test_a_network_is_refused_where_the_file_has_none(
         load(tmp_path / "model.pll", network=small_network)
 
 
-def test_a_classical_method_that_does_not_say_what_it_learns_is_not_saved(
-    classical: ClassicalMethod, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.delattr(type(classical), "layout")
-    model = PLLClassifier(classical).fit(X, LABELS)
-    with pytest.raises(InputError, match="has no `layout`"):
-        model.save(tmp_path / "model.pll")
-    assert not list(tmp_path.iterdir())
-
-
 # Saving
 
 

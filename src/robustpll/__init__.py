@@ -8,9 +8,13 @@ if TYPE_CHECKING:
     from robustpll.data import load_dataset
     from robustpll.data.dataset import Dataset
     from robustpll.data.table import Table, read_table
+    from robustpll.engine.apgd import AutoPGD
     from robustpll.engine.attack import PGD
+    from robustpll.engine.square import Square
     from robustpll.errors import InputError, ModelFileError, RobustPLLError
     from robustpll.estimator import PLLClassifier, RobustPLLClassifier
+    from robustpll.evaluate.audit import robustness_report
+    from robustpll.evaluate.ood import ood_report
     from robustpll.methods import METHODS
     from robustpll.model_file import load
     from robustpll.opinion import Opinion
@@ -20,6 +24,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "METHODS",
     "PGD",
+    "AutoPGD",
     "Candidates",
     "Dataset",
     "InputError",
@@ -28,17 +33,21 @@ __all__ = [
     "PLLClassifier",
     "RobustPLLClassifier",
     "RobustPLLError",
+    "Square",
     "Table",
     "Votes",
     "__version__",
     "load",
     "load_dataset",
+    "ood_report",
     "read_table",
+    "robustness_report",
 ]
 
 _HOMES = {
     "METHODS": "methods",
     "PGD": "engine.attack",
+    "AutoPGD": "engine.apgd",
     "Candidates": "candidates",
     "Dataset": "data.dataset",
     "InputError": "errors",
@@ -47,11 +56,14 @@ _HOMES = {
     "PLLClassifier": "estimator",
     "RobustPLLClassifier": "estimator",
     "RobustPLLError": "errors",
+    "Square": "engine.square",
     "Table": "data.table",
     "Votes": "candidates",
     "load": "model_file",
     "load_dataset": "data",
+    "ood_report": "evaluate.ood",
     "read_table": "data.table",
+    "robustness_report": "evaluate.audit",
 }
 
 

@@ -365,7 +365,7 @@ def test_normal_numbers_have_mean_0_and_variance_1_for_each_model_alone() -> Non
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"neighbours": 0}, "'neighbours' of DstPll must be an int from 1 to 52. Got 0"),
+        ({"neighbours": 53}, "'neighbours' of DstPll must be an int from 1 to 52. Got 53"),
         ({"code_neighbours": 53}, "'code_neighbours' of DstPll must be an int from 1 to 52. Got"),
         ({"encoder_epochs": 0}, "'encoder_epochs' of DstPll must be an int of at least 1. Got 0"),
         ({"encoder": "sometimes"}, "'encoder' of DstPll must be one of 'auto', 'never', 'always'"),

@@ -54,22 +54,24 @@ class ClassicalMethod(Method):
     def judge(self, learned: Learned, x: Tensor) -> Opinion:
         """Of other scaled rows x (q, d) in float64."""
 
+    @abstractmethod
     def layout(self, shape: Shape, k: int) -> Layout:
         """Types and shapes of what is learned from rows of this shape, for those who read a file.
 
         A word stands for any size of at least 1, the same wherever it occurs.
         """
-        msg = f"{type(self).__name__} has no `layout` to read a file by, so it cannot be saved."
-        raise InputError(msg)
 
     def fit(self, task: Task) -> Fitted:
-        if not bool((task.weight == 1).all()):
-            msg = f"{type(self).__name__} does not take weights of rows or classes. Leave them out."
-            raise InputError(msg)
+        self.refuse_weights(task)
         with computing("float32", task.rows.device):
             found = [self.learn(_problem(task, run)) for run in range(task.models)]
         learned, opinions = zip(*found, strict=True)
         return Classical(self, learned, _stacked(opinions))
+
+    def refuse_weights(self, task: Task) -> None:
+        if not bool((task.weight == 1).all()):
+            msg = f"{type(self).__name__} does not take weights of rows or classes. Leave them out."
+            raise InputError(msg)
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,7 @@ class DstPll(ClassicalMethod):
     def fit(self, task: Task) -> Fitted:
         if not self._by_codes(task.rows.shape):
             return super().fit(task)
+        self.refuse_weights(task)  # before an encoder is trained
         encoders = encoders_of(task.rows, self.encoder_epochs)
         plain = replace(self, neighbours=self.code_neighbours, encoder="never")
         fitted = plain.fit(replace(task, rows=_coded(task.rows, encoders)))

@@ -79,9 +79,6 @@ class Ipal(ClassicalMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.neighbours < 1:
-            msg = "The 'neighbours' of Ipal must be an int of at least 1. Got 0 instead."
-            raise InputError(msg)
         if self.alpha >= 1:
             msg = f"The 'alpha' of Ipal must be a float below 1. Got {self.alpha!r} instead."
             raise InputError(msg)

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from robustpll.engine.networks import Shape
-from robustpll.errors import InputError
 from robustpll.methods.classical import ClassicalMethod, Layout, Learned, Problem
 from robustpll.methods.neighbours import neighbours, weighted_sum
 from robustpll.opinion import Opinion
@@ -64,12 +63,6 @@ class PlKnn(ClassicalMethod):
 
     neighbours: int = 10
     undecided: Literal["prior", "all"] = "prior"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.neighbours < 1:
-            msg = "The 'neighbours' of PlKnn must be an int of at least 1. Got 0 instead."
-            raise InputError(msg)
 
     @classmethod
     def paper(cls) -> Self:

@@ -1,0 +1,357 @@
+"""How much a fitted classifier can be changed by small changes of its input, at worst.
+
+One attack says little: a method may be fooled easily and yet resist that one. Here several are
+tried, a row counts as right only if all of them failed on it, and signs that they failed for the
+wrong reason are named.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from robustpll.candidates import Candidates, is_label_vector
+from robustpll.engine.apgd import AutoPGD
+from robustpll.engine.attack import PGD, Attack
+from robustpll.engine.predict import Fitted, Networks, scaled_rows
+from robustpll.engine.random import Draws
+from robustpll.engine.rows import Rows
+from robustpll.engine.square import Square
+from robustpll.engine.task import Task
+from robustpll.errors import InputError, refuse_other_length
+from robustpll.estimator import CandidateClassifier
+from robustpll.label_forms import is_frame
+from robustpll.methods.proden import Proden
+from robustpll.opinion import Opinion
+
+EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.2)
+EVERYWHERE = 1.0  # an epsilon that reaches all of the features' range
+NOTABLE = 0.01  # share of the rows above which an oddity is named
+COPIES = 10  # of each row, moved at random: what a twin learns from besides the rows
+BLIND = ("square", "transfer")  # attacks that do not follow the model's own gradient
+
+
+@dataclass(frozen=True)
+class RobustnessReport:
+    """Accuracy under attack, and what speaks against trusting it.
+
+    Attributes
+    ----------
+    rows : int
+        How many were attacked.
+    clean : float
+        Share of rows that are right without attack. A row is right if the true class alone has the
+        largest probability; a tie counts as wrong, here and everywhere in the report.
+    epsilons : tuple of float
+        How far each feature may move; features are scaled by the training rows to [0, 1].
+    worst : tuple of float
+        For each epsilon, the share of rows that are right whatever the attack, at this epsilon or
+        a smaller one. An upper bound: an attack not tried may do better.
+    attacks : mapping of str to tuple of float
+        The same for each attack alone.
+    unbounded : float
+        Share of rows still right when each feature may take any value of its range.
+    zero_gradients : mapping of str to float
+        For "float32" and "float64", the share of rows at which the gradient of the cross-entropy is
+        exactly 0, so that plain gradient attacks stand still; empty for methods without gradient.
+    warnings : tuple of str
+        Signs that gradients are masked, or the attacks too weak; none is a good sign, no proof.
+    """
+
+    rows: int
+    clean: float
+    epsilons: tuple[float, ...]
+    worst: tuple[float, ...]
+    attacks: Mapping[str, tuple[float, ...]]
+    unbounded: float
+    zero_gradients: Mapping[str, float]
+    warnings: tuple[str, ...]
+
+    def __str__(self) -> str:
+        title, lines = self._title(), self._lines()
+        width = max(len(line[0]) for line in lines)
+        table = [
+            "  ".join([line[0].ljust(width), *(cell.rjust(5) for cell in line[1:])])
+            for line in lines
+        ]
+        return "\n".join([title, *table, *self._notes()])
+
+    def _repr_html_(self) -> str:
+        head, *lines = self._lines()
+        cells = "".join(f"<th>{cell}</th>" for cell in head)
+        body = "".join(
+            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in lines
+        )
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self._notes())
+        return (
+            f"<table><caption>{self._title()}</caption><thead><tr>{cells}</tr></thead>"
+            f"<tbody>{body}</tbody></table><ul>{notes}</ul>"
+        )
+
+    def _title(self) -> str:
+        return f"Share of {self.rows} rows that are right, in percent; features move by epsilon"
+
+    def _lines(self) -> list[list[str]]:
+        """The table, its head first."""
+        curves = {"all attacks": self.worst, **self.attacks}
+        return [
+            ["epsilon", "0", *(f"{epsilon:g}" for epsilon in self.epsilons)],
+            *(
+                [name, *(f"{100 * share:.1f}" for share in (self.clean, *curve))]
+                for name, curve in curves.items()
+            ),
+        ]
+
+    def _notes(self) -> list[str]:
+        told = [f"{100 * self.unbounded:.1f} % are right wherever features may go."]
+        if self.zero_gradients:
+            shares = (f"{100 * each:.1f} % in {name}" for name, each in self.zero_gradients.items())
+            told.append(f"Gradients of exactly 0: {', '.join(shares)} of the rows.")
+        return told + [f"Warning: {warning}" for warning in self.warnings]
+
+
+def robustness_report(
+    model: CandidateClassifier,
+    X: Any,
+    y: ArrayLike,
+    epsilons: Sequence[float] = EPSILONS,
+    **settings: Any,
+) -> RobustnessReport:
+    """Attack a fitted classifier in several ways, and see what is left of its accuracy.
+
+    Networks are attacked by `AutoPGD` in float64, towards a margin in the predicted probabilities
+    and in the logits, a larger cross-entropy and, if evidential, a larger expected error. Every
+    method is attacked by `Square`, which needs no gradient, and with rows that fool a twin: a
+    plain network that learned the classifier's answers. Members of an ensemble see the same row.
+
+    Parameters
+    ----------
+    model : PLLClassifier or RobustPLLClassifier
+        Fitted, by any method.
+    X : array, DataFrame or pictures
+        Rows of the same form as in training; better not the training rows.
+    y : array of shape (n,)
+        Their true labels.
+    epsilons : sequence of float
+        How far each feature may move, rising. Features are scaled by the training rows to [0, 1].
+    **settings
+        Fields of `Audit`: steps, restarts, queries, clip, fixed, twin_epochs.
+
+    Examples
+    --------
+    >>> from robustpll import PLLClassifier
+    >>> from robustpll.methods import Proden
+    >>> X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat([0, 1, 2], 20)
+    >>> model = PLLClassifier(Proden(epochs=20), random_state=0).fit(X, y)
+    >>> report = robustness_report(model, X, y, (0.1, 0.9), steps=10, queries=50, twin_epochs=5)
+    >>> report.clean, report.worst
+    (1.0, (1.0, 0.0))
+    >>> sorted(report.attacks)
+    ['cross-entropy', 'margin', 'margin of logits', 'square', 'transfer']
+    """
+    audit = Audit(tuple(epsilons), **settings)
+    clean = model.predict_opinion(X)  # refuses what is no row, and a model that is not fitted
+    if not is_label_vector(y):
+        msg = "y must hold one true label for each row: accuracy cannot be told from candidates."
+        raise InputError(msg)
+    named = Candidates.of(y, classes=model.classes_).matrix
+    refuse_other_length(len(clean), len(named))
+    rows = model.features_.rows(X if is_frame(X) else np.asarray(X, float), model.fitted_.device)
+    truth = torch.tensor(named.argmax(-1), device=model.fitted_.device)[None]
+    return audit.reports(model.fitted_, rows, truth)[0]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Which attacks are tried.
+
+    Parameters
+    ----------
+    epsilons : tuple of float
+        How far each feature may move, rising.
+    steps, restarts : int
+        Of attacks by gradient.
+    queries : int
+        Of the attack without.
+    clip : (low, high)
+        Range of the scaled features, numbers or arrays; rows that lie outside may stay there.
+    fixed : bool array or None
+        True for features that an attacker cannot change.
+    twin_epochs : int
+        Of the network that learns the model's answers.
+    """
+
+    epsilons: tuple[float, ...] = EPSILONS
+    steps: int = 50
+    restarts: int = 3
+    queries: int = 500
+    clip: tuple[ArrayLike, ArrayLike] = (0.0, 1.0)
+    fixed: ArrayLike | None = None
+    twin_epochs: int = 50
+
+    def __post_init__(self) -> None:
+        rising = all(a < b for a, b in zip((0.0, *self.epsilons), self.epsilons, strict=False))
+        if not self.epsilons or not rising or self.twin_epochs < 1:
+            msg = (
+                "epsilons must be one number or more, above 0 and rising, and twin_epochs at least "
+                f"1. Got {self.epsilons!r} and {self.twin_epochs!r}."
+            )
+            raise InputError(msg)
+        self.strongest(EVERYWHERE)  # refuses settings before anything is computed
+        self.blind(EVERYWHERE)
+
+    def blind(self, epsilon: float) -> Square:
+        return Square(epsilon, queries=self.queries, clip=self.clip, fixed=self.fixed)
+
+    def strongest(self, epsilon: float) -> AutoPGD:
+        return AutoPGD(
+            epsilon,
+            steps=self.steps,
+            restarts=self.restarts,
+            clip=self.clip,
+            fixed=self.fixed,
+            precision="float64",
+        )
+
+    def attacks(self, fitted: Fitted, epsilon: float) -> dict[str, Attack]:
+        """By name; the first is the one that all of the range is left to."""
+        if not isinstance(fitted, Networks):
+            return {"square": self.blind(epsilon)}
+        strongest = self.strongest(epsilon)
+        following: dict[str, Attack] = {
+            "margin": strongest,
+            "margin of logits": replace(strongest, target="logits"),
+            "cross-entropy": replace(strongest, loss="cross-entropy"),
+        }
+        if fitted.method.uncertain:
+            following["evidential"] = replace(strongest, loss="evidential")
+        return {**following, "square": self.blind(epsilon)}
+
+    def reports(self, fitted: Fitted, rows: Rows, truth: Tensor) -> list[RobustnessReport]:
+        """One for each of the R runs that were fitted; `truth` is (R, n)."""
+
+        def right(opinion: Opinion) -> Tensor:
+            found: Tensor = (opinion.predicted() == truth) & ~opinion.guess
+            return found
+
+        answers = fitted.predict(rows)
+        clean, twin = right(answers), self._twin(fitted, rows)
+        found: dict[str, list[Tensor]] = {}
+        for epsilon in self.epsilons:
+            for name, attack in self.attacks(fitted, epsilon).items():
+                after = right(fitted.predict(rows, attack, truth))
+                found.setdefault(name, []).append(after)
+            points = twin.attacked(rows, self.strongest(epsilon), truth)
+            found.setdefault("transfer", []).append(right(fitted.predict(points)))
+        everywhere = next(iter(self.attacks(fitted, EVERYWHERE).values()))
+        unbounded = clean & right(fitted.predict(rows, everywhere, truth))
+        zeros = _zero_gradients(fitted, rows)
+        chance = 1.0 if self.fixed is not None else 1 / answers.belief.shape[-1]
+        return [
+            Findings(
+                clean[run],
+                {name: clean[run] & torch.stack(each)[:, run] for name, each in found.items()},
+                unbounded[run],
+                {precision: share[run] for precision, share in zeros.items()},
+            ).report(self.epsilons, chance)
+            for run in range(len(truth))
+        ]
+
+    def _twin(self, fitted: Fitted, rows: Rows) -> Fitted:
+        """Plain networks that learned what the model answers on these rows and around them."""
+        x = rows.x(rows.everything)  # (R, n, *shape)
+        draws = Draws.of((0,) * rows.models, "twin", like=x)
+        noise = [2 * draws.uniform(*x.shape[1:]) - 1 for _ in range(COPIES)]
+        copies = scaled_rows(torch.cat([x, *(x + self.epsilons[-1] * each for each in noise)], 1))
+        answers = fitted.predict(copies)
+        named = one_hot(torch.as_tensor(answers.predicted()), answers.belief.shape[-1]).bool()
+        task = Task.of(copies, named, seeds=(0,) * rows.models)
+        return Proden(epochs=self.twin_epochs).fit(task)
+
+
+def _zero_gradients(fitted: Fitted, rows: Rows) -> dict[str, Tensor]:
+    """For each precision, at which rows the input has no effect on the cross-entropy, (R, n).
+
+    One step moves all other rows: each feature by the sign of its gradient.
+    """
+    if not isinstance(fitted, Networks):
+        return {}
+    x = rows.x(rows.everything)
+    step = PGD(1.0, steps=1, random_start=False, clip=None, joint=True)
+    found = {}
+    for precision in ("float32", "float64"):
+        moved = fitted.attacked(rows, replace(step, precision=precision))
+        found[precision] = (moved.x(moved.everything) == x).flatten(2).all(-1)
+    return found
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Which of the n rows of one run are right; `attacks` (epsilons, n), all else (n,)."""
+
+    clean: Tensor
+    attacks: Mapping[str, Tensor]
+    unbounded: Tensor
+    zero_gradients: Mapping[str, Tensor]
+
+    def report(self, epsilons: tuple[float, ...], chance: float) -> RobustnessReport:
+        every = torch.stack(list(self.attacks.values())).all(0)  # (epsilons, n)
+        worst = every.long().cummin(0).values  # whoever may move by more may move by less
+        return RobustnessReport(
+            len(self.clean),
+            _share(self.clean),
+            epsilons,
+            tuple(map(_share, worst)),
+            {name: tuple(map(_share, each)) for name, each in self.attacks.items()},
+            _share(self.unbounded),
+            {precision: _share(each) for precision, each in self.zero_gradients.items()},
+            tuple(self._warnings(epsilons, chance)),
+        )
+
+    def _warnings(self, epsilons: tuple[float, ...], chance: float) -> Iterator[str]:
+        """Signs of masked gradients after Athalye et al. (ICML 2018)."""
+        following = {name: each for name, each in self.attacks.items() if name not in BLIND}
+        for precision, none in self.zero_gradients.items():
+            if _many(none):
+                yield (
+                    f"{_percent(none)} of the rows have a gradient of exactly 0 in {precision}: "
+                    "attacks that follow the cross-entropy stand still there."
+                )
+        blind = {name: each for name, each in self.attacks.items() if name in BLIND}
+        for name, each in blind.items() if following else ():
+            unseen = torch.stack(list(following.values())).all(0) & ~each
+            for epsilon, rows in zip(epsilons, unseen, strict=True):
+                if _many(rows):
+                    yield (
+                        f"At epsilon {epsilon:g}, {_percent(rows)} of the rows are fooled by the "
+                        f"attack {name!r} and by none that follows the gradient."
+                    )
+        for name, each in self.attacks.items():
+            for before, after, epsilon in zip(each, each[1:], epsilons[1:], strict=False):
+                if int(after.sum() - before.sum()) > max(1.0, NOTABLE * len(after)):
+                    yield f"The attack {name!r} does less harm at {epsilon:g} than at less."
+        if _share(self.unbounded) > chance and _many(self.unbounded):
+            yield (
+                f"{_percent(self.unbounded)} of the rows are right wherever features may go, above "
+                f"chance ({100 * chance:.1f} %): the attack is too weak, or the answer is always "
+                "the same."
+            )
+
+
+def _share(rows: Tensor) -> float:
+    return float(rows.double().mean())
+
+
+def _percent(rows: Tensor) -> str:
+    return f"{100 * _share(rows):.1f} %"
+
+
+def _many(rows: Tensor) -> bool:
+    """More than one row, and more than a hundredth."""
+    return int(rows.sum()) > max(1.0, NOTABLE * len(rows))

@@ -1,0 +1,198 @@
+"""An audit finds the worst case, and says when it should not be trusted."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from robustpll import PGD, PLLClassifier, RobustPLLClassifier
+from robustpll.engine.rows import Rows
+from robustpll.engine.square import Square
+from robustpll.engine.task import Task
+from robustpll.errors import InputError
+from robustpll.evaluate.audit import Audit, Findings, robustness_report
+from robustpll.methods import Proden, ProdenEns
+from robustpll.methods.pl_knn import PlKnn
+
+QUICK: dict[str, Any] = {"steps": 10, "restarts": 1, "queries": 30, "twin_epochs": 5}
+EPSILONS = (0.05, 0.1, 0.2)
+NAMES = np.array([f"digit {number}" for number in range(10)])
+
+
+@pytest.fixture(scope="module")
+def data(digits: tuple[np.ndarray, ...], candidates: np.ndarray) -> Any:
+    """Few training rows with candidates, and test rows with labels by name."""
+    return digits[0][:400], candidates[:400], digits[1][:150], NAMES[digits[3][:150]]
+
+
+def learned(method: Any, data: Any) -> PLLClassifier:
+    X, candidates, *_ = data
+    sets = [set(NAMES[row]) for row in candidates]
+    return PLLClassifier(method, random_state=0).fit(X, sets)
+
+
+@pytest.fixture(scope="module")
+def model(data: Any) -> PLLClassifier:
+    return learned(Proden(epochs=20), data)
+
+
+def test_the_worst_case_is_below_every_attack_and_falls(model: PLLClassifier, data: Any) -> None:
+    _, _, X, y = data
+    report = robustness_report(model, X, y, EPSILONS, **QUICK)
+    assert report.rows == len(y)
+    assert report.clean == pytest.approx(model.score(X, y))
+    assert list(report.worst) == sorted(report.worst, reverse=True)
+    for curve in report.attacks.values():
+        pairs = zip(report.worst, curve, strict=True)
+        assert all(worst <= each <= report.clean for worst, each in pairs)
+    published = model.classes_[model.predict_opinion(X, PGD(0.2)).predicted()]
+    assert report.worst[-1] < (published == y).mean() - 0.2
+    assert report.worst[-1] < 0.1
+    assert report.unbounded == 0
+    assert report.zero_gradients == {"float32": 0.0, "float64": 0.0}
+    assert not report.warnings
+
+
+def test_evidential_methods_are_attacked_by_their_own_loss(data: Any) -> None:
+    X, candidates, test, y = data
+    sets = [set(NAMES[row]) for row in candidates]
+    model = RobustPLLClassifier(epochs=20, random_state=0).fit(X, sets)
+    report = robustness_report(model, test, y, (0.05,), **QUICK)
+    assert "evidential" in report.attacks
+    assert report.attacks["evidential"][0] < report.clean
+
+
+def test_masked_gradients_are_named(data: Any) -> None:
+    _, _, X, y = data
+    model = learned(Proden(epochs=20), data)
+    with torch.no_grad():
+        for parameter in model.fitted_.net.output.parameters():
+            parameter.mul_(1e4)
+    report = robustness_report(model, X, y, EPSILONS, **QUICK)
+    assert report.zero_gradients["float32"] > 0.9
+    assert any("exactly 0 in float32" in warning for warning in report.warnings)
+    assert report.attacks["margin"][-1] < 0.1 < report.attacks["cross-entropy"][-1]
+
+
+def test_methods_without_gradients_are_audited_too(data: Any) -> None:
+    _, _, X, y = data
+    model = learned(PlKnn(), data)
+    report = robustness_report(model, X, y, (0.05, 0.2), **QUICK | {"queries": 100})
+    assert set(report.attacks) == {"square", "transfer"}
+    assert report.zero_gradients == {}
+    assert report.worst[1] < report.clean - 0.05
+    with pytest.raises(InputError, match=r"no gradient.*Square"):
+        model.predict_opinion(X, PGD(0.1))
+    attacked = model.predict_opinion(X, Square(0.2, queries=100), y).predicted()
+    assert (model.classes_[attacked] == y).mean() < report.clean
+
+
+def test_an_attacker_who_can_change_nothing_does_no_harm(model: PLLClassifier, data: Any) -> None:
+    _, _, X, y = data
+    report = robustness_report(model, X, y, (0.1, 0.2), fixed=np.ones(64, bool), **QUICK)
+    assert report.worst == (report.clean, report.clean)
+    half = robustness_report(model, X, y, (0.1, 0.2), fixed=np.arange(64) < 32, **QUICK)
+    everything = robustness_report(model, X, y, (0.1, 0.2), **QUICK)
+    assert everything.worst[0] < half.worst[0] < report.worst[0]
+
+
+def test_rows_may_be_a_table(data: Any) -> None:
+    rng = np.random.default_rng(0)
+    X = pd.DataFrame({"size": rng.random(90), "kind": np.repeat(["a", "b", "c"], 30)})
+    y = np.repeat(["x", "y", "z"], 30)
+    model = PLLClassifier(Proden(epochs=10), random_state=0).fit(X, y)
+    report = robustness_report(model, X, y, (0.01, 1.0), **QUICK)
+    assert report.worst == (1.0, 0.0)
+
+
+def test_runs_of_a_bundle_are_audited_as_each_alone(digits: Any, candidates: Any) -> None:
+    pool = torch.from_numpy(digits[0][:120])
+    at = torch.arange(120).view(2, 60)
+    given = torch.from_numpy(candidates[:120]).view(2, 60, 10)
+    truth = torch.from_numpy(digits[2][:120]).view(2, 60)
+    audit = Audit((0.05, 0.1), **QUICK)
+    method = ProdenEns(epochs=3, members=2)
+    rows = Rows.of(pool, at)
+    bundle = audit.reports(method.fit(Task.of(rows, given, seeds=(4, 5))), rows, truth)
+    for run, together in enumerate(bundle):
+        own = slice(run, run + 1)
+        task = Task.of(rows.part(own), given[own], seeds=(4 + run,))
+        (alone,) = audit.reports(method.fit(task), rows.part(own), truth[own])
+        assert alone == together
+
+
+def findings(attacks: dict[str, list[list[int]]], **others: Any) -> Findings:
+    """Ten rows, right where they are not named as fooled, for two epsilons."""
+    right = {}
+    for name, fooled in attacks.items():
+        right[name] = torch.ones(2, 10, dtype=torch.bool)
+        for each, rows in zip(right[name], fooled, strict=True):
+            each[rows] = False
+    nothing = torch.zeros(10, dtype=torch.bool)
+    zeros = {"float32": nothing, "float64": nothing}
+    return replace(Findings(~nothing, right, nothing, zeros), **others)
+
+
+def test_rows_count_as_right_only_if_all_attacks_failed() -> None:
+    found = findings({"margin": [[0], [1]], "square": [[], [2, 3]]}).report((0.1, 0.2), 0.1)
+    assert found.worst == (0.9, 0.6)
+    assert found.attacks == {"margin": (0.9, 0.9), "square": (1.0, 0.8)}
+
+
+SOUND = {"margin": [[0, 1], [0, 1, 2]], "square": [[0], [0, 1]], "transfer": [[], [5]]}
+
+
+@pytest.mark.parametrize(
+    ("attacks", "others", "named"),
+    [
+        (SOUND, {}, None),
+        (SOUND | {"transfer": [[], [5, 6]]}, {}, "by the attack 'transfer' and by none"),
+        (SOUND | {"square": [[7, 8], [0]]}, {}, "At epsilon 0.1, 20.0 % of the rows"),
+        (SOUND | {"margin": [[0, 1, 2], [1]]}, {}, "'margin' does less harm at 0.2"),
+        (SOUND, {"unbounded": torch.arange(10) < 2}, "20.0 % of the rows are right wherever"),
+        (SOUND, {"zero_gradients": {"float32": torch.arange(10) < 3}}, "30.0 % .* in float32"),
+    ],
+)
+def test_oddities_are_named(attacks: Any, others: Any, named: str | None) -> None:
+    report = findings(attacks, **others).report((0.1, 0.2), chance=0.1)
+    if named is None:
+        assert report.warnings == ()
+        return
+    assert any(pd.Series(report.warnings).str.contains(named))
+    assert f"Warning: {report.warnings[0]}" in str(report)
+
+
+def test_a_report_can_be_read() -> None:
+    report = findings({"margin": [[0], [0, 1]], "<b>": [[], [0]]}).report((0.1, 0.25), 0.1)
+    assert str(report).splitlines()[1:4] == [
+        "epsilon          0    0.1   0.25",
+        "all attacks  100.0   90.0   80.0",
+        "margin       100.0   90.0   80.0",
+    ]
+    page = report._repr_html_()
+    assert "<td>all attacks</td><td>100.0</td><td>90.0</td><td>80.0</td>" in page
+    assert "<b>" not in page
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"epsilons": (0.2, 0.1)}, "rising"),
+        ({"epsilons": ()}, "rising"),
+        ({"epsilons": (0.0, 0.1)}, "above 0"),
+        ({"steps": 0}, "steps must be"),
+        ({"queries": 0}, "queries must be"),
+        ({"twin_epochs": 0}, "twin_epochs"),
+        ({"y": [{"digit 0"}] * 150}, "one true label"),
+        ({"y": ["digit 0"] * 3}, "150 rows"),
+        ({"y": ["digit 11"] * 150}, "digit 11"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    model: PLLClassifier, data: Any, wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        robustness_report(**{"model": model, "X": data[2], "y": data[3]} | wrong)
