@@ -75,8 +75,9 @@ BAD = "x,c\n1,a\n2\n3,a|b\n"
 def test_bad_rows_fail_and_are_listed_in_a_file() -> None:
     result = run(BAD, "--candidates", "c", name="my.table.csv")
     assert result.exit_code == 1
-    assert (
-        result.stderr == "1 rows do not parse and are left out; my.table.errors.csv lists them.\n"
+    assert result.stderr == (
+        "1 rows do not parse and are left out; my.table.errors.csv lists them (line 3: has 1 cells "
+        "instead of 2).\n"
     )
     listed = Path("my.table.errors.csv").read_text(encoding="utf-8").splitlines()
     assert listed == ["line,column,value,reason", "3,,2,has 1 cells instead of 2"]
@@ -145,3 +146,38 @@ def test_a_separator_that_was_missed_is_warned_of() -> None:
     result = run("x,c\n1,a\n2,b\n3,a;b\n", "--candidates", "c")
     assert result.exit_code == 0
     assert "table.csv: The class name 'a;b' is made of other class names" in result.stderr
+
+
+def test_advice_names_options_rather_than_arguments() -> None:
+    number = "".join(f"{i}.5,{'?' if i == 50 else i / 7},{'ab'[i % 2]}\n" for i in range(200))
+    told = {
+        run("x;c\n1;a\n", "--candidates", "c").stderr: "--delimiter ';'",
+        run("x,c,day\n1,a,1/2/2020\n2,b,1/2/2020\n", "--candidates", "c").stderr: "in --ignore",
+        run(f"x,age,c\n{number}", "--candidates", "c").stderr: "pass --missing '?'",
+        run("x,c\n1,a\n", "--candidates", "d").stderr: "--candidates: there is no column 'd'",
+    }
+    for sentence, advice in told.items():
+        assert advice in sentence
+        assert "`" not in sentence
+
+
+def test_rows_without_candidates_may_have_all_classes() -> None:
+    text = "x,c\n1,a\n2,\n3,b\n"
+    assert run(text, "--candidates", "c").exit_code == 1
+    result = run(text, "--candidates", "c", "--unanswered", "all classes")
+    assert result.exit_code == 0
+    assert line_with(result, "a").split() == ["a", "2", "66.7%"]
+
+
+def test_a_list_of_errors_that_cannot_be_written_is_told_in_a_sentence() -> None:
+    Path("table.errors.csv").mkdir()
+    result = run(BAD, "--candidates", "c")
+    assert result.exit_code == 1
+    assert "Pass another path as --errors" in result.stderr
+    assert run(BAD.replace("2\n", ""), "--candidates", "c").exit_code == 0
+
+
+def test_decimal_commas_are_read_as_numbers() -> None:
+    result = run("x;c\n1,5;a\n-2,25;b\n", "--candidates", "c", "--delimiter", ";", "--decimal", ",")
+    assert result.exit_code == 0
+    assert line_with(result, "x").split() == ["x", "number"]

@@ -23,7 +23,7 @@ from robustpll.engine.predict import Fitted
 from robustpll.engine.task import Task
 from robustpll.errors import InputError, refuse_other_length
 from robustpll.features import Features, finite, refuse_odd_table
-from robustpll.label_forms import is_frame
+from robustpll.label_forms import array_of, is_frame, items_of, refuse_odd_labels
 from robustpll.methods import METHODS, Method, RobustPll
 from robustpll.opinion import Opinion
 from robustpll.progress import progress_bars
@@ -147,8 +147,12 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         predicted = self.predict(X)
         if is_label_vector(y):
-            refuse_other_length(len(predicted), len(y))
-            return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+            labels = items_of(y)
+            refuse_odd_labels(labels)
+            refuse_other_length(len(predicted), len(labels))
+            if labels.dtype == object:  # integers are integers there too
+                labels = array_of(labels.tolist())
+            return float(accuracy_score(labels, predicted, sample_weight=sample_weight))
         candidates = Candidates.of(y, classes=classes_with(y, self.classes_))
         refuse_other_length(len(predicted), len(candidates))
         order = np.argsort(candidates.classes)

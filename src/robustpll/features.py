@@ -126,6 +126,7 @@ class Features:
         name, missing = str(column.name), column.isna().to_numpy()
         if name in self.categories:
             words = _words(column)
+            _refuse_other_words(column.name, set(words[~missing]), self.categories[name])
             for word in self.categories[name]:
                 yield ((words == word) & ~missing).astype(np.float64)
             return
@@ -156,6 +157,16 @@ class Features:
             yield missing.astype(np.float64)
         else:
             yield numbers
+
+
+def _refuse_other_words(name: Any, found: set[str], known: tuple[str, ...]) -> None:
+    """One new word may be a new town; several without a known one are written otherwise."""
+    if len(found) > 1 and found.isdisjoint(known):
+        msg = (
+            f"Column {name!r} holds no word that training saw: {some_of(map(repr, sorted(found)))} "
+            f"instead of {some_of(map(repr, known))}. Read it in the same way as the training rows."
+        )
+        raise InputError(msg)
 
 
 def finite(X: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -207,6 +218,7 @@ def _study(column: Any, categories: dict[str, tuple[str, ...]], fill: dict[str, 
 
 
 FEW_WORDS = 20
+MOST_WORDS = 1000  # each costs a number in every row
 
 
 def _refuse_odd_words(name: str, found: list[str], known: Any) -> None:
@@ -223,7 +235,7 @@ def _refuse_odd_words(name: str, found: list[str], known: Any) -> None:
             "are mere names."
         )
         raise InputError(msg)
-    if len(found) > max(FEW_WORDS, len(known) / 2):
+    if len(found) > max(FEW_WORDS, min(len(known) / 2, MOST_WORDS)):
         msg = (
             f"Column {name!r} has {len(found)} different words in {len(known)} rows: it names rows "
             "rather than describing them. Drop it, or convert it to the type 'category' to keep it."

@@ -208,7 +208,11 @@ def test_how_many_rows_are_read_at_once_changes_nothing(
 
 
 NAMES = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=8).filter(
-    lambda name: name[0] not in "[{" and name not in (*csv_rows.GAPS, "nan")
+    lambda name: (
+        name[0] not in "[{"
+        and name not in (*csv_rows.GAPS, "nan")
+        and (csv_rows.number_of(name) is None or str(csv_rows.number_of(name)) == f"{name}.0")
+    )
 )
 SOME_SETS = st.lists(st.sets(NAMES, min_size=1, max_size=4), min_size=1, max_size=8).filter(
     lambda found: len(set().union(*found)) > 1
@@ -406,9 +410,9 @@ def test_a_quote_that_swallows_rows_cannot_be_skipped(write: Callable[..., Path]
         ("x,c\n1,a\n2,a\n", {"candidates": "c"}, "names 1 class \\(a\\): at least 2"),
         ("x,c\n1,\n2,\n", {"candidates": "c", "on_bad_rows": "skip"}, "no row parses. In line 2"),
         (PETS, {"candidates": "sen"}, "no column 'sen'. There is 'seen'"),
-        (PETS, {"candidates": "seen", "ignore": ["id"]}, "ignore: there is no column 'id'"),
-        (PETS, {"candidates": "seen", "truth": "seen"}, "'seen' is named in both candidates and"),
-        (PETS, {"candidates": "seen", "ignore": "seen"}, "in both candidates and ignore"),
+        (PETS, {"candidates": "seen", "ignore": ["id"]}, "`ignore`: there is no column 'id'"),
+        (PETS, {"candidates": "seen", "truth": "seen"}, "'seen' is named in both `candidates` and"),
+        (PETS, {"candidates": "seen", "ignore": "seen"}, "in both `candidates` and `ignore`"),
         (PETS, {"candidates": "seen", "votes": "t"}, "candidates and votes are passed"),
         (PETS, {"indicators": "is "}, "indicators='is ': no column begins with it"),
         (PETS, {"votes": ""}, "votes='': no column begins with it"),
@@ -436,7 +440,7 @@ def test_files_that_are_no_tables_are_named(write: Callable[..., Path], tmp_path
         tmp_path / "nowhere.csv": "There is no file",
         write(PETS, "t.xlsx"): "ends in '.xlsx'.*Rename",
         write(PETS, "t.parquet"): "no Parquet file, or is damaged",
-        write(PETS, "plain.csv.gz"): "gzip file that is cut short or damaged",
+        write(PETS, "plain.csv.gz"): "no gzip file, though its name ends in .gz",
         write(packed[:-20], "cut.csv.gz"): "gzip file that is cut short or damaged",
     }
     for path, reason in broken.items():
@@ -446,7 +450,7 @@ def test_files_that_are_no_tables_are_named(write: Callable[..., Path], tmp_path
     with pytest.raises(InputError, match="a path or a DataFrame; got a list"):
         read_table([[1, 2]])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="are for CSV files"):
-        read_table(pd.DataFrame({"x": [1]}), missing="?")
+        read_table(pd.DataFrame({"x": [1]}), delimiter=";")
 
 
 def test_text_that_is_not_utf8_is_refused_by_line_and_byte(write: Callable[..., Path]) -> None:
@@ -473,7 +477,11 @@ REFUSED = {
     "an id": ("customer_id", [907, 12, 55], "numbers rows"),
     "a saved index": ("", [5, 0, 7], "numbers rows"),
     "names of rows": ("file", [f"img-{i}.png" for i in range(30)], "30 different words in 30 rows"),
-    "numbers with a word": ("age", ["31", "42", "?", "55"], r"but for '\?' \(line 4\).*`missing`"),
+    "numbers with a word": (
+        "age",
+        ["31", "42", "?", "55"],
+        r"but for '\?' \(line 4\).*missing='\?'",
+    ),
     "nothing": ("empty", ["", "NA", ""], "no value in any row"),
     "the truth": ("gold", ["c0", "c1", "c2"] * 10, "names of classes alone.*`truth`"),
 }
@@ -487,7 +495,7 @@ def test_a_column_that_is_no_feature_is_refused_with_advice(
     column_table(name, cells).to_csv(path, index=False)
     with pytest.raises(InputError, match=f"Column '{name}' .*{reason}") as caught:
         read_table(path, candidates="labels")
-    assert "`ignore`" in str(caught.value) or "`missing`" in str(caught.value) or name == "gold"
+    assert any(name in str(caught.value) for name in ("`ignore`", "missing=", "`truth`"))
     assert list(read_table(path, candidates="labels", ignore=name).features) == ["width"]
     if name != "empty":
         kept = read_table(path, candidates="labels", categories=name).features
@@ -497,7 +505,9 @@ def test_a_column_that_is_no_feature_is_refused_with_advice(
 def test_dates_with_a_type_are_refused_too_and_all_columns_at_once(tmp_path: Path) -> None:
     frame = column_table("born", list(pd.date_range("2020-01-01", periods=30)))
     frame.assign(id=range(30)).to_parquet(tmp_path / "t.parquet")
-    with pytest.raises(InputError, match=r"'born' holds dates.*2020-01-01.*'id' has another int"):
+    with pytest.raises(
+        InputError, match=r"'born' holds dates.*2020-01-01.*'id' has 30 different int"
+    ):
         read_table(tmp_path / "t.parquet", candidates="labels")
 
 

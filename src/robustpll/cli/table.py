@@ -1,5 +1,6 @@
 """`robustpll table`: what a table would be read as, before anything is learned from it."""
 
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -45,8 +46,12 @@ def table(
     missing: Annotated[
         list[str] | None, typer.Option(metavar="WORD", help='Means "no value"; may be repeated.')
     ] = None,
-    encoding: Annotated[str, typer.Option(help="Of a CSV file.")] = "utf-8",
+    unanswered: Annotated[
+        str, typer.Option(help='Rows without candidates: "error", or they have "all classes".')
+    ] = "error",
+    encoding: Annotated[str | None, typer.Option(help="Of a CSV file, if not UTF-8.")] = None,
     delimiter: Annotated[str | None, typer.Option(help="Between the cells of a CSV file.")] = None,
+    decimal: Annotated[str | None, typer.Option(help="Before decimals in a CSV file.")] = None,
     skip_bad_rows: Annotated[
         bool, typer.Option("--skip-bad-rows", help="Rows that do not parse are no failure.")
     ] = False,
@@ -60,24 +65,52 @@ def table(
         raise typer.BadParameter("pass one of --candidates, --indicators and --votes.")
     listed = errors or Path(Path(path.name.removesuffix(".gz")).stem + ".errors.csv")
     columns = {"truth": truth, "ignore": ignore or (), "categories": categories or ()}
-    written = {"missing": missing or (), "encoding": encoding, "delimiter": delimiter}
-    found = _read(path, listed, separator=separator, **forms, **columns, **written)
+    written = {"encoding": encoding, "delimiter": delimiter, "decimal": decimal}
+    means = {"missing": missing or (), "unanswered": unanswered, "separator": separator}
+    found = _read(path, listed, **forms, **columns, **written, **means)
     _show(found, path)
     if found.bad:
-        count = len({one.line for one in found.bad})
-        say(f"{count:,} rows do not parse and are left out; {listed} lists them.")
+        _say_bad(found, path, listed)
         raise typer.Exit(0 if skip_bad_rows else 1)
 
 
 def _read(path: Path, errors: Path, **options: Any) -> "Table":
     from robustpll.data.table import read_table
+    from robustpll.errors import InputError
 
     with warnings.catch_warnings(record=True) as warned, refusals():
         warnings.simplefilter("always")
-        found = read_table(path, on_bad_rows="skip", errors_to=errors, **options)
+        try:
+            found = read_table(path, on_bad_rows="skip", errors_to=errors, **options)
+        except InputError as error:
+            raise InputError(as_options(str(error))) from error
     for warning in warned:
         say(f"{path}: {warning.message}")
     return found
+
+
+def _say_bad(found: "Table", path: Path, listed: Path) -> None:
+    from robustpll.data.table import PARQUET
+
+    count, first = len({one.line for one in found.bad}), found.bad[0]
+    where = "row" if path.suffix.lower() in PARQUET else "line"
+    say(
+        f"{count:,} rows do not parse and are left out; {listed} lists them ({where} {first.line}: "
+        f"{as_options(str(first))})."
+    )
+
+
+def as_options(sentence: str) -> str:
+    """A sentence about arguments of `read_table`, in the words of the command line.
+
+    >>> as_options("Pass delimiter=';', or name it in `ignore`.")
+    "Pass --delimiter ';', or name it in --ignore."
+    """
+    sentence = sentence.replace("errors_to", "errors")
+    names = "candidates|indicators|votes|truth|ignore|categories|missing|unanswered|separator"
+    names += "|encoding|delimiter|decimal|errors"
+    sentence = re.sub(rf"`({names})`", r"--\1", sentence)
+    return re.sub(rf"\b({names})=(?=['\"])", r"--\1 ", sentence)
 
 
 def _show(found: "Table", path: Path) -> None:

@@ -24,7 +24,11 @@ GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>")  # what a cell wi
 ODD_CELLS = 0.01  # a column with more cells than this that are no numbers is text
 CELLS_AT_ONCE = 2**18  # held as Python text, some 20 MB
 ROWS_AT_ONCE = 256  # at least, of a wide table: a chunk of a column costs a kilobyte, however short
+LEADING_ZERO = (
+    r"^[+-]?0[0-9]+$"  # of a code: as a number 00102 would be another zip code than it is
+)
 LONGEST_CELL = 2**26  # characters; the csv module's own limit cuts sets of 10,000 names
+FEWEST_LIKENESSES = 4  # lines and cells: text of two lines may look like two rows of two cells
 SHOWN = 200  # characters of a cell in a list of bad rows
 
 
@@ -46,6 +50,38 @@ class BadRow(NamedTuple):
         return f"{cell if self.column else ''}{self.reason}"
 
 
+class Record(NamedTuple):
+    """A row as it is written."""
+
+    line: int  # where it begins
+    last: int  # where it ends: quoted cells may hold line ends
+    cells: list[str] | str  # or why there are none
+
+    def fault(self, delimiter: str, width: int) -> str:
+        """Why it is no row of `width` cells; "" if it is one."""
+        if isinstance(self.cells, str):
+            return self.cells
+        fault = (
+            "" if len(self.cells) == width else f"has {len(self.cells)} cells instead of {width}"
+        )
+        if self.last == self.line:
+            return fault
+        if not fault and self.last - self.line + width > FEWEST_LIKENESSES:
+            fault = "has a cell that holds whole rows" if self._holds_rows(delimiter) else ""
+        lines = f"lines {self.line} to {self.last} are one row, so a quote may not be closed"
+        return f"{fault}: {lines}" if fault else ""
+
+    def _holds_rows(self, delimiter: str) -> bool:
+        """Whether, but for a quoted cell, each line would be a row: two stray quotes do this."""
+        at = [number for number, cell in enumerate(self.cells) if "\n" in cell]
+        if len(at) != 1:
+            return False
+        counts = [line.count(delimiter) for line in self.cells[at[0]].split("\n")]
+        counts[0] += at[0]
+        counts[-1] += len(self.cells) - 1 - at[0]
+        return set(counts) == {len(self.cells) - 1}
+
+
 @dataclass(frozen=True)
 class CsvFile:
     """Where a CSV file is, and how its bytes are read."""
@@ -53,6 +89,7 @@ class CsvFile:
     path: Path
     delimiter: str
     encoding: str
+    decimal: str = "."
 
     def header(self) -> list[str]:
         """The names of the columns."""
@@ -61,10 +98,10 @@ class CsvFile:
         if record is None:
             msg = f"{self.path} is empty: a header with the names of the columns is needed."
             raise InputError(msg)
-        if isinstance(record[1], str):
-            msg = f"The header of {self.path} does not parse: {record[1]}. Correct it."
+        if isinstance(record.cells, str):
+            msg = f"The header of {self.path} does not parse: {record.cells}. Correct it."
             raise InputError(msg)
-        names = [name.strip() for name in record[1]]
+        names = [name.strip() for name in record.cells]
         if len(names) == 1 and (others := [each for each in ";\t" if each in names[0]]):
             msg = (
                 f"{self.path} has a single column {names[0]!r}: its cells seem to be delimited by "
@@ -73,14 +110,14 @@ class CsvFile:
             raise InputError(msg)
         return names
 
-    def records(self) -> Iterator[tuple[int, list[str] | str]]:
-        """After the header: the line where a row begins, with its cells or why it has none."""
+    def records(self) -> Iterator["Record"]:
+        """What follows the header."""
         with self._text() as text:
             records = self._records(text)
             next(records)
             yield from records
 
-    def _records(self, text: TextIO) -> Iterator[tuple[int, list[str] | str]]:
+    def _records(self, text: TextIO) -> Iterator["Record"]:
         reader = csv.reader(text, delimiter=self.delimiter, strict=True, skipinitialspace=True)
         while True:
             line = reader.line_num + 1
@@ -96,10 +133,10 @@ class CsvFile:
                         "quote; a quote within a quoted cell is written twice."
                     )
                     raise InputError(msg) from error
-                yield line, f"quotes are not paired ({error})"
+                yield Record(line, line, f"quotes are not paired ({error})")
             else:
                 if cells:  # else the line is blank
-                    yield line, cells
+                    yield Record(line, reader.line_num, cells)
 
     @contextmanager
     def _text(self) -> Iterator[TextIO]:
@@ -117,11 +154,16 @@ class CsvFile:
             reason = getattr(error, "reason", error)  # without places in a buffer nobody sees
             msg = (
                 f"{self.path} is not text in {self.encoding}{self._place()} ({reason}). Save it as "
-                "UTF-8, or pass its encoding: often 'cp1252' or 'utf-16' if Excel wrote it."
+                "UTF-8, or pass its `encoding`: often 'cp1252' or 'utf-16' if Excel wrote it."
             )
             raise InputError(msg) from error
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            msg = f"{self.path} is a gzip file that is cut short or damaged ({error})."
+            what = "is a gzip file that is cut short or damaged"
+            with self.path.open("rb") as file:
+                packed = file.read(2) == b"\x1f\x8b"
+            if not packed:
+                what = "is no gzip file, though its name ends in .gz: rename it if it is plain text"
+            msg = f"{self.path} {what} ({error})."
             raise InputError(msg) from error
         except OSError as error:
             msg = f"{self.path} cannot be read: {error.strerror or error}."
@@ -150,12 +192,13 @@ def _opened(path: Path) -> Any:
 
 
 def read_csv(
-    file: CsvFile, as_text: Mapping[str, bool], gaps: Sequence[str]
+    file: CsvFile, as_text: Mapping[str, bool | None], gaps: Sequence[str]
 ) -> tuple["pd.DataFrame", NDArray[np.int64], list[BadRow]]:
     """Columns, the line of each row, and what does not parse.
 
     Memory beyond the result is one chunk of rows as Python text and one column. `as_text` names
-    the columns to keep; True: cells are names even if they look like numbers. Text comes as
+    the columns to keep; True: cells are names even if they look like numbers; False: they are
+    numbers, and words among them are faults; None: they are what they look like. Text comes as
     categories, numbers in the smallest type of integers that holds them, or in float64.
     """
     import pandas as pd
@@ -166,16 +209,23 @@ def read_csv(
     for rows in _chunks(file, len(names), lines, bad):
         for name, cells in zip(names, zip(*rows, strict=True), strict=True):
             if name in parts:
-                parts[name].append(_stored(cells, as_text[name], gaps))
-    words = {name for name in parts if as_text[name] or _is_text(parts[name])}
-    if any(_holds_numbers(part) for name in words for part in parts[name]):
+                parts[name].append(_stored(cells, as_text[name] is True, gaps, file.decimal))
+    words = {
+        name for name, kind in as_text.items() if kind or (kind is None and _is_text(parts[name]))
+    }
+    guessed = [name for name in words if not as_text[name]]
+    if any(file.decimal == "," or _holds_numbers(part) for name in guessed for part in parts[name]):
         # their text is gone: once more, now that it is known to matter
         return read_csv(file, {name: name in words for name in as_text}, gaps)
     at = np.array(lines, dtype=np.int64)
     columns = {}
     for name in as_text:
         own = parts.pop(name)
-        columns[name] = _as_words(own) if name in words else _as_numbers(own, name, at, bad)
+        if name in words:
+            columns[name] = _as_words(own)
+        else:
+            columns[name], odd = _as_numbers(own, at)
+            bad += [_no_number(line, name, word, file.decimal) for line, word in odd]
     return pd.DataFrame(columns, index=range(len(at)), copy=False), at, bad
 
 
@@ -184,13 +234,13 @@ def _chunks(
 ) -> Iterator[list[list[str]]]:
     """Rows with the right number of cells, many at a time; adds to `lines` and `bad`."""
     rows: list[list[str]] = []
-    for line, cells in file.records():
-        if isinstance(cells, str):
-            bad.append(BadRow(line, "", "", cells))
-        elif len(cells) != width:
-            shown = file.delimiter.join(cells)[:SHOWN]
-            bad.append(BadRow(line, "", shown, f"has {len(cells)} cells instead of {width}"))
-        else:
+    for record in file.records():
+        line, last, cells = record
+        fault = record.fault(file.delimiter, width)
+        if fault:
+            shown = "" if isinstance(cells, str) else file.delimiter.join(cells)[:SHOWN]
+            bad += [BadRow(each, "", shown, fault) for each in range(line, last + 1)]
+        elif not isinstance(cells, str):
             lines.append(line)
             rows.append(cells)
         if len(rows) >= max(ROWS_AT_ONCE, CELLS_AT_ONCE / width):
@@ -200,8 +250,11 @@ def _chunks(
         yield rows
 
 
-def _stored(cells: Sequence[str], as_text: bool, gaps: Sequence[str]) -> "pa.Array":
-    """Cells of one column and chunk: as numbers if all of them are, else each word once."""
+def _stored(cells: Sequence[str], as_text: bool, gaps: Sequence[str], decimal: str) -> "pa.Array":
+    """Cells of one column and chunk: as numbers if all of them are, else each word once.
+
+    Where decimals have a comma, commas and points are swapped, unless it is known to be text.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -209,6 +262,11 @@ def _stored(cells: Sequence[str], as_text: bool, gaps: Sequence[str]) -> "pa.Arr
     missing = pc.is_in(text, value_set=pa.array(gaps, pa.string()))
     text = pc.if_else(missing, pa.scalar(None, pa.string()), text)
     if as_text:
+        return text.dictionary_encode()
+    if decimal == ",":
+        for one, other in (".\0", ",.", "\0,"):
+            text = pc.replace_substring(text, one, other)
+    if pc.any(pc.match_substring_regex(text, LEADING_ZERO)).as_py():
         return text.dictionary_encode()
     try:
         floats = text.cast(pa.float64())
@@ -235,7 +293,12 @@ def _narrow(integers: "pa.Array") -> "pa.Array":
 
 
 def _is_text(parts: "list[pa.Array]") -> bool:
-    """Whether too many cells are no numbers."""
+    """Whether too many cells are no numbers, or any is a code."""
+    import pyarrow.compute as pc
+
+    texts = [part.dictionary for part in parts if _holds_words(part)]
+    if any(pc.any(pc.match_substring_regex(text, LEADING_ZERO)).as_py() for text in texts):
+        return True
     known = sum(len(part) - part.null_count for part in parts)
     odd = sum(int(np.isin(_codes(part), _odd_words(part)).sum()) for part in parts)
     return bool(odd > ODD_CELLS * known)
@@ -288,9 +351,9 @@ def _as_words(parts: "list[pa.Array]") -> "pd.Series[Any]":
 
 
 def _as_numbers(
-    parts: "list[pa.Array]", name: str, lines: NDArray[np.int64], bad: list[BadRow]
-) -> "pd.Series[Any]":
-    """One column of numbers; cells that hold words become gaps, and are added to `bad`."""
+    parts: "list[pa.Array]", lines: NDArray[np.int64]
+) -> tuple["pd.Series[Any]", list[tuple[int, str]]]:
+    """One column of numbers; cells that hold words become gaps, and are told with their lines."""
     import pandas as pd
     import pyarrow as pa
 
@@ -298,8 +361,8 @@ def _as_numbers(
         kind = max((part.type for part in parts), key=lambda each: each.bit_width)
         whole = pa.chunked_array([part.cast(kind) for part in parts])
         nullable = pd.api.types.pandas_dtype(f"Int{kind.bit_width}") if whole.null_count else None
-        return whole.to_pandas(types_mapper=lambda _: nullable)  # type: ignore[no-any-return]
-    numbers = np.empty(len(lines))
+        return whole.to_pandas(types_mapper=lambda _: nullable), []
+    numbers, bad = np.empty(len(lines)), list[tuple[int, str]]()
     end = 0
     for part in parts:
         start, end = end, end + len(part)
@@ -309,8 +372,15 @@ def _as_numbers(
         codes, words = _codes(part), [*part.dictionary.to_pylist(), "nan"]  # -1 is the last
         numbers[start:end] = np.array([number_of(word) for word in words], dtype=np.float64)[codes]
         odd = np.flatnonzero(np.isin(codes, _odd_words(part)))
-        bad += [
-            BadRow(int(lines[start + row]), name, words[codes[row]][:SHOWN], "is no number")
-            for row in odd
-        ]
-    return pd.Series(numbers, copy=False)
+        bad += [(int(lines[start + row]), words[codes[row]]) for row in odd]
+    return pd.Series(numbers, copy=False), bad
+
+
+def _no_number(line: int, name: str, word: str, decimal: str) -> BadRow:
+    if decimal == ",":  # as it was written
+        word = word.translate(str.maketrans(".,", ",."))
+    word = word[:SHOWN]
+    reason = (
+        f"is no number: correct it, or pass missing={word!r} if it means that there is no value"
+    )
+    return BadRow(line, name, word, reason)

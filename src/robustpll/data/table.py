@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,16 +14,19 @@ from numpy.typing import NDArray
 
 from robustpll.candidates import Candidates, Votes
 from robustpll.data.csv_rows import GAPS, BadRow, CsvFile, read_csv
-from robustpll.data.table_features import infinite_cells, refuse_odd_features
+from robustpll.data.table_features import infinite_cells, refuse_odd_features, with_gaps
 from robustpll.data.table_labels import (
     AnswerColumns,
     IndicatorColumns,
+    Labels,
     SetColumn,
     Unanswered,
     class_names,
+    plain_integers,
+    refuse_equal_numbers,
     truth_of,
 )
-from robustpll.data.table_roles import Roles, several
+from robustpll.data.table_roles import Reading, Roles, several
 from robustpll.errors import InputError, some_of
 from robustpll.files import write_whole
 from robustpll.label_forms import is_frame
@@ -48,13 +51,16 @@ class Table:
     y : Candidates, Votes or None
         The candidates of each row; None where the table has none.
     truth : array of shape (n,) or None
-        True labels, for scoring only; None within it where a row has none.
+        True labels, for scoring only; None within it where a row has none. Score the others:
+        ``known = pandas.notna(table.truth)``.
     rows : int array of shape (n,)
         Where each row stands in its source: the line of a CSV file, whose header is in line 1, or
         the row number of a Parquet file or DataFrame, counted from 0.
     bad : tuple of BadRow
         Rows that did not parse and are left out: line, column, value and reason. A row with
         several faults is in it several times.
+    reading : Reading
+        What ``read_table(other, like=table)`` repeats.
 
     Examples
     --------
@@ -74,6 +80,7 @@ class Table:
     truth: NDArray[Any] | None
     rows: NDArray[np.int64]
     bad: tuple[BadRow, ...] = ()
+    reading: Reading = field(default_factory=Reading)
 
     @property
     def annotators(self) -> tuple[str, ...]:
@@ -98,8 +105,10 @@ def read_table(
     unanswered: Unanswered = "error",
     on_bad_rows: Literal["error", "skip"] = "error",
     errors_to: str | Path | None = None,
-    encoding: str = "utf-8",
+    encoding: str | None = None,
     delimiter: str | None = None,
+    decimal: str | None = None,
+    like: Table | None = None,
 ) -> Table:
     """Features and candidates from a file (.csv, .tsv, these with .gz, .parquet) or a DataFrame.
 
@@ -115,32 +124,42 @@ def read_table(
     ignore, categories
         Columns to leave out; and columns whose cells are mere names, though they be numbers or
         nearly all different. What no argument names is a feature.
-    missing, encoding, delimiter
-        Of a CSV file: words that mean "no value", besides "" and NA, NaN, null; how it is written.
+    missing, encoding, delimiter, decimal
+        Words that mean "no value", in CSV files besides "" and NA, NaN, null; how these files are
+        written, if not in UTF-8, with commas (or tabs) and decimal points.
     unanswered, on_bad_rows, errors_to
         Without candidates a row is bad, or may have "all classes". Bad too are rows with too many
         or few cells, with infinite numbers, and with a word where 99 of 100 cells are numbers:
         they are an "error", or we "skip" them. `errors_to` is a CSV file to list them in.
+    like
+        A table read before: features are read as there, and its other columns are left out.
 
     >>> import pandas as pd
     >>> pets = pd.DataFrame({"weight": [4, 30, 4], "seen": ["cat", "dog|wolf", "cat|dog"]})
     >>> read_table(pets, candidates="seen").y
     Candidates(3 rows, 3 classes, 1.67 candidates on average)
     """
-    _refuse_odd_options(separator, unanswered, on_bad_rows)
-    opened = _opened(source, delimiter, encoding, several(missing))
+    _refuse_odd_options(separator, unanswered, on_bad_rows, decimal, like)
+    asked = Reading((), several(categories), several(missing), encoding, delimiter, decimal)
+    reading = asked if like is None else asked.after(like.reading)
+    opened = _opened(source, asked, reading)
     columns = {"candidates": candidates, "indicators": indicators, "votes": votes, "truth": truth}
-    roles = Roles.of(_names_in(opened), **columns, ignore=ignore, categories=categories)
-    raw = _read(opened, roles, (*GAPS, *several(missing)))
+    roles = _roles(_names_in(opened), columns, several(ignore), reading, like)
+    raw = _read(opened, roles, reading.missing, like)
     labels = _labels(raw, roles, separator, unanswered)
-    odd = infinite_cells(raw.frame[[*roles.features]], raw.lines)
-    bad = tuple(sorted((*raw.bad, *odd, *(labels.bad if labels else ()))))
+    bad = _faults(raw, roles, labels)
     _report(bad, raw, on_bad_rows, errors_to)
-    return _table(raw, roles, labels, bad)
+    found = _table(raw, roles, labels, bad, like)
+    return replace(found, reading=replace(reading, left_out=roles.left_out))
 
 
-def _refuse_odd_options(separator: str, unanswered: str, on_bad_rows: str) -> None:
-    if len(separator) != 1:
+def _refuse_odd_options(
+    separator: Any, unanswered: str, on_bad_rows: str, decimal: str | None, like: Any
+) -> None:
+    if not isinstance(like, Table | None):
+        msg = f"like must be what read_table gave; got a {type(like).__name__}."
+        raise InputError(msg)
+    if not isinstance(separator, str) or len(separator) != 1:
         msg = (
             f"separator={separator!r}: it must be one character. Where no character is free, write "
             'names as a JSON list: ["a|b", "c"].'
@@ -149,15 +168,28 @@ def _refuse_odd_options(separator: str, unanswered: str, on_bad_rows: str) -> No
     for name, value, known in (
         ("unanswered", unanswered, ("error", "all classes")),
         ("on_bad_rows", on_bad_rows, ("error", "skip")),
+        ("decimal", decimal or ".", (".", ",")),
     ):
         if value not in known:
             msg = f"{name}={value!r}: it must be {' or '.join(map(repr, known))}."
             raise InputError(msg)
 
 
-def _opened(
-    source: Any, delimiter: str | None, encoding: str, missing: tuple[str, ...]
-) -> "Opened":
+def _roles(
+    names: list[str],
+    columns: dict[str, str | None],
+    ignore: tuple[str, ...],
+    reading: Reading,
+    like: Table | None,
+) -> Roles:
+    prefixes = (columns["indicators"], columns["votes"])
+    used = (columns["candidates"], columns["truth"], *ignore)
+    ignore = (*ignore, *reading.still_left_out(names, used, prefixes))
+    roles = Roles.of(names, **columns, ignore=ignore, categories=reading.categories)
+    return roles if like is None else roles.like(like.features)
+
+
+def _opened(source: Any, asked: Reading, reading: Reading) -> "Opened":
     """What the source is; files are there, and of a kind that can be read."""
     if not isinstance(source, str | PathLike) and not is_frame(source):
         msg = f"source must be a path or a DataFrame; got a {type(source).__name__}."
@@ -168,19 +200,19 @@ def _opened(
         raise InputError(msg)
     kind = path.name.lower().removesuffix(".gz")[-4:] if path else ""
     if path and kind in DELIMITERS:
-        delimiter = DELIMITERS[kind] if delimiter is None else delimiter
-        if len(delimiter) != 1 or delimiter in '"\r\n':
+        delimiter: Any = DELIMITERS[kind] if reading.delimiter is None else reading.delimiter
+        if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
             msg = f"delimiter={delimiter!r}: it must be one character, such as ',' or ';'."
             raise InputError(msg)
-        return CsvFile(path, delimiter, encoding)
+        return CsvFile(path, delimiter, reading.encoding or "utf-8", reading.decimal or ".")
     if path and path.suffix.lower() not in PARQUET:
         msg = (
             f"{path} ends in {path.suffix!r}: tables are read from .csv, .tsv, .csv.gz, .tsv.gz, "
             ".parquet and .pq. Rename the file if it is one of these, or pass a DataFrame."
         )
         raise InputError(msg)
-    if delimiter is not None or encoding != "utf-8" or missing:
-        msg = "delimiter, encoding and missing are for CSV files: this source has types of its own."
+    if (asked.encoding, asked.delimiter, asked.decimal) != (None, None, None):
+        msg = "encoding, delimiter and decimal are for CSV files: this source has types of its own."
         raise InputError(msg)
     return source if path is None else path
 
@@ -216,6 +248,7 @@ class _Raw:
     frame: "pd.DataFrame"
     lines: NDArray[np.int64]
     bad: list[BadRow]
+    gaps: tuple[str, ...]  # words that mean "no value"
     where: Literal["line", "row"]  # what `lines` count
 
     @property
@@ -223,41 +256,44 @@ class _Raw:
         return "The DataFrame" if self.path is None else str(self.path)
 
 
-def _read(opened: "Opened", roles: Roles, gaps: tuple[str, ...]) -> _Raw:
+def _read(opened: "Opened", roles: Roles, missing: tuple[str, ...], like: Table | None) -> _Raw:
     import pandas as pd
     import pyarrow as pa
 
+    measures = set(roles.features).difference(roles.categories)
     if isinstance(opened, CsvFile):
-        frame, lines, bad = read_csv(opened, roles.as_text, gaps)
-        for name in set(roles.features).difference(roles.categories):
+        gaps = (*GAPS, *missing)
+        as_text = roles.as_text(None if like is None else like.features)
+        frame, lines, bad = read_csv(opened, as_text, gaps)
+        for name in measures:
             if frame[name].dtype == "category":  # mere text: only a person declares categories
                 frame[name] = frame[name].astype("string[pyarrow]")
-        raw = _Raw(opened.path, frame, lines, bad, "line")
+        raw = _Raw(opened.path, frame, lines, bad, gaps, "line")
     elif isinstance(opened, Path):
         with _parquet(opened) as file:
-            table = file.read(columns=[*roles.as_text])
+            table = file.read(columns=[*roles.as_text()])
         frame = table.to_pandas(
             ignore_metadata=True,
             self_destruct=True,
             # as Python's lists they would take several times the memory
             types_mapper=lambda kind: pd.ArrowDtype(kind) if pa.types.is_nested(kind) else None,
         )
-        raw = _Raw(opened, frame, np.arange(len(frame)), [], "row")
+        frame = with_gaps(frame, missing, measures)
+        raw = _Raw(opened, frame, np.arange(len(frame)), [], missing, "row")
     else:
-        raw = _Raw(None, opened[[*roles.as_text]], np.arange(len(opened)), [], "row")
+        frame = with_gaps(opened[[*roles.as_text()]], missing, measures)
+        raw = _Raw(None, frame, np.arange(len(frame)), [], missing, "row")
     if not len(raw.lines) and not raw.bad:
         msg = f"{raw.title} has columns, but no rows."
         raise InputError(msg)
     return raw
 
 
-Labels = SetColumn | IndicatorColumns | AnswerColumns
-
-
 def _labels(raw: _Raw, roles: Roles, separator: str, unanswered: Unanswered) -> Labels | None:
     frame, rest = raw.frame, (unanswered, raw.lines)
     if roles.candidates is not None:
-        return SetColumn.of(frame[roles.candidates], separator, *rest)
+        column = frame[roles.candidates]
+        return SetColumn.of(column, *rest, separator=separator, gaps=raw.gaps)
     if roles.indicators:
         return IndicatorColumns.of(frame[[*roles.indicators]], roles.prefix, *rest)
     if roles.votes:
@@ -265,18 +301,30 @@ def _labels(raw: _Raw, roles: Roles, separator: str, unanswered: Unanswered) -> 
     return None
 
 
+def _faults(raw: _Raw, roles: Roles, labels: Labels | None) -> tuple[BadRow, ...]:
+    odd = infinite_cells(raw.frame[[*roles.features]], raw.lines)
+    return tuple(sorted((*raw.bad, *odd, *(labels.bad if labels else ()))))
+
+
 def _report(
     bad: tuple[BadRow, ...], raw: _Raw, on_bad_rows: str, errors_to: str | Path | None
 ) -> None:
     """Write the list of bad rows; refuse them, unless they may be left out."""
     path = None if errors_to is None else Path(errors_to)
-    if path is not None and (bad or path.exists()):  # an old list must not outlive its reasons
+    if path is not None and (bad or path.is_file()):  # an old list must not outlive its reasons
         if raw.path is not None and path.exists() and path.samefile(raw.path):
             msg = f"errors_to={str(path)!r} is the table itself. Pass another path."
             raise InputError(msg)
         text = io.StringIO(newline="")
         csv.writer(text, lineterminator="\n").writerows([(raw.where, *BadRow._fields[1:]), *bad])
-        write_whole(path, text.getvalue().encode())
+        try:
+            write_whole(path, text.getvalue().encode())
+        except OSError as error:
+            msg = (
+                f"errors_to={str(path)!r} cannot be written ({error.strerror or error}), and "
+                f"{len(bad)} faults are to be listed in it. Pass another path as `errors_to`."
+            )
+            raise InputError(msg) from error
     if bad and on_bad_rows == "error":
         first = (f"{raw.where} {one.line}: {one}" for one in bad)
         listed = "Pass errors_to to list them in a file." if path is None else f"{path} lists them."
@@ -287,7 +335,9 @@ def _report(
         raise InputError(msg)
 
 
-def _table(raw: _Raw, roles: Roles, labels: Labels | None, bad: tuple[BadRow, ...]) -> Table:
+def _table(
+    raw: _Raw, roles: Roles, labels: Labels | None, bad: tuple[BadRow, ...], like: Table | None
+) -> Table:
     """From the rows that parse."""
     good = ~np.isin(raw.lines, [one.line for one in bad])
     if not good.any():
@@ -296,8 +346,13 @@ def _table(raw: _Raw, roles: Roles, labels: Labels | None, bad: tuple[BadRow, ..
     rows = slice(None) if good.all() else good
     frame, lines = raw.frame.loc[rows], raw.lines[rows]
     features = frame[[*roles.features]].astype(dict.fromkeys(roles.categories, "category"))
+    truth = None if roles.truth is None else frame[roles.truth]
+    if raw.where == "line":
+        labels, truth = plain_integers(labels, truth)
     y = None if labels is None else labels.y(rows)
-    classes = None if y is None else class_names(y)
-    refuse_odd_features(features, classes, raw.where, lines)
-    truth = None if roles.truth is None else truth_of(frame[roles.truth], classes)
-    return Table(features, y, truth, lines, bad)
+    refuse_odd_features(features, y, raw.where, lines)
+    named = like.y if y is None and like is not None else y
+    classes = None if named is None else class_names(named)
+    if raw.where == "line" and classes is not None:
+        refuse_equal_numbers(classes.tolist())
+    return Table(features, y, None if truth is None else truth_of(truth, classes), lines, bad)

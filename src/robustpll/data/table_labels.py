@@ -1,9 +1,11 @@
 """What the label columns of a table say: sets in a column, 0/1 columns, answers of annotators."""
 
 import json
+import re
 from array import array
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -22,6 +24,9 @@ Unanswered = Literal["error", "all classes"]
 
 NO_CLASS = "names no class: every row needs at least one candidate"
 NOTHING = frozenset(("", *TEXT_OF_NOTHING))
+INTEGER = re.compile(r"-?[0-9]+(\.0+)?")
+NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
+MOST_BYTES = 8 * 10**9  # of candidates and their prior, 5 bytes for each row and class
 INDICATORS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 
 
@@ -41,7 +46,13 @@ class SetColumn:
 
     @classmethod
     def of(
-        cls, column: "pd.Series[Any]", separator: str, unanswered: Unanswered, lines: Lines
+        cls,
+        column: "pd.Series[Any]",
+        unanswered: Unanswered,
+        lines: Lines,
+        *,
+        separator: str,
+        gaps: Collection[str],
     ) -> Self:
         codes, cells = distinct(column)
         cells.append("")  # where the code -1 leads
@@ -51,7 +62,7 @@ class SetColumn:
         for code, cell in enumerate(cells):
             names: frozenset[Any] = frozenset()
             try:
-                names = names_of(cell, separator)
+                names = names_of(cell, separator, gaps)
                 if not names and unanswered == "error":
                     reasons[code] = NO_CLASS
             except ValueError as error:
@@ -67,6 +78,9 @@ class SetColumn:
         flat = np.array(sizes, dtype=np.int64), np.array(members, dtype=np.int64)
         return cls(str(column.name), codes, *flat, list(known), bad)
 
+    def renamed(self, names: Mapping[Any, str]) -> Self:
+        return replace(self, names=[names[name] for name in self.names])
+
     def y(self, rows: Any) -> Candidates:
         """Of some rows, none of them bad."""
         used, at = np.unique(self.codes[rows], return_inverse=True)
@@ -75,6 +89,7 @@ class SetColumn:
         names = as_names([self.names[name] for name in present])
         _refuse_few_classes(f"Column {self.name!r}", names)
         classes, rank = np.unique(names, return_inverse=True)
+        _refuse_large(len(at), len(classes))
         matrix = np.zeros((len(used), len(classes)), dtype=bool)
         matrix[np.repeat(np.arange(len(used)), self.sizes[used]), rank[column]] = True
         matrix[self.sizes[used] == 0] = True  # unanswered: all classes
@@ -86,7 +101,7 @@ class IndicatorColumns:
     """A block of 0/1 columns, one for each class."""
 
     prefix: str
-    classes: list[str]
+    names: list[str]  # of the classes
     matrix: NDArray[np.bool_]
     bad: list[BadRow]
 
@@ -110,10 +125,14 @@ class IndicatorColumns:
             bad += [BadRow(line, f"{prefix}*", "", NO_CLASS) for line in lines[empty].tolist()]
         return cls(prefix, [str(name).removeprefix(prefix) for name in columns], matrix, bad)
 
+    def renamed(self, names: Mapping[Any, str]) -> Self:
+        return replace(self, names=[names[name] for name in self.names])
+
     def y(self, rows: Any) -> Candidates:
         """Of some rows, none of them bad."""
-        _refuse_few_classes(f"The prefix {self.prefix!r}", self.classes)
-        return Candidates.of(self.matrix[rows], classes=self.classes)
+        _refuse_few_classes(f"The prefix {self.prefix!r}", self.names)
+        _refuse_large(*self.matrix.shape)
+        return Candidates.of(self.matrix[rows], classes=self.names)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,23 +153,55 @@ class AnswerColumns:
         answers = columns.rename(columns=lambda name: name.removeprefix(prefix))
         return cls(prefix, Votes(answers, unanswered), bad)
 
+    @property
+    def names(self) -> list[Any]:
+        """Of the classes."""
+        return list(_answers(self.votes))
+
+    def renamed(self, names: Mapping[Any, str]) -> Self:
+        import pandas as pd
+
+        answers = {name: column.map(names) for name, column in self.votes.answers.items()}
+        return replace(self, votes=replace(self.votes, answers=pd.DataFrame(answers)))
+
     def y(self, rows: Any) -> Votes:
         """Of some rows, none of them bad."""
         votes = self.votes[rows]
-        _refuse_few_classes(f"The prefix {self.prefix!r}", class_names(votes))
+        classes = class_names(votes)
+        _refuse_few_classes(f"The prefix {self.prefix!r}", classes)
+        _refuse_large(len(votes), len(classes))
         return votes
+
+
+Labels = SetColumn | IndicatorColumns | AnswerColumns
+
+
+def plain_integers(
+    labels: Labels | None, truth: "pd.Series[Any] | None"
+) -> tuple[Labels | None, "pd.Series[Any] | None"]:
+    """Both, with "1.0" as "1" if all names are integers: pandas writes so where there are gaps."""
+    found = {*(labels.names if labels else ()), *(() if truth is None else distinct(truth)[1])}
+    plain = {name: name.partition(".")[0] for name in found if INTEGER.fullmatch(name)}
+    if len(plain) < len(found) or all(name == short for name, short in plain.items()):
+        return labels, truth
+    return labels and labels.renamed(plain), truth if truth is None else truth.map(plain)
 
 
 def class_names(y: Candidates | Votes) -> NDArray[Any]:
     """The names of the classes, sorted."""
     if isinstance(y, Candidates):
         return y.classes
-    found = {name for _, column in y.answers.items() for name in distinct(column)[1]}
-    return np.unique(as_names(list(found)))
+    return np.unique(as_names(list(_answers(y))))
 
 
-def names_of(cell: Any, separator: str) -> frozenset[Any]:
+def _answers(votes: Votes) -> set[Any]:
+    return {name for _, column in votes.answers.items() for name in distinct(column)[1]}
+
+
+def names_of(cell: Any, separator: str, gaps: Collection[str] = ()) -> frozenset[Any]:
     """The class names of one cell; a ValueError says why there are none.
+
+    `gaps` are words that name no class, unless they are quoted in a JSON list.
 
     >>> sorted(names_of("cat | dog", "|")), sorted(names_of('["a|b", "c"]', "|"))
     (['cat', 'dog'], ['a|b', 'c'])
@@ -161,11 +212,15 @@ def names_of(cell: Any, separator: str) -> frozenset[Any]:
         names = _names_of_json(text) if text[:1] in ("[", "{") else text.split(separator)
         names = [name.strip() for name in names] if text else []
         odd = not NOTHING.isdisjoint(names)
+        gap = next((name for name in names if name in gaps and text[0] != "["), "")
     else:
         names = cell if isinstance(cell, tuple) else (cell,)
         odd = bool(missing_cells(np.fromiter(names, dtype=object), also=TEXT_OF_NOTHING).any())
-    if odd:
+        gap = next((name for name in names if isinstance(name, str) and name in gaps), "")
+    if odd or gap:
         msg = "has an empty name in it"
+        if gap:
+            msg = f"names {gap!r}, which means no value: leave it out, or quote it in a JSON list"
         raise ValueError(msg)
     found = frozenset(names)
     if len(found) < len(names):
@@ -181,7 +236,10 @@ def _names_of_json(text: str) -> list[str]:
     except (ValueError, RecursionError):
         names = None
     if names is None:
-        msg = 'begins like a JSON list, but is none such as ["cat", "dog"]'
+        msg = (
+            'begins like a JSON list, but is none such as ["cat", "dog"]: write it with '
+            "json.dumps(sorted(names)), or save the table with lists as Parquet"
+        )
         raise ValueError(msg)
     if any(not isinstance(name, str | int) or isinstance(name, bool) for name in names):
         msg = "is a JSON list of something else than texts or integers"
@@ -198,7 +256,7 @@ def distinct(cells: "pd.Series[Any]") -> tuple[NDArray[np.int64], list[Any]]:
     """
     import pandas as pd
 
-    if cells.dtype != object and "list" not in str(cells.dtype):
+    if cells.dtype != object and "<" not in str(cells.dtype):  # list<..>, struct<..>
         codes, uniques = pd.factorize(cells)
         found = list(uniques)
         if "" in found:
@@ -220,21 +278,21 @@ def _key(cell: Any) -> Any:
     """What tells a cell from others; None for a gap."""
     import pandas as pd
 
-    if not isinstance(cell, SETS):
+    if not isinstance(cell, (*SETS, dict)):
         return None if pd.isna(cell) or cell == "" else cell
     names = tuple(cell.tolist() if isinstance(cell, np.ndarray) else cell)
     try:
         hash(names)
     except TypeError:
         return str(cell)  # lists within lists, as text: no set, and refused as such
-    return names
+    return str(cell) if isinstance(cell, dict) else names
 
 
 def truth_of(cells: "pd.Series[Any]", classes: NDArray[Any] | None) -> NDArray[Any]:
     """True labels, named as the candidates are; None in an object array where there is none."""
     codes, found = distinct(cells)
     if not found:
-        msg = f"Column {cells.name!r} names no true label in any row. Do not pass it as truth."
+        msg = f"Column {cells.name!r} names no true label in any row. Do not pass it as `truth`."
         raise InputError(msg)
     names = as_names(found)
     if classes is not None and classes.dtype.kind == "U":
@@ -242,6 +300,12 @@ def truth_of(cells: "pd.Series[Any]", classes: NDArray[Any] | None) -> NDArray[A
     elif classes is not None and names.dtype.kind == "U":
         msg = (
             f"Column {cells.name!r} holds text ({some_of(names)}), but the candidates are integers "
+            f"({some_of(classes)}): true labels and candidates need the same names."
+        )
+        raise InputError(msg)
+    if classes is not None and not np.isin(names, classes).any():
+        msg = (
+            f"Column {cells.name!r} names true labels ({some_of(names)}) of which none is a class "
             f"({some_of(classes)}): true labels and candidates need the same names."
         )
         raise InputError(msg)
@@ -259,3 +323,28 @@ def _refuse_few_classes(where: str, names: Iterable[Any]) -> None:
             "are needed. Look at the name and at the separator, or add rows of other classes."
         )
         raise InputError(msg)
+
+
+def _refuse_large(n: int, k: int) -> None:
+    """Before the matrices are made that would fill the memory."""
+    if 5 * n * k > MOST_BYTES:
+        msg = (
+            f"{n:,} rows and {k:,} classes need {5 * n * k / 1e9:,.1f} GB for the candidates alone;"
+            f" at most {MOST_BYTES / 1e9:g} GB are allowed. Merge rare classes, or take fewer rows."
+        )
+        raise InputError(msg)
+
+
+def refuse_equal_numbers(classes: Iterable[Any]) -> None:
+    """ "1" and "1.0" are one class to those who wrote them."""
+    numbers: dict[Decimal, str] = {}
+    for name in classes:
+        if not isinstance(name, str) or not NUMBER.fullmatch(name):
+            continue
+        other = numbers.setdefault(Decimal(name), name)
+        if other != name:
+            msg = (
+                f"The class names {other!r} and {name!r} are equal as numbers, but would be two "
+                "classes: write each class in one way."
+            )
+            raise InputError(msg)

@@ -1,12 +1,15 @@
 """Which column of a table serves as what."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 from robustpll.errors import InputError, some_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Roles:
     truth: str | None
     categories: tuple[str, ...]  # these are features too
     features: tuple[str, ...]
+    left_out: tuple[str, ...]  # all columns that are no features
 
     @classmethod
     def of(
@@ -40,6 +44,7 @@ class Roles:
     ) -> Self:
         """A column that is named by itself is not in a block, even if it bears the prefix."""
         forms = {"candidates": candidates, "indicators": indicators, "votes": votes}
+        _refuse_other_than_names(forms | {"truth": truth})
         passed = [form for form, name in forms.items() if name is not None]
         if len(passed) > 1:
             msg = (
@@ -68,23 +73,96 @@ class Roles:
             truth,
             uses["categories"],
             tuple(name for name in names if name not in used),
+            tuple(name for name in names if name in used),
         )
 
-    @property
-    def as_text(self) -> dict[str, bool]:
-        """All columns to read; True where cells are names, whatever they look like."""
+    def like(self, features: "pd.DataFrame") -> Self:
+        """The same, with exactly these features in their order."""
+        missing = [name for name in features if name not in self.features]
+        further = [name for name in self.features if name not in features]
+        if missing or further:
+            odd = f"lacks {some_of(map(repr, missing))}" if missing else ""
+            odd += " and " if missing and further else ""
+            odd += f"has {some_of(map(repr, further))} besides" if further else ""
+            msg = (
+                f"The table should be like another, but {odd}. Add or rename what is missing, and "
+                "name in `ignore` what is no feature."
+            )
+            raise InputError(msg)
+        return replace(self, features=tuple(features.columns))
+
+    def as_text(self, features: "pd.DataFrame | None" = None) -> dict[str, bool | None]:
+        """All columns to read, in the words of `read_csv`; `features` are to be read alike."""
+        from pandas.api.types import is_numeric_dtype
+
         single = [name for name in (self.candidates, self.truth) if name is not None]
-        words = dict.fromkeys((*single, *self.indicators, *self.votes), True)
-        return words | {name: name in self.categories for name in self.features}
+        words: dict[str, bool | None] = dict.fromkeys(
+            (*single, *self.indicators, *self.votes), True
+        )
+        for name in self.features:
+            kind = None if features is None else not is_numeric_dtype(features[name])
+            words[name] = True if name in self.categories else kind
+        return words
 
 
-def several(names: str | Sequence[str] | None) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class Reading:
+    """How a table was read, as far as tables like it are read so too.
+
+    >>> Reading(missing=("?",)).after(Reading(missing=("-",), delimiter=";")).missing
+    ('-', '?')
+    """
+
+    left_out: tuple[str, ...] = ()  # columns that are no features
+    categories: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    encoding: str | None = None  # None: it was not named, here and below
+    delimiter: str | None = None
+    decimal: str | None = None
+
+    def after(self, before: Self) -> Self:
+        """What was said of another table, and here besides or instead."""
+        return replace(
+            self,
+            left_out=before.left_out,
+            categories=several((*before.categories, *self.categories)),
+            missing=several((*before.missing, *self.missing)),
+            encoding=self.encoding or before.encoding,
+            delimiter=before.delimiter if self.delimiter is None else self.delimiter,
+            decimal=self.decimal or before.decimal,
+        )
+
+    def still_left_out(
+        self, names: Sequence[str], columns: Collection[str | None], prefixes: Sequence[str | None]
+    ) -> tuple[str, ...]:
+        """Of the columns left out before, those that are there and serve as nothing now."""
+        block = tuple(prefix for prefix in prefixes if prefix)
+        return tuple(
+            name
+            for name in self.left_out
+            if name in names and name not in columns and not str(name).startswith(block)
+        )
+
+
+def several(names: Any) -> tuple[str, ...]:
     """Each name once.
 
     >>> several("id"), several(["id", "date", "id"]), several(None)
     (('id',), ('id', 'date'), ())
     """
-    return (names,) if isinstance(names, str) else tuple(dict.fromkeys(names or ()))
+    if isinstance(names, str) or not isinstance(names, Iterable | None):
+        return (names,)  # a DataFrame may number its columns
+    return tuple(dict.fromkeys(names or ()))
+
+
+def _refuse_other_than_names(columns: dict[str, Any]) -> None:
+    for role, name in columns.items():
+        if name is not None and not isinstance(name, str):
+            msg = (
+                f"{role}={name!r}: pass one text, the name of a column or what several begin with. "
+                "If columns are numbered, name them: frame.columns = frame.columns.map(str)."
+            )
+            raise InputError(msg)
 
 
 def _refuse_odd_uses(uses: dict[str, tuple[str, ...]], names: Sequence[str]) -> None:
@@ -98,10 +176,14 @@ def _refuse_odd_uses(uses: dict[str, tuple[str, ...]], names: Sequence[str]) -> 
         for name in used:
             if name not in names:
                 close = get_close_matches(str(name), map(str, names)) or names
-                msg = f"{role}: there is no column {name!r}. There is {some_of(map(repr, close))}."
+                msg = (
+                    f"`{role}`: there is no column {name!r}. There is {some_of(map(repr, close))}."
+                )
                 raise InputError(msg)
             if name in seen:
-                msg = f"Column {name!r} is named in both {seen[name]} and {role}: name it in one."
+                msg = (
+                    f"Column {name!r} is named in both `{seen[name]}` and `{role}`: name it in one."
+                )
                 raise InputError(msg)
             seen[name] = role
 
