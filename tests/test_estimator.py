@@ -523,7 +523,7 @@ def test_a_bad_hyperparameter_is_named(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize("method", ["foo", 3])
 def test_an_unknown_method_is_refused_with_the_known_ones(method: Any) -> None:
-    with pytest.raises(InputError, match="pl_knn, .*proden, .*robust_pll"):
+    with pytest.raises(InputError, match=r"pl_knn, .*proden, .*robust_pll"):
         PLLClassifier(method).fit(X, SETS)
 
 
