@@ -32,8 +32,9 @@ def test_every_method_is_listed_with_its_paper() -> None:
     for name, method in METHODS.items():
         line = next(line for line in result.output.splitlines() if line.split()[:1] == [name])
         assert method.title in line
-        assert method.citation in line
+        assert method.reference() in line
         assert method.family in line
+    assert METHODS["proden"].reference() == "Lv et al., ICML 2020"
 
 
 def test_no_command_shows_help() -> None:

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.distributions import Dirichlet, kl_divergence
 
 from robustpll.engine.random import Draws
-from robustpll.engine.task import Batch
+from robustpll.engine.rows import Rows
+from robustpll.engine.task import Batch, Task
 from robustpll.methods import DeepMethod, Proden, RobustPll, RobustPllEns
 from robustpll.methods.evidential import evidential_error, flat_kl, surprise
 from robustpll.opinion import Opinion
@@ -43,12 +44,17 @@ def batch_of(candidates: Tensor, label_weights: Any = None) -> Batch:
     prior = candidates.double() / candidates.sum(-1, keepdim=True)
     weights = prior if label_weights is None else torch.tensor(label_weights, dtype=torch.float64)
     models, b, _ = candidates.shape
+    at = torch.arange(b).expand(models, -1)
+    pool = prior.new_zeros(b, 1)
     return Batch(
         x=prior.new_zeros(models, b, 0),
         candidates=candidates,
         prior=prior,
         weight=prior.new_ones(models, b),
         rows={"label_weights": weights, "uncertainty": prior.new_ones(models, b, 1)},
+        memory={},
+        at=at,
+        task=Task.of(Rows.of(pool, at), candidates, tuple(range(models)), prior),
         stage=0,
         draws=Draws.of(range(models), like=prior),
     )
