@@ -16,7 +16,7 @@ from robustpll.engine.rows import Rows
 from robustpll.engine.stream import Feed, Streamed
 from robustpll.engine.task import Task
 from robustpll.engine.train import Training, train
-from robustpll.methods import DeepMethod, Proden, RobustPll, RobustPllEns
+from robustpll.methods import DeepMethod, Proden, ProdenEdl, RobustPll, RobustPllEns
 
 
 def task_of(runs: int, digits: Any, candidates: np.ndarray, device: str = "cpu") -> Task:
@@ -115,6 +115,8 @@ def test_a_fleet_gives_what_its_bundles_give_alone(digits: Any, candidates: np.n
     assert train_all([]) == []
     with pytest.raises(InputError, match="must agree in precision"):
         train_all([bundles[0], (Proden(precision="float32"), bundles[1][1])])
+    with pytest.raises(InputError, match=r"Proden\+Edl trains twice.*call its fit alone"):
+        train_all([bundles[0], (ProdenEdl(epochs=1), bundles[1][1])])
 
 
 def test_bf16_learns_as_well_or_is_refused(digits: Any, candidates: np.ndarray) -> None:

@@ -334,3 +334,26 @@ def test_bf16_reaches_every_part_of_valen() -> None:
     parts = [name for name, _ in exact.fitted_.net.named_parameters()]
     mine, other = (dict(model.fitted_.net.named_parameters()) for model in (exact, rough))
     assert all(not torch.equal(mine[name], other[name]) for name in parts if "weight" in name)
+
+
+def test_rows_without_weight_do_not_teach_crosel() -> None:
+    task = small_task()
+    silent = torch.arange(len(task)) % 2 == 0
+    weight = torch.where(silent, 0.0, 2.0).double()[None]
+    other = task.candidates.clone()
+    other[0, silent] = other[0, silent].roll(1, -1)
+    first, second = (
+        train(CroSel(epochs=5), replace(task.with_candidates(candidates), weight=weight))
+        for candidates in (task.candidates, other)
+    )
+    for mine, among in zip(first.net.parameters(), second.net.parameters(), strict=True):
+        torch.testing.assert_close(mine, among)
+
+
+def test_valens_encoder_may_be_as_sure_as_it_likes() -> None:
+    training = begun(Valen(), small_task())
+    for name, parameter in training.net.named_parameters():
+        if name.startswith("encoder.output"):
+            parameter.data.mul_(1e5)
+    training.step(training.task.rows.everything, 1)
+    assert all(parameter.isfinite().all() for parameter in training.net.parameters())

@@ -30,20 +30,14 @@ def train_all(
     """
     if not bundles:
         return []
-    precisions = {method.precision for method, _ in bundles}
-    if len(precisions) > 1 or in_flight < 1:
-        msg = (
-            "Bundles in flight must agree in precision, and be 1 or more at a time; found "
-            f"{sorted(precisions)} and in_flight={in_flight}."
-        )
-        raise InputError(msg)
+    precision = _agreed(bundles, in_flight)
     device = bundles[0][1].prior.device
     done: dict[int, Networks] = {}
     too_large: list[int] = []
     waiting = deque(enumerate(bundles))
     flying: deque[tuple[int, Epochs, AbstractContextManager[Any]]] = deque()
     # Settings are global: they are set once here, and each training sets them to the same.
-    with computing(precisions.pop(), device), ExitStack() as landing:
+    with computing(precision, device), ExitStack() as landing:
         free = [_own_stream(device) for _ in range(min(in_flight, len(bundles)))]
         while waiting or flying:
             while waiting and free:
@@ -67,6 +61,22 @@ def train_all(
         for number in too_large:  # alone, and in halves if need be
             done[number] = train(*bundles[number])
     return [done[number] for number in range(len(bundles))]
+
+
+def _agreed(bundles: Sequence[tuple["DeepMethod", Task]], in_flight: int) -> str:
+    """The precision of all bundles; refuses what cannot be in flight together."""
+    twice = {method.title for method, _ in bundles if method.trains_twice}
+    if twice:
+        msg = f"{', '.join(sorted(twice))} trains twice, one after the other: call its fit alone."
+        raise InputError(msg)
+    precisions = {method.precision for method, _ in bundles}
+    if len(precisions) > 1 or in_flight < 1:
+        msg = (
+            "Bundles in flight must agree in precision, and be 1 or more at a time; found "
+            f"{sorted(precisions)} and in_flight={in_flight}."
+        )
+        raise InputError(msg)
+    return precisions.pop()
 
 
 def _own_stream(device: torch.device) -> AbstractContextManager[Any]:

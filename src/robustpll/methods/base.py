@@ -125,6 +125,7 @@ class DeepMethod(Method):
     captured: ClassVar[bool] = True  # False: a step cannot be a CUDA graph, and runs eagerly
     compilable: ClassVar[bool] = True  # False: torch.compile does not take a step
     attacked_jointly: ClassVar[bool] = False  # members are one function, and attacked as one
+    trains_twice: ClassVar[bool] = False  # its fit is more than one training by the engine
 
     def __post_init__(self) -> None:
         check_fields(self)

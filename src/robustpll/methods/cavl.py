@@ -30,7 +30,8 @@ class Cavl(DeepMethod):
     Notes
     -----
     ``Cavl.paper()`` differs in ``target="current"``. There a class that is no candidate shares the
-    target if its value happens to equal the largest.
+    target if its value happens to equal the largest. The published result on training rows also
+    adds 1e-10 to every class, which matters only where candidates have no more than that.
 
     Examples
     --------

@@ -53,8 +53,11 @@ class CroSel(DeepMethod):
     -----
     ``CroSel.paper()`` has all four switches off, and keeps classes that are no candidates in
     ``label_weights``. There, with 151 classes or more, no network ever learns anything of the
-    candidates (see `Cc`). Rows selected are taken in a random order, and over again in the same
-    order when they are used up, where the published code cuts its last batch short.
+    candidates (see `Cc`). Where steps must all have the same size this differs from the published
+    code: in an epoch each selected row is used equally often, give or take one, and a batch may
+    hold it twice; where too few are selected their forward pass is made with rows of all kinds,
+    which moves BatchNorm; and with two to five selected a network still learns from the
+    consistency term, instead of pausing for an epoch.
 
     Examples
     --------
@@ -137,8 +140,10 @@ class CroSel(DeepMethod):
         outputs = net(batch.task.rows.elsewhere(at))
         if not self.single_softmax:
             outputs = outputs.softmax(-1)
-        labels = labels.gather(1, at)
-        return in_use * F.cross_entropy(outputs.mT, labels, reduction="none")
+        loss = F.cross_entropy(outputs.mT, labels.gather(1, at), reduction="none")
+        # The engine weighs column b as the batch's row b, which this is not: undone here.
+        weighed = (loss * batch.task.weight.gather(1, at)).mean(-1, keepdim=True)
+        return in_use * weighed / batch.weight.mean(-1, keepdim=True).clamp(min=1e-10)
 
     def _seen(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         view = logits.detach().softmax(-1)
@@ -152,7 +157,8 @@ class CroSel(DeepMethod):
         views.copy_(torch.cat([views[1:], (view if own else swapped(view))[None]]))
         if epoch < WARM_UP_EPOCHS - 1:
             return
-        sure = self._selected(views, training.task.candidates)  # (M, n)
+        task = training.task
+        sure = self._selected(views, task.candidates) & (task.weight > 0)  # (M, n)
         n = sure.shape[1]
         count = sure.sum(-1, keepdim=True)
         in_use = (count > FEWEST * n) & (count >= 2)

@@ -4,11 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from robustpll.engine.predict import Fitted
+from robustpll.engine.random import seed_of
 from robustpll.engine.task import State, Task
 from robustpll.engine.train import train
 from robustpll.methods.evidential import Edl
@@ -51,6 +53,7 @@ class ProdenEdl(Edl):
         "Classification Uncertainty. NeurIPS 2018"
     )
     uncertain: ClassVar[bool] = True
+    trains_twice: ClassVar[bool] = True
 
     prior: Literal["label", "uniform"] = "label"
 
@@ -59,8 +62,10 @@ class ProdenEdl(Edl):
         return cls(anneal="from-zero", prior="uniform", kl_scale_large_k=1.0)
 
     def fit(self, task: Task) -> Fitted:
-        named = train(Proden.like(self), task).opinion.predicted()  # (R, n)
-        return train(self, task.with_candidates(one_hot(torch.as_tensor(named), task.k).bool()))
+        opinion = train(Proden.like(self), task).opinion
+        coins = [np.random.default_rng(seed_of(seed, self.name, "ties")) for seed in task.seeds]
+        named = torch.stack([opinion[run].predicted(coin) for run, coin in enumerate(coins)])
+        return train(self, task.with_candidates(one_hot(named, task.k).bool()))
 
     def begin(self, task: Task) -> State:
         return State.of(task, uncertainty=1.0)

@@ -1,5 +1,6 @@
 """Valen (Xu et al., NeurIPS 2021)."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
@@ -114,7 +115,9 @@ class Valen(DeepMethod):
         loss = weighted_ce(encoded, batch.label_weights) + weighted_ce(
             logits, batch.rows["sampled"]
         )
-        loss = loss + flat_kl((encoded / 4).exp().clamp(0.01, 30) - 1)
+        # clipped before exp, which would overflow and leave no number as its gradient
+        evidence = (encoded / 4).clamp(math.log(0.01), math.log(30)).exp() - 1
+        loss = loss + flat_kl(evidence)
         z = batch.draws.dirichlet(concentration(probability, possible))
         loss = loss + self._unexplained(net, batch, z)
         named = revised(probability.detach(), batch.label_weights)
