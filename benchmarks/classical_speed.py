@@ -25,7 +25,7 @@ from robustpll import load_dataset
 from robustpll.data.problem import pool_of
 from robustpll.engine.device import chosen_device, computing, device_name
 from robustpll.engine.rows import Rows
-from robustpll.methods.classical import ClassicalMethod, Problem
+from robustpll.methods.classical import ClassicalMethod, OneRun
 from robustpll.methods.pl_ecoc import PlEcoc, one_sided
 from robustpll.methods.pl_svm import PlSvm, compiled_steps, plain_steps
 
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=60_000)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
-    problem = mnist(asked.rows)
+    run = mnist(asked.rows)
     report = {
         "rows": asked.rows,
         "machine": device_name(DEVICE),
@@ -50,13 +50,13 @@ def main() -> None:
     }
     with computing("float32", DEVICE):
         for part in asked.parts:
-            report[part] = PARTS[part](problem)
+            report[part] = PARTS[part](run)
             print(part, json.dumps(report[part], indent=2))
     if asked.out:
         asked.out.write_text(json.dumps(report, indent=2) + "\n")
 
 
-def mnist(rows: int) -> Problem:
+def mnist(rows: int) -> OneRun:
     dataset = load_dataset("mnist")
     assert dataset.labels is not None
     pool = pool_of(dataset, DEVICE)
@@ -65,7 +65,7 @@ def mnist(rows: int) -> Problem:
     chance = torch.rand(rows, 10, generator=torch.Generator().manual_seed(0))
     true = one_hot(torch.tensor(dataset.labels[:rows]), 10).bool()
     candidates = (true | (chance < 0.5)).to(DEVICE)
-    return Problem(x, candidates, candidates / candidates.sum(-1, keepdim=True), (784,), 0)
+    return OneRun(x, candidates, candidates / candidates.sum(-1, keepdim=True), (784,), 0)
 
 
 def seconds(run: Callable[[], Any]) -> tuple[float, Any]:
@@ -76,28 +76,28 @@ def seconds(run: Callable[[], Any]) -> tuple[float, Any]:
     return round(time.perf_counter() - begun, 3), result
 
 
-def small(problem: Problem) -> Problem:
+def small(run: OneRun) -> OneRun:
     """The first rows, to start with."""
     first = slice(0, 500)
     return replace(
-        problem,
-        x=problem.x[first],
-        candidates=problem.candidates[first],
-        prior=problem.prior[first],
+        run,
+        x=run.x[first],
+        candidates=run.candidates[first],
+        prior=run.prior[first],
     )
 
 
-def learning(method: ClassicalMethod, problem: Problem) -> tuple[float, Any]:
-    method.learn(small(problem))
-    return seconds(lambda: method.learn(problem))
+def learning(method: ClassicalMethod, run: OneRun) -> tuple[float, Any]:
+    method.learn(small(run))
+    return seconds(lambda: method.learn(run))
 
 
-def pl_svm(problem: Problem) -> dict[str, Any]:
+def pl_svm(run: OneRun) -> dict[str, Any]:
     """All steps compiled, and some in plain numpy."""
-    took, _ = learning(PlSvm(), problem)
-    steps = max(100_000, 10 * len(problem.x))
-    order = np.random.default_rng(0).integers(len(problem.x), size=PLAIN_STEPS)
-    x, candidates = problem.x.cpu().numpy(), problem.candidates.cpu().numpy()
+    took, _ = learning(PlSvm(), run)
+    steps = max(100_000, 10 * len(run.x))
+    order = np.random.default_rng(0).integers(len(run.x), size=PLAIN_STEPS)
+    x, candidates = run.x.cpu().numpy(), run.candidates.cpu().numpy()
     plain, _ = seconds(lambda: plain_steps(x, candidates, order, 1.0))
     return {
         "steps": steps,
@@ -107,13 +107,13 @@ def pl_svm(problem: Problem) -> dict[str, Any]:
     }
 
 
-def pl_ecoc(problem: Problem) -> dict[str, Any]:
+def pl_ecoc(run: OneRun) -> dict[str, Any]:
     """All machines together, and some of them one by one with LinearSVC on the host."""
-    took, (learned, _) = learning(PlEcoc(), problem)
-    positive, negative = one_sided(problem.candidates, learned["codes"])
+    took, (learned, _) = learning(PlEcoc(), run)
+    positive, negative = one_sided(run.candidates, learned["codes"])
     sides = (positive.int() - negative.int()).cpu().numpy()  # (n, L)
-    decisions = problem.x @ learned["weights"][:-1] + learned["weights"][-1]
-    x, count = problem.x.cpu().numpy(), sides.shape[1]
+    decisions = run.x @ learned["weights"][:-1] + learned["weights"][-1]
+    x, count = run.x.cpu().numpy(), sides.shape[1]
     found: dict[str, Any] = {
         "machines": count,
         "rows_of_each": round(float((sides != 0).sum(0).mean())),
@@ -138,7 +138,7 @@ def pl_ecoc(problem: Problem) -> dict[str, Any]:
     return found
 
 
-PARTS: dict[str, Callable[[Problem], dict[str, Any]]] = {"pl_svm": pl_svm, "pl_ecoc": pl_ecoc}
+PARTS: dict[str, Callable[[OneRun], dict[str, Any]]] = {"pl_svm": pl_svm, "pl_ecoc": pl_ecoc}
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ def epochs_of(method: "DeepMethod", task: Task, net: nn.Module | None = None) ->
         for epoch in range(method.total_epochs):
             training.progress.fill_(epoch / method.total_epochs)
             training.total.zero_()
-            if method.restarts(epoch):
+            if method.restarts and epoch == method.warm_up:
                 training.forget()
             for at in minibatches(len(task), method.batch_size, draws, feed):
                 step(at, method.stage(epoch))

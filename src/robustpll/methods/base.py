@@ -33,6 +33,7 @@ from robustpll.opinion import Opinion
 if TYPE_CHECKING:
     from robustpll.engine.train import Training
 
+WARM_UP, MAIN = 0, 1  # stages
 Number = Annotated[Any, "a float of at least 0, or a tuple with one for each member"]
 
 
@@ -125,6 +126,8 @@ class DeepMethod(Method):
     captured: ClassVar[bool] = True  # False: a step cannot be a CUDA graph, and runs eagerly
     compilable: ClassVar[bool] = True  # False: torch.compile does not take a step
     attacked_jointly: ClassVar[bool] = False  # members are one function, and attacked as one
+    warm_up: ClassVar[int] = 0  # epochs before the others, whose steps are of a stage of their own
+    restarts: ClassVar[bool] = False  # whether the optimiser starts anew after the warm-up
     trains_twice: ClassVar[bool] = False  # its fit is more than one training by the engine
 
     def __post_init__(self) -> None:
@@ -176,15 +179,11 @@ class DeepMethod(Method):
     @property
     def total_epochs(self) -> int:
         """Of the whole training, a warm-up included."""
-        return self.epochs
+        return self.warm_up + self.epochs
 
     def stage(self, epoch: int) -> int:
         """Which code a step of this epoch runs."""
-        return 0
-
-    def restarts(self, epoch: int) -> bool:
-        """Whether the optimiser forgets what it knows before this epoch."""
-        return False
+        return WARM_UP if epoch < self.warm_up else MAIN
 
     @abstractmethod
     def step(

@@ -9,10 +9,8 @@ from torch import Tensor, nn
 
 from robustpll.engine.layers import steady_statistics
 from robustpll.engine.task import Batch, State, Task
-from robustpll.methods.base import DeepMethod
+from robustpll.methods.base import WARM_UP, DeepMethod
 from robustpll.methods.maths import normalize, weighted_ce
-
-WARM_UP = 0  # the stage in which all candidates weigh the same
 
 
 @dataclass(frozen=True)
@@ -46,18 +44,13 @@ class Cavl(DeepMethod):
         "Learning. ICLR 2022"
     )
 
+    warm_up: ClassVar[int] = 1
+
     target: Literal["previous", "current"] = "previous"
 
     @classmethod
     def paper(cls) -> Self:
         return cls(target="current")
-
-    @property
-    def total_epochs(self) -> int:
-        return 1 + self.epochs
-
-    def stage(self, epoch: int) -> int:
-        return WARM_UP if epoch == 0 else 1
 
     def step(
         self, net: nn.Module, batch: Batch, progress: Tensor

@@ -24,7 +24,7 @@ Layout = dict[str, tuple[torch.dtype, tuple[int | str, ...]]]  # its types and s
 
 
 @dataclass(frozen=True)
-class Problem:
+class OneRun:
     """One run: scaled rows (n, d) in float64, candidates and prior (n, k), the shape of one row."""
 
     x: Tensor
@@ -44,7 +44,7 @@ class ClassicalMethod(Method):
         check_fields(self)
 
     @abstractmethod
-    def learn(self, problem: Problem) -> tuple[Learned, Opinion]:
+    def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
         """What predictions need, and the opinion of the training rows, (n, k) in float64.
 
         The opinion's probability is 0 outside the candidates; it is the label weights.
@@ -64,7 +64,7 @@ class ClassicalMethod(Method):
     def fit(self, task: Task) -> Fitted:
         self.refuse_weights(task)
         with computing("float32", task.rows.device):
-            found = [self.learn(_problem(task, run)) for run in range(task.models)]
+            found = [self.learn(_one_run(task, run)) for run in range(task.models)]
         learned, opinions = zip(*found, strict=True)
         return Classical(self, learned, _stacked(opinions))
 
@@ -118,9 +118,9 @@ class Classical(Fitted):
             return _stacked([self.method.judge(learned, _scaled(own)) for learned, own in pairs])
 
 
-def _problem(task: Task, run: int) -> Problem:
+def _one_run(task: Task, run: int) -> OneRun:
     rows, prior = task.rows.part(slice(run, run + 1)), task.prior[run].double()
-    return Problem(
+    return OneRun(
         _scaled(rows),
         task.candidates[run],
         prior / prior.sum(-1, keepdim=True),  # to the last digit, if it came in float32

@@ -11,12 +11,10 @@ from torch.nn import functional as F
 from robustpll.engine.task import Batch, State, Task, pick
 from robustpll.engine.train import Training
 from robustpll.errors import InputError
-from robustpll.methods.base import DeepMethod, Number
+from robustpll.methods.base import WARM_UP, DeepMethod, Number
 from robustpll.methods.cc import underflowing
 from robustpll.methods.maths import covering, normalize, swapped, weighted_ce
 
-WARM_UP = 0  # a stage
-WARM_UP_EPOCHS = 10
 VIEWS = 3  # epochs that must agree on a row
 FEWEST = 0.05  # share of the rows that must be selected before a network learns from them
 
@@ -71,6 +69,8 @@ class CroSel(DeepMethod):
         "Tian, Wei, Wang, Feng: CroSel: Cross Selection of Confident Pseudo Labels for "
         "Partial-Label Learning. CVPR 2024"
     )
+    warm_up: ClassVar[int] = 10
+    restarts: ClassVar[bool] = True
     attacked_jointly: ClassVar[bool] = True
 
     members: int = 2
@@ -92,16 +92,6 @@ class CroSel(DeepMethod):
         return cls(
             stable_warmup=False, mask_consistency=False, true_cross=False, single_softmax=False
         )
-
-    @property
-    def total_epochs(self) -> int:
-        return WARM_UP_EPOCHS + self.epochs
-
-    def stage(self, epoch: int) -> int:
-        return WARM_UP if epoch < WARM_UP_EPOCHS else 1
-
-    def restarts(self, epoch: int) -> bool:
-        return epoch == WARM_UP_EPOCHS
 
     def begin(self, task: Task) -> State:
         state = State.of(task, view=torch.zeros_like(task.prior))
@@ -152,10 +142,10 @@ class CroSel(DeepMethod):
 
     def end_epoch(self, training: Training, epoch: int) -> None:
         memory, view = training.state.memory, training.state.rows["view"]
-        own = self.true_cross or epoch < WARM_UP_EPOCHS
+        own = self.true_cross or epoch < self.warm_up
         views = memory["views"]
         views.copy_(torch.cat([views[1:], (view if own else swapped(view))[None]]))
-        if epoch < WARM_UP_EPOCHS - 1:
+        if epoch < self.warm_up - 1:
             return
         task = training.task
         sure = self._selected(views, task.candidates) & (task.weight > 0)  # (M, n)

@@ -12,7 +12,7 @@ from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
 from robustpll.errors import InputError
 from robustpll.methods.autoencoder import CODE, Encoder, codes, encoder_shapes, encoders_of
-from robustpll.methods.classical import Classical, ClassicalMethod, Layout, Learned, Problem
+from robustpll.methods.classical import Classical, ClassicalMethod, Layout, Learned, OneRun
 from robustpll.methods.dempster_shafer import MOST_WITNESSES, opinion_of
 from robustpll.methods.neighbours import nearest
 from robustpll.opinion import Opinion
@@ -120,9 +120,9 @@ class DstPll(ClassicalMethod):
         both = zip(fitted.learned, encoders, strict=True)
         return replace(fitted, method=self, learned=tuple(own | of_run for own, of_run in both))
 
-    def learn(self, problem: Problem) -> tuple[Learned, Opinion]:
+    def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
         """From scaled features or from codes."""
-        x, candidates = problem.x, problem.candidates
+        x, candidates = run.x, run.candidates
         at = nearest(x, x, self.neighbours, itself=True)
         learned = {"rows": x, "candidates": candidates}
         return learned, opinion_of(candidates, at, base=candidates)

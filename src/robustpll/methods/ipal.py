@@ -10,7 +10,7 @@ from torch.nn.functional import one_hot
 
 from robustpll.engine.networks import Shape
 from robustpll.errors import InputError
-from robustpll.methods.classical import ClassicalMethod, Layout, Learned, Problem
+from robustpll.methods.classical import ClassicalMethod, Layout, Learned, OneRun
 from robustpll.methods.maths import normalize
 from robustpll.methods.neighbours import nearest, weighted_sum
 from robustpll.methods.nnls import nonnegative_weights
@@ -69,7 +69,7 @@ class Ipal(ClassicalMethod):
     name: ClassVar[str] = "ipal"
     title: ClassVar[str] = "Ipal"
     citation: ClassVar[str] = (
-        "Zhang, Yu: Solving the Partial Label Learning Problem: An Instance-Based Approach. "
+        "Zhang, Yu: Solving the Partial Label Learning OneRun: An Instance-Based Approach. "
         "IJCAI 2015"
     )
 
@@ -83,23 +83,23 @@ class Ipal(ClassicalMethod):
             msg = f"The 'alpha' of Ipal must be a float below 1. Got {self.alpha!r} instead."
             raise InputError(msg)
 
-    def learn(self, problem: Problem) -> tuple[Learned, Opinion]:
-        rows, k = problem.x, problem.candidates.shape[1]
+    def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
+        rows, k = run.x, run.candidates.shape[1]
         at = nearest(rows, rows, self.neighbours, itself=True)
         weights = torch.cat([mixture.weights for mixture in mixtures(rows, rows, at)])
-        spread = self._spread(normalize(weights, weights), at, problem)
-        before, after = problem.prior.sum(0), spread.sum(0)  # (k,)
+        spread = self._spread(normalize(weights, weights), at, run)
+        before, after = run.prior.sum(0), spread.sum(0)  # (k,)
         spread *= torch.where(after > NOTHING, before / after, 1.0)
         opinion = Opinion.of_probability(spread / spread.sum(-1, keepdim=True))
         return {"rows": rows, "labels": one_hot(opinion.predicted(), k).bool()}, opinion
 
-    def _spread(self, edges: Tensor, at: Tensor, problem: Problem) -> Tensor:
+    def _spread(self, edges: Tensor, at: Tensor, run: OneRun) -> Tensor:
         """Label weights (n, k) after all iterations."""
-        own = (1 - self.alpha) * problem.prior
-        spread = problem.prior
+        own = (1 - self.alpha) * run.prior
+        spread = run.prior
         for _ in range(self.iterations):
             spread = own + self.alpha * weighted_sum(edges, spread, at)
-            spread *= problem.candidates
+            spread *= run.candidates
             spread /= spread.sum(-1, keepdim=True)  # 1 - alpha at the least
         return spread
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import seed_of
-from robustpll.methods.classical import ClassicalMethod, Layout, Learned, Problem
+from robustpll.methods.classical import ClassicalMethod, Layout, Learned, OneRun
 from robustpll.methods.squared_hinge import machines
 from robustpll.opinion import Opinion
 
@@ -72,11 +72,11 @@ class PlEcoc(ClassicalMethod):
     def paper(cls) -> Self:
         return cls(decoding="reference")
 
-    def learn(self, problem: Problem) -> tuple[Learned, Opinion]:
-        x, candidates = problem.x, problem.candidates
-        generator = torch.Generator().manual_seed(seed_of(problem.seed, self.name))
+    def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
+        x, candidates = run.x, run.candidates
+        generator = torch.Generator().manual_seed(seed_of(run.seed, self.name))
         codes = dichotomies(candidates, generator)
-        learned = self._trained(problem, codes) if len(codes) else _untrained(problem)
+        learned = self._trained(run, codes) if len(codes) else _untrained(run)
         scores = self._scores(learned, x).masked_fill(~candidates, -torch.inf)
         return learned, Opinion.of_probability(scores.softmax(-1))
 
@@ -90,11 +90,11 @@ class PlEcoc(ClassicalMethod):
             "reliability": (torch.float64, (k, "machines")),
         }
 
-    def _trained(self, problem: Problem, codes: Tensor) -> Learned:
-        positive, negative = one_sided(problem.candidates, codes)  # (n, L) each
-        sides = positive.to(problem.x) - negative.to(problem.x)
-        weights = machines(problem.x, sides, self.error_cost)
-        reliable = reliability(_decisions(problem.x, weights), problem.candidates, codes)
+    def _trained(self, run: OneRun, codes: Tensor) -> Learned:
+        positive, negative = one_sided(run.candidates, codes)  # (n, L) each
+        sides = positive.to(run.x) - negative.to(run.x)
+        weights = machines(run.x, sides, self.error_cost)
+        reliable = reliability(_decisions(run.x, weights), run.candidates, codes)
         return {"weights": weights, "codes": codes, "reliability": reliable}
 
     def _scores(self, learned: Learned, x: Tensor) -> Tensor:
@@ -102,13 +102,13 @@ class PlEcoc(ClassicalMethod):
         return decoded(decisions, learned["codes"], learned["reliability"], self.decoding)
 
 
-def _untrained(problem: Problem) -> Learned:
+def _untrained(run: OneRun) -> Learned:
     """One machine, which is reliable for no class: all come last, and are tied."""
-    d, k = problem.x.shape[1], problem.candidates.shape[1]
+    d, k = run.x.shape[1], run.candidates.shape[1]
     return {
-        "weights": problem.x.new_zeros(d + 1, 1),
-        "codes": problem.candidates.new_zeros(1, k),
-        "reliability": problem.x.new_zeros(k, 1),
+        "weights": run.x.new_zeros(d + 1, 1),
+        "codes": run.candidates.new_zeros(1, k),
+        "reliability": run.x.new_zeros(k, 1),
     }
 
 

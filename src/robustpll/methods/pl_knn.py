@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from robustpll.engine.networks import Shape
-from robustpll.methods.classical import ClassicalMethod, Layout, Learned, Problem
+from robustpll.methods.classical import ClassicalMethod, Layout, Learned, OneRun
 from robustpll.methods.neighbours import neighbours, weighted_sum
 from robustpll.opinion import Opinion
 
@@ -68,11 +68,11 @@ class PlKnn(ClassicalMethod):
     def paper(cls) -> Self:
         return cls(undecided="all")
 
-    def learn(self, problem: Problem) -> tuple[Learned, Opinion]:
-        rows, candidates = problem.x, problem.candidates
+    def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
+        rows, candidates = run.x, run.candidates
         near = neighbours(rows, rows, self.neighbours, itself=True)
         given = votes(near.distance, candidates, near.at) * candidates
-        kept = problem.prior if self.undecided == "prior" else torch.ones_like(problem.prior)
+        kept = run.prior if self.undecided == "prior" else torch.ones_like(run.prior)
         return {"rows": rows, "candidates": candidates}, _opinion(given, kept)
 
     def judge(self, learned: Learned, x: Tensor) -> Opinion:

@@ -16,7 +16,7 @@ from torch import Tensor
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError
-from robustpll.methods.classical import ClassicalMethod, Layout, Learned, Problem
+from robustpll.methods.classical import ClassicalMethod, Layout, Learned, OneRun
 from robustpll.opinion import Opinion
 
 Floats = NDArray[np.float64]
@@ -72,10 +72,10 @@ class PlSvm(ClassicalMethod):
             msg = "The 'regularisation' of PlSvm must be above 0: its steps are as long as 1 / it."
             raise InputError(msg)
 
-    def learn(self, problem: Problem) -> tuple[Learned, Opinion]:
-        weights = self._weights(problem)
-        scores = problem.x @ weights.T  # (n, k)
-        scores = scores.masked_fill(~problem.candidates, -torch.inf)
+    def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
+        weights = self._weights(run)
+        scores = run.x @ weights.T  # (n, k)
+        scores = scores.masked_fill(~run.candidates, -torch.inf)
         return {"weights": weights}, Opinion.of_probability(scores.softmax(-1))
 
     def judge(self, learned: Learned, x: Tensor) -> Opinion:
@@ -84,24 +84,24 @@ class PlSvm(ClassicalMethod):
     def layout(self, shape: Shape, k: int) -> Layout:
         return {"weights": (torch.float64, (k, torch.Size(shape).numel()))}
 
-    def _weights(self, problem: Problem) -> Tensor:
+    def _weights(self, run: OneRun) -> Tensor:
         """One vector for each class, (k, d); found on the host, wherever the rows are."""
-        n, d = problem.x.shape
+        n, d = run.x.shape
         iterations = self.iterations or max(FEWEST_ITERATIONS, 10 * n)
-        generator = torch.Generator().manual_seed(seed_of(problem.seed, self.name))
+        generator = torch.Generator().manual_seed(seed_of(run.seed, self.name))
         order = torch.randint(n, (iterations,), generator=generator)
         steps = compiled_steps()
         if steps is None:
-            if iterations * problem.candidates.shape[1] * d > LARGE:
+            if iterations * run.candidates.shape[1] * d > LARGE:
                 msg = (
                     f"PlSvm takes {iterations:,} steps in plain numpy, since numba is not "
                     'installed: `pip install "robustpll[fast]"` makes them several times faster.'
                 )
                 warnings.warn(msg, EfficiencyWarning, stacklevel=2)
             steps = plain_steps
-        x, candidates = problem.x.cpu().contiguous(), problem.candidates.cpu().contiguous()
+        x, candidates = run.x.cpu().contiguous(), run.candidates.cpu().contiguous()
         found = steps(x.numpy(), candidates.numpy(), order.numpy(), float(self.regularisation))
-        return torch.from_numpy(found).to(problem.x)
+        return torch.from_numpy(found).to(run.x)
 
 
 def plain_steps(

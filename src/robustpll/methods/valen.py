@@ -14,13 +14,11 @@ from robustpll.engine.random import Draws
 from robustpll.engine.task import Batch, State, Task, pick
 from robustpll.engine.train import Training
 from robustpll.errors import InputError
-from robustpll.methods.base import DeepMethod
+from robustpll.methods.base import WARM_UP, DeepMethod
 from robustpll.methods.evidential import flat_kl
 from robustpll.methods.maths import weighted_ce
 from robustpll.methods.neighbours import nearest
 
-WARM_UP = 0  # a stage
-WARM_UP_EPOCHS = 10
 NEIGHBOURS = 3
 LEAST = 0.01  # concentration of a class that is no candidate any more
 TINY = 1e-10
@@ -59,6 +57,8 @@ class Valen(DeepMethod):
     citation: ClassVar[str] = (
         "Xu, Qiao, Geng, Zhang: Instance-Dependent Partial Label Learning. NeurIPS 2021"
     )
+    warm_up: ClassVar[int] = 10
+    restarts: ClassVar[bool] = True
     compilable: ClassVar[bool] = False  # torch.compile does not take a generator
 
     start: Literal["warm", "uniform"] = "warm"
@@ -76,16 +76,6 @@ class Valen(DeepMethod):
     @classmethod
     def paper(cls) -> Self:
         return cls(network="wide", start="uniform", graph="columns")
-
-    @property
-    def total_epochs(self) -> int:
-        return WARM_UP_EPOCHS + self.epochs
-
-    def stage(self, epoch: int) -> int:
-        return WARM_UP if epoch < WARM_UP_EPOCHS else 1
-
-    def restarts(self, epoch: int) -> bool:
-        return epoch == WARM_UP_EPOCHS
 
     def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:
         classifier, encoder = (mlp if self.network == "mlp" else wide for _ in range(2))
@@ -146,7 +136,7 @@ class Valen(DeepMethod):
         return (joined | own) / batch.memory["degree"].gather(1, batch.at)[..., None]
 
     def end_epoch(self, training: Training, epoch: int) -> None:
-        if epoch != WARM_UP_EPOCHS - 1:
+        if epoch != self.warm_up - 1:
             return
         state, task = training.state, training.task
         if self.start == "warm":
