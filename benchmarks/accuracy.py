@@ -10,7 +10,6 @@ written after each method, and what it holds already is not run again. Meant for
 """
 
 import argparse
-import csv
 import json
 import sys
 import time
@@ -25,6 +24,7 @@ import numpy as np
 import torch
 
 from robustpll import METHODS, PGD, load_dataset
+from robustpll.bench.compare import published_numbers
 from robustpll.data.dataset import Dataset, Split
 from robustpll.data.noise import InstanceDependent, Noise
 from robustpll.data.problem import Problem
@@ -33,8 +33,6 @@ from robustpll.engine.rows import Rows
 from robustpll.methods import Method
 from robustpll.methods.classical import ClassicalMethod
 from robustpll.progress import progress_bars
-
-PUBLISHED = Path(__file__).with_name("paper_tables.csv")
 
 
 def main() -> None:
@@ -158,12 +156,11 @@ def run(
         }
 
 
-def published(title: str, dataset: str) -> dict[str, float] | None:
+def published(title: str, dataset: str) -> dict[str, float | None] | None:
     """Mean and standard deviation of the paper's first table, in percent."""
-    with PUBLISHED.open() as file:
-        for row in csv.DictReader(file):
-            if (row["table"], row["method"], row["column"].lower()) == ("1", title, dataset):
-                return {"mean": float(row["mean"]), "std": float(row["std"])}
+    for (table, method, column), number in published_numbers().items():
+        if (table, method, column.lower()) == (1, title, dataset):
+            return {"mean": number.mean, "std": number.std}
     return None
 
 

@@ -10,6 +10,8 @@ many networks, divided by the units. Also: how the time of RobustPll and Proden 
 import argparse
 import json
 import math
+import re
+import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -43,6 +45,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("scratch/method_speed.json"))
     asked = parser.parse_args()
     report: dict[str, Any] = {
+        "command": re.sub(r" --out \S+", "", " ".join(["method_speed.py", *sys.argv[1:]])),
         "machine": device_name(DEVICE),
         "torch": torch.__version__,
         "date": datetime.now(UTC).date().isoformat(),

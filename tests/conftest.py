@@ -3,7 +3,9 @@
 import importlib.util
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -11,17 +13,25 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
 
 def _absent() -> dict[str, str | None]:
     """Why tests of a kind cannot run here; None where they can."""
     data = os.environ.get("ROBUSTPLL_DATA")
-    browser = shutil.which("chromium") or shutil.which("chromium-browser")
     return {
         "data": None if data and Path(data).is_dir() else "ROBUSTPLL_DATA names no folder",
         "gpu": None if torch.cuda.is_available() else "torch finds no CUDA device",
-        "browser": None if browser else "chromium is not on the PATH",
+        "browser": _no_browser(),
         "ray": None if importlib.util.find_spec("ray") else "the extra `ray` is not installed",
     }
+
+
+def _no_browser() -> str | None:
+    if not importlib.util.find_spec("playwright"):
+        return "Playwright is not installed"
+    return None if shutil.which("chromium") else "chromium is not on the PATH"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -48,3 +58,41 @@ def candidates(digits: tuple[np.ndarray, ...]) -> np.ndarray:
     drawn = np.random.default_rng(0).random((len(labels), 10)) < 0.3
     drawn[np.arange(len(labels)), labels] = True
     return drawn
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["Browser"]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        path = shutil.which("chromium")
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def show(browser: "Browser", tmp_path: Path) -> Iterator[Callable[..., "Page"]]:
+    """Opens a page; at the end nothing must have gone wrong in it, nor been asked of a network."""
+    wrong: list[str] = []
+    contexts: list[Any] = []
+
+    def open_page(text: str, complaints: bool = False, **options: Any) -> "Page":
+        file = tmp_path / "page.html"
+        file.write_text(text, encoding="utf-8")
+        contexts.append(browser.new_context(**options))
+        page = contexts[-1].new_page()
+        if not complaints:
+            page.on("console", lambda message: wrong.append(message.text))
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("dialog", lambda dialog: wrong.append(dialog.message))
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(file.as_uri())
+        return page
+
+    asked: list[str] = []
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert wrong == []
+    assert [url for url in asked if not url.startswith(("data:", tmp_path.as_uri()))] == []

@@ -1,11 +1,17 @@
 """What the documentation shows is run."""
 
+import json
 import re
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
+BENCHMARKS = DOCS.parent / "benchmarks"
 
 
 def blocks(page: str) -> list[str]:
@@ -27,6 +33,59 @@ def test_the_code_on_data_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         exec(block, names)
     assert len(names["y"]) == 1437  # type: ignore[arg-type]
     assert names["model"].predict(names["table"].features).shape == (40,)  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_the_code_on_robustness_runs() -> None:
+    names: dict[str, Any] = {}
+    published, worst = None, None
+    for block in blocks("robustness.md"):
+        exec(block, names)
+        published, worst = names["published"], worst or names["report"].worst
+    right = (published.predicted() == names["y_test"][:100]).mean()
+    assert worst[1] < right
+    assert names["report"].separations["row distance"].auroc > 0.9
+
+
+def test_the_tables_on_robustness_are_those_of_the_stored_runs() -> None:
+    page, results = (DOCS / "robustness.md").read_text(), DOCS.parent / "benchmarks" / "results"
+    stored = [*results.glob("robustness-*.json"), *results.glob("ood-*.json")]
+    if not stored:
+        assert ", audit |" not in page  # no number without its run
+        return
+    attacked, ood = (json.loads(path.read_text()) for path in stored)
+    for report in (attacked, ood):
+        assert f"{report['machine']} with torch {report['torch']}, {report['date']}" in page
+    for methods in attacked["sets"].values():
+        for row in methods.values():
+            for kind, curve in (("published", row["published"]), ("audit", row["worst"])):
+                cells = map(cell, (row["clean"], *curve.values()))
+                assert f"| {row['title']}, {kind} | {' | '.join(cells)} |" in page
+    for row in ood["methods"].values():
+        measured = [f"{row['measures'][name]['pooled']:.4f}" for name in row["published"]]
+        paper = [f"{number:.4f}" for number in row["published"].values()]
+        pairs = [f"{ours} | {theirs}" for ours, theirs in zip(measured, paper, strict=True)]
+        assert f"| {row['title']} | {cell(row['accuracy'])} | {' | '.join(pairs)} |" in page
+        for score, found in row["separations"].items():
+            cells = (cell(found[name]) for name in ("auroc", "aupr", "fpr95"))
+            assert f"| {row['title']}, {score} | {' | '.join(cells)} |" in page
+
+
+def test_the_tables_of_results_are_those_of_the_stored_runs() -> None:
+    """The page's own script would write it as it is."""
+    page = (DOCS / "results.md").read_text()
+    spec = spec_from_file_location("results_page", BENCHMARKS / "results_page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = module_from_spec(spec)
+    with patch.object(sys, "path", [str(BENCHMARKS), *sys.path]):
+        spec.loader.exec_module(script)
+    for name, lines in script.parts().items():
+        assert script.replaced(page, name, lines) == page, name
+
+
+def cell(spread: dict[str, float]) -> str:
+    return f"{spread['mean']:.1f} ± {spread['std']:.1f}"
 
 
 def test_links_lead_to_files() -> None:

@@ -15,8 +15,8 @@ LAYERS = (
     ("engine",),
     ("methods",),
     ("features", "progress", "row_weights", "estimator", "model_file"),
-    ("data", "evaluate", "plots"),
-    ("demo",),
+    ("data", "evaluate", "plots", "html"),
+    ("bench", "demo"),
     ("cli",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

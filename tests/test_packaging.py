@@ -27,6 +27,13 @@ def test_the_wheel_works_without_the_source_tree(tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "robustpll/py.typed" in names
     assert not [name for name in names if name.startswith("tests")]
+    package = ROOT / "src" / "robustpll"
+    kinds = {".j2", ".js", ".css", ".csv"}
+    inside = {
+        str(path.relative_to(ROOT / "src")) for path in package.rglob("*") if path.suffix in kinds
+    }
+    assert {Path(name).suffix for name in inside} == kinds
+    assert inside <= set(names)
 
     venv.create(tmp_path / "empty", with_pip=True)
     python = tmp_path / "empty" / "bin" / "python"

@@ -1,5 +1,7 @@
 """Attacks stay within their reach, treat each model alone, and do harm."""
 
+import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,8 @@ from torch import Tensor, nn
 
 from robustpll.engine.apgd import AutoPGD
 from robustpll.engine.attack import PGD, Attack, evidential_error_to
-from robustpll.engine.networks import build_network
+from robustpll.engine.layers import BatchNorm, folded
+from robustpll.engine.networks import build_network, mlp
 from robustpll.engine.predict import Attacked, Networks, averaged, fused, logits_of
 from robustpll.engine.random import Draws
 from robustpll.engine.rows import Rows
@@ -96,6 +99,30 @@ def test_a_bundle_is_attacked_as_each_model_alone(attack: Attack) -> None:
         torch.testing.assert_close(together[m], alone[0], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
+def test_several_epsilons_at_once_are_each_alone(attack: Attack) -> None:
+    x, net = features(), bundle(*SEEDS)
+    epsilons = (0.05, 0.0, np.linspace(0, 0.3, 6))
+    together = attack.at_each(epsilons, net, x, draws_of(*SEEDS, like=x))
+    for found, epsilon in zip(together.split(x.shape[1], 1), epsilons, strict=True):
+        alone = replace(attack, epsilon=epsilon)(net, x, draws_of(*SEEDS, like=x))
+        torch.testing.assert_close(found, alone, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("make", [PGD, Square], ids=lambda make: make.__name__)
+def test_several_epsilons_of_pictures_are_each_alone(make: Any) -> None:
+    x = torch.rand(2, 4, 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    attack = make(0.1, labels="clean")
+
+    def outputs(x: Tensor) -> Tensor:
+        return x.flatten(2).square()[..., :4]
+
+    together = attack.at_each((0.1, 0.2), outputs, x, draws_of(0, 1, like=x))
+    for found, epsilon in zip(together.split(4, 1), (0.1, 0.2), strict=True):
+        alone = replace(attack, epsilon=epsilon)(outputs, x, draws_of(0, 1, like=x))
+        torch.testing.assert_close(found, alone, rtol=0, atol=1e-12)
+
+
 def test_the_row_itself_and_the_network_stay_as_they_were() -> None:
     x, net = features(), bundle(*SEEDS)
     before = x.clone(), [p.clone() for p in net.parameters()]
@@ -112,6 +139,27 @@ def test_a_fixed_class_loses_ground_in_every_row() -> None:
     clean = net(x).softmax(-1)
     top = clean.argmax(-1, keepdim=True)
     assert (net(found).softmax(-1).gather(-1, top) < clean.gather(-1, top)).all()
+
+
+@pytest.mark.parametrize("network", ["mlp", "wide"])
+def test_a_folded_network_is_the_same_function(network: Any) -> None:
+    draws = Draws.of(SEEDS, "net", like=torch.empty(0, dtype=torch.float64))
+    net = build_network(network, (6,), 4, draws)
+    net(5 * features() - 1)  # moves the running statistics
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.add_(0.1 * torch.rand_like(parameter))
+    less = folded(net.eval())
+    assert not [part for part in less.modules() if isinstance(part, BatchNorm)]
+    torch.testing.assert_close(less(features()), net(features()))
+
+
+def test_networks_that_cannot_be_folded_stay_as_they_are() -> None:
+    draws = Draws.of(SEEDS, "net", like=torch.empty(0, dtype=torch.float64))
+    dropping = mlp((6,), 4, draws, dropout=0.1).eval()
+    assert len(folded(dropping)) == len(dropping)  # type: ignore[arg-type]
+    other = Scaled(2.0)
+    assert folded(other) is other
 
 
 class Watched(nn.Module):
@@ -413,6 +461,41 @@ def test_attacked_rows_can_be_had_and_fool_as_the_attack_does(
     torch.testing.assert_close(
         fitted.predict(moved).probability, fitted.predict(rows, attack, truth).probability
     )
+
+
+@pytest.mark.parametrize("size", [2**25, 2**10], ids=["at once", "in pieces"])
+@pytest.mark.parametrize("members", [1, 2])
+def test_predictions_at_several_epsilons_are_those_at_each(
+    size: int, members: int, digits: Any, candidates: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted, rows = fitted_by(Proden(epochs=3, members=members), digits, candidates)
+    epsilons = (0.05, 0.1, 0.3)
+    alone = [fitted.predict(rows, PGD(epsilon)).probability for epsilon in epsilons]
+    for limit in ("NUMBERS_AT_ONCE", "IN_CACHE"):
+        monkeypatch.setattr(f"robustpll.engine.predict.{limit}", size)
+    together = fitted.predict_at_each(epsilons, rows, PGD(0.1))
+    for found, expected in zip(together, alone, strict=True):
+        torch.testing.assert_close(found.probability, expected, rtol=0, atol=1e-3)
+    joint = PGD(0.1, joint=True)
+    moved = fitted.attacked(rows, joint, epsilons=epsilons)
+    for start, epsilon in enumerate(epsilons):
+        part = moved.x(moved.everything)[:, start * 300 : (start + 1) * 300]
+        one = fitted.attacked(rows, replace(joint, epsilon=epsilon))
+        torch.testing.assert_close(part, one.x(one.everything), rtol=0, atol=1e-3)
+
+
+@pytest.mark.gpu
+def test_a_gpu_does_as_much_harm_as_a_cpu(digits: Any, candidates: np.ndarray) -> None:
+    truth = torch.from_numpy(digits[3][:300])[None]
+    fitted, rows = fitted_by(Proden(epochs=10, members=2), digits, candidates)
+    there = replace(fitted, net=copy.deepcopy(fitted.net).cuda())
+    on_gpu = Rows(*(part.cuda() for part in (rows.pool, rows.at, rows.shift, rows.scale)))
+    for attack in (PGD(0.1), AutoPGD(0.1, precision="float64"), Square(0.1, queries=200)):
+        after = there.predict_at_each((0.02, 0.1), on_gpu, attack, truth.cuda())
+        before = fitted.predict_at_each((0.02, 0.1), rows, attack, truth)
+        for gpu, cpu in zip(after, before, strict=True):
+            shares = [(each.predicted().cpu() == truth).double().mean() for each in (gpu, cpu)]
+            assert abs(shares[0] - shares[1]) < 0.05
 
 
 def fitted_by(method: DeepMethod, digits: Any, candidates: np.ndarray) -> tuple[Networks, Rows]:

@@ -96,7 +96,9 @@ def test_models_start_differently_and_alone_as_in_a_bundle() -> None:
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.8])
 def test_dropout_zeroes_at_its_rate_and_scales_the_rest(rate: float) -> None:
     x = torch.ones(2, 200, 100, dtype=torch.float64)
-    y = Dropout(rate, draws_of(0, 1))(x)
+    layer = Dropout(rate, 100, draws_of(0, 1))
+    layer.draw(200)
+    y = layer(x)
     n = x[0].numel()
     dropped = (y == 0).sum((1, 2)).double() / n
     assert ((dropped - rate).abs() <= 4 * (rate * (1 - rate) / n) ** 0.5).all()
@@ -105,14 +107,18 @@ def test_dropout_zeroes_at_its_rate_and_scales_the_rest(rate: float) -> None:
 
 def test_dropout_is_the_identity_in_evaluation_and_at_rate_zero() -> None:
     x = batches(1)[0]
-    assert torch.equal(Dropout(0.5, draws_of()).eval()(x), x)
-    assert torch.equal(Dropout(0.0, draws_of())(x), x)
+    layers = [Dropout(0.5, x.shape[-1], draws_of()).eval(), Dropout(0.0, x.shape[-1], draws_of())]
+    for layer in layers:
+        layer.draw(x.shape[1])
+        assert torch.equal(layer(x), x)
 
 
 def test_dropout_draws_for_each_model_alone() -> None:
     x = torch.ones(2, 30, 30, dtype=torch.float64)
-    bundle, alone = Dropout(0.5, draws_of(3, 4)), Dropout(0.5, draws_of(4))
+    bundle, alone = Dropout(0.5, 30, draws_of(3, 4)), Dropout(0.5, 30, draws_of(4))
     for _ in range(2):
+        bundle.draw(30)
+        alone.draw(30)
         both = bundle(x)
         assert torch.equal(both[1], alone(x[1:])[0])
         agreement = ((both[0] > 0) == (both[1] > 0)).double().mean().item()

@@ -99,6 +99,24 @@ def test_an_attacker_who_can_change_nothing_does_no_harm(model: PLLClassifier, d
     assert everything.worst[0] < half.worst[0] < report.worst[0]
 
 
+def test_features_may_move_by_distances_of_their_own(model: PLLClassifier, data: Any) -> None:
+    _, _, X, y = data
+    still = np.arange(64) < 32
+    some = robustness_report(model, X, y, (0.1,), per_feature=np.where(still, 0.0, 1.0), **QUICK)
+    same = robustness_report(model, X, y, (0.1,), fixed=still, **QUICK)
+    assert some.worst == same.worst
+    half = robustness_report(model, X, y, (0.2,), per_feature=0.5, **QUICK)
+    assert half.worst == robustness_report(model, X, y, (0.1,), **QUICK).worst
+
+
+def test_all_of_a_range_is_tried_however_wide(model: PLLClassifier, data: Any) -> None:
+    _, _, X, y = data
+    wide = robustness_report(model, X, y, (0.01,), clip=(-3.0, 3.0), **QUICK)
+    narrow = robustness_report(model, X, y, (0.01,), clip=(0.4999, 0.5), **QUICK)
+    assert wide.unbounded == 0
+    assert narrow.unbounded >= narrow.worst[0] > 0
+
+
 def test_rows_may_be_a_table(data: Any) -> None:
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"size": rng.random(90), "kind": np.repeat(["a", "b", "c"], 30)})
@@ -186,6 +204,8 @@ def test_a_report_can_be_read() -> None:
         ({"steps": 0}, "steps must be"),
         ({"queries": 0}, "queries must be"),
         ({"twin_epochs": 0}, "twin_epochs"),
+        ({"per_feature": -1.0}, "per_feature must be"),
+        ({"per_feature": "far"}, "per_feature must be"),
         ({"y": [{"digit 0"}] * 150}, "one true label"),
         ({"y": ["digit 0"] * 3}, "150 rows"),
         ({"y": ["digit 11"] * 150}, "digit 11"),

@@ -9,21 +9,26 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
+from sklearn.covariance import ledoit_wolf
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from robustpll import InputError, PLLClassifier, RobustPLLClassifier, load
 from robustpll.engine.predict import Networks
+from robustpll.engine.rows import Rows
+from robustpll.engine.task import Task
 from robustpll.evaluate.metrics import cdf_area, signed_ks, signed_mmd
 from robustpll.evaluate.ood import (
     Gaussians,
     OodScorer,
+    RunScorer,
     energy,
     ood_report,
     representation,
     rows_of,
     separation,
+    shrunk_covariance,
 )
 from robustpll.methods import CroSel, Method, Proden, ProdenEns, RobustPll, Valen
 from robustpll.methods.pl_knn import PlKnn
@@ -104,6 +109,30 @@ def test_mahalanobis_distances_are_those_of_scipy_where_rows_abound() -> None:
     np.testing.assert_allclose(found.distance(torch.tensor(asked)), expected, rtol=0.03, atol=0.03)
 
 
+@pytest.mark.parametrize(("n", "h"), [(200, 5), (10, 30), (2, 3)])
+def test_covariances_are_shrunk_as_by_scikit_learn(n: int, h: int) -> None:
+    draw = np.random.default_rng(0)
+    rows = draw.normal(size=(n, h)) @ draw.normal(size=(h, h))
+    expected, _ = ledoit_wolf(rows, assume_centered=True)
+    np.testing.assert_allclose(shrunk_covariance(torch.tensor(rows)), expected, rtol=1e-9)
+
+
+def test_runs_of_a_bundle_are_scored_as_each_alone() -> None:
+    X, labels = (torch.from_numpy(part) for part in blobs(90, seed=0))
+    at = torch.stack([torch.arange(60), torch.arange(60) + 30])
+    rows, given_ = Rows.of(X, at), torch.eye(3).bool()[labels[at]]
+    asked = rows.others(torch.from_numpy(KNOWN), torch.arange(60).expand(2, -1))
+    method = ProdenEns(epochs=3, members=2)
+    bundle = RunScorer.of(method.fit(Task.of(rows, given_, (4, 5))), rows).scores(asked)
+    for run in range(2):
+        own = slice(run, run + 1)
+        fitted_alone = method.fit(Task.of(rows.part(own), given_[own], (4 + run,)))
+        alone = RunScorer.of(fitted_alone, rows.part(own)).scores(asked.part(own))
+        assert set(alone) == set(bundle)
+        for name, each in alone.items():
+            torch.testing.assert_close(each[0], bundle[name][run], rtol=1e-6, atol=1e-6)
+
+
 def test_a_direction_without_variance_in_training_is_far_away() -> None:
     rows = torch.zeros(100, 3)
     rows[:, 0] = torch.linspace(-1, 1, 100)
@@ -166,7 +195,7 @@ def test_distances_are_taken_in_the_hidden_layer_or_else_the_features(
     method: Method, shape: tuple[int, ...]
 ) -> None:
     model = fitted(method)
-    assert representation(model, rows_of(model, KNOWN)).shape == shape
+    assert representation(model.fitted_, rows_of(model, KNOWN)).shape == shape
 
 
 def test_the_last_layer_makes_the_logits_of_the_hidden_rows(robust: PLLClassifier) -> None:
@@ -176,7 +205,7 @@ def test_the_last_layer_makes_the_logits_of_the_hidden_rows(robust: PLLClassifie
     last: Any = networks.net.output
     weights = last.weight.double()[0]
     logits = networks.net(rows.x(rows.everything)).double()[0] - last.bias.double()[0]
-    again = representation(robust, rows)[0] @ weights
+    again = representation(networks, rows)[0] @ weights
     lengths = (logits * again).sum(-1) / (again * again).sum(-1)
     np.testing.assert_allclose(again * lengths[:, None], logits, atol=1e-4)
 

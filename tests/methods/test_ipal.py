@@ -14,7 +14,7 @@ from torch.nn.functional import one_hot
 from robustpll import InputError, PLLClassifier, Votes, load_dataset
 from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
-from robustpll.methods.ipal import Ipal, mixtures
+from robustpll.methods.ipal import Ipal, left_over, mixtures, products
 
 Floats = NDArray[np.float64]
 
@@ -72,16 +72,18 @@ def test_what_is_left_over_is_that_of_the_worked_mixture() -> None:
     """0.6 of the first, 0.2 of the second neighbour, which are of classes 0 and 2."""
     rows = torch.tensor([[1, 0], [0, 1], [-1, 0]], dtype=torch.float64)
     x = torch.tensor([[0.6, 0.2]], dtype=torch.float64)
-    (mixture,) = mixtures(x, rows, torch.tensor([[0, 1, 2]]))
-    np.testing.assert_allclose(mixture.weights, [[0.6, 0.2, 0]], atol=1e-10)
-    left_over = mixture.left_over(one_hot(torch.tensor([0, 2, 0]), 4).bool())
+    at, labels = torch.tensor([[0, 1, 2]]), one_hot(torch.tensor([0, 2, 0]), 4).bool()
+    gram, along = products(x, rows, at)
+    weights = mixtures(gram, along, x)
+    np.testing.assert_allclose(weights, [[0.6, 0.2, 0]], atol=1e-10)
     expected = np.array([[0.04, 0.4, 0.36, 0.4]])  # |x|^2 is 0.4
-    np.testing.assert_allclose(left_over + 0.4, expected, atol=1e-10)
+    found = left_over(labels, at, weights, gram, along)
+    np.testing.assert_allclose(found + 0.4, expected, atol=1e-10)
 
 
 def test_weights_of_next_to_nothing_are_none() -> None:
     rows, x = torch.tensor([[2e10, 0], [5e9, 0]]).double(), torch.tensor([[1.0, 0]]).double()
-    found = [next(mixtures(x, rows, torch.tensor([[at]]))).weights.item() for at in (0, 1)]
+    found = [mixtures(*products(x, rows, torch.tensor([[at]])), x).item() for at in (0, 1)]
     assert found == [0, pytest.approx(2e-10)]
 
 

@@ -157,6 +157,55 @@ def test_most_rows_are_settled_by_the_product_in_float32(monkeypatch: pytest.Mon
     assert sum(again) > 100  # ties do need the slow way
 
 
+@pytest.mark.parametrize("left_out", [0.3, 0.9])
+@pytest.mark.parametrize("itself", [True, False])
+@pytest.mark.parametrize("kind", [*ROWS, *TIED])
+def test_looking_along_few_directions_first_changes_nothing(
+    kind: str, itself: bool, left_out: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = (ROWS | TIED)[kind]
+    expected = neighbours(rows, rows, 10, itself=itself)
+    for name, value in {"FEWEST_FEATURES": 1, "WORTH": 0, "LEFT_OUT": left_out}.items():
+        monkeypatch.setattr(module, name, value)
+    found = neighbours(rows, rows, 10, itself=itself)
+    assert torch.equal(found.at, expected.at)
+    assert torch.equal(found.distance, expected.distance)
+
+
+@pytest.mark.parametrize("few", [0, 1, 3])
+@pytest.mark.parametrize("kind", [*ROWS, *TIED])
+def test_bounds_along_few_directions_are_below_every_distance_too(kind: str, few: int) -> None:
+    rows = (ROWS | TIED)[kind]
+    some = len(rows) // 3
+    if some == 0:
+        return
+    directions = torch.linalg.qr(normal(rows.shape[1], min(few, rows.shape[1]))).Q
+    bounds = module.Bounds.of(rows, torch.float32, directions)
+    near, least = bounds.smallest(rows.double(), some, torch.empty(len(rows), len(rows)))
+    apart = torch.from_numpy(cdist(rows.double().numpy(), rows.double().numpy()))
+    assert (least <= apart.scatter(1, near, torch.inf).amin(1)).all()
+
+
+def test_rows_that_differ_in_few_directions_are_settled_by_these(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched = []
+    whole = module._search
+    monkeypatch.setattr(
+        module,
+        "_search",
+        lambda *given: searched.append((given[1].table.shape[1], len(given[0]))) or whole(*given),
+    )
+    monkeypatch.setattr(module, "WORTH", 1)
+    rows = normal(2000, 12) @ normal(12, 300) + 0.1 * normal(2000, 300)
+    at, _ = everything_compared(rows, rows, 10, itself=True)
+    np.testing.assert_array_equal(nearest(rows, rows, 10, itself=True), at)
+    widths, queries = zip(*searched, strict=True)
+    assert widths[0] <= 12 + 2
+    assert queries[0] == 2000
+    assert sum(queries[1:]) < 100
+
+
 @pytest.mark.parametrize("precision", ["high", "medium"])
 def test_short_products_that_torch_is_set_to_change_nothing(precision: str) -> None:
     rows = normal(1000, 200).float()

@@ -1,4 +1,4 @@
-"""The command line: `robustpll demo`, `methods`, `datasets`, `table`, `--version`."""
+"""The command line: `robustpll demo`, `methods`, `datasets`, `table`, `bench`, `--version`."""
 
 import os
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from robustpll.cli.bench import app as bench
 from robustpll.cli.datasets import app as datasets
 from robustpll.cli.table import table
 
@@ -18,6 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(bench, name="bench")
 app.add_typer(datasets, name="datasets")
 app.command()(table)
 

@@ -7,7 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from robustpll.engine.attack import PGD, Outputs, Point, Reach, expanded
+from robustpll.engine.attack import PGD, Outputs, Point
+from robustpll.engine.reach import Reach, expanded
 from robustpll.errors import InputError
 
 MOMENTUM = 0.75  # share of the new direction, and of the steps that must have been a rise
@@ -53,17 +54,17 @@ class AutoPGD(PGD):
             raise InputError("AutoPGD(keep='last'): it goes back to its best point. Use 'worst'.")
 
     def climb(self, outputs: Outputs, reach: Reach, start: Tensor, labels: Tensor | None) -> Point:
-        point = best = worst = self.look(outputs, start, labels)
-        before = start
+        point = best = worst = self.look(outputs, reach, start, labels)
+        before, epsilon = start, reach.epsilon.to(start)
         size = torch.full_like(point.loss, 2.0)  # (M, b), in units of epsilon
         halved = torch.zeros_like(size, dtype=torch.bool)  # at the last checkpoint
         rises, best_then, since = torch.zeros_like(size), best.loss, 0
         for step in range(1, self.steps + 1):
-            ahead = reach.project(point.x + expanded(size, start) * reach.epsilon * point.uphill)
+            ahead = reach.project(point.x + expanded(size, start) * epsilon * point.uphill)
             share = MOMENTUM if step > 1 else 1.0
             x = point.x + share * (ahead - point.x) + (1 - share) * (point.x - before)
             was, before = point, point.x
-            point = self.look(outputs, reach.project(x), labels)
+            point = self.look(outputs, reach, reach.project(x), labels)
             worst = worst.or_worse(point)
             rises = rises + (point.loss > was.loss)
             best = best.where(point.loss > best.loss, point)

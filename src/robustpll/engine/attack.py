@@ -1,8 +1,8 @@
 """Small changes of the input that are meant to fool a network, for all models at once."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from robustpll.engine.random import Draws
+from robustpll.engine.reach import Reach, expanded, per_feature
 from robustpll.errors import InputError
 
 Outputs = Callable[[Tensor], Tensor]  # (M, b, *shape) -> (M, b, k), to be read as logits
@@ -79,53 +80,56 @@ class Attack(ABC):
         self, outputs: Outputs, x: Tensor, draws: Draws, truth: Tensor | None = None
     ) -> Tensor:
         """Attacked features (M, b, *shape); `truth` holds true labels (M, b), if known."""
-        if not np.any(self.epsilon):
-            return x
+        return self.at_each((self.epsilon,), outputs, x, draws, truth)
+
+    def at_each(
+        self,
+        epsilons: Sequence[float | ArrayLike],
+        outputs: Outputs,
+        x: Tensor,
+        draws: Draws,
+        truth: Tensor | None = None,
+    ) -> Tensor:
+        """Attacked features for E epsilons instead of the own, (M, E b, *shape), at one go.
+
+        All rows under the first epsilon come first. What is drawn is the same for each epsilon.
+        """
+        reach = self.reach_at_each(epsilons, x)
+        if not any(np.any(epsilon) for epsilon in epsilons):
+            return reach.x
         if self.labels == "true" and truth is None:
             msg = f"{type(self).__name__}(labels='true') needs the true labels of the rows. "
             raise InputError(msg + "Pass labels=.")
         away_from = truth if self.labels == "true" else None
         if self.labels == "clean":
             away_from = outputs(x).argmax(-1)
-        return self.moved(outputs, self.reach(x), draws, away_from)
+        if away_from is not None:
+            away_from = reach.for_each(away_from)
+        return self.moved(outputs, reach, draws, away_from)
 
-    def reach(self, x: Tensor) -> "Reach":
-        """Where the features x (M, b, *shape) may go."""
-        epsilon = _per_feature("epsilon", self.epsilon, x)
+    def reach_at_each(self, epsilons: Sequence[float | ArrayLike], x: Tensor) -> Reach:
+        return Reach.joined([replace(self, epsilon=epsilon).reach(x) for epsilon in epsilons])
+
+    def reach(self, x: Tensor) -> Reach:
+        """Where the features x (M, b, *shape) may go; nowhere if epsilon is 0."""
+        exact = per_feature("epsilon", self.epsilon, x)
+        if not np.any(self.epsilon):
+            return Reach(x, x, x, exact)
+        epsilon = exact.to(x)
         low, high = x - epsilon, x + epsilon
         if self.clip is not None:
-            least, most = (_per_feature("clip", end, x).expand_as(x) for end in self.clip)
+            least, most = (per_feature("clip", end, x).to(x).expand_as(x) for end in self.clip)
             if self.outside == "kept":
                 least, most = torch.minimum(least, x), torch.maximum(most, x)
             low, high = low.clamp(least, most), high.clamp(least, most)
         if self.fixed is not None:
-            fixed = _per_feature("fixed", self.fixed, x) > 0
+            fixed = per_feature("fixed", self.fixed, x) > 0
             low, high = torch.where(fixed, x, low), torch.where(fixed, x, high)
-        return Reach(x, low, high, epsilon)
+        return Reach(x, low, high, exact)
 
     @abstractmethod
-    def moved(
-        self, outputs: Outputs, reach: "Reach", draws: Draws, labels: Tensor | None
-    ) -> Tensor:
+    def moved(self, outputs: Outputs, reach: Reach, draws: Draws, labels: Tensor | None) -> Tensor:
         """Attacked features within reach; `labels` (M, b) are to be moved away from, None: any."""
-
-
-@dataclass(frozen=True)
-class Reach:
-    """Where the features of each row may go; all (M, b, *shape) but for epsilon."""
-
-    x: Tensor
-    low: Tensor
-    high: Tensor
-    epsilon: Tensor  # broadcasts to *shape
-
-    def project(self, x: Tensor) -> Tensor:
-        return x.clamp(self.low, self.high)
-
-    def somewhere(self, draws: Draws) -> Tensor:
-        """A uniformly drawn point within epsilon, then within reach."""
-        drawn = 2 * draws.uniform(*self.x.shape[1:]).to(self.x) - 1
-        return self.project(self.x + self.epsilon * drawn)
 
 
 @dataclass(frozen=True)
@@ -207,25 +211,29 @@ class PGD(Attack):
         self, outputs: Outputs, reach: Reach, start: Tensor, labels: Tensor | None
     ) -> "Point":
         """One ascent: its last point, or its worst."""
-        size = _per_feature("epsilon", np.asarray(self.epsilon) / self.steps, reach.x)
-        point = worst = self.look(outputs, start, labels)
+        size = (reach.epsilon / self.steps).to(reach.x)
+        point = worst = self.look(outputs, reach, start, labels)
         for step in range(1, self.steps + 1):
-            x = reach.project(point.x + size * point.uphill)
-            if step == self.steps and self.keep == "last":
-                return Point(x, point.uphill, point.loss, point.margin)
-            point = self.look(outputs, x, labels)
-            worst = worst.or_worse(point)
+            x = reach.project(torch.addcmul(point.x, size, point.uphill))
+            if self.keep == "worst":
+                point = self.look(outputs, reach, x, labels)
+                worst = worst.or_worse(point)
+            elif step < self.steps:
+                point = self.look(outputs, reach, x, labels)
+            else:
+                worst = replace(point, x=x)
         return worst
 
-    def look(self, outputs: Outputs, x: Tensor, labels: Tensor | None) -> "Point":
-        """The loss at x (M, b, *shape), and which way it rises."""
+    def look(self, outputs: Outputs, reach: Reach, x: Tensor, labels: Tensor | None) -> "Point":
+        """The loss at x (M, E b, *shape), and which way it rises."""
         with torch.enable_grad():
             x = x.detach().requires_grad_()
             found = outputs(x)
             labels = found.argmax(-1) if labels is None else labels
             loss = LOSSES[self.loss](found, labels)
             # The mean over rows has a part in the published numbers: it underflows before a sum.
-            (gradient,) = torch.autograd.grad(loss.mean(-1).sum(), x)
+            mean = torch.unflatten(loss, -1, (reach.strengths, -1)).mean(-1)
+            (gradient,) = torch.autograd.grad(mean.sum(), x)
         return Point(x.detach(), gradient.sign(), loss.detach(), margin(found.detach(), labels))
 
 
@@ -251,11 +259,6 @@ class Point:
             torch.where(rows, other.loss, self.loss),
             torch.where(rows, other.margin, self.margin),
         )
-
-
-def expanded(per_row: Tensor, x: Tensor) -> Tensor:
-    """(M, b) -> (M, b, 1, ...), to be broadcast against features x (M, b, *shape)."""
-    return per_row.view(*per_row.shape, *(1 for _ in x.shape[2:]))
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
@@ -331,20 +334,3 @@ def _rule(name: str, value: Any, hint: Any) -> tuple[bool, str]:
 def _all_numbers(value: Any) -> bool:
     array = np.asarray(value)
     return array.dtype.kind in "iuf" and bool(np.isfinite(array).all())
-
-
-def _per_feature(name: str, value: ArrayLike, x: Tensor) -> Tensor:
-    """A number or an array as a tensor that broadcasts against rows (M, b, *shape)."""
-    array = np.asarray(value)
-    shape = tuple(x.shape[2:])
-    try:
-        fits = np.broadcast_shapes(array.shape, shape) == shape
-    except ValueError:
-        fits = False
-    if not fits:
-        msg = (
-            f"{name} has shape {array.shape}, but one row has shape {shape}. Pass one value, or "
-            "one for each feature."
-        )
-        raise InputError(msg)
-    return torch.tensor(array, dtype=x.dtype, device=x.device)

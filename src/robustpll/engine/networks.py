@@ -37,7 +37,7 @@ def mlp(shape: Shape, k: int, draws: Draws, dropout: float = 0.0) -> nn.Sequenti
         layers[f"relu{number}"] = nn.ReLU()
         layers[f"norm{number}"] = BatchNorm(width, draws)
         if dropout > 0:
-            layers[f"dropout{number}"] = Dropout(dropout, draws)
+            layers[f"dropout{number}"] = Dropout(dropout, width, draws)
         inputs = width
     layers["output"] = Linear(inputs, k, draws)
     return nn.Sequential(layers)

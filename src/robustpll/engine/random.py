@@ -38,6 +38,16 @@ class Draws:
         generators = tuple(torch.Generator().manual_seed(seed_of(seed, *purpose)) for seed in seeds)
         return cls(generators, like.device, like.dtype)
 
+    @classmethod
+    def near(cls, seeds: Iterable[int], *purpose: object, like: Tensor) -> Self:
+        """As `of`, with generators on the device of `like`: for many numbers, outside of training.
+
+        A GPU draws others than a CPU, and others again where rows come in pieces of other sizes.
+        """
+        seeds = [seed_of(seed, *purpose) for seed in seeds]
+        generators = tuple(torch.Generator(like.device).manual_seed(seed) for seed in seeds)
+        return cls(generators, like.device, like.dtype)
+
     @property
     def models(self) -> int:
         return len(self.generators)
@@ -58,7 +68,9 @@ class Draws:
                 device=self.device,
                 dtype=self.dtype,
             )
-        drawn = [draw(shape, generator=g, dtype=self.dtype) for g in self.generators]
+        drawn = [
+            draw(shape, generator=g, device=g.device, dtype=self.dtype) for g in self.generators
+        ]
         return torch.stack(drawn).to(self.device)
 
     def dirichlet(self, concentration: Tensor) -> Tensor:

@@ -6,8 +6,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from robustpll.engine.attack import Attack, Outputs, Reach, expanded, margin
+from robustpll.engine.attack import Attack, Outputs, margin
 from robustpll.engine.random import Draws
+from robustpll.engine.reach import Reach, expanded
 from robustpll.errors import InputError
 
 # After which shares of the queries the changed part of a row is halved.
@@ -65,7 +66,7 @@ class Square(Attack):
         found = margin(outputs(best), labels)  # (M, b)
         for query in range(1, self.queries):
             share = self.part / 2 ** sum(query > at * self.queries for at in HALVINGS)
-            changed = _somewhere(reach.x, share, draws)
+            changed = reach.for_each(_somewhere(reach, share, draws))
             tried = torch.where(changed, _ends(reach, draws), best)
             now = margin(outputs(tried), labels)
             better = now > found
@@ -79,16 +80,16 @@ def _ends(reach: Reach, draws: Draws, *, stripes: bool = False) -> Tensor:
 
     In a picture all of a channel is at the same end, or with `stripes` all of a column.
     """
-    b, *shape = reach.x.shape[1:]
+    shape = list(reach.x.shape[2:])
     if len(shape) >= 2:
         shape = [*shape[:-2], 1, shape[-1] if stripes else 1]
-    up = draws.uniform(b, *shape) < 0.5
+    up = reach.for_each(draws.uniform(reach.rows, *shape) < 0.5)
     return torch.where(up, reach.high, reach.low)
 
 
-def _somewhere(x: Tensor, share: float, draws: Draws) -> Tensor:
-    """Which features of rows x (M, b, *shape) change: about that share, at least one."""
-    b, *shape = x.shape[1:]
+def _somewhere(reach: Reach, share: float, draws: Draws) -> Tensor:
+    """Which features of rows (M, b, *shape) change: about that share, at least one."""
+    x, b, shape = reach.x, reach.rows, list(reach.x.shape[2:])
     if len(shape) < 2:
         count = max(1, round(share * x[0, 0].numel()))
         return draws.uniform(b, *shape).argsort(-1).argsort(-1) < count

@@ -45,6 +45,8 @@ class Training:
 
     def step(self, at: Tensor, stage: int) -> None:
         """One step of all models, on the rows at (M, b); nothing in it waits for the device."""
+        for layer in self.random_layers:
+            layer.draw(at.shape[1])
         loss, written = losses(self, at, stage)  # (M,)
         self.optimizer.zero_grad()
         loss.sum().backward()  # models do not mix
@@ -54,6 +56,10 @@ class Training:
             written = self.own.after_step(self.net, batch)
         self.state.write(at, written)
         self.total += loss.detach() * (at.shape[1] / len(self.task))
+
+    @property
+    def random_layers(self) -> list[Dropout]:
+        return [part for part in self.net.modules() if isinstance(part, Dropout)]
 
     def forget(self) -> None:
         """The optimiser as new, in place: graphs go on with its tensors."""
@@ -119,9 +125,6 @@ def epochs_of(method: "DeepMethod", task: Task, net: nn.Module | None = None) ->
     own = method.spread(task.models, like=task.prior)
     net = own.build(task.rows.shape, task.k, draws) if net is None else net
     net.train().requires_grad_(True)
-    for part in net.modules():
-        if isinstance(part, Dropout):
-            part.draws = draws  # of this training, also in a network from an earlier one
     if task.rows.on_host:
         task = replace(task, rows=Streamed.of_rows(task.rows, method.batch_size + 1))
     outer = Autocast(net) if method.precision == "bf16" else net
@@ -136,6 +139,8 @@ def epochs_of(method: "DeepMethod", task: Task, net: nn.Module | None = None) ->
         progress=zeros(()),
         total=zeros(task.models),
     )
+    for layer in training.random_layers:
+        layer.draws = draws  # of this training, also in a network from an earlier one
     history = History()
     with computing(method.precision, task.prior.device), feed_of(task.rows) as feed:
         step = step_of(training)
@@ -155,6 +160,8 @@ def epochs_of(method: "DeepMethod", task: Task, net: nn.Module | None = None) ->
 def _fitted(method: "DeepMethod", net: nn.Module, training: Training, history: History) -> Networks:
     """What is left of a training, members averaged."""
     training.optimizer.zero_grad()  # a graph's gradients would keep its memory
+    for layer in training.random_layers:
+        layer.kept = None
     task, state = training.task, training.state
     rows = Rows(task.rows.pool, task.rows.at, task.rows.shift, task.rows.scale)  # all, not a batch
     training.own.finish(task, state, lambda: logits_of(method, net, rows))

@@ -31,7 +31,6 @@ from robustpll.methods.proden import Proden
 from robustpll.opinion import Opinion
 
 EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.2)
-EVERYWHERE = 1.0  # an epsilon that reaches all of the features' range
 NOTABLE = 0.01  # share of the rows above which an oddity is named
 COPIES = 10  # of each row, moved at random: what a twin learns from besides the rows
 BLIND = ("square", "transfer")  # attacks that do not follow the model's own gradient
@@ -141,7 +140,7 @@ def robustness_report(
     epsilons : sequence of float
         How far each feature may move, rising. Features are scaled by the training rows to [0, 1].
     **settings
-        Fields of `Audit`: steps, restarts, queries, clip, fixed, twin_epochs.
+        Fields of `Audit`: steps, restarts, queries, clip, fixed, per_feature, twin_epochs.
 
     Examples
     --------
@@ -183,6 +182,8 @@ class Audit:
         Range of the scaled features, numbers or arrays; rows that lie outside may stay there.
     fixed : bool array or None
         True for features that an attacker cannot change.
+    per_feature : number or array
+        How far each feature may move where epsilon is 1.
     twin_epochs : int
         Of the network that learns the model's answers.
     """
@@ -193,6 +194,7 @@ class Audit:
     queries: int = 500
     clip: tuple[ArrayLike, ArrayLike] = (0.0, 1.0)
     fixed: ArrayLike | None = None
+    per_feature: float | ArrayLike = 1.0
     twin_epochs: int = 50
 
     def __post_init__(self) -> None:
@@ -203,15 +205,21 @@ class Audit:
                 f"1. Got {self.epsilons!r} and {self.twin_epochs!r}."
             )
             raise InputError(msg)
-        self.strongest(EVERYWHERE)  # refuses settings before anything is computed
-        self.blind(EVERYWHERE)
+        each = np.asarray(self.per_feature)
+        if each.dtype.kind not in "iuf" or not np.all((each >= 0) & np.isfinite(each)):
+            msg = f"per_feature must be a number of at least 0, or an array of them. Got {each}."
+            raise InputError(msg)
+        self.attacks(None)  # refuses other settings before anything is computed
 
-    def blind(self, epsilon: float) -> Square:
-        return Square(epsilon, queries=self.queries, clip=self.clip, fixed=self.fixed)
+    @property
+    def reaches(self) -> list[ArrayLike]:
+        """How far each feature may move, for each epsilon."""
+        return [epsilon * np.asarray(self.per_feature) for epsilon in self.epsilons]
 
-    def strongest(self, epsilon: float) -> AutoPGD:
+    @property
+    def strongest(self) -> AutoPGD:
         return AutoPGD(
-            epsilon,
+            self.per_feature,
             steps=self.steps,
             restarts=self.restarts,
             clip=self.clip,
@@ -219,11 +227,12 @@ class Audit:
             precision="float64",
         )
 
-    def attacks(self, fitted: Fitted, epsilon: float) -> dict[str, Attack]:
-        """By name; the first is the one that all of the range is left to."""
+    def attacks(self, fitted: Fitted | None) -> dict[str, Attack]:
+        """By name, each with what an epsilon of 1 stands for."""
+        blind = Square(self.per_feature, queries=self.queries, clip=self.clip, fixed=self.fixed)
+        strongest = self.strongest
         if not isinstance(fitted, Networks):
-            return {"square": self.blind(epsilon)}
-        strongest = self.strongest(epsilon)
+            return {"square": blind}
         following: dict[str, Attack] = {
             "margin": strongest,
             "margin of logits": replace(strongest, target="logits"),
@@ -231,7 +240,7 @@ class Audit:
         }
         if fitted.method.uncertain:
             following["evidential"] = replace(strongest, loss="evidential")
-        return {**following, "square": self.blind(epsilon)}
+        return {**following, "square": blind}
 
     def reports(self, fitted: Fitted, rows: Rows, truth: Tensor) -> list[RobustnessReport]:
         """One for each of the R runs that were fitted; `truth` is (R, n)."""
@@ -240,16 +249,14 @@ class Audit:
             found: Tensor = (opinion.predicted() == truth) & ~opinion.guess
             return found
 
-        answers = fitted.predict(rows)
-        clean, twin = right(answers), self._twin(fitted, rows)
-        found: dict[str, list[Tensor]] = {}
-        for epsilon in self.epsilons:
-            for name, attack in self.attacks(fitted, epsilon).items():
-                after = right(fitted.predict(rows, attack, truth))
-                found.setdefault(name, []).append(after)
-            points = twin.attacked(rows, self.strongest(epsilon), truth)
-            found.setdefault("transfer", []).append(right(fitted.predict(points)))
-        everywhere = next(iter(self.attacks(fitted, EVERYWHERE).values()))
+        answers, attacks = fitted.predict(rows), self.attacks(fitted)
+        clean = right(answers)
+        found = {
+            name: list(map(right, fitted.predict_at_each(self.reaches, rows, attack, truth)))
+            for name, attack in attacks.items()
+        }
+        found["transfer"] = list(map(right, self._transferred(fitted, rows, truth)))
+        everywhere = replace(next(iter(attacks.values())), epsilon=np.subtract(*self.clip[::-1]))
         unbounded = clean & right(fitted.predict(rows, everywhere, truth))
         zeros = _zero_gradients(fitted, rows)
         chance = 1.0 if self.fixed is not None else 1 / answers.belief.shape[-1]
@@ -263,16 +270,26 @@ class Audit:
             for run in range(len(truth))
         ]
 
-    def _twin(self, fitted: Fitted, rows: Rows) -> Fitted:
+    def _transferred(self, fitted: Fitted, rows: Rows, truth: Tensor) -> Iterator[Opinion]:
+        """For each epsilon, of rows that were made to fool a twin."""
+        twin = self._twin(fitted, rows)
+        points = twin.attacked(rows, self.strongest, truth, epsilons=self.reaches)
+        found = fitted.predict(points)  # (R, E n, ...)
+        for at in range(0, len(points), len(rows)):
+            yield found[:, at : at + len(rows)]
+
+    def _twin(self, fitted: Fitted, rows: Rows) -> Networks:
         """Plain networks that learned what the model answers on these rows and around them."""
         x = rows.x(rows.everything)  # (R, n, *shape)
-        draws = Draws.of((0,) * rows.models, "twin", like=x)
-        noise = [2 * draws.uniform(*x.shape[1:]) - 1 for _ in range(COPIES)]
-        copies = scaled_rows(torch.cat([x, *(x + self.epsilons[-1] * each for each in noise)], 1))
+        draws = Draws.near((0,) * rows.models, "twin", like=x)
+        reach = replace(self.strongest, epsilon=self.reaches[-1]).reach(x)
+        copies = scaled_rows(torch.cat([x, *(reach.somewhere(draws) for _ in range(COPIES))], 1))
         answers = fitted.predict(copies)
         named = one_hot(torch.as_tensor(answers.predicted()), answers.belief.shape[-1]).bool()
         task = Task.of(copies, named, seeds=(0,) * rows.models)
-        return Proden(epochs=self.twin_epochs).fit(task)
+        twin = Proden(epochs=self.twin_epochs).fit(task)
+        assert isinstance(twin, Networks)
+        return twin
 
 
 def _zero_gradients(fitted: Fitted, rows: Rows) -> dict[str, Tensor]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.covariance import ledoit_wolf
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from torch.nn import functional as F
 
 from robustpll.engine.device import computing
 from robustpll.engine.layers import Linear
-from robustpll.engine.predict import Networks, logits_of
+from robustpll.engine.predict import Fitted, Networks, logits_of
 from robustpll.engine.rows import Rows
 from robustpll.errors import InputError
 from robustpll.estimator import CandidateClassifier
@@ -113,8 +112,7 @@ class Gaussians:
         counts = labels.bincount()
         totals = x.new_zeros(len(counts), x.shape[1]).index_add_(0, labels, x)
         centres = totals / counts.clamp(min=1)[:, None]
-        deviations = (x - centres[labels]).cpu().numpy()
-        covariance = x.new_tensor(ledoit_wolf(deviations, assume_centered=True)[0])
+        covariance = shrunk_covariance(x - centres[labels])
         least = 1e-6 * x.var(0, correction=0).mean()
         least = torch.where(least > 0, least, 1.0)  # all rows are equal: plain distances
         covariance.diagonal().add_(least)
@@ -126,6 +124,98 @@ class Gaussians:
         """Mahalanobis distance of rows (q, h) to the nearest centre, (q,)."""
         whitened = features.double() @ self.whitening
         return neighbours(whitened, self.centres, 1).distance[:, 0]
+
+
+def shrunk_covariance(x: Tensor) -> Tensor:
+    """Of rows (n, h) whose mean is 0, by the rule of Ledoit and Wolf (2004), (h, h).
+
+    The same as scikit-learn's, on the device of the rows, and without products of all squares: the
+    sum over j and l of x_ij^2 x_il^2 is |x_i|^4.
+
+    >>> shrunk_covariance(torch.tensor([[2.0, 0], [-2, 0], [0, 1], [0, -1]]).double())
+    tensor([[1.2917, 0.0000],
+            [0.0000, 1.2083]], dtype=torch.float64)
+    """
+    n, h = x.shape
+    plain = x.T @ x / n
+    mean = plain.diagonal().mean()
+    square = plain.square().sum()
+    noise = (x.square().sum(1).square().mean() - square) / n
+    apart = square - h * mean.square()  # from a multiple of the identity
+    share = torch.where(apart > 0, (noise / apart).clamp(0, 1), 0.0)
+    shrunk = (1 - share) * plain
+    shrunk.diagonal().add_(share * mean)
+    return shrunk
+
+
+@dataclass(frozen=True, eq=False)
+class RunScorer:
+    """Scores rows of R runs at once by how unlike the training data of each they are.
+
+    The scores are those of `OodScorer`.
+    """
+
+    fitted: Fitted
+    training: Tensor | None  # of the training rows, (M, n, h)
+    gaussians: tuple[Gaussians, ...]  # one for each of M models, if there are training rows
+
+    @classmethod
+    def of(cls, fitted: Fitted, training: Rows | None = None) -> Self:
+        """For what a method's fit returned, and the rows that it was fitted on.
+
+        >>> from robustpll.engine.task import Task
+        >>> from robustpll.methods import Proden
+        >>> rows = Rows.of(torch.eye(3), torch.tensor([[0, 1, 2], [0, 1, 1]]))
+        >>> fitted = Proden(epochs=1).fit(Task.of(rows, torch.eye(3).bool()[rows.at], (0, 1)))
+        >>> RunScorer.of(fitted, rows).scores(rows)["row distance"]
+        tensor([[0., 0., 0.],
+                [0., 0., 0.]], dtype=torch.float64)
+        """
+        if training is None:
+            return cls(fitted, None, ())
+        with computing("float32", training.device):
+            own = representation(fitted, training)
+            predicted = fitted.predict(training).predicted()
+        named = predicted.repeat_interleave(len(own) // len(predicted), 0)
+        return cls(fitted, own, tuple(map(Gaussians.of, own, named)))
+
+    @property
+    def absent(self) -> dict[str, str]:
+        """Scores that this model has not, and why."""
+        fitted: Any = self.fitted
+        method, found = fitted.method, {}
+        if not isinstance(fitted, Networks):
+            found["energy"] = f"{method.title} is no network, and has no logits"
+        if not method.uncertain:
+            found["uncertainty"] = f"{method.title} commits all mass, and leaves none uncertain"
+        if self.training is None:
+            missing = "needs the training rows; pass X_train"
+            found |= {"class distance": missing, "row distance": missing}
+        return found
+
+    def scores(self, rows: Rows) -> dict[str, Tensor]:
+        """By name, (R, n) each; higher is more unlike the training data."""
+        absent = self.absent
+        with computing("float32", rows.device):
+            return {name: each for name, each in self._all(rows).items() if name not in absent}
+
+    def _all(self, rows: Rows) -> dict[str, Tensor]:
+        """Those included that say nothing."""
+        fitted, runs = self.fitted, rows.models
+        opinion = fitted.predict(rows)
+        found = {"entropy": opinion.entropy, "uncertainty": opinion.uncertainty}
+        found["missing probability"] = 1 - opinion.probability.amax(-1)
+        if isinstance(fitted, Networks):
+            logits = logits_of(fitted.method, fitted.net, rows.repeated(fitted.method.members))
+            found["energy"] = _over_members(energy(logits), runs)
+        if self.training is not None:
+            own = representation(fitted, rows)
+            near = [each.distance(x) for each, x in zip(self.gaussians, own, strict=True)]
+            found["class distance"] = _over_members(torch.stack(near), runs)
+            pairs = zip(own, self.training, strict=True)
+            near = [neighbours(*pair, 1).distance[:, 0] for pair in pairs]
+            found["row distance"] = _over_members(torch.stack(near), runs)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,8 +252,7 @@ class OodScorer:
     """
 
     model: CandidateClassifier
-    training: Tensor | None  # of the training rows, (M, n, h)
-    gaussians: tuple[Gaussians, ...]  # one for each of M models, if there are training rows
+    run: RunScorer  # of the model's one run
 
     @classmethod
     def of(cls, model: Any, X_train: Any = None) -> Self:
@@ -175,51 +264,18 @@ class OodScorer:
             )
             raise InputError(msg)
         check_is_fitted(model, "fitted_")
-        if X_train is None:
-            return cls(model, None, ())
-        rows = rows_of(model, X_train)
-        with computing("float32", rows.device):
-            training = representation(model, rows)
-            predicted = model.fitted_.predict(rows)[0].predicted()
-            return cls(model, training, tuple(Gaussians.of(each, predicted) for each in training))
+        training = None if X_train is None else rows_of(model, X_train)
+        return cls(model, RunScorer.of(model.fitted_, training))
 
     @property
     def absent(self) -> dict[str, str]:
         """Scores that this model has not, and why."""
-        fitted: Any = self.model.fitted_
-        method, found = fitted.method, {}
-        if not isinstance(fitted, Networks):
-            found["energy"] = f"{method.title} is no network, and has no logits"
-        if not method.uncertain:
-            found["uncertainty"] = f"{method.title} commits all mass, and leaves none uncertain"
-        if self.training is None:
-            missing = "needs the training rows; pass X_train"
-            found |= {"class distance": missing, "row distance": missing}
-        return found
+        return self.run.absent
 
     def scores(self, X: Any) -> Scores:
         """Of rows X, by name, (n,) each; higher is more unlike the training data."""
-        rows, absent = rows_of(self.model, X), self.absent
-        with computing("float32", rows.device):
-            found = self._all(rows)
-        return {name: each.cpu().numpy() for name, each in found.items() if name not in absent}
-
-    def _all(self, rows: Rows) -> dict[str, Tensor]:
-        """Scores (n,), those included that say nothing."""
-        fitted = self.model.fitted_
-        opinion = fitted.predict(rows)[0]
-        found = {"entropy": opinion.entropy, "uncertainty": opinion.uncertainty}
-        found["missing probability"] = 1 - opinion.probability.amax(-1)
-        if isinstance(fitted, Networks):
-            logits = logits_of(fitted.method, fitted.net, rows.repeated(fitted.method.members))
-            found["energy"] = energy(logits).mean(0)
-        if self.training is not None:
-            own = representation(self.model, rows)
-            near = [each.distance(x) for each, x in zip(self.gaussians, own, strict=True)]
-            found["class distance"] = _mean(near)
-            pairs = zip(own, self.training, strict=True)
-            found["row distance"] = _mean([neighbours(*pair, 1).distance[:, 0] for pair in pairs])
-        return found
+        found = self.run.scores(rows_of(self.model, X))
+        return {name: each[0].cpu().numpy() for name, each in found.items()}
 
 
 @dataclass(frozen=True)
@@ -309,7 +365,7 @@ def rows_of(model: CandidateClassifier, X: Any) -> Rows:
     return model.features_.rows(model._read(X, reset=False), model.fitted_.device)
 
 
-def representation(model: CandidateClassifier, rows: Rows) -> Tensor:
+def representation(fitted: Fitted, rows: Rows) -> Tensor:
     """Where distances are taken: the last hidden layers, or the features; (M, n, h) in float64.
 
     Hidden rows have length 1: how strongly units respond tells less than which of them do.
@@ -317,10 +373,9 @@ def representation(model: CandidateClassifier, rows: Rows) -> Tensor:
     >>> from robustpll import PLLClassifier
     >>> from robustpll.methods import Proden
     >>> model = PLLClassifier(Proden(epochs=1, members=2)).fit([[0, 4], [2, 8]], [{0}, {1}])
-    >>> representation(model, rows_of(model, [[1, 4]])).shape
+    >>> representation(model.fitted_, rows_of(model, [[1, 4]])).shape
     torch.Size([2, 1, 300])
     """
-    fitted = model.fitted_
     if isinstance(fitted, Networks):
         net = fitted.net.classifier if isinstance(fitted.net, Enhancer) else fitted.net
         if isinstance(net, nn.Sequential) and isinstance(net[-1], Linear):
@@ -329,6 +384,6 @@ def representation(model: CandidateClassifier, rows: Rows) -> Tensor:
     return rows.x(rows.everything).double().flatten(2)
 
 
-def _mean(each: list[Tensor]) -> Tensor:
-    """Over the members, (M,) of (n,) -> (n,)."""
-    return torch.stack(each).mean(0)
+def _over_members(each: Tensor, runs: int) -> Tensor:
+    """The mean of neighbouring models, (M, n) -> (R, n)."""
+    return torch.unflatten(each, 0, (runs, -1)).mean(1)

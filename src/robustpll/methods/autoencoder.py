@@ -14,6 +14,7 @@ from robustpll.engine.rows import Rows
 from robustpll.engine.task import Batch, Task
 from robustpll.engine.train import train
 from robustpll.methods.base import DeepMethod
+from robustpll.methods.classical import alike
 
 HIDDEN, CODE = 512, 48
 SEED = 42  # one for all, so that runs on the same rows have the same codes, bundled or alone
@@ -74,18 +75,17 @@ class Variational(nn.Module):
 
 def encoders_of(rows: Rows, epochs: int) -> list[Encoder]:
     """An encoder for each of R runs, trained on its rows alone; runs with equal rows share one."""
-    runs = range(rows.models)
-    like = [next(r for r in runs if torch.equal(rows.at[r], rows.at[run])) for run in runs]
-    kept = sorted(set(like))
-    rows = replace(rows, at=rows.at[kept], shift=rows.shift[kept], scale=rows.scale[kept])
+    groups = alike(rows)
+    first = [runs[0] for runs in groups]
+    rows = replace(rows, at=rows.at[first], shift=rows.shift[first], scale=rows.scale[first])
     unlabelled = torch.ones(*rows.at.shape, 1, dtype=torch.bool)  # one class, which all have
-    net = train(AutoEncoder(epochs=epochs), Task.of(rows, unlabelled, (SEED,) * len(kept))).net
+    net = train(AutoEncoder(epochs=epochs), Task.of(rows, unlabelled, (SEED,) * len(first))).net
     stacked = {name: value for name, value in net.state_dict().items() if "encoder." in name}
-    each = [
-        {name: value[model].to(torch.float64, copy=True) for name, value in stacked.items()}
-        for model in range(len(kept))
-    ]
-    return [each[kept.index(run)] for run in like]
+    found: dict[int, Encoder] = {}
+    for model, runs in enumerate(groups):
+        own = {name: value[model].to(torch.float64, copy=True) for name, value in stacked.items()}
+        found |= dict.fromkeys(runs, own)
+    return [found[run] for run in sorted(found)]
 
 
 def encoder_shapes(features: int) -> dict[str, tuple[int, int]]:

@@ -44,6 +44,7 @@ class Method(ABC):
     title: ClassVar[str]  # as in the paper: "Proden"
     citation: ClassVar[str]
     family: ClassVar[str] = "network"
+    on_host: ClassVar[bool] = False  # True: a GPU has nothing to do for it
     uncertain: ClassVar[bool] = False  # whether it tells "I do not know" from "either of these"
 
     @classmethod

@@ -19,15 +19,20 @@ from robustpll.errors import InputError
 from robustpll.methods.base import Method, check_fields
 from robustpll.opinion import Opinion
 
-Learned = dict[str, Tensor]  # all that a prediction needs, by name
+Learned = dict[str, Tensor]  # all that a prediction needs, by name; training rows are "rows"
+Around = dict[str, Tensor]  # what is found of rows before candidates are looked at, by name
 Layout = dict[str, tuple[torch.dtype, tuple[int | str, ...]]]  # its types and shapes
 
 
 @dataclass(frozen=True)
 class OneRun:
-    """One run: scaled rows (n, d) in float64, candidates and prior (n, k), the shape of one row."""
+    """One run: scaled rows (n, d) in float64, candidates and prior (n, k), the shape of one row.
+
+    Runs with equal rows share x and what is around its rows.
+    """
 
     x: Tensor
+    around: Around
     candidates: Tensor
     prior: Tensor
     shape: tuple[int, ...]
@@ -43,6 +48,13 @@ class ClassicalMethod(Method):
     def __post_init__(self) -> None:
         check_fields(self)
 
+    def around(self, x: Tensor, learned: Learned | None = None) -> Around:
+        """What the training rows are to scaled rows x (q, d); without `learned`, x to each other.
+
+        The long part of most methods: it is done once for all runs with equal rows.
+        """
+        return {}
+
     @abstractmethod
     def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
         """What predictions need, and the opinion of the training rows, (n, k) in float64.
@@ -51,8 +63,8 @@ class ClassicalMethod(Method):
         """
 
     @abstractmethod
-    def judge(self, learned: Learned, x: Tensor) -> Opinion:
-        """Of other scaled rows x (q, d) in float64."""
+    def judge(self, learned: Learned, x: Tensor, around: Around) -> Opinion:
+        """Of other scaled rows x (q, d) in float64, and what is around them."""
 
     @abstractmethod
     def layout(self, shape: Shape, k: int) -> Layout:
@@ -63,9 +75,13 @@ class ClassicalMethod(Method):
 
     def fit(self, task: Task) -> Fitted:
         self.refuse_weights(task)
+        found: dict[int, tuple[Learned, Opinion]] = {}
         with computing("float32", task.rows.device):
-            found = [self.learn(_one_run(task, run)) for run in range(task.models)]
-        learned, opinions = zip(*found, strict=True)
+            for runs in alike(task.rows):
+                x = _scaled(task.rows, runs[0])
+                around = self.around(x)
+                found |= {run: self.learn(_one_run(task, run, x, around)) for run in runs}
+        learned, opinions = zip(*(found[run] for run in range(task.models)), strict=True)
         return Classical(self, learned, _stacked(opinions))
 
     def refuse_weights(self, task: Task) -> None:
@@ -98,6 +114,9 @@ class Classical(Fitted):
     def without_training_rows(self) -> Self:
         return replace(self, opinion=self.opinion[:, :0])
 
+    def part(self, runs: slice) -> Self:
+        return replace(self, learned=self.learned[runs], opinion=self.opinion[runs])
+
     def attacked(self, rows: Rows, attack: Attack, truth: Tensor | None = None) -> Rows:
         if attack.needs_gradient:
             msg = (
@@ -112,26 +131,51 @@ class Classical(Fitted):
     ) -> Opinion:
         if attack is not None:
             rows = self.attacked(rows, attack, truth)
-        each = [rows.part(slice(run, run + 1)) for run in range(rows.models)]
-        pairs = zip(self.learned, each, strict=True)
+        found: dict[int, Opinion] = {}
         with computing("float32", rows.device):
-            return _stacked([self.method.judge(learned, _scaled(own)) for learned, own in pairs])
+            for runs in alike(rows, [id(own.get("rows")) for own in self.learned]):
+                x = _scaled(rows, runs[0])
+                around = self.method.around(x, self.learned[runs[0]])
+                found |= {run: self.method.judge(self.learned[run], x, around) for run in runs}
+        return _stacked([found[run] for run in range(rows.models)])
 
 
-def _one_run(task: Task, run: int) -> OneRun:
-    rows, prior = task.rows.part(slice(run, run + 1)), task.prior[run].double()
+def alike(rows: Rows, keys: Sequence[int] | None = None) -> list[list[int]]:
+    """Groups of runs with the same rows, equally scaled, and with equal keys if there are any.
+
+    >>> pool, at = torch.tensor([[0.0], [1], [2]]), torch.tensor([[0, 1], [0, 2], [0, 1]])
+    >>> alike(Rows.of(pool, at))
+    [[0, 2], [1]]
+    """
+    groups: list[list[int]] = []
+    for run in range(rows.models):
+        for group in groups:
+            parts = (rows.at, rows.shift, rows.scale)
+            same = keys is None or keys[run] == keys[group[0]]
+            if same and all(torch.equal(part[run], part[group[0]]) for part in parts):
+                group.append(run)
+                break
+        else:
+            groups.append([run])
+    return groups
+
+
+def _one_run(task: Task, run: int, x: Tensor, around: Around) -> OneRun:
+    prior = task.prior[run].double()
     return OneRun(
-        _scaled(rows),
+        x,
+        around,
         task.candidates[run],
         prior / prior.sum(-1, keepdim=True),  # to the last digit, if it came in float32
-        rows.shape,
+        task.rows.shape,
         task.seeds[run],
     )
 
 
-def _scaled(rows: Rows) -> Tensor:
+def _scaled(rows: Rows, run: int) -> Tensor:
     """Rows of one run, (n, d) in float64."""
-    return rows.x(rows.everything)[0].double().flatten(1)
+    own = rows.part(slice(run, run + 1))
+    return own.x(own.everything)[0].double().flatten(1)
 
 
 def _stacked(opinions: Sequence[Opinion]) -> Opinion:

@@ -12,7 +12,15 @@ from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
 from robustpll.errors import InputError
 from robustpll.methods.autoencoder import CODE, Encoder, codes, encoder_shapes, encoders_of
-from robustpll.methods.classical import Classical, ClassicalMethod, Layout, Learned, OneRun
+from robustpll.methods.classical import (
+    Around,
+    Classical,
+    ClassicalMethod,
+    Layout,
+    Learned,
+    OneRun,
+    alike,
+)
 from robustpll.methods.dempster_shafer import MOST_WITNESSES, opinion_of
 from robustpll.methods.neighbours import nearest
 from robustpll.opinion import Opinion
@@ -120,29 +128,31 @@ class DstPll(ClassicalMethod):
         both = zip(fitted.learned, encoders, strict=True)
         return replace(fitted, method=self, learned=tuple(own | of_run for own, of_run in both))
 
-    def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
-        """From scaled features or from codes."""
-        x, candidates = run.x, run.candidates
-        at = nearest(x, x, self.neighbours, itself=True)
-        learned = {"rows": x, "candidates": candidates}
-        return learned, opinion_of(candidates, at, base=candidates)
-
-    def judge(self, learned: Learned, x: Tensor) -> Opinion:
-        candidates, count = learned["candidates"], self.neighbours
+    def around(self, x: Tensor, learned: Learned | None = None) -> Around:
+        if learned is None:
+            return {"at": nearest(x, x, self.neighbours, itself=True)}
+        count = self.neighbours
         if "encoder.mean.weight" in learned:
             x, count = codes(learned, x), self.code_neighbours
+        return {"at": nearest(x, learned["rows"], count)}
+
+    def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
+        """From scaled features or from codes."""
+        learned = {"rows": run.x, "candidates": run.candidates}
+        return learned, opinion_of(run.candidates, run.around["at"], base=run.candidates)
+
+    def judge(self, learned: Learned, x: Tensor, around: Around) -> Opinion:
+        candidates = learned["candidates"]
         everything = torch.ones_like(candidates[:1]).expand(len(x), -1)  # (q, k)
-        return opinion_of(candidates, nearest(x, learned["rows"], count), base=everything)
+        return opinion_of(candidates, around["at"], base=everything)
 
 
 def _coded(rows: Rows, encoders: list[Encoder]) -> Rows:
     """Codes of R runs in place of their rows."""
-    each = [rows.part(slice(run, run + 1)) for run in range(rows.models)]
-    found = [
-        codes(encoder, own.x(own.everything)[0].flatten(1))
-        for encoder, own in zip(encoders, each, strict=True)
-    ]
-    pool = torch.cat(found)  # (R n, 48)
-    at = torch.arange(len(pool), device=pool.device).view(rows.models, -1)
-    unit = torch.ones_like(pool[: rows.models, None])
-    return Rows(pool, at, torch.zeros_like(unit), unit)
+    pool, at = [], torch.empty_like(rows.at, device=rows.device)
+    for group, runs in enumerate(alike(rows)):
+        own = rows.part(slice(runs[0], runs[0] + 1))
+        pool.append(codes(encoders[runs[0]], own.x(own.everything)[0].flatten(1)))
+        at[runs] = group * len(rows) + torch.arange(len(rows), device=rows.device)
+    unit = pool[0].new_ones(rows.models, 1, CODE)
+    return Rows(torch.cat(pool), at, torch.zeros_like(unit), unit)

@@ -1,6 +1,5 @@
 """Ipal (Zhang and Yu, IJCAI 2015)."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,13 +9,14 @@ from torch.nn.functional import one_hot
 
 from robustpll.engine.networks import Shape
 from robustpll.errors import InputError
-from robustpll.methods.classical import ClassicalMethod, Layout, Learned, OneRun
+from robustpll.methods.classical import Around, ClassicalMethod, Layout, Learned, OneRun
 from robustpll.methods.maths import normalize
 from robustpll.methods.neighbours import nearest, weighted_sum
-from robustpll.methods.nnls import nonnegative_weights
+from robustpll.methods.nnls import weights_from
 from robustpll.opinion import Opinion
 
-NUMBERS_AT_ONCE = 2**22  # of the neighbours of one block of rows; 32 MiB
+NUMBERS_AT_ONCE = 2**20  # of the neighbours of some rows; 8 MiB, so that they stay in the cache
+PROBLEMS_AT_ONCE = 2**12
 NOTHING = 1e-10  # weights and masses up to this count as 0
 
 
@@ -69,7 +69,7 @@ class Ipal(ClassicalMethod):
     name: ClassVar[str] = "ipal"
     title: ClassVar[str] = "Ipal"
     citation: ClassVar[str] = (
-        "Zhang, Yu: Solving the Partial Label Learning OneRun: An Instance-Based Approach. "
+        "Zhang, Yu: Solving the Partial Label Learning Problem: An Instance-Based Approach. "
         "IJCAI 2015"
     )
 
@@ -83,18 +83,24 @@ class Ipal(ClassicalMethod):
             msg = f"The 'alpha' of Ipal must be a float below 1. Got {self.alpha!r} instead."
             raise InputError(msg)
 
+    def around(self, x: Tensor, learned: Learned | None = None) -> Around:
+        rows = x if learned is None else learned["rows"]
+        at = nearest(x, rows, self.neighbours, itself=learned is None)
+        gram, along = products(x, rows, at)
+        return {"at": at, "weights": mixtures(gram, along, x), "gram": gram, "along": along}
+
     def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
-        rows, k = run.x, run.candidates.shape[1]
-        at = nearest(rows, rows, self.neighbours, itself=True)
-        weights = torch.cat([mixture.weights for mixture in mixtures(rows, rows, at)])
-        spread = self._spread(normalize(weights, weights), at, run)
+        spread = self._spread(run)
         before, after = run.prior.sum(0), spread.sum(0)  # (k,)
         spread *= torch.where(after > NOTHING, before / after, 1.0)
         opinion = Opinion.of_probability(spread / spread.sum(-1, keepdim=True))
-        return {"rows": rows, "labels": one_hot(opinion.predicted(), k).bool()}, opinion
+        labels = one_hot(opinion.predicted(), run.candidates.shape[1]).bool()
+        return {"rows": run.x, "labels": labels}, opinion
 
-    def _spread(self, edges: Tensor, at: Tensor, run: OneRun) -> Tensor:
+    def _spread(self, run: OneRun) -> Tensor:
         """Label weights (n, k) after all iterations."""
+        at, weights = run.around["at"], run.around["weights"]
+        edges = normalize(weights, weights)
         own = (1 - self.alpha) * run.prior
         spread = run.prior
         for _ in range(self.iterations):
@@ -103,11 +109,8 @@ class Ipal(ClassicalMethod):
             spread /= spread.sum(-1, keepdim=True)  # 1 - alpha at the least
         return spread
 
-    def judge(self, learned: Learned, x: Tensor) -> Opinion:
-        rows, labels = learned["rows"], learned["labels"]
-        at = nearest(x, rows, self.neighbours)
-        parts = [mixture.left_over(labels) for mixture in mixtures(x, rows, at)]
-        return Opinion.of_probability((-torch.cat(parts)).softmax(-1))
+    def judge(self, learned: Learned, x: Tensor, around: Around) -> Opinion:
+        return Opinion.of_probability((-left_over(learned["labels"], **around)).softmax(-1))
 
     def layout(self, shape: Shape, k: int) -> Layout:
         return {
@@ -116,27 +119,25 @@ class Ipal(ClassicalMethod):
         }
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """A block of rows as mixtures of their neighbours."""
-
-    at: Tensor  # (b, m): the neighbours
-    columns: Tensor  # (b, m, d): their numbers
-    target: Tensor  # (b, d)
-    weights: Tensor  # (b, m)
-
-    def left_over(self, labels: Tensor) -> Tensor:
-        """|x - sum_{m of class c} w_m x_m|^2 - |x|^2 of each class c, (b, k); labels are (n, k)."""
-        own = self.weights[..., None] * labels[self.at]  # (b, m, k)
-        gram = self.columns @ self.columns.mT
-        along = self.columns @ self.target[..., None]  # (b, m, 1)
-        return (own * (gram @ own - 2 * along)).sum(1)
+def products(x: Tensor, rows: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the rows (n, d) at (q, m) with each other, (q, m, m), and with x (q, d), (q, m)."""
+    gram, along = [], []
+    size = max(1, NUMBERS_AT_ONCE // (at.shape[1] * x.shape[1]))
+    for some, near in zip(torch.split(x, size), torch.split(at, size), strict=True):
+        columns = rows[near]
+        gram.append(columns @ columns.mT)
+        along.append((columns @ some[..., None])[..., 0])
+    return torch.cat(gram), torch.cat(along)
 
 
-def mixtures(x: Tensor, rows: Tensor, at: Tensor) -> Iterator[Mixture]:
-    """Rows x (q, d) as mixtures of the rows (n, d) at (q, m), block by block."""
-    size = max(1, NUMBERS_AT_ONCE // (at.shape[1] * rows.shape[1]))
-    for target, each in zip(torch.split(x, size), torch.split(at, size), strict=True):
-        columns = rows[each]
-        weights = nonnegative_weights(columns, target)
-        yield Mixture(each, columns, target, weights * (weights > NOTHING))
+def mixtures(gram: Tensor, along: Tensor, x: Tensor) -> Tensor:
+    """Weights (q, m) by which neighbours with these products give back rows x (q, d) best."""
+    parts = (torch.split(each, PROBLEMS_AT_ONCE) for each in (gram, along, x.norm(dim=-1)))
+    weights = torch.cat([weights_from(*each) for each in zip(*parts, strict=True)])
+    return weights * (weights > NOTHING)
+
+
+def left_over(labels: Tensor, at: Tensor, weights: Tensor, gram: Tensor, along: Tensor) -> Tensor:
+    """|x - sum_{m of class c} w_m x_m|^2 - |x|^2 of each class c, (q, k); labels are (n, k)."""
+    own = weights[..., None] * labels[at]  # (q, m, k)
+    return (own * (gram @ own - 2 * along[..., None])).sum(1)

@@ -23,11 +23,19 @@ def nonnegative_weights(columns: Tensor, target: Tensor) -> Tensor:
     tensor([[0.6000, 0.2000, 0.0000],
             [0.3000, 0.3000, 0.0000]], dtype=torch.float64)
     """
-    lengths, size = columns.norm(dim=-1), target.norm(dim=-1, keepdim=True)  # (b, m), (b, 1)
-    lengths, size = (torch.where(length > 0, length, 1.0) for length in (lengths, size))
-    unit = columns / lengths[..., None]
-    cosines = unit @ (target / size)[..., None]
-    return solutions(unit @ unit.mT, cosines[..., 0]) * size / lengths
+    along = columns @ target[..., None]  # (b, m, 1)
+    return weights_from(columns @ columns.mT, along[..., 0], target.norm(dim=-1))
+
+
+def weights_from(gram: Tensor, along: Tensor, size: Tensor) -> Tensor:
+    """As `nonnegative_weights`, from products of columns (b, m, m) and with the target (b, m).
+
+    The target's length is given too, (b,).
+    """
+    lengths = gram.diagonal(dim1=-2, dim2=-1).sqrt()  # (b, m)
+    lengths, size = (torch.where(length > 0, length, 1.0) for length in (lengths, size[:, None]))
+    unit = gram / lengths[..., None] / lengths[:, None]
+    return solutions(unit, along / lengths / size) * size / lengths
 
 
 def solutions(gram: Tensor, cosines: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import seed_of
-from robustpll.methods.classical import ClassicalMethod, Layout, Learned, OneRun
+from robustpll.methods.classical import Around, ClassicalMethod, Layout, Learned, OneRun
 from robustpll.methods.squared_hinge import machines
 from robustpll.opinion import Opinion
 
@@ -64,6 +64,7 @@ class PlEcoc(ClassicalMethod):
     citation: ClassVar[str] = (
         "Zhang, Yu, Tang: Disambiguation-Free Partial Label Learning. IEEE TKDE 2017"
     )
+    on_host: ClassVar[bool] = True
 
     decoding: Decoding = "loss"
     error_cost: float = 1.0
@@ -73,15 +74,15 @@ class PlEcoc(ClassicalMethod):
         return cls(decoding="reference")
 
     def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
-        x, candidates = run.x, run.candidates
         generator = torch.Generator().manual_seed(seed_of(run.seed, self.name))
-        codes = dichotomies(candidates, generator)
-        learned = self._trained(run, codes) if len(codes) else _untrained(run)
-        scores = self._scores(learned, x).masked_fill(~candidates, -torch.inf)
+        codes = dichotomies(run.candidates, generator)
+        learned, decisions = self._trained(run, codes) if len(codes) else _untrained(run)
+        scores = self._scores(learned, decisions).masked_fill(~run.candidates, -torch.inf)
         return learned, Opinion.of_probability(scores.softmax(-1))
 
-    def judge(self, learned: Learned, x: Tensor) -> Opinion:
-        return Opinion.of_probability(self._scores(learned, x).softmax(-1))
+    def judge(self, learned: Learned, x: Tensor, around: Around) -> Opinion:
+        scores = self._scores(learned, _decisions(x, learned["weights"]))
+        return Opinion.of_probability(scores.softmax(-1))
 
     def layout(self, shape: Shape, k: int) -> Layout:
         return {
@@ -90,30 +91,32 @@ class PlEcoc(ClassicalMethod):
             "reliability": (torch.float64, (k, "machines")),
         }
 
-    def _trained(self, run: OneRun, codes: Tensor) -> Learned:
+    def _trained(self, run: OneRun, codes: Tensor) -> tuple[Learned, Tensor]:
+        """What is learned, and the decision values of the training rows (n, L)."""
         positive, negative = one_sided(run.candidates, codes)  # (n, L) each
-        sides = positive.to(run.x) - negative.to(run.x)
-        weights = machines(run.x, sides, self.error_cost)
-        reliable = reliability(_decisions(run.x, weights), run.candidates, codes)
-        return {"weights": weights, "codes": codes, "reliability": reliable}
+        weights = machines(run.x, positive.to(run.x) - negative.to(run.x), self.error_cost)
+        decisions = _decisions(run.x, weights)
+        reliable = reliability(decisions, run.candidates, codes)
+        return {"weights": weights, "codes": codes, "reliability": reliable}, decisions
 
-    def _scores(self, learned: Learned, x: Tensor) -> Tensor:
-        decisions = _decisions(x, learned["weights"])
+    def _scores(self, learned: Learned, decisions: Tensor) -> Tensor:
         return decoded(decisions, learned["codes"], learned["reliability"], self.decoding)
 
 
-def _untrained(run: OneRun) -> Learned:
+def _untrained(run: OneRun) -> tuple[Learned, Tensor]:
     """One machine, which is reliable for no class: all come last, and are tied."""
     d, k = run.x.shape[1], run.candidates.shape[1]
-    return {
+    learned = {
         "weights": run.x.new_zeros(d + 1, 1),
         "codes": run.candidates.new_zeros(1, k),
         "reliability": run.x.new_zeros(k, 1),
     }
+    return learned, torch.zeros_like(run.x[:, :1])
 
 
 def _decisions(x: Tensor, weights: Tensor) -> Tensor:
-    return x @ weights[:-1] + weights[-1]
+    """Of rows x (q, d), (q, L)."""
+    return (weights[:-1].T @ x.T).T + weights[-1]  # with so few columns faster than x @ weights
 
 
 def dichotomies(candidates: Tensor, generator: torch.Generator) -> Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from robustpll.engine.networks import Shape
-from robustpll.methods.classical import ClassicalMethod, Layout, Learned, OneRun
+from robustpll.methods.classical import Around, ClassicalMethod, Layout, Learned, OneRun
 from robustpll.methods.neighbours import neighbours, weighted_sum
 from robustpll.opinion import Opinion
 
@@ -68,16 +68,17 @@ class PlKnn(ClassicalMethod):
     def paper(cls) -> Self:
         return cls(undecided="all")
 
-    def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
-        rows, candidates = run.x, run.candidates
-        near = neighbours(rows, rows, self.neighbours, itself=True)
-        given = votes(near.distance, candidates, near.at) * candidates
-        kept = run.prior if self.undecided == "prior" else torch.ones_like(run.prior)
-        return {"rows": rows, "candidates": candidates}, _opinion(given, kept)
+    def around(self, x: Tensor, learned: Learned | None = None) -> Around:
+        rows = x if learned is None else learned["rows"]
+        return neighbours(x, rows, self.neighbours, itself=learned is None)._asdict()
 
-    def judge(self, learned: Learned, x: Tensor) -> Opinion:
-        near = neighbours(x, learned["rows"], self.neighbours)
-        given = votes(near.distance, learned["candidates"], near.at)
+    def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
+        given = votes(candidates=run.candidates, **run.around) * run.candidates
+        kept = run.prior if self.undecided == "prior" else torch.ones_like(run.prior)
+        return {"rows": run.x, "candidates": run.candidates}, _opinion(given, kept)
+
+    def judge(self, learned: Learned, x: Tensor, around: Around) -> Opinion:
+        given = votes(candidates=learned["candidates"], **around)
         return _opinion(given, torch.ones_like(given))
 
     def layout(self, shape: Shape, k: int) -> Layout:

@@ -16,7 +16,7 @@ from torch import Tensor
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError
-from robustpll.methods.classical import ClassicalMethod, Layout, Learned, OneRun
+from robustpll.methods.classical import Around, ClassicalMethod, Layout, Learned, OneRun
 from robustpll.opinion import Opinion
 
 Floats = NDArray[np.float64]
@@ -62,6 +62,7 @@ class PlSvm(ClassicalMethod):
     name: ClassVar[str] = "pl_svm"
     title: ClassVar[str] = "PlSvm"
     citation: ClassVar[str] = "Nguyen, Caruana: Classification with Partial Labels. KDD 2008"
+    on_host: ClassVar[bool] = True
 
     regularisation: float = 1.0
     iterations: int = 0
@@ -78,7 +79,7 @@ class PlSvm(ClassicalMethod):
         scores = scores.masked_fill(~run.candidates, -torch.inf)
         return {"weights": weights}, Opinion.of_probability(scores.softmax(-1))
 
-    def judge(self, learned: Learned, x: Tensor) -> Opinion:
+    def judge(self, learned: Learned, x: Tensor, around: Around) -> Opinion:
         return Opinion.of_probability((x @ learned["weights"].T).softmax(-1))
 
     def layout(self, shape: Shape, k: int) -> Layout:

@@ -40,7 +40,6 @@ class ProdenDropout(Proden):
     name: ClassVar[str] = "proden_dropout"
     title: ClassVar[str] = "Proden+Dropout"
     family: ClassVar[str] = "ensemble"
-    compilable: ClassVar[bool] = False  # torch.compile does not take a generator
 
     rate: float = 0.05
     passes: int = 1000

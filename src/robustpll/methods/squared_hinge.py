@@ -2,14 +2,19 @@
 
 import math
 import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
+from torch.nn.functional import pad
 
 OFF_BY = 1e-4  # how far a decision value of a training row may be from the optimum's
-FIRST_ROWS = 200  # that a machine learns from before it is shown which of the others it needs
-MOST_STEPS = 200  # of Newton's method; some 15 are usual
+FIRST_NUMBERS = 2**16  # of the rows that a machine learns from before it is shown others
+FEWEST_ROWS = 100  # among these, however many features they have
+MOST_STEPS = 200  # of Newton's method; some 6 are usual
 
 
 def machines(x: Tensor, sides: Tensor, error_cost: float = 1.0) -> Tensor:
@@ -20,7 +25,7 @@ def machines(x: Tensor, sides: Tensor, error_cost: float = 1.0) -> Tensor:
 
     Only rows with s f < 1 pull at w. So a machine learns from a sample of its rows, and again
     with the worst of the others that turn out to have s f < 1, until there are no such others.
-    Finding them is one matrix product for all machines; the rest is small.
+    Finding them is one matrix product in float32 for all machines; the rest is small.
 
     >>> x = torch.tensor([[0.0], [1], [2], [3]], dtype=torch.float64)
     >>> sides = torch.tensor([[-1.0, -1], [-1, 0], [1, 0], [1, 1]], dtype=torch.float64)
@@ -30,51 +35,83 @@ def machines(x: Tensor, sides: Tensor, error_cost: float = 1.0) -> Tensor:
             [ 0.4400,  0.4100],
             [ 1.0700,  0.9200]], dtype=torch.float64)
     """
-    rows = torch.cat([x, x.new_ones(len(x), 1)], 1)
-    longest = float(rows.norm(dim=1).amax())
-    weights = x.new_zeros(rows.shape[1], sides.shape[1])
-    live = list(range(sides.shape[1]))
-    seen = [_some(side.nonzero()[:, 0]) for side in sides.T]  # the rows each has learned from
+    n, d = x.shape
+    rough = x.new_ones(n, d + 1, dtype=torch.float32)
+    rough[:, :-1] = x
+    longest = float(rough.norm(dim=1).amax())
+    every = [_Machine(x, side, error_cost, longest) for side in sides.T.float().contiguous()]
+    live, values = every, rough.new_zeros(len(every), n)
     while live:  # each time with more rows, so this ends
-        for machine in live:
-            own = rows[seen[machine]] * sides[seen[machine], machine, None]
-            weights[:, machine] = _optimum(own, weights[:, machine], error_cost, longest)
-        margins = sides[:, live] * (rows @ weights[:, live])
-        margins = torch.where(sides[:, live] == 0, torch.inf, margins).T.contiguous()  # (live, n)
-        unfinished = []
-        for machine, margin in zip(live, margins, strict=True):
-            margin[seen[machine]] = torch.inf
-            missed = (margin < 1).nonzero()[:, 0]
-            if len(missed):
-                worst = margin[missed].argsort()[: 1 + len(seen[machine]) // 2]
-                seen[machine] = torch.cat([seen[machine], missed[worst]])
-                unfinished.append(machine)
-        live = unfinished
-    return weights
+        with _threads(x.device) as each:
+            ended = list(each(_Machine.learn, live, values))
+        live = [machine for machine, end in zip(live, ended, strict=True) if not end]
+        if live:
+            weights = torch.stack([machine.weights for machine in live], 1)
+            values = (rough @ weights.float()).T.contiguous()  # (live, n)
+    return torch.stack([machine.weights for machine in every], 1)
 
 
-def _some(at: Tensor) -> Tensor:
-    """FIRST_ROWS or a few more of these rows, evenly spread, or all if they are fewer."""
-    return at[:: max(1, len(at) // FIRST_ROWS)]
+@contextmanager
+def _threads(device: torch.device) -> Iterator[Callable[..., Iterable[bool]]]:
+    """A `map` over machines: what one computes is too small to be shared by a CPU's threads."""
+    count = torch.get_num_threads() if device.type == "cpu" else 1
+    if count == 1:
+        yield map
+        return
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(count) as pool:
+            yield pool.map
+    finally:
+        torch.set_num_threads(count)
+
+
+class _Machine:
+    """One machine: which rows it has learned from, and its weights so far."""
+
+    def __init__(self, x: Tensor, side: Tensor, cost: float, longest: float) -> None:
+        self.x, self.side, self.cost, self.longest = x, side, cost, longest
+        self.weights = x.new_zeros(x.shape[1] + 1)
+        self.seen = side.new_empty(0, dtype=torch.long)
+
+    def learn(self, values: Tensor) -> bool:
+        """Learn from more rows, given decision values (n,) in float32; whether it has learned all.
+
+        A value may be off by as much as float32 rounds, in any order of summation. Rows that are
+        shown for no other reason do not pull, and change nothing.
+        """
+        blur = (len(self.weights) + 16) * torch.finfo(values.dtype).eps * self.longest
+        margin = torch.where(self.side == 0, torch.inf, self.side * values)
+        margin[self.seen] = torch.inf
+        missed = (margin < 1 + blur * float(self.weights.norm())).nonzero()[:, 0]
+        if len(self.seen):
+            shown = missed[margin[missed].argsort()[: 1 + len(self.seen) // 2]]
+        else:
+            first = max(FEWEST_ROWS, FIRST_NUMBERS // len(self.weights))
+            shown = missed[:: max(1, len(missed) // first)]  # evenly spread
+        self.seen = torch.cat([self.seen, shown])
+        rows = pad(self.x[self.seen], (0, 1), value=1.0) * self.side[self.seen, None]
+        before = self.weights
+        self.weights = _optimum(rows, before, self.cost, self.longest)
+        return self.weights is before and len(shown) == len(missed)
 
 
 def _optimum(rows: Tensor, weights: Tensor, cost: float, longest: float) -> Tensor:
     """Weights (d,) for rows (b, d) that are multiplied by their sides, by Newton's method.
 
     The objective curves at least as |w|²/2, so w is no farther from the optimum than the gradient
-    is long, and a decision value no farther than that times |x|.
+    is long, and a decision value no farther than that times |x|. Weights that are at the optimum
+    are given back as they are.
     """
     rounding = 1e-14 * 2 * cost * len(rows) * longest  # gradients below this mean nothing
     enough = max(OFF_BY / longest, rounding)
     slack = 1 - rows @ weights  # (b,)
     curvature = _Curvature(rows, cost)
     for _ in range(MOST_STEPS):
-        active = slack > 0
-        near = rows[active]
-        gradient = weights - 2 * cost * (slack[active] @ near)
+        gradient = weights - 2 * cost * (slack.clamp(min=0) @ rows)
         if float(gradient.norm()) <= enough:
             return weights
-        direction = -curvature.solved(active, near, gradient)
+        direction = -curvature.solved(slack > 0, gradient)
         change = rows @ direction
         length = _step_length(slack, change, weights, direction, cost)
         weights = weights + length * direction
@@ -85,33 +122,61 @@ def _optimum(rows: Tensor, weights: Tensor, cost: float, longest: float) -> Tens
 
 
 class _Curvature:
-    """The second derivative I + 2 c Σ x x' over active rows x."""
+    """The second derivative I + 2 c Σ x x' over active rows x.
+
+    Few rows come and go from one step to the next, so their products are kept.
+    """
 
     def __init__(self, rows: Tensor, cost: float) -> None:
         self.rows, self.cost = rows, cost
         self.counted = torch.zeros_like(rows[:, 0], dtype=torch.bool)  # which rows are in `gram`
-        self.gram = rows.new_zeros(())
+        self.gram = rows.new_zeros(())  # (d, d)
+        self.known = torch.zeros_like(rows[:0, 0], dtype=torch.long)  # rows in `products`
+        self.place = torch.full_like(self.counted, -1, dtype=torch.long)  # (b,): where they are
+        self.products = rows.new_empty(0, 0)
 
-    def solved(self, active: Tensor, near: Tensor, gradient: Tensor) -> Tensor:
-        """Its inverse times the gradient (d,); `near` are the active rows (a, d)."""
-        ridge = 1 / (2 * self.cost)
-        if len(near) < near.shape[1]:  # by Woodbury's identity, in a x a
-            return gradient - _solved(near @ near.T, ridge, near @ gradient) @ near
+    @property
+    def ridge(self) -> float:
+        return 1 / (2 * self.cost)
+
+    def solved(self, active: Tensor, gradient: Tensor) -> Tensor:
+        """Its inverse times the gradient (d,)."""
+        at = active.nonzero()[:, 0]
+        if len(at) < len(gradient):
+            return self._by_products(at, gradient)
         moved = active ^ self.counted
-        if int(moved.sum()) < len(near):  # fewer rows came and went than there are
+        if int(moved.sum()) < len(at):  # fewer rows came and went than there are
             come_and_gone = self.rows[moved]
-            sign = torch.where(active[moved], 1.0, -1.0).to(near)
+            sign = torch.where(active[moved], 1.0, -1.0).to(gradient)
             self.gram = self.gram + (come_and_gone * sign[:, None]).T @ come_and_gone
         else:
-            self.gram = near.T @ near
+            self.gram = self.rows[at].T @ self.rows[at]
         self.counted = active
-        return ridge * _solved(self.gram, ridge, gradient)
+        return self.ridge * _solved(self.gram.clone(), self.ridge, gradient)
+
+    def _by_products(self, at: Tensor, gradient: Tensor) -> Tensor:
+        """By Woodbury's identity, from the products of the active rows with each other."""
+        new = at[self.place[at] < 0]
+        if len(new):
+            self._learn_products(new)
+        own = self.place[at]
+        gram = self.products.index_select(0, own).index_select(1, own)
+        share = torch.zeros_like(self.rows[:, 0])
+        share[at] = _solved(gram, self.ridge, (self.rows @ gradient)[at])
+        return gradient - share @ self.rows
+
+    def _learn_products(self, new: Tensor) -> None:
+        before = len(self.known)
+        self.known = torch.cat([self.known, new])
+        self.place[new] = torch.arange(before, len(self.known), device=new.device)
+        more = self.rows[new] @ self.rows[self.known].T
+        self.products = torch.cat([torch.cat([self.products, more[:, :before].T], 1), more])
 
 
 def _solved(gram: Tensor, ridge: float, right: Tensor) -> Tensor:
-    """(gram + ridge I)^-1 right."""
-    factor = torch.linalg.cholesky(gram + ridge * torch.eye(len(gram)).to(gram))
-    return torch.cholesky_solve(right[:, None], factor)[:, 0]
+    """(gram + ridge I)^-1 right; gram is overwritten."""
+    gram.diagonal().add_(ridge)
+    return torch.cholesky_solve(right[:, None], torch.linalg.cholesky(gram))[:, 0]
 
 
 def _step_length(

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from robustpll.errors import InputError
 from robustpll.evaluate.metrics import distribution, sample
-from robustpll.plots.style import COLOURS, new_figure, plain
+from robustpll.plots.style import COLOURS, new_figure, plain, unmarked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,6 +32,21 @@ def entropy_curves(panels: Sequence[Mapping[str, tuple[ArrayLike, ArrayLike]]]) 
     >>> [len(axes.lines) for axes in figure.axes]
     [2, 2]
     """
+    return distribution_lines(
+        [
+            {title: (_steps(test), _steps(ood)) for title, (test, ood) in panel.items()}
+            for panel in panels
+        ]
+    )
+
+
+def distribution_lines(panels: Sequence[Mapping[str, tuple[ArrayLike, ArrayLike]]]) -> "Figure":
+    """As `entropy_curves`, from the points (p, 2) that the lines go through.
+
+    >>> line = [[0.0, 0.5], [0.4, 1.0]]
+    >>> len(distribution_lines([{"Proden": (line, line)}]).axes[0].lines)
+    2
+    """
     _refuse_many(panels, "panels", most=4)
     from matplotlib import colormaps
 
@@ -40,15 +55,15 @@ def entropy_curves(panels: Sequence[Mapping[str, tuple[ArrayLike, ArrayLike]]]) 
     places = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, panel in zip(places, panels, strict=True):
         _refuse_many(panel, "A panel", most=len(LINES))
-        for number, (title, entropies) in enumerate(panel.items()):
+        for number, (title, both) in enumerate(panel.items()):
             at = 2 * number  # dark and light shades stand side by side
-            for values, shade, label in zip(entropies, (at, at + 1), (title, None), strict=True):
+            for points, shade, label in zip(both, (at, at + 1), (title, None), strict=True):
                 axes.plot(
-                    *distribution(values),
+                    *np.asarray(points, float).T,
                     linestyle=LINES[number],
                     color=shades(shade),
                     linewidth=1.2,
-                    label=label,
+                    label=label and unmarked(label),
                 )
         axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Predictive Entropy (Test / OOD)")
         axes.xaxis.label.set_fontsize(8)
@@ -64,6 +79,10 @@ def entropy_curves(panels: Sequence[Mapping[str, tuple[ArrayLike, ArrayLike]]]) 
         )
     places[0].set_ylabel("Empirical CDF", fontsize=8)
     return figure
+
+
+def _steps(values: ArrayLike) -> ArrayLike:
+    return np.column_stack(distribution(values))
 
 
 def attack_curves(
@@ -90,7 +109,7 @@ def attack_curves(
     strengths = sample(epsilons, "epsilons")
     attacks = list(dict.fromkeys(name for each in accuracies.values() for name in each))
     _refuse_many(attacks, "The attacks in accuracies", most=len(LINES))
-    figure = new_figure(6.0, 3.6)
+    figure = new_figure(7.6, 3.6)
     axes = plain(figure.subplots(), "How much does it withstand?")
     for marker, colour, (title, curves) in zip(MARKERS, COLOURS, accuracies.items(), strict=False):
         for attack, values in curves.items():
@@ -114,7 +133,7 @@ def attack_curves(
     axes.set_xlabel("epsilon: how far each scaled feature may move")
     axes.set_ylabel("accuracy in %")
     axes.grid(color="0.9", linewidth=0.6)
-    axes.legend(frameon=False, fontsize=8)
+    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 

@@ -2,7 +2,7 @@
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from robustpll.files import write_whole
 
@@ -28,7 +28,31 @@ def plain(axes: Any, title: str) -> Any:
     return axes
 
 
+def unmarked(name: str) -> str:
+    r"""A name that a picture shows as it is: no formula, and no line that a legend leaves out.
+
+    >>> unmarked("$k$"), unmarked("_mine")
+    ('\\$k\\$', ' _mine')
+    """
+    return (" " if name.startswith("_") else "") + " ".join(name.split()).replace("$", r"\$")
+
+
 def save_png(figure: "Figure", path: Path) -> None:
+    write_whole(path, picture_bytes(figure, "png"))
+
+
+def picture_bytes(figure: "Figure", kind: Literal["png", "svg"]) -> bytes:
+    """A figure as a file: the same one always has the same bytes, and no date.
+
+    >>> picture_bytes(new_figure(1, 1), "svg") == picture_bytes(new_figure(1, 1), "svg")
+    True
+    """
+    from matplotlib import rc_context
+
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # places are found once: a second search ends elsewhere
+    nothing = {"png": ("Software",), "svg": ("Date", "Creator", "Format", "Type")}[kind]
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    write_whole(path, buffer.getvalue())
+    with rc_context({"svg.hashsalt": "robustpll"}):  # names of clip paths are random without
+        figure.savefig(buffer, format=kind, dpi=130, metadata=dict.fromkeys(nothing))
+    return buffer.getvalue()

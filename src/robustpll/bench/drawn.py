@@ -1,0 +1,47 @@
+"""Candidates that noise made, named and packed."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustpll.bench.run import FORMAT, key_of, noise_as_dict
+from robustpll.data.noise import Noise
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Which candidates: of a dataset's training rows, by a noise, with a seed."""
+
+    dataset: str
+    noise: Noise
+    seed: int
+
+    @property
+    def key(self) -> str:
+        noise = noise_as_dict(self.noise)
+        return key_of(
+            {"format": FORMAT, "dataset": self.dataset, "noise": noise, "seed": self.seed}
+        )
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Candidates (n, k) as bits: an eighth of their size, for files and other processes."""
+
+    bits: bytes
+    rows: int
+    classes: int
+
+    @classmethod
+    def of(cls, matrix: NDArray[np.bool_]) -> "Packed":
+        return cls(np.packbits(matrix).tobytes(), *matrix.shape)
+
+    def matrix(self) -> NDArray[np.bool_]:
+        """
+        >>> Packed.of(np.eye(3, dtype=bool)).matrix().sum()
+        np.int64(3)
+        """
+        count = self.rows * self.classes
+        bits = np.unpackbits(np.frombuffer(self.bits, np.uint8), count=count)
+        return bits.reshape(self.rows, self.classes).astype(bool)

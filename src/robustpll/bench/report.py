@@ -1,0 +1,92 @@
+"""The report of a benchmark: tables and figures as files, and a page that shows all of it."""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from robustpll.bench.contents import all_figures, all_tables
+from robustpll.bench.report_page import Picture, page
+from robustpll.errors import InputError
+from robustpll.files import write_whole
+from robustpll.plots.style import picture_bytes
+
+if TYPE_CHECKING:
+    from robustpll.bench.summary import Summary
+
+
+def write_report(summary: "Summary", out: str | Path) -> Path:
+    """Write all that a summary amounts to; the same summary gives the same bytes.
+
+    `tables/` has each table as Markdown, LaTeX and CSV, `figures/` each figure as SVG and PNG,
+    `runs.csv` a line for each run and condition, `environment.json` the grid, where it ran and
+    for how long. `index.html` shows all of it and needs none of the other files.
+
+    Parameters
+    ----------
+    summary : Summary
+        From `summarize`.
+    out : str or Path
+        A folder; made if it is not there.
+
+    Returns
+    -------
+    Path
+        Of `index.html`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from robustpll.bench.grid import Grid
+    >>> from robustpll.bench.store import ResultStore
+    >>> from robustpll.bench.summary import summarize
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     nothing = summarize(ResultStore(folder), Grid.named("quick"))
+    ...     path = write_report(nothing, Path(folder) / "report")
+    ...     sorted(each.name for each in path.parent.iterdir())
+    ['environment.json', 'figures', 'index.html', 'runs.csv', 'tables']
+    """
+    out = Path(out)
+    _make_folders(out)
+    tables = all_tables(summary)
+    for table in tables:
+        forms = {"md": table.to_markdown(), "tex": table.to_latex(), "csv": table.to_csv()}
+        for kind, text in forms.items():
+            write_whole(out / "tables" / f"{table.name}.{kind}", text.encode())
+    pictures = []
+    for each in all_figures(summary):
+        drawn = {kind: picture_bytes(each.figure, kind) for kind in ("svg", "png")}
+        for kind, content in drawn.items():
+            write_whole(out / "figures" / f"{each.name}.{kind}", content)
+        pictures.append(Picture(each.name, each.title, each.caption, drawn["svg"]))
+    runs = summary.runs.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    write_whole(out / "runs.csv", runs.encode())
+    write_whole(out / "environment.json", _environment(summary).encode())
+    write_whole(out / "index.html", page(summary, tables, pictures).encode())
+    return out / "index.html"
+
+
+def _make_folders(out: Path) -> None:
+    try:
+        for folder in (out / "tables", out / "figures"):
+            folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        msg = f"out must be a folder, or the name of a new one; {error.filename} is a file."
+        raise InputError(msg) from error
+
+
+def _environment(summary: "Summary") -> str:
+    """What was asked for, where it ran, and for how long."""
+    told = {
+        "grid": json.loads(summary.grid.to_json()),
+        **{name: list(values) for name, values in summary.facts.items()},
+        "seconds": {
+            row["label"]: {"runs": row["runs"], **_rounded(row, ("train", "examine"))}
+            for row in summary.timing.to_dict("records")
+        },
+    }
+    return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
+
+
+def _rounded(row: Mapping[Any, Any], names: Iterable[str]) -> dict[str, float]:
+    return {name: round(row[f"seconds_{name}"], 3) for name in names}

@@ -1,0 +1,348 @@
+"""Results on disk: one Parquet file for each run, there and whole, or not there."""
+
+import json
+import os
+import platform
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+from zipfile import BadZipFile
+
+import numpy as np
+
+from robustpll.bench.drawn import Drawn, Packed
+from robustpll.bench.grid import Grid
+from robustpll.bench.run import FORMAT, Condition, PlannedRun, Run
+from robustpll.errors import RobustPLLError
+from robustpll.files import write_whole
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+REALS = (
+    "probability",  # of the predicted class, as is belief
+    "belief",
+    "uncertainty",
+    "entropy",
+    "probability_of_truth",  # null where the truth is unknown
+    "probability_squared",  # summed over the classes
+)
+COLUMNS = ("part", "condition", "row", "truth", "predicted", "guess", *REALS)
+# bytes of one significance together; rows in order as their differences
+ENCODINGS = dict.fromkeys(REALS, "BYTE_STREAM_SPLIT") | {"row": "DELTA_BINARY_PACKED"}
+UNKNOWN = -1  # the truth of rows of no known class
+ABOUT = b"robustpll"  # the key in a file's footer
+STALE = 600.0  # seconds after which a file under a temporary name is nobody's
+
+
+class StoreError(RobustPLLError):
+    """A file of the store is damaged or foreign, or could not be written."""
+
+
+def schema() -> "pa.Schema":
+    """Of a table of predictions: one row is one prediction.
+
+    >>> schema().names[:6]
+    ['part', 'condition', 'row', 'truth', 'predicted', 'guess']
+    """
+    import pyarrow as pa
+
+    word = pa.dictionary(pa.int8(), pa.string())
+    kinds = [
+        word,
+        word,
+        pa.int32(),
+        pa.int16(),
+        pa.int16(),
+        pa.bool_(),
+        *[pa.float32()] * len(REALS),
+    ]
+    return pa.schema(list(zip(COLUMNS, kinds, strict=True)))
+
+
+@dataclass(frozen=True)
+class About:
+    """What a file says of its run, apart from the predictions."""
+
+    key: str
+    description: dict[str, Any]
+    conditions: tuple[Condition, ...]
+    seconds: dict[str, float]  # train, examine: of this run's share of its bundle
+    facts: dict[str, Any]  # machine, torch, version, date, models_in_bundle
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "key": self.key,
+            "description": self.description,
+            "conditions": [condition.to_json() for condition in self.conditions],
+            "seconds": self.seconds,
+            "facts": self.facts,
+        }
+
+    @classmethod
+    def of_json(cls, plain: Mapping[str, Any], key: str) -> "About":
+        """What `to_json` gave, if it is about the run of this key."""
+        if (plain["format"], plain["key"]) != (FORMAT, key):
+            msg = f"it holds run {plain['key']} in format {plain['format']}"
+            raise ValueError(msg)
+        return cls(
+            plain["key"],
+            plain["description"],
+            tuple(Condition(**each) for each in plain["conditions"]),
+            plain["seconds"],
+            plain["facts"],
+        )
+
+
+class ResultStore:
+    """A folder of results.
+
+    `runs/dataset=NAME/method=NAME/KEY.parquet` holds predictions, `failures/KEY.json` why a run
+    failed, `candidates/KEY.npz` candidates that noise made, `grids/NAME.json` what was asked for,
+    `sessions/` where the time went. Files are written under a temporary name, synced and renamed.
+
+    Parameters
+    ----------
+    root : str or Path
+        Made when something is written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from robustpll.bench.grid import Grid
+    >>> runs = Grid.named("quick").runs()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     len(ResultStore(folder).missing(runs)) == len(runs)
+    True
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+
+    def path(self, run: Run) -> Path:
+        """Where the predictions of a run are, or will be."""
+        folders = f"dataset={quote(run.dataset, safe='')}/method={quote(run.method.name, safe='')}"
+        return self.root / "runs" / folders / f"{run.key}.parquet"
+
+    def about(self, run: Run) -> About | None:
+        """What is stored of a run; None if nothing is. A damaged file is a StoreError."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = self.path(run)
+        if not path.exists():
+            return None
+        try:
+            about = About.of_json(json.loads(pq.read_schema(path).metadata[ABOUT]), run.key)
+        except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+            raise _damaged(path, error) from error
+        return about
+
+    def read(self, run: Run, columns: Sequence[str] | None = None) -> "pa.Table":
+        """Predictions of a run; StoreError if there are none, or the file is damaged."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = self.path(run)
+        try:
+            wanted = None if columns is None else list(columns)
+            # from memory: by its path Arrow would take folders such as method=... for columns
+            source = pa.BufferReader(path.read_bytes())
+            return pq.read_table(source, columns=wanted, page_checksum_verification=True)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _damaged(path, error) from error
+
+    def frame(
+        self, planned: Iterable[PlannedRun], columns: Sequence[str] = COLUMNS
+    ) -> "pd.DataFrame":
+        """Predictions of all runs that are here, with columns label, dataset and seed before."""
+        import pandas as pd
+
+        frames = []
+        for each in planned:
+            if self.lacks(each):
+                continue
+            frame = self.read(each.run, columns).to_pandas()
+            for at, name in enumerate(("label", "dataset", "seed")):
+                value = each.label if name == "label" else getattr(each.run, name)
+                frame.insert(at, name, value)
+            frames.append(frame)
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+    def lacks(self, planned: PlannedRun) -> bool:
+        """Whether a run is not here, damaged, or was not examined in all ways asked for."""
+        try:
+            about = self.about(planned.run)
+        except StoreError:
+            return True
+        return about is None or not set(planned.conditions) <= set(about.conditions)
+
+    def missing(self, planned: Iterable[PlannedRun]) -> list[PlannedRun]:
+        """What is still to run, each run once, to be examined in all ways asked for or known."""
+        wanted: dict[str, PlannedRun] = {}
+        for each in planned:
+            known = wanted.get(each.run.key, each)
+            wanted[each.run.key] = replace(known, conditions=_union(known, each.conditions))
+        found = []
+        for each in wanted.values():
+            try:
+                about = self.about(each.run)
+            except StoreError:
+                about = None
+            if about is None:
+                found.append(each)
+            elif not set(each.conditions) <= set(about.conditions):
+                found.append(replace(each, conditions=_union(each, about.conditions)))
+        return found
+
+    def damaged(self, planned: Iterable[PlannedRun]) -> list[str]:
+        """A sentence for each file that cannot be read."""
+        sentences = []
+        for each in planned:
+            try:
+                self.about(each.run)
+            except StoreError as error:
+                sentences.append(str(error))
+        return list(dict.fromkeys(sentences))
+
+    def write(self, run: Run, table: "pa.Table", about: About) -> None:
+        """Keep predictions; a failure of the run is forgotten."""
+        import pyarrow.parquet as pq
+
+        footer = {ABOUT: json.dumps(about.to_json(), sort_keys=True).encode()}
+        buffer = BytesIO()
+        pq.write_table(
+            table.cast(schema()).replace_schema_metadata(footer),
+            buffer,
+            compression="zstd",
+            compression_level=9,
+            use_dictionary=["part", "condition"],
+            column_encoding=ENCODINGS,
+            write_page_checksum=True,
+            store_schema=True,
+        )
+        self._write(self.path(run), buffer.getvalue())
+        self._failure_path(run).unlink(missing_ok=True)
+
+    def failed(self, run: Run, error: str, details: str = "") -> None:
+        """Keep why a run failed; it stays missing."""
+        plain = {
+            "key": run.key,
+            "description": run.description,
+            "error": error,
+            "details": details,
+            "machine": platform.node(),
+            "date": now(),
+        }
+        self._write(self._failure_path(run), json.dumps(plain, indent=1).encode())
+
+    def failure(self, run: Run) -> str | None:
+        """Why a run failed last time, in a sentence; None if it did not."""
+        try:
+            return str(json.loads(self._failure_path(run).read_text())["error"])
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError):
+            return "It failed, but the note about it is damaged."
+
+    def _failure_path(self, run: Run) -> Path:
+        return self.root / "failures" / f"{run.key}.json"
+
+    def keep_grid(self, grid: Grid) -> None:
+        """So that status and report know what was asked for."""
+        path = self.root / "grids" / f"{grid.name}.json"
+        content = grid.to_json().encode()
+        if not path.exists() or path.read_bytes() != content:
+            self._write(path, content)
+
+    def grids(self) -> dict[str, Grid]:
+        """What was asked for, by name; the latest last."""
+        paths = sorted((self.root / "grids").glob("*.json"), key=lambda path: path.stat().st_mtime)
+        return {path.stem: Grid.of_json(path.read_text()) for path in paths}
+
+    def keep_candidates(self, of: Drawn, packed: Packed) -> None:
+        """Those that noise made for the training rows of a seed."""
+        buffer = BytesIO()
+        shape = np.array([packed.rows, packed.classes])
+        np.savez(buffer, bits=np.frombuffer(packed.bits, np.uint8), shape=shape)
+        self._write(self._candidates_path(of), buffer.getvalue())
+
+    def candidates(self, of: Drawn) -> Packed | None:
+        """Those that are kept; None if there are none, or the file is damaged."""
+        try:
+            with np.load(BytesIO(self._candidates_path(of).read_bytes())) as stored:
+                rows, classes = (int(size) for size in stored["shape"])
+                found = Packed(stored["bits"].tobytes(), rows, classes)
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+            return None
+        return found if len(found.bits) == (rows * classes + 7) // 8 else None
+
+    def _candidates_path(self, of: Drawn) -> Path:
+        return self.root / "candidates" / f"{of.key}.npz"
+
+    def keep_session(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Where the time of a `bench run` went."""
+        self._write(self.root / "sessions" / f"{name}.json", json.dumps(facts, indent=1).encode())
+
+    def sessions(self) -> dict[str, dict[str, Any]]:
+        """All of them by name, the earliest first."""
+        paths = sorted((self.root / "sessions").glob("*.json"))
+        return {path.stem: json.loads(path.read_text()) for path in paths}
+
+    def sweep(self) -> None:
+        """Remove what writers left under temporary names when they were killed."""
+        for path in self.root.rglob(".*"):
+            try:
+                if path.is_file() and time.time() - path.stat().st_mtime > STALE:
+                    path.unlink()
+            except OSError:  # another process sweeps, too
+                continue
+
+    def _write(self, path: Path, content: bytes) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, content)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            msg = (
+                f"{path} could not be written: {reason}. What was written before is whole; make "
+                "room, and run the same command again."
+            )
+            raise StoreError(msg) from error
+
+
+def now() -> str:
+    """The time of day in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _union(planned: PlannedRun, further: Iterable[Condition]) -> tuple[Condition, ...]:
+    """All conditions, in the order in which a run is examined."""
+    return tuple(sorted({*planned.conditions, *further}, key=lambda each: each.order))
+
+
+def _damaged(path: Path, error: Exception) -> StoreError:
+    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    return StoreError(
+        f"{path} is damaged or not of this benchmark ({reason}). Remove it, and run the grid again."
+    )
+
+
+def tables(
+    store: ResultStore, planned: Iterable[PlannedRun], columns: Sequence[str] | None = None
+) -> Iterator[tuple[PlannedRun, About, "pa.Table"]]:
+    """Runs that are here and whole, with what their files say; the others are passed over."""
+    for each in planned:
+        try:
+            about = store.about(each.run)
+            if about is not None and set(each.conditions) <= set(about.conditions):
+                yield each, about, store.read(each.run, columns)
+        except StoreError:
+            continue

@@ -1,0 +1,323 @@
+"""From stored predictions to measures: one row for each run and condition."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from robustpll.bench.drawn import Drawn
+from robustpll.bench.grid import Condition, Grid, PlannedRun
+from robustpll.bench.measures import (
+    Columns,
+    Curves,
+    Entropies,
+    by_condition,
+    compared,
+    curve,
+    measured,
+    pooled,
+    separated,
+)
+from robustpll.bench.store import About, ResultStore, StoreError
+from robustpll.data.catalog import entry_of
+from robustpll.evaluate.metrics import as_recorded
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CLEAN = ("test", "clean")
+RUN_COLUMNS = (
+    *("label", "method", "dataset", "kind", "seed", "part", "condition", "epsilon", "other"),
+    *("rows", "accuracy", "guesses", "entropy", "uncertainty", "brier", "log_loss"),
+    *("auroc", "ks", "area", "seconds_train", "seconds_examine", "machine", "key"),
+)
+OOD_COLUMNS = (
+    *("label", "dataset", "other", "seeds", "asked", "area", "area_exact", "ks", "mmd"),
+    *("mmd_median", "gamma", "auroc"),
+)
+MISSING_COLUMNS = (
+    *("label", "dataset", "seed", "part", "condition", "epsilon", "other", "reason", "sentence"),
+)
+DATASET_COLUMNS = (
+    *("dataset", "title", "kind", "rows", "features", "classes", "candidates", "single"),
+)
+TIMING_COLUMNS = ("label", "runs", "models", "seconds_train", "seconds_examine", "seconds", "share")
+FACTS = ("machine", "torch", "version", "date")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the report: a method, by its name there."""
+
+    label: str
+    method: str  # as in METHODS: "proden"
+    title: str  # as in the paper: "Proden"
+    group: Literal["single", "ensemble"]  # methods are compared within their group
+    attacked: bool  # by this grid
+    as_published: bool  # whether its settings are the paper's
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """What the runs of a grid amount to; all frames are in the grid's order.
+
+    Attributes
+    ----------
+    grid : Grid
+        What was asked for.
+    lines : tuple of Line
+        The methods.
+    runs : DataFrame
+        One row for each stored run and condition: label, method, dataset, kind, seed, part,
+        condition, epsilon, other (the OOD dataset), rows, accuracy, guesses, entropy, uncertainty,
+        brier, log_loss, auroc, ks, area (these three of OOD rows of one seed), seconds_train,
+        seconds_examine, machine, key. What a part does not have is NaN.
+    ood : DataFrame
+        One row for each label, dataset and other: seeds (stored), asked, area, area_exact, ks,
+        mmd, mmd_median, gamma, auroc; of entropies pooled over the seeds, as published.
+    missing : DataFrame
+        One row for each run and condition that the grid asks for and the store lacks: label,
+        dataset, seed, part, condition, epsilon, other, reason ("no data", "not run", "failed",
+        "unreadable"), sentence.
+    timing : DataFrame
+        One row for each label that has runs: runs, models (per run; 0 if it has no networks),
+        seconds_train, seconds_examine (in all), seconds (of both, per run), share (of the seconds
+        of all labels).
+    datasets : DataFrame
+        One row for each dataset of the grid: dataset, title, kind, rows, features, classes,
+        candidates (on average), single (share of rows with one); the last two of training rows,
+        NaN where the store does not tell.
+    curves : mapping of (label, dataset, other) to Curves
+        For the figure of entropies.
+    facts : mapping of str to tuple of str
+        Where the numbers come from: machine, torch, version, date (days); each once, sorted.
+    """
+
+    grid: Grid
+    lines: tuple[Line, ...]
+    runs: "pd.DataFrame"
+    ood: "pd.DataFrame"
+    missing: "pd.DataFrame"
+    timing: "pd.DataFrame"
+    datasets: "pd.DataFrame"
+    curves: Mapping[tuple[str, str, str], Curves]
+    facts: Mapping[str, tuple[str, ...]]
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """Datasets that have runs, in the grid's order."""
+        found = set(self.runs["dataset"])
+        return tuple(name for name in self.grid.datasets if name in found)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What is gathered run by run."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    lacking: list[dict[str, Any]] = field(default_factory=list)
+    entropies: dict[tuple[str, str], dict[str, list[Entropies]]] = field(default_factory=dict)
+    seconds: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    facts: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+
+
+def summarize(store: ResultStore, grid: Grid) -> Summary:
+    """All measures of a grid's runs, by the predictions in a store.
+
+    A run that is not there, failed or cannot be read is named in `missing`; no number stands for
+    it. Files are read one by one, so that memory does not grow with the store.
+
+    Parameters
+    ----------
+    store : ResultStore
+        It may hold runs of other grids, too.
+    grid : Grid
+        Which runs are meant.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> grid = Grid.of({"methods": ["proden"], "datasets": ["digits"], "seeds": 2})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     summary = summarize(ResultStore(folder), grid)
+    >>> len(summary.runs), len(summary.missing), summary.stored
+    (0, 2, ())
+    """
+    found = _Found()
+    for planned in grid.runs():
+        _gather(found, store, planned)
+    _name_absent(found)
+    ood, curves = _ood(found, grid)
+    return Summary(
+        grid,
+        _lines(grid),
+        _frame(found.rows, RUN_COLUMNS),
+        _frame(ood, OOD_COLUMNS),
+        _frame(found.lacking, MISSING_COLUMNS),
+        _frame(_timing(found, grid), TIMING_COLUMNS),
+        _frame(_datasets(store, grid), DATASET_COLUMNS),
+        curves,
+        {name: tuple(sorted(found.facts[name])) for name in FACTS},
+    )
+
+
+def _gather(found: _Found, store: ResultStore, planned: PlannedRun) -> None:
+    """Measures of one run, or why there are none."""
+    try:
+        about = store.about(planned.run)
+        stored = by_condition(store.read(planned.run)) if about else {}
+    except StoreError as error:
+        reason = str(error).replace(
+            f"{store.root}/", ""
+        )  # a report does not name machines' folders
+        _note_lacking(found, planned, planned.conditions, ("unreadable", reason))
+        return
+    here = [each for each in planned.conditions if (each.part, each.name) in stored]
+    if lacking := [each for each in planned.conditions if each not in here]:
+        failure = store.failure(planned.run)
+        why = ("failed", failure) if failure else ("not run", "It was not run yet.")
+        _note_lacking(found, planned, lacking, why)
+    if about is None or not here:
+        return
+    for condition in here:
+        found.rows.append(_row(found, planned, condition, about, stored))
+    seconds = (float(about.seconds["train"]), float(about.seconds["examine"]))
+    found.seconds.setdefault(planned.label, []).append(seconds)
+    for name in FACTS:
+        fact = str(about.facts.get(name, "unknown"))
+        found.facts[name].add(fact[:10] if name == "date" else fact)
+
+
+def _row(
+    found: _Found,
+    planned: PlannedRun,
+    condition: Condition,
+    about: About,
+    stored: dict[tuple[str, str], Columns],
+) -> dict[str, Any]:
+    columns, run = stored[condition.part, condition.name], planned.run
+    row = {
+        **_identity(planned, condition),
+        "method": run.method.name,
+        "kind": entry_of(run.dataset).kind,
+        **measured(columns),
+        "seconds_train": float(about.seconds["train"]),
+        "seconds_examine": float(about.seconds["examine"]),
+        "machine": str(about.facts.get("machine", "unknown")),
+        "key": run.key,
+    }
+    if condition.part == "ood" and CLEAN in stored:
+        both = Entropies(*(as_recorded(each["entropy"]) for each in (stored[CLEAN], columns)))
+        of_set = found.entropies.setdefault((run.dataset, condition.ood), {})
+        of_set.setdefault(planned.label, []).append(both)
+        row |= separated(both)
+    return row
+
+
+def _identity(planned: PlannedRun, condition: Condition) -> dict[str, Any]:
+    return {
+        "label": planned.label,
+        "dataset": planned.run.dataset,
+        "seed": planned.run.seed,
+        "part": condition.part,
+        "condition": condition.name,
+        "epsilon": condition.epsilon,
+        "other": condition.ood,
+    }
+
+
+def _note_lacking(
+    found: _Found, planned: PlannedRun, conditions: Iterable[Condition], why: tuple[str, str]
+) -> None:
+    for condition in conditions:
+        told = {"reason": why[0], "sentence": why[1]}
+        found.lacking.append(_identity(planned, condition) | told)
+
+
+def _name_absent(found: _Found) -> None:
+    """A dataset of which nothing is stored is not one that was forgotten run by run.
+
+    This is told by the store alone: the same store gives the same report, on any machine.
+    """
+    stored = {row["dataset"] for row in found.rows}
+    for row in found.lacking:
+        if row["reason"] == "not run" and row["dataset"] not in stored:
+            entry = entry_of(row["dataset"])
+            row["reason"] = "no data"
+            row["sentence"] = f"No run on {entry.title} is stored; the data are at {entry.source}"
+
+
+def _lines(grid: Grid) -> tuple[Line, ...]:
+    planned = grid.runs()
+    attacked = {each.label for each in planned if any(c.epsilon for c in each.conditions)}
+    return tuple(
+        Line(
+            each.label,
+            each.method.name,
+            each.method.title,
+            "ensemble" if each.method.family == "ensemble" else "single",
+            each.label in attacked,
+            each.method == type(each.method).paper(),
+        )
+        for each in grid.entries
+    )
+
+
+def _ood(
+    found: _Found, grid: Grid
+) -> tuple[list[dict[str, Any]], dict[tuple[str, str, str], Curves]]:
+    """Measures and curves of entropies that are pooled over the seeds."""
+    rows, curves = [], {}
+    for (dataset, other), runs in found.entropies.items():
+        together = {label: pooled(each) for label, each in runs.items()}
+        measures = compared(together)
+        for label, both in together.items():
+            counts = {"seeds": len(runs[label]), "asked": len(grid.seeds)}
+            named = {"label": label, "dataset": dataset, "other": other}
+            rows.append(named | counts | measures[label])
+            curves[label, dataset, other] = Curves(curve(both.test), curve(both.ood))
+    return rows, curves
+
+
+def _timing(found: _Found, grid: Grid) -> list[dict[str, Any]]:
+    whole = math.fsum(second for each in found.seconds.values() for s in each for second in s)
+    rows = []
+    for entry in grid.entries:
+        runs = found.seconds.get(entry.label, [])
+        if not runs:
+            continue
+        train, examine = (math.fsum(each) for each in zip(*runs, strict=True))
+        counts = {"runs": len(runs), "models": getattr(entry.method, "members", 0)}
+        times = {"seconds_train": train, "seconds_examine": examine}
+        of_run, share = (train + examine) / len(runs), (train + examine) / whole if whole else 0.0
+        costs = counts | times | {"seconds": of_run, "share": share}
+        rows.append({"label": entry.label, **costs})
+    return rows
+
+
+def _datasets(store: ResultStore, grid: Grid) -> list[dict[str, Any]]:
+    """Facts of the datasets; candidates that noise made are counted where the store has them."""
+    rows = []
+    for name in grid.datasets:
+        entry, noise = entry_of(name), grid.noise_of(name)
+        mean = single = math.nan
+        if entry.candidates is not None:
+            mean = entry.candidates
+        elif noise is not None:
+            drawn = (store.candidates(Drawn(name, noise, seed)) for seed in grid.seeds)
+            sizes = [each.matrix().sum(-1) for each in drawn if each]
+            if sizes:
+                every = np.concatenate(sizes)
+                mean, single = float(every.mean()), float((every == 1).mean())
+        facts = (entry.title, entry.kind, entry.rows, entry.features, entry.classes)
+        rows.append(dict(zip(DATASET_COLUMNS, (name, *facts, mean, single), strict=True)))
+    return rows
+
+
+def _frame(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> "pd.DataFrame":
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=list(columns))

@@ -1,0 +1,181 @@
+"""`robustpll bench`: run a grid of methods, datasets and seeds, see how far it is, report."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from robustpll.cli.sentences import refusals, say
+
+if TYPE_CHECKING:
+    from robustpll.bench.grid import Grid
+    from robustpll.bench.runner import Outcome
+
+app = typer.Typer(help="Run methods on datasets, and compare them.", no_args_is_help=True)
+
+GRID = typer.Argument(metavar="GRID", help="paper, sound, quick, or a TOML file.")
+STORE = typer.Option(help="Folder of the results.")
+
+
+@app.command()
+def run(
+    grid: Annotated[str, GRID],
+    *,
+    store: Annotated[Path, STORE],
+    methods: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Only these of the grid's methods.")
+    ] = None,
+    datasets: Annotated[
+        str | None, typer.Option(metavar="A,B", help="These datasets instead of the grid's.")
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="So many seeds from 0 on instead; or a list, as in 0,3."),
+    ] = None,
+    noise: Annotated[
+        str | None,
+        typer.Option(help="instance-dependent, class-dependent or uniform, instead of the grid's."),
+    ] = None,
+    eps: Annotated[
+        str | None, typer.Option(metavar="X,Y", help="These attack strengths instead; 0 for none.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs of all methods that have such, instead.")
+    ] = None,
+    train_rows: Annotated[
+        bool, typer.Option("--train-rows", help="Store predictions of training rows, too.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    workers: Annotated[
+        int | None,
+        typer.Option(help="Processes that train; else one for each core, or 3 for each GPU."),
+    ] = None,
+    until: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="After them nothing begins any more.")
+    ] = None,
+) -> None:
+    """Run what the store lacks of a grid. Stop it at will: the same command runs the rest."""
+    from robustpll.bench.runner import run_grid
+
+    changes: dict[str, Any] = {
+        "methods": methods,
+        "datasets": datasets,
+        "seeds": seeds,
+        "noise": noise,
+    }
+    changes |= {"epsilons": eps, "epochs": epochs, "train_rows": train_rows or None}
+    with refusals():
+        asked = _changed(
+            grid, {name: value for name, value in changes.items() if value is not None}
+        )
+        try:
+            outcome = run_grid(asked, store, device=device, workers=workers, until=until)
+        except KeyboardInterrupt:
+            say("Stopped. What was finished is kept; the same command runs the rest.")
+            raise typer.Exit(130) from None
+    _tell(outcome, store)
+    if outcome.failed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def status(
+    store: Annotated[Path, STORE],
+    grid: Annotated[str | None, GRID] = None,
+) -> None:
+    """How much of the store's grids is done, what failed, and what is missing."""
+    from robustpll.bench.grid import present
+    from robustpll.bench.runner import grid_of
+    from robustpll.bench.store import ResultStore
+
+    with refusals():
+        kept = ResultStore(store)
+        grids = kept.grids() if grid is None else {grid: grid_of(grid)}
+    if not grids:
+        say(f"{store} has no grids. Run 'robustpll bench run quick --store {store}' first.")
+        raise typer.Exit(1)
+    for name, each in grids.items():
+        here = present(each)
+        planned = each.runs()
+        missing = {one.run.key for one in kept.missing(planned)}
+        absent = {one.run.key for one in planned if one.run.dataset in here.absent}
+        failed = [one for one in planned if one.run.key in missing and kept.failure(one.run)]
+        total = len({one.run.key for one in planned})
+        typer.echo(f"{name}: {total - len(missing):,} of {total:,} runs are here", nl=False)
+        waits = len(missing - absent) - len({one.run.key for one in failed})
+        typer.echo(
+            f"; {waits:,} to run, {len(failed):,} failed, {len(absent & missing):,} lack data"
+        )
+        for one in failed:
+            typer.echo(f"  {_name(one)}: {kept.failure(one.run)}")
+        for dataset, way in here.absent.items():
+            typer.echo(f"  {dataset} is not here. {way}")
+        for sentence in kept.damaged(planned):
+            typer.echo(f"  {sentence}")
+
+
+@app.command()
+def report(
+    store: Annotated[Path, STORE],
+    out: Annotated[Path, typer.Option(help="Folder for tables, figures and the page.")],
+    grid: Annotated[
+        str | None,
+        typer.Argument(metavar="[GRID]", help="One of the store's grids, if it has several."),
+    ] = None,
+) -> None:
+    """Write tables, figures and one page that shows everything, from what the store has."""
+    from robustpll.bench.report import write_report
+    from robustpll.bench.store import ResultStore
+    from robustpll.bench.summary import summarize
+
+    with refusals():
+        kept = ResultStore(store)
+        grids = kept.grids()
+        asked = next(iter(grids), "") if grid is None else grid
+        if asked not in grids or (grid is None and len(grids) > 1):
+            names = ", ".join(sorted(grids)) or "none"
+            say(f"Name one of the grids of {store}; it has {names}.")
+            raise typer.Exit(1)
+        page = write_report(summarize(kept, grids[asked]), out)
+    typer.echo(page)
+
+
+def _name(planned: Any) -> str:
+    return f"{planned.label} on {planned.run.dataset}, seed {planned.run.seed}"
+
+
+def _changed(name: str, changes: dict[str, Any]) -> "Grid":
+    """The grid with what the options say."""
+    from robustpll.bench.run import noise_of
+    from robustpll.bench.runner import grid_of
+    from robustpll.errors import InputError
+
+    for listed in ("methods", "datasets", "seeds", "epsilons"):
+        if listed in changes:
+            changes[listed] = tuple(part.strip() for part in changes[listed].split(",") if part)
+    try:
+        if "seeds" in changes:
+            changes["seeds"] = tuple(int(seed) for seed in changes["seeds"])
+        if "epsilons" in changes:
+            changes["epsilons"] = tuple(e for e in map(float, changes["epsilons"]) if e)
+    except ValueError as error:
+        msg = f"--seeds and --eps take numbers with commas between them: {error}."
+        raise InputError(msg) from error
+    if len(changes.get("seeds", ())) == 1:
+        changes["seeds"] = tuple(range(changes["seeds"][0]))
+    if "noise" in changes:
+        changes["noise"] = noise_of(changes["noise"])
+    return grid_of(name).changed(**changes)
+
+
+def _tell(outcome: "Outcome", store: Path) -> None:
+    say(
+        f"{outcome.done:,} runs done in {outcome.seconds:,.0f} s, {outcome.known:,} were known, "
+        f"{len(outcome.failed):,} failed, {outcome.left:,} are left."
+    )
+    if outcome.parts:
+        slowest = sorted(outcome.parts.items(), key=lambda part: -part[1])
+        shown = ", ".join(f"{name} {seconds:,.1f}" for name, seconds in slowest)
+        say(f"Seconds over all processes: {shown}.")
+    if outcome.left:
+        say("Run the same command again for the rest.")

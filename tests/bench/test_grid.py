@@ -1,0 +1,200 @@
+"""What a grid asks for, and the keys it is stored by."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from torch import nn
+
+from robustpll import METHODS, InputError
+from robustpll.bench.grid import Condition, Entry, Grid, Run, present
+from robustpll.data.noise import ClassDependent, Flip, InstanceDependent, Uniform
+from robustpll.methods import Proden, ProdenEns, RobustPll, RobustPllEns
+
+MINE = """
+methods = ["proden", {name = "robust_pll", label = "no KL", kl_ceiling = 0}]
+datasets = ["digits", "lost"]
+seeds = [3, 1]
+noise = {name = "class-dependent", share = 1.0}
+epsilons = [0, 0.1]
+epochs = 7
+attacked = ["digits"]
+"""
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_paper_grid_is_the_published_one() -> None:
+    grid = Grid.named("paper")
+    assert [entry.method for entry in grid.entries] == [kind.paper() for kind in METHODS.values()]
+    assert grid.seeds == (0, 1, 2, 3, 4)
+    by_run = {(e.label, e.run.dataset, e.run.seed): e for e in grid.runs()}
+    assert len(by_run) == 19 * 12 * 5
+    mnist = by_run["Proden", "mnist", 0]
+    assert mnist.run.noise == InstanceDependent()
+    assert [condition.name for condition in mnist.conditions] == ["clean", "ood notmnist"]
+    lost = by_run["Proden", "lost", 4]
+    assert lost.run.noise is None
+    assert [each.name for each in lost.conditions] == [
+        *("clean", "pgd 0.1", "pgd 0.2", "pgd 0.3", "pgd 0.4")
+    ]
+
+
+@pytest.mark.parametrize("label", ["PlKnn", "PlSvm", "Ipal", "PlEcoc", "DstPll"])
+def test_classical_methods_are_not_attacked(label: str) -> None:
+    runs = [each for each in Grid.named("paper").runs() if each.label == label]
+    assert not [each for each in runs if any(condition.epsilon for condition in each.conditions)]
+
+
+def test_sound_differs_from_paper_in_methods_alone() -> None:
+    sound, paper = Grid.named("sound"), Grid.named("paper")
+    assert [entry.method for entry in sound.entries] == [kind() for kind in METHODS.values()]
+    assert replace(sound, name="paper", entries=paper.entries) == paper
+
+
+def test_a_toml_file_says_it_all(tmp_path: Path) -> None:
+    grid = Grid.read(written(tmp_path, MINE))
+    assert grid.name == "mine"
+    assert grid.entries == (
+        Entry("Proden", Proden(epochs=7)),
+        Entry("no KL", RobustPll(epochs=7, kl_ceiling=0)),
+    )
+    assert grid.seeds == (3, 1)
+    assert grid.noise == ClassDependent(share=1.0)
+    assert grid.epsilons == (0.1,)
+    conditions = {each.run.dataset: each.conditions for each in grid.runs()}
+    assert conditions["digits"] == (Condition("test"), Condition("test", 0.1))
+    assert conditions["lost"] == (Condition("test"),)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("method = ['proden']", "method"),
+        ("methods = ['prodne']", "prodne"),
+        ("methods = [{name = 'proden', epoch = 3}]", "epoch"),
+        ("methods = ['proden', 'proden']", "labels must differ"),
+        ("methods = 'proden'", "methods must be a list"),
+        ("datasets = ['cifar']", "cifar"),
+        ("seeds = [-1]", "-1"),
+        ("seeds = [1, 1]", "repeat"),
+        ("noise = 'white'", "white"),
+        ("noise = {name = 'uniform', shares = 1.0}", "shares"),
+        ("noise = {name = 'flip', share = 0.1}", "flip"),
+        ("epsilons = [-0.1]", "-0.1"),
+        ("preset = 'papers'", "papers"),
+        ("ood = [['mnist', 'notmnist']]", "mnist"),
+        ("name = '../mine'", "name"),
+        ("seeds = [", "TOML"),
+    ],
+)
+def test_what_a_grid_cannot_mean_is_refused_by_name(tmp_path: Path, line: str, said: str) -> None:
+    with pytest.raises(InputError, match=r"mine\.toml") as refused:
+        Grid.read(written(tmp_path, line))
+    assert said in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.toml"):
+        Grid.read(tmp_path / "none.toml")
+
+
+def test_a_network_without_a_name_is_refused() -> None:
+    method = Proden(network=lambda shape, k: nn.Linear(shape[0], k))
+    with pytest.raises(InputError, match=r"Proden\.network"):
+        Grid("mine", (Entry("Proden", method),), ("lost",), (0,))
+
+
+def test_datasets_without_candidates_need_noise() -> None:
+    with pytest.raises(InputError, match="digits"):
+        Grid("mine", (Entry("Proden", Proden()),), ("digits", "lost"), (0,), noise=None)
+
+
+@pytest.mark.parametrize("name", ["paper", "sound", "quick"])
+def test_a_grid_survives_json(name: str) -> None:
+    grid = Grid.named(name)
+    again = Grid.of_json(grid.to_json())
+    assert again == grid
+    assert [each.run.key for each in again.runs()] == [each.run.key for each in grid.runs()]
+
+
+def test_a_noise_within_a_noise_survives_json() -> None:
+    grid = Grid("m", (Entry("P", Proden()),), ("digits",), (0,), Flip(0.25, Uniform(share=1.0)))
+    assert Grid.of_json(grid.to_json()) == grid
+
+
+def test_keys_tell_apart_all_that_decides_on_a_result() -> None:
+    run = Run(Proden(), "digits", Uniform(), 0)
+    others = [
+        replace(run, method=Proden(learning_rate=2e-3)),
+        replace(run, method=ProdenEns(members=1)),
+        replace(run, method=RobustPllEns()),
+        replace(run, method=RobustPllEns(kl_ceiling=(0.5, 1, 2, 4, 9))),
+        replace(run, dataset="synthetic"),
+        replace(run, noise=None),
+        replace(run, noise=Uniform(share=0.6)),
+        replace(run, noise=ClassDependent(added=2, share=0.5, cooccurrence=0.0)),
+        replace(run, noise=Flip(0.1, Uniform())),
+        replace(run, seed=1),
+    ]
+    assert len({run.key, *(other.key for other in others)}) == len(others) + 1
+
+
+def test_keys_do_not_tell_apart_ways_to_write_the_same() -> None:
+    assert Run(RobustPll(kl_ceiling=1), "digits", None, 0).key == (
+        Run(RobustPll(kl_ceiling=1.0), "digits", None, 0).key
+    )
+
+
+def test_absent_datasets_are_named_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
+    grid = Grid.named("paper").changed(datasets=["lost", "digits", "kmnist"])
+    here = present(grid)
+    assert here.grid is not None
+    assert here.grid.datasets == ("digits",)
+    assert set(here.absent) == {"lost", "kmnist"}
+    assert "robustpll datasets get kmnist" in here.absent["kmnist"]
+    nothing = present(Grid.named("paper").changed(datasets=["lost"]))
+    assert nothing.grid is None
+
+
+def test_an_absent_ood_dataset_leaves_the_others_out_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
+    grid = replace(Grid.named("quick"), ood=(("digits", "notmnist"),))
+    here = present(grid)
+    assert here.grid is not None
+    assert (here.grid.ood, set(here.absent)) == ((), {"notmnist"})
+
+
+def test_a_changed_grid_has_a_name_of_its_own() -> None:
+    paper = Grid.named("paper")
+    assert paper.changed() is paper
+    assert paper.changed(seeds=(0, 1, 2, 3, 4)).name == "paper"
+    names = {paper.changed(epochs=5).name, paper.changed(epochs=6).name, paper.name}
+    assert len(names) == 3
+
+
+def test_methods_are_chosen_by_label_or_name_in_the_grids_order() -> None:
+    grid = Grid.named("paper").changed(methods=["RobustPll", "proden"])
+    assert [entry.label for entry in grid.entries] == ["Proden", "RobustPll"]
+    with pytest.raises(InputError, match="prodne"):
+        Grid.named("paper").changed(methods=["prodne"])
+
+
+def test_who_names_strengths_attacks_the_datasets_named() -> None:
+    grid = Grid.named("paper").changed(methods=["proden"], datasets=["mnist"], epsilons=(0.3,))
+    assert "pgd 0.3" in [condition.name for condition in grid.runs()[0].conditions]
+    plain = Grid.named("paper").changed(methods=["proden"], datasets=["mnist"])
+    assert [each.name for each in plain.runs()[0].conditions] == ["clean", "ood notmnist"]
