@@ -1,7 +1,8 @@
 """The methods without a training loop as one would write them down: row by row, machine by machine.
 
 They are what `classical_speed.py` compares with. All take and give numpy arrays; x (q, d) are
-scaled rows, `rows` (n, d) the training rows, `candidates` (n, k) theirs.
+scaled rows, `rows` (n, d) the training rows, `candidates` (n, k) theirs. At the end, `HANDS` says
+for each method what of this is done for a fit and a prediction, and how far it agrees with ours.
 """
 
 import math
@@ -16,25 +17,49 @@ from scipy.sparse import csr_matrix
 from sklearn.neighbors import NearestNeighbors
 from sklearn.svm import LinearSVC
 
+from robustpll.methods.pl_svm import compiled_steps, plain_steps
+
 Set = frozenset[int]
+SOME, SOME_TESTED = 2000, 1000  # rows, at most
+STEPS, MACHINES = 20_000, 8  # of PlSvm and PlEcoc
+
+
+@dataclass(frozen=True)
+class Found:
+    """Rows of one run, and what our side learned and predicted."""
+
+    x: np.ndarray  # (n, d)
+    candidates: np.ndarray  # (n, k)
+    test_x: np.ndarray  # (q, d)
+    around: dict[str, np.ndarray]
+    learned: dict[str, np.ndarray]
+    probability: np.ndarray  # (n, k), of training rows
+    predicted: np.ndarray  # (q, k)
 
 
 @dataclass
 class Clock:
-    """Seconds of parts; what was done for a share of the rows counts as if done for all."""
+    """Seconds of parts, on the clock and of the processor.
 
-    parts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    What was done for a share of the rows counts as if done for all.
+    """
+
+    parts: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def time(self, name: str, done: int, of: int, action: Callable[[], Any]) -> Any:
-        begun = time.perf_counter()
+        begun, processor = time.perf_counter(), time.process_time()
         result = action()
-        taken = time.perf_counter() - begun
-        self.parts[name] = {"seconds": round(taken, 4), "done": done, "of": of}
+        self.parts[name] = {
+            "seconds": round(time.perf_counter() - begun, 4),
+            "processor": round(time.process_time() - processor, 4),
+            "done": done,
+            "of": of,
+        }
         return result
 
-    @property
-    def seconds(self) -> float:
-        return sum(part["seconds"] * part["of"] / part["done"] for part in self.parts.values())
+    def total(self, kind: str = "seconds", without: str = "") -> float:
+        parts = [part for name, part in self.parts.items() if name != without]
+        return sum(part[kind] * part["of"] / part["done"] for part in parts)
 
 
 def near(
@@ -192,3 +217,121 @@ def decoded(values: np.ndarray, codes: np.ndarray, reliability: np.ndarray) -> n
         scores = (reliability * np.exp(signs * row)).sum(1)
         found.append(scores / scores.sum())
     return np.array(found)
+
+
+def some_of(count: int, most: int) -> np.ndarray:
+    """Places of up to so many of `count` things, evenly spread."""
+    return np.linspace(0, count - 1, min(most, count)).astype(int)
+
+
+def same(one: np.ndarray, other: np.ndarray) -> str:
+    """How many rows are equal but for rounding."""
+    apart = np.abs(one - other).max(1)
+    return f"{int((apart < 1e-6).sum())} of {len(one)} agree"
+
+
+def pl_knn(found: Found, fit: Clock, predict: Clock) -> dict[str, Any]:
+    x, n, q = found.x, len(found.x), len(found.test_x)
+    some, tested = some_of(n, SOME), some_of(q, SOME_TESTED)
+    close = fit.time("neighbours", len(some), n, lambda: near(x[some], x, 10, some))
+    given = fit.time("votes", len(some), n, lambda: votes(*close, found.candidates))
+    resolved = shares(given * found.candidates[some])
+    rows = found.test_x[tested]
+    close = predict.time("neighbours", len(tested), q, lambda: near(rows, x, 10))
+    given = predict.time("votes", len(tested), q, lambda: votes(*close, found.candidates))
+    return {
+        "training rows": same(resolved, found.probability[some]),
+        "test rows": same(shares(given), found.predicted[tested]),
+    }
+
+
+def ipal(found: Found, fit: Clock, predict: Clock) -> dict[str, Any]:
+    x, n, q = found.x, len(found.x), len(found.test_x)
+    some, tested = some_of(n, SOME), some_of(q, SOME_TESTED)
+    _, at = fit.time("neighbours", len(some), n, lambda: near(x[some], x, 10, some))
+    weights = fit.time("weights", len(some), n, lambda: mixtures(x[some], x, at))
+    whole = found.around["weights"], found.around["at"], found.candidates
+    resolved = fit.time("spreading", n, n, lambda: spread(*whole))
+    rows, labels = found.test_x[tested], found.learned["labels"]
+    _, at = predict.time("neighbours", len(tested), q, lambda: near(rows, x, 10))
+    edges = predict.time("weights", len(tested), q, lambda: mixtures(rows, x, at))
+    predicted = predict.time(
+        "residuals", len(tested), q, lambda: explained(rows, x, at, edges, labels)
+    )
+    return {
+        "weights of training rows": same(weights, whole[0][some]),
+        "training rows": same(resolved, found.probability),
+        "test rows": same(predicted, found.predicted[tested]),
+    }
+
+
+def dst_pll(found: Found, fit: Clock, predict: Clock) -> dict[str, Any]:
+    x, n, q, k = found.x, len(found.x), len(found.test_x), found.candidates.shape[1]
+    some, tested = some_of(n, SOME), some_of(q, SOME_TESTED)
+    sets = fit.time("sets", n, n, lambda: sets_of(found.candidates))
+    _, at = fit.time("neighbours", len(some), n, lambda: near(x[some], x, 10, some))
+    own = [sets[row] for row in some]
+    resolved = fit.time("masses", len(some), n, lambda: probabilities(at, sets, own, k))
+    rows, everything = found.test_x[tested], [frozenset(range(k))] * len(tested)
+    _, at = predict.time("neighbours", len(tested), q, lambda: near(rows, x, 10))
+    predicted = predict.time(
+        "masses", len(tested), q, lambda: probabilities(at, sets, everything, k)
+    )
+    return {
+        "training rows": same(resolved, found.probability[some]),
+        "test rows": same(predicted, found.predicted[tested]),
+    }
+
+
+def pl_svm(found: Found, fit: Clock, predict: Clock) -> dict[str, Any]:
+    n, q = len(found.x), len(found.test_x)
+    order = np.random.default_rng(0).integers(n, size=STEPS)
+    steps = max(100_000, 10 * n)
+    weights = fit.time("steps", STEPS, steps, lambda: pegasos(found.x, found.candidates, order))
+    fast = (compiled_steps() or plain_steps)(found.x, found.candidates, order, 1.0)
+    predicted = predict.time(
+        "scores", q, q, lambda: softmax(found.learned["weights"], found.test_x)
+    )
+    return {
+        "compiled": compiled_steps() is not None,
+        "weights apart": float(np.abs(weights - fast).max()),
+        "test rows": same(predicted, found.predicted),
+    }
+
+
+def chosen_machines(found: Found) -> tuple[np.ndarray, np.ndarray]:
+    """Which machines are trained, and their sides (n, machines): 1, -1 or 0 for neither."""
+    codes = found.learned["codes"]
+    some = some_of(len(codes), MACHINES)
+    on, off = (found.candidates.astype(int) @ part[some].T.astype(int) for part in (codes, ~codes))
+    return some, (off == 0).astype(int) - (on == 0)
+
+
+def pl_ecoc(found: Found, fit: Clock, predict: Clock) -> dict[str, Any]:
+    some, sides = chosen_machines(found)
+    codes, weights = found.learned["codes"], found.learned["weights"]
+    done, of, q = len(some), len(codes), len(found.test_x)
+    exact = {"tol": 1e-8, "max_iter": 100_000}
+    machines = fit.time("machines", done, of, lambda: svms(found.x, sides, **exact))
+    values = fit.time("decision values", done, of, lambda: decisions(machines, found.x))
+    right = codes[some]
+    fit.time("reliability", done, of, lambda: reliability(values, found.candidates, right))
+    predict.time("decision values", done, of, lambda: decisions(machines, found.test_x))
+    tested, reliable = found.test_x @ weights[:-1] + weights[-1], found.learned["reliability"]
+    predicted = predict.time("decoding", q, q, lambda: decoded(tested, codes, reliable))
+    mine = found.x @ weights[:-1, some] + weights[-1, some]
+    return {
+        "machines": of,
+        "rows of a machine": round(float((sides != 0).sum(0).mean())),
+        "decision values apart": float(np.abs((mine - values)[sides != 0]).max()),
+        "test rows": same(predicted, found.predicted),
+    }
+
+
+HANDS: dict[str, Callable[[Found, Clock, Clock], dict[str, Any]]] = {
+    "pl_knn": pl_knn,
+    "pl_svm": pl_svm,
+    "ipal": ipal,
+    "pl_ecoc": pl_ecoc,
+    "dst_pll": dst_pll,
+}

@@ -1,4 +1,4 @@
-"""Seconds, growth and memory of the methods without a training loop, beside plain code for the same.
+"""Seconds, growth and memory of the methods without a training loop, beside plain code.
 
     taskset -c 0,1 python benchmarks/classical_speed.py --kept scratch/candidates-mnist.npz
     python benchmarks/classical_speed.py --parts pl_ecoc --sets bird-song
@@ -25,18 +25,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import classical_by_hand as by_hand
 import numpy as np
 import scipy
 import sklearn
 import torch
-from classical_by_hand import Clock
+from classical_by_hand import HANDS, Clock, Found, chosen_machines, some_of, svms
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -46,12 +44,12 @@ from robustpll.data.noise import InstanceDependent
 from robustpll.data.problem import pool_of
 from robustpll.engine.device import computing, device_name
 from robustpll.engine.rows import Rows
-from robustpll.methods.classical import Around, ClassicalMethod, Learned, OneRun
+from robustpll.methods.classical import ClassicalMethod, OneRun
 from robustpll.methods.dst_pll import DstPll
 from robustpll.methods.ipal import Ipal
-from robustpll.methods.pl_ecoc import PlEcoc, one_sided
+from robustpll.methods.pl_ecoc import PlEcoc
 from robustpll.methods.pl_knn import PlKnn
-from robustpll.methods.pl_svm import PlSvm, compiled_steps, plain_steps
+from robustpll.methods.pl_svm import PlSvm
 
 METHODS: dict[str, ClassicalMethod] = {
     "pl_knn": PlKnn.paper(),
@@ -63,8 +61,6 @@ METHODS: dict[str, ClassicalMethod] = {
 RANDOM = "mnist, random candidates"
 SETS = ("mnist", RANDOM, "bird-song")
 CPU = torch.device("cpu")
-SOME, SOME_TESTED = 2000, 1000  # rows of plain code, at most
-STEPS, MACHINES = 20_000, 8  # of plain PlSvm and PlEcoc
 MOST_TURNS, LONG_ENOUGH = 5, 15  # turns, and seconds after which none begins
 
 
@@ -122,7 +118,8 @@ def show(name: str, part: str, found: dict[str, Any]) -> None:
         )
         print(
             f"  {what}: {each['seconds']:.3f} s, by hand {each['by_hand_seconds']:.2f} s: "
-            f"{each['times_as_fast']:.2f} times as fast{others}"
+            f"{each['times_as_fast']:.2f} times as fast, {each['processor_ratio']:.2f} by "
+            f"processor time{others}"
         )
     growth, memory = found["growth"], found["memory"]
     each = ", ".join(f"{s:.2f} s" for s in growth["seconds"])
@@ -157,10 +154,6 @@ class Case:
         rows = replace(self.rows, at=self.rows.at[:, :n])
         return replace(self, rows=rows, candidates=self.candidates[:n])
 
-    def some(self, rows: Rows, most: int) -> np.ndarray:
-        """Places of the rows that plain code is given, evenly spread."""
-        return np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)
-
 
 def random(labels: Tensor) -> Tensor:
     chance = torch.rand(len(labels), 10, generator=torch.Generator().manual_seed(0))
@@ -179,20 +172,31 @@ def dependent(rows: Rows, labels: Tensor, kept: Path) -> Tensor:
     return candidates
 
 
-def ours(method: ClassicalMethod, case: Case) -> Found:
+def ours(method: ClassicalMethod, case: Case, fit: Clock, predict: Clock) -> Found:
     """What fit and predict do, with what is in between."""
-    begun = time.perf_counter()
-    x = scaled(case.rows)
-    around = method.around(x)
-    prior = case.candidates.double() / case.candidates.sum(1, keepdim=True)
-    run = OneRun(x, around, case.candidates, prior, case.rows.shape, 0)
-    learned, opinion = method.learn(run)
-    fitted = time.perf_counter()
-    test = scaled(case.test)
-    predicted = method.judge(learned, test, method.around(test, learned)).probability
-    ended = time.perf_counter()
-    arrays = (x.numpy(), around, learned, opinion.probability.numpy())
-    return Found(*arrays, test.numpy(), predicted.numpy(), fitted - begun, ended - fitted)
+
+    def fitted() -> tuple[Any, ...]:
+        x = scaled(case.rows)
+        around = method.around(x)
+        prior = case.candidates.double() / case.candidates.sum(1, keepdim=True)
+        run = OneRun(x, around, case.candidates, prior, case.rows.shape, 0)
+        return x, around, *method.learn(run)
+
+    def predicted() -> tuple[Any, ...]:
+        test = scaled(case.test)
+        return test, method.judge(learned, test, method.around(test, learned))
+
+    x, around, learned, opinion = fit.time("all", 1, 1, fitted)
+    test, other = predict.time("all", 1, 1, predicted)
+    return Found(
+        x.numpy(),
+        case.candidates.numpy(),
+        test.numpy(),
+        {name: value.numpy() for name, value in around.items()},
+        {name: value.numpy() for name, value in learned.items()},
+        opinion.probability.numpy(),
+        other.probability.numpy(),
+    )
 
 
 def scaled(rows: Rows) -> Tensor:
@@ -207,59 +211,61 @@ def peak_mb() -> int:
 def measured(part: str, case: Case) -> dict[str, Any]:
     """One method on one set: both sides in turns, growth and memory."""
     method = METHODS[part]
-    ours(method, case.first(500))  # what is compiled or started once
-    base, begun = peak_mb(), time.perf_counter()
-    turns: list[tuple[Found, Clock, Clock]] = []
-    while len(turns) < MOST_TURNS and time.perf_counter() - begun < LONG_ENOUGH:
-        found = ours(method, case)
-        peak = max(base, peak_mb()) if not turns else peak
-        fit, predict = Clock(), Clock()
-        agreement = HANDS[part](case, found, fit, predict)
-        turns.append((found, fit, predict))
+    ours(method, case.first(500), Clock(), Clock())  # what is compiled or started once
+    memory = {"base_mb": peak_mb()}
+    mine, hands = ({"fit": [], "predict": []} for _ in range(2))
+    begun = time.perf_counter()
+    while len(mine["fit"]) < MOST_TURNS and time.perf_counter() - begun < LONG_ENOUGH:
+        for side in (mine, hands):
+            for clocks in side.values():
+                clocks.append(Clock())
+        found = ours(method, case, mine["fit"][-1], mine["predict"][-1])
+        memory.setdefault("peak_mb", peak_mb())  # of the first turn: plain code takes memory too
+        agreement = HANDS[part](found, hands["fit"][-1], hands["predict"][-1])
     about = {
         "method": repr(method),
         "rows": len(case.rows),
         "test_rows": len(case.test),
         "candidates": round(float(case.candidates.sum(1).double().mean()), 3),
-        "turns": len(turns),
-        "memory": {"base_mb": base, "peak_mb": peak},
+        "turns": len(mine["fit"]),
+        "memory": memory,
         "agreement": agreement,
     }
-    for what, side in (("fit", 1), ("predict", 2)):
-        mine = [getattr(turn[0], f"{what}_seconds") for turn in turns]
-        hands = [turn[side] for turn in turns]
-        ratios = [hand.seconds / own for own, hand in zip(mine, hands, strict=True)]
-        about[what] = {
-            "seconds": round(statistics.median(mine), 4),
-            "by_hand_seconds": round(statistics.median(hand.seconds for hand in hands), 3),
-            "times_as_fast": round(statistics.median(ratios), 2),
-            "by_hand_parts": hands[-1].parts,
-            "otherwise": otherwise(part, case, turns[-1][0], hands[-1], what),
-        }
+    for what in ("fit", "predict"):
+        about[what] = compared(mine[what], hands[what])
+        about[what]["otherwise"] = otherwise(part, found, hands[what][-1], what)
     about["growth"] = growth(method, case, about["fit"]["seconds"])
     return about
 
 
-def otherwise(part: str, case: Case, found: Found, hand: Clock, what: str) -> dict[str, float]:
+def compared(mine: list[Clock], hands: list[Clock]) -> dict[str, Any]:
+    """Medians over the turns, and of the ratio of each turn."""
+    found: dict[str, Any] = {}
+    for kind, ratio in (("seconds", "times_as_fast"), ("processor", "processor_ratio")):
+        own, other = ([clock.total(kind) for clock in side] for side in (mine, hands))
+        found[kind] = round(statistics.median(own), 4)
+        found[f"by_hand_{kind}"] = round(statistics.median(other), 3)
+        ratios = [theirs / ours for ours, theirs in zip(own, other, strict=True)]
+        found[ratio] = round(statistics.median(ratios), 2)
+    return found | {"by_hand_parts": hands[-1].parts}
+
+
+def otherwise(part: str, found: Found, hand: Clock, what: str) -> dict[str, float]:
     """Seconds of plain code that does one thing in another way."""
-    if part == "pl_ecoc" and what == "fit":
-        some, sides = chosen_machines(case, found)
-        usual = Clock()
-        count = len(found.learned["codes"])
-        usual.time("machines", len(some), count, lambda: by_hand.svms(found.x, sides))
-        rest = hand.seconds - hand.parts["machines"]["seconds"] * count / len(some)
-        return {"with LinearSVC's tolerance": round(rest + usual.seconds, 3)}
-    if "neighbours" not in hand.parts:
+    replaced, other = Clock(), {"pl_ecoc": "machines"}.get(part, "neighbours")
+    if other not in hand.parts or (part == "pl_ecoc" and what == "predict"):
         return {}
-    asked = found.x if what == "fit" else found.test_x
-    places = case.some(case.rows if what == "fit" else case.test, 20)
-    search = NearestNeighbors(n_neighbors=11).fit(found.x)
-    alone, together = Clock(), hand.parts["neighbours"]
-    alone.time(
-        "rows", len(places), len(asked), lambda: [search.kneighbors(asked[[p]]) for p in places]
-    )
-    rest = hand.seconds - together["seconds"] * together["of"] / together["done"]
-    return {"neighbours row by row": round(rest + alone.seconds, 2)}
+    if part == "pl_ecoc":
+        some, sides = chosen_machines(found)
+        of, way = len(found.learned["codes"]), "with LinearSVC's usual tolerance"
+        replaced.time(other, len(some), of, lambda: svms(found.x, sides, max_iter=10_000))
+    else:
+        asked, way = (found.x if what == "fit" else found.test_x), "neighbours row by row"
+        some = some_of(len(asked), min(500, 2**30 // found.x.size))
+        search = NearestNeighbors(n_neighbors=11).fit(found.x)
+        one_by_one = lambda: [search.kneighbors(asked[[place]]) for place in some]  # noqa: E731
+        replaced.time(other, len(some), len(asked), one_by_one)
+    return {way: round(hand.total(without=other) + replaced.total(), 3)}
 
 
 def growth(method: ClassicalMethod, case: Case, whole: float) -> dict[str, Any]:
@@ -268,9 +274,10 @@ def growth(method: ClassicalMethod, case: Case, whole: float) -> dict[str, Any]:
     sizes = [n // 8, n // 4, n // 2, n]
     seconds = []
     for size in sizes[:-1]:
-        part = case.first(size)
-        turns = 1 if whole > 3 else 3
-        seconds.append(min(ours(method, part).fit_seconds for _ in range(turns)))
+        clocks = [Clock() for _ in range(1 if whole > 3 else 3)]
+        for clock in clocks:
+            ours(method, case.first(size), clock, Clock())
+        seconds.append(statistics.median(clock.total() for clock in clocks))
     seconds.append(whole)
     exponent = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]
     return {

@@ -14,9 +14,20 @@ LAYERS = (
     ("errors", "files", "label_forms", "candidates", "opinion"),
     ("engine",),
     ("methods",),
-    ("features", "progress", "row_weights", "estimator", "model_file"),
+    (
+        "features",
+        "progress",
+        "row_weights",
+        "set_aside",
+        "unlike",
+        "recalibration",
+        "decisions",
+        "trust",
+        "estimator",
+        "model_file",
+    ),
     ("data", "evaluate", "plots", "html"),
-    ("bench", "demo"),
+    ("bench", "clean", "demo"),
     ("cli",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -20,6 +20,7 @@ from robustpll.engine.attack import Attack
 from robustpll.engine.device import chosen_device
 from robustpll.engine.networks import Network
 from robustpll.engine.predict import Fitted
+from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
 from robustpll.errors import InputError, refuse_other_length
 from robustpll.features import Features, finite, refuse_odd_table
@@ -28,15 +29,19 @@ from robustpll.methods import METHODS, Method, RobustPll
 from robustpll.opinion import Opinion
 from robustpll.progress import progress_bars
 from robustpll.row_weights import ClassWeight, row_weights
+from robustpll.set_aside import fit_watching
+from robustpll.trust import Trust
+from robustpll.unlike import Reference
 
 
-class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class CandidateClassifier(Trust, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """What the classifiers of this library share; made by `PLLClassifier` and its kind."""
 
     random_state: Any
     device: str
     verbose: bool
     class_weight: ClassWeight
+    watch: float | None
 
     classes_: NDArray[Any]
     """Names of the classes, (k,)."""
@@ -47,7 +52,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     opinion_: Opinion
     """What is held of the training rows."""
     history_: dict[str, NDArray[np.float64]]
-    """``"loss"``: the mean loss of each epoch, (epochs,); empty for methods without epochs."""
+    """``"loss"`` of each epoch, (epochs,), empty for methods without epochs; with `watch` also
+    the ``"covering_rate"`` of the watched rows."""
     features_: Features
     """How rows become numbers."""
     fitted_: Fitted
@@ -95,13 +101,18 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             torch.tensor(weight)[None],
         )
         with progress_bars() if self.verbose else nullcontext():
-            fitted = method.fit(task)
+            fitted, weights, opinion = fit_watching(method, task, self.watch)
         self.features_, self.classes_ = features, candidates.classes
-        self.label_weights_ = fitted.label_weights[0].cpu().numpy()
-        self.opinion_ = replace(fitted.opinion[0].numpy(), classes=self.classes_)
+        self.label_weights_ = weights.cpu().numpy()
+        self.opinion_ = replace(opinion.numpy(), classes=self.classes_)
         self.labels_ = self.classes_[self.opinion_.predicted()]
         self.history_ = {"loss": fitted.history.loss.double().mean(-1).numpy()}
+        if self.watch is not None:
+            rate = fitted.history.covering_rate.double().mean(-1).numpy()
+            self.history_["covering_rate"] = rate
         self.fitted_ = fitted.without_training_rows()  # they need not stay on the device
+        self.reference_ = Reference.of(self.fitted_, task.rows, seed)
+        self.recalibration_ = self.trial_ = None
 
     def predict_opinion(
         self, X: Any, attack: Any = None, labels: ArrayLike | None = None
@@ -121,14 +132,12 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(attack, Attack | None):
             msg = f"attack must be an Attack such as PGD(0.1); got {attack!r}."
             raise InputError(msg)
-        rows = self.features_.rows(self._read(X, reset=False), self.fitted_.device)
-        truth = None
+        rows, truth = self._rows(X), None
         if labels is not None:
             named = Candidates.of(labels, classes=self.classes_).matrix
             refuse_other_length(len(rows), len(named))
             truth = torch.tensor(named.argmax(-1), device=self.fitted_.device)[None]
-        opinion = self.fitted_.predict(rows, attack, truth)[0]
-        return replace(opinion.numpy(), classes=self.classes_)
+        return self._recalibrated(self._raw_opinion(rows, attack, truth))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probability of each class, (n, k)."""
@@ -136,7 +145,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row, (n,); the first of equally probable ones."""
-        opinion = self.predict_opinion(X)
+        check_is_fitted(self, "fitted_")
+        opinion = self._raw_opinion(self._rows(X))
         return np.asarray(self.classes_[opinion.predicted()])
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
@@ -171,6 +181,10 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         check_is_fitted(self, "fitted_")
         save(self, Path(path))
+
+    def _rows(self, X: Any) -> Rows:
+        """Scaled, and on the device of the model."""
+        return self.features_.rows(self._read(X, reset=False), self.fitted_.device)
 
     def _read(self, X: Any, *, reset: bool) -> Any:
         """X as a DataFrame or a finite array of numbers, checked against the training rows."""
@@ -212,6 +226,9 @@ class PLLClassifier(CandidateClassifier):
         Seed of everything random.
     device : str
         "auto", "cpu" or "cuda".
+    watch : float or None
+        Share of the rows to set aside: the network is that of the epoch after which most of them
+        got a candidate as their predicted class. It needs no true label.
     verbose : bool
         Show a progress bar.
 
@@ -235,12 +252,14 @@ class PLLClassifier(CandidateClassifier):
         class_weight: ClassWeight = None,
         random_state: Any = None,
         device: str = "auto",
+        watch: float | None = None,
         verbose: bool = False,
     ) -> None:
         self.method = method
         self.class_weight = class_weight
         self.random_state = random_state
         self.device = device
+        self.watch = watch
         self.verbose = verbose
 
     def resolved_method(self) -> Method:
@@ -309,7 +328,7 @@ class RobustPLLClassifier(CandidateClassifier):
     precision : {"auto", "float32", "bf16"}
         "auto" lets CUDA use TF32 for matrix products; "bf16" computes them in bfloat16, on devices
         that have units for it.
-    class_weight, random_state, device, verbose
+    class_weight, random_state, device, watch, verbose
         As for `PLLClassifier`.
 
     Examples
@@ -343,6 +362,7 @@ class RobustPLLClassifier(CandidateClassifier):
         class_weight: ClassWeight = None,
         random_state: Any = None,
         device: str = "auto",
+        watch: float | None = None,
         verbose: bool = False,
     ) -> None:
         self.epochs = epochs
@@ -361,6 +381,7 @@ class RobustPLLClassifier(CandidateClassifier):
         self.class_weight = class_weight
         self.random_state = random_state
         self.device = device
+        self.watch = watch
         self.verbose = verbose
 
     def resolved_method(self) -> RobustPll:

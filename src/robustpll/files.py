@@ -2,7 +2,10 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from robustpll.errors import InputError
 
@@ -15,13 +18,25 @@ def write_whole(path: Path, content: bytes) -> None:
     ...     sorted(file.name for file in Path(folder).iterdir())
     ['note.txt']
     """
+    with writing(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to piece by piece; it gets its name when all of it is written.
+
+    >>> with tempfile.TemporaryDirectory() as folder, writing(Path(folder) / "note.txt") as file:
+    ...     file.write(b"hello")
+    5
+    """
     if not path.parent.is_dir():
         msg = f"{path} cannot be written: there is no folder {path.parent}. Make it first."
         raise InputError(msg)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         umask = os.umask(0)

@@ -24,11 +24,13 @@ from robustpll.label_forms import checked_classes
 from robustpll.methods import METHODS, DeepMethod, Method
 from robustpll.methods.classical import Classical, ClassicalMethod, Layout
 from robustpll.opinion import Opinion
+from robustpll.trust import trust_from_file, trust_to_file
 
 if TYPE_CHECKING:
     from robustpll.estimator import CandidateClassifier
 
-FORMAT = 1  # raised whenever an older reader would misread a file
+FORMAT = 2  # raised whenever an older reader would misread a file
+READABLE = (1, FORMAT)  # 1 knows of no recalibration
 KEY = "robustpll"
 CALLABLE = "(callable)"  # stands for a network that only the user's code can build
 
@@ -47,7 +49,8 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
             f"methods of the library can be saved ({', '.join(METHODS)})."
         )
         raise InputError(msg)
-    tensors = _tensors(fitted, classifier.features_.shape)
+    trust, kept = trust_to_file(classifier)
+    tensors = _tensors(fitted, classifier.features_.shape) | kept
     about = {
         "format": FORMAT,
         "version": robustpll.__version__,
@@ -65,6 +68,8 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
         "feature_names_in": getattr(classifier, "feature_names_in_", np.empty(0)).tolist(),
         "seeds": list(fitted.seeds) if isinstance(fitted, Networks) else [],
         "history": {name: values.tolist() for name, values in classifier.history_.items()},
+        "trust": trust,
+        "notes": getattr(classifier, "notes_", {}),
     }
     write_whole(path, to_bytes(tensors, {KEY: json.dumps(about, default=_plain)}))
 
@@ -119,6 +124,7 @@ def load(
         method = _method(about["method"], network)
         classifier = _classifier(about, method, device)
         _refuse_other_sizes(classifier.features_)
+        trust_from_file(classifier, about.get("trust", {}), tensors, where)
         if isinstance(method, DeepMethod):
             classifier.fitted_ = _networks(classifier, method, tensors, tuple(about["seeds"]))
             classifier.fitted_.net.to(where)
@@ -169,9 +175,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         msg = f"{path} holds tensors, but no description of a robustpll model. {remedy}"
         raise ModelFileError(msg) from error
-    if found != FORMAT:
+    if found not in READABLE:
         msg = (
-            f"{path} has format {found!r}, this version reads format {FORMAT}. It was written by "
+            f"{path} has format {found!r}, this version reads up to {FORMAT}. It was written by "
             f"robustpll {about.get('version')!r}: install that version."
         )
         raise ModelFileError(msg)
@@ -197,6 +203,7 @@ def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
     if about["feature_names_in"]:
         classifier.feature_names_in_ = np.array(about["feature_names_in"], dtype=object)
     classifier.history_ = {name: np.array(values) for name, values in about["history"].items()}
+    classifier.notes_ = dict(about.get("notes", {}))  # of whoever saved it: how a table was read
     return classifier
 
 

@@ -25,13 +25,13 @@ from robustpll.evaluate.ood import (
     RunScorer,
     energy,
     ood_report,
-    representation,
     rows_of,
     separation,
     shrunk_covariance,
 )
 from robustpll.methods import CroSel, Method, Proden, ProdenEns, RobustPll, Valen
 from robustpll.methods.pl_knn import PlKnn
+from robustpll.unlike import representation
 
 ALL = ("entropy", "uncertainty", "missing probability", "energy", "class distance", "row distance")
 SCORES = st.lists(st.integers(-5, 5), min_size=1, max_size=30)

@@ -25,13 +25,8 @@ METHODS = [
     PlEcoc(),
     PlSvm(iterations=1000),
 ]
-RUNS = (
-    (0, 0),
-    (1, 0),
-    (0, 1),
-    (2, 0),
-    (0, 2),
-)  # which rows and which candidates: 0, 2, 4 are alike
+# Which rows and which candidates: runs 0, 2 and 4 have equal rows.
+RUNS = ((0, 0), (1, 0), (0, 1), (2, 0), (0, 2))
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from robustpll.engine.history import reporting
 from robustpll.engine.random import Draws
 from robustpll.engine.rows import Rows
 from robustpll.engine.task import State, Task
+from robustpll.methods import dempster_shafer
 from robustpll.methods.autoencoder import AutoEncoder, codes, encoders_of
 from robustpll.methods.classical import Classical
 from robustpll.methods.dempster_shafer import masses_of, opinion_of, table_of
@@ -165,17 +166,22 @@ def test_masses_of_the_most_witnesses_do_not_round(k: int) -> None:
     assert opinion.uncertainty.item() == 0.5
 
 
-def test_many_witnesses_of_many_classes_take_the_same_result_by_list_and_by_table() -> None:
-    """Twelve classes by a table are the first twelve of thirteen by a list."""
+@pytest.mark.parametrize("k", [3, 12, 40])
+@pytest.mark.parametrize("everything", [True, False])
+def test_lists_and_tables_of_sets_give_the_same(
+    k: int, everything: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     generator = torch.Generator().manual_seed(0)
-    candidates = torch.rand(500, 12, generator=generator) < 0.3
-    candidates[torch.arange(500), torch.randint(12, (500,), generator=generator)] = True
-    at = torch.randint(500, (300, 20), generator=generator)
-    table = opinion_of(candidates, at, candidates[:300])
-    wider = torch.nn.functional.pad(candidates, (0, 1))
-    by_list = opinion_of(wider, at, wider[:300])
-    assert torch.equal(table.belief, by_list.belief[:, :12])
-    assert torch.equal(table.probability, by_list.probability[:, :12])
+    candidates = torch.rand(500, k, generator=generator) < 3 / k
+    candidates[torch.arange(500), torch.randint(k, (500,), generator=generator)] = True
+    at = torch.randint(500, (300, 20 if k == 3 else 5), generator=generator)
+    base = torch.ones_like(candidates[:300]) if everything else candidates[:300]
+    mixed = opinion_of(candidates, at, base)
+    for largest in (0, 3, 20):
+        monkeypatch.setattr(dempster_shafer, "LARGEST_TABLE", largest)
+        found = opinion_of(candidates, at, base)
+        assert torch.equal(found.belief, mixed.belief)
+        assert torch.equal(found.probability, mixed.probability)
 
 
 def task_of(

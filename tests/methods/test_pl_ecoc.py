@@ -190,6 +190,32 @@ def test_machines_end_at_extreme_costs(error_cost: float) -> None:
     assert (machines(x, sides, 0.0) == 0).all()
 
 
+@pytest.mark.parametrize("far", [0.0, 30.0, 1000.0])
+def test_machines_are_at_their_optimum_where_float32_cannot_tell_rows_apart(far: float) -> None:
+    """Decision values of all rows are looked at in float32, which is off by up to 0.05 here."""
+    x = torch.rand(4000, 30, generator=generator(), dtype=torch.float64) + far
+    noise = torch.randn(4000, 4, generator=generator(1))
+    sides = (x[:, :4] - far - 0.5 + 0.3 * noise).sign()
+    weights = machines(x, sides)
+    rows = torch.cat([x, torch.ones(4000, 1)], 1)
+    slope = weights - 2 * rows.T @ (sides * (1 - sides * (rows @ weights)).clamp(min=0))
+    assert (slope.norm(dim=0) < 1e-4 / rows.norm(dim=1).amax() + 1e-7 * far).all()
+
+
+def test_machines_do_not_depend_on_the_number_of_threads() -> None:
+    x = torch.rand(3000, 40, generator=generator(), dtype=torch.float64)
+    sides = (x[:, :5] - 0.5 + 0.2 * torch.randn(3000, 5, generator=generator(1))).sign()
+    before, found = torch.get_num_threads(), []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        try:
+            found.append(machines(x, sides))
+            assert torch.get_num_threads() == threads
+        finally:
+            torch.set_num_threads(before)
+    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
+
+
 def test_a_machine_that_is_not_at_its_optimum_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(squared_hinge, "MOST_STEPS", 1)
     x = torch.rand(50, 3, generator=generator(), dtype=torch.float64)

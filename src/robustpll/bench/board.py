@@ -25,11 +25,13 @@ class Board:
     def __enter__(self) -> Self:
         if not self.quiet and self.console.is_terminal:
             from rich.progress import BarColumn, Progress, TextColumn
+            from rich.table import Column
 
-            columns = ("{task.percentage:>3.0f}%", "{task.fields[told]}")
+            column = Column(no_wrap=True, overflow="ellipsis")
             self.bars = Progress(
-                BarColumn(),
-                *(TextColumn(each, markup=False) for each in columns),
+                BarColumn(table_column=Column(min_width=20, max_width=20)),
+                TextColumn("{task.percentage:>3.0f}%", table_column=Column(min_width=4)),
+                TextColumn("{task.fields[told]}", markup=False, table_column=column),
                 console=self.console,
             )
             self.bars.start()

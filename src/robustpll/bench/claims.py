@@ -10,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
+from robustpll.bench.store import writing
+
 BEAT = 5.0  # seconds between two signs of life
 SILENCE = 60.0  # seconds after which a process counts as dead
 
@@ -38,9 +40,10 @@ class Claims:
         self.over = threading.Event()
 
     def __enter__(self) -> Self:
-        self.folder.mkdir(parents=True, exist_ok=True)
         about = {"pid": os.getpid(), "host": platform.node()}
-        self._life(self.owner).write_text(json.dumps(about))
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._life(self.owner).write_text(json.dumps(about))
         threading.Thread(target=self._beat, daemon=True).start()
         for path in self.folder.glob("*.alive"):
             if not self._is_alive(path):
@@ -99,7 +102,7 @@ class Claims:
 
     def _made(self, path: Path) -> bool:
         try:
-            with path.open("x") as file:
+            with writing(path), path.open("x") as file:
                 file.write(self.owner)
         except FileExistsError:
             return False

@@ -374,6 +374,6 @@ GRIDS: dict[str, dict[str, Any]] = {
         # of so few rows the usual teacher learns too little: nearly all classes would be candidates
         "noise": {"name": "instance-dependent", "epochs": 20, "learning_rate": 0.3},
         "epsilons": [0.1, 0.2],
-        "epochs": 30,
+        "epochs": 20,
     },
 }

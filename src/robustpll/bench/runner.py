@@ -30,7 +30,7 @@ class Outcome:
     known : int
         Runs that were in the store before.
     done : int
-        Runs that were added to it.
+        Runs that were added to it meanwhile, by whatever process.
     failed : dict of str to str
         Why runs failed, by their names; they are tried again next time.
     left : int
@@ -126,13 +126,15 @@ def _run(
     sweep = Sweep(store.missing(planned), store, executor, board)
     known = len({each.run.key for each in planned}) - sweep.of
     sweep.parts["planning"] = time.perf_counter() - begun
+    session = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
+    sweep.recorder = lambda: store.keep_session(session, _session(grid, sweep))
     try:
         sweep.go(until)
     finally:
         sweep.parts["starting"] = executor.startup
         if sweep.timed:
             with suppress(StoreError):  # a full disk is told by the error that is on its way
-                store.keep_session(_session_name(), _session(grid, sweep))
+                sweep.recorder()
     left = sweep.of - sweep.done - len(sweep.failed)
     seconds, parts = time.perf_counter() - begun, dict(sweep.parts)
     return Outcome(here.grid, known, sweep.done, sweep.failed, left, here.absent, seconds, parts)
@@ -148,10 +150,6 @@ def grid_of(grid: Grid | str | Path) -> Grid:
         return grid
     is_file = str(grid).endswith(".toml") or Path(grid).is_file()
     return Grid.read(grid) if is_file else Grid.named(str(grid))
-
-
-def _session_name() -> str:
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
 
 
 def _session(grid: Grid, sweep: Sweep) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import os
 import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from io import BytesIO
@@ -306,16 +307,25 @@ class ResultStore:
                 continue
 
     def _write(self, path: Path, content: bytes) -> None:
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, content)
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            msg = (
-                f"{path} could not be written: {reason}. What was written before is whole; make "
-                "room, and run the same command again."
-            )
-            raise StoreError(msg) from error
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What the system refuses, a full disk say, as a sentence; that a file exists is no refusal."""
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        msg = (
+            f"{path} could not be written: {reason}. What was written before is whole; make room, "
+            "and run the same command again."
+        )
+        raise StoreError(msg) from error
 
 
 def now() -> str:

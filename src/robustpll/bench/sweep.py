@@ -1,9 +1,13 @@
 """The driver of a benchmark: decides what begins next, and keeps what comes back."""
 
+import signal
+import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from threading import Event
 
 from robustpll.bench.board import Board
 from robustpll.bench.bundle import (
@@ -25,6 +29,7 @@ from robustpll.bench.store import ResultStore
 from robustpll.bench.workers import Executor, Failure, Finished
 
 PATIENCE = 2.0  # seconds until what others are at is looked at again
+BETWEEN_RECORDS = 20.0  # seconds
 PLACES: tuple[Place, ...] = ("device", "host")
 
 
@@ -39,6 +44,27 @@ class Timed:
     begun: float  # seconds after the beginning of the sweep
     seconds: float
     parts: dict[str, float]
+
+
+@contextmanager
+def stops() -> Iterator[Event]:
+    """An event that Ctrl-C or a plain kill sets; asked for twice, it ends the program at once."""
+    asked = Event()
+    if threading.current_thread() is not threading.main_thread():  # signals come to that one
+        yield asked
+        return
+
+    def ask(number: int, frame: object) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 @dataclass
@@ -75,19 +101,25 @@ class Sweep:
         self.parts: dict[str, float] = defaultdict(float)
         self.told: set[str] = set()
         self.over: dict[Place, Over] = {place: Over() for place in PLACES}
+        self.recorder: Callable[[], None] = lambda: None  # told now and then where the time goes
+        self.recorded = self.begun
 
     def go(self, until: float | None) -> None:
-        """Until all is done or failed; after `until` seconds nothing begins any more."""
-        with self.claims:
+        """Until all is done or failed; after `until` seconds nothing begins any more.
+
+        Ctrl-C is heeded between two writes: what is finished by then is kept.
+        """
+        with self.claims, stops() as stop:
             try:
-                while self._goes_on(until):
+                while not stop.is_set() and self._goes_on(until):
                     over = self.executor.finished(0.5)
                     self._fill(until)  # first, so that no worker waits for a file to be written
                     self._keep(over)
                     self._show()
-            except KeyboardInterrupt:
-                self._keep(self.executor.finished(0))  # what is finished is not lost
-                raise
+                    self._record()
+                if stop.is_set():
+                    self._keep(self.executor.finished(0))
+                    raise KeyboardInterrupt
             finally:
                 self.executor.close()
 
@@ -99,6 +131,11 @@ class Sweep:
             return False
         time.sleep(PATIENCE / 4)  # others are at what is left
         return True
+
+    def _record(self) -> None:
+        if self.timed and time.perf_counter() - self.recorded > BETWEEN_RECORDS:
+            self.recorder()
+            self.recorded = time.perf_counter()
 
     def _late(self, until: float | None) -> bool:
         return until is not None and time.perf_counter() - self.begun > until
@@ -253,4 +290,4 @@ class Sweep:
         return known / (known + open_shares) if known else 0.0, left if known else None
 
     def _expected(self, job: Job) -> float:
-        return seconds_of(job, cuda=self.executor.joined)
+        return seconds_of(job, cuda=self.executor.joined and job.place == "device")

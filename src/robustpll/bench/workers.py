@@ -6,14 +6,21 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from multiprocessing import connection, current_process, get_context, parent_process
+from multiprocessing import (
+    connection,
+    current_process,
+    get_context,
+    parent_process,
+    resource_tracker,
+)
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from robustpll.bench.bundle import Job, Place
+from robustpll.bench.side_by_side import side_by_side
 from robustpll.engine.device import chosen_device, device_name
 from robustpll.errors import InputError, RobustPLLError, is_count
 
@@ -126,6 +133,7 @@ class LocalProcesses:
         self.started: list[Worker] = []
         self.startup = 0.0
         self.count = 0
+        self.services, self.shared = ExitStack(), dict[str, str]()
 
     @property
     def title(self) -> str:
@@ -157,6 +165,7 @@ class LocalProcesses:
             worker.process.join()
             worker.pipe.close()
         self.started = []
+        self.services.close()
 
     def _heard(self, worker: Worker) -> Finished | None:
         """What a worker says; None if it is no more than that it is ready."""
@@ -180,7 +189,9 @@ class LocalProcesses:
         name = f"{device} {self.count}"
         arguments = (its, device)
         process = context.Process(target=work, args=arguments, name=name, daemon=True)
-        with _settings_of_children(device):
+        if self.joined and not self.started:
+            self.shared = self.services.enter_context(side_by_side())
+        with _settings_of_children(device, self.shared):
             process.start()
         its.close()  # so that its death shuts the pipe
         worker = Worker(name, place, device, process, own, time.perf_counter())
@@ -210,6 +221,7 @@ class LocalProcesses:
 
 def work(pipe: "connection.Connection[Any, Any]", device: str) -> None:
     """What a worker process does until its parent or its pipe is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     from robustpll.bench.examine import perform
@@ -249,24 +261,26 @@ def _end_with_parent() -> None:
 
 
 @contextmanager
-def _settings_of_children(device: str) -> Iterator[None]:
+def _settings_of_children(device: str, shared: dict[str, str]) -> Iterator[None]:
     """What is set here is theirs from their first instruction on, before torch is loaded."""
-    settings = ENVIRONMENT | ({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else {})
+    settings = ENVIRONMENT | ({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else shared)
     before = {name: os.environ.get(name) for name in settings}
-    in_main = threading.current_thread() is threading.main_thread()
-    # Ctrl-C goes to all processes of a terminal; only the driver is to hear it.
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
     os.environ.update(settings)
+    # Ctrl-C goes to all processes of a terminal; what is blocked here stays blocked in a child.
+    blocks = hasattr(signal, "pthread_sigmask")
+    if blocks:
+        resource_tracker.ensure_running()  # else the first child starts it, which unblocks signals
+        signals = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        if blocks:
+            signal.pthread_sigmask(signal.SIG_SETMASK, signals)
         for name, value in before.items():
             if value is None:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-        if handler is not None:
-            signal.signal(signal.SIGINT, handler)
 
 
 def available_cores() -> int:

@@ -1,4 +1,4 @@
-"""The command line: `robustpll demo`, `methods`, `datasets`, `table`, `bench`, `--version`."""
+"""The command line: tours, lists, tables, `fit`, `predict`, `clean` and the benchmark."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,10 @@ from typing import Annotated
 import typer
 
 from robustpll.cli.bench import app as bench
+from robustpll.cli.clean import clean
 from robustpll.cli.datasets import app as datasets
+from robustpll.cli.fit import fit
+from robustpll.cli.predict import predict
 from robustpll.cli.table import table
 
 # Before torch is loaded: threads that spin at barriers make it many times slower on busy cores.
@@ -22,6 +25,9 @@ app = typer.Typer(
 app.add_typer(bench, name="bench")
 app.add_typer(datasets, name="datasets")
 app.command()(table)
+app.command()(fit)
+app.command()(predict)
+app.command()(clean)
 
 
 def _version(asked: bool) -> None:

@@ -96,21 +96,21 @@ def status(
         raise typer.Exit(1)
     for name, each in grids.items():
         here = present(each)
-        planned = each.runs()
-        missing = {one.run.key for one in kept.missing(planned)}
-        absent = {one.run.key for one in planned if one.run.dataset in here.absent}
-        failed = [one for one in planned if one.run.key in missing and kept.failure(one.run)]
-        total = len({one.run.key for one in planned})
-        typer.echo(f"{name}: {total - len(missing):,} of {total:,} runs are here", nl=False)
-        waits = len(missing - absent) - len({one.run.key for one in failed})
+        away = [one for one in each.runs() if one.run.dataset in here.absent]
+        can_run = here.grid.runs() if here.grid else ()
+        missing, absent = kept.missing(can_run), kept.missing(away)
+        failed = [one for one in missing if kept.failure(one.run)]
+        total = len({one.run.key for one in each.runs()})
+        done, waiting = total - len(missing) - len(absent), len(missing) - len(failed)
         typer.echo(
-            f"; {waits:,} to run, {len(failed):,} failed, {len(absent & missing):,} lack data"
+            f"{name}: {done:,} of {total:,} runs are here; {waiting:,} to run, "
+            f"{len(failed):,} failed, {len(absent):,} lack data"
         )
         for one in failed:
             typer.echo(f"  {_name(one)}: {kept.failure(one.run)}")
         for dataset, way in here.absent.items():
             typer.echo(f"  {dataset} is not here. {way}")
-        for sentence in kept.damaged(planned):
+        for sentence in kept.damaged(each.runs()):
             typer.echo(f"  {sentence}")
 
 

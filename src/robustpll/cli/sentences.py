@@ -1,7 +1,9 @@
 """How commands speak to people about what went wrong."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
 
 import typer
 
@@ -13,11 +15,60 @@ def say(sentence: str) -> None:
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Errors of the library are sentences and exit code 1, not tracebacks."""
+    """Errors of the library, of disk and memory are sentences and exit code 1, not tracebacks."""
     from robustpll.errors import RobustPLLError
 
     try:
         yield
     except RobustPLLError as error:
         say(str(error))
-        raise typer.Exit(1) from None
+    except OSError as error:
+        say(f"{error.filename or 'A file'} cannot be read or written: {error.strerror or error}.")
+    except (MemoryError, RuntimeError) as error:
+        words = str(error).lower()  # torch has no error of its own for the memory of a CPU
+        if not isinstance(error, MemoryError) and "memory" not in words:
+            raise
+        say("This takes more memory than there is. Take fewer rows or columns.")
+    else:
+        return
+    raise typer.Exit(1) from None
+
+
+def refuse_unwritable(path: Path, inputs: Iterable[Path] = ()) -> None:
+    """Before hours of work: whether a file can be written there, and is none of the inputs.
+
+    >>> refuse_unwritable(Path("nowhere/model.pll"))
+    Traceback (most recent call last):
+    robustpll.errors.InputError: nowhere/model.pll cannot be written: there is no folder nowhere...
+    """
+    import tempfile
+
+    from robustpll.errors import InputError
+
+    folder = path.parent
+    if path.is_dir():
+        msg = f"{path} is a folder. Name a file in it, such as {path / 'out'}{path.suffix}."
+        raise InputError(msg)
+    if not folder.is_dir():
+        msg = f"{path} cannot be written: there is no folder {folder}. Make it first."
+        raise InputError(msg)
+    for other in inputs:
+        if path.exists() and other.exists() and path.samefile(other):
+            msg = f"{path} is what is read, and would be lost. Write to another file."
+            raise InputError(msg)
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        msg = f"{path} cannot be written: {error.strerror or error}. Name another folder."
+        raise InputError(msg) from error
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """A question about what may have been meant; "" if nothing is like it.
+
+    >>> nearest("prodne", ["proden", "pop"])
+    " Did you mean 'proden'?"
+    """
+    close = get_close_matches(name, list(names), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""

@@ -1,14 +1,19 @@
 """`robustpll table`: what a table would be read as, before anything is learned from it."""
 
-import re
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from robustpll.cli.sentences import refusals, say
+from robustpll.cli.flags import (
+    TABLE,
+    BadRowFlags,
+    ColumnFlags,
+    FileFlags,
+    read_and_list,
+    with_flags,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,99 +23,21 @@ if TYPE_CHECKING:
 
 SHOWN = 30  # classes, columns or annotators; a list that runs off the screen is not read
 
-COLUMN, PREFIX = "COLUMN", "PREFIX"
 
-
+@with_flags
 def table(
-    path: Annotated[Path, typer.Argument(metavar="TABLE", help="A .csv, .tsv or .parquet file.")],
+    path: Annotated[Path, TABLE],
     *,
-    candidates: Annotated[
-        str | None, typer.Option(metavar=COLUMN, help="Column of sets: cat|dog, or JSON lists.")
-    ] = None,
-    separator: Annotated[str, typer.Option(help="Between the names of a set.")] = "|",
-    indicators: Annotated[
-        str | None, typer.Option(metavar=PREFIX, help="Or: 0/1 columns, one for each class.")
-    ] = None,
-    votes: Annotated[
-        str | None, typer.Option(metavar=PREFIX, help="Or: columns of annotators' answers.")
-    ] = None,
-    truth: Annotated[
-        str | None, typer.Option(metavar=COLUMN, help="True labels, to compare with.")
-    ] = None,
-    ignore: Annotated[
-        list[str] | None, typer.Option(metavar=COLUMN, help="Leave out; may be repeated.")
-    ] = None,
-    categories: Annotated[
-        list[str] | None, typer.Option(metavar=COLUMN, help="Cells are names; may be repeated.")
-    ] = None,
-    missing: Annotated[
-        list[str] | None, typer.Option(metavar="WORD", help='Means "no value"; may be repeated.')
-    ] = None,
-    unanswered: Annotated[
-        str, typer.Option(help='Rows without candidates: "error", or they have "all classes".')
-    ] = "error",
-    encoding: Annotated[str | None, typer.Option(help="Of a CSV file, if not UTF-8.")] = None,
-    delimiter: Annotated[str | None, typer.Option(help="Between the cells of a CSV file.")] = None,
-    decimal: Annotated[str | None, typer.Option(help="Before decimals in a CSV file.")] = None,
-    skip_bad_rows: Annotated[
-        bool, typer.Option("--skip-bad-rows", help="Rows that do not parse are no failure.")
-    ] = False,
-    errors: Annotated[
-        Path | None, typer.Option(help="Where bad rows are listed, by default ./NAME.errors.csv.")
-    ] = None,
+    columns: ColumnFlags,
+    file: FileFlags,
+    bad_rows: BadRowFlags,
 ) -> None:
     """Look at a table: rows, classes, features, annotators, and rows that do not parse."""
-    forms = {"candidates": candidates, "indicators": indicators, "votes": votes}
-    if sum(form is not None for form in forms.values()) > 1:
-        raise typer.BadParameter("pass one of --candidates, --indicators and --votes.")
-    listed = errors or Path(Path(path.name.removesuffix(".gz")).stem + ".errors.csv")
-    columns = {"truth": truth, "ignore": ignore or (), "categories": categories or ()}
-    written = {"encoding": encoding, "delimiter": delimiter, "decimal": decimal}
-    means = {"missing": missing or (), "unanswered": unanswered, "separator": separator}
-    found = _read(path, listed, **forms, **columns, **written, **means)
+    columns.refuse_several_forms()
+    found = read_and_list(path, columns, file, bad_rows)
     _show(found, path)
-    if found.bad:
-        _say_bad(found, path, listed)
-        raise typer.Exit(0 if skip_bad_rows else 1)
-
-
-def _read(path: Path, errors: Path, **options: Any) -> "Table":
-    from robustpll.data.table import read_table
-    from robustpll.errors import InputError
-
-    with warnings.catch_warnings(record=True) as warned, refusals():
-        warnings.simplefilter("always")
-        try:
-            found = read_table(path, on_bad_rows="skip", errors_to=errors, **options)
-        except InputError as error:
-            raise InputError(as_options(str(error))) from error
-    for warning in warned:
-        say(f"{path}: {warning.message}")
-    return found
-
-
-def _say_bad(found: "Table", path: Path, listed: Path) -> None:
-    from robustpll.data.table import PARQUET
-
-    count, first = len({one.line for one in found.bad}), found.bad[0]
-    where = "row" if path.suffix.lower() in PARQUET else "line"
-    say(
-        f"{count:,} rows do not parse and are left out; {listed} lists them ({where} {first.line}: "
-        f"{as_options(str(first))})."
-    )
-
-
-def as_options(sentence: str) -> str:
-    """A sentence about arguments of `read_table`, in the words of the command line.
-
-    >>> as_options("Pass delimiter=';', or name it in `ignore`.")
-    "Pass --delimiter ';', or name it in --ignore."
-    """
-    sentence = sentence.replace("errors_to", "errors")
-    names = "candidates|indicators|votes|truth|ignore|categories|missing|unanswered|separator"
-    names += "|encoding|delimiter|decimal|errors"
-    sentence = re.sub(rf"`({names})`", r"--\1", sentence)
-    return re.sub(rf"\b({names})=(?=['\"])", r"--\1 ", sentence)
+    if found.bad and not bad_rows.skip_bad_rows:
+        raise typer.Exit(1)
 
 
 def _show(found: "Table", path: Path) -> None:

@@ -2,10 +2,8 @@
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustpll.candidates import Candidates, Votes
-from robustpll.data.csv_rows import GAPS, BadRow, CsvFile, read_csv
-from robustpll.data.table_features import infinite_cells, refuse_odd_features, with_gaps
+from robustpll.data.csv_rows import BadRow
+from robustpll.data.table_features import infinite_cells, refuse_odd_features
 from robustpll.data.table_labels import (
     AnswerColumns,
     IndicatorColumns,
@@ -27,17 +25,12 @@ from robustpll.data.table_labels import (
     truth_of,
 )
 from robustpll.data.table_roles import Reading, Roles, several
+from robustpll.data.table_source import Raw, names_in, opened_source, read_raw
 from robustpll.errors import InputError, some_of
 from robustpll.files import write_whole
-from robustpll.label_forms import is_frame
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    Opened = CsvFile | Path | pd.DataFrame
-
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
-PARQUET = (".parquet", ".pq")
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,10 +135,10 @@ def read_table(
     _refuse_odd_options(separator, unanswered, on_bad_rows, decimal, like)
     asked = Reading((), several(categories), several(missing), encoding, delimiter, decimal)
     reading = asked if like is None else asked.after(like.reading)
-    opened = _opened(source, asked, reading)
+    opened = opened_source(source, asked, reading)
     columns = {"candidates": candidates, "indicators": indicators, "votes": votes, "truth": truth}
-    roles = _roles(_names_in(opened), columns, several(ignore), reading, like)
-    raw = _read(opened, roles, reading.missing, like)
+    roles = _roles(names_in(opened), columns, several(ignore), reading, like)
+    raw = read_raw(opened, roles, reading.missing, None if like is None else like.features)
     labels = _labels(raw, roles, separator, unanswered)
     bad = _faults(raw, roles, labels)
     _report(bad, raw, on_bad_rows, errors_to)
@@ -189,107 +182,7 @@ def _roles(
     return roles if like is None else roles.like(like.features)
 
 
-def _opened(source: Any, asked: Reading, reading: Reading) -> "Opened":
-    """What the source is; files are there, and of a kind that can be read."""
-    if not isinstance(source, str | PathLike) and not is_frame(source):
-        msg = f"source must be a path or a DataFrame; got a {type(source).__name__}."
-        raise InputError(msg)
-    path = None if is_frame(source) else Path(source)
-    if path is not None and not path.is_file():
-        msg = f"There is no file {path}. Look at the path and the folder you are in."
-        raise InputError(msg)
-    kind = path.name.lower().removesuffix(".gz")[-4:] if path else ""
-    if path and kind in DELIMITERS:
-        delimiter: Any = DELIMITERS[kind] if reading.delimiter is None else reading.delimiter
-        if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
-            msg = f"delimiter={delimiter!r}: it must be one character, such as ',' or ';'."
-            raise InputError(msg)
-        return CsvFile(path, delimiter, reading.encoding or "utf-8", reading.decimal or ".")
-    if path and path.suffix.lower() not in PARQUET:
-        msg = (
-            f"{path} ends in {path.suffix!r}: tables are read from .csv, .tsv, .csv.gz, .tsv.gz, "
-            ".parquet and .pq. Rename the file if it is one of these, or pass a DataFrame."
-        )
-        raise InputError(msg)
-    if (asked.encoding, asked.delimiter, asked.decimal) != (None, None, None):
-        msg = "encoding, delimiter and decimal are for CSV files: this source has types of its own."
-        raise InputError(msg)
-    return source if path is None else path
-
-
-def _names_in(opened: "Opened") -> list[str]:
-    if isinstance(opened, CsvFile):
-        return opened.header()
-    if isinstance(opened, Path):
-        with _parquet(opened) as file:
-            names = file.schema_arrow.names
-        return [name for name in names if not name.startswith("__index_level_")]  # pandas' own
-    return list(opened.columns)
-
-
-@contextmanager
-def _parquet(path: Path) -> Iterator[Any]:
-    import pyarrow as pa
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        with ParquetFile(path) as file:
-            yield file
-    except (pa.ArrowException, OSError) as error:
-        msg = f"{path} is no Parquet file, or is damaged ({str(error).splitlines()[0]})."
-        raise InputError(msg) from error
-
-
-@dataclass(frozen=True, eq=False)
-class _Raw:
-    """The columns of a source that serve as something, as they were read."""
-
-    path: Path | None
-    frame: "pd.DataFrame"
-    lines: NDArray[np.int64]
-    bad: list[BadRow]
-    gaps: tuple[str, ...]  # words that mean "no value"
-    where: Literal["line", "row"]  # what `lines` count
-
-    @property
-    def title(self) -> str:
-        return "The DataFrame" if self.path is None else str(self.path)
-
-
-def _read(opened: "Opened", roles: Roles, missing: tuple[str, ...], like: Table | None) -> _Raw:
-    import pandas as pd
-    import pyarrow as pa
-
-    measures = set(roles.features).difference(roles.categories)
-    if isinstance(opened, CsvFile):
-        gaps = (*GAPS, *missing)
-        as_text = roles.as_text(None if like is None else like.features)
-        frame, lines, bad = read_csv(opened, as_text, gaps)
-        for name in measures:
-            if frame[name].dtype == "category":  # mere text: only a person declares categories
-                frame[name] = frame[name].astype("string[pyarrow]")
-        raw = _Raw(opened.path, frame, lines, bad, gaps, "line")
-    elif isinstance(opened, Path):
-        with _parquet(opened) as file:
-            table = file.read(columns=[*roles.as_text()])
-        frame = table.to_pandas(
-            ignore_metadata=True,
-            self_destruct=True,
-            # as Python's lists they would take several times the memory
-            types_mapper=lambda kind: pd.ArrowDtype(kind) if pa.types.is_nested(kind) else None,
-        )
-        frame = with_gaps(frame, missing, measures)
-        raw = _Raw(opened, frame, np.arange(len(frame)), [], missing, "row")
-    else:
-        frame = with_gaps(opened[[*roles.as_text()]], missing, measures)
-        raw = _Raw(None, frame, np.arange(len(frame)), [], missing, "row")
-    if not len(raw.lines) and not raw.bad:
-        msg = f"{raw.title} has columns, but no rows."
-        raise InputError(msg)
-    return raw
-
-
-def _labels(raw: _Raw, roles: Roles, separator: str, unanswered: Unanswered) -> Labels | None:
+def _labels(raw: Raw, roles: Roles, separator: str, unanswered: Unanswered) -> Labels | None:
     frame, rest = raw.frame, (unanswered, raw.lines)
     if roles.candidates is not None:
         column = frame[roles.candidates]
@@ -301,13 +194,13 @@ def _labels(raw: _Raw, roles: Roles, separator: str, unanswered: Unanswered) -> 
     return None
 
 
-def _faults(raw: _Raw, roles: Roles, labels: Labels | None) -> tuple[BadRow, ...]:
+def _faults(raw: Raw, roles: Roles, labels: Labels | None) -> tuple[BadRow, ...]:
     odd = infinite_cells(raw.frame[[*roles.features]], raw.lines)
     return tuple(sorted((*raw.bad, *odd, *(labels.bad if labels else ()))))
 
 
 def _report(
-    bad: tuple[BadRow, ...], raw: _Raw, on_bad_rows: str, errors_to: str | Path | None
+    bad: tuple[BadRow, ...], raw: Raw, on_bad_rows: str, errors_to: str | Path | None
 ) -> None:
     """Write the list of bad rows; refuse them, unless they may be left out."""
     path = None if errors_to is None else Path(errors_to)
@@ -336,7 +229,7 @@ def _report(
 
 
 def _table(
-    raw: _Raw, roles: Roles, labels: Labels | None, bad: tuple[BadRow, ...], like: Table | None
+    raw: Raw, roles: Roles, labels: Labels | None, bad: tuple[BadRow, ...], like: Table | None
 ) -> Table:
     """From the rows that parse."""
     good = ~np.isin(raw.lines, [one.line for one in bad])

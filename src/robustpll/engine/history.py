@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -18,18 +19,42 @@ class History:
     """The mean loss of each epoch, one number per model; a GPU is asked only when it is read."""
 
     losses: list[Tensor] = field(default_factory=list)  # (M,) each
+    covering_rates: list[Tensor] = field(default_factory=list)  # (M,) each, of watched rows
 
     @property
     def loss(self) -> Tensor:
         """(epochs, M), on the CPU."""
-        return torch.stack(self.losses).cpu() if self.losses else torch.empty(0, 0)
+        return _stacked(self.losses)
 
-    def add(self, title: str, epochs: int, loss: Tensor) -> None:
+    @property
+    def covering_rate(self) -> Tensor:
+        """(epochs, M), on the CPU; (0, 0) where no rows were watched."""
+        return _stacked(self.covering_rates)
+
+    def add(self, title: str, epochs: int, loss: Tensor, covering_rate: Tensor | None) -> None:
         """The one report of an epoch."""
         self.losses.append(loss)
+        if covering_rate is not None:
+            self.covering_rates.append(covering_rate)
         listener = _listener.get()
         if listener is not None:
             listener(title, len(self.losses), epochs, loss)
+
+    def part(self, models: slice) -> Self:
+        """Of some of the models."""
+        return type(self)(
+            [loss[models] for loss in self.losses], [rate[models] for rate in self.covering_rates]
+        )
+
+    def beside(self, other: Self) -> Self:
+        """Of the models of both."""
+        losses = zip(self.losses, other.losses, strict=True)
+        rates = zip(self.covering_rates, other.covering_rates, strict=True)
+        return type(self)([torch.cat(each) for each in losses], [torch.cat(each) for each in rates])
+
+
+def _stacked(each: list[Tensor]) -> Tensor:
+    return torch.stack(each).cpu() if each else torch.empty(0, 0)
 
 
 @contextmanager

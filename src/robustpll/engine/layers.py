@@ -145,6 +145,19 @@ def some_models(net: nn.Module, models: slice) -> nn.Module:
     return own
 
 
+def tensors_of(net: nn.Module) -> list[tuple[Tensor, int | slice]]:
+    """Parameters and buffers, each with its models: all along its first axis, or a single one."""
+    if isinstance(net, Stack):
+        return [
+            (tensor, model)
+            for model, copy in enumerate(net.copies)
+            for tensor in (*copy.parameters(), *copy.buffers())
+        ]
+    own = (*net.parameters(recurse=False), *net.buffers(recurse=False))
+    below = [pair for part in net.children() for pair in tensors_of(part)]
+    return [*((tensor, slice(None)) for tensor in own), *below]
+
+
 def folded(net: nn.Module) -> nn.Module:
     """The same function in evaluation mode, with each BatchNorm as part of the Linear after it.
 

@@ -91,7 +91,6 @@ class Networks(Fitted):
 
     def followed_by(self, other: Self) -> Self:
         """The runs of both, this one's first; takes both networks over."""
-        pairs = zip(self.history.losses, other.history.losses, strict=True)
         return replace(
             self,
             net=joined(self.net, other.net),
@@ -102,7 +101,7 @@ class Networks(Fitted):
                 torch.cat([self.opinion.prior, other.opinion.prior]),
                 torch.cat([self.opinion.uncertainty, other.opinion.uncertainty]),
             ),
-            history=History([torch.cat(pair) for pair in pairs]),
+            history=self.history.beside(other.history),
         )
 
     def without_training_rows(self) -> Self:
@@ -120,7 +119,7 @@ class Networks(Fitted):
             seeds=self.seeds[models],
             label_weights=self.label_weights[runs],
             opinion=self.opinion[runs],
-            history=History([loss[models] for loss in self.history.losses]),
+            history=self.history.part(models),
         )
 
     @property
@@ -147,10 +146,8 @@ class Networks(Fitted):
         return found
 
     def _predict(self, rows: Rows, attacked: "Attacked | None") -> Opinion:
-        own = self.method.spread(rows.models, like=rows.shift)
-        outputs = logits_of(own, self.net, rows, attacked, self.seeds)
-        own = self.method.spread(rows.models, like=outputs)
-        return fused(own.opinion(outputs), own.members)
+        opinion = opinions_of(self.method, self.net, rows, self.seeds, attacked)
+        return fused(opinion, self.method.members)
 
     def attacked(
         self,
@@ -263,6 +260,19 @@ def scaled_rows(x: Tensor) -> Rows:
     at = torch.arange(x.shape[0] * x.shape[1], device=x.device).view(x.shape[:2])
     zeros = torch.zeros_like(x[:, :1])
     return Rows(x.flatten(0, 1), at, zeros, torch.ones_like(zeros))
+
+
+def opinions_of(
+    method: "DeepMethod",
+    net: nn.Module,
+    rows: Rows,
+    seeds: tuple[int, ...],
+    attacked: Attacked | None = None,
+) -> Opinion:
+    """What each of M models holds of the rows, in evaluation mode."""
+    own = method.spread(rows.models, like=rows.shift)
+    outputs = logits_of(own, net, rows, attacked, seeds)
+    return method.spread(rows.models, like=outputs).opinion(outputs)
 
 
 def logits_of(

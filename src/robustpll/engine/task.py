@@ -63,6 +63,16 @@ class Task:
             seeds=self.seeds[runs],
         )
 
+    def some_rows(self, at: Tensor) -> Self:
+        """Each run's rows at these positions (b,), scaled as before."""
+        return replace(
+            self,
+            rows=replace(self.rows, at=self.rows.at[:, at]),
+            candidates=self.candidates[:, at],
+            prior=self.prior[:, at],
+            weight=self.weight[:, at],
+        )
+
     def with_candidates(self, candidates: Tensor) -> Self:
         """Another task on the same rows; its prior is uniform on the candidates (M, n, k)."""
         prior = (candidates / candidates.sum(-1, keepdim=True)).to(self.prior)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from robustpll.engine.best import Best
 from robustpll.engine.capture import advance, compiled, step_of
 from robustpll.engine.device import computing, has_bf16
 from robustpll.engine.history import History
@@ -76,14 +77,21 @@ def losses(training: Training, at: Tensor, stage: int) -> tuple[Tensor, dict[str
     return (loss * batch.weight).mean(-1), written
 
 
-def train(method: "DeepMethod", task: Task, *, net: nn.Module | None = None) -> Networks:
+def train(
+    method: "DeepMethod",
+    task: Task,
+    *,
+    net: nn.Module | None = None,
+    watch: Task | None = None,
+) -> Networks:
     """Trains the models of all runs of a task at once; a given `net` is trained further.
 
-    Where the device's memory does not hold them all, one half is trained after the other: a run
-    does not depend on its neighbours.
+    With `watch`, other rows of the same runs, each model is left as it was after the epoch with the
+    highest covering rate on them. Where the device's memory does not hold all models, one half is
+    trained after the other: a run does not depend on its neighbours.
     """
     try:
-        return _finished(epochs_of(method, task, net))
+        return _finished(epochs_of(method, task, net, watch))
     except torch.OutOfMemoryError:
         if task.models == 1 or net is not None:
             raise
@@ -95,7 +103,11 @@ def train(method: "DeepMethod", task: Task, *, net: nn.Module | None = None) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # one warning is enough
         parts = [
-            train(method.part(runs, task.models), task.part(runs))
+            train(
+                method.part(runs, task.models),
+                task.part(runs),
+                watch=None if watch is None else watch.part(runs),
+            )
             for runs in (slice(half), slice(half, None))
         ]
     return replace(parts[0].followed_by(parts[1]), method=method)
@@ -111,7 +123,9 @@ def _finished(steps: Epochs) -> Networks:
                 return fitted
 
 
-def epochs_of(method: "DeepMethod", task: Task, net: nn.Module | None = None) -> Epochs:
+def epochs_of(
+    method: "DeepMethod", task: Task, net: nn.Module | None = None, watch: Task | None = None
+) -> Epochs:
     """The training itself: yields after each step, so that several can take turns.
 
     Adam acts on each number alone and the sum over models has no cross terms, so one optimiser
@@ -142,6 +156,7 @@ def epochs_of(method: "DeepMethod", task: Task, net: nn.Module | None = None) ->
     for layer in training.random_layers:
         layer.draws = draws  # of this training, also in a network from an earlier one
     history = History()
+    best = None if watch is None else Best(method, net, training, watch)
     with computing(method.precision, task.prior.device), feed_of(task.rows) as feed:
         step = step_of(training)
         for epoch in range(method.total_epochs):
@@ -153,7 +168,10 @@ def epochs_of(method: "DeepMethod", task: Task, net: nn.Module | None = None) ->
                 step(at, method.stage(epoch))
                 yield
             own.end_epoch(training, epoch)
-            history.add(method.title, method.total_epochs, training.total.clone())
+            rate = None if best is None else best.look()
+            history.add(method.title, method.total_epochs, training.total.clone(), rate)
+    if best is not None:
+        best.restore()
     return _fitted(method, net, training, history)
 
 

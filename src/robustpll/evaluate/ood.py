@@ -12,11 +12,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
 from robustpll.engine.device import computing
-from robustpll.engine.layers import Linear
 from robustpll.engine.predict import Fitted, Networks, logits_of
 from robustpll.engine.rows import Rows
 from robustpll.errors import InputError
@@ -30,7 +28,7 @@ from robustpll.evaluate.metrics import (
     signed_mmd,
 )
 from robustpll.methods.neighbours import neighbours
-from robustpll.methods.valen import Enhancer
+from robustpll.unlike import representation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -362,26 +360,7 @@ def rows_of(model: CandidateClassifier, X: Any) -> Rows:
     >>> rows_of(model, [[1, 4]]).pool.tolist()
     [[0.5, 0.0]]
     """
-    return model.features_.rows(model._read(X, reset=False), model.fitted_.device)
-
-
-def representation(fitted: Fitted, rows: Rows) -> Tensor:
-    """Where distances are taken: the last hidden layers, or the features; (M, n, h) in float64.
-
-    Hidden rows have length 1: how strongly units respond tells less than which of them do.
-
-    >>> from robustpll import PLLClassifier
-    >>> from robustpll.methods import Proden
-    >>> model = PLLClassifier(Proden(epochs=1, members=2)).fit([[0, 4], [2, 8]], [{0}, {1}])
-    >>> representation(model.fitted_, rows_of(model, [[1, 4]])).shape
-    torch.Size([2, 1, 300])
-    """
-    if isinstance(fitted, Networks):
-        net = fitted.net.classifier if isinstance(fitted.net, Enhancer) else fitted.net
-        if isinstance(net, nn.Sequential) and isinstance(net[-1], Linear):
-            hidden = logits_of(fitted.method, net[:-1], rows.repeated(fitted.method.members))
-            return F.normalize(hidden, dim=-1)
-    return rows.x(rows.everything).double().flatten(2)
+    return model._rows(X)
 
 
 def _over_members(each: Tensor, runs: int) -> Tensor:

@@ -143,7 +143,7 @@ def _environment(folder: Path) -> "Environment":
         lstrip_blocks=True,
     )
     environment.globals["base_style"] = Markup((HERE / "base.css").read_text("utf-8"))
-    environment.globals["script"] = Markup((HERE / "table.js").read_text("utf-8"))
+    environment.globals["base_script"] = Markup((HERE / "table.js").read_text("utf-8"))
     environment.filters["allowed"] = allowed
     environment.filters["json_block"] = json_block
     environment.filters["data_uri"] = data_uri

@@ -89,8 +89,11 @@ class Method(ABC):
         return joined
 
     @abstractmethod
-    def fit(self, task: Task) -> Fitted:
-        """Learn from the runs of a task."""
+    def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
+        """Learn from the runs of a task.
+
+        With `watch`, other rows of the same runs, the epoch counts that fits their candidates best.
+        """
 
     @classmethod
     def field_names(cls) -> tuple[str, ...]:
@@ -139,8 +142,8 @@ class DeepMethod(Method):
         """This method with what it shares with another: epochs, batches, rates, network."""
         return cls(**{field.name: getattr(other, field.name) for field in fields(DeepMethod)})
 
-    def fit(self, task: Task) -> Fitted:
-        return train(self, task)
+    def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
+        return train(self, task, watch=watch)
 
     def spread(self, models: int, like: Tensor) -> Self:
         """A copy in which each number is a tensor (M, 1), so that it broadcasts against rows."""

@@ -73,8 +73,8 @@ class ClassicalMethod(Method):
         A word stands for any size of at least 1, the same wherever it occurs.
         """
 
-    def fit(self, task: Task) -> Fitted:
-        self.refuse_weights(task)
+    def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
+        self.refuse_weights_and_watch(task, watch)
         found: dict[int, tuple[Learned, Opinion]] = {}
         with computing("float32", task.rows.device):
             for runs in alike(task.rows):
@@ -84,7 +84,13 @@ class ClassicalMethod(Method):
         learned, opinions = zip(*(found[run] for run in range(task.models)), strict=True)
         return Classical(self, learned, _stacked(opinions))
 
-    def refuse_weights(self, task: Task) -> None:
+    def refuse_weights_and_watch(self, task: Task, watch: Task | None) -> None:
+        if watch is not None:
+            msg = (
+                f"watch must be None for {type(self).__name__}, which has no epochs to choose from."
+                " Leave it out, or use a method that trains networks."
+            )
+            raise InputError(msg)
         if not bool((task.weight == 1).all()):
             msg = f"{type(self).__name__} does not take weights of rows or classes. Leave them out."
             raise InputError(msg)

@@ -20,7 +20,7 @@ from torch import Tensor
 from robustpll.opinion import Opinion
 
 MOST_WITNESSES = 52  # multiples of 2^-52 up to 1 fit the 53 bits of a float64
-LARGEST_TABLE = 12  # classes up to which all 2^k sets are tabulated; beyond, those that occur
+LARGEST_TABLE = 12  # named classes up to which all their sets are tabulated, not those that occur
 NUMBERS_AT_ONCE = 2**21  # masses of one block of rows; 16 MiB
 
 
@@ -43,8 +43,7 @@ def opinion_of(candidates: Tensor, witnesses: Tensor, base: Tensor) -> Opinion:
     tensor([[0., 1., 0.],
             [0., 0., 1.]], dtype=torch.float64)
     """
-    tabulated = candidates.shape[1] <= LARGEST_TABLE
-    belief, leading = (_by_table if tabulated else _by_list)(candidates, witnesses, base)
+    belief, leading = _masses(candidates, witnesses, base)
     total = belief.sum(-1, keepdim=True)
     shared = leading.double() / leading.sum(-1, keepdim=True)
     likely = torch.where(total > 0, belief / total, shared)
@@ -108,22 +107,55 @@ def masses_of(said: Iterable[int], base: int) -> dict[int, float]:
     return {met: count / 2 ** heard.total() for met, count in groups.items()}
 
 
-def _by_table(candidates: Tensor, witnesses: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
-    """Belief in each class (q, k), and the set that leads where no class alone has mass (q, k)."""
-    k = base.shape[1]
-    bit = torch.arange(k, device=base.device)
-    sets = (torch.arange(2**k, device=base.device)[:, None] >> bit & 1).bool()  # (2^k, k)
-    belief, leading = [], []
-    rows = NUMBERS_AT_ONCE // max(2**k, MOST_WITNESSES * k)
-    for at, within in zip(torch.split(witnesses, rows), torch.split(base, rows), strict=True):
-        mass = table_of(candidates[at], within)  # (2^k, b)
-        belief.append(mass[1 << bit].T)
-        leading.append(sets[mass.argmax(0)])  # the first of the heaviest: within all others
-    return torch.cat(belief), torch.cat(leading)
+def _masses(candidates: Tensor, witnesses: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
+    """Belief in each class (q, k), and the set that leads where no class alone has mass (q, k).
+
+    Only the classes that a row's witnesses name are told apart. If several others are in the base,
+    one of them stands for all.
+    """
+    named = torch.zeros_like(base)
+    for witness in witnesses.T:
+        named |= candidates[witness]
+    named &= base
+    others = base & ~named
+    named |= others & (others.sum(1, keepdim=True) == 1)
+    sizes = named.sum(1) + (named != base).any(1)
+    order = (2 * named.int() + base).argsort(1, descending=True)  # (q, k): those named come first
+    belief, leading = torch.zeros_like(base, dtype=torch.float64), base.clone()
+    for size in range(1, 1 + min(int(sizes.amax()), LARGEST_TABLE)):
+        at_once = NUMBERS_AT_ONCE // max(2**size, MOST_WITNESSES * size)
+        for rows in torch.split((sizes == size).nonzero()[:, 0], at_once):
+            classes = order[rows, :size]
+            found = _by_table(candidates[witnesses[rows, :, None], classes[:, None]])
+            belief[rows], leading[rows] = _apart(found, classes, named[rows], base[rows])
+    many = (sizes > LARGEST_TABLE).nonzero()[:, 0]
+    if len(many):
+        belief[many], leading[many] = _by_list(candidates, witnesses[many], base[many])
+    return belief, leading
+
+
+def _by_table(said: Tensor) -> tuple[Tensor, Tensor]:
+    """Belief and leading set of classes that all are in the base, (b, m, s) -> (b, s) each."""
+    s = said.shape[-1]
+    bit = torch.arange(s, device=said.device)
+    mass = table_of(said, torch.ones_like(said[:, 0]))  # (2^s, b)
+    leading = mass.argmax(0)  # the first of the heaviest: within all others
+    return mass[1 << bit].T, (leading[:, None] >> bit & 1).bool()
+
+
+def _apart(
+    found: tuple[Tensor, Tensor], classes: Tensor, named: Tensor, base: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What was found of some classes (b, s), for all k; a class that stands for others is none."""
+    belief, leading = found
+    own = named.gather(1, classes)
+    whole = (leading & ~own).any(1, keepdim=True)  # others are only in the base
+    alone = torch.zeros_like(base, dtype=torch.float64).scatter(1, classes, belief * own)
+    return alone, torch.where(whole, base, torch.zeros_like(base).scatter(1, classes, leading))
 
 
 def _by_list(candidates: Tensor, witnesses: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
-    """As `_by_table`, row by row on the host."""
+    """As `_masses`, row by row on the host."""
     named = _numbers(candidates)
     belief = np.zeros(base.shape)
     leading = base.cpu().numpy().copy()

@@ -117,10 +117,10 @@ class DstPll(ClassicalMethod):
         """Whether rows of this shape are compared by codes."""
         return self.encoder == "always" or (self.encoder == "auto" and len(shape) > 1)
 
-    def fit(self, task: Task) -> Fitted:
+    def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
         if not self._by_codes(task.rows.shape):
-            return super().fit(task)
-        self.refuse_weights(task)  # before an encoder is trained
+            return super().fit(task, watch=watch)
+        self.refuse_weights_and_watch(task, watch)  # before an encoder is trained
         encoders = encoders_of(task.rows, self.encoder_epochs)
         plain = replace(self, neighbours=self.code_neighbours, encoder="never")
         fitted = plain.fit(replace(task, rows=_coded(task.rows, encoders)))

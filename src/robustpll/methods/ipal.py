@@ -100,12 +100,11 @@ class Ipal(ClassicalMethod):
     def _spread(self, run: OneRun) -> Tensor:
         """Label weights (n, k) after all iterations."""
         at, weights = run.around["at"], run.around["weights"]
-        edges = normalize(weights, weights)
-        own = (1 - self.alpha) * run.prior
+        edges = self.alpha * normalize(weights, weights)
+        own, allowed = (1 - self.alpha) * run.prior, run.candidates.to(weights)
         spread = run.prior
         for _ in range(self.iterations):
-            spread = own + self.alpha * weighted_sum(edges, spread, at)
-            spread *= run.candidates
+            spread = weighted_sum(edges, spread, at).add_(own).mul_(allowed)
             spread /= spread.sum(-1, keepdim=True)  # 1 - alpha at the least
         return spread
 

@@ -6,7 +6,7 @@ from torch.nn.functional import one_hot
 
 RIDGE = 1e-12  # of the trace: of many solutions it takes the shortest, so that duplicates share
 ROUNDING = 1e-14  # what a column gains must be above this, or it is noise
-PASSES = 2  # the second gives back what the ridge took away
+GUESSES = 2  # of the columns in use; most are right
 STEPS = 10  # for each column: several times what was ever seen, as rounding could make circles
 
 
@@ -42,10 +42,18 @@ def solutions(gram: Tensor, cosines: Tensor) -> Tensor:
     """w >= 0 that minimises w.Gw / 2 - c.w, where columns and target have length 1, (b, m)."""
     ridge = RIDGE * gram.shape[-1]
     ridged = gram + ridge * torch.eye(gram.shape[-1]).to(gram)
-    weights = torch.zeros_like(cosines)
-    for _ in range(PASSES):
-        weights = _active_set(ridged, cosines + ridge * weights, weights)
-    return weights
+    weights = _active_set(ridged, cosines, _guess(ridged, cosines))
+    return _active_set(ridged, cosines + ridge * weights, weights)  # what the ridge took away
+
+
+def _guess(gram: Tensor, aim: Tensor) -> Tensor:
+    """Weights to begin with: all columns are in use at first, then those that seem to be needed."""
+    used = torch.ones_like(aim, dtype=torch.bool)
+    for _ in range(GUESSES):
+        weights = _solved(gram, aim, used)
+        gain = aim - (gram @ weights[..., None])[..., 0]
+        used = torch.where(used, weights, gain) > 0
+    return weights.clamp(min=0)
 
 
 def _active_set(gram: Tensor, aim: Tensor, weights: Tensor) -> Tensor:
@@ -54,31 +62,33 @@ def _active_set(gram: Tensor, aim: Tensor, weights: Tensor) -> Tensor:
     A step takes up the column that gains most and solves for the columns in use; if that makes
     weights negative, it goes as far as it may and drops the column that is 0 then.
     """
-    weights, used = weights.clone(), weights > 0
+    found, at = weights.clone(), torch.arange(len(gram), device=gram.device)
+    used = weights > 0
     noise = torch.zeros_like(used)
     settled = ~used.any(-1)  # whether weights solve for the columns in use
-    at = torch.arange(len(gram), device=gram.device)  # problems without a solution yet
     for _ in range(STEPS * gram.shape[-1]):
-        own, before = gram[at], weights[at]
-        gain = aim[at] - (own @ before[..., None])[..., 0]
-        most, best = gain.masked_fill(used[at] | noise[at], -torch.inf).max(-1)
-        going = ~settled[at] | (most > ROUNDING * (1 + before.sum(-1)))
-        at, own, before, best = at[going], own[going], before[going], best[going]
+        gain = aim - (gram @ weights[..., None])[..., 0]
+        most, best = gain.masked_fill(used | noise, -torch.inf).max(-1)
+        going = ~settled | (most > ROUNDING * (1 + weights.sum(-1)))
+        found[at] = weights
+        parts = (at, gram, aim, weights, used, noise, settled, best)
+        at, gram, aim, weights, used, noise, settled, best = (part[going] for part in parts)
         if not len(at):
             break
-        used[at] |= one_hot(best, gram.shape[-1]).bool() & settled[at, None]
-        whole = _solved(own, aim[at], used[at])
-        falling = used[at] & (whole <= 0)
-        far = before / (before - whole).clamp(min=torch.finfo(whole.dtype).tiny)
+        used = used | (one_hot(best, gram.shape[-1]).bool() & settled[:, None])
+        whole = _solved(gram, aim, used)
+        falling = used & (whole <= 0)
+        far = weights / (weights - whole).clamp(min=torch.finfo(whole.dtype).tiny)
         far = far.masked_fill(~falling, 1)
         share = far.amin(-1, keepdim=True)
         dropped = falling & (far <= share)
-        used[at] &= ~dropped
-        weights[at] = torch.lerp(before, whole, share) * used[at]
+        used = used & ~dropped
+        weights = torch.where(used, torch.lerp(weights, whole, share), 0.0)
         # A column that is dropped at once gained by rounding only: others are tried first.
-        noise[at] = (share == 0) & (noise[at] | dropped)
-        settled[at] = ((share == 0) | (share == 1))[:, 0]
-    return weights
+        noise = (share == 0) & (noise | dropped)
+        settled = ((share == 0) | (share == 1))[:, 0]
+    found[at] = weights
+    return found
 
 
 def _solved(gram: Tensor, aim: Tensor, used: Tensor) -> Tensor:

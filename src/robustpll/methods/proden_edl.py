@@ -61,11 +61,11 @@ class ProdenEdl(Edl):
     def paper(cls) -> Self:
         return cls(anneal="from-zero", prior="uniform", kl_scale_large_k=1.0)
 
-    def fit(self, task: Task) -> Fitted:
+    def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
         opinion = train(Proden.like(self), task).opinion
         coins = [np.random.default_rng(seed_of(seed, self.name, "ties")) for seed in task.seeds]
         named = torch.stack([opinion[run].predicted(coin) for run, coin in enumerate(coins)])
-        return train(self, task.with_candidates(one_hot(named, task.k).bool()))
+        return train(self, task.with_candidates(one_hot(named, task.k).bool()), watch=watch)
 
     def begin(self, task: Task) -> State:
         return State.of(task, uncertainty=1.0)

@@ -103,13 +103,13 @@ def _optimum(rows: Tensor, weights: Tensor, cost: float, longest: float) -> Tens
     is long, and a decision value no farther than that times |x|. Weights that are at the optimum
     are given back as they are.
     """
-    rounding = 1e-14 * 2 * cost * len(rows) * longest  # gradients below this mean nothing
-    enough = max(OFF_BY / longest, rounding)
     slack = 1 - rows @ weights  # (b,)
     curvature = _Curvature(rows, cost)
     for _ in range(MOST_STEPS):
         gradient = weights - 2 * cost * (slack.clamp(min=0) @ rows)
-        if float(gradient.norm()) <= enough:
+        digits = 1e-14 + 1e-16 * longest * float(weights.norm())  # that slacks are known to
+        rounding = 2 * cost * len(rows) * longest * digits  # gradients below this mean nothing
+        if float(gradient.norm()) <= max(OFF_BY / longest, rounding):
             return weights
         direction = -curvature.solved(slack > 0, gradient)
         change = rows @ direction

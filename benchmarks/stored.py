@@ -1,0 +1,34 @@
+"""A report that is written as it grows, so that a stopped run can go on."""
+
+import json
+import re
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from robustpll.engine.device import chosen_device, device_name
+
+
+def opened(path: Path, **facts: Any) -> dict[str, Any]:
+    """What the file holds already, under the command that is running now."""
+    report = json.loads(path.read_text()) if path.exists() else {"sets": {}}
+    command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    report |= {
+        "command": re.sub(r" --out \S+", "", command),
+        "machine": device_name(chosen_device("auto")),
+        "torch": torch.__version__,
+        "date": datetime.now(UTC).date().isoformat(),
+        **facts,
+    }
+    return report
+
+
+def written(report: dict[str, Any], path: Path) -> None:
+    """Lists of numbers stand on one line each."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(report, indent=1)
+    flat = re.sub(r"\[[^\[\]{}\"]+\]", lambda found: " ".join(found[0].split()), text)
+    path.write_text(flat.replace("[ ", "[").replace(" ]", "]") + "\n")

@@ -1,0 +1,104 @@
+"""The table as it is written: its own cells, for people to look at and to hand back."""
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustpll.data.csv_rows import CsvFile
+from robustpll.data.table_source import names_in, opened_source, parquet_file
+from robustpll.errors import InputError
+from robustpll.files import write_whole
+
+if TYPE_CHECKING:
+    from robustpll.data.table import Table
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A file, and which of its rows were read as a table.
+
+    >>> import tempfile
+    >>> from robustpll.data.table import read_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "pets.csv"
+    ...     _ = path.write_text("name,weight,seen\\nTom,04.0,cat\\nRex,30,dog|cat\\n")
+    ...     table = read_table(path, candidates="seen", ignore="name")
+    ...     Source.of(path, table).cells(["name", "weight"], np.array([0]))
+    [['Tom', '04.0']]
+    """
+
+    path: Path
+    opened: CsvFile | Path
+    names: tuple[str, ...]  # of all columns
+    rows: NDArray[np.int64]  # lines of a CSV file, else numbers of rows
+
+    @classmethod
+    def of(cls, path: Path, table: "Table") -> Self:
+        opened = opened_source(path, table.reading, table.reading)
+        assert isinstance(opened, CsvFile | Path)  # a path is no DataFrame
+        return cls(path, opened, tuple(names_in(opened)), table.rows)
+
+    def cells(self, columns: Sequence[str], some: NDArray[np.int64]) -> list[list[str]]:
+        """Of some of the table's rows, in this order: the text of these columns' cells."""
+        wanted = {int(self.rows[at]) for at in some}
+        if isinstance(self.opened, CsvFile):
+            at = [self.names.index(name) for name in columns]
+            found = {
+                record.line: [record.cells[number] for number in at]
+                for record in self.opened.records()
+                if record.line in wanted
+            }
+            return [found[int(row)] for row in self.rows[some]]
+        with parquet_file(self.opened) as file:
+            frame = file.read(columns=[*columns]).take(self.rows[some]).to_pylist()
+        return [["" if row[name] is None else str(row[name]) for name in columns] for row in frame]
+
+    def write_with(self, added: Mapping[str, NDArray[Any]], out: Path) -> Path:
+        """The rows of the table, all columns as they are, and these besides; in its own format."""
+        twice = [name for name in added if name in self.names]
+        if twice:
+            msg = (
+                f"{self.path} has a column {twice[0]!r} already, which would be written. Rename "
+                "it, or pass the table without what was added to it before."
+            )
+            raise InputError(msg)
+        if isinstance(self.opened, CsvFile):
+            path = out / "table.csv"
+            write_whole(path, self._csv(added).encode())
+        else:
+            path = out / "table.parquet"
+            write_whole(path, self._parquet(self.opened, added))
+        return path
+
+    def _csv(self, added: Mapping[str, NDArray[Any]]) -> str:
+        text = io.StringIO(newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*self.names, *added])
+        writer.writerows(self._with_cells(added))
+        return text.getvalue()
+
+    def _with_cells(self, added: Mapping[str, NDArray[Any]]) -> Iterator[list[Any]]:
+        assert isinstance(self.opened, CsvFile)
+        place = {int(row): at for at, row in enumerate(self.rows)}
+        for record in self.opened.records():
+            at = place.get(record.line)
+            if at is not None:
+                yield [*record.cells, *(values[at] for values in added.values())]
+
+    def _parquet(self, path: Path, added: Mapping[str, NDArray[Any]]) -> bytes:
+        import pyarrow as pa
+        from pyarrow.parquet import write_table
+
+        with parquet_file(path) as file:
+            table = file.read(columns=[*self.names]).take(self.rows)
+        for name, values in added.items():
+            table = table.append_column(name, pa.array(values.tolist()))
+        content = io.BytesIO()
+        write_table(table, content)
+        return content.getvalue()

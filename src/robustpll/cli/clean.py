@@ -1,0 +1,157 @@
+"""`robustpll clean`: resolve the labels of a table, and find what only a person can settle."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from robustpll.cli.flags import TABLE, BadRowFlags, ColumnFlags, FileFlags, read, with_flags
+from robustpll.cli.memory import refuse_too_large
+from robustpll.cli.sentences import refusals, say
+
+if TYPE_CHECKING:
+    from robustpll.clean.run import Cleaned
+    from robustpll.data.table import Table
+    from robustpll.methods import Method
+
+
+@with_flags
+def clean(
+    path: Annotated[Path, TABLE],
+    *,
+    out: Annotated[Path, typer.Option(help="Folder for the labels, findings and the page.")],
+    columns: ColumnFlags,
+    file: FileFlags,
+    bad_rows: BadRowFlags,
+    decisions: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Decisions from the page; may be repeated."),
+    ] = None,
+    images: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Paths of pictures, beside the table.")
+    ] = None,
+    error: Annotated[
+        float, typer.Option(help="Wrong labels to accept among rows that nobody looks at.")
+    ] = 0.02,
+    most: Annotated[int, typer.Option(help="Rows on the page, the most doubtful.")] = 10_000,
+    method: Annotated[str, typer.Option(help="One that `robustpll methods` lists.")] = "robust_pll",
+    epochs: Annotated[int | None, typer.Option(help="Of methods that have such.")] = None,
+    folds: Annotated[int, typer.Option(help="Each is judged by what the others teach.")] = 5,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+) -> None:
+    """Resolve conflicting labels, and make a page on which people settle the rest.
+
+    No row is judged by a model that saw its candidates. The folder gets the table with its
+    resolved labels; rows, candidates, sets, annotators, twins and pairs of classes that look odd;
+    and review.html, whose decisions --decisions takes in.
+    """
+    columns.refuse_several_forms(least=1)
+    with refusals():
+        from robustpll.clean.run import Cleaning
+
+        cleaning = Cleaning(
+            _method(method, epochs),
+            folds=folds,
+            error=error,
+            most=most,
+            decisions=tuple(decisions or ()),
+            images=images,
+            beside=tuple(columns.ignore or ()),
+            seed=seed,
+            device=device,
+            verbose=sys.stderr.isatty(),
+        )
+        refuse_too_large(path)
+        shown = _without_pictures(columns, file, images, path)
+    table = read(path, shown, file, bad_rows)
+    with refusals():
+        try:
+            cleaned = cleaning(path, table, out)
+        except KeyboardInterrupt:
+            say("Stopped. Files that were written are whole; the others are as they were.")
+            raise typer.Exit(130) from None
+    for sentence in _summary(cleaned, table, path, error):
+        typer.echo(sentence)
+
+
+def _method(name: str, epochs: int | None) -> "Method":
+    from robustpll import PLLClassifier
+
+    model = PLLClassifier(name)
+    if epochs is not None:
+        model.set_params(method__epochs=epochs)
+    return model.resolved_method()
+
+
+def _without_pictures(
+    columns: ColumnFlags, file: FileFlags, images: str | None, path: Path
+) -> ColumnFlags:
+    """The column of pictures is no feature."""
+    if images is None:
+        return columns
+    from robustpll.clean.run import refuse_no_column
+    from robustpll.data.table_roles import Reading
+    from robustpll.data.table_source import names_in, opened_source
+    from robustpll.errors import InputError
+
+    reading = Reading(encoding=file.encoding, delimiter=file.delimiter, decimal=file.decimal)
+    try:
+        refuse_no_column(images, names_in(opened_source(path, reading, reading)))
+    except InputError as error:
+        raise InputError(str(error).replace("`images`", "--images")) from error
+    return replace(columns, ignore=[*(columns.ignore or ()), images])
+
+
+def _summary(cleaned: "Cleaned", table: "Table", path: Path, error: float) -> Iterator[str]:
+    judged, found, out = cleaned.judged, cleaned.found, cleaned.page.parent
+    y = judged.candidates
+    yield (
+        f"{path}: {len(y):,} rows, {len(y.classes):,} classes, {y.sizes.mean():.2f} candidates a "
+        "row on average"
+    )
+    if judged.decided.any():
+        yield f"{judged.decided.sum():,} rows are decided by a person"
+    sure = len(y) - len(cleaned.review) - int(judged.decided.sum())
+    yield (
+        f"{sure:,} labels are resolved, of which about {error:.1%} or fewer should be wrong; "
+        f"{len(cleaned.review):,} rows need a person"
+    )
+    if table.truth is not None:
+        yield _compared(table.truth, cleaned)
+    told = {
+        "rows_for_review": "rows that need a person, the most worth asking about first",
+        "candidates_that_look_wrong": "candidates that look wrong",
+        "sets_that_miss_the_truth": "sets that seem to miss the true class",
+        "twins": "pairs of nearly equal rows without a common candidate",
+        "annotators": "annotators, by agreement with the model and all others",
+        "confused_pairs": "pairs of classes, by how many rows are confused",
+    }
+    kind = "csv" if (out / "table.csv").exists() else "parquet"
+    yield f"  {out / f'table.{kind}'}: the table with resolved labels"
+    for name, what in told.items():
+        if name in found:
+            yield f"  {out / name}.csv: {len(found[name]):,} {what}"
+    less = "" if cleaned.shown == len(cleaned.review) else f", the first {cleaned.shown:,} of them"
+    yield f"Open {cleaned.page} in a browser to decide the rows that need a person{less}."
+
+
+def _compared(truth: Any, cleaned: "Cleaned") -> str:
+    """How often labels are right where the truth is known, with and without those in doubt."""
+    import numpy as np
+    import pandas as pd
+
+    known = pd.notna(truth)
+    right = cleaned.judged.labels == truth
+    asked = np.zeros(len(right), dtype=bool)
+    asked[cleaned.review.at] = True
+    sure, doubted = right[known & ~asked], right[known & asked]
+    parts = [
+        f"{own.mean():.1%} of {len(own):,} {words}"
+        for own, words in ((sure, "resolved ones"), (doubted, "that need a person"))
+        if len(own)
+    ]
+    return f"by the true labels these are right: {', '.join(parts)}"

@@ -1,0 +1,209 @@
+"""`robustpll fit`: learn from a table, say how good the model is, and write it to a file."""
+
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from robustpll.cli.flags import TABLE, BadRowFlags, ColumnFlags, FileFlags, read, with_flags
+from robustpll.cli.memory import refuse_too_large
+from robustpll.cli.sentences import nearest, refusals, refuse_unwritable, say
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from robustpll.candidates import Candidates
+    from robustpll.data.table import Table
+
+FEWEST = 30  # held-out rows by which decisions and prediction sets can be judged
+ERROR, COVERAGE = 0.05, 0.9  # of decisions and prediction sets, if nobody says other
+
+
+@with_flags
+def fit(
+    path: Annotated[Path, TABLE],
+    *,
+    out: Annotated[Path, typer.Option(help="Where the model goes, such as model.pll.")],
+    columns: ColumnFlags,
+    file: FileFlags,
+    bad_rows: BadRowFlags,
+    method: Annotated[str, typer.Option(help="One that `robustpll methods` lists.")] = "robust_pll",
+    network: Annotated[
+        str | None, typer.Option(help="Of methods that train one: mlp, for tables.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Of methods that have such.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    held_out: Annotated[
+        float, typer.Option(metavar="SHARE", help="Of the rows: to judge by, not to learn from.")
+    ] = 0.2,
+    coverage: Annotated[
+        float, typer.Option(help="How often prediction sets should hold the true class.")
+    ] = COVERAGE,
+) -> None:
+    """Learn from a table with candidate labels, and write the model to a file.
+
+    Some rows are held out, drawn at random. The model never learns from them: they tell how good
+    it is, and how sure it has to be for its predictions to be accepted.
+    """
+    columns.refuse_several_forms(least=1)
+    if not 0 <= held_out < 1:
+        raise typer.BadParameter("--held-out must be at least 0, and below 1.")
+    if not 0 < coverage < 1:
+        raise typer.BadParameter("--coverage must be above 0, and below 1.")
+    with refusals():
+        model = _model(method, {"network": network, "epochs": epochs}, seed, device)
+        refuse_unwritable(out, inputs=(path,))
+        refuse_too_large(path)
+    table = read(path, columns, file, bad_rows)
+    with refusals():
+        try:
+            summary = list(_learned(model, table, held_out, coverage))
+            model.save(out)
+        except KeyboardInterrupt:
+            say("Stopped. No model is written.")
+            raise typer.Exit(130) from None
+    typer.echo(f"{path}: {len(table):,} rows, {table.features.shape[1]:,} features")
+    for sentence in summary:
+        typer.echo(sentence)
+    typer.echo(f"The model is {out}. For predictions: robustpll predict {out} TABLE --out FILE.csv")
+
+
+def _model(method: str, fields: dict[str, Any], seed: int, device: str) -> Any:
+    """A classifier that is not fitted; what cannot be is told before a table is read."""
+    from robustpll import PLLClassifier
+    from robustpll.engine.device import chosen_device
+    from robustpll.errors import InputError
+    from robustpll.methods import METHODS
+
+    if method not in METHODS:
+        msg = f"There is no method {method!r}.{nearest(method, METHODS)}"
+        raise InputError(f"{msg} `robustpll methods` lists them.")
+    chosen_device(device)
+    model = PLLClassifier(method, random_state=seed, device=device)
+    asked = {f"method__{name}": value for name, value in fields.items() if value is not None}
+    return model.set_params(**asked)
+
+
+def _learned(model: Any, table: "Table", share: float, coverage: float) -> Iterator[str]:
+    """Fit the model, give it what predictions need besides, and say how it went."""
+    from robustpll.candidates import Candidates
+    from robustpll.data.table_pieces import reading_to_json
+
+    assert table.y is not None
+    y = Candidates.of(table.y)
+    yield (
+        f"{len(y.classes):,} classes; {y.sizes.mean():.2f} candidates a row on average; "
+        f"{(y.sizes == 1).mean():.1%} of the rows have one candidate"
+    )
+    learned, held = parted(table.features, y, share, model.random_state)
+    began = time.monotonic()
+    with _bars():
+        model.fit(table.features.iloc[learned], y[learned])
+    title = model.resolved_method().title
+    yield (
+        f"{title} learned from {len(learned):,} rows in {time.monotonic() - began:,.1f} s"
+        + _resolved(model, y[learned])
+    )
+    model.notes_ = {"reading": reading_to_json(table.reading)}
+    yield from _judged(model, table, y, held, coverage)
+    if table.truth is not None:
+        yield from _scored(model, table, learned, held)
+
+
+def parted(
+    features: "pd.DataFrame", y: "Candidates", share: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows to learn from and rows to hold out, drawn at random, in their order.
+
+    Of each word, of the gaps of each column and of each class one row is learned from: a model
+    cannot be judged by what it never saw.
+    """
+    import pandas as pd
+
+    order = np.random.default_rng(seed).permutation(len(y))
+    drawn = features.iloc[order]
+    first = np.zeros(len(y), dtype=bool)  # along the drawn rows
+    first[y.matrix[order].argmax(0)] = True
+    for name in drawn:
+        column = drawn[name]
+        if not pd.api.types.is_numeric_dtype(column):
+            first |= ~column.duplicated().to_numpy()
+        elif column.hasnans:
+            first[column.isna().to_numpy().argmax()] = True
+    count = min(round(share * len(y)), len(y) - 2)
+    held = order[~first][: max(count, 0)]
+    return np.setdiff1d(np.arange(len(y)), held), np.sort(held)
+
+
+def _bars() -> Any:
+    """Progress on a terminal, beside what is printed."""
+    from rich.console import Console
+
+    from robustpll.progress import progress_bars
+
+    console = Console(stderr=True)
+    return progress_bars(console) if console.is_terminal else nullcontext()
+
+
+def _resolved(model: Any, y: "Candidates") -> str:
+    """Of the rows with several candidates: how many have one that is likelier than not."""
+    several = y.sizes > 1
+    if not several.any():
+        return "; no row had several candidates"
+    sure = model.opinion_.probability[several].max(-1) > 0.5
+    return (
+        f"; of the {several.sum():,} with several candidates, {sure.sum():,} are resolved "
+        f"({sure.mean():.1%}): one candidate is likelier than all others together"
+    )
+
+
+def _judged(
+    model: Any, table: "Table", y: "Candidates", held: NDArray[np.int64], coverage: float
+) -> Iterator[str]:
+    """What the held-out rows tell: the covering rate; thresholds of decisions and sets."""
+    from robustpll.evaluate.conformal import ConformalSets
+
+    if len(held) == 0:
+        yield "no rows are held out: nothing tells how good the model is, and predict decides none"
+        return
+    X, own = table.features.iloc[held], y[held]
+    yield (
+        f"held out: {len(held):,} rows, drawn at random; in {model.score(X, own):.1%} of them the "
+        "predicted class is a candidate (covering rate)"
+    )
+    if len(held) < FEWEST:
+        yield (
+            f"that is too few for prediction sets and decisions, which take {FEWEST} held-out rows:"
+            " predict leaves them empty"
+        )
+        return
+    model.calibrate_decisions(X, own)
+    sets = ConformalSets.of(model, X, own, coverage, hold="weighted")
+    model.notes_["sets"] = {"least": sets.least, "coverage": coverage}
+    accepted, size = model.decide(X, error=ERROR).coverage, sets.predict(X).sum(-1).mean()
+    yield (
+        f"with at most {ERROR:.0%} wrong, by estimate, {accepted:.1%} of them are accepted; "
+        f"prediction sets for {coverage:.0%} have {size:.2f} classes on average"
+    )
+
+
+def _scored(
+    model: Any, table: "Table", learned: NDArray[np.int64], held: NDArray[np.int64]
+) -> Iterator[str]:
+    """Against true labels, which nothing was learned from."""
+    import pandas as pd
+
+    assert table.truth is not None
+    known = pd.notna(table.truth)
+    resolved = table.truth[learned] == model.labels_
+    told = [f"resolved labels of learned rows {resolved[known[learned]].mean():.1%}"]
+    if known[held].any():
+        right = model.predict(table.features.iloc[held]) == table.truth[held]
+        told.append(f"predictions of held-out rows {right[known[held]].mean():.1%}")
+    yield f"right by the true labels: {'; '.join(told)}"

@@ -1,0 +1,180 @@
+"""Options that several commands share, in groups; and how their tables are read."""
+
+import functools
+import inspect
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from robustpll.cli.sentences import refusals, say
+
+if TYPE_CHECKING:
+    from robustpll.data.table import Table
+
+COLUMN, PREFIX = "COLUMN", "PREFIX"
+TABLE = typer.Argument(metavar="TABLE", help="A .csv, .tsv or .parquet file.")
+FORMS = ("candidates", "indicators", "votes")
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Base of groups: each field is an option of the commands that take the group."""
+
+
+@dataclass(frozen=True)
+class ColumnFlags(Flags):
+    """Which columns are what."""
+
+    candidates: Annotated[
+        str | None, typer.Option(metavar=COLUMN, help="Column of sets: cat|dog, or JSON lists.")
+    ] = None
+    separator: Annotated[str, typer.Option(help="Between the names of a set.")] = "|"
+    indicators: Annotated[
+        str | None, typer.Option(metavar=PREFIX, help="Or: 0/1 columns, one for each class.")
+    ] = None
+    votes: Annotated[
+        str | None, typer.Option(metavar=PREFIX, help="Or: columns of annotators' answers.")
+    ] = None
+    truth: Annotated[
+        str | None, typer.Option(metavar=COLUMN, help="True labels, to compare with.")
+    ] = None
+    ignore: Annotated[
+        list[str] | None, typer.Option(metavar=COLUMN, help="Leave out; may be repeated.")
+    ] = None
+    categories: Annotated[
+        list[str] | None, typer.Option(metavar=COLUMN, help="Cells are names; may be repeated.")
+    ] = None
+    unanswered: Annotated[
+        str, typer.Option(help='Rows without candidates: "error", or they have "all classes".')
+    ] = "error"
+
+    def refuse_several_forms(self, least: int = 0) -> None:
+        """Wrong usage: more than one form of candidates, or fewer than `least`."""
+        passed = sum(getattr(self, form) is not None for form in FORMS)
+        if not least <= passed <= 1:
+            msg = f"pass one of --candidates, --indicators and --votes{'' if passed else ':'}"
+            more = "" if passed else " the command learns from what they name"
+            raise typer.BadParameter(f"{msg}{more}.")
+
+
+@dataclass(frozen=True)
+class FileFlags(Flags):
+    """How a file is written."""
+
+    missing: Annotated[
+        list[str] | None, typer.Option(metavar="WORD", help='Means "no value"; may be repeated.')
+    ] = None
+    encoding: Annotated[str | None, typer.Option(help="Of a CSV file, if not UTF-8.")] = None
+    delimiter: Annotated[str | None, typer.Option(help="Between the cells of a CSV file.")] = None
+    decimal: Annotated[str | None, typer.Option(help="Before decimals in a CSV file.")] = None
+
+
+@dataclass(frozen=True)
+class BadRowFlags(Flags):
+    """What becomes of rows that do not parse."""
+
+    skip_bad_rows: Annotated[
+        bool, typer.Option("--skip-bad-rows", help="Rows that do not parse are no failure.")
+    ] = False
+    errors: Annotated[
+        Path | None, typer.Option(help="Where bad rows are listed, by default ./NAME.errors.csv.")
+    ] = None
+
+
+def with_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """A command for typer, with the options of each group in the group's place.
+
+    >>> @with_flags
+    ... def show(path: str, *, file: FileFlags) -> None:
+    ...     print(path, file.delimiter)
+    >>> show("pets.csv", missing=None, encoding=None, delimiter=";", decimal=None)
+    pets.csv ;
+    >>> list(inspect.signature(show).parameters)
+    ['path', 'missing', 'encoding', 'delimiter', 'decimal']
+    """
+    taken = inspect.signature(command, eval_str=True).parameters.values()
+    groups = {
+        one.name: one.annotation
+        for one in taken
+        if isinstance(one.annotation, type) and issubclass(one.annotation, Flags)
+    }
+
+    @functools.wraps(command)
+    def expanded(*arguments: Any, **options: Any) -> None:
+        for name, group in groups.items():
+            own = {field.name: options.pop(field.name) for field in fields(group)}
+            options[name] = group(**own)
+        command(*arguments, **options)
+
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        part
+        for one in taken
+        for part in (
+            [
+                inspect.Parameter(field.name, keyword, default=field.default, annotation=field.type)
+                for field in fields(groups[one.name])
+            ]
+            if one.name in groups
+            else [one]
+        )
+    ]
+    expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    expanded.__annotations__ = {one.name: one.annotation for one in parameters}
+    return expanded
+
+
+def read(path: Path, columns: ColumnFlags, file: FileFlags, bad_rows: BadRowFlags) -> "Table":
+    """The rows that parse; says on stderr which do not, and ends the command unless they may."""
+    found = read_and_list(path, columns, file, bad_rows)
+    if found.bad and not bad_rows.skip_bad_rows:
+        say("Correct them, or pass --skip-bad-rows to do without them.")
+        raise typer.Exit(1)
+    return found
+
+
+def read_and_list(
+    path: Path, columns: ColumnFlags, file: FileFlags, bad_rows: BadRowFlags
+) -> "Table":
+    """The rows that parse; says on stderr which do not."""
+    from robustpll.data.table import read_table
+    from robustpll.data.table_source import PARQUET
+    from robustpll.errors import InputError
+
+    listed = bad_rows.errors or Path(Path(path.name.removesuffix(".gz")).stem + ".errors.csv")
+    options: dict[str, Any] = asdict(columns) | asdict(file)
+    with warnings.catch_warnings(record=True) as warned, refusals():
+        warnings.simplefilter("always")
+        try:
+            found = read_table(path, on_bad_rows="skip", errors_to=listed, **options)
+        except InputError as error:
+            raise InputError(as_options(str(error))) from error
+    for warning in warned:
+        say(f"{path}: {warning.message}")
+    if found.bad:
+        count, first = len({one.line for one in found.bad}), found.bad[0]
+        where = "row" if path.suffix.lower() in PARQUET else "line"
+        say(
+            f"{count:,} rows do not parse and are left out; {listed} lists them ({where} "
+            f"{first.line}: {as_options(str(first))})."
+        )
+    return found
+
+
+def as_options(sentence: str) -> str:
+    """A sentence about arguments of `read_table`, in the words of the command line.
+
+    >>> as_options("Pass delimiter=';', or name it in `ignore`.")
+    "Pass --delimiter ';', or name it in --ignore."
+    """
+    sentence = sentence.replace("errors_to", "errors")
+    names = "|".join(
+        field.name for group in (ColumnFlags, FileFlags, BadRowFlags) for field in fields(group)
+    )
+    sentence = re.sub(rf"`({names})`", r"--\1", sentence)
+    return re.sub(rf"\b({names})=(?=['\"])", r"--\1 ", sentence)

@@ -1,0 +1,280 @@
+"""`robustpll predict`: what a model says of each row of a table, as a CSV file."""
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from robustpll.cli.fit import ERROR
+from robustpll.cli.flags import COLUMN, TABLE, FileFlags, as_options, with_flags
+from robustpll.cli.sentences import refusals, refuse_unwritable, say
+
+if TYPE_CHECKING:
+    from robustpll.data.table_pieces import Piece, TableInPieces
+
+MEASURES = ("probability", "belief", "uncertainty", "entropy")
+COLUMNS = ("label", *MEASURES, "prediction_set", "decision", "reason")
+ACCEPT, REVIEW = "accept", "review"
+MOST_NUMBERS = 2**22  # of a piece's rows times classes or features: 32 MiB in float64
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet may compute begins so
+
+
+@with_flags
+def predict(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `fit` wrote.")],
+    path: Annotated[Path, TABLE],
+    *,
+    out: Annotated[Path, typer.Option(help="The CSV file to write.")],
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar=COLUMN, help="Copy it, such as an id; may be repeated."),
+    ] = None,
+    truth: Annotated[
+        str | None, typer.Option(metavar=COLUMN, help="True labels, to compare with.")
+    ] = None,
+    error: Annotated[
+        float, typer.Option(metavar="SHARE", help="Of accepted rows that may be wrong.")
+    ] = ERROR,
+    file: FileFlags,
+    skip_bad_rows: Annotated[
+        bool, typer.Option("--skip-bad-rows", help="Rows that do not parse are no failure.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+) -> None:
+    """Predict each row of a table of any size: label, how sure, and whether to go by it.
+
+    The output has a line for each row of the table, in the same order. A row that does not parse
+    is to be reviewed, and the reason says why.
+    """
+    if not 0 < error < 1:
+        raise typer.BadParameter("--error must be above 0 and below 1.")
+    if out.suffix.lower() != ".csv":
+        raise typer.BadParameter(f"--out writes CSV: {out} must end in .csv.")
+    with refusals():
+        judge = Judge.loaded(model, error, device)
+        refuse_unwritable(out, inputs=(model, path))
+        table = _opened(judge, path, file)
+        try:
+            _write(judge, table, out, keep or [], truth)
+        except KeyboardInterrupt:
+            say(f"Stopped. {out} is not written.")
+            raise typer.Exit(130) from None
+    for sentence in judge.summary(path):
+        typer.echo(sentence)
+    typer.echo(f"The predictions are in {out}.")
+    if judge.bad:
+        say(
+            f"{judge.bad:,} rows do not parse; their decision is {REVIEW!r}, and the reason says "
+            f"why ({judge.first_bad}). Pass --skip-bad-rows if that is no failure."
+        )
+        raise typer.Exit(0 if skip_bad_rows else 1)
+
+
+@dataclass(eq=False)
+class Judge:
+    """A model, and what it said so far."""
+
+    model: Any
+    least: float | None  # probability of a class in a prediction set; None if there are no sets
+    error: float
+    names: list[str]  # of the classes
+    told: Counter[str] = field(default_factory=Counter)
+    right: Counter[str] = field(default_factory=Counter)
+    compared: Counter[str] = field(default_factory=Counter)
+    bad: int = 0
+    first_bad: str = ""
+
+    @classmethod
+    def loaded(cls, path: Path, error: float, device: str) -> Self:
+        from robustpll import load
+        from robustpll.errors import InputError, ModelFileError
+
+        model = load(path, device=device)
+        if not hasattr(model, "feature_names_in_"):
+            msg = (
+                f"{path} was fitted with an array, whose columns have no names to find in a table. "
+                "Fit a model with robustpll fit, or predict in Python: robustpll.load(...)."
+            )
+            raise InputError(msg)
+        try:
+            least = model.notes_["sets"]["least"] if "sets" in model.notes_ else None
+            if least is not None and not 0 <= least <= 1:
+                raise ValueError(least)
+        except (TypeError, KeyError, ValueError) as found:
+            msg = f"{path} is damaged: its prediction sets are not described ({found})."
+            raise ModelFileError(msg) from found
+        return cls(model, least, error, [str(name) for name in model.classes_])
+
+    def rows(self, piece: "Piece", truths: dict[int, str]) -> Iterator[tuple[int, list[str]]]:
+        """Line and cells of all rows of a piece, in their order; `truths` by line."""
+        said: dict[int, list[str]] = {}
+        for one in piece.bad:
+            reason = as_options(str(one))
+            self.first_bad = self.first_bad or f"{one.line}: {reason}"
+            before = said.get(one.line)
+            said[one.line] = [*[""] * (len(COLUMNS) - 2), REVIEW, reason]
+            if before:
+                said[one.line][-1] = f"{before[-1]}; {reason}"
+        self.bad += len(said)
+        if len(piece.lines):
+            cells = zip(*self._columns(piece.features), strict=True)
+            said |= dict(zip(piece.lines.tolist(), map(list, cells), strict=True))
+        for line in sorted(said):
+            self._count(said[line], truths.get(line, ""))
+            yield line, said[line]
+
+    def _columns(self, features: Any) -> Iterator[Sequence[str]]:
+        """What `COLUMNS` names, of rows that parse."""
+        opinion = self.model.predict_opinion(features)
+        at = opinion.predicted()
+        rows = np.arange(len(at)), at
+        yield [self.names[label] for label in at]
+        for numbers in (
+            opinion.probability[rows],
+            opinion.belief[rows],
+            opinion.uncertainty,
+            opinion.entropy,
+        ):
+            yield [f"{number:.6g}" for number in np.clip(numbers, 0, 1)]
+        if self.least is None:
+            yield from [[""] * len(at)] * 3
+            return
+        yield _sets(opinion.probability >= self.least, self.names)
+        decision = self.model.decide(features, error=self.error)
+        yield [ACCEPT if accepted else REVIEW for accepted in decision.accepted]
+        yield decision.reason.tolist()
+
+    def _count(self, cells: list[str], truth: str) -> None:
+        label, decision, reason = cells[0], cells[-2], cells[-1]
+        if not label:
+            return
+        self.told[reason.split(":")[0]] += 1
+        if truth:
+            for group in {"all", decision}:
+                self.compared[group] += 1
+                self.right[group] += truth in (label, f"{label}.0")
+
+    def summary(self, path: Path) -> Iterator[str]:
+        total = self.told.total()
+        groups = ", ".join(
+            f"{count:,} {name} ({count / total:.1%})" for name, count in self.told.most_common()
+        )
+        yield f"{path}: {total:,} rows predicted" + ("" if self.least is None else f"; {groups}")
+        if self.least is None:
+            yield (
+                "Prediction sets and decisions are empty: the model was fitted without enough "
+                "held-out rows to judge by."
+            )
+        if self.compared["all"]:
+            parts = [
+                f"{self.right[group] / self.compared[group]:.1%} of {words}"
+                for group, words in (
+                    ("all", f"{self.compared['all']:,} rows"),
+                    (ACCEPT, f"{self.compared[ACCEPT]:,} accepted ones"),
+                )
+                if self.compared[group]
+            ]
+            yield f"right by the true labels: {', and '.join(parts)}"
+
+
+def _sets(member: NDArray[np.bool_], names: Sequence[str]) -> list[str]:
+    """As `--candidates` reads them: cat|dog, or JSON lists where names hold such marks."""
+    plain = not any("|" in name or name.startswith("[") for name in names)
+    members = ([names[at] for at in row.nonzero()[0]] for row in member)
+    return ["|".join(some) if plain else json.dumps(some, ensure_ascii=False) for some in members]
+
+
+def _opened(judge: Judge, path: Path, file: FileFlags) -> "TableInPieces":
+    """The table, if it has the model's columns; says which others it has."""
+    from robustpll.data.table_pieces import Schema, TableInPieces
+    from robustpll.data.table_roles import Reading, several
+    from robustpll.errors import InputError, some_of
+
+    model = judge.model
+    schema = Schema.of(model.features_, model.feature_names_in_, model.notes_.get("reading"))
+    asked = Reading(**asdict(file) | {"missing": several(file.missing)})
+    try:
+        table = TableInPieces.opened(path, schema, asked)
+    except InputError as error:
+        raise InputError(as_options(str(error))) from error
+    if table.new:
+        names = some_of(map(repr, table.new))
+        say(f"{path}: the model was fitted without {names}, and makes no use of that.")
+    return table
+
+
+def _write(
+    judge: Judge, table: "TableInPieces", out: Path, keep: list[str], truth: str | None
+) -> None:
+    from robustpll.errors import InputError
+    from robustpll.files import writing
+
+    clash = [name for name in keep if name in (*COLUMNS, table.where)]
+    if clash:
+        msg = f"--keep {clash[0]}: the output has a column of this name. Rename it in the table."
+        raise InputError(msg)
+    also = [*keep, truth] if truth else keep
+    most = MOST_NUMBERS // max(len(judge.names), *judge.model.features_.shape)
+    try:
+        with writing(out) as raw, _text(raw) as text, _rows_done() as done:
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow([table.where, *map(safe_cell, keep), *COLUMNS])
+            for piece in table.pieces(also, most):
+                truths = {line: kept[-1] for line, kept in piece.kept.items()} if truth else {}
+                nothing = ("",) * len(also)
+                for line, cells in judge.rows(piece, truths):
+                    kept = piece.kept.get(line, nothing)[: len(keep)]
+                    writer.writerow([line, *map(safe_cell, (*kept, *cells))])
+                done(len(piece.lines))
+            if not judge.told:
+                msg = f"No row of the table parses ({table.where} {judge.first_bad})."
+                raise InputError(msg)
+    except OSError as error:
+        msg = f"{out} cannot be written: {error.strerror or error}."
+        raise InputError(msg) from error
+
+
+def safe_cell(cell: str) -> str:
+    """The cell with an apostrophe before it, if a spreadsheet might take it for a formula.
+
+    Class names may be what annotators typed. Numbers stay as they are.
+
+    >>> safe_cell("=HYPERLINK(A1)"), safe_cell("-1"), safe_cell("cat")
+    ("'=HYPERLINK(A1)", '-1', 'cat')
+    """
+    from robustpll.data.csv_rows import number_of
+
+    return f"'{cell}" if cell.startswith(FORMULA) and number_of(cell) is None else cell
+
+
+@contextmanager
+def _text(raw: Any) -> Iterator[io.TextIOWrapper]:
+    """UTF-8 with the mark at its beginning by which spreadsheets know it."""
+    text = io.TextIOWrapper(raw, "utf-8-sig", newline="")
+    yield text
+    text.flush()
+    text.detach()  # the file below is closed by who opened it
+
+
+@contextmanager
+def _rows_done() -> Iterator[Any]:
+    """Tells on a terminal how many rows are done."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} rows"), TimeElapsedColumn())
+    with Progress(
+        *columns, console=console, disable=not console.is_terminal, transient=True
+    ) as bars:
+        task = bars.add_task("rows", total=None)
+        yield lambda rows: bars.advance(task, rows)

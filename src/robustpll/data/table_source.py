@@ -1,0 +1,136 @@
+"""Where a table comes from: a file or a DataFrame becomes raw columns, at once or in pieces."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustpll.data.csv_rows import GAPS, BadRow, CsvFile, read_csv
+from robustpll.data.table_features import with_gaps
+from robustpll.data.table_roles import Reading, Roles
+from robustpll.errors import InputError
+from robustpll.label_forms import is_frame
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    Opened = CsvFile | Path | pd.DataFrame
+
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+PARQUET = (".parquet", ".pq")
+
+
+def opened_source(source: Any, asked: Reading, reading: Reading) -> "Opened":
+    """What the source is; files are there, and of a kind that can be read."""
+    if not isinstance(source, str | PathLike) and not is_frame(source):
+        msg = f"source must be a path or a DataFrame; got a {type(source).__name__}."
+        raise InputError(msg)
+    path = None if is_frame(source) else Path(source)
+    if path is not None and not path.is_file():
+        msg = f"There is no file {path}. Look at the path and the folder you are in."
+        raise InputError(msg)
+    kind = path.name.lower().removesuffix(".gz")[-4:] if path else ""
+    if path and kind in DELIMITERS:
+        delimiter: Any = DELIMITERS[kind] if reading.delimiter is None else reading.delimiter
+        if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
+            msg = f"delimiter={delimiter!r}: it must be one character, such as ',' or ';'."
+            raise InputError(msg)
+        return CsvFile(path, delimiter, reading.encoding or "utf-8", reading.decimal or ".")
+    if path and path.suffix.lower() not in PARQUET:
+        msg = (
+            f"{path} ends in {path.suffix!r}: tables are read from .csv, .tsv, .csv.gz, .tsv.gz, "
+            ".parquet and .pq. Rename the file if it is one of these, or pass a DataFrame."
+        )
+        raise InputError(msg)
+    if (asked.encoding, asked.delimiter, asked.decimal) != (None, None, None):
+        msg = "encoding, delimiter and decimal are for CSV files: this source has types of its own."
+        raise InputError(msg)
+    return source if path is None else path
+
+
+def names_in(opened: "Opened") -> list[str]:
+    """The names of the columns."""
+    if isinstance(opened, CsvFile):
+        return opened.header()
+    if isinstance(opened, Path):
+        with parquet_file(opened) as file:
+            names = file.schema_arrow.names
+        return [name for name in names if not name.startswith("__index_level_")]  # pandas' own
+    return list(opened.columns)
+
+
+@contextmanager
+def parquet_file(path: Path) -> Iterator[Any]:
+    """The open file; what can go wrong while it is read is told in a sentence."""
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with ParquetFile(path) as file:
+            yield file
+    except (pa.ArrowException, OSError) as error:
+        msg = f"{path} is no Parquet file, or is damaged ({str(error).splitlines()[0]})."
+        raise InputError(msg) from error
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """The columns of a source that serve as something, as they were read."""
+
+    path: Path | None
+    frame: "pd.DataFrame"
+    lines: NDArray[np.int64]
+    bad: list[BadRow]
+    gaps: tuple[str, ...]  # words that mean "no value"
+    where: Literal["line", "row"]  # what `lines` count
+
+    @property
+    def title(self) -> str:
+        return "The DataFrame" if self.path is None else str(self.path)
+
+
+def read_raw(
+    opened: "Opened", roles: Roles, missing: tuple[str, ...], like: "pd.DataFrame | None"
+) -> Raw:
+    """All rows at once; features are read like those of another table, if there is one."""
+    measures = set(roles.features).difference(roles.categories)
+    if isinstance(opened, CsvFile):
+        gaps = (*GAPS, *missing)
+        as_text = roles.as_text(like)
+        frame, lines, bad = read_csv(opened, as_text, gaps)
+        for name in measures:
+            if frame[name].dtype == "category":  # mere text: only a person declares categories
+                frame[name] = frame[name].astype("string[pyarrow]")
+        raw = Raw(opened.path, frame, lines, bad, gaps, "line")
+    elif isinstance(opened, Path):
+        with parquet_file(opened) as file:
+            frame = frame_of(file.read(columns=[*roles.as_text()]))
+        frame = with_gaps(frame, missing, measures)
+        raw = Raw(opened, frame, np.arange(len(frame)), [], missing, "row")
+    else:
+        frame = with_gaps(opened[[*roles.as_text()]], missing, measures)
+        raw = Raw(None, frame, np.arange(len(frame)), [], missing, "row")
+    if not len(raw.lines) and not raw.bad:
+        msg = f"{raw.title} has columns, but no rows."
+        raise InputError(msg)
+    return raw
+
+
+def frame_of(table: "pa.Table") -> "pd.DataFrame":
+    """What was read from Parquet, which is used up thereby."""
+    import pandas as pd
+    import pyarrow as pa
+
+    frame: pd.DataFrame = table.to_pandas(
+        ignore_metadata=True,
+        self_destruct=True,
+        # as Python's lists they would take several times the memory
+        types_mapper=lambda kind: pd.ArrowDtype(kind) if pa.types.is_nested(kind) else None,
+    )
+    return frame

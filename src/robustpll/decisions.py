@@ -1,0 +1,188 @@
+"""Which predictions to accept, so that a share of the rows is decided, or few of them are wrong."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from robustpll.errors import InputError
+from robustpll.recalibration import Source
+
+Floats = NDArray[np.float64]
+
+NEVER = -1.0  # the certainty of a row that must not be accepted
+LIKE_THESE = 0.99  # share of the rows set aside that count as like the training data
+STARTS, STEPS = 2, 20  # of the search for a bound, see `bounded_threshold`
+ACCEPTED, UNLIKE = "accepted", "unlike the training data"
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What a model says of each row, and whether to go by it.
+
+    Attributes
+    ----------
+    label : array of shape (n,)
+        The predicted class, of rejected rows too.
+    accepted : bool array of shape (n,)
+        Whether the row is decided.
+    reason : array of shape (n,)
+        ``"accepted"``, ``"ambiguous: a or b"`` with the two most probable classes,
+        ``"ambiguous: a or one of 3 others"`` where several are equally probable seconds, or
+        ``"unlike the training data"``.
+    threshold : float
+        The least probability of the predicted class among accepted rows; infinite if none may be.
+    """
+
+    label: NDArray[Any]
+    accepted: NDArray[np.bool_]
+    reason: NDArray[np.str_]
+    threshold: float
+
+    @classmethod
+    def of(
+        cls,
+        classes: NDArray[Any],
+        predicted: NDArray[np.int64],
+        probability: Floats,
+        like: NDArray[np.bool_],
+        threshold: float,
+    ) -> Self:
+        """Of predicted classes (n,) under probabilities (n, k), for rows like the training data.
+
+        >>> probability = np.array([[0.9, 0.1, 0.0], [0.1, 0.4, 0.5], [1.0, 0.0, 0.0]])
+        >>> names, like = np.array(["ant", "bee", "cow"]), np.array([True, True, False])
+        >>> Decision.of(names, probability.argmax(-1), probability, like, 0.8).reason.tolist()
+        ['accepted', 'ambiguous: cow or bee', 'unlike the training data']
+        """
+        at = np.arange(len(predicted))
+        accepted = like & (probability[at, predicted] >= threshold)
+        others = probability.copy()
+        others[at, predicted] = NEVER
+        seconds = others >= others.max(-1, keepdims=True) * (1 - 1e-5) - 1e-8  # equal, or nearly
+        seconds[at, predicted] = False
+        rest = (
+            str(classes[own][0]) if own.sum() == 1 else f"one of {own.sum()} others"
+            for own in seconds
+        )
+        torn = [f"ambiguous: {own} or {r}" for own, r in zip(classes[predicted], rest, strict=True)]
+        reason = np.where(accepted, ACCEPTED, np.where(like, torn, UNLIKE))
+        return cls(classes[predicted], accepted, reason, threshold)
+
+    @property
+    def coverage(self) -> float:
+        """Share of accepted rows."""
+        return float(self.accepted.mean())
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    def __repr__(self) -> str:
+        return f"Decision({int(self.accepted.sum())} of {len(self)} rows accepted)"
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """Rows by which thresholds are found: how certain a model is of them, and how wrong.
+
+    Attributes
+    ----------
+    certainty : array of shape (n,)
+        Probability of the predicted class, falling; below 0 for rows unlike the training data.
+    wrong : array of shape (n,)
+        0 or 1 by labels; else the probability that the prediction is wrong.
+    limit : float
+        Rows farther than this from the training data are unlike it.
+    source : {"labels", "candidates"} or None
+        What `wrong` comes from; None if from the model's own probabilities.
+    confidence : float or None
+        Of the bound on the error, if the source is labels.
+    """
+
+    certainty: Floats
+    wrong: Floats
+    limit: float
+    source: Source | None = None
+    confidence: float | None = None
+
+    def sorted(self) -> Self:
+        order = np.argsort(-self.certainty, kind="stable")
+        return replace(self, certainty=self.certainty[order], wrong=self.wrong[order])
+
+    def __repr__(self) -> str:
+        by = "by labels" if self.source == "labels" else f"by {self.source}, an estimate"
+        sure = "" if self.confidence is None else f", confidence {self.confidence:g}"
+        return f"Trial({len(self.wrong)} rows {by}{sure})"
+
+    def threshold(self, coverage: float | None, error: float | None) -> float:
+        """The certainty that accepted rows need; infinite if none may be accepted."""
+        if coverage is not None:
+            return share_threshold(self.certainty, coverage)
+        assert error is not None
+        if self.confidence is None:
+            return mean_threshold(self.certainty, self.wrong, error)
+        return bounded_threshold(self.certainty, self.wrong, error, self.confidence)
+
+
+def share_threshold(certainty: Floats, share: float) -> float:
+    """For falling certainties: at least this share is accepted, equals together, none below 0.
+
+    >>> share_threshold(np.array([0.9, 0.8, 0.8, 0.3]), 0.5)
+    0.8
+    """
+    count = math.ceil(share * len(certainty) - 1e-9)  # 0.55 of 100 rows are 55
+    return max(0.0, float(certainty[count - 1])) if count else math.inf
+
+
+def mean_threshold(certainty: Floats, wrong: Floats, error: float) -> float:
+    """For falling certainties: as many as have a mean of `wrong` of at most `error`.
+
+    >>> mean_threshold(np.array([0.9, 0.8, 0.7, 0.6]), np.array([0, 0, 1, 1]), error=0.34)
+    0.7
+    """
+    counts = _ends_of_equals(certainty)
+    sound = counts[np.cumsum(wrong)[counts - 1] <= (error + 1e-9) * counts]
+    return float(certainty[sound[-1] - 1]) if len(sound) else math.inf
+
+
+def bounded_threshold(certainty: Floats, wrong: Floats, error: float, confidence: float) -> float:
+    """For falling certainties: with this confidence at most `error` of accepted rows are wrong.
+
+    Learn then Test (Angelopoulos et al., 2021): that more are wrong is tested for ever more rows,
+    the surest first, by the binomial distribution, until a test fails. One walk begins with as few
+    rows as can pass, another one half-way; each may fail with half of what confidence leaves. The
+    bound holds for rows drawn like these.
+
+    >>> certainty = np.linspace(1, 0.5, 200)
+    >>> bounded_threshold(certainty, certainty < 0.75, error=0.1, confidence=0.9) > 0.7
+    True
+    """
+    level = (1 - confidence) / STARTS
+    fewest = math.ceil(math.log(level) / math.log1p(-error))
+    if fewest > len(certainty):
+        msg = (
+            f"error={error:g} cannot be promised with confidence {confidence:g} from "
+            f"{len(certainty)} labelled rows: it takes {fewest}, even if all are right. Pass more "
+            "rows to calibrate_decisions, or allow a larger error."
+        )
+        raise InputError(msg)
+    ends = _ends_of_equals(certainty)
+    steps = np.geomspace(fewest, len(certainty), STEPS).round()
+    at = np.searchsorted(ends, steps)
+    counts = np.unique(ends[at[at < len(ends)]])
+    passed = np.asarray(binom.cdf(np.cumsum(wrong)[counts - 1], counts, error)) <= level
+    reached = 0
+    for start in range(0, len(passed), max(1, math.ceil(len(passed) / STARTS))):
+        failed = np.flatnonzero(~passed[start:])
+        end = start + failed[0] if len(failed) else len(passed)
+        reached = max(reached, counts[end - 1] if end > start else 0)
+    return float(certainty[reached - 1]) if reached else math.inf
+
+
+def _ends_of_equals(certainty: Floats) -> NDArray[np.int64]:
+    """How many rows can be accepted: equally certain ones go together, those below 0 never."""
+    last = np.append(certainty[1:] < certainty[:-1], True)
+    return np.flatnonzero(last & (certainty >= 0)) + 1
