@@ -11,9 +11,10 @@ too, where a wrong class is one with probability 0.5: its machines then have har
 What it is compared with is in `classical_by_hand.py`. Plain code would take long, so it runs on
 some rows, steps or machines, and its seconds are multiplied accordingly; the report has both
 numbers. Neighbours are asked for by one call for all rows; beside that it says what asking row by
-row would cost. Both sides take turns, on the same number of cores, and must agree in what they
-find. Each method runs in a process of its own, whose peak of resident memory is that of the first
-fit and prediction.
+row would cost. Both sides take turns, on the same cores and with scaled rows, and must agree in
+what they find. Processor time is there as well: on a machine with other work it says more than the
+clock, and growth is fitted to it. Each method runs in a process of its own, whose peak of resident
+memory is that of the first fit and prediction.
 """
 
 import argparse
@@ -94,7 +95,8 @@ def main() -> None:
             for part in parts:
                 found = in_a_process(name, part, asked.rows, kept)
                 report["sets"].setdefault(name, {})[part] = found
-                show(name, part, found)
+                print(f"{METHODS[part].title} on {name}: measured", flush=True)
+    show(report)
     asked.out.parent.mkdir(parents=True, exist_ok=True)
     asked.out.write_text(json.dumps(report, indent=1) + "\n")
 
@@ -108,24 +110,28 @@ def in_a_process(name: str, part: str, rows: int, kept: Path) -> dict[str, Any]:
     return found
 
 
-def show(name: str, part: str, found: dict[str, Any]) -> None:
-    print(f"{METHODS[part].title} on {name}, {found['rows']:,} rows")
-    for what in ("fit", "predict"):
-        each = found[what]
-        others = "".join(
-            f"; {other}: {seconds:.2f} s, {seconds / each['seconds']:.1f} times as long"
-            for other, seconds in each["otherwise"].items()
-        )
-        print(
-            f"  {what}: {each['seconds']:.3f} s, by hand {each['by_hand_seconds']:.2f} s: "
-            f"{each['times_as_fast']:.2f} times as fast, {each['processor_ratio']:.2f} by "
-            f"processor time{others}"
-        )
-    growth, memory = found["growth"], found["memory"]
-    each = ", ".join(f"{s:.2f} s" for s in growth["seconds"])
-    print(f"  growth: n^{growth['exponent']:.2f} ({each} for {growth['rows']} rows)")
-    print(f"  memory: {memory['peak_mb']} MB, of which {memory['base_mb']} before the fit")
-    print(f"  agreement: {found['agreement']}", flush=True)
+def show(report: dict[str, Any]) -> None:
+    print(
+        "set, method: seconds | by hand | times as fast (by processor time), of fit and predict; "
+        "growth of the fit; MB at the peak, and before"
+    )
+    for name, parts in report["sets"].items():
+        for part, found in parts.items():
+            cells = [
+                f"{each['seconds']:.3f} | {each['by_hand_seconds']:.2f} | "
+                f"{each['times_as_fast']:.2f} ({each['processor_ratio']:.2f})"
+                for each in (found["fit"], found["predict"])
+            ]
+            memory = found["memory"]
+            print(
+                f"{name}, {METHODS[part].title:6}: {' || '.join(cells)} || "
+                f"n^{found['growth']['exponent']:.2f} || {memory['peak_mb']}, {memory['base_mb']}"
+            )
+            for what in ("fit", "predict"):
+                for way, seconds in found[what]["otherwise"].items():
+                    times = seconds / found[what]["seconds"]
+                    print(f"    {what} by hand, {way}: {seconds:.2f} s, {times:.1f} times as long")
+            print(f"    {json.dumps(found['agreement'])}")
 
 
 @dataclass(frozen=True)
@@ -173,21 +179,19 @@ def dependent(rows: Rows, labels: Tensor, kept: Path) -> Tensor:
 
 
 def ours(method: ClassicalMethod, case: Case, fit: Clock, predict: Clock) -> Found:
-    """What fit and predict do, with what is in between."""
+    """What fit and predict do with scaled rows, and what is in between."""
+    x, test = scaled(case.rows), scaled(case.test)
+    prior = case.candidates.double() / case.candidates.sum(1, keepdim=True)
 
     def fitted() -> tuple[Any, ...]:
-        x = scaled(case.rows)
         around = method.around(x)
-        prior = case.candidates.double() / case.candidates.sum(1, keepdim=True)
         run = OneRun(x, around, case.candidates, prior, case.rows.shape, 0)
-        return x, around, *method.learn(run)
+        return around, *method.learn(run)
 
-    def predicted() -> tuple[Any, ...]:
-        test = scaled(case.test)
-        return test, method.judge(learned, test, method.around(test, learned))
-
-    x, around, learned, opinion = fit.time("all", 1, 1, fitted)
-    test, other = predict.time("all", 1, 1, predicted)
+    around, learned, opinion = fit.time("all", 1, 1, fitted)
+    other = predict.time(
+        "all", 1, 1, lambda: method.judge(learned, test, method.around(test, learned))
+    )
     return Found(
         x.numpy(),
         case.candidates.numpy(),
@@ -234,7 +238,7 @@ def measured(part: str, case: Case) -> dict[str, Any]:
     for what in ("fit", "predict"):
         about[what] = compared(mine[what], hands[what])
         about[what]["otherwise"] = otherwise(part, found, hands[what][-1], what)
-    about["growth"] = growth(method, case, about["fit"]["seconds"])
+    about["growth"] = growth(method, case, about["fit"]["processor"])
     return about
 
 
@@ -269,7 +273,7 @@ def otherwise(part: str, found: Found, hand: Clock, what: str) -> dict[str, floa
 
 
 def growth(method: ClassicalMethod, case: Case, whole: float) -> dict[str, Any]:
-    """Seconds of a fit at four sizes, and the exponent e of n^e that fits them best."""
+    """Processor seconds of a fit at four sizes, and the exponent e of n^e that fits them best."""
     n = len(case.rows)
     sizes = [n // 8, n // 4, n // 2, n]
     seconds = []
@@ -277,13 +281,13 @@ def growth(method: ClassicalMethod, case: Case, whole: float) -> dict[str, Any]:
         clocks = [Clock() for _ in range(1 if whole > 3 else 3)]
         for clock in clocks:
             ours(method, case.first(size), clock, Clock())
-        seconds.append(statistics.median(clock.total() for clock in clocks))
+        seconds.append(statistics.median(clock.total("processor") for clock in clocks))
     seconds.append(whole)
     exponent = np.polyfit(np.log(sizes), np.log(seconds), 1)[0]
     return {
         "rows": sizes,
-        "seconds": [round(each, 4) for each in seconds],
-        "exponent": round(float(exponent), 3),
+        "processor": [round(each, 4) for each in seconds],
+        "exponent": round(float(exponent), 2),
     }
 
 

@@ -66,6 +66,7 @@ def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
     table = write_table(folder)
     options = ["--votes", "vote ", "--truth", "truth", "--images", "picture", "--epochs", "50"]
+    options += ["--wrong", "0.002"]
     command = [sys.executable, "-c", "from robustpll.cli import app; app()", "clean", str(table)]
     subprocess.run([*command, *options, "--out", str(folder / "out")], check=True)
     with sync_playwright() as playwright:
@@ -74,7 +75,7 @@ def main() -> None:
         for scheme, out in (("light", DOCS / "review.png"), ("dark", folder / "review-dark.png")):
             page = browser.new_page(viewport={"width": 1280, "height": 760}, color_scheme=scheme)
             page.goto((folder / "out" / "review.html").as_uri())
-            for key in "112s1":
+            for key in "11s2":
                 page.keyboard.press(key)
             page.screenshot(path=out)
         browser.close()

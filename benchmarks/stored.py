@@ -13,11 +13,12 @@ from robustpll.engine.device import chosen_device, device_name
 
 
 def opened(path: Path, **facts: Any) -> dict[str, Any]:
-    """What the file holds already, under the command that is running now."""
+    """What the file holds already, under the commands that made it."""
     report = json.loads(path.read_text()) if path.exists() else {"sets": {}}
     command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    before = [each for each in report.get("command", "").split(" && ") if each]
     report |= {
-        "command": re.sub(r" --out \S+", "", command),
+        "command": " && ".join(dict.fromkeys([*before, re.sub(r" --out \S+", "", command)])),
         "machine": device_name(chosen_device("auto")),
         "torch": torch.__version__,
         "date": datetime.now(UTC).date().isoformat(),

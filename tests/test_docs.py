@@ -71,17 +71,29 @@ def test_the_tables_on_robustness_are_those_of_the_stored_runs() -> None:
             assert f"| {row['title']}, {score} | {' | '.join(cells)} |" in page
 
 
-def test_the_tables_of_results_are_those_of_the_stored_runs() -> None:
+@pytest.mark.slow
+def test_the_code_on_trust_runs() -> None:
+    names: dict[str, Any] = {}
+    for block in blocks("trust.md"):
+        exec(block, names)
+    decision = names["decision"]
+    wrong = (decision.label != names["labels"][1300:])[decision.accepted]
+    assert decision.coverage > 0.3
+    assert wrong.mean() < 0.1
+
+
+@pytest.mark.parametrize("name", ["results", "trust"])
+def test_the_tables_are_those_of_the_stored_runs(name: str) -> None:
     """The page's own script would write it as it is."""
-    page = (DOCS / "results.md").read_text()
-    spec = spec_from_file_location("results_page", BENCHMARKS / "results_page.py")
+    page = (DOCS / f"{name}.md").read_text()
+    spec = spec_from_file_location(f"{name}_page", BENCHMARKS / f"{name}_page.py")
     assert spec is not None
     assert spec.loader is not None
     script = module_from_spec(spec)
     with patch.object(sys, "path", [str(BENCHMARKS), *sys.path]):
         spec.loader.exec_module(script)
-    for name, lines in script.parts().items():
-        assert script.replaced(page, name, lines) == page, name
+    for part, lines in script.parts().items():
+        assert script.replaced(page, part, lines) == page, part
 
 
 def cell(spread: dict[str, float]) -> str:

@@ -28,6 +28,7 @@ from robustpll import (
 )
 from robustpll.data.noise import Uniform
 from robustpll.decisions import Decision, bounded_threshold, mean_threshold, share_threshold
+from robustpll.evaluate.ood import OodScorer, rows_of
 from robustpll.evaluate.selection import decision_report
 from robustpll.methods import DstPll, Method, PlKnn, Proden, ProdenEns, RobustPll, Valen
 from robustpll.recalibration import Recalibration
@@ -148,8 +149,7 @@ def test_a_recalibration_does_not_outlive_a_new_training(model: PLLClassifier) -
 @pytest.mark.parametrize(
     ("method", "y", "sentence"),
     [
-        (Proden(epochs=30), "all", "hardly ever leave out"),
-        (Proden(epochs=30), "right", "all predictions are right"),
+        (Proden(epochs=2), "all", "every set holds all classes"),
         (PlKnn(neighbours=3), "wrong", "no recalibration changes a 0"),
         (DstPll(neighbours=5), "labels", "DstPll"),
     ],
@@ -158,7 +158,6 @@ def test_rows_that_tell_no_factor_are_refused(method: Method, y: str, sentence: 
     X, labels = blobs(60, 0, width=0.05)
     forms: dict[str, Any] = {
         "all": [set(NAMES)] * 60,
-        "right": labels,
         "wrong": labels[::-1],
         "labels": labels,
     }
@@ -166,6 +165,15 @@ def test_rows_that_tell_no_factor_are_refused(method: Method, y: str, sentence: 
     with pytest.raises(InputError, match=sentence):
         model.recalibrate(X, forms[y])
     assert model.recalibration_ is None
+
+
+def test_rows_that_say_little_change_little() -> None:
+    """All labels are right: without the cost of far factors, none would be large enough."""
+    opinion = Opinion.of_probability(np.array([[0.8, 0.2]] * 50))
+    right = np.array([[True, False]] * 50)
+    few, many = Recalibration.of_rows(opinion[:2], right[:2]), Recalibration.of_rows(opinion, right)
+    assert 1 < few.factor < many.factor < 10
+    assert Recalibration.of_rows(opinion, ~right).factor < 0.1
 
 
 # Thresholds
@@ -333,6 +341,18 @@ def test_any_method_decides(method: Method) -> None:
     X, y = blobs(90, 1)
     assert model.decide(X, coverage=0.5).accepted.sum() >= 45 - 2
     assert model.calibrate_decisions(X, y).decide(X, coverage=0.5).accepted.sum() >= 45 - 2
+
+
+def test_the_distance_is_that_to_all_training_rows_if_they_are_few() -> None:
+    X, y = blobs(90, 0)
+    model = PLLClassifier(ProdenEns(epochs=2, members=2), random_state=0).fit(X, y)
+    rows = blobs(20, 1)[0]
+    kept = model.reference_.distance(model.fitted_, rows_of(model, rows))
+    score = OodScorer.of(model, X).scores(rows)["row distance"]
+    np.testing.assert_allclose(kept, score, atol=1e-6)
+    doubled = PLLClassifier(PlKnn(), random_state=0).fit(np.vstack([X, X]), [*y, *y])
+    assert doubled.reference_.rows.shape == (1, 90, 3)
+    assert doubled.reference_.limit > 0  # a row's own double does not count
 
 
 # The model file

@@ -8,12 +8,16 @@ if TYPE_CHECKING:
     from robustpll.data import load_dataset
     from robustpll.data.dataset import Dataset
     from robustpll.data.table import Table, read_table
+    from robustpll.decisions import Decision
     from robustpll.engine.apgd import AutoPGD
     from robustpll.engine.attack import PGD
     from robustpll.engine.square import Square
     from robustpll.errors import InputError, ModelFileError, RobustPLLError
     from robustpll.estimator import PLLClassifier, RobustPLLClassifier
     from robustpll.evaluate.audit import robustness_report
+    from robustpll.evaluate.calibration import calibration_report
+    from robustpll.evaluate.conformal import ConformalSets
+    from robustpll.evaluate.faulty import missing_truth_scores
     from robustpll.evaluate.ood import ood_report
     from robustpll.methods import METHODS
     from robustpll.model_file import load
@@ -26,7 +30,9 @@ __all__ = [
     "PGD",
     "AutoPGD",
     "Candidates",
+    "ConformalSets",
     "Dataset",
+    "Decision",
     "InputError",
     "ModelFileError",
     "Opinion",
@@ -37,8 +43,10 @@ __all__ = [
     "Table",
     "Votes",
     "__version__",
+    "calibration_report",
     "load",
     "load_dataset",
+    "missing_truth_scores",
     "ood_report",
     "read_table",
     "robustness_report",
@@ -49,7 +57,9 @@ _HOMES = {
     "PGD": "engine.attack",
     "AutoPGD": "engine.apgd",
     "Candidates": "candidates",
+    "ConformalSets": "evaluate.conformal",
     "Dataset": "data.dataset",
+    "Decision": "decisions",
     "InputError": "errors",
     "ModelFileError": "errors",
     "Opinion": "opinion",
@@ -59,8 +69,10 @@ _HOMES = {
     "Square": "engine.square",
     "Table": "data.table",
     "Votes": "candidates",
+    "calibration_report": "evaluate.calibration",
     "load": "model_file",
     "load_dataset": "data",
+    "missing_truth_scores": "evaluate.faulty",
     "ood_report": "evaluate.ood",
     "read_table": "data.table",
     "robustness_report": "evaluate.audit",

@@ -1,5 +1,6 @@
 """How sure a model should be: one number, learned from rows that it was not trained on."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -11,8 +12,9 @@ from scipy.special import logsumexp
 from robustpll.errors import InputError, some_of
 from robustpll.opinion import Opinion
 
-LARGEST = 100.0  # factors are looked for between this and its inverse
-STEPS = 81  # of a first look; with candidates there may be more than one valley
+LARGEST = 1e4  # factors are looked for between this and its inverse
+STEPS = 121  # of a first look; with candidates there may be more than one valley
+USUAL = 10.0  # a factor of so much, or its inverse, costs half a nat: for all rows together
 
 Source = Literal["labels", "candidates"]
 Scaled = Literal["evidence", "logits"]
@@ -31,7 +33,8 @@ class Recalibration:
     The factor has the least log loss, the mean of -ln P(S) over rows with candidates S; a label is
     a set of one. Up to a constant that is the likelihood of the sets, if they hold the true class,
     and a set is as likely whichever of its members is true. Where sets favour the classes that the
-    model confuses, they seldom show its errors, and the factor comes out too large.
+    model confuses, they seldom show its errors, and the factor comes out too large. A factor far
+    from 1 costs a little, as much as half a row or so: rows that say little change little.
 
     Attributes
     ----------
@@ -50,13 +53,13 @@ class Recalibration:
     --------
     Three of four promises of 0.9 came true, so 0.75 is what should have been said:
 
-    >>> opinion = Opinion.of_probability(np.array([[0.9, 0.1]] * 4))
-    >>> right = np.array([[True, False]] * 3 + [[False, True]])
+    >>> opinion = Opinion.of_probability(np.array([[0.9, 0.1]] * 400))
+    >>> right = np.array([[True, False]] * 300 + [[False, True]] * 100)
     >>> found = Recalibration.of_rows(opinion, right)
-    >>> found.opinion(opinion).probability[0].round(4)
+    >>> found.opinion(opinion).probability[0].round(3)
     array([0.75, 0.25])
     >>> found
-    Recalibration(logits times 0.5 by 4 labels, log loss 0.6547 -> 0.5623)
+    Recalibration(logits times 0.5007 by 400 labels, log loss 0.6547 -> 0.5623)
     """
 
     factor: float
@@ -78,15 +81,17 @@ class Recalibration:
             own = replace(made, factor=float(np.exp(log_factor)))
             return float(-own._log_probability(opinion, candidates).mean())
 
+        def cost(log_factor: float) -> float:
+            return len(candidates) * loss(log_factor) + (log_factor / math.log(USUAL)) ** 2 / 2
+
         looked = np.linspace(-np.log(LARGEST), np.log(LARGEST), STEPS)
-        losses = np.array([loss(at) for at in looked])
-        best = int(losses.argmin())
-        if losses[best] >= min(losses[0], losses[-1]) - 1e-9:
-            _refuse_no_answer(source, losses[-1] <= losses[0])
-        around = (looked[best - 1], looked[best + 1])
-        found = minimize_scalar(loss, bounds=around, method="bounded", options={"xatol": 1e-6})
+        if np.ptp([loss(at) for at in looked]) < 1e-9:
+            _refuse_no_answer()
+        best = int(np.argmin([cost(at) for at in looked]))
+        around = (looked[max(0, best - 1)], looked[min(best + 1, STEPS - 1)])
+        found = minimize_scalar(cost, bounds=around, method="bounded", options={"xatol": 1e-6})
         factor = float(np.exp(found.x))
-        return replace(made, factor=factor, before=loss(0.0), after=float(found.fun))
+        return replace(made, factor=factor, before=loss(0.0), after=loss(found.x))
 
     def opinion(self, opinion: Opinion) -> Opinion:
         """A recalibrated copy of an opinion in numpy arrays."""
@@ -129,17 +134,10 @@ def _refuse_impossible(probability: NDArray[Any], candidates: NDArray[np.bool_])
         raise InputError(msg)
 
 
-def _refuse_no_answer(source: Source, sure: bool) -> None:
-    end = f"{LARGEST:g}, the largest" if sure else f"{1 / LARGEST:g}, the smallest"
-    reason = (
-        "all predictions are right"
-        if source == "labels"
-        else "the sets hardly ever leave out the predicted class"
-    )
+def _refuse_no_answer() -> None:
     msg = (
-        f"X and y do not say how sure the model should be: the log loss is least at a factor of "
-        f"{end} that is tried. That happens where {reason}, and for DstPll, whose "
-        "probabilities do not depend on its uncertainty. Pass more rows"
-        f"{'' if source == 'labels' else ', or labels'}."
+        "X and y do not say how sure the model should be: all factors have the same log loss. That "
+        "happens if every set holds all classes, and for DstPll, whose probabilities do not depend "
+        "on its uncertainty. Pass smaller sets or labels, or use another method."
     )
     raise InputError(msg)

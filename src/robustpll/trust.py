@@ -19,6 +19,7 @@ from robustpll.recalibration import Recalibration, Scaled, Source
 from robustpll.unlike import Reference
 
 CONFIDENCE = 0.9  # of the bound on the error, if nobody says other
+ROUNDING = 1e-5  # of distances, where rows have length 1 or features go from 0 to 1
 
 
 class Trust:
@@ -103,7 +104,7 @@ class Trust:
         sure = CONFIDENCE if by_labels and confidence is None else confidence
         _refuse_odd_confidence(sure)
         distance = self._distance(rows)
-        limit = float(np.quantile(distance, LIKE_THESE, method="higher"))
+        limit = max(ROUNDING, float(np.quantile(distance, LIKE_THESE, method="higher")))
         predicted, probability = raw.predicted(), self._recalibrated(raw).probability
         at = np.arange(len(predicted))
         certainty = probability[at, predicted]
@@ -120,8 +121,9 @@ class Trust:
         """Predict, and say which predictions to go by, and why not by the others.
 
         The more probable the predicted class, the sooner a row is accepted. A row unlike the
-        training data is never accepted: one farther from it than 99 % of the rows that
-        `calibrate_decisions` was shown, or else than any training row from the others.
+        training data is never accepted, even if the coverage then falls short: one farther from it
+        than 99 % of the rows that `calibrate_decisions` was shown, or else than any training row
+        that is kept from the others. Models of version 0.1.0 keep none, and never say so.
 
         Parameters
         ----------

@@ -42,14 +42,14 @@ def test_a_search_without_labels_finds_good_parameters(digits: Any, candidates: 
     X, later, _, labels = digits
     rates = [1e-6, 1e-2]
     search = GridSearchCV(
-        PLLClassifier(Proden(epochs=15), random_state=0),
+        PLLClassifier(Proden(epochs=10), random_state=0),
         {"method__learning_rate": rates},
         scoring=SCORERS,
         refit="covering_rate",
-        cv=3,
-    ).fit(X, Candidates.of(candidates))
+        cv=2,
+    ).fit(X[:400], Candidates.of(candidates[:400]))
     assert search.best_params_ == {"method__learning_rate": 1e-2}
-    assert (search.predict(later) == labels).mean() > 0.9
+    assert (search.predict(later) == labels).mean() > 0.8
     means = {name: search.cv_results_[f"mean_test_{name}"] for name in SCORERS}
     assert (means["approximated_accuracy"] <= means["covering_rate"]).all()
 

@@ -9,14 +9,12 @@ from scipy.stats import binomtest
 from robustpll.candidates import Votes
 from robustpll.clean.judge import Judgement, posterior
 from robustpll.evaluate.faulty import suspicion
-from robustpll.methods.neighbours import neighbours
 
 if TYPE_CHECKING:
     import pandas as pd
 
 UNLIKELY = 0.05  # candidates that are less probable look wrong
 NEAR = 0.1  # of the median distance to the nearest row: as near as that are twins
-TWINS = 5  # nearest rows of each row that are looked at
 PAIRS = 1000  # most confused pairs of classes that are listed
 
 
@@ -67,6 +65,22 @@ def _answers(votes: Votes, classes: NDArray[Any]) -> dict[str, NDArray[np.int64]
     return {str(name): np.asarray(index.get_indexer(column)) for name, column in columns}
 
 
+def vote_counts(votes: Votes, classes: NDArray[Any]) -> NDArray[np.float64]:
+    """How many annotators named each class, (n, k); 0 everywhere if nobody answered.
+
+    >>> import pandas as pd
+    >>> votes = Votes(pd.DataFrame({"ada": ["cat", None], "bob": ["cat", None]}), "all classes")
+    >>> vote_counts(votes, np.array(["cat", "dog"]))
+    array([[2., 0.],
+           [0., 0.]])
+    """
+    counts = np.zeros((len(votes), len(classes)))
+    for label in _answers(votes, classes).values():
+        at = np.flatnonzero(label >= 0)
+        counts[at, label[at]] += 1
+    return counts
+
+
 def sets_that_miss_the_truth(judged: Judgement, rows: NDArray[np.int64]) -> "pd.DataFrame":
     """Rows whose predicted class is no candidate, the most suspect first."""
     import pandas as pd
@@ -100,11 +114,7 @@ def annotators(judged: Judgement, votes: Votes) -> "pd.DataFrame":
     import pandas as pd
 
     classes = judged.candidates.classes
-    answers = _answers(votes, classes)
-    counts = np.zeros(judged.candidates.shape)
-    for label in answers.values():
-        at = np.flatnonzero(label >= 0)
-        counts[at, label[at]] += 1
+    answers, counts = _answers(votes, classes), vote_counts(votes, classes)
     found = []
     for name, label in answers.items():
         at = np.flatnonzero(label >= 0)
@@ -132,9 +142,7 @@ def twins(judged: Judgement, rows: NDArray[np.int64]) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    flat = judged.rows.flatten(1)
-    near = neighbours(flat, flat, min(TWINS, len(flat) - 1), itself=True)
-    at, distance = near.at.cpu().numpy(), near.distance.cpu().numpy()
+    at, distance = judged.near
     close = distance <= NEAR * np.median(distance[:, 0])
     one, place = np.nonzero(close)
     other, apart = at[one, place], distance[one, place]

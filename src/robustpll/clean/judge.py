@@ -16,6 +16,7 @@ from robustpll.engine.task import Task
 from robustpll.errors import InputError, is_count, refuse_other_length
 from robustpll.features import Features
 from robustpll.methods import Method
+from robustpll.methods.neighbours import neighbours
 from robustpll.opinion import Opinion
 from robustpll.progress import progress_bars
 from robustpll.recalibration import Recalibration, Scaled
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 FAULTY = 0.05  # share of sets that are taken to miss the true class, see `Judgement`
+NEAREST = 5  # rows around each that are looked at
 FACTORS = np.geomspace(0.01, 4, 41)  # on the evidence or the logits
 
 
@@ -50,10 +52,10 @@ class Judgement:
     >>> candidates = Candidates.of([{"ant", "bee"}, {"ant", "cow"}], classes=["ant", "bee", "cow"])
     >>> judged = Judgement(candidates, opinion, torch.eye(2), np.zeros(2, dtype=bool))
     >>> judged.probability.round(2)
-    array([[0.65, 0.33, 0.02],
-           [0.03, 0.18, 0.79]])
+    array([[0.66, 0.33, 0.01],
+           [0.04, 0.09, 0.87]])
     >>> judged.labels, judged.confidence.round(2), judged.missing.round(2)
-    (array(['ant', 'cow'], dtype='<U3'), array([0.65, 0.79]), array([0.02, 0.18]))
+    (array(['ant', 'cow'], dtype='<U3'), array([0.66, 0.87]), array([0.01, 0.09]))
     """
 
     candidates: Candidates
@@ -84,6 +86,13 @@ class Judgement:
         """The most probable candidate of each row, (n,)."""
         inside = np.where(self.candidates.matrix, self.probability, -1.0)
         return np.asarray(inside.argmax(-1))
+
+    @cached_property
+    def near(self) -> tuple[NDArray[np.int64], Floats]:
+        """The nearest other rows of each row, and their distances, (n, 5) each or fewer."""
+        flat = self.rows.flatten(1)
+        found = neighbours(flat, flat, NEAREST, itself=True)
+        return found.at.cpu().numpy(), found.distance.cpu().numpy()
 
     @property
     def labels(self) -> NDArray[Any]:
@@ -137,7 +146,7 @@ def recalibrated(opinion: Opinion, candidates: NDArray[np.bool_]) -> Opinion:
     >>> opinion = Opinion.of_probability(np.array([[0.9, 0.1, 0.0]] * 4))
     >>> candidates = np.array([[True, False, False]] * 3 + [[False, True, False]])
     >>> recalibrated(opinion, candidates).probability[0].round(2)
-    array([0.74, 0.26, 0.  ])
+    array([0.78, 0.22, 0.  ])
     """
     of: Scaled = "evidence" if (opinion.uncertainty > 0).any() else "logits"
     told = ~candidates.all(-1)  # a set of all classes tells nothing

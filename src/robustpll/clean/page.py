@@ -100,7 +100,7 @@ def _row(
         str(rows[at]),
         found.kinds[number],
         found.reasons[number],
-        round(float(found.value[number]), 4),
+        round(1 - float(judged.confidence[at]), 4),
         int(judged.resolved[at]),
         round(float(judged.opinion.uncertainty[at]), 3),
         [

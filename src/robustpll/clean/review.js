@@ -1,6 +1,6 @@
 
 // The review page: one row at a time is decided; the browser keeps decisions, a file takes them.
-// A row is [name, kind, reason, value, resolved, uncertainty, options, cells, picture], an option
+// A row is [name, kind, reason, doubt, resolved, uncertainty, options, cells, picture], an option
 // [class, is a candidate, belief, probability, votes]. Follows table.js, whose `make` it uses.
 
 const HEIGHT = 52; // pixels of a row in the list, as in the style sheet
@@ -75,20 +75,18 @@ class Review {
     }
   }
 
-  read([name, kind, reason, value, resolved, unsure, options, cells, picture], rank) {
+  read([name, kind, reason, doubt, resolved, unsure, options, cells, picture], rank) {
     const { classes } = this.data;
     const named = options.map(([label]) => classes[label]);
     const words = [name, kind, reason, ...named, ...cells].join(" ").toLowerCase();
     const label = classes[resolved];
-    return { name, kind, reason, value, label, unsure, options, cells, picture, rank, words };
+    return { name, kind, reason, doubt, label, unsure, options, cells, picture, rank, words };
   }
 
   fillLabels() {
     const labels = [...new Set(this.rows.map((row) => row.label))].sort(collator.compare);
     byId("label").append(...labels.map((label) => make("option", { value: label }, label)));
   }
-
-  // -- which rows are listed ------------------------------------------------------------------
 
   refresh() {
     const words = byId("find").value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -101,7 +99,8 @@ class Review {
         words.every((word) => row.words.includes(word)),
     );
     const orders = {
-      value: (a, b) => a.rank - b.rank,
+      worth: (a, b) => a.rank - b.rank,
+      doubt: (a, b) => b.doubt - a.doubt || a.rank - b.rank,
       row: (a, b) => collator.compare(a.name, b.name),
       label: (a, b) => collator.compare(a.label, b.label) || a.rank - b.rank,
       unsure: (a, b) => b.unsure - a.unsure || a.rank - b.rank,
@@ -161,7 +160,7 @@ class Review {
       },
       make("span", { class: "mark", "aria-hidden": "true" }, marks[state]),
       make("span", { class: "name" }, words[state]),
-      make("span", { class: "share", title: "doubt" }, percent(row.value)),
+      make("span", { class: "share", title: "doubt" }, percent(row.doubt)),
       make("span", { class: "small" }, `row ${row.name} · ${row.kind}`),
     );
     if (row === this.current) node.id = "item-current";
@@ -177,8 +176,6 @@ class Review {
     byId("undo").disabled = this.undone.length === 0;
     byId("download").disabled = this.memory.decisions().length === 0;
   }
-
-  // -- the row that is looked at --------------------------------------------------------------
 
   go(row) {
     this.current = row ?? null;
@@ -230,6 +227,9 @@ class Review {
   choices(row) {
     const chosen = this.memory.get(row.name)?.label;
     const list = make("ol", { class: "options", "aria-label": "Classes to choose from" });
+    const heads = ["", "", "belief", "probability", ""].map((text) => make("span", {}, text));
+    heads[3].className = "number";
+    list.append(make("li", { class: "heads", "aria-hidden": "true" }, ...heads));
     row.options.forEach(([label, inside, belief, probability, votes], at) => {
       const name = this.data.classes[label];
       const note = inside ? (this.data.voted ? counted(votes) : "") : "no candidate";
@@ -248,7 +248,7 @@ class Review {
     });
     const unsure = make("li", { class: "unsure" }, make("span", {}));
     unsure.append(make("span", {}, "left open"), bar(row.unsure, "uncertainty"));
-    unsure.append(make("span", { class: "number" }), make("span", { class: "note" }));
+    unsure.append(make("span", { class: "number" }), make("span", {}));
     list.append(unsure);
     return list;
   }
@@ -280,16 +280,14 @@ class Review {
     return make("section", { class: "cells" }, make("h3", {}, "In the table"), list);
   }
 
-  // -- what people say ------------------------------------------------------------------------
-
   decide(label) {
     const row = this.current;
     if (row === null) return;
     const at = this.isShown(row) ? row.place : 0;
     this.undone.push([row, this.memory.get(row.name)]);
     this.memory.set(row.name, { label, when: new Date().toISOString() });
-    this.say(label === null ? `Row ${row.name} skipped` : `Row ${row.name}: ${label}`);
     this.refresh();
+    this.say(label === null ? `Row ${row.name} skipped` : `Row ${row.name}: ${label}`);
     this.go(this.nextOpen(this.isShown(row) ? at + 1 : at));
   }
 
@@ -305,14 +303,13 @@ class Review {
     if (!last) return;
     const [row, before] = last;
     this.memory.set(row.name, before);
-    this.say(`Row ${row.name}: undone`);
     this.refresh();
+    this.say(`Row ${row.name}: undone`);
     this.go(row);
   }
 
   say(words) {
-    const decided = byId("tally");
-    byId("said").textContent = `${words}. ${decided.textContent} decided.`;
+    byId("said").textContent = `${words}. ${byId("tally").textContent} decided.`;
   }
 
   download() {
@@ -326,8 +323,6 @@ class Review {
     setTimeout(() => URL.revokeObjectURL(address), 10000);
     this.say(`${lines.length} decisions downloaded`);
   }
-
-  // -- keys and clicks ------------------------------------------------------------------------
 
   listen() {
     for (const name of ["state", "kind", "label", "sort"]) {

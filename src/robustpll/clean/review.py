@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from robustpll.clean.asking import order_of_asking
 from robustpll.clean.findings import names
 from robustpll.clean.judge import Judgement
 from robustpll.decisions import mean_threshold
 from robustpll.errors import InputError, is_share
+from robustpll.evaluate.faulty import suspicion
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,9 +37,8 @@ class Review:
     at : int array of shape (m,)
         Their places in the table.
     value : array of shape (m,)
-        What is gained by asking: the expected number of labels that an answer puts right, which is
-        the probability that the resolved label is wrong. An answer also teaches the model, about
-        as much whichever row it is for; so that does not change the order.
+        What asking is worth: the expected number of labels that an answer puts right, its own
+        and those of rows around it, if the rows before it are answered; see `order_of_asking`.
     kinds, reasons : tuple of str
         Why each is here: in a word or two, and in a sentence.
     """
@@ -63,9 +64,7 @@ def review(
 
     Twins that contradict each other are always among them, whatever the probabilities say.
     """
-    if not (is_share(error) and 0 < error < 1):
-        msg = f"error must be a number between 0 and 1, without these; got {error!r}."
-        raise InputError(msg)
+    refuse_odd_error(error)
     certainty = judged.confidence
     falling = np.sort(certainty)[::-1]
     threshold = mean_threshold(falling, 1 - falling, error)
@@ -76,32 +75,46 @@ def review(
         contrary[place[int(other)]].append(int(one))
     asked = certainty < threshold
     asked[list(contrary)] = True
-    at = np.flatnonzero(asked & ~judged.decided)
-    at = at[np.argsort(certainty[at], kind="stable")]
+    chosen = np.flatnonzero(asked & ~judged.decided)
+    at, value = order_of_asking(1 - certainty, judged.near[0], chosen)
     limit = max(UNSURE, float(np.quantile(judged.opinion.uncertainty, UNSURE_SHARE)))
-    why = [_why(judged, int(row), contrary.get(int(row), []), limit) for row in at]
-    return Review(at, 1 - certainty[at], tuple(kind for kind, _ in why), tuple(w for _, w in why))
+    suspect = suspicion(judged.opinion, judged.candidates.matrix, "rival") > 0.5
+    suspect &= judged.missing > (1 - certainty) / 2  # most of the doubt
+    why = [
+        _why(judged, int(row), bool(suspect[row]), contrary.get(int(row), []), limit) for row in at
+    ]
+    return Review(at, value, tuple(kind for kind, _ in why), tuple(w for _, w in why))
 
 
-def _why(judged: Judgement, row: int, contrary: list[int], limit: float) -> tuple[str, str]:
+def refuse_odd_error(error: object) -> None:
+    """A share of wrong labels that can be promised."""
+    if error in (0, 1) or not is_share(error):
+        msg = f"error must be a number between 0 and 1, without these; got {error!r}."
+        raise InputError(msg)
+
+
+def _why(
+    judged: Judgement, row: int, suspect: bool, contrary: list[int], limit: float
+) -> tuple[str, str]:
     """The main kind of doubt about a row, and all doubts in a sentence."""
-    classes, p = judged.candidates.classes, judged.probability[row]
-    first = classes[judged.resolved[row]]
+    classes, inside = judged.candidates.classes, judged.candidates.matrix[row]
+    first, outside = classes[judged.resolved[row]], classes[judged.best_outside[row]]
     found: dict[str, str] = {}
-    if judged.missing[row] > (1 - judged.confidence[row]) / 2:  # most of the doubt
-        found[MISSING] = f"looks like {classes[judged.best_outside[row]]}, which is no candidate"
+    if suspect:
+        found[MISSING] = f"looks like {outside}, which is no candidate"
     if contrary:
         others = ", ".join(map(str, contrary[:3]))
         found[TWIN] = f"nearly equals row {others}, but shares no candidate with it"
     if judged.opinion.uncertainty[row] > limit:
         found[UNKNOWN] = "unlike the other rows, so the model knows little of it"
-    inside = np.where(judged.candidates.matrix[row], p, -1.0)
-    if judged.candidates.matrix[row].sum() > 1:
-        inside[judged.resolved[row]] = -1.0
-        found[AMBIGUOUS] = f"{first} or {classes[inside.argmax()]}"
-    kind = next((kind for kind in REASONS if kind in found), AMBIGUOUS)
-    words = [found[each] for each in REASONS if each in found]
-    return kind, "; ".join(words) or f"{names(judged, row)} is doubtful"
+    if inside.sum() > 1:
+        rivals = np.where(inside, judged.probability[row], -1.0)
+        rivals[judged.resolved[row]] = -1.0
+        found[AMBIGUOUS] = f"{first} or {classes[rivals.argmax()]}"
+    elif not suspect:
+        found[AMBIGUOUS] = f"{first}, or perhaps {outside}, which is no candidate"
+    why = [kind for kind in REASONS if kind in found]
+    return why[0], "; ".join(found[kind] for kind in why)
 
 
 def review_frame(found: Review, judged: Judgement, rows: NDArray[np.int64]) -> "pd.DataFrame":

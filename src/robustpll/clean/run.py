@@ -4,17 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from robustpll.candidates import Candidates, Votes
 from robustpll.clean import findings
 from robustpll.clean.decided import fingerprint, read_decisions, with_decisions
 from robustpll.clean.judge import Judgement, judge
 from robustpll.clean.page import MOST_COLUMNS, Shown, review_page
-from robustpll.clean.review import Review, review, review_frame
+from robustpll.clean.review import Review, refuse_odd_error, review, review_frame
 from robustpll.clean.source import Source
 from robustpll.clean.thumbnails import pictures
 from robustpll.errors import InputError, is_count, some_of
@@ -25,6 +24,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from robustpll.data.table import Table
+
+ADDED = ("resolved_label", "confidence", "resolved_by")  # columns; the last is "" for open rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,14 +42,15 @@ class Cleaned:
         All rows that need a person.
     shown : int
         How many of them the page shows.
-    page : Path
-        Of the review page.
+    table, page : Path
+        Of the table with its labels, and of the review page.
     """
 
     judged: Judgement
     found: "dict[str, pd.DataFrame]"
     review: Review
     shown: int
+    table: Path
     page: Path
 
 
@@ -95,7 +97,7 @@ class Cleaning:
 
     method: Method
     folds: int = 5
-    error: float = 0.02
+    error: float = 0.01
     most: int = 10_000
     decisions: Sequence[Path] = ()
     images: str | None = None
@@ -111,12 +113,14 @@ class Cleaning:
                 "The table was read without candidates: name one of candidates, indicators, votes."
             )
             raise InputError(msg)
+        refuse_odd_error(self.error)
         if not is_count(self.most, least=1):
             msg = f"most must be an int of at least 1; got {self.most!r}."
             raise InputError(msg)
         source = Source.of(path, table)
         refuse_no_column(self.images, source.names)
         _make_folder(out)
+        source.refuse_overwriting(ADDED, out)
         said = Candidates.of(table.y)
         key = fingerprint(table, said)
         decisions = read_decisions(self.decisions, table.rows, said.classes, key)
@@ -127,13 +131,13 @@ class Cleaning:
         found["rows_for_review"] = review_frame(to_ask, judged, table.rows)
         self._write(judged, to_ask, source, found, out)
         shown = to_ask.first(self.most)
-        counts = None if votes is None else votes.counts(said.classes)
+        counts = None if votes is None else findings.vote_counts(votes, said.classes)
         cells = self._shown(source, table, shown, out)
         page = review_page(
             path.name, key, judged, shown, rows=table.rows, shown=cells, votes=counts
         )
         write_whole(out / "review.html", page.encode())
-        return Cleaned(judged, found, to_ask, len(shown), out / "review.html")
+        return Cleaned(judged, found, to_ask, len(shown), source.target(out), out / "review.html")
 
     def _judged(self, table: "Table", said: Candidates, decisions: dict[int, int]) -> Judgement:
         decided = np.zeros(len(said), dtype=bool)
@@ -173,12 +177,9 @@ class Cleaning:
     ) -> None:
         asked = np.zeros(len(judged), dtype=bool)
         asked[to_ask.at] = True
-        added: dict[str, NDArray[Any]] = {
-            "resolved_label": judged.labels,
-            "confidence": judged.confidence.round(4),
-            "resolved_by": np.where(judged.decided, "person", np.where(asked, "", "model")),
-        }
-        source.write_with(added, out)
+        by = np.where(judged.decided, "person", np.where(asked, "", "model"))
+        values = (judged.labels, judged.confidence.round(4), by)
+        source.write_with(dict(zip(ADDED, values, strict=True)), out)
         for name, frame in found.items():
             text = frame.to_csv(index=False, float_format="%.4g", lineterminator="\n")
             write_whole(out / f"{name}.csv", text.encode())

@@ -61,20 +61,30 @@ class Source:
 
     def write_with(self, added: Mapping[str, NDArray[Any]], out: Path) -> Path:
         """The rows of the table, all columns as they are, and these besides; in its own format."""
-        twice = [name for name in added if name in self.names]
+        path = self.target(out)
+        if isinstance(self.opened, CsvFile):
+            write_whole(path, self._csv(added).encode())
+        else:
+            write_whole(path, self._parquet(self.opened, added))
+        return path
+
+    def target(self, out: Path) -> Path:
+        """Where in a folder the table is written."""
+        return out / ("table.csv" if isinstance(self.opened, CsvFile) else "table.parquet")
+
+    def refuse_overwriting(self, names: Sequence[str], out: Path) -> None:
+        """Neither a column of these names nor the table itself may be lost."""
+        twice = [name for name in names if name in self.names]
         if twice:
             msg = (
                 f"{self.path} has a column {twice[0]!r} already, which would be written. Rename "
                 "it, or pass the table without what was added to it before."
             )
             raise InputError(msg)
-        if isinstance(self.opened, CsvFile):
-            path = out / "table.csv"
-            write_whole(path, self._csv(added).encode())
-        else:
-            path = out / "table.parquet"
-            write_whole(path, self._parquet(self.opened, added))
-        return path
+        target = self.target(out)
+        if target.exists() and target.samefile(self.path):
+            msg = f"{target} is the table itself, and would be lost. Pass another folder as out."
+            raise InputError(msg)
 
     def _csv(self, added: Mapping[str, NDArray[Any]]) -> str:
         text = io.StringIO(newline="")

@@ -9,6 +9,7 @@ from robustpll.cli.sentences import refusals, say
 
 if TYPE_CHECKING:
     from robustpll.bench.grid import Grid
+    from robustpll.bench.ray_runner import RayExecutor
     from robustpll.bench.runner import Outcome
 
 app = typer.Typer(help="Run methods on datasets, and compare them.", no_args_is_help=True)
@@ -50,6 +51,10 @@ def run(
         int | None,
         typer.Option(help="Processes that train; else one for each core, or 3 for each GPU."),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="On a Ray cluster: HOST:PORT, auto, or local."),
+    ] = None,
     until: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="After them nothing begins any more.")
     ] = None,
@@ -57,19 +62,17 @@ def run(
     """Run what the store lacks of a grid. Stop it at will: the same command runs the rest."""
     from robustpll.bench.runner import run_grid
 
-    changes: dict[str, Any] = {
-        "methods": methods,
-        "datasets": datasets,
-        "seeds": seeds,
-        "noise": noise,
-    }
-    changes |= {"epsilons": eps, "epochs": epochs, "train_rows": train_rows or None}
+    changes: dict[str, Any] = {"methods": methods, "datasets": datasets, "seeds": seeds}
+    changes |= {"noise": noise, "epsilons": eps, "epochs": epochs, "train_rows": train_rows or None}
     with refusals():
         asked = _changed(
             grid, {name: value for name, value in changes.items() if value is not None}
         )
         try:
-            outcome = run_grid(asked, store, device=device, workers=workers, until=until)
+            executor = None if ray is None else _on_ray(ray, device, workers)
+            outcome = run_grid(
+                asked, store, device=device, workers=workers, until=until, executor=executor
+            )
         except KeyboardInterrupt:
             say("Stopped. What was finished is kept; the same command runs the rest.")
             raise typer.Exit(130) from None
@@ -138,6 +141,19 @@ def report(
             raise typer.Exit(1)
         page = write_report(summarize(kept, grids[asked]), out)
     typer.echo(page)
+
+
+def _on_ray(address: str, device: str, workers: int | None) -> "RayExecutor":
+    from robustpll.bench.ray_runner import RayExecutor
+    from robustpll.errors import InputError
+
+    if workers is not None:
+        msg = (
+            "--workers does not go with --ray: a job takes a CPU or a share of a GPU. Say how many "
+            "a machine gives by 'ray start --num-cpus'."
+        )
+        raise InputError(msg)
+    return RayExecutor(address, device)
 
 
 def _name(planned: Any) -> str:

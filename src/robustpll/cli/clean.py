@@ -33,9 +33,9 @@ def clean(
     images: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Paths of pictures, beside the table.")
     ] = None,
-    error: Annotated[
-        float, typer.Option(help="Wrong labels to accept among rows that nobody looks at.")
-    ] = 0.02,
+    wrong: Annotated[
+        float, typer.Option(metavar="SHARE", help="To accept among rows that nobody looks at.")
+    ] = 0.01,
     most: Annotated[int, typer.Option(help="Rows on the page, the most doubtful.")] = 10_000,
     method: Annotated[str, typer.Option(help="One that `robustpll methods` lists.")] = "robust_pll",
     epochs: Annotated[int | None, typer.Option(help="Of methods that have such.")] = None,
@@ -50,13 +50,15 @@ def clean(
     and review.html, whose decisions --decisions takes in.
     """
     columns.refuse_several_forms(least=1)
+    if not 0 < wrong < 1:
+        raise typer.BadParameter("--wrong must be above 0, and below 1.")
     with refusals():
         from robustpll.clean.run import Cleaning
 
         cleaning = Cleaning(
             _method(method, epochs),
             folds=folds,
-            error=error,
+            error=wrong,
             most=most,
             decisions=tuple(decisions or ()),
             images=images,
@@ -74,7 +76,7 @@ def clean(
         except KeyboardInterrupt:
             say("Stopped. Files that were written are whole; the others are as they were.")
             raise typer.Exit(130) from None
-    for sentence in _summary(cleaned, table, path, error):
+    for sentence in _summary(cleaned, table, path, wrong):
         typer.echo(sentence)
 
 
@@ -106,7 +108,7 @@ def _without_pictures(
     return replace(columns, ignore=[*(columns.ignore or ()), images])
 
 
-def _summary(cleaned: "Cleaned", table: "Table", path: Path, error: float) -> Iterator[str]:
+def _summary(cleaned: "Cleaned", table: "Table", path: Path, wrong: float) -> Iterator[str]:
     judged, found, out = cleaned.judged, cleaned.found, cleaned.page.parent
     y = judged.candidates
     yield (
@@ -117,7 +119,7 @@ def _summary(cleaned: "Cleaned", table: "Table", path: Path, error: float) -> It
         yield f"{judged.decided.sum():,} rows are decided by a person"
     sure = len(y) - len(cleaned.review) - int(judged.decided.sum())
     yield (
-        f"{sure:,} labels are resolved, of which about {error:.1%} or fewer should be wrong; "
+        f"{sure:,} labels are resolved, of which about {wrong:.1%} or fewer should be wrong; "
         f"{len(cleaned.review):,} rows need a person"
     )
     if table.truth is not None:
@@ -130,8 +132,7 @@ def _summary(cleaned: "Cleaned", table: "Table", path: Path, error: float) -> It
         "annotators": "annotators, by agreement with the model and all others",
         "confused_pairs": "pairs of classes, by how many rows are confused",
     }
-    kind = "csv" if (out / "table.csv").exists() else "parquet"
-    yield f"  {out / f'table.{kind}'}: the table with resolved labels"
+    yield f"  {cleaned.table}: the table with resolved labels"
     for name, what in told.items():
         if name in found:
             yield f"  {out / name}.csv: {len(found[name]):,} {what}"

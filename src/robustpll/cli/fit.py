@@ -1,5 +1,6 @@
 """`robustpll fit`: learn from a table, say how good the model is, and write it to a file."""
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -38,7 +39,7 @@ def fit(
     ] = None,
     epochs: Annotated[int | None, typer.Option(help="Of methods that have such.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of everything random.")] = 0,
     held_out: Annotated[
         float, typer.Option(metavar="SHARE", help="Of the rows: to judge by, not to learn from.")
     ] = 0.2,
@@ -102,6 +103,7 @@ def _learned(model: Any, table: "Table", share: float, coverage: float) -> Itera
         f"{(y.sizes == 1).mean():.1%} of the rows have one candidate"
     )
     learned, held = parted(table.features, y, share, model.random_state)
+    _refuse_rare(coverage, len(held))
     began = time.monotonic()
     with _bars():
         model.fit(table.features.iloc[learned], y[learned])
@@ -167,6 +169,7 @@ def _judged(
     model: Any, table: "Table", y: "Candidates", held: NDArray[np.int64], coverage: float
 ) -> Iterator[str]:
     """What the held-out rows tell: the covering rate; thresholds of decisions and sets."""
+    from robustpll.errors import InputError
     from robustpll.evaluate.conformal import ConformalSets
 
     if len(held) == 0:
@@ -183,14 +186,34 @@ def _judged(
             " predict leaves them empty"
         )
         return
+    try:
+        model.recalibrate(X, own)
+    except InputError:  # these rows do not say how sure to be
+        factor = "not recalibrated"
+    else:
+        factor = f"recalibrated by the factor {model.recalibration_.factor:.3g}"
     model.calibrate_decisions(X, own)
     sets = ConformalSets.of(model, X, own, coverage, hold="weighted")
     model.notes_["sets"] = {"least": sets.least, "coverage": coverage}
     accepted, size = model.decide(X, error=ERROR).coverage, sets.predict(X).sum(-1).mean()
     yield (
-        f"with at most {ERROR:.0%} wrong, by estimate, {accepted:.1%} of them are accepted; "
-        f"prediction sets for {coverage:.0%} have {size:.2f} classes on average"
+        f"{factor}; of such rows {accepted:.1%} are accepted if {ERROR:.0%} of them may be wrong, "
+        f"and prediction sets for {coverage:.0%} have {size:.2f} classes on average: estimates, as "
+        "candidates are no true labels"
     )
+
+
+def _refuse_rare(coverage: float, held: int) -> None:
+    """Told before the training: sets that nearly always hold the true class take more rows."""
+    from robustpll.errors import InputError
+
+    fewest = math.ceil(round(coverage / (1 - coverage), 9))
+    if FEWEST <= held < fewest:
+        msg = (
+            f"--coverage {coverage:g} takes {fewest:,} held-out rows, and these are {held:,}. Pass "
+            "a larger --held-out, or a smaller --coverage."
+        )
+        raise InputError(msg)
 
 
 def _scored(

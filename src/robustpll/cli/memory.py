@@ -6,7 +6,8 @@ from pathlib import Path
 
 from robustpll.errors import InputError
 
-BYTES = 40  # for each cell: the table, and its numbers before and after scaling
+CELL_BYTES = 40  # the table, and its numbers before and after scaling
+ROW_BYTES = 3000  # candidates, and the hidden layer of held-out rows
 LOOKED_AT = 2**20  # bytes, to guess how long the rows of a CSV file are
 PACKED = 4  # how much longer a table is than its gzip file, in most cases
 
@@ -15,7 +16,7 @@ def refuse_too_large(path: Path) -> None:
     """Refuse a table that takes more memory than is free; what is no table is not judged here."""
     free = free_bytes()
     cells, rows = _cells(path)
-    needed = cells * BYTES
+    needed = cells * CELL_BYTES + rows * ROW_BYTES
     if free is not None and needed > free:
         msg = (
             f"{path} is too large to learn from here: about {rows:,} rows take some "

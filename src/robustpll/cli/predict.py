@@ -63,6 +63,7 @@ def predict(
         judge = Judge.loaded(model, error, device)
         refuse_unwritable(out, inputs=(model, path))
         table = _opened(judge, path, file)
+        _tell_new(table, path, [*(keep or []), truth])
         try:
             _write(judge, table, out, keep or [], truth)
         except KeyboardInterrupt:
@@ -72,9 +73,10 @@ def predict(
         typer.echo(sentence)
     typer.echo(f"The predictions are in {out}.")
     if judge.bad:
+        remedy = "" if skip_bad_rows else " Pass --skip-bad-rows if that is no failure."
         say(
             f"{judge.bad:,} rows do not parse; their decision is {REVIEW!r}, and the reason says "
-            f"why ({judge.first_bad}). Pass --skip-bad-rows if that is no failure."
+            f"why ({table.where} {judge.first_bad}).{remedy}"
         )
         raise typer.Exit(0 if skip_bad_rows else 1)
 
@@ -96,7 +98,7 @@ class Judge:
     @classmethod
     def loaded(cls, path: Path, error: float, device: str) -> Self:
         from robustpll import load
-        from robustpll.errors import InputError, ModelFileError
+        from robustpll.errors import InputError, ModelFileError, is_share
 
         model = load(path, device=device)
         if not hasattr(model, "feature_names_in_"):
@@ -105,13 +107,13 @@ class Judge:
                 "Fit a model with robustpll fit, or predict in Python: robustpll.load(...)."
             )
             raise InputError(msg)
-        try:
-            least = model.notes_["sets"]["least"] if "sets" in model.notes_ else None
-            if least is not None and not 0 <= least <= 1:
-                raise ValueError(least)
-        except (TypeError, KeyError, ValueError) as found:
-            msg = f"{path} is damaged: its prediction sets are not described ({found})."
-            raise ModelFileError(msg) from found
+        sets = model.notes_.get("sets")
+        least = sets.get("least") if isinstance(sets, dict) else sets
+        if sets is not None and not is_share(least):
+            msg = f"{path} is damaged: its prediction sets are described by {sets!r}."
+            raise ModelFileError(msg)
+        if model.trial_ is None:  # recalibrated since, so that probabilities are others
+            least = None
         return cls(model, least, error, [str(name) for name in model.classes_])
 
     def rows(self, piece: "Piece", truths: dict[int, str]) -> Iterator[tuple[int, list[str]]]:
@@ -145,10 +147,14 @@ class Judge:
             opinion.entropy,
         ):
             yield [f"{number:.6g}" for number in np.clip(numbers, 0, 1)]
+        nothing = [""] * len(at)
         if self.least is None:
-            yield from [[""] * len(at)] * 3
+            yield nothing
+        else:
+            yield _sets(opinion.probability >= self.least, self.names)
+        if self.model.trial_ is None:  # `decide` would go by how the table is cut in pieces
+            yield from (nothing, nothing)
             return
-        yield _sets(opinion.probability >= self.least, self.names)
         decision = self.model.decide(features, error=self.error)
         yield [ACCEPT if accepted else REVIEW for accepted in decision.accepted]
         yield decision.reason.tolist()
@@ -168,12 +174,10 @@ class Judge:
         groups = ", ".join(
             f"{count:,} {name} ({count / total:.1%})" for name, count in self.told.most_common()
         )
-        yield f"{path}: {total:,} rows predicted" + ("" if self.least is None else f"; {groups}")
-        if self.least is None:
-            yield (
-                "Prediction sets and decisions are empty: the model was fitted without enough "
-                "held-out rows to judge by."
-            )
+        decided = self.model.trial_ is not None
+        yield f"{path}: {total:,} rows predicted" + (f"; {groups}" if decided else "")
+        if not decided:
+            yield "no decisions and prediction sets: too few rows were held out from the training"
         if self.compared["all"]:
             parts = [
                 f"{self.right[group] / self.compared[group]:.1%} of {words}"
@@ -194,22 +198,27 @@ def _sets(member: NDArray[np.bool_], names: Sequence[str]) -> list[str]:
 
 
 def _opened(judge: Judge, path: Path, file: FileFlags) -> "TableInPieces":
-    """The table, if it has the model's columns; says which others it has."""
+    """The table, if it has the model's columns."""
     from robustpll.data.table_pieces import Schema, TableInPieces
     from robustpll.data.table_roles import Reading, several
-    from robustpll.errors import InputError, some_of
+    from robustpll.errors import InputError
 
     model = judge.model
     schema = Schema.of(model.features_, model.feature_names_in_, model.notes_.get("reading"))
     asked = Reading(**asdict(file) | {"missing": several(file.missing)})
     try:
-        table = TableInPieces.opened(path, schema, asked)
+        return TableInPieces.opened(path, schema, asked)
     except InputError as error:
         raise InputError(as_options(str(error))) from error
-    if table.new:
-        names = some_of(map(repr, table.new))
-        say(f"{path}: the model was fitted without {names}, and makes no use of that.")
-    return table
+
+
+def _tell_new(table: "TableInPieces", path: Path, used: Sequence[str | None]) -> None:
+    """Say which columns are new and serve as nothing."""
+    from robustpll.errors import some_of
+
+    new = [repr(name) for name in table.new if name not in used]
+    if new:
+        say(f"{path}: the model was fitted without {some_of(new)}, and makes no use of that.")
 
 
 def _write(
@@ -251,9 +260,11 @@ def safe_cell(cell: str) -> str:
     >>> safe_cell("=HYPERLINK(A1)"), safe_cell("-1"), safe_cell("cat")
     ("'=HYPERLINK(A1)", '-1', 'cat')
     """
+    if not cell.startswith(FORMULA):
+        return cell
     from robustpll.data.csv_rows import number_of
 
-    return f"'{cell}" if cell.startswith(FORMULA) and number_of(cell) is None else cell
+    return f"'{cell}" if number_of(cell) is None else cell
 
 
 @contextmanager

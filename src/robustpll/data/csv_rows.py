@@ -28,6 +28,7 @@ LEADING_ZERO = (
     r"^[+-]?0[0-9]+$"  # of a code: as a number 00102 would be another zip code than it is
 )
 LONGEST_CELL = 2**26  # characters; the csv module's own limit cuts sets of 10,000 names
+LONGEST_LINE = 2**27  # characters; some other file of gigabytes would fill the memory
 FEWEST_LIKENESSES = 4  # lines and cells: text of two lines may look like two rows of two cells
 SHOWN = 200  # characters of a cell in a list of bad rows
 
@@ -118,7 +119,8 @@ class CsvFile:
             yield from records
 
     def _records(self, text: TextIO) -> Iterator["Record"]:
-        reader = csv.reader(text, delimiter=self.delimiter, strict=True, skipinitialspace=True)
+        lines = self._lines(text)
+        reader = csv.reader(lines, delimiter=self.delimiter, strict=True, skipinitialspace=True)
         while True:
             line = reader.line_num + 1
             try:
@@ -137,6 +139,13 @@ class CsvFile:
             else:
                 if cells:  # else the line is blank
                     yield Record(line, reader.line_num, cells)
+
+    def _lines(self, text: TextIO) -> Iterator[str]:
+        while line := text.readline(LONGEST_LINE):
+            if len(line) == LONGEST_LINE:
+                msg = f"{self.path} has a line of {len(line):,} characters or more: it is no table."
+                raise InputError(msg)
+            yield line
 
     @contextmanager
     def _text(self) -> Iterator[TextIO]:

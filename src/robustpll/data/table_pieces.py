@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 2**13  # of a piece: enough for a network to be busy
 MOST_CELLS = 2**20  # of a piece, some 80 MB as Python text
+BUFFER = 2**20  # bytes of each column of a Parquet file
 STRANGE_WORDS = 6  # of a column, kept for a message
 
 
@@ -140,7 +141,7 @@ class TableInPieces:
                 close = get_close_matches(name, self.names) or self.names
                 msg = f"There is no column {name!r}. There is {some_of(map(repr, close))}."
                 raise InputError(msg)
-        most_rows = max(1, min(most_rows, MOST_CELLS // len(self.names)))
+        most_rows = max(1, min(most_rows, MOST_ROWS, MOST_CELLS // len(self.names)))
         strange: dict[str, dict[str, None]] = {}
         seen: set[str] = set()
         empty = True
@@ -185,7 +186,7 @@ class TableInPieces:
         assert isinstance(self.source, Path)
         read = list(dict.fromkeys([*self.schema.words, *keep]))
         start = 0
-        with parquet_file(self.source) as file:
+        with parquet_file(self.source, BUFFER) as file:
             for batch in file.iter_batches(most_rows, columns=read):
                 whole = frame_of(pa.Table.from_batches([batch]))
                 lines = np.arange(start, start + len(whole))
@@ -217,6 +218,11 @@ class TableInPieces:
 
 
 def _lacks(path: Path, lacks: list[str], others: list[str]) -> str:
+    if len(others) == 1 and all(name in others[0] for name in lacks):
+        return (
+            f"{path} has a single column {others[0]!r}, but the model's table had others: pass the "
+            "`delimiter` of this file."
+        )
     close = get_close_matches(lacks[0], others, n=1)
     has = "" if not close else f" It has {close[0]!r}: rename it, if that is the same."
     more = "" if has or not others else f" It has {some_of(map(repr, others))} besides."

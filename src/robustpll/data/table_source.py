@@ -66,13 +66,16 @@ def names_in(opened: "Opened") -> list[str]:
 
 
 @contextmanager
-def parquet_file(path: Path) -> Iterator[Any]:
-    """The open file; what can go wrong while it is read is told in a sentence."""
+def parquet_file(path: Path, buffer: int = 0) -> Iterator[Any]:
+    """The open file; what can go wrong while it is read is told in a sentence.
+
+    Without a `buffer`, in bytes, a group of rows is read at once, and that may be the whole file.
+    """
     import pyarrow as pa
     from pyarrow.parquet import ParquetFile
 
     try:
-        with ParquetFile(path) as file:
+        with ParquetFile(path, buffer_size=buffer, pre_buffer=not buffer) as file:
             yield file
     except (pa.ArrowException, OSError) as error:
         msg = f"{path} is no Parquet file, or is damaged ({str(error).splitlines()[0]})."

@@ -1,0 +1,274 @@
+"""A grid on a Ray cluster: machines that are lost, runs that fail, and a cluster of one's own."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from robustpll.bench import Grid, ResultStore, run_grid
+from robustpll.bench.ray_runner import RETRIES, RayExecutor
+from robustpll.bench.workers import Failure, Finished
+from robustpll.cli import app
+from robustpll.errors import InputError
+
+GRID = """
+name = "small"
+methods = ["pl_knn", {name = "proden", epochs = 30}]
+datasets = ["digits", "synthetic"]
+seeds = 2
+noise = "uniform"
+"""
+NODE = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("grid") / "small.toml"
+    path.write_text(GRID)
+    return path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(grid: Path, tmp_path_factory: pytest.TempPathFactory) -> ResultStore:
+    """The store of processes on this machine, to which nothing happened."""
+    store = ResultStore(tmp_path_factory.mktemp("undisturbed"))
+    assert run_grid(Grid.read(grid), store, device="cpu", workers=1, quiet=True).done == 8
+    return store
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Of one node with one CPU."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        cluster = Cluster(initialize_head=True, head_node_args=NODE)
+        yield cluster
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def assert_equal(store: ResultStore, other: ResultStore, grid: Path) -> None:
+    """The same keys, and equal prediction columns."""
+    keys = [{path.name for path in each.root.rglob("*.parquet")} for each in (store, other)]
+    assert keys[0] == keys[1]
+    for each in Grid.read(grid).runs():
+        assert store.read(each.run).equals(other.read(each.run)), each
+
+
+def wait_until(true: Callable[[], object], seconds: float = 300) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def processes(number: int, value: int) -> dict[int, str]:
+    """Names of those that run, by their ids, of which a number in /proc/PID/stat is so."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            facts = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(facts[number]) == value and facts[0] != "Z":
+                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+    return found
+
+
+def at_work(node: Any) -> list[int]:
+    """Processes of a node that are at a job; Ray names them by what they do."""
+    raylet = node.all_processes["raylet"][0].process.pid
+    return [pid for pid, name in processes(1, raylet).items() if "ray::performed" in name]
+
+
+def outcomes(executor: RayExecutor, count: int) -> list[object]:
+    """Of so many jobs."""
+    found: list[Finished] = []
+    end = time.monotonic() + 300
+    while len(found) < count:
+        assert time.monotonic() < end, "waited in vain"
+        found += executor.finished(1)
+    return [each.outcome for each in found]
+
+
+class Disturbed(RayExecutor):
+    """Loses a node once a run is there and the node is at another."""
+
+    def __init__(self, cluster: Any, node: Any) -> None:
+        super().__init__(cluster.address)
+        self.cluster, self.node = cluster, node
+        self.over: list[Finished] = []
+        self.before: int | None = None  # jobs that were over when the node was lost
+
+    def finished(self, timeout: float) -> list[Finished]:
+        over = super().finished(timeout)
+        self.over += over
+        runs = [each for each in self.over if not each.job.title.startswith("noise")]
+        if self.before is None and runs and (lost := at_work(self.node)):
+            self.before = len(self.over)
+            self.cluster.remove_node(self.node, allow_graceful=False)
+            for pid in lost:  # a machine that is gone takes all of them along
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        return over
+
+
+@pytest.mark.ray
+def test_a_lost_machine_changes_no_result(
+    cluster: Any, grid: Path, undisturbed: ResultStore, tmp_path: Path
+) -> None:
+    node = cluster.add_node(**NODE)
+    executor = Disturbed(cluster, node)
+    assert executor.title == "2 jobs at once, on 2 machines by Ray"
+    outcome = run_grid(str(grid), tmp_path, executor=executor, quiet=True)
+    assert (outcome.done, outcome.failed, outcome.left) == (8, {}, 0)
+    assert executor.before is not None, "nothing was lost"
+    name = f"cpu of node {node.node_id[:8]}"
+    assert name not in {each.worker for each in executor.over[executor.before :]}
+    assert len(executor.over) == 8 + 4  # with the noise: the lost job began anew unseen, by Ray
+    assert_equal(ResultStore(tmp_path), undisturbed, grid)
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("end", ["raise", "exit"])
+def test_a_job_that_raises_runs_once_and_one_that_is_lost_again(
+    cluster: Any, tmp_path: Path, end: str
+) -> None:
+    begun = tmp_path / "begun"
+
+    def stretches() -> None:
+        with begun.open("a") as file:
+            file.write("once\n")
+        if end == "exit":
+            os._exit(1)
+        raise ValueError("no such run")
+
+    executor = RayExecutor(cluster.address)
+    executor.submit(SimpleNamespace(place="device", stretches=stretches))  # type: ignore[arg-type]
+    assert executor.room("device") == 0
+    [failure] = outcomes(executor, 1)
+    executor.close()
+    assert isinstance(failure, Failure)
+    times = len(begun.read_text().splitlines())
+    if end == "raise":
+        assert (failure.sentence, failure.died, times) == ("ValueError: no such run", False, 1)
+        assert "in stretches" in failure.details
+    else:
+        assert (failure.died, times) == (True, RETRIES + 1)
+        assert f"{times} times" in failure.sentence
+
+
+@pytest.mark.ray
+def test_closing_ends_what_is_at_work(cluster: Any) -> None:
+    executor = RayExecutor(cluster.address)
+    executor.submit(SimpleNamespace(place="device", stretches=lambda: time.sleep(600)))  # type: ignore[arg-type]
+    wait_until(lambda: at_work(cluster.head_node))
+    executor.close()
+    wait_until(lambda: not at_work(cluster.head_node), 60)
+
+
+@pytest.mark.ray
+def test_a_run_that_fails_is_recorded_and_others_go_on(cluster: Any, tmp_path: Path) -> None:
+    """A network for pictures takes no plain rows."""
+    asked = {"methods": [{"name": "proden", "network": "lenet"}, "pl_knn"], "seeds": 1, "epochs": 1}
+    grid = Grid.of(asked | {"datasets": ["synthetic"], "noise": "uniform"})
+    store = ResultStore(tmp_path)
+    outcome = run_grid(grid, store, executor=RayExecutor(cluster.address), quiet=True)
+    [(name, sentence)] = outcome.failed.items()
+    assert (outcome.done, name) == (1, "Proden on synthetic, seed 0")
+    assert store.failure(grid.runs()[0].run) == sentence
+
+
+@pytest.mark.ray
+def test_a_cluster_of_ones_own_ends_with_the_program(
+    grid: Path, undisturbed: ResultStore, tmp_path: Path
+) -> None:
+    program = [sys.executable, "-c", "from robustpll.cli import app; app()", "bench", "run"]
+    asked = [*program, str(grid), "--store", str(tmp_path), "--ray", "local", "--device", "cpu"]
+    for stopped in (True, False):
+        with subprocess.Popen(
+            asked, stderr=subprocess.PIPE, text=True, start_new_session=True
+        ) as sweep:
+            if stopped:
+                wait_until(lambda: list(tmp_path.rglob("*.parquet")))
+                os.killpg(sweep.pid, signal.SIGINT)  # as a terminal does
+            said = sweep.communicate(timeout=300)[1]
+        assert sweep.returncode == (130 if stopped else 0), said
+        assert ("Stopped." in said) == stopped
+        assert "Traceback" not in said
+        assert "Token" not in said  # nor whatever else Ray has to say
+        wait_until(lambda: not processes(3, sweep.pid), 60)
+    assert_equal(ResultStore(tmp_path), undisturbed, grid)
+
+
+@pytest.mark.ray
+def test_three_jobs_share_a_gpu_and_others_see_none(cluster: Any, tmp_path: Path) -> None:
+    """A node may say that it has a GPU; jobs end before they would use it."""
+
+    def job(place: str, number: int) -> Any:
+        def stretches() -> None:
+            (tmp_path / f"{place} {number}").touch()
+            end = time.monotonic() + 300
+            while len(list(tmp_path.iterdir())) < 4 and time.monotonic() < end:
+                time.sleep(0.1)  # until all are here
+            raise ValueError(f"{place} {os.environ['CUDA_VISIBLE_DEVICES']}")
+
+        return SimpleNamespace(place=place, stretches=stretches)
+
+    node = cluster.add_node(**NODE | {"num_gpus": 1})
+    executor = RayExecutor(cluster.address)
+    assert executor.joined
+    assert executor.title == "3 jobs at once on GPUs, 1 on CPUs, on 2 machines by Ray"
+    for number in range(3):
+        executor.submit(job("device", number))
+    executor.submit(job("host", 0))
+    assert (executor.room("device"), executor.room("host")) == (0, 0)
+    said = sorted(each.sentence for each in outcomes(executor, 4) if isinstance(each, Failure))
+    executor.close()
+    cluster.remove_node(node)
+    assert said == ["ValueError: device 0"] * 3 + ["ValueError: host "]
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "nowhere", "", "host:port"])
+def test_an_address_of_no_cluster_is_refused_at_once(address: str) -> None:
+    begun = time.monotonic()
+    with pytest.raises(InputError, match="address"):
+        RayExecutor(address)
+    assert time.monotonic() - begun < 60  # Ray itself tries for many minutes
+
+
+@pytest.mark.ray
+def test_a_cluster_without_gpus_is_refused_if_they_are_asked_for(cluster: Any) -> None:
+    import ray
+
+    with pytest.raises(InputError, match="has no GPU"):
+        RayExecutor(cluster.address, "cuda")
+    assert not ray.is_initialized()
+
+
+def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # importing it now raises ImportError
+    asked = ["bench", "run", "quick", "--store", str(tmp_path), "--ray", "local"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 1
+    assert "pip install 'robustpll[ray]'" in done.output
+
+
+@pytest.mark.parametrize("wrong", [["--workers", "2"], ["--device", "abacus"]])
+def test_what_does_not_go_with_ray_is_refused(tmp_path: Path, wrong: list[str]) -> None:
+    asked = ["bench", "run", "quick", "--store", str(tmp_path), "--ray", "local", *wrong]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 1
+    assert wrong[0].removeprefix("--") in done.output

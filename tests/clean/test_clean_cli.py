@@ -1,0 +1,238 @@
+"""`robustpll clean`, as someone with a table runs it."""
+
+import csv
+import os
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from robustpll.candidates import Candidates
+from robustpll.clean.decided import fingerprint
+from robustpll.cli import app
+from robustpll.data.table import read_table
+
+FORM = ("--votes", "by ", "--truth", "gold", "--ignore", "name")
+HEAD = "row,decision,when,table\n"
+
+
+def run(path: Path, *options: str, out: str = "out") -> Any:
+    quick = ("--method", "pl_knn", "--out", str(path.parent / out))
+    return CliRunner().invoke(app, ["clean", str(path), *options, *quick])
+
+
+def key_of(path: Path) -> str:
+    table = read_table(path, votes="by ", truth="gold", ignore="name")
+    return fingerprint(table, Candidates.of(table.y))
+
+
+def decided(path: Path, *lines: str, key: str | None = None) -> str:
+    file = path.parent / "decisions.csv"
+    key = key_of(path) if key is None else key
+    file.write_text(HEAD + "".join(f"{line},{key}\n" for line in lines), encoding="utf-8")
+    return str(file)
+
+
+def test_the_folder_has_the_table_its_labels_and_all_findings(pets: Path) -> None:
+    result = run(pets, *FORM)
+    assert result.exit_code == 0, result.output
+    out = pets.parent / "out"
+    assert sorted(file.name for file in out.iterdir()) == [
+        "annotators.csv",
+        "candidates_that_look_wrong.csv",
+        "confused_pairs.csv",
+        "review.html",
+        "rows_for_review.csv",
+        "sets_that_miss_the_truth.csv",
+        "table.csv",
+        "twins.csv",
+    ]
+    before, after = (
+        list(csv.reader(file.read_text(encoding="utf-8").splitlines()))
+        for file in (pets, out / "table.csv")
+    )
+    assert [row[: len(before[0])] for row in after] == before  # every cell as it was
+    table = pd.read_csv(out / "table.csv")
+    assert (table["resolved_label"] == table["gold"]).mean() > 0.95
+    assert set(table["resolved_by"].fillna("")) <= {"model", ""}
+    assert "120 rows, 3 classes" in result.stdout
+    assert "by the true labels these are right" in result.stdout
+
+
+def test_the_best_annotator_is_found_without_the_truth(pets: Path) -> None:
+    run(pets, "--votes", "by ", "--ignore", "name", "--ignore", "gold")
+    ranked = pd.read_csv(pets.parent / "out" / "annotators.csv")
+    assert ranked["annotator"].tolist() == ["ada", "bob", "zoe"]
+    assert ((ranked["low"] <= ranked["agreement"]) & (ranked["agreement"] <= ranked["high"])).all()
+
+
+def test_decided_rows_are_single_candidates_and_are_not_asked_again(pets: Path) -> None:
+    run(pets, *FORM, "--wrong", "0.001")
+    first = pd.read_csv(pets.parent / "out" / "rows_for_review.csv")
+    asked = int(first["row"][0])
+    wrong = "cow" if first["resolved_label"][0] != "cow" else "ant"
+    file = decided(pets, f"{asked},{wrong},2026-01-01T00:00:00Z")
+    result = run(pets, *FORM, "--wrong", "0.001", "--decisions", file, out="again")
+    assert result.exit_code == 0, result.output
+    assert "1 rows are decided by a person" in result.stdout
+    again = pets.parent / "again"
+    table = pd.read_csv(again / "table.csv")
+    row = table.loc[asked - 2]  # line 2 is the first row
+    assert (row["resolved_label"], row["confidence"], row["resolved_by"]) == (wrong, 1, "person")
+    assert asked not in pd.read_csv(again / "rows_for_review.csv")["row"].tolist()
+
+
+def test_the_latest_decision_counts_and_windows_line_ends_are_read(pets: Path) -> None:
+    file = Path(
+        decided(pets, "2,bee,2026-01-02T00:00:00Z", "3,ant,2026-01-01T00:00:00Z",
+                "2,cow,2026-01-01T00:00:00Z")
+    )  # fmt: skip
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
+    result = run(pets, *FORM, "--decisions", str(file))
+    assert result.exit_code == 0, result.output
+    table = pd.read_csv(pets.parent / "out" / "table.csv")
+    assert table["resolved_label"][:2].tolist() == ["bee", "ant"]
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "reason"),
+    [
+        ("2,emu,now", None, "there is no class 'emu' in the table"),
+        ("1,ant,now", None, "there is no row '1' in the table"),
+        ("2,ant,now", "0123456789abcdef", "decided for another table"),
+        ("2,ant", None, "3 cells instead of 4"),
+    ],
+)
+def test_decisions_that_do_not_fit_are_refused(
+    pets: Path, line: str, key: str | None, reason: str
+) -> None:
+    result = run(pets, *FORM, "--decisions", decided(pets, line, key=key))
+    assert result.exit_code == 1
+    assert reason in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_file_that_is_none_of_decisions_is_refused(pets: Path) -> None:
+    result = run(pets, *FORM, "--decisions", str(pets))
+    assert result.exit_code == 1
+    assert "has no column 'row', but 'name', 'size'" in result.stderr
+    result = run(pets, *FORM, "--decisions", str(pets.parent / "nothing.csv"))
+    assert "cannot be read (No such file or directory)" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--votes", "by ", "--truth", "gould", "--ignore", "name"), "There is 'gold'"),
+        ((*FORM, "--images", "nane"), "--images: there is no column 'nane'. There is 'name'"),
+        ((*FORM, "--method", "pl_nn"), "method must be"),
+        ((*FORM, "--epochs", "3"), "Invalid parameter 'epochs'"),
+        ((*FORM, "--folds", "1"), "folds must be an int of at least 2"),
+        ((*FORM, "--most", "0"), "most must be an int of at least 1"),
+    ],
+)
+def test_what_cannot_be_is_one_line_on_stderr(
+    pets: Path, options: tuple[str, ...], reason: str
+) -> None:
+    quick = () if "--method" in options else ("--method", "pl_knn")
+    arguments = ["clean", str(pets), "--out", str(pets.parent / "out"), *quick, *options]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1
+    assert reason in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_without_candidates_or_with_an_odd_share_it_is_wrong_usage(pets: Path) -> None:
+    assert run(pets, "--ignore", "name").exit_code == 2
+    assert run(pets, *FORM, "--wrong", "0").exit_code == 2
+
+
+def test_the_table_itself_is_never_written_over(pets: Path) -> None:
+    path = pets.rename(pets.parent / "table.csv")
+    before = path.read_bytes()
+    result = run(path, *FORM, out=".")
+    assert result.exit_code == 1
+    assert "is the table itself" in result.stderr
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == ["table.csv"]
+
+
+def test_labels_may_be_numbers_with_gaps_and_rows_without_answers(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.csv"
+    lines = [f"{row % 3}.{row},{row % 3},{'' if row % 2 else row % 3}" for row in range(60)]
+    path.write_text("\r\n".join(["x,by 1,by 2", *lines, "1.5,,"]), encoding="utf-8")
+    result = run(path, "--votes", "by ", "--unanswered", "all classes", "--wrong", "1e-9")
+    assert result.exit_code == 0, result.output
+    table = pd.read_csv(tmp_path / "out" / "table.csv")
+    assert table["resolved_label"][:60].tolist() == [row % 3 for row in range(60)]
+    assert pd.read_csv(tmp_path / "out" / "annotators.csv")["answers"].tolist() == [60, 30]
+
+
+def test_what_cannot_be_written_is_told_before_anything_is_learned(pets: Path) -> None:
+    result = run(pets, *FORM, out="pets.csv")
+    assert result.exit_code == 1
+    assert "out must be a folder" in result.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_told(pets: Path) -> None:
+    (pets.parent / "out").mkdir(mode=0o500)
+    assert "out must be a folder that can be written" in run(pets, *FORM).stderr
+
+
+def test_a_table_that_was_cleaned_before_is_not_taken_for_a_fresh_one(pets: Path) -> None:
+    assert run(pets, *FORM).exit_code == 0
+    labelled = pets.parent / "out" / "table.csv"
+    added = [f"--ignore={name}" for name in ("resolved_label", "confidence", "resolved_by")]
+    result = run(labelled, *FORM, *added)
+    assert result.exit_code == 1
+    assert "has a column 'resolved_label' already" in result.stderr
+
+
+def test_parquet_stays_parquet(pets: Path) -> None:
+    path = pets.with_suffix(".parquet")
+    pd.read_csv(pets).to_parquet(path)
+    assert run(path, *FORM).exit_code == 0
+    found = pd.read_parquet(pets.parent / "out" / "table.parquet")
+    assert found["name"].tolist() == [f"pet {row}" for row in range(120)]
+    assert (found["resolved_label"] == found["gold"]).mean() > 0.95
+
+
+def test_pictures_are_small_and_inside_the_page_or_else_linked(
+    pets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from robustpll.clean import thumbnails
+
+    folder = pets.parent / "my pictures"
+    folder.mkdir()
+    for row in range(120):
+        Image.new("RGB", (200, 100), (row, 0, 0)).save(folder / f"pet {row}.jpg")
+    (folder / "pet 3.jpg").write_bytes(b"no picture")
+    text = pets.read_text(encoding="utf-8").replace("pet ", "my pictures/pet ")
+    lines = text.splitlines()
+    pets.write_text("\n".join(f"{line.replace(',', '.jpg,', 1)}" for line in lines))
+    form = ("--votes", "by ", "--truth", "gold", "--images", "name.jpg", "--wrong", "1e-9")
+    assert run(pets, *form).exit_code == 0
+    page = (pets.parent / "out" / "review.html").read_text(encoding="utf-8")
+    assert page.count('"data:image/jpeg;base64,') == page.count("../my%20pictures/pet%20") - 1
+    monkeypatch.setattr(thumbnails, "MOST_BYTES", 3000)
+    assert run(pets, *form, out="less").exit_code == 0
+    less = (pets.parent / "less" / "review.html").read_text(encoding="utf-8")
+    assert 0 < less.count('"data:image/jpeg;base64,') < 10
+    assert less.count("../my%20pictures/pet%20") == page.count("../my%20pictures/pet%20")
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I;16"])
+def test_a_thumbnail_has_at_most_96_pixels_a_side_in_any_mode(tmp_path: Path, mode: str) -> None:
+    import base64
+    import io
+
+    from robustpll.clean.thumbnails import thumbnail
+
+    path = tmp_path / ("large.tif" if mode in ("CMYK", "I;16") else "large.png")
+    Image.new(mode, (300, 500)).save(path)
+    small = Image.open(io.BytesIO(base64.b64decode(thumbnail(path).split(",")[1])))
+    assert max(small.size) == 96

@@ -1,0 +1,307 @@
+"""`robustpll fit`, as someone with a table runs it."""
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors import safe_open
+from typer.testing import CliRunner
+
+from robustpll import load
+from robustpll.candidates import Candidates
+from robustpll.cli import app
+from robustpll.cli.fit import parted
+
+CLASSES = ("Esel", "Fuß", "Öl")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def frame(rows: int = 300, seed: int = 0) -> pd.DataFrame:
+    """Three classes around 0, 1 and 2, a word, a gap now and then, and who said what."""
+    generator = np.random.default_rng(seed)
+    at = generator.integers(3, size=rows)
+    x = np.round(generator.normal(at, 0.25), 4)
+    said = {
+        f"by {who}": np.where(generator.random(rows) < 0.7, at, generator.integers(3, size=rows))
+        for who in ("ann", "bob")
+    }
+    table = pd.DataFrame({"x": x, "town": np.where(at == 1, "Rome", "Bonn")})
+    table["z"] = np.where(np.arange(rows) % 50 == 7, np.nan, np.round(x * x, 3))
+    for name, codes in said.items():
+        table[name] = np.array(CLASSES)[codes]
+    sets = zip(table["by ann"], table["by bob"], strict=True)
+    table["sets"] = ["|".join(sorted({*pair})) for pair in sets]
+    for name in CLASSES:
+        table[f"is {name}"] = [int(name in cell.split("|")) for cell in table["sets"]]
+    table["gold"] = np.array(CLASSES)[at]
+    return table
+
+
+LABELS = ("by ann", "by bob", "sets", *(f"is {name}" for name in CLASSES), "gold")
+
+
+def write(table: pd.DataFrame, name: str = "table.csv", **options: Any) -> None:
+    table.to_csv(name, index=False, **options)
+
+
+def fit(*options: str, out: str = "model.pll", name: str = "table.csv") -> Any:
+    arguments = ["fit", name, "--out", out, "--epochs", "3", *options]
+    return CliRunner().invoke(app, arguments, env={"COLUMNS": "100"})
+
+
+def others(form: str, *, truth: bool = True) -> list[str]:
+    """Options that leave out what the other forms say."""
+    keeps = {"candidates": ("sets",), "votes": LABELS[:2], "indicators": LABELS[3:6]}[form]
+    names = [name for name in LABELS if name not in keeps and (name != "gold" or not truth)]
+    return [part for name in names for part in ("--ignore", name)]
+
+
+@pytest.mark.parametrize(
+    ("form", "value"), [("candidates", "sets"), ("votes", "by "), ("indicators", "is ")]
+)
+def test_every_form_of_labels_gives_a_model_and_a_summary(form: str, value: str) -> None:
+    write(frame())
+    result = fit(f"--{form}", value, "--truth", "gold", *others(form))
+    assert result.exit_code == 0, result.output
+    assert "table.csv: 300 rows, 3 features" in result.stdout
+    assert "3 classes;" in result.stdout
+    assert "RobustPll learned from 240 rows" in result.stdout
+    assert "held out: 60 rows" in result.stdout
+    assert "right by the true labels" in result.stdout
+    model = load("model.pll")
+    assert model.classes_.tolist() == list(CLASSES)
+    assert model.feature_names_in_.tolist() == ["x", "town", "z"]
+    assert sorted(path.name for path in Path().iterdir()) == ["model.pll", "table.csv"]
+
+
+def test_the_covering_rate_is_that_of_rows_that_were_not_learned_from() -> None:
+    table = frame()
+    write(table)
+    result = fit("--candidates", "sets", *others("candidates", truth=False), "--seed", "5")
+    y = Candidates.of([set(cell.split("|")) for cell in table["sets"]])
+    features = table[["x", "town", "z"]].astype({"town": "string"})
+    learned, held = parted(features, y, 0.2, 5)
+    assert {*learned} | {*held} == {*range(300)}
+    assert {*learned}.isdisjoint(held)
+    predicted = load("model.pll").predict(features.iloc[held])
+    own = table["sets"].iloc[held]
+    covered = np.mean([label in cell for label, cell in zip(predicted, own, strict=True)])
+    assert f"in {covered:.1%} of them the predicted class is a candidate" in result.stdout
+
+
+def test_the_same_seed_gives_the_same_file_and_another_seed_another() -> None:
+    write(frame())
+    for out, seed in (("a.pll", "1"), ("b.pll", "1"), ("c.pll", "2")):
+        fit("--votes", "by ", *others("votes", truth=False), "--seed", seed, out=out)
+    a, b, c = (Path(name).read_bytes() for name in ("a.pll", "b.pll", "c.pll"))
+    assert a == b
+    assert a != c
+
+
+def test_true_labels_do_not_change_the_model() -> None:
+    table = frame()
+    write(table)
+    fit("--votes", "by ", "--truth", "gold", *others("votes"), out="a.pll")
+    table["gold"] = "Öl"
+    write(table)
+    fit("--votes", "by ", "--truth", "gold", *others("votes"), out="b.pll")
+    assert Path("a.pll").read_bytes() == Path("b.pll").read_bytes()
+
+
+def test_a_row_with_the_only_gap_or_word_or_class_is_learned_from() -> None:
+    features = pd.DataFrame({"x": [0.0] * 99 + [np.nan], "town": ["Rome"] * 98 + ["Bonn"] * 2})
+    y = Candidates.of([{"a"}] * 97 + [{"a", "b"}] * 3)
+    for seed in range(20):
+        learned, held = parted(features, y, 0.9, seed)
+        assert 99 in learned
+        assert {98, 99} & {*learned}
+        assert {97, 98, 99} & {*learned}
+        assert len(held) == 90
+
+
+def test_all_rows_may_be_learned_from_but_then_nothing_is_promised() -> None:
+    write(frame(60))
+    result = fit("--votes", "by ", *others("votes", truth=False), "--held-out", "0")
+    assert result.exit_code == 0
+    assert "learned from 60 rows" in result.stdout
+    assert "no rows are held out" in result.stdout
+    assert load("model.pll").trial_ is None
+
+
+def test_few_held_out_rows_give_a_rate_but_no_decisions() -> None:
+    write(frame(60))
+    result = fit("--votes", "by ", *others("votes", truth=False))
+    assert "held out: 12 rows" in result.stdout
+    assert "too few for prediction sets and decisions" in result.stdout
+
+
+def test_a_coverage_that_takes_more_rows_is_refused_before_the_training() -> None:
+    write(frame())
+    result = fit("--votes", "by ", *others("votes", truth=False), "--coverage", "0.99")
+    assert result.exit_code == 1
+    assert "--coverage 0.99 takes 99 held-out rows, and these are 60" in result.stderr
+    assert not Path("model.pll").exists()
+
+
+def test_another_method_and_its_options() -> None:
+    write(frame(90))
+    arguments = ["fit", "table.csv", "--votes", "by ", *others("votes", truth=False)]
+    arguments += ["--out", "model.pll", "--method", "pl_knn"]
+    assert CliRunner().invoke(app, arguments).exit_code == 0
+    assert load("model.pll").method.name == "pl_knn"
+    result = CliRunner().invoke(app, [*arguments, "--epochs", "3"])
+    assert result.exit_code == 1
+    assert "'epochs' for method 'pl_knn'" in result.stderr
+    result = fit("--votes", "by ", "--network", "lenet", *others("votes", truth=False))
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--votes", "by ", "--method", "robustpll"), "Did you mean 'robust_pll'?"),
+        (("--candidates", "set"), "--candidates: there is no column 'set'. There is 'sets'"),
+        (("--votes", "by ", "--ignore", "twon"), "There is 'town'"),
+        (("--votes", "buy "), "no column begins with it"),
+        (("--votes", "by ", "--device", "tpu"), "device must be 'auto', 'cpu' or 'cuda'"),
+    ],
+)
+def test_wrong_names_are_told_with_the_nearest(options: tuple[str, ...], sentence: str) -> None:
+    write(frame(30))
+    result = fit(*options)
+    assert result.exit_code == 1
+    assert sentence in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+    assert not Path("model.pll").exists()
+
+
+def test_a_form_of_labels_is_needed_and_only_one() -> None:
+    write(frame(30))
+    assert fit().exit_code == 2
+    assert fit("--votes", "by ", "--candidates", "sets").exit_code == 2
+    assert fit("--votes", "by ", "--held-out", "1").exit_code == 2
+    assert fit("--votes", "by ", "--seed", "-1").exit_code == 2
+
+
+@pytest.mark.parametrize("text", ["", "x,by ann\n"])
+def test_an_empty_table_is_one_sentence(text: str) -> None:
+    Path("table.csv").write_text(text, encoding="utf-8")
+    result = fit("--votes", "by ")
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+
+
+def test_bad_rows_stop_the_training_unless_they_may_be_left_out() -> None:
+    write(frame(100))
+    with Path("table.csv").open("a", encoding="utf-8") as file:
+        file.write("1,2\n")
+    options = ("--votes", "by ", *others("votes", truth=False))
+    result = fit(*options)
+    assert result.exit_code == 1
+    assert "line 102: has 2 cells" in result.stderr
+    assert "pass --skip-bad-rows" in result.stderr
+    assert not Path("model.pll").exists()
+    assert fit(*options, "--skip-bad-rows").exit_code == 0
+
+
+def test_windows_line_ends_and_a_mark_in_front_change_nothing() -> None:
+    options = ("--votes", "by ", *others("votes", truth=False))
+    write(frame(100))
+    fit(*options, out="a.pll")
+    write(frame(100), lineterminator="\r\n", encoding="utf-8-sig")
+    fit(*options, out="b.pll")
+    assert Path("a.pll").read_bytes() == Path("b.pll").read_bytes()
+
+
+def test_where_nothing_can_be_written_is_told_before_anything_is_read() -> None:
+    write(frame(30))
+    before = Path("table.csv").read_bytes()
+    Path("folder").mkdir()
+    for out, reason in (
+        ("nowhere/model.pll", "there is no folder nowhere"),
+        ("folder", "is a folder"),
+        ("table.csv/model.pll", "there is no folder"),
+        ("table.csv", "is what is read, and would be lost"),
+        ("/proc/model.pll", "cannot be written"),
+    ):
+        result = fit("--votes", "by ", out=out)
+        assert result.exit_code == 1, out
+        assert reason in result.stderr
+        assert result.stderr.count("\n") == 1
+    assert Path("table.csv").read_bytes() == before
+
+
+def command(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
+    line = [sys.executable, "-c", "from robustpll.cli import app; app()", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(line, **pipes, **options)
+
+
+@pytest.mark.slow
+def test_a_model_that_does_not_fit_on_the_disk_leaves_the_old_one_whole() -> None:
+    write(frame(60))
+    options = ("--votes", "by ", *others("votes", truth=False), "--epochs", "1")
+    Path("model.pll").write_text("an older model")
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # noqa: E731
+    process = command("fit", "table.csv", "--out", "model.pll", *options, preexec_fn=limit)
+    _, told = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "cannot be" in told
+    assert told.count("\n") == 1
+    assert Path("model.pll").read_text() == "an older model"
+    assert sorted(path.name for path in Path().iterdir()) == ["model.pll", "table.csv"]
+
+
+@pytest.mark.slow
+def test_an_interrupted_training_writes_nothing() -> None:
+    write(frame(300))
+    options = ("--votes", "by ", *others("votes", truth=False), "--epochs", "1000000")
+    process = command("fit", "table.csv", "--out", "model.pll", *options)
+    time.sleep(12)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert told == "Stopped. No model is written.\n"
+    assert [path.name for path in Path().iterdir()] == ["table.csv"]
+
+
+def test_a_table_larger_than_memory_is_refused_rather_than_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ROBUSTPLL_HOST_BYTES", str(2**30))
+    head = frame(30_000).to_csv(index=False).encode()
+    with Path("table.csv").open("wb") as file:  # 2 GB, of which the disk stores the beginning
+        file.write(head)
+        file.truncate(2 * 10**9)
+    began = time.monotonic()
+    result = fit("--votes", "by ")
+    assert time.monotonic() - began < 5
+    assert result.exit_code == 1
+    assert "too large to learn from here" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_model_file_says_how_its_table_was_read() -> None:
+    write(frame(100), sep=";", decimal=",", na_rep="?")
+    options = ("--delimiter", ";", "--decimal", ",", "--missing", "?")
+    result = fit("--votes", "by ", *others("votes", truth=False), *options)
+    assert result.exit_code == 0, result.output
+    with safe_open("model.pll", framework="np") as opened:
+        reading = json.loads(opened.metadata()["robustpll"])["notes"]["reading"]
+    assert (reading["delimiter"], reading["decimal"], reading["missing"]) == (";", ",", ["?"])
+    assert {*reading["left_out"]} == {*LABELS}
