@@ -378,7 +378,8 @@ def test_memory_does_not_grow_with_the_table() -> None:
         with Path("out.csv").open("rb") as file:
             assert sum(1 for _ in file) == rows + 1
         peaks.append(int(told.split()[-1]) / 1024)
-    assert peaks[1] - peaks[0] < 40  # MiB, for 180,000 rows more
+    # MiB. The peak of a single piece varies by 60 or so; 450,000 rows held whole took 1,500 more.
+    assert peaks[1] - peaks[0] < 150
 
 
 @pytest.mark.slow

@@ -49,6 +49,9 @@ class RayExecutor:
     --------
     >>> from robustpll.bench import run_grid
     >>> run_grid("quick", "results", executor=RayExecutor("auto"))  # doctest: +SKIP
+    >>> RayExecutor("auto", device="abacus")
+    Traceback (most recent call last):
+    robustpll.errors.InputError: device must be auto, cpu or cuda on a Ray cluster; got 'abacus'.
     """
 
     def __init__(self, address: str = "local", device: str = "auto") -> None:

@@ -119,7 +119,7 @@ def _summary(cleaned: "Cleaned", table: "Table", path: Path, wrong: float) -> It
         yield f"{judged.decided.sum():,} rows are decided by a person"
     sure = len(y) - len(cleaned.review) - int(judged.decided.sum())
     yield (
-        f"{sure:,} labels are resolved, of which about {wrong:.1%} or fewer should be wrong; "
+        f"{sure:,} labels are resolved; the model expects {wrong:.1%} or fewer to be wrong; "
         f"{len(cleaned.review):,} rows need a person"
     )
     if table.truth is not None:

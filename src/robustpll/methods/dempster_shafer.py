@@ -122,7 +122,7 @@ def _masses(candidates: Tensor, witnesses: Tensor, base: Tensor) -> tuple[Tensor
     sizes = named.sum(1) + (named != base).any(1)
     order = (2 * named.int() + base).argsort(1, descending=True)  # (q, k): those named come first
     belief, leading = torch.zeros_like(base, dtype=torch.float64), base.clone()
-    for size in sizes[sizes <= LARGEST_TABLE].unique().tolist():
+    for size in sorted(set(sizes[sizes <= LARGEST_TABLE].tolist())):
         at_once = NUMBERS_AT_ONCE // max(2**size, MOST_WITNESSES * size)
         for rows in torch.split((sizes == size).nonzero()[:, 0], at_once):
             classes = order[rows, :size]
