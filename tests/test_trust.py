@@ -181,10 +181,12 @@ def test_rows_that_say_little_change_little() -> None:
 
 def test_thresholds_of_four_rows_worked_by_hand() -> None:
     certainty, wrong = np.array([0.9, 0.8, 0.8, 0.4]), np.array([0.0, 0.0, 1.0, 0.0])
-    assert share_threshold(certainty, 0.25) == 0.9
-    assert share_threshold(certainty, 0.5) == share_threshold(certainty, 0.75) == 0.8
+    assert share_threshold(certainty, 0.25) == share_threshold(certainty, 0.4) == 0.9
+    assert share_threshold(certainty, 0.6) == share_threshold(certainty, 0.8) == 0.8
+    assert share_threshold(certainty, 0.1) == math.inf
+    assert share_threshold(certainty[:1], 0.9) == 0.9
     assert share_threshold(np.linspace(1, 0, 100), 0.55) == pytest.approx(1 - 54 / 99)
-    assert share_threshold(np.array([0.9, -1, -1]), 1.0) == 0.0
+    assert share_threshold(np.array([0.9, -1, -1]), 1.0) == 0.9
     assert mean_threshold(certainty, wrong, 0.3) == 0.4  # 1 of 4
     assert mean_threshold(certainty, wrong, 0.2) == 0.9  # 1 of 3 at 0.8, as equals go together
     assert mean_threshold(certainty, wrong + 1, 0.2) == math.inf

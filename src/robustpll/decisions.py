@@ -128,13 +128,16 @@ class Trial:
 
 
 def share_threshold(certainty: Floats, share: float) -> float:
-    """For falling certainties: at least this share is accepted, equals together, none below 0.
+    """For falling certainties: as near to this share as can be, equals together, none below 0.
 
     >>> share_threshold(np.array([0.9, 0.8, 0.8, 0.3]), 0.5)
+    0.9
+    >>> share_threshold(np.array([0.9, 0.8, 0.8, 0.3]), 0.6)
     0.8
     """
-    count = math.ceil(share * len(certainty) - 1e-9)  # 0.55 of 100 rows are 55
-    return max(0.0, float(certainty[count - 1])) if count else math.inf
+    counts = np.append(0, _ends_of_equals(certainty))
+    best = counts[np.argmin(np.abs(counts - share * len(certainty)))]
+    return float(certainty[best - 1]) if best else math.inf
 
 
 def mean_threshold(certainty: Floats, wrong: Floats, error: float) -> float:

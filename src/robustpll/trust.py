@@ -130,7 +130,7 @@ class Trust:
         X : array, DataFrame or pictures
             Rows of the same form as in training.
         coverage : float
-            Accept this share of the rows.
+            Accept this share of the rows, or as near to it as equally certain rows allow.
         error : float
             Accept as many as keep the share of wrong ones among them at this. Pass one of the two.
 
