@@ -45,9 +45,9 @@ def undisturbed(grid: Path, tmp_path_factory: pytest.TempPathFactory) -> ResultS
     return store
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster() -> Iterator[Any]:
-    """Of one node with one CPU."""
+    """Of one node with one CPU; a new one for each test, as lost nodes are counted for a while."""
     import ray
     from ray.cluster_utils import Cluster
 
