@@ -18,9 +18,8 @@ from typing import Any, get_args
 
 import numpy as np
 import torch
-from accuracy import spread_of
 from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
-from stored import opened, written
+from stored import opened, spread_of, written
 
 from robustpll import METHODS, load_dataset
 from robustpll.data.dataset import Dataset

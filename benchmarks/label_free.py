@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from accuracy import spread_of
-from stored import opened, written
+from stored import opened, spread_of, written
 from torch import Tensor
 from torch.nn.functional import one_hot
 

@@ -3,7 +3,7 @@
     python benchmarks/noise_averages.py --out benchmarks/results/noise-averages.json
 
 Instance-dependent noise trains a teacher for each seed, and is meant for a GPU; candidates that
-accuracy.py kept in `--kept` are taken from there.
+were kept in `--kept` are taken from there.
 """
 
 import argparse
@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
-from accuracy import Kept, spread_of
+from problems import Kept
+from stored import spread_of
 
 from robustpll import load_dataset
 from robustpll.data.noise import ClassDependent, Flip, InstanceDependent, Uniform

@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from accuracy import problem_of, shortened, spread_of
+from problems import problem_of, shortened
+from stored import spread_of
 
 from robustpll import METHODS, InputError, load_dataset
 from robustpll.bench.compare import published_numbers

@@ -33,3 +33,12 @@ def written(report: dict[str, Any], path: Path) -> None:
     text = json.dumps(report, indent=1)
     flat = re.sub(r"\[[^\[\]{}\"]+\]", lambda found: " ".join(found[0].split()), text)
     path.write_text(flat.replace("[ ", "[").replace(" ]", "]") + "\n")
+
+
+def spread_of(values: torch.Tensor) -> dict[str, Any]:
+    """Mean and population standard deviation over the seeds, and each value."""
+    return {
+        "mean": round(float(values.mean()), 3),
+        "std": round(float(values.std(correction=0)), 3),
+        "each": [round(float(value), 3) for value in values],
+    }

@@ -3,7 +3,7 @@
 import pytest
 
 from robustpll import METHODS
-from robustpll.bench.bundle import Bundle, bundles, noise_bundles, seconds_of
+from robustpll.bench.bundle import MOST_SECONDS, Bundle, bundles, noise_bundles, seconds_of
 from robustpll.bench.drawn import Drawn
 from robustpll.bench.grid import Grid
 from robustpll.data.noise import InstanceDependent, Uniform
@@ -81,3 +81,10 @@ def test_noise_is_drawn_once_for_all_methods() -> None:
 def test_noises_of_two_kinds_are_drawn_apart() -> None:
     drawn = [Drawn("digits", noise, 0) for noise in (Uniform(), InstanceDependent())]
     assert len(noise_bundles(drawn, joined=True)) == 2
+
+
+def test_a_kill_loses_minutes_at_most() -> None:
+    many = PAPER.changed(seeds=tuple(range(40)))
+    for bundle in bundles(many.runs(), joined=True):
+        if bundle.place == "device" and len(bundle.runs) > 1:
+            assert seconds_of(bundle, cuda=True) <= MOST_SECONDS

@@ -9,20 +9,21 @@ from robustpll.bench.drawn import Drawn, Packed
 from robustpll.bench.run import PlannedRun, Run, fields_of
 from robustpll.data.catalog import Entry, entry_of
 from robustpll.data.noise import InstanceDependent
-from robustpll.methods import DeepMethod, Method
+from robustpll.methods import DeepMethod, DstPll, Method
 
 Place = Literal["device", "host"]
 
 MOST_MODELS = 100  # of a bundle: more are hardly faster, and a kill would lose more
 MOST_NUMBERS = 2**30  # label weights of a bundle; a training keeps some ten copies, 40 GiB
-# What a method computes, for each of its networks; RobustPll is 1. See benchmarks/method_speed.py.
-UNITS = {"proden_edl": 2.0, "crosel": 2.0, "proden_adv_ens": 2.5, "valen": 10.0}
+MOST_SECONDS = 150.0  # of a bundle on a GPU: so much is lost by a kill, or waited for at the end
+# Time of a method for each of its networks; RobustPll is 1. See benchmarks/method_speed.py.
+UNITS = {"proden_edl": 2.0, "crosel": 2.0, "proden_adv_ens": 4.0, "valen": 5.0}
 # Seconds of a classical method on one core for n rows of d features: a (n / 1e4)^b (d / 100)
 CLASSICAL = {
     "pl_knn": (0.6, 2.0),
-    "pl_svm": (0.3, 0.5),
+    "pl_svm": (0.15, 0.5),
     "ipal": (2.0, 2.0),
-    "pl_ecoc": (4.0, 1.0),
+    "pl_ecoc": (0.1, 1.0),
     "dst_pll": (1.5, 2.0),
 }
 
@@ -142,9 +143,10 @@ def bundles(planned: Iterable[PlannedRun], *, joined: bool) -> list[Bundle]:
         place: Place = "host" if joined and group[0].run.method.on_host else "device"
         order = {name: at for at, name in enumerate(dict.fromkeys(e.run.dataset for e in group))}
         group.sort(key=lambda each: order[each.run.dataset])
-        most = _most(group[0].run)
-        cuts = range(0, len(group), most)
-        found += [Bundle(tuple(group[at : at + most]), place) for at in cuts]
+        parts = ceil(len(group) / _most(group, place)) if joined else 1
+        size = ceil(len(group) / parts)  # as equal as can be
+        cuts = range(0, len(group), size)
+        found += [Bundle(tuple(group[at : at + size]), place) for at in cuts]
     return sorted(found, key=lambda job: seconds_of(job, cuda=joined), reverse=True)
 
 
@@ -180,11 +182,15 @@ def _shape(dataset: str) -> tuple[object, ...]:
     return entry.kind, entry.rows, entry.features, entry.classes
 
 
-def _most(run: Run) -> int:
-    """Runs that a bundle may have."""
+def _most(group: list[PlannedRun], place: Place) -> int:
+    """Runs of the group that a bundle on a GPU may have."""
+    run = group[0].run
     models = networks(run.method)
     numbers = training_rows(entry_of(run.dataset)) * entry_of(run.dataset).classes * models
-    return max(1, min(MOST_MODELS // models, MOST_NUMBERS // numbers))
+    most = max(1, min(len(group), MOST_MODELS // models, MOST_NUMBERS // numbers))
+    while most > 1 and seconds_of(Bundle(tuple(group[:most]), place), cuda=True) > MOST_SECONDS:
+        most -= 1
+    return most
 
 
 def training_rows(entry: Entry) -> int:
@@ -199,7 +205,8 @@ def seconds_of(job: Job, *, cuda: bool = False) -> float:
         run = job.runs[0].run
         method, dataset = run.method, run.dataset
         if not isinstance(method, DeepMethod):
-            return len(job.runs) * _classical_seconds(method.name, entry_of(dataset), cuda)
+            own = len(job.runs) * _classical_seconds(method.name, entry_of(dataset), cuda)
+            return own + _encoder_seconds(method, entry_of(dataset), cuda)
         epochs, batch, units = method.total_epochs, method.batch_size, UNITS.get(method.name, 1.0)
     else:
         noise, dataset, units = job.drawn[0].noise, job.drawn[0].dataset, 1.0
@@ -210,7 +217,7 @@ def seconds_of(job: Job, *, cuda: bool = False) -> float:
     steps = epochs * ceil(training_rows(entry) / batch)
     weights = 300 * (entry.features + 600 + entry.classes)  # of a network as in the paper
     if cuda:
-        return 10 + steps * units * (1.5e-4 + 1.3e-5 * job.models * weights / 4e5)
+        return 10 + steps * units * (2e-4 + 1.5e-5 * job.models * weights / 4e5)
     return 0.2 + steps * units * job.models * (5e-4 + 6 * batch * weights / 4e10)
 
 
@@ -218,7 +225,14 @@ def _classical_seconds(name: str, entry: Entry, cuda: bool) -> float:
     factor, power = CLASSICAL.get(name, (1.0, 1.0))
     size: float = (training_rows(entry) / 1e4) ** power
     seconds = factor * size * (entry.features / 100)
-    return 0.1 + (seconds / 50 if cuda else seconds)
+    return 0.1 + (seconds / 1000 if cuda else seconds)
+
+
+def _encoder_seconds(method: Method, entry: Entry, cuda: bool) -> float:
+    """Runs of one bundle train their auto-encoders at once."""
+    if not isinstance(method, DstPll) or entry.kind != "pictures" or method.encoder == "never":
+        return 0.0
+    return 20 + method.encoder_epochs * training_rows(entry) * (1e-6 if cuda else 3e-5)
 
 
 def _names(several: Iterable[Run | Drawn]) -> str:

@@ -4,6 +4,7 @@ import logging
 import socket
 import time
 from dataclasses import dataclass
+from math import floor
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -69,7 +70,8 @@ class RayExecutor:
         self.machines = sum(each["Alive"] for each in self.ray.nodes())
         self.sizes, self.counted = self._sizes(found), time.monotonic()
         self.flying: dict[Any, Flying] = {}  # by what Ray promises for them
-        gpu = {"num_cpus": 0, "num_gpus": 1 / GPU_WORKERS}  # then Ray ends a process with its job
+        share = floor(10_000 / GPU_WORKERS) / 10_000  # Ray rounds up here, and one would not fit
+        gpu = {"num_cpus": 0, "num_gpus": share}  # then Ray ends a process with its job
         self.remote = {
             "cpu": self._remote(ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": ""}, num_cpus=1),
             "cuda": self._remote(ENVIRONMENT, **gpu),

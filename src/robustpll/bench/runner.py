@@ -80,7 +80,7 @@ def run_grid(
     device : str
         "auto", "cpu" or "cuda".
     workers : int or None
-        Processes that train networks; by default one for each core, or 3 for each GPU.
+        Processes that train networks; by default one for each core, or 6 for each GPU.
     until : float or None
         Seconds after which nothing begins any more; what is at work is finished.
     executor : Executor or None

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
     from robustpll.bench.examine import Done
 
-GPU_WORKERS = 3  # for each GPU: while one compiles or makes tables, others compute
+GPU_WORKERS = 6  # for each GPU: small bundles leave most of it idle, and some just compile
 # One thread each: as many processes as cores have no use for more, and spinning ones do harm.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+PATIENCE = 5.0  # seconds until idle processes that do not end are killed
 GUARD = "In a script, call run_grid below `if __name__ == '__main__':`."
 
 
@@ -104,7 +105,7 @@ class LocalProcesses:
     device : str
         "auto", "cpu" or "cuda"; "auto" and "cuda" are all GPUs where there are such.
     workers : int or None
-        Processes that train networks; by default one for each core, or 3 for each GPU. Beside GPUs
+        Processes that train networks; by default one for each core, or 6 for each GPU. Beside GPUs
         other processes, one for each core that is left, run the methods that are for the host.
 
     Examples
@@ -160,10 +161,14 @@ class LocalProcesses:
 
     def close(self) -> None:
         for worker in self.started:
-            worker.process.kill()
+            if worker.job is not None:
+                worker.process.kill()
+            worker.pipe.close()  # an idle one then ends by itself, and tidies up
+        patience = time.perf_counter() + PATIENCE
         for worker in self.started:
+            worker.process.join(max(0.0, patience - time.perf_counter()))
+            worker.process.kill()
             worker.process.join()
-            worker.pipe.close()
         self.started = []
         self.services.close()
 

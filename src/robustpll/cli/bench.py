@@ -49,7 +49,7 @@ def run(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     workers: Annotated[
         int | None,
-        typer.Option(help="Processes that train; else one for each core, or 3 for each GPU."),
+        typer.Option(help="Processes that train; else one for each core, or 6 for each GPU."),
     ] = None,
     ray: Annotated[
         str | None,
