@@ -57,9 +57,8 @@ class Clock:
         }
         return result
 
-    def total(self, kind: str = "seconds", without: str = "") -> float:
-        parts = [part for name, part in self.parts.items() if name != without]
-        return sum(part[kind] * part["of"] / part["done"] for part in parts)
+    def total(self, kind: str = "seconds") -> float:
+        return sum(part[kind] * part["of"] / part["done"] for part in self.parts.values())
 
 
 def near(

@@ -1,11 +1,13 @@
-"""Puts the stored results on accuracy, the ablation and the methods' speed into docs/results.md.
+"""Puts results on accuracy, the ablation and the methods' speed into docs/results.md and README.md.
 
     python benchmarks/results_page.py
 
-Tables stand between markers in the page, as in `robustness_page.py`; all else is written by hand.
-The results are those of `accuracy.py`, `ablation.py` and `method_speed.py`.
+Tables stand between markers in the pages, as in `robustness_page.py`; all else is written by hand.
+They come from `reports/paper`, which `robustpll bench report` wrote, and from what `accuracy.py`,
+`ablation.py` and `method_speed.py` stored.
 """
 
+import csv
 import json
 from typing import Any
 
@@ -13,11 +15,13 @@ from robustness_page import ROOT, cell, only_one, origin, replaced, table
 
 from robustpll import METHODS
 
-RESULTS = ROOT / "benchmarks" / "results"
+RESULTS, REPORT = ROOT / "benchmarks" / "results", ROOT / "reports" / "paper"
 SETS = ("lost", "msrc-v2", "bird-song")
 
 
 def main() -> None:
+    readme = ROOT / "README.md"
+    readme.write_text(replaced(readme.read_text(), "results", readme_table()))
     page = ROOT / "docs" / "results.md"
     text = page.read_text()
     for name, lines in parts().items():
@@ -28,14 +32,43 @@ def main() -> None:
 def parts() -> dict[str, list[str]]:
     """What stands between the markers of each name."""
     ablation, speed = only_one(RESULTS, "ablation"), only_one(RESULTS, "method-speed")
-    found = {
-        "pictures": pictures(),
+    return {
+        "pictures": reported("compare-1"),
+        "time": reported("sessions"),
+        "unknown": reported("compare-2"),
+        "besides": reported("extra"),
+        "paper": [line for name in SETS for line in (f"**{name}**", "", *attacked(name), "")][:-1],
+        "sound": real_world("sound"),
         "ablation": [*ablation_table(ablation), "", *origin(ablation)],
         "speed": [*speed_table(speed), "", *origin(speed)],
     }
-    for preset in ("paper", "sound"):
-        found[preset] = real_world(preset)
-    return found
+
+
+def reported(name: str) -> list[str]:
+    """A table of the report and its notes, without its title."""
+    lines = (REPORT / "tables" / f"{name}.md").read_text().splitlines()
+    return lines[lines.index("") + 1 :]
+
+
+def attacked(name: str) -> list[str]:
+    return [line.replace("not attacked", "") for line in reported(f"attack-{name}") if "|" in line]
+
+
+def readme_table() -> list[str]:
+    """Table 1 of the report, with the published means in brackets."""
+    with (REPORT / "tables" / "compare-1.csv").open() as lines:
+        cells = list(csv.DictReader(lines))
+    columns = list(dict.fromkeys(each["column"] for each in cells))
+    rows = []
+    for method in dict.fromkeys(each["method"] for each in cells):
+        own = [each for each in cells if each["method"] == method]
+        rows.append([method, *map(beside, own)])
+    return table(["", *columns], rows)
+
+
+def beside(cell: dict[str, str]) -> str:
+    ours = f"{float(cell['value']):.1f} ± {float(cell['std']):.1f}"
+    return ours if cell["why_not"] else f"{ours} ({float(cell['published']):.1f})"
 
 
 def merged(pattern: str) -> dict[str, Any]:
@@ -48,22 +81,6 @@ def merged(pattern: str) -> dict[str, Any]:
         name: {each: found[each] for each in METHODS if each in found}
         for name, found in sets.items()
     }
-
-
-def pictures() -> list[str]:
-    sets = merged("accuracy-*images-paper-*.json")
-    rows, agreeing, cells = [], 0, 0
-    for name, found in sets["mnist"].items():
-        row = [found["title"]]
-        for each in ("mnist", "fmnist"):
-            ours, paper = sets[each][name]["test"]["0"], sets[each][name]["published"]
-            agrees = abs(ours["mean"] - paper["mean"]) <= max(1, 2 * paper["std"])
-            agreeing, cells = agreeing + agrees, cells + 1
-            row += [cell(ours), f"{cell(paper)}{'' if agrees else ' (!)'}"]
-        rows.append(row)
-    head = ["", "MNIST", "published", "Fashion-MNIST", "published"]
-    within = f"{agreeing} of {cells} cells lie within max(1, 2 standard deviations) of the paper's."
-    return [*table(head, rows), "", within]
 
 
 def real_world(preset: str) -> list[str]:

@@ -19,6 +19,7 @@ from robustpll.bench.examine import perform
 from robustpll.bench.grid import Grid
 from robustpll.data.noise import Uniform
 from robustpll.data.problem import Problem
+from robustpll.errors import RobustPLLError
 from robustpll.methods import Method, Proden
 
 TRAIN, TEST = 300, 120
@@ -132,3 +133,12 @@ def test_a_part_of_what_was_fitted_predicts_as_the_whole(method: Method) -> None
 
 def _fewer(rows: object, count: int = 200) -> object:
     return replace(rows, at=rows.at[:, :count])  # type: ignore[attr-defined, type-var]
+
+
+def test_predictions_that_are_no_numbers_are_no_result() -> None:
+    diverging = {"name": "proden", "learning_rate": 1e30, "epochs": 2}
+    asked = {"methods": [diverging], "datasets": ["digits"], "seeds": 1, "noise": "uniform"}
+    [bundle] = bundles(Grid.of(asked).runs(), joined=False)
+    known = {each: Packed.of(np.ones((1437, 10), dtype=bool)) for each in bundle.needs}
+    with pytest.raises(RobustPLLError, match="Proden gives 360 rows probabilities that are no num"):
+        perform(filled(bundle, known))

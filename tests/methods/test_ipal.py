@@ -14,7 +14,14 @@ from torch.nn.functional import one_hot
 from robustpll import InputError, PLLClassifier, Votes, load_dataset
 from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
-from robustpll.methods.ipal import Ipal, left_over, mixtures, products
+from robustpll.methods.ipal import (
+    Ipal,
+    left_over,
+    mixtures,
+    products,
+    spread_as_pairs,
+    spread_as_table,
+)
 
 Floats = NDArray[np.float64]
 
@@ -87,6 +94,21 @@ def test_weights_of_next_to_nothing_are_none() -> None:
     assert found == [0, pytest.approx(2e-10)]
 
 
+@pytest.mark.parametrize("iterations", [0, 1, 30])
+@pytest.mark.parametrize("k", [2, 5, 60])
+def test_lists_and_tables_of_candidates_spread_the_same(iterations: int, k: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    candidates = torch.rand(80, k, generator=generator) < 0.3
+    candidates[torch.arange(80), torch.randint(k, (80,), generator=generator)] = True
+    votes = candidates * torch.randint(1, 4, (80, k), generator=generator).double()
+    at = torch.randint(80, (80, 6), generator=generator)
+    edges = torch.rand(80, 6, generator=generator, dtype=torch.float64).sub(0.4).clamp(min=0)
+    given = (edges / 6, at, 0.1 * votes / votes.sum(-1, keepdim=True), candidates, iterations)
+    pairs, table = spread_as_pairs(*given), spread_as_table(*given)
+    torch.testing.assert_close(pairs, table, rtol=0, atol=1e-12)
+    assert (table[~candidates] == 0).all()
+
+
 def test_labels_reach_rows_that_only_neighbours_of_neighbours_could_tell() -> None:
     """Along each line only the first row has one candidate."""
     line = np.linspace(1, 2, 12)
@@ -144,6 +166,26 @@ def test_the_settings_are_checked_and_are_the_published_ones() -> None:
     for neighbours in (0, -1):
         with pytest.raises(InputError, match="'neighbours' of Ipal must be an int of at least"):
             Ipal(neighbours=neighbours)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_equal_rows_of_zeros_and_ones_give_numbers_as_on_the_host() -> None:
+    """Of 20,000 such rows some broke the GPU's own solver."""
+    random = np.random.default_rng(0)
+    X = (random.random((20_000, 60)) < 0.1).astype(float)
+    candidates = np.eye(20, dtype=bool)[random.integers(20, size=len(X))]
+    candidates |= random.random(candidates.shape) < 0.1
+    task = task_of(X, candidates)
+    near = task.rows.x(task.rows.everything)[0]
+    host, gpu = (Ipal().around(near.to(device)) for device in ("cpu", "cuda"))
+    assert gpu["weights"].isfinite().all()
+    at = host["at"]
+    gram, along = products(near, near, at)
+    apart = [
+        (weights * (torch.einsum("qab,qb->qa", gram, weights) - 2 * along)).sum(-1)
+        for weights in (host["weights"], mixtures(gram.cuda(), along.cuda(), near.cuda()).cpu())
+    ]
+    torch.testing.assert_close(*apart, rtol=0, atol=1e-8)  # what is left over is unique
 
 
 @pytest.mark.data

@@ -1,5 +1,7 @@
 """Nearest neighbours are those of comparing everything in float64, whatever the rows are like."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from robustpll.methods import neighbours as module
+from robustpll.methods.comparing import compiled_comparison
 from robustpll.methods.neighbours import nearest, neighbours, weighted_sum
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -32,6 +35,15 @@ def everything_compared(
         np.fill_diagonal(apart, np.inf)
     order = np.argsort(apart, axis=1, kind="stable")[:, : min(count, len(references) - itself)]
     return order, np.take_along_axis(apart, order, 1)
+
+
+WAYS = {"compiled": 0, "by torch alone": 2**60}  # pairs of rows from which on it is compiled
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compiled_comparison() is not None, "numba is part of the tools for tests"
+    monkeypatch.setattr(module, "LARGE", WAYS[request.param])
 
 
 def outlier() -> Tensor:
@@ -78,6 +90,7 @@ TIED = {
 }
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("itself", [True, False])
 @pytest.mark.parametrize("kind", ROWS)
 def test_neighbours_are_those_of_comparing_everything(kind: str, itself: bool) -> None:
@@ -89,6 +102,7 @@ def test_neighbours_are_those_of_comparing_everything(kind: str, itself: bool) -
     np.testing.assert_allclose(found.distance, distance, rtol=1e-12)
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("itself", [True, False])
 @pytest.mark.parametrize("kind", TIED)
 def test_of_equally_near_rows_the_first_come_first(kind: str, itself: bool) -> None:
@@ -109,13 +123,16 @@ def test_any_small_set_of_points_is_searched_right(
     rows: list[list[int]], count: int, shift: int
 ) -> None:
     points = torch.tensor(rows, dtype=torch.float64) + shift
-    for itself in (True, False):
+    for itself, large in itertools.product((True, False), WAYS.values()):
         at, distance = everything_compared(points, points, count, itself)
-        found = neighbours(points, points, count, itself=itself)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "LARGE", large)
+            found = neighbours(points, points, count, itself=itself)
         np.testing.assert_array_equal(found.at, at)
         np.testing.assert_array_equal(found.distance, distance)
 
 
+@pytest.mark.usefixtures("way")
 def test_neighbours_are_those_of_scikit_learn() -> None:
     rows, queries = normal(3000, 40), normal(200, 40)
     search = NearestNeighbors(n_neighbors=7, algorithm="brute").fit(rows.numpy())
@@ -157,6 +174,25 @@ def test_most_rows_are_settled_by_the_product_in_float32(monkeypatch: pytest.Mon
     assert sum(again) > 100  # ties do need the slow way
 
 
+@pytest.mark.parametrize(
+    ("rows", "left"),
+    [(normal(800, 20), 0), (integers(2, 800, 12), 0), (torch.ones(800, 3), 800)],
+    ids=["random", "tied", "constant"],
+)
+def test_compiled_code_leaves_only_rows_to_the_slow_way_to_which_very_many_are_equally_near(
+    rows: Tensor, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = []
+    whole = module._among_distinct
+    monkeypatch.setattr(
+        module, "_among_distinct", lambda *given: again.append(len(given[0])) or whole(*given)
+    )
+    monkeypatch.setattr(module, "LARGE", 0)
+    nearest(rows, rows, 10, itself=True)  # of 800 it compares 665 at the most
+    assert sum(again) == left
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("left_out", [0.3, 0.9])
 @pytest.mark.parametrize("itself", [True, False])
 @pytest.mark.parametrize("kind", [*ROWS, *TIED])
@@ -225,16 +261,32 @@ def test_short_products_that_torch_is_set_to_change_nothing(precision: str) -> N
     assert torch.equal(found.distance, expected.distance)
 
 
+@pytest.mark.usefixtures("way")
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = torch.cat([normal(300, 10), integers(2, 300, 10)])
     expected = neighbours(rows, rows, 5, itself=True)
-    monkeypatch.setattr(module, "NUMBERS_AT_ONCE", 7 * len(rows))
+    monkeypatch.setattr(module, "FEWEST_AT_ONCE", 7)
+    monkeypatch.setattr(module, "CACHED_AT_ONCE", 3)
     monkeypatch.setattr(module, "GATHERED_AT_ONCE", 3)
     found = neighbours(rows, rows, 5, itself=True)
     assert torch.equal(found.at, expected.at)
     assert torch.equal(found.distance, expected.distance)
 
 
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_change_nothing(threads: int) -> None:
+    rows, before = torch.cat([normal(300, 10), integers(2, 301, 10)]), torch.get_num_threads()
+    at, _ = everything_compared(rows, rows, 5, itself=True)
+    torch.set_num_threads(threads)
+    try:
+        np.testing.assert_array_equal(nearest(rows, rows, 5, itself=True), at)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("way")
 def test_rows_that_are_no_numbers_do_not_stop_the_search() -> None:
     rows = normal(300, 4)
     rows[5] = torch.nan
@@ -242,6 +294,7 @@ def test_rows_that_are_no_numbers_do_not_stop_the_search() -> None:
     assert ((found >= 0) & (found < 300)).all()
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("n", [5, 300])
 def test_a_row_is_not_its_own_neighbour_even_where_distances_overflow(n: int) -> None:
     rows = 1e200 * normal(n, 4)
@@ -251,11 +304,13 @@ def test_a_row_is_not_its_own_neighbour_even_where_distances_overflow(n: int) ->
     assert all(len(set(each)) == 4 for each in found.at.tolist())
 
 
+@pytest.mark.usefixtures("way")
 def test_no_queries_have_no_neighbours() -> None:
     found = neighbours(normal(0, 4), normal(30, 4), 10)
     assert found.at.shape == found.distance.shape == (0, 10)
 
 
+@pytest.mark.usefixtures("way")
 def test_searching_leaves_the_rows_unchanged() -> None:
     rows, queries = normal(50, 4), normal(20, 4)
     before = rows.clone(), queries.clone()

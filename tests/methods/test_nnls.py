@@ -6,7 +6,8 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from robustpll.methods.nnls import nonnegative_weights
+from robustpll.methods import nnls as module
+from robustpll.methods.nnls import compiled_solutions, nonnegative_weights
 
 B, M, D = 500, 10, 15  # problems, columns, features
 GENERATOR = torch.Generator().manual_seed(0)
@@ -54,6 +55,18 @@ PROBLEMS = {
     "one feature": (normal(B, M, 1), normal(B, 1)),
     "of zeros and ones": ((uniform(B, M, D) < 0.3).double(), (TARGET < 0.3).double()),
 }
+
+
+NEVER = 2**60
+WAYS = {"compiled": 0, "by torch alone": NEVER, "by columns, as on a GPU": NEVER}  # MANY
+
+
+@pytest.fixture(params=WAYS, autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compiled_solutions() is not None, "numba is part of the tools for tests"
+    monkeypatch.setattr(module, "MANY", WAYS[request.param])
+    if "GPU" in request.param:
+        monkeypatch.setattr(module, "_solved", module.solved_by_columns)
 
 
 @pytest.fixture(params=PROBLEMS)

@@ -23,6 +23,7 @@ from robustpll.bench.other_tables import (
     missing_table,
     ood_table,
     overview_table,
+    sessions_table,
     table_2,
     timing_table,
 )
@@ -60,7 +61,8 @@ def all_tables(summary: "Summary") -> tuple[ReportTable, ...]:
     found += [real_world_table(summary), extra_table(summary)]
     found += [dataset_table(summary, dataset) for dataset in summary.stored]
     found += [ood_table(summary, *pair) for pair in summary.grid.ood if pair != PUBLISHED_PAIR]
-    found += [overview_table(summary), timing_table(summary), missing_table(summary)]
+    found += [overview_table(summary), timing_table(summary), sessions_table(summary)]
+    found += [missing_table(summary)]
     return tuple(table for table in found if table is not None)
 
 

@@ -29,7 +29,7 @@ from robustpll.engine.device import device_name
 from robustpll.engine.predict import Fitted
 from robustpll.engine.random import seed_of
 from robustpll.engine.rows import Rows
-from robustpll.errors import InputError
+from robustpll.errors import InputError, RobustPLLError
 from robustpll.opinion import Opinion
 
 if TYPE_CHECKING:
@@ -165,6 +165,9 @@ def _columns(
 ) -> dict[str, NDArray[Any]]:
     """Numbers (R, n) for each column; computed where the opinion is, and copied once."""
     probability = opinion.probability
+    if lost := int((~probability.isfinite()).any(-1).sum()):
+        msg = f"{planned[0].label} gives {lost} rows probabilities that are no numbers."
+        raise RobustPLLError(msg)
     predicted = torch.stack(
         [
             # a number for every row, tied or not, so that the rows of a run do not depend on others

@@ -64,6 +64,30 @@ def timing_table(summary: "Summary") -> ReportTable | None:
     return ReportTable("timing", "Time by method", heads, groups, (0, 0, 2, 1, 1, 1), notes)
 
 
+def sessions_table(summary: "Summary") -> ReportTable | None:
+    """Where the time of each `bench run` went."""
+    heads = {
+        "starting": ("starting",),
+        "noise": ("noise, load", "noise, train"),
+        "loading": ("runs, load",),
+        "training": ("runs, train",),
+        "examining": ("runs, examine",),
+        "writing": ("write",),
+    }
+    rows = []
+    for name, told in summary.sessions.items():
+        spent = [sum(told["parts"].get(part, 0.0) for part in parts) for parts in heads.values()]
+        begun = f"{name[:4]}-{name[4:6]}-{name[6:8]} {name[9:11]}:{name[11:13]}"
+        cells = [Cell(float(told["runs"])), Cell(float(told["seconds"])), *map(Cell, spent)]
+        rows.append(Row(f"{begun}, {told['executor']}", tuple(cells)))
+    if not rows:
+        return None
+    notes = ("Seconds; those after the clock's are summed over all processes.",)
+    columns, digits = ("runs", "by the clock", *heads), (0,) * (2 + len(heads))
+    groups = (tuple(rows),)
+    return ReportTable("sessions", "Where the time went", columns, groups, digits, notes, "begun")
+
+
 def overview_table(summary: "Summary") -> ReportTable:
     """The datasets of the grid."""
     heads = {

@@ -80,6 +80,7 @@ def _environment(summary: "Summary") -> str:
     told = {
         "grid": json.loads(summary.grid.to_json()),
         **{name: list(values) for name, values in summary.facts.items()},
+        "sessions": summary.sessions,
         "seconds": {
             row["label"]: {"runs": row["runs"], **_rounded(row, ("train", "examine"))}
             for row in summary.timing.to_dict("records")

@@ -20,7 +20,7 @@ SECTIONS = {  # where tables and figures go, by the beginning of their names
     "Accuracy": ("table-1", "real-world", "extra", "ranks"),
     "Rows of no known class": ("table-2", "ood", "entropy"),
     "Attacks": ("table-3", "attack"),
-    "Time and cost": ("timing",),
+    "Time and cost": ("timing", "sessions"),
     "Datasets": ("datasets",),
     "Missing runs": ("missing",),
 }

@@ -94,6 +94,9 @@ class Summary:
         For the figure of entropies.
     facts : mapping of str to tuple of str
         Where the numbers come from: machine, torch, version, date (days); each once, sorted.
+    sessions : mapping of str to mapping
+        Each `bench run` of the grid by when it began: executor, runs, seconds (by the clock), and
+        parts, where these went, summed over all processes.
     """
 
     grid: Grid
@@ -105,6 +108,7 @@ class Summary:
     datasets: "pd.DataFrame"
     curves: Mapping[tuple[str, str, str], Curves]
     facts: Mapping[str, tuple[str, ...]]
+    sessions: Mapping[str, Mapping[str, Any]]
 
     @property
     def stored(self) -> tuple[str, ...]:
@@ -161,6 +165,11 @@ def summarize(store: ResultStore, grid: Grid) -> Summary:
         _frame(_datasets(store, grid), DATASET_COLUMNS),
         curves,
         {name: tuple(sorted(found.facts[name])) for name in FACTS},
+        {
+            name: {key: told[key] for key in ("executor", "runs", "seconds", "parts")}
+            for name, told in store.sessions().items()
+            if told["grid"] == grid.name
+        },
     )
 
 

@@ -3,20 +3,23 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from robustpll.engine.networks import Shape
 from robustpll.errors import InputError
 from robustpll.methods.classical import Around, ClassicalMethod, Layout, Learned, OneRun
+from robustpll.methods.host import threads
 from robustpll.methods.maths import normalize
 from robustpll.methods.neighbours import nearest, weighted_sum
 from robustpll.methods.nnls import weights_from
 from robustpll.opinion import Opinion
 
 NUMBERS_AT_ONCE = 2**20  # of the neighbours of some rows; 8 MiB, so that they stay in the cache
-PROBLEMS_AT_ONCE = 2**12
+PROBLEMS_AT_ONCE = 2**11  # of one thread
 NOTHING = 1e-10  # weights and masses up to this count as 0
 
 
@@ -86,8 +89,11 @@ class Ipal(ClassicalMethod):
     def around(self, x: Tensor, learned: Learned | None = None) -> Around:
         rows = x if learned is None else learned["rows"]
         at = nearest(x, rows, self.neighbours, itself=learned is None)
-        gram, along = products(x, rows, at)
-        return {"at": at, "weights": mixtures(gram, along, x), "gram": gram, "along": along}
+        parts = (torch.split(each, PROBLEMS_AT_ONCE) for each in (x, at))
+        with threads(x.device) as each:
+            found = list(each(lambda some, near: mixed(some, rows, near), *parts))
+        gram, along, weights = (torch.cat(each) for each in zip(*found, strict=True))
+        return {"at": at, "weights": weights, "gram": gram, "along": along}
 
     def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
         spread = self._spread(run)
@@ -101,12 +107,9 @@ class Ipal(ClassicalMethod):
         """Label weights (n, k) after all iterations."""
         at, weights = run.around["at"], run.around["weights"]
         edges = self.alpha * normalize(weights, weights)
-        own, allowed = (1 - self.alpha) * run.prior, run.candidates.to(weights)
-        spread = run.prior
-        for _ in range(self.iterations):
-            spread = weighted_sum(edges, spread, at).add_(own).mul_(allowed)
-            spread /= spread.sum(-1, keepdim=True)  # 1 - alpha at the least
-        return spread
+        own = (1 - self.alpha) * run.prior
+        spread = spread_as_pairs if run.x.device.type == "cpu" else spread_as_table
+        return spread(edges, at, own, run.candidates, self.iterations)
 
     def judge(self, learned: Learned, x: Tensor, around: Around) -> Opinion:
         return Opinion.of_probability((-left_over(learned["labels"], **around)).softmax(-1))
@@ -116,6 +119,48 @@ class Ipal(ClassicalMethod):
             "rows": (torch.float64, ("n", torch.Size(shape).numel())),
             "labels": (torch.bool, ("n", k)),
         }
+
+
+def spread_as_table(
+    edges: Tensor, at: Tensor, own: Tensor, candidates: Tensor, iterations: int
+) -> Tensor:
+    """Label weights (n, k) from edges (n, m) to the rows at (n, m), and a row's own part (n, k)."""
+    spread, allowed = own / own.sum(-1, keepdim=True), candidates.to(own)
+    for _ in range(iterations):
+        spread = weighted_sum(edges, spread, at).add_(own).mul_(allowed)
+        spread /= spread.sum(-1, keepdim=True)  # 1 - alpha at the least
+    return spread
+
+
+def spread_as_pairs(
+    edges: Tensor, at: Tensor, own: Tensor, candidates: Tensor, iterations: int
+) -> Tensor:
+    """As `spread_as_table`, by a list of all candidates of all rows, on the host.
+
+    A row takes from a neighbour what is a candidate of both: little where there are many classes.
+    """
+    held, shares, start = candidates.numpy(), edges.numpy(), own.numpy()[candidates.numpy()]
+    row, label = held.nonzero()
+    pair = np.where(held, held.cumsum().reshape(held.shape) - 1, -1)  # its number, (n, k)
+    source = pair[at.numpy()[row], label[:, None]]  # (pairs, m)
+    met = (source >= 0) & (shares[row] > 0)
+    ends = np.append(0, met.sum(1).cumsum())
+    graph = csr_array((shares[row][met], source[met], ends), shape=(len(row), len(row)))
+    sizes = held.sum(1)
+    first = sizes.cumsum() - sizes
+    spread = start / np.add.reduceat(start, first).repeat(sizes)
+    for _ in range(iterations):
+        spread = graph @ spread + start
+        spread /= np.add.reduceat(spread, first).repeat(sizes)
+    found = torch.zeros_like(own)
+    found[candidates] = torch.from_numpy(spread)
+    return found
+
+
+def mixed(x: Tensor, rows: Tensor, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Products and mixtures of x (q, d) and the rows at (q, m)."""
+    gram, along = products(x, rows, at)
+    return gram, along, mixtures(gram, along, x)
 
 
 def products(x: Tensor, rows: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,8 +176,7 @@ def products(x: Tensor, rows: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
 
 def mixtures(gram: Tensor, along: Tensor, x: Tensor) -> Tensor:
     """Weights (q, m) by which neighbours with these products give back rows x (q, d) best."""
-    parts = (torch.split(each, PROBLEMS_AT_ONCE) for each in (gram, along, x.norm(dim=-1)))
-    weights = torch.cat([weights_from(*each) for each in zip(*parts, strict=True)])
+    weights = weights_from(gram, along, x.norm(dim=-1))
     return weights * (weights > NOTHING)
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -10,15 +10,22 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-NUMBERS_AT_ONCE = 2**25  # lower bounds of one block; 128 MiB in float32
+from robustpll.methods.comparing import GROUP, Asked, Compiled, Found, compiled_comparison
+from robustpll.methods.host import threads
+
+NUMBERS_AT_ONCE = 2**25  # lower bounds of one block at the most; 128 MiB in float32
+CACHED_AT_ONCE = 2**20  # on a CPU, 4 MiB, so that they stay in the cache,
+FEWEST_AT_ONCE = 256  # but no fewer queries: the product would be slow
+LARGE = 2**21  # pairs of rows from which on threads, and compiled code, are worth starting
 GATHERED_AT_ONCE = 2**20  # numbers of rows in float64; 8 MiB, so that they stay in the cache
 SPARE = 8  # references compared exactly beyond those asked for: lower bounds may misplace some
-GROUP = 16  # columns of which the minimum is looked at first
 GROWTH = 8  # so many times more are compared where these were not enough
 LEFT_OUT = 0.05  # share of the references' variance that leading directions need not hold
 SAMPLED = 8  # references, for each feature, that show which directions lead
 FEWEST_FEATURES = 256  # of fewer the product is short beside the search for its least numbers
 WORTH = 500  # finding directions takes as long as the products of so many features squared
+
+_Written = tuple[Tensor, Tensor, Tensor]  # rows of what is found: at, distance, sure
 
 
 class Neighbours(NamedTuple):
@@ -63,6 +70,7 @@ def neighbours(
             [0.5000, 2.0000],
             [0.5000, 2.5000]], dtype=torch.float64)
     """
+    queries, references = (each.detach().contiguous() for each in (queries, references))
     n, rows = len(references), torch.arange(len(queries), device=queries.device)
     count = min(count, n - itself)
     own = rows if itself else torch.full_like(rows, -1)
@@ -136,11 +144,12 @@ class Bounds:
 
     def points(self, rows: Tensor) -> Tensor:
         """Rows (b, d) from the centre, scaled; along the directions if there are any, (b, w)."""
-        rows = (rows - self.centre) / self.scale
+        rows = (rows - self.centre).div_(self.scale)
         if self.directions is None:
             return rows
         along = rows @ self.directions
-        rest = rows.square().sum(1, keepdim=True) - along.square().sum(1, keepdim=True)
+        whole, known = (each.norm(dim=1, keepdim=True) for each in (rows, along))
+        rest = whole.square() - known.square()
         return torch.cat([along, rest.clamp(min=0).sqrt()], 1)
 
     def smallest(self, queries: Tensor, some: int, buffer: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,23 +158,37 @@ class Bounds:
         Also what the distance to every other reference is at least, (b,). The bounds are written
         to the first rows of the buffer (b or more, n).
         """
-        n, width = self.table.shape
+        n = len(self.table)
         if some == n:
             everything = torch.arange(n, device=queries.device).expand(len(queries), n)
             return everything, torch.full_like(queries[:, 0], torch.inf)
-        queries = self.points(queries)
-        norms = queries.norm(dim=1, keepdim=True)
-        factors = torch.cat([queries, norms], 1).to(self.table.dtype)
-        rough = buffer[: len(queries)]
-        torch.addmm(self.squares, factors, self.table.T, alpha=-2, out=rough)
+        rough, norms = self.rough(queries, buffer)
         least, near = _smallest(rough, some)
-        last, square = least[:, -1].double(), norms[:, 0].square()
-        exact, product = torch.finfo(torch.float64), torch.finfo(rough.dtype)
-        slack = 2 * (width + 16) * exact.eps  # of what is done in float64
-        tiny = 4 * (width + 16) * product.tiny  # of products that underflow
-        beyond = last + square - slack * (last.abs() + square) - tiny * (1 + norms[:, 0])
-        bound = beyond.clamp(min=0).sqrt() * (1 - slack) - self._blur(norms[:, 0])
-        return near.sort().values, self.scale * bound - (width * exact.tiny) ** 0.5
+        a, b, c = self.terms(norms).T
+        return near.sort().values, ((least[:, -1] + c).clamp(min=0).sqrt() - a) / b
+
+    def rough(self, queries: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
+        """Bounds of |q - r|^2 - |q|^2, (b, n), written to the buffer; |q| of the points, (b,)."""
+        queries = self.points(queries)
+        norms = queries.norm(dim=1)
+        factors = torch.cat([queries, norms[:, None]], 1).to(self.table.dtype)
+        rough = buffer[: len(queries)]
+        return torch.addmm(self.squares, factors, self.table.T, alpha=-2, out=rough), norms
+
+    def terms(self, norms: Tensor) -> Tensor:
+        """Terms a, b, c, (b, 3): with the bound v one is at least (sqrt(v + c) - a) / b away.
+
+        They allow for what rounding may do to this, and to (a + b t)^2 - c.
+        """
+        width, product = self.table.shape[1], torch.finfo(self.table.dtype)
+        exact = torch.finfo(torch.float64)
+        slack = 4 * (width + 16) * exact.eps  # of what is done in float64
+        tiny = 8 * (width + 16) * product.tiny  # of products that underflow
+        factor = (1 + 2 * slack) / self.scale
+        offset = self._blur(norms) + (width * exact.tiny) ** 0.5 / self.scale
+        square = norms.square()
+        known = square - 4 * slack * square - tiny * (1 + norms)
+        return torch.stack([(1 + 2 * slack) * offset, factor.expand_as(norms), known], 1)
 
     def _blur(self, norms: Tensor) -> Tensor:
         """What rounding may add to the distance of points of these norms (b,) and the references.
@@ -200,24 +223,73 @@ def _leading(references: Tensor, queries: int) -> Tensor | None:
 def _search(
     queries: Tensor, bounds: Bounds, count: int, some: int, own: Tensor
 ) -> tuple[Neighbours, Tensor]:
-    """The nearest of `some` references, their own (q,) left out, and whether that is sure, (q,)."""
-    n = len(bounds.references)
-    at = torch.empty(len(queries), count, dtype=torch.long, device=queries.device)
+    """The nearest of `some` references, their own (q,) left out, and whether that is sure, (q,).
+
+    On a CPU threads share the queries; compiled code compares as many references as it takes,
+    within limits.
+    """
+    n, device = len(bounds.references), queries.device
+    at = torch.empty(len(queries), count, dtype=torch.long, device=device)
     distance = torch.empty_like(at, dtype=torch.float64)
     sure = torch.ones_like(own, dtype=torch.bool)
+    large = len(queries) * n >= LARGE and device.type == "cpu"
+    fast = compiled_comparison() if large and bounds.table.dtype == torch.float32 else None
     size = max(1, NUMBERS_AT_ONCE // (n + 8 * some))
-    buffer = bounds.table.new_empty(min(size, len(queries)), n)  # once: fresh memory is slow
-    for start in range(0, len(queries), size):
-        rows = slice(start, start + size)
-        block = queries[rows].double()
-        near, least = bounds.smallest(block, some, buffer)
-        apart = _distances(block, bounds.references, near)
-        apart.masked_fill_(near == own[rows, None], torch.nan)  # sorts last, even after inf
-        order = apart.argsort(dim=-1, stable=True)[:, :count]
-        at[rows], distance[rows] = near.gather(1, order), apart.gather(1, order)
-        if some < n:
-            sure[rows] = distance[rows, -1] < least
+    if device.type == "cpu":
+        size = min(size, max(FEWEST_AT_ONCE, CACHED_AT_ONCE // n))
+
+    def search(part: range) -> None:
+        buffer = bounds.table.new_empty(min(size, len(part)), n)  # once: fresh memory is slow
+        for start in part[::size]:
+            rows = slice(start, min(start + size, part.stop))
+            asked = queries[rows].double(), own[rows]
+            found = at[rows], distance[rows], sure[rows]
+            if fast is None:
+                _sort(asked, bounds, some, buffer, found)
+            else:
+                _compare(asked, bounds, fast, buffer, found)
+
+    everything = range(len(queries))
+    share = max(1, -(-len(queries) // (torch.get_num_threads() if large else 1)))
+    with threads(device) if large else nullcontext(map) as each:
+        list(each(search, [everything[start : start + share] for start in everything[::share]]))
     return Neighbours(at, distance), sure
+
+
+def _sort(
+    asked: tuple[Tensor, Tensor], bounds: Bounds, some: int, buffer: Tensor, found: _Written
+) -> None:
+    """A block of a search: queries (b, d) and their own (b,)."""
+    (queries, own), (at, distance, sure) = asked, found
+    near, least = bounds.smallest(queries, some, buffer)
+    apart = _distances(queries, bounds.references, near)
+    apart.masked_fill_(near == own[:, None], torch.nan)  # sorts last, even after inf
+    order = apart.argsort(dim=-1, stable=True)[:, : at.shape[1]]
+    at[:], distance[:] = near.gather(1, order), apart.gather(1, order)
+    if some < len(bounds.references):
+        sure[:] = distance[:, -1] < least
+
+
+def _compare(
+    asked: tuple[Tensor, Tensor], bounds: Bounds, fast: Compiled, buffer: Tensor, found: _Written
+) -> None:
+    """A block of a search, by compiled code."""
+    (queries, own), count = asked, found[0].shape[1]
+    rough, norms = bounds.rough(queries, buffer)
+    n = rough.shape[1]
+    whole = n - n % GROUP
+    grouped = torch.unflatten(rough[:, :whole], 1, (GROUP, -1))
+    minima = torch.cat([grouped.amin(1), rough[:, whole:]], 1)
+    first = torch.empty(len(queries), min(count + 1, minima.shape[1]), dtype=torch.long)
+    fast.least(minima.numpy(), first.numpy())
+    known = (queries, own, rough, minima, first, bounds.terms(norms))
+    most = n // 32 + 64 * count  # for more of them a more exact product is faster
+    fast.compare(
+        Asked(*(each.numpy() for each in known)),
+        bounds.references.numpy(),
+        most,
+        Found(*(each.numpy() for each in found)),
+    )
 
 
 def _among_distinct(queries: Tensor, references: Tensor, count: int, own: Tensor) -> Neighbours:
@@ -266,13 +338,13 @@ def _smallest(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     if size < count:
         return values.topk(count, largest=False)
     grouped = torch.unflatten(values[:, : GROUP * size], 1, (GROUP, size))
-    best = grouped.amin(1).topk(count, largest=False).indices  # (b, count)
-    columns = torch.arange(n, device=values.device)
-    members = best[:, None] + columns[: GROUP * size : size, None]  # (b, GROUP, count)
-    rest = columns[GROUP * size :].expand(len(values), -1)
-    among = torch.cat([members.flatten(1), rest], 1)
-    least, order = values.gather(1, among).topk(count, largest=False)
-    return least, among.gather(1, order)
+    best = grouped.amin(1).topk(count, largest=False, sorted=False).indices  # (b, count)
+    members = grouped.gather(2, best[:, None].expand(-1, GROUP, -1)).flatten(1)
+    among = torch.cat([members, values[:, GROUP * size :]], 1)
+    least, order = among.topk(count, largest=False)
+    of_group = size * (order // count) + best.gather(1, order % count)
+    single = order >= GROUP * count
+    return least, torch.where(single, order + GROUP * (size - count), of_group)
 
 
 def _distances(queries: Tensor, references: Tensor, at: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from robustpll.engine.networks import Shape
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError
 from robustpll.methods.classical import Around, ClassicalMethod, Layout, Learned, OneRun
+from robustpll.methods.host import compiled
 from robustpll.opinion import Opinion
 
 Floats = NDArray[np.float64]
@@ -133,19 +134,8 @@ def _first_largest(scores: Floats) -> int:
 
 @cache
 def compiled_steps() -> Steps | None:
-    """`fast_steps` as machine code, kept on disk for later processes; None without numba."""
-    try:
-        import numba
-    except ImportError:
-        return None
-    # Sums may be taken in any order, else they would not be vectorised; infinities stay what
-    # they are.
-    compiled = partial(numba.njit, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-    try:
-        steps: Steps = compiled(cache=True)(fast_steps)
-    except RuntimeError:  # there is no folder that may be written to
-        steps = compiled()(fast_steps)
-    return steps
+    """`fast_steps` as machine code; None without numba."""
+    return compiled(fast_steps)
 
 
 def fast_steps(

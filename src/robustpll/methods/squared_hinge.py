@@ -2,14 +2,13 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 from torch.nn.functional import pad
+
+from robustpll.methods.host import threads
 
 OFF_BY = 1e-4  # how far a decision value of a training row may be from the optimum's
 FIRST_NUMBERS = 2**16  # of the rows that a machine learns from before it is shown others
@@ -42,28 +41,13 @@ def machines(x: Tensor, sides: Tensor, error_cost: float = 1.0) -> Tensor:
     every = [_Machine(x, side, error_cost, longest) for side in sides.T.float().contiguous()]
     live, values = every, rough.new_zeros(len(every), n)
     while live:  # each time with more rows, so this ends
-        with _threads(x.device) as each:
+        with threads(x.device) as each:  # what one machine computes is too small to divide
             ended = list(each(_Machine.learn, live, values))
         live = [machine for machine, end in zip(live, ended, strict=True) if not end]
         if live:
             weights = torch.stack([machine.weights for machine in live], 1)
             values = (rough @ weights.float()).T.contiguous()  # (live, n)
     return torch.stack([machine.weights for machine in every], 1)
-
-
-@contextmanager
-def _threads(device: torch.device) -> Iterator[Callable[..., Iterable[bool]]]:
-    """A `map` over machines: what one computes is too small to be shared by a CPU's threads."""
-    count = torch.get_num_threads() if device.type == "cpu" else 1
-    if count == 1:
-        yield map
-        return
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(count) as pool:
-            yield pool.map
-    finally:
-        torch.set_num_threads(count)
 
 
 class _Machine:
