@@ -17,8 +17,10 @@ from typer.testing import CliRunner
 
 from robustpll import load
 from robustpll.candidates import Candidates
+from robustpll.clean.decided import fingerprint
 from robustpll.cli import app
 from robustpll.cli.fit import parted
+from robustpll.data.table import read_table
 
 CLASSES = ("Esel", "Fuß", "Öl")
 
@@ -176,7 +178,7 @@ def test_another_method_and_its_options() -> None:
         (("--votes", "by ", "--method", "robustpll"), "Did you mean 'robust_pll'?"),
         (("--candidates", "set"), "--candidates: there is no column 'set'. There is 'sets'"),
         (("--votes", "by ", "--ignore", "twon"), "There is 'town'"),
-        (("--votes", "buy "), "no column begins with it"),
+        (("--votes", "BY_"), "no column begins with it, of 'by ann', 'by bob'. Pass"),
         (("--votes", "by ", "--device", "tpu"), "device must be 'auto', 'cpu' or 'cuda'"),
     ],
 )
@@ -204,6 +206,40 @@ def test_an_empty_table_is_one_sentence(text: str) -> None:
     result = fit("--votes", "by ")
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1
+
+
+def test_what_a_person_decided_is_a_single_candidate() -> None:
+    table = frame(60)
+    write(table)
+    form = ("--votes", "by ", *others("votes", truth=False))
+    read = read_table(
+        "table.csv", votes="by ", ignore=[name for name in LABELS if name[:3] != "by "]
+    )
+    key = fingerprint(read, Candidates.of(read.y))
+    open_row = int(np.flatnonzero(table["by ann"] != table["by bob"])[0])
+    lines = f"{open_row + 2},{table['by bob'][open_row]},2026-01-01T00:00:00Z,{key}\n"
+    Path("decisions.csv").write_text(f"row,decision,when,table\n{lines}", encoding="utf-8")
+    result = fit(*form, "--decisions", "decisions.csv", "--held-out", "0")
+    assert result.exit_code == 0, result.output
+    assert "decided by a person: 1\n" in result.stdout
+    table.loc[open_row, "by ann"] = table["by bob"][open_row]
+    write(table)
+    fit(*form, "--held-out", "0", out="as if agreed.pll")
+    assert Path("model.pll").read_bytes() == Path("as if agreed.pll").read_bytes()
+    result = fit(*form, "--decisions", "decisions.csv")
+    assert result.exit_code == 1
+    assert "decided for another table" in result.stderr
+
+
+def test_what_clean_holds_of_a_label_is_no_feature() -> None:
+    table = frame(60).assign(resolved_label="Öl", confidence=0.9, resolved_by="model")
+    write(table)
+    form = ("--votes", "by ", *others("votes", truth=False))
+    result = fit(*form, "--ignore", "resolved_label")
+    assert result.exit_code == 1
+    assert "'confidence' was added by robustpll clean" in result.stderr
+    result = fit(*form, "--ignore=resolved_label", "--ignore=confidence", "--ignore=resolved_by")
+    assert result.exit_code == 0, result.output
 
 
 def test_bad_rows_stop_the_training_unless_they_may_be_left_out() -> None:

@@ -1,14 +1,20 @@
 """What the documentation shows is run."""
 
+import csv
 import json
 import re
+import shlex
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
+from typer.testing import CliRunner
+
+from robustpll.cli import app
 
 DOCS = Path(__file__).parents[1] / "docs"
 BENCHMARKS = DOCS.parent / "benchmarks"
@@ -82,7 +88,7 @@ def test_the_code_on_trust_runs() -> None:
     assert wrong.mean() < 0.1
 
 
-@pytest.mark.parametrize("name", ["results", "trust"])
+@pytest.mark.parametrize("name", ["clean", "results", "trust"])
 def test_the_tables_are_those_of_the_stored_runs(name: str) -> None:
     """The page's own script would write it as it is."""
     page = (DOCS / f"{name}.md").read_text()
@@ -94,6 +100,58 @@ def test_the_tables_are_those_of_the_stored_runs(name: str) -> None:
         spec.loader.exec_module(script)
     for part, lines in script.parts().items():
         assert script.replaced(page, part, lines) == page, part
+
+
+@pytest.fixture
+def animals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tables that the commands name: three kinds, and what three people said of them."""
+    monkeypatch.chdir(tmp_path)
+    random, kinds = np.random.default_rng(0), ("cat", "dog", "emu")
+    for file, said in (("animals.csv", True), ("new.csv", False)):
+        lines = ["weight,legs," + ("vote ann,vote bob,vote eve" if said else "name")]
+        for row in range(180):
+            label = row % 3
+            votes = [kinds[label if random.random() < 0.7 else random.integers(3)] for _ in "abe"]
+            measured = f"{random.normal(3 * label):.3f},{random.normal(label):.3f}"
+            lines.append(f"{measured},{','.join(votes) if said else f'pet {row}'}")
+        Path(file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def decide() -> None:
+    """What a person at the page does: decides the first rows, and downloads."""
+    page = Path("cleaned/review.html").read_text(encoding="utf-8")
+    (key,) = re.findall(r'"key": ?"(\w+)"', page)
+    with Path("cleaned/rows_for_review.csv").open(encoding="utf-8-sig") as file:
+        rows = [row["row"] for row in csv.DictReader(file)][:3]
+    assert rows
+    lines = [f"{row},dog,2026-11-15T10:00:00.000Z,{key}\n" for row in rows]
+    Path("decisions.csv").write_text("row,decision,when,table\n" + "".join(lines))
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/first-day.md", "docs/clean.md"])
+@pytest.mark.usefixtures("animals")
+def test_the_commands_run_one_after_the_other(page: str) -> None:
+    """Trained for a few epochs only, but else as they stand."""
+    text = (DOCS.parent / page).read_text()
+    lines = [
+        line
+        for block in re.findall(r"```sh\n(.*?)```", text, flags=re.DOTALL)
+        for line in block.splitlines()
+        if line.startswith("robustpll ") and " bench " not in line  # which takes hours
+    ]
+    assert len(lines) > 1
+    for line in lines:
+        _, command, *options = shlex.split(line, comments=True)
+        if "decisions.csv" in options and not Path("decisions.csv").exists():
+            decide()
+        short = ("--epochs", "5") if command in ("fit", "clean") else ()
+        result = CliRunner().invoke(app, [command, *options, *short])
+        assert result.exit_code == 0, (line, result.output)
+        if "decisions.csv" in options:
+            assert "decided by a person: 3" in result.stdout
+    if "predict" in " ".join(lines):
+        with Path("answers.csv").open(encoding="utf-8-sig") as file:
+            assert len([row["label"] for row in csv.DictReader(file)]) == 180
 
 
 def cell(spread: dict[str, float]) -> str:

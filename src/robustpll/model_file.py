@@ -158,7 +158,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Description and tensors of a file that is whole and of this format."""
     from safetensors import SafetensorError, safe_open
 
-    remedy = "Pass a file that a classifier's save() wrote."
+    remedy = "Pass a file that robustpll fit or a classifier's save() wrote."
     try:
         with safe_open(path, framework="pt") as opened:
             metadata = opened.metadata() or {}

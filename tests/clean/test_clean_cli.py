@@ -1,7 +1,11 @@
 """`robustpll clean`, as someone with a table runs it."""
 
 import csv
+import io
 import os
+import resource
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +14,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from robustpll import PLLClassifier
 from robustpll.candidates import Candidates
 from robustpll.clean.decided import fingerprint
 from robustpll.cli import app
@@ -51,7 +56,7 @@ def test_the_folder_has_the_table_its_labels_and_all_findings(pets: Path) -> Non
         "twins.csv",
     ]
     before, after = (
-        list(csv.reader(file.read_text(encoding="utf-8").splitlines()))
+        list(csv.reader(file.read_text(encoding="utf-8-sig").splitlines()))
         for file in (pets, out / "table.csv")
     )
     assert [row[: len(before[0])] for row in after] == before  # every cell as it was
@@ -77,7 +82,7 @@ def test_decided_rows_are_single_candidates_and_are_not_asked_again(pets: Path) 
     file = decided(pets, f"{asked},{wrong},2026-01-01T00:00:00Z")
     result = run(pets, *FORM, "--wrong", "0.001", "--decisions", file, out="again")
     assert result.exit_code == 0, result.output
-    assert "1 rows are decided by a person" in result.stdout
+    assert "decided by a person: 1\n" in result.stdout
     again = pets.parent / "again"
     table = pd.read_csv(again / "table.csv")
     row = table.loc[asked - 2]  # line 2 is the first row
@@ -127,6 +132,7 @@ def test_a_file_that_is_none_of_decisions_is_refused(pets: Path) -> None:
     ("options", "reason"),
     [
         (("--votes", "by ", "--truth", "gould", "--ignore", "name"), "There is 'gold'"),
+        (("--candidates", "by adam", "--ignore", "name"), "There is 'by ada'"),
         ((*FORM, "--images", "nane"), "--images: there is no column 'nane'. There is 'name'"),
         ((*FORM, "--method", "pl_nn"), "method must be"),
         ((*FORM, "--epochs", "3"), "Invalid parameter 'epochs'"),
@@ -190,6 +196,123 @@ def test_a_table_that_was_cleaned_before_is_not_taken_for_a_fresh_one(pets: Path
     result = run(labelled, *FORM, *added)
     assert result.exit_code == 1
     assert "has a column 'resolved_label' already" in result.stderr
+
+
+@pytest.mark.parametrize("text", ["", "x,by ann\n"])
+def test_an_empty_table_is_one_sentence(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "empty.csv"
+    path.write_text(text, encoding="utf-8")
+    result = run(path, "--votes", "by ")
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["empty.csv"]
+
+
+def test_a_file_that_is_no_table_is_one_sentence(pets: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model.pll"
+    PLLClassifier("pl_knn").fit([[0.0], [1.0]], ["ant", "bee"]).save(model)
+    as_csv = tmp_path / "model.csv"
+    as_csv.write_bytes(model.read_bytes())
+    for path in (model, as_csv, tmp_path):
+        result = run(path, "--votes", "by ")
+        assert result.exit_code == 1
+        assert result.stderr.count("\n") == 1
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_table_larger_than_memory_is_refused_rather_than_killed(
+    pets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROBUSTPLL_HOST_BYTES", str(2**30))
+    with pets.open("ab") as file:  # 2 GB, of which the disk stores the beginning
+        file.write(pets.read_bytes().split(b"\n", 1)[1] * 300)
+        file.truncate(2 * 10**9)
+    result = run(pets, *FORM)
+    assert result.exit_code == 1
+    assert "too large to learn from here" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (pets.parent / "out").exists()
+
+
+def test_a_table_of_a_german_spreadsheet_stays_one(tmp_path: Path) -> None:
+    """A mark in front, semicolons, decimal commas, Windows line ends, and names of all kinds."""
+    names = ("Käse; alt", 'Öl "extra"', "油")
+    rows = [(f"{row % 3},{row:02}", names[row % 3], names[row % 3]) for row in range(60)]
+    rows[7] = (rows[7][0], names[0], names[2])
+    text = io.StringIO()
+    csv.writer(text, delimiter=";", lineterminator="\r\n").writerows(
+        [("Größe", "von Zoë", "von 李"), *rows]
+    )
+    path = tmp_path / "Käse.csv"
+    path.write_bytes(text.getvalue().encode("utf-8-sig"))
+    reading = ("--votes", "von ", "--delimiter", ";", "--decimal", ",")
+    result = run(path, *reading)
+    assert result.exit_code == 0, result.output
+    written = (tmp_path / "out" / "table.csv").read_text(encoding="utf-8-sig")
+    found = list(csv.reader(io.StringIO(written, newline=""), delimiter=";"))
+    assert [tuple(row[:3]) for row in found[1:]] == rows
+    assert [row[3] for row in found[1:7]] == [*names, *names]
+    assert all("," in row[4] for row in found[1:])  # confidence, as a number of this table
+    annotators = (tmp_path / "out" / "annotators.csv").read_bytes().decode("utf-8-sig")
+    assert {line.split(",")[0] for line in annotators.splitlines()[1:]} == {"Zoë", "李"}
+    assert names[2] in (tmp_path / "out" / "review.html").read_text(encoding="utf-8")
+
+
+STOPPED = """
+import os, sys
+from robustpll.cli import app
+left, sync = int(sys.argv.pop(1)), os.fsync
+def stopped(handle):
+    global left
+    left -= 1
+    if left == 0:
+        os.ftruncate(handle, os.fstat(handle).st_size // 2)  # half of it is on the disk
+        os.kill(os.getpid(), 9)
+    sync(handle)
+os.fsync = stopped
+app()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", [1, 4, 8])
+def test_a_killed_run_leaves_each_file_old_or_new_and_never_half(pets: Path, file: int) -> None:
+    options = [*FORM, "--method", "pl_knn", "--wrong", "0.001"]
+    key = decided(pets, "2,cow,2026-01-01T00:00:00Z")
+    assert run(pets, *options).exit_code == 0
+    assert run(pets, *options, "--decisions", key, out="new").exit_code == 0
+    out, new = pets.parent / "out", pets.parent / "new"
+    old = {path.name: path.read_bytes() for path in out.iterdir()}
+    line = ["clean", str(pets), *options, "--decisions", key, "--out", str(out)]
+    found = subprocess.run([sys.executable, "-c", STOPPED, str(file), *line], check=False)
+    assert found.returncode == -9
+    changed = 0
+    for name, before in old.items():
+        now = (out / name).read_bytes()
+        assert now in (before, (new / name).read_bytes()), name
+        changed += now != before
+    assert changed < sum((new / name).read_bytes() != old[name] for name in old)
+
+
+@pytest.mark.slow
+def test_a_full_disk_is_told_in_a_sentence(pets: Path) -> None:
+    assert run(pets, *FORM).exit_code == 0
+    out = pets.parent / "out"
+    old = {path.name: path.read_bytes() for path in out.iterdir()}
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))  # noqa: E731
+    code = "from robustpll.cli import app; app()"
+    line = ["clean", str(pets), *FORM, "--method", "pl_knn", "--out", str(out)]
+    found = subprocess.run(
+        [sys.executable, "-c", code, *line],
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 1
+    assert "cannot be" in found.stderr
+    assert found.stderr.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == old
 
 
 def test_parquet_stays_parquet(pets: Path) -> None:

@@ -14,7 +14,7 @@ from robustpll.clean.decided import fingerprint, read_decisions, with_decisions
 from robustpll.clean.judge import Judgement, judge
 from robustpll.clean.page import MOST_COLUMNS, Shown, review_page
 from robustpll.clean.review import Review, refuse_odd_error, review, review_frame
-from robustpll.clean.source import Source
+from robustpll.clean.source import ENCODING, Source
 from robustpll.clean.thumbnails import pictures
 from robustpll.errors import InputError, is_count, some_of
 from robustpll.files import write_whole
@@ -182,7 +182,7 @@ class Cleaning:
         source.write_with(dict(zip(ADDED, values, strict=True)), out)
         for name, frame in found.items():
             text = frame.to_csv(index=False, float_format="%.4g", lineterminator="\n")
-            write_whole(out / f"{name}.csv", text.encode())
+            write_whole(out / f"{name}.csv", text.encode(ENCODING))
 
     def _shown(self, source: Source, table: "Table", shown: Review, out: Path) -> Shown:
         """What is shown of rows; of a wide table the first columns only."""

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -17,6 +17,8 @@ from robustpll.files import write_whole
 
 if TYPE_CHECKING:
     from robustpll.data.table import Table
+
+ENCODING = "utf-8-sig"  # with the mark at its beginning by which spreadsheets know it
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +65,7 @@ class Source:
         """The rows of the table, all columns as they are, and these besides; in its own format."""
         path = self.target(out)
         if isinstance(self.opened, CsvFile):
-            write_whole(path, self._csv(added).encode())
+            write_whole(path, self._csv(added, self.opened).encode(ENCODING))
         else:
             write_whole(path, self._parquet(self.opened, added))
         return path
@@ -86,20 +88,23 @@ class Source:
             msg = f"{target} is the table itself, and would be lost. Pass another folder as out."
             raise InputError(msg)
 
-    def _csv(self, added: Mapping[str, NDArray[Any]]) -> str:
+    def _csv(self, added: Mapping[str, NDArray[Any]], opened: CsvFile) -> str:
+        """With the marks between and within cells that the file itself has."""
         text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
+        writer = csv.writer(text, delimiter=opened.delimiter, lineterminator="\n")
         writer.writerow([*self.names, *added])
-        writer.writerows(self._with_cells(added))
-        return text.getvalue()
-
-    def _with_cells(self, added: Mapping[str, NDArray[Any]]) -> Iterator[list[Any]]:
-        assert isinstance(self.opened, CsvFile)
         place = {int(row): at for at, row in enumerate(self.rows)}
-        for record in self.opened.records():
+        columns = [
+            [str(value).replace(".", opened.decimal) for value in values]
+            if values.dtype.kind == "f"
+            else values
+            for values in added.values()
+        ]
+        for record in opened.records():
             at = place.get(record.line)
             if at is not None:
-                yield [*record.cells, *(values[at] for values in added.values())]
+                writer.writerow([*record.cells, *(values[at] for values in columns)])
+        return text.getvalue()
 
     def _parquet(self, path: Path, added: Mapping[str, NDArray[Any]]) -> bytes:
         import pyarrow as pa

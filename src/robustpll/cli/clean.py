@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from robustpll.cli.flags import TABLE, BadRowFlags, ColumnFlags, FileFlags, read, with_flags
+from robustpll.cli.flags import (
+    DECISIONS,
+    TABLE,
+    BadRowFlags,
+    ColumnFlags,
+    FileFlags,
+    read,
+    with_flags,
+)
 from robustpll.cli.memory import refuse_too_large
 from robustpll.cli.sentences import refusals, say
 
@@ -26,10 +34,7 @@ def clean(
     columns: ColumnFlags,
     file: FileFlags,
     bad_rows: BadRowFlags,
-    decisions: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Decisions from the page; may be repeated."),
-    ] = None,
+    decisions: Annotated[list[Path] | None, DECISIONS] = None,
     images: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Paths of pictures, beside the table.")
     ] = None,
@@ -116,11 +121,11 @@ def _summary(cleaned: "Cleaned", table: "Table", path: Path, wrong: float) -> It
         "row on average"
     )
     if judged.decided.any():
-        yield f"{judged.decided.sum():,} rows are decided by a person"
+        yield f"decided by a person: {judged.decided.sum():,}"
     sure = len(y) - len(cleaned.review) - int(judged.decided.sum())
     yield (
-        f"{sure:,} labels are resolved; the model expects {wrong:.1%} or fewer to be wrong; "
-        f"{len(cleaned.review):,} rows need a person"
+        f"resolved by the model: {sure:,}, of which it expects {wrong:.1%} or fewer to be wrong; "
+        f"left to a person: {len(cleaned.review):,}"
     )
     if table.truth is not None:
         yield _compared(table.truth, cleaned)

@@ -11,7 +11,15 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from robustpll.cli.flags import TABLE, BadRowFlags, ColumnFlags, FileFlags, read, with_flags
+from robustpll.cli.flags import (
+    DECISIONS,
+    TABLE,
+    BadRowFlags,
+    ColumnFlags,
+    FileFlags,
+    read,
+    with_flags,
+)
 from robustpll.cli.memory import refuse_too_large
 from robustpll.cli.sentences import nearest, refusals, refuse_unwritable, say
 
@@ -33,6 +41,7 @@ def fit(
     columns: ColumnFlags,
     file: FileFlags,
     bad_rows: BadRowFlags,
+    decisions: Annotated[list[Path] | None, DECISIONS] = None,
     method: Annotated[str, typer.Option(help="One that `robustpll methods` lists.")] = "robust_pll",
     network: Annotated[
         str | None, typer.Option(help="Of methods that train one: mlp, for tables.")
@@ -59,12 +68,13 @@ def fit(
         raise typer.BadParameter("--coverage must be above 0, and below 1.")
     with refusals():
         model = _model(method, {"network": network, "epochs": epochs}, seed, device)
-        refuse_unwritable(out, inputs=(path,))
+        refuse_unwritable(out, inputs=(path, *(decisions or ())))
         refuse_too_large(path)
     table = read(path, columns, file, bad_rows)
     with refusals():
         try:
-            summary = list(_learned(model, table, held_out, coverage))
+            y, decided = _decided(table, decisions or [])
+            summary = [*decided, *_learned(model, table, y, held_out, coverage)]
             model.save(out)
         except KeyboardInterrupt:
             say("Stopped. No model is written.")
@@ -91,13 +101,33 @@ def _model(method: str, fields: dict[str, Any], seed: int, device: str) -> Any:
     return model.set_params(**asked)
 
 
-def _learned(model: Any, table: "Table", share: float, coverage: float) -> Iterator[str]:
-    """Fit the model, give it what predictions need besides, and say how it went."""
+def _decided(table: "Table", paths: list[Path]) -> tuple["Candidates", list[str]]:
+    """The candidates, of rows that a person decided a single one; and how many these are."""
     from robustpll.candidates import Candidates
+    from robustpll.clean.decided import fingerprint, read_decisions, with_decisions
+    from robustpll.clean.run import ADDED
+    from robustpll.errors import InputError
+
+    added = [name for name in ADDED if name in table.features]
+    if added and {*ADDED} <= {*table.features, *table.reading.left_out}:
+        msg = (
+            f"Column {added[0]!r} was added by robustpll clean and tells what it holds of the "
+            "label: pass the table that was cleaned, and --decisions, or name it in --ignore."
+        )
+        raise InputError(msg)
+    y = Candidates.of(table.y)
+    if not paths:
+        return y, []
+    found = read_decisions(paths, table.rows, y.classes, fingerprint(table, y))
+    return with_decisions(y, found), [f"decided by a person: {len(found):,}"]
+
+
+def _learned(
+    model: Any, table: "Table", y: "Candidates", share: float, coverage: float
+) -> Iterator[str]:
+    """Fit the model, give it what predictions need besides, and say how it went."""
     from robustpll.data.table_pieces import reading_to_json
 
-    assert table.y is not None
-    y = Candidates.of(table.y)
     yield (
         f"{len(y.classes):,} classes; {y.sizes.mean():.2f} candidates a row on average; "
         f"{(y.sizes == 1).mean():.1%} of the rows have one candidate"

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 COLUMN, PREFIX = "COLUMN", "PREFIX"
 TABLE = typer.Argument(metavar="TABLE", help="A .csv, .tsv or .parquet file.")
+DECISIONS = typer.Option(metavar="FILE", help="From the review page of clean; may be repeated.")
 FORMS = ("candidates", "indicators", "votes")
 
 
@@ -155,7 +156,7 @@ def read_and_list(
         except InputError as error:
             raise InputError(as_options(str(error))) from error
     for warning in warned:
-        say(f"{path}: {warning.message}")
+        say(f"{path}: {as_options(str(warning.message))}")
     if found.bad:
         count, first = len({one.line for one in found.bad}), found.bad[0]
         where = "row" if path.suffix.lower() in PARQUET else "line"
@@ -171,8 +172,11 @@ def as_options(sentence: str) -> str:
 
     >>> as_options("Pass delimiter=';', or name it in `ignore`.")
     "Pass --delimiter ';', or name it in --ignore."
+    >>> as_options("If it is a set, split it: y = [set(row.split(',')) for row in y].")
+    "If it is a set, pass --separator ','."
     """
     sentence = sentence.replace("errors_to", "errors")
+    sentence = re.sub(r"split it: y = .*split\((.*?)\).*", r"pass --separator \1.", sentence)
     names = "|".join(
         field.name for group in (ColumnFlags, FileFlags, BadRowFlags) for field in fields(group)
     )

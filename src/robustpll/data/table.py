@@ -154,8 +154,8 @@ def _refuse_odd_options(
         raise InputError(msg)
     if not isinstance(separator, str) or len(separator) != 1:
         msg = (
-            f"separator={separator!r}: it must be one character. Where no character is free, write "
-            'names as a JSON list: ["a|b", "c"].'
+            f"separator={separator!r}: it must be one character; blanks around names do not count. "
+            'Where no character is free, write names as a JSON list: ["a|b", "c"].'
         )
         raise InputError(msg)
     for name, value, known in (

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 FEW = 20  # rows or words among which it is no surprise that all are different
 MOST_WORDS = 1000  # of a column that nobody declared to be categories: each costs a number a row
 NEARLY_ALL = 0.99
+TOLD = 3  # odd columns that are explained; the others are named
 WORDS_SEEN = 1000  # to tell whether a column holds dates
 DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})"
@@ -103,9 +104,11 @@ def refuse_odd_features(
                 reason = reason or _leak(column, classes, y)
             reason = reason or _no_measure(column.dropna(), kind)
         if reason:
-            odd.append(f"Column {name!r} {reason}.")
+            odd.append((name, f"Column {name!r} {reason}."))
     if odd:
-        raise InputError(" ".join(odd))
+        more = some_of((repr(name) for name, _ in odd[TOLD:]), most=20)
+        told = [sentence for _, sentence in odd[:TOLD]]
+        raise InputError(" ".join([*told, *([f"There is more to say of {more}."] if more else [])]))
 
 
 def _dates(known: "pd.Series[Any]", kind: str) -> str:

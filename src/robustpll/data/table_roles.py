@@ -192,9 +192,12 @@ def _block(names: Sequence[str], role: str, prefix: str, taken: set[str]) -> tup
     """The columns that begin with a prefix and are not named for something else."""
     block = tuple(name for name in names if str(name).startswith(prefix) and name not in taken)
     if not prefix or not block:
+        wanted, size = prefix.lower(), len(prefix)
+        close = [name for name in names if get_close_matches(wanted, [str(name)[:size].lower()])]
+        there = some_of(map(repr, close or names))
         msg = (
-            f"{role}={prefix!r}: no column begins with it, of {some_of(map(repr, names))}. Pass "
-            "what the names of these columns have in common at their beginning."
+            f"{role}={prefix!r}: no column begins with it, of {there}. Pass what the names of "
+            "these columns have in common at their beginning."
         )
         raise InputError(msg)
     if prefix in block:
