@@ -67,6 +67,16 @@ def test_the_folder_has_the_table_its_labels_and_all_findings(pets: Path) -> Non
     assert "by the true labels these are right" in result.stdout
 
 
+def test_findings_hold_no_formulas_and_the_table_stays_as_it_is(pets: Path) -> None:
+    pets.write_text(pets.read_text().replace("bee", "=1+1"))
+    assert run(pets, *FORM).exit_code == 0
+    out = pets.parent / "out"
+    pairs = pd.read_csv(out / "confused_pairs.csv").astype(str).to_numpy().flatten()
+    assert "'=1+1" in pairs
+    assert "=1+1" not in pairs
+    assert set(pd.read_csv(out / "table.csv")["resolved_label"]) == {"ant", "=1+1", "cow"}
+
+
 def test_the_best_annotator_is_found_without_the_truth(pets: Path) -> None:
     run(pets, "--votes", "by ", "--ignore", "name", "--ignore", "gold")
     ranked = pd.read_csv(pets.parent / "out" / "annotators.csv")

@@ -16,6 +16,7 @@ from robustpll.clean.page import MOST_COLUMNS, Shown, review_page
 from robustpll.clean.review import Review, refuse_odd_error, review, review_frame
 from robustpll.clean.source import ENCODING, Source
 from robustpll.clean.thumbnails import pictures
+from robustpll.data.table_source import safe_cell
 from robustpll.errors import InputError, is_count, some_of
 from robustpll.files import write_whole
 from robustpll.methods import Method
@@ -181,7 +182,8 @@ class Cleaning:
         values = (judged.labels, judged.confidence.round(4), by)
         source.write_with(dict(zip(ADDED, values, strict=True)), out)
         for name, frame in found.items():
-            text = frame.to_csv(index=False, float_format="%.4g", lineterminator="\n")
+            safe = frame.map(lambda cell: safe_cell(cell) if isinstance(cell, str) else cell)
+            text = safe.to_csv(index=False, float_format="%.4g", lineterminator="\n")
             write_whole(out / f"{name}.csv", text.encode(ENCODING))
 
     def _shown(self, source: Source, table: "Table", shown: Review, out: Path) -> Shown:

@@ -25,7 +25,6 @@ MEASURES = ("probability", "belief", "uncertainty", "entropy")
 COLUMNS = ("label", *MEASURES, "prediction_set", "decision", "reason")
 ACCEPT, REVIEW = "accept", "review"
 MOST_NUMBERS = 2**22  # of a piece's rows times classes or features: 32 MiB in float64
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet may compute begins so
 
 
 @with_flags
@@ -224,6 +223,7 @@ def _tell_new(table: "TableInPieces", path: Path, used: Sequence[str | None]) ->
 def _write(
     judge: Judge, table: "TableInPieces", out: Path, keep: list[str], truth: str | None
 ) -> None:
+    from robustpll.data.table_source import safe_cell
     from robustpll.errors import InputError
     from robustpll.files import writing
 
@@ -250,21 +250,6 @@ def _write(
     except OSError as error:
         msg = f"{out} cannot be written: {error.strerror or error}."
         raise InputError(msg) from error
-
-
-def safe_cell(cell: str) -> str:
-    """The cell with an apostrophe before it, if a spreadsheet might take it for a formula.
-
-    Class names may be what annotators typed. Numbers stay as they are.
-
-    >>> safe_cell("=HYPERLINK(A1)"), safe_cell("-1"), safe_cell("cat")
-    ("'=HYPERLINK(A1)", '-1', 'cat')
-    """
-    if not cell.startswith(FORMULA):
-        return cell
-    from robustpll.data.csv_rows import number_of
-
-    return f"'{cell}" if number_of(cell) is None else cell
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from robustpll.data.csv_rows import GAPS, BadRow, CsvFile, read_csv
+from robustpll.data.csv_rows import GAPS, BadRow, CsvFile, number_of, read_csv
 from robustpll.data.table_features import with_gaps
 from robustpll.data.table_roles import Reading, Roles
 from robustpll.errors import InputError
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet may compute begins so
 
 
 def opened_source(source: Any, asked: Reading, reading: Reading) -> "Opened":
@@ -137,3 +138,16 @@ def frame_of(table: "pa.Table") -> "pd.DataFrame":
         types_mapper=lambda kind: pd.ArrowDtype(kind) if pa.types.is_nested(kind) else None,
     )
     return frame
+
+
+def safe_cell(cell: str) -> str:
+    """The cell with an apostrophe before it, if a spreadsheet might take it for a formula.
+
+    Class names may be what annotators typed. Numbers stay as they are.
+
+    >>> safe_cell("=HYPERLINK(A1)"), safe_cell("-1"), safe_cell("cat")
+    ("'=HYPERLINK(A1)", '-1', 'cat')
+    """
+    if not cell.startswith(FORMULA):
+        return cell
+    return f"'{cell}" if number_of(cell) is None else cell
