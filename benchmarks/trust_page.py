@@ -240,23 +240,24 @@ def conformal_sizes(sets: dict[str, Any]) -> list[str]:
 
 
 def label_free(sets: dict[str, Any]) -> list[str]:
-    rows = []
+    measures = ("covering rate", "approximated accuracy")
+    rows, costs = [], dict[str, list[float]]((each, []) for each in measures)
     for name, methods in sets.items():
         for found in methods.values():
             for stop, by in found["chosen"].items():
-                rows.append(
-                    [
-                        f"{name}, {found['title']}, epoch: {stop}",
-                        cell(found["default"]),
-                        *(cell(each["test"]) for each in by.values()),
-                        *(
-                            f"{by[each]['cost']['mean']:+.1f}"
-                            for each in ("covering rate", "approximated accuracy")
-                        ),
-                    ]
-                )
-    head = ["", "default", "covering rate", "approximated accuracy", "true labels"]
-    return table([*head, "cost, covering rate", "cost, approximated accuracy"], rows)
+                means = {each: by[each]["cost"]["mean"] for each in measures}
+                for each, mean in means.items():
+                    costs[each].append(mean)
+                title = f"{name}, {found['title']}, epoch: {stop}"
+                tested = (cell(each["test"]) for each in by.values())
+                points = (f"{mean:+.1f}" for mean in means.values())
+                rows.append([title, cell(found["default"]), *tested, *points])
+    head = ["", "default", *measures, "true labels", *(f"cost, {each}" for each in measures)]
+    told = "; ".join(
+        f"by {each} {np.mean(found):+.1f}, from {min(found):+.1f} to {max(found):+.1f}"
+        for each, found in costs.items()
+    )
+    return [*table(head, rows), "", f"Mean cost of not knowing, in points: {told}."]
 
 
 def faulty(sets: dict[str, Any]) -> list[str]:
