@@ -7,7 +7,10 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 # Threads that spin at barriers make torch many times slower on busy cores.
 export OMP_WAIT_POLICY ?= passive
 
-.PHONY: demo test test-all lint format clean
+# mkdocs-material tells at every build when its support ends; that is for pyproject.toml to heed.
+export NO_MKDOCS_2_WARNING := 1
+
+.PHONY: demo test test-all lint format docs dist clean
 
 demo: .venv/.base
 	$(BIN)/robustpll demo --out demo
@@ -16,8 +19,8 @@ demo: .venv/.base
 test: lint
 	$(BIN)/python -m pytest
 
-# What `make test` leaves out: slow tests, those in a browser and those on ray.
-test-all: .venv/.dev
+# What `make test` leaves out: slow tests, those in a browser and those on ray, the site, the wheel.
+test-all: .venv/.dev docs dist
 	$(BIN)/python -m pytest -m "slow or browser or ray"
 
 lint: .venv/.dev
@@ -29,8 +32,22 @@ format: .venv/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The site, in site/. A warning is an error.
+docs: .venv/.docs
+	$(BIN)/mkdocs build --quiet --strict
+
+# The files that are published, in dist/; the wheel is tried in an empty environment.
+dist: .venv/.dev
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	@set -e; empty=$$(mktemp -d); trap 'rm -rf "$$empty"' EXIT; \
+	  $(PYTHON) -m venv "$$empty"; \
+	  "$$empty/bin/pip" install --quiet --disable-pip-version-check --no-compile -c constraints.txt dist/*.whl; \
+	  cp examples/table_of_votes.py "$$empty"; cd "$$empty"; \
+	  bin/robustpll --version; bin/robustpll methods; bin/python table_of_votes.py
+
 clean:
-	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv build dist demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/.base: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -43,4 +60,9 @@ clean:
 .venv/.dev: .venv/.base
 	@echo "Adding the tools for tests"
 	$(PIP) -e ".[dev]"
+	@touch $@
+
+.venv/.docs: .venv/.base
+	@echo "Adding the tools for the site"
+	$(PIP) -e ".[docs]"
 	@touch $@

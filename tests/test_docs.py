@@ -7,6 +7,7 @@ import shlex
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -86,6 +87,33 @@ def test_the_code_on_trust_runs() -> None:
     wrong = (decision.label != names["labels"][1300:])[decision.accepted]
     assert decision.coverage > 0.3
     assert wrong.mean() < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "new_rows", "truth"),
+    [
+        ("ten-minutes.md", "X_test", "y_test"),
+        ("own-network.md", "pictures[1200:]", "y[1200:]"),
+        ("extending.md", "X[1200:]", "y[1200:]"),
+    ],
+)
+def test_the_code_on_a_guide_runs(
+    page: str,
+    new_rows: str,
+    truth: str,
+    *,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)  # they save models
+    monkeypatch.setitem(sys.modules, page, ModuleType(page))  # dataclasses look for their module
+    names: dict[str, Any] = {"__name__": page}
+    for block in blocks(page):
+        exec(block, names)
+    assert "False" not in capsys.readouterr().out
+    assert names["model"].score(eval(new_rows, names), eval(truth, names)) > 0.9
 
 
 @pytest.mark.parametrize("name", ["clean", "results", "trust"])

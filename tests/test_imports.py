@@ -25,6 +25,7 @@ LAYERS = (
         "trust",
         "estimator",
         "model_file",
+        "export",
     ),
     ("data", "evaluate", "plots", "html"),
     ("bench", "clean", "demo"),
@@ -68,7 +69,17 @@ def test_every_part_has_its_layer() -> None:
 
 def test_importing_the_library_loads_nothing_heavy() -> None:
     """Beyond what torch and scikit-learn load by themselves."""
-    heavy = ("pandas", "pyarrow", "matplotlib", "rich", "typer", "safetensors", "ray", "numba")
+    heavy = (
+        "pandas",
+        "pyarrow",
+        "matplotlib",
+        "rich",
+        "typer",
+        "safetensors",
+        "ray",
+        "numba",
+        "onnx",
+    )
     code = f"""
 import sys, torch, scipy.sparse, sklearn.metrics
 before = set(sys.modules)

@@ -182,6 +182,12 @@ class CandidateClassifier(Trust, ClassifierMixin, BaseEstimator):  # type: ignor
         check_is_fitted(self, "fitted_")
         save(self, Path(path))
 
+    def export_onnx(self, path: str | Path) -> None:
+        """Write all that `predict_opinion` does as an ONNX file: see `robustpll.export`."""
+        from robustpll.export import export_onnx
+
+        export_onnx(self, path)
+
     def _rows(self, X: Any) -> Rows:
         """Scaled, and on the device of the model."""
         return self.features_.rows(self._read(X, reset=False), self.fitted_.device)

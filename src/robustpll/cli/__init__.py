@@ -1,4 +1,4 @@
-"""The command line: tours, lists, tables, `fit`, `predict`, `clean` and the benchmark."""
+"""The command line: tours, lists, tables, `fit`, `predict`, `export`, `clean` and the benchmark."""
 
 import os
 from pathlib import Path
@@ -9,6 +9,7 @@ import typer
 from robustpll.cli.bench import app as bench
 from robustpll.cli.clean import clean
 from robustpll.cli.datasets import app as datasets
+from robustpll.cli.export import export
 from robustpll.cli.fit import fit
 from robustpll.cli.predict import predict
 from robustpll.cli.table import table
@@ -27,6 +28,7 @@ app.add_typer(datasets, name="datasets")
 app.command()(table)
 app.command()(fit)
 app.command()(predict)
+app.command()(export)
 app.command()(clean)
 
 

@@ -127,6 +127,8 @@ def read_table(
     like
         A table read before: features are read as there, and its other columns are left out.
 
+    Examples
+    --------
     >>> import pandas as pd
     >>> pets = pd.DataFrame({"weight": [4, 30, 4], "seen": ["cat", "dog|wolf", "cat|dog"]})
     >>> read_table(pets, candidates="seen").y

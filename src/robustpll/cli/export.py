@@ -1,0 +1,30 @@
+"""`robustpll export`: a model as an ONNX file, for other programs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robustpll.cli.sentences import refusals, refuse_unwritable
+
+
+def export(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `fit` wrote.")],
+    *,
+    out: Annotated[Path, typer.Option(help="The ONNX file to write.")],
+) -> None:
+    """Write a model of networks as ONNX: scaling, networks, probabilities and uncertainty."""
+    if out.suffix.lower() != ".onnx":
+        raise typer.BadParameter(f"--out writes ONNX: {out} must end in .onnx.")
+    with refusals():
+        from robustpll import load
+        from robustpll.export import INPUT, OUTPUTS
+
+        refuse_unwritable(out, inputs=(model,))
+        classifier = load(model, device="cpu")
+        classifier.export_onnx(out)
+        shape = " x ".join(map(str, classifier.features_.shape))
+    typer.echo(
+        f"{out} takes rows of {shape} numbers as {INPUT!r}, and gives {', '.join(OUTPUTS)}. Its "
+        "metadata names the classes, and the numbers of a row."
+    )

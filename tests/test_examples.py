@@ -1,0 +1,82 @@
+"""Each example runs as it stands, from any folder, and says what it should."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+NUMBER = r"(\d\.\d+)"
+
+
+def said(name: str, cwd: Path) -> str:
+    command = [sys.executable, "-W", "error", str(EXAMPLES / name)]
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=os.environ | {"OMP_WAIT_POLICY": "passive"},
+        capture_output=True,
+        text=True,
+        timeout=300,  # a minute at most on two idle cores
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(cwd.iterdir()) == []  # nothing is left behind
+    return done.stdout
+
+
+def numbers(pattern: str, text: str) -> list[float]:
+    found = re.search(pattern, text)
+    assert found, text
+    return [float(group) for group in found.groups()]
+
+
+@pytest.mark.slow
+def test_a_model_of_votes_beats_their_majority(tmp_path: Path) -> None:
+    text = said("table_of_votes.py", tmp_path)
+    (majority,) = numbers(f"by majority: {NUMBER}", text)
+    (model,) = numbers(f"by the model: {NUMBER}", text)
+    assert majority < model
+    assert numbers(f"new rows: {NUMBER}", text)[0] > 0.9
+
+
+@pytest.mark.slow
+def test_pictures_are_learned_by_lenet(tmp_path: Path) -> None:
+    text = said("pictures.py", tmp_path)
+    for title in ("RobustPll", "Proden"):
+        assert min(numbers(f"{title}: accuracy {NUMBER}, .*pictures {NUMBER}", text)) > 0.9
+
+
+@pytest.mark.slow
+def test_a_network_of_ones_own_learns_and_is_read_back(tmp_path: Path) -> None:
+    text = said("own_network.py", tmp_path)
+    assert min(numbers(rf"1 of them: accuracy {NUMBER}\n3 of them: accuracy {NUMBER}", text)) > 0.85
+    assert "says the same: True" in text
+
+
+@pytest.mark.slow
+def test_three_methods_are_compared(tmp_path: Path) -> None:
+    text = said("compare_methods.py", tmp_path)
+    assert "9 runs done, 0 known before" in text
+    for label in ("PlKnn", "Proden", "RobustPll, weak divergence"):
+        (mean,) = numbers(rf"{label} +3 +(\d+\.\d)", text)
+        assert mean > 90
+
+
+@pytest.mark.slow
+def test_who_abstains_keeps_the_promise_and_refuses_what_is_broken(tmp_path: Path) -> None:
+    text = said("abstain.py", tmp_path)
+    (without,) = numbers(f"without abstaining: {NUMBER}", text)
+    among, promised = numbers(rf"accepted scans: {NUMBER} \(promised: {NUMBER}\)", text)
+    assert among <= promised < without
+    assert " 0 of the 40 broken ones" in text
+
+
+def test_every_example_is_tested() -> None:
+    text = Path(__file__).read_text()
+    names = [path.name for path in EXAMPLES.glob("*.py")]
+    assert names
+    assert [name for name in names if f'said("{name}"' not in text] == []

@@ -1,0 +1,224 @@
+"""A fitted classifier as an ONNX file: the same answers, and what has none."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+from torch import Tensor, nn
+from typer.testing import CliRunner
+
+from robustpll import InputError, PLLClassifier, RobustPLLClassifier
+from robustpll.cli import app
+from robustpll.methods import METHODS, ClassicalMethod, PlKnn, Proden, ProdenDropout, RobustPllEns
+
+onnx = pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
+onnxruntime = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
+pytest.importorskip("onnxscript", reason="the extra `onnx` is not installed")
+
+RNG = np.random.default_rng(0)
+LABELS = np.arange(120) % 3
+X = RNG.normal(LABELS[:, None], 1.0, size=(120, 5)) * 1000 - 300
+PICTURES = RNG.random((40, 8, 8)) * 255
+NAMES = np.array(["ant", "bee", "übel"])
+OPINION = ("probability", "belief", "uncertainty", "entropy")
+NETWORKS = [
+    name
+    for name, method in METHODS.items()
+    if not issubclass(method, ClassicalMethod) and method is not ProdenDropout
+]
+
+
+def written(model: Any, folder: Path) -> Any:
+    """What runs the file that the model is exported to."""
+    model.export_onnx(folder / "model.onnx")
+    assert [path.name for path in folder.iterdir()] == ["model.onnx"]
+    return onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+
+
+def check_same(session: Any, model: Any, rows: np.ndarray, of: Any = None) -> None:
+    """Of many rows and of each of a few; `of` are the rows as the model takes them."""
+    opinion = model.predict_opinion(rows if of is None else of)
+    labels = model.predict(rows if of is None else of)
+    for at in (slice(None), slice(0, 1), slice(3, 4)):
+        predicted, *answers = session.run(("predicted", *OPINION), {"X": rows[at]})
+        np.testing.assert_array_equal(model.classes_[predicted], labels[at])
+        for name, answer in zip(OPINION, answers, strict=True):
+            np.testing.assert_allclose(answer, getattr(opinion, name)[at], atol=1e-5, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_network_method_answers_the_same(name: str, tmp_path: Path) -> None:
+    method = METHODS[name](epochs=2, batch_size=30)  # type: ignore[call-arg]
+    model = PLLClassifier(method, random_state=0).fit(X, NAMES[LABELS])
+    check_same(written(model, tmp_path), model, X)
+
+
+def test_there_are_thirteen_network_methods() -> None:
+    assert len(NETWORKS) == 13
+
+
+@pytest.fixture(scope="module")
+def ensemble(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
+    """Three members, recalibrated; what runs the file that the command wrote, and the file."""
+    folder = tmp_path_factory.mktemp("ensemble")
+    method = RobustPllEns(epochs=20, members=3, kl_ceiling=(0.5, 1.0, 2.0))
+    model = PLLClassifier(method, random_state=0).fit(X[::2], NAMES[LABELS[::2]])
+    model.recalibrate(X[1::2], NAMES[LABELS[1::2]]).save(folder / "model.pll")
+    out = folder / "model.onnx"
+    result = CliRunner().invoke(app, ["export", str(folder / "model.pll"), "--out", str(out)])
+    assert result.exit_code == 0, result.output
+    assert "takes rows of 5 numbers as 'X'" in result.stdout
+    return model, onnxruntime.InferenceSession(out), out
+
+
+def test_a_recalibrated_ensemble_answers_the_same(ensemble: tuple[Any, Any, Path]) -> None:
+    model, session, _ = ensemble
+    assert abs(model.recalibration_.factor - 1) > 0.01
+    check_same(session, model, X)
+
+
+def test_the_metadata_tell_how_to_feed_and_to_read_it(ensemble: tuple[Any, Any, Path]) -> None:
+    model, session, path = ensemble
+    about = json.loads(session.get_modelmeta().custom_metadata_map["robustpll"])
+    assert about["format"] == 1
+    assert about["classes"] == NAMES.tolist()
+    assert (about["method"], about["members"], about["shape"]) == ("robust_pll_ens", 3, [5])
+    assert about["recalibration"]["factor"] == model.recalibration_.factor
+    onnx.checker.check_model(onnx.load(path), full_check=True)
+
+
+def test_no_path_of_a_source_file_is_in_it(ensemble: tuple[Any, Any, Path]) -> None:
+    content = ensemble[2].read_bytes()
+    assert b"export.py" not in content
+    assert b"robustpll/" not in content
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 1e300])
+def test_a_row_that_is_not_finite_has_no_answer(odd: float, ensemble: tuple[Any, ...]) -> None:
+    rows = X[:4].copy()
+    rows[2, 1] = odd
+    predicted, *answers = ensemble[1].run(("predicted", *OPINION), {"X": rows})
+    assert (predicted == -1).tolist() == [False, False, True, False]
+    for answer in answers:
+        assert np.isnan(answer[2]).all()
+        assert np.isfinite(np.delete(answer, 2, axis=0)).all()
+
+
+@pytest.mark.parametrize("network", ["lenet", pytest.param("resnet", marks=pytest.mark.slow)])
+def test_pictures(network: str, tmp_path: Path) -> None:
+    model = RobustPLLClassifier(network=network, epochs=2, random_state=0)
+    model.fit(PICTURES, LABELS[:40])
+    check_same(written(model, tmp_path), model, PICTURES)
+
+
+class Own(nn.Module):
+    """Has what MLPs have not: a shortcut, dropout, and an output that is scaled."""
+
+    def __init__(self, inputs: int, k: int) -> None:
+        super().__init__()
+        self.hidden, self.output = nn.Linear(inputs, inputs), nn.Linear(inputs, k)
+        self.dropout, self.norm = nn.Dropout(0.5), nn.LayerNorm(inputs)
+        self.factor = nn.Parameter(torch.tensor(3.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.norm(x + self.dropout(torch.nn.functional.gelu(self.hidden(x))))
+        logits: Tensor = self.factor * self.output(x)
+        return logits
+
+
+class Random(Own):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + 3 * torch.rand_like(x[:, :1])
+
+
+class ByNumberOfRows(Own):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) * (1 if x.shape[0] > 5 else 9)
+
+
+class ByValues(Own):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if x.sum() > 0 else super().forward(-x)
+
+
+def own(kind: type[Own]) -> Any:
+    model = RobustPLLClassifier(network=lambda shape, k: kind(shape[0], k), epochs=2, members=2)
+    return model.set_params(random_state=0, evidence="exp").fit(X, LABELS)
+
+
+def test_a_network_of_your_own(tmp_path: Path) -> None:
+    model = own(Own)
+    check_same(written(model, tmp_path), model, X)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Random, ByNumberOfRows, ByValues])
+def test_a_network_that_has_no_faithful_graph_is_refused(
+    kind: type[Own], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InputError, match=r"forward\(\) must not .* how many rows there are"):
+        own(kind).export_onnx(tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_table_comes_in_as_the_numbers_that_the_metadata_name(tmp_path: Path) -> None:
+    days = 1.7e9 + 86400.0 * np.arange(120)  # float32 would take neighbours for the same
+    words = np.where(np.arange(120) % 7 == 0, None, NAMES[LABELS])
+    table = pd.DataFrame({"day": days, "gaps": X[:, 0], "word": words})
+    table.loc[::5, "gaps"] = np.nan
+    labels = (LABELS > 0) ^ (RNG.random(120) < 0.1)  # wrong ones, so that sureness is punished
+    model = PLLClassifier(Proden(epochs=20), random_state=0).fit(table[::2], labels[::2])
+    model.recalibrate(table[1::2], labels[1::2])
+    assert model.recalibration_.of == "logits"
+    session = written(model, tmp_path)
+    about = json.loads(session.get_modelmeta().custom_metadata_map["robustpll"])
+    assert about["classes"] == [False, True]
+    encoded = {
+        "day": days,
+        "gaps": table["gaps"].fillna(about["fill"]["gaps"]),
+        "gaps is missing": table["gaps"].isna(),
+        **{f"word is {word}": table["word"] == word for word in about["categories"]["word"]},
+    }
+    rows = np.stack([encoded[name] for name in about["columns"]], axis=1).astype(np.float64)
+    check_same(session, model, rows, table)
+
+
+def test_what_is_no_network_is_refused(tmp_path: Path) -> None:
+    model = PLLClassifier(PlKnn()).fit(X, LABELS)
+    with pytest.raises(InputError, match="PlKnn is no network"):
+        model.export_onnx(tmp_path / "model.onnx")
+    model = PLLClassifier(ProdenDropout(epochs=1, passes=2)).fit(X, LABELS)
+    with pytest.raises(InputError, match=r"Proden\+Dropout predicts by random passes"):
+        model.export_onnx(tmp_path / "model.onnx")
+    with pytest.raises(NotFittedError):
+        PLLClassifier().export_onnx(tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime", "onnxscript"])
+def test_without_the_extra_a_hint_says_what_to_install(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = RobustPLLClassifier(epochs=1).fit(X, LABELS)
+    monkeypatch.setitem(sys.modules, package, None)  # importing it now raises ImportError
+    with pytest.raises(InputError, match=rf"{package} is needed.*pip install 'robustpll\[onnx\]'"):
+        model.export_onnx(tmp_path / "model.onnx")
+
+
+def test_the_command_refuses_in_a_sentence(tmp_path: Path) -> None:
+    PLLClassifier(PlKnn()).fit(X, LABELS).save(tmp_path / "model.pll")
+    command = ["export", str(tmp_path / "model.pll"), "--out"]
+    result = CliRunner().invoke(app, [*command, str(tmp_path / "model.onnx")])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("PlKnn is no network")
+    result = CliRunner().invoke(app, [*command, str(tmp_path / "model.pkl")])
+    assert result.exit_code == 2
+    assert "must end in .onnx" in result.stderr

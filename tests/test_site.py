@@ -1,0 +1,123 @@
+"""The pages of the site that are made from code and stored results."""
+
+import inspect
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from unittest.mock import patch
+
+import pytest
+
+import robustpll
+from robustpll import METHODS, bench
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    spec = spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = module_from_spec(spec)
+    with patch.object(sys, "path", [*sys.path]):
+        spec.loader.exec_module(made)
+    return made
+
+
+def test_the_tables_on_which_method_are_those_of_the_report(script: ModuleType) -> None:
+    page = (DOCS / "which-method.md").read_text()
+    for part, lines in script.parts().items():
+        assert script.replaced(page, part, lines) == page, part
+
+
+def test_a_method_that_the_tables_name_best_is_the_best(script: ModuleType) -> None:
+    """By the report's own words: it is bold there."""
+    for line in script.dataset_table()[2:]:
+        _, dataset, _, _, _, first, _, ensemble, _ = (cell.strip() for cell in line.split("|")[:9])
+        for shown in (first, ensemble):
+            title, value = shown.split(" ")
+            table = (script.REPORT / "tables" / f"{script.DATASETS[dataset]}.md").read_text()
+            (row,) = (each for each in table.splitlines() if each.startswith(f"| {title} |"))
+            assert f"**{value} ± " in row
+
+
+def test_the_advice_is_borne_out_by_the_report(script: ModuleType) -> None:
+    """Whoever stores other results must read which-method.md again."""
+    seconds = {
+        each.title: script.value("timing", each.title, "seconds per run")
+        for each in METHODS.values()
+    }
+    real_world = {title: script.means(title)[1] for title in seconds}
+    assert seconds["RobustPll"] < 1.5 * seconds["Proden"]  # "at about the cost of Proden"
+    for title in ("Proden", "Rc", "Cc", "CroSel"):
+        assert real_world[title] > real_world["RobustPll"]
+    assert max(real_world, key=real_world.__getitem__) == "Proden+AdvEns"
+    assert max(seconds, key=seconds.__getitem__) == "Proden+AdvEns"
+    italian = {title: script.value("extra", title, "Italian") for title in seconds}
+    assert italian["Proden"] > max(italian["Proden+AdvEns"], italian["RobustPll"] + 10)
+    assert max(italian["Cc"], italian["CroSel"]) < 2  # percent: "next to nothing"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_page_of_a_method_tells_its_paper_fields_and_numbers(
+    name: str, script: ModuleType
+) -> None:
+    method, page = METHODS[name], script.method_page(METHODS[name])
+    assert all(f"> {each}." in page for each in method.citation.split("; "))
+    assert (inspect.getdoc(method) or "").split("\n")[0] in page
+    differing = [
+        field
+        for field in method.field_names()
+        if getattr(method(), field) != getattr(method.paper(), field)
+    ]
+    assert page.count("| **`") == len(differing)
+    assert all(f"| `{field}` | " in page for field in method.field_names())
+    pictures = (script.REPORT / "tables" / "table-1.md").read_text().splitlines()
+    (row,) = (each for each in pictures if each.startswith(f"| {method.title} |"))
+    assert f"| MNIST | {row.split(' | ')[1]} |" in page
+
+
+def test_the_api_page_names_all_that_is_public(script: ModuleType) -> None:
+    page = script.api_page()
+    for name in {*robustpll.__all__, *bench.__all__} - {"__version__"}:
+        assert page.count(f"\n### {name}\n") == 1
+    assert "fit(X, y, sample_weight=None)" in page
+    about = sys.modules["docstrings"]
+    with patch.object(about, "API", {}), pytest.raises(SystemExit, match="differ in"):
+        script.api_page()
+
+
+def test_a_docstring_becomes_markdown(script: ModuleType) -> None:
+    def documented() -> None:
+        """A sum
+        > 0, as in
+
+        >>> 1 + 1
+        2
+
+        Parameters
+        ----------
+        first, second : {"a", "b"}
+            What is added.
+        third
+            What is not.
+        """
+
+    prose, fence = ["A sum", "\\> 0, as in", ""], ["", "```pycon", ">>> 1 + 1", "2", "```"]
+    listed = [
+        '- **first, second** (`{"a", "b"}`):',
+        "    What is added.",
+        "- **third**:",
+        "    What is not.",
+    ]
+    expected = [*prose, *fence, "", "**Parameters**", "", *listed]
+    assert script.described(documented) == expected
+
+
+def test_links_out_of_the_docs_lead_to_copies(script: ModuleType) -> None:
+    text = "[a](../reports/paper), [b](../CONTRIBUTING.md), [c](data.md), [d](https://a.b/../c)"
+    assert list(script.outside(text)) == ["reports/paper", "CONTRIBUTING.md"]
+    assert script.copied_to("reports/paper") == "files/reports/paper/index.html"
+    assert script.copied_to("CONTRIBUTING.md") == "files/CONTRIBUTING.md.txt"
