@@ -112,11 +112,9 @@ def read_table(
     indicators, votes
         In its place: a prefix of 0/1 columns, whose names go on with the class; or a prefix of
         columns with annotators' answers and gaps. For prediction pass none of the three.
-    truth
-        A column of true labels, to score with; neither feature nor candidate.
-    ignore, categories
-        Columns to leave out; and columns whose cells are mere names, though they be numbers or
-        nearly all different. What no argument names is a feature.
+    truth, ignore, categories
+        A column of true labels, to score with; columns to leave out; and columns whose cells are
+        mere names, though they be numbers. What no argument names is a feature.
     missing, encoding, delimiter, decimal
         Words that mean "no value", in CSV files besides "" and NA, NaN, null; how these files are
         written, if not in UTF-8, with commas (or tabs) and decimal points.
