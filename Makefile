@@ -17,7 +17,7 @@ demo: .venv/.base
 
 # Lint, types, and all tests that need neither a browser nor long.
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
 # What `make test` leaves out: slow tests, those in a browser and those on ray, the site, the wheel.
 test-all: .venv/.dev docs dist
