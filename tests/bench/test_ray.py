@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from robustpll.bench import Grid, ResultStore, run_grid
 from robustpll.bench.ray_runner import RETRIES, RayExecutor
-from robustpll.bench.workers import Failure, Finished
+from robustpll.bench.workers import GPU_WORKERS, Failure, Finished
 from robustpll.cli import app
 from robustpll.errors import InputError
 
@@ -212,14 +212,14 @@ def test_a_cluster_of_ones_own_ends_with_the_program(
 
 
 @pytest.mark.ray
-def test_three_jobs_share_a_gpu_and_others_see_none(cluster: Any, tmp_path: Path) -> None:
+def test_jobs_share_a_gpu_and_others_see_none(cluster: Any, tmp_path: Path) -> None:
     """A node may say that it has a GPU; jobs end before they would use it."""
 
     def job(place: str, number: int) -> Any:
         def stretches() -> None:
             (tmp_path / f"{place} {number}").touch()
             end = time.monotonic() + 300
-            while len(list(tmp_path.iterdir())) < 4 and time.monotonic() < end:
+            while len(list(tmp_path.iterdir())) <= GPU_WORKERS and time.monotonic() < end:
                 time.sleep(0.1)  # until all are here
             raise ValueError(f"{place} {os.environ['CUDA_VISIBLE_DEVICES']}")
 
@@ -228,16 +228,18 @@ def test_three_jobs_share_a_gpu_and_others_see_none(cluster: Any, tmp_path: Path
     node = cluster.add_node(**NODE | {"num_gpus": 1})
     executor = RayExecutor(cluster.address)
     assert executor.joined
-    assert executor.title == "3 jobs at once on GPUs, 1 on CPUs, on 2 machines by Ray"
-    for number in range(3):
+    of_gpu = f"{GPU_WORKERS} jobs at once on GPUs"
+    assert executor.title == f"{of_gpu}, 1 on CPUs, on 2 machines by Ray"
+    for number in range(GPU_WORKERS):
         executor.submit(job("device", number))
     executor.submit(job("host", 0))
     assert (executor.room("device"), executor.room("host")) == (0, 0)
-    said = sorted(each.sentence for each in outcomes(executor, 4) if isinstance(each, Failure))
+    over = outcomes(executor, GPU_WORKERS + 1)
+    said = sorted(each.sentence for each in over if isinstance(each, Failure))
     executor.close()
     cluster.remove_node(node)
-    assert said == ["ValueError: device 0"] * 3 + ["ValueError: host "]
-    assert len(list(tmp_path.iterdir())) == 4
+    assert said == ["ValueError: device 0"] * GPU_WORKERS + ["ValueError: host "]
+    assert len(list(tmp_path.iterdir())) == GPU_WORKERS + 1
 
 
 @pytest.mark.ray
