@@ -2,13 +2,13 @@
 
     python benchmarks/clean_page.py
 
-Tables stand between markers in the page, as in `robustness_page.py`; all else is written by hand.
+Tables stand between markers in the page, as `pages.py` has it; all else is written by hand.
 """
 
 from typing import Any
 
 import numpy as np
-from robustness_page import ROOT, cell, only_one, origin, replaced, table
+from pages import ROOT, cell, only_one, origin, rewrite, table
 
 from robustpll import METHODS
 from robustpll.plots.style import BAD, COLOURS, GOOD, MUTED, new_figure, plain, save_png
@@ -30,11 +30,7 @@ Run = dict[str, Any]
 
 
 def main() -> None:
-    page = DOCS / "clean.md"
-    text = page.read_text()
-    for name, lines in parts().items():
-        text = replaced(text, name, lines)
-    page.write_text(text)
+    rewrite(DOCS / "clean.md", parts())
     save_png(picture(stored()["sets"]), DOCS / "cleaning.png")
 
 

@@ -2,13 +2,13 @@
 
     python benchmarks/performance_page.py
 
-The table stands between markers in the page, as in `robustness_page.py`; all else is written by
+The table stands between markers in the page, as `pages.py` has it; all else is written by
 hand. The results are those of `classical_speed.py`.
 """
 
 from typing import Any
 
-from robustness_page import ROOT, only_one, origin, replaced, table
+from pages import ROOT, only_one, origin, rewrite, table
 
 from robustpll import METHODS
 
@@ -16,10 +16,9 @@ ROW_BY_ROW = "neighbours row by row"
 
 
 def main() -> None:
-    page = ROOT / "docs" / "performance.md"
     report = only_one(ROOT / "benchmarks" / "results", "classical-speed")
     lines = [*classical_table(report), "", *origin(report)]
-    page.write_text(replaced(page.read_text(), "classical", lines))
+    rewrite(ROOT / "docs" / "performance.md", {"classical": lines})
 
 
 def classical_table(report: dict[str, Any]) -> list[str]:

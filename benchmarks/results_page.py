@@ -2,7 +2,7 @@
 
     python benchmarks/results_page.py
 
-Tables stand between markers in the pages, as in `robustness_page.py`; all else is written by hand.
+Tables stand between markers in the pages, as `pages.py` has it; all else is written by hand.
 They come from `reports/paper`, which `robustpll bench report` wrote, and from what `accuracy.py`,
 `ablation.py` and `method_speed.py` stored.
 """
@@ -11,7 +11,7 @@ import csv
 import json
 from typing import Any
 
-from robustness_page import ROOT, cell, only_one, origin, replaced, table
+from pages import ROOT, cell, only_one, origin, rewrite, table
 
 from robustpll import METHODS
 
@@ -20,13 +20,8 @@ SETS = ("lost", "msrc-v2", "bird-song")
 
 
 def main() -> None:
-    readme = ROOT / "README.md"
-    readme.write_text(replaced(readme.read_text(), "results", readme_table()))
-    page = ROOT / "docs" / "results.md"
-    text = page.read_text()
-    for name, lines in parts().items():
-        text = replaced(text, name, lines)
-    page.write_text(text)
+    rewrite(ROOT / "README.md", {"results": readme_table()})
+    rewrite(ROOT / "docs" / "results.md", parts())
 
 
 def parts() -> dict[str, list[str]]:

@@ -8,18 +8,15 @@ is written by hand. The results are those of `robustness.py` and `ood.py`, one f
 """
 
 import argparse
-import json
-import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pages import ROOT, cell, only_one, origin, rewrite, table
 
 from robustpll.plots.curves import attack_curves, distribution_lines, ood_histogram
 from robustpll.plots.style import save_png
 
-ROOT = Path(__file__).parents[1]
 MIDDLE = "0.05"  # the epsilon at which attacks are compared with each other
 SINGLE = ("proden", "proden_edl", "robust_pll")
 
@@ -30,8 +27,6 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, default=ROOT / "docs")
     asked = parser.parse_args()
     attacked, ood = (only_one(asked.results, name) for name in ("robustness", "ood"))
-    page = asked.docs / "robustness.md"
-    text = page.read_text()
     tables = {
         "attacks": attack_tables(attacked),
         "checks": checks(attacked),
@@ -41,44 +36,8 @@ def main() -> None:
         "scores": score_table(ood),
         "ood origin": origin(ood),
     }
-    for name, lines in tables.items():
-        text = replaced(text, name, lines)
-    page.write_text(text)
+    rewrite(asked.docs / "robustness.md", tables)
     draw(attacked, ood, asked.docs)
-
-
-def only_one(folder: Path, name: str) -> dict[str, Any]:
-    (path,) = folder.glob(f"{name}-*.json")
-    return dict(json.loads(path.read_text()))
-
-
-def replaced(text: str, name: str, lines: Iterable[str]) -> str:
-    """The page with other lines between the markers of that name."""
-    pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
-    found, count = re.subn(
-        pattern,
-        lambda at: "".join([at[1], *(f"{line}\n" for line in lines), at[2]]),
-        text,
-        flags=re.S,
-    )
-    if count != 1:
-        raise SystemExit(f"The page must have one part named {name!r}; found {count}.")
-    return found
-
-
-def table(head: list[str], rows: Iterable[list[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
-
-
-def cell(spread: dict[str, float]) -> str:
-    return f"{spread['mean']:.1f} ± {spread['std']:.1f}"
-
-
-def origin(report: dict[str, Any]) -> list[str]:
-    return [
-        f"Made by `benchmarks/{report['command']}` on {report['machine']} with torch "
-        f"{report['torch']}, {report['date']}."
-    ]
 
 
 def attack_tables(report: dict[str, Any]) -> list[str]:

@@ -2,7 +2,7 @@
 
     python benchmarks/trust_page.py
 
-Tables stand between markers in the page, as in `robustness_page.py`; all else is written by hand.
+Tables stand between markers in the page, as `pages.py` has it; all else is written by hand.
 The results are those of `trust.py`, `conformal.py`, `label_free.py` and `faulty_sets.py`, one file
 each. A part whose results are not there stays empty.
 """
@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 import numpy as np
-from robustness_page import ROOT, cell, origin, replaced, table
+from pages import ROOT, cell, origin, rewrite, table
 from trust import COVERAGES, ERRORS, PICTURED, POINTS
 
 from robustpll import METHODS, Opinion
@@ -25,11 +25,7 @@ SHOWN = ("pl_knn", "proden", "proden_ens", "robust_pll", "robust_pll_ens")
 
 
 def main() -> None:
-    page = DOCS / "trust.md"
-    text = page.read_text()
-    for name, lines in parts().items():
-        text = replaced(text, name, lines)
-    page.write_text(text)
+    rewrite(DOCS / "trust.md", parts())
     draw()
 
 

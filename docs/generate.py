@@ -27,8 +27,8 @@ DOCS, REPORT = ROOT / "docs", ROOT / "reports" / "paper"
 sys.path += [str(ROOT / "benchmarks"), str(DOCS)]
 
 from docstrings import api_page, described  # noqa: E402
+from pages import cell, rewrite, table  # noqa: E402
 from results_page import merged  # noqa: E402
-from robustness_page import cell, replaced, table  # noqa: E402
 
 Cells = dict[tuple[str, str], dict[str, str]]  # by method's title and column
 
@@ -42,11 +42,7 @@ FULL_NAMES = {"FMNIST": "Fashion-MNIST", "KMNIST": "Kuzushiji-MNIST", "NotMNIST"
 
 
 def main() -> None:
-    page = DOCS / "which-method.md"
-    text = page.read_text()
-    for name, lines in parts().items():
-        text = replaced(text, name, lines)
-    page.write_text(text)
+    rewrite(DOCS / "which-method.md", parts())
 
 
 # What the report holds.

@@ -125,8 +125,8 @@ def _solved(gram: Tensor, aim: Tensor, used: Tensor) -> Tensor:
 def solved_by_columns(gram: Tensor, aim: Tensor, used: Tensor) -> Tensor:
     """As `_solved`, by one column of all problems at a time, for GPUs.
 
-    Not by torch.linalg: with it, one problem in some ten thousands came out as NaN on an H200,
-    where many columns are equal.
+    Not by torch.linalg: with it, a few of some hundred thousand problems came out as NaN on an
+    H200, where many columns are equal.
     """
     m = aim.shape[-1]
     left = torch.where(used[:, :, None] & used[:, None], gram, 0.0)
