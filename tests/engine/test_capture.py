@@ -16,28 +16,44 @@ from torch.optim import AdamW
 from robustpll import METHODS
 from robustpll.engine import capture
 from robustpll.engine.layers import Dropout
+from robustpll.engine.networks import Shape
 from robustpll.engine.random import Draws
 from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
 from robustpll.engine.train import Training, train
 from robustpll.methods import DeepMethod, RobustPll
+from robustpll.methods.autoencoder import AutoEncoder
+from robustpll.methods.robust_pll_at import RobustPllAt
 
 DEEP: dict[str, type[DeepMethod]] = {
     name: kind for name, kind in METHODS.items() if issubclass(kind, DeepMethod)
 }
-COMPILABLE = [name for name, kind in DEEP.items() if kind.compilable]
-RANDOM = {"proden_dropout", "valen"}  # numbers in a step come from the host unless it is captured
-WAYS = [(name, compiled) for name in DEEP for compiled in (False, True)]
+KINDS = DEEP | {kind.name: kind for kind in (AutoEncoder, RobustPllAt)}
+COMPILABLE = [name for name, kind in KINDS.items() if kind.compilable]
+# numbers in a step come from the host unless it is captured
+RANDOM = {"proden_dropout", "valen", "robust_pll_at"}
+WAYS = [(name, compiled) for name in KINDS for compiled in (False, True)]
 
 
 @contextmanager
 def nothing_random() -> Iterator[None]:
-    """Within it dropout is off, and a Dirichlet gives its mean: draws differ in a captured step."""
+    """Within it dropout is off, and samples are means: draws differ in a captured step."""
 
     def mean(_: Draws, concentration: torch.Tensor) -> torch.Tensor:
         return concentration / concentration.sum(-1, keepdim=True)
 
-    with patch.object(Dropout, "draw", lambda *_: None), patch.object(Draws, "dirichlet", mean):
+    def zeros(draws: Draws, *shape: int) -> torch.Tensor:
+        return torch.zeros(draws.models, *shape, dtype=draws.dtype, device=draws.device)
+
+    def middle(_: RobustPllAt, rows: int, shape: Shape, draws: Draws) -> torch.Tensor:
+        return zeros(draws, rows, *shape) + 0.5
+
+    with (
+        patch.object(Dropout, "draw", lambda *_: None),
+        patch.object(Draws, "dirichlet", mean),
+        patch.object(Draws, "normal", zeros),
+        patch.object(RobustPllAt, "draw", middle),
+    ):
         yield
 
 
@@ -71,7 +87,7 @@ def test_captured_and_eager_training_agree_to_rounding(
     name: str, compiled: bool, digits: Any, candidates: np.ndarray
 ) -> None:
     """51 steps, in float64: Adam makes full steps of gradients that are nothing but rounding."""
-    method = DEEP[name](epochs=17)
+    method = KINDS[name](epochs=17)
     task = task_on("cuda", digits, candidates)
     with nothing_random(), patch.object(type(method), "captured", new=False), own_adam(compiled):
         eager = parameters(method, task)
@@ -171,7 +187,7 @@ def test_the_librarys_adam_is_torchs(weight_decay: float) -> None:
 @pytest.mark.parametrize("name", COMPILABLE)
 def test_every_step_compiles_as_one_graph(name: str, digits: Any, candidates: np.ndarray) -> None:
     """On the CPU, where it can be seen too: no branch on a tensor, no host round trip."""
-    method = DEEP[name](epochs=2, batch_size=600)
+    method = KINDS[name](epochs=2, batch_size=600)
     task = task_on("cpu", digits, candidates)
     with own_adam(used=True):
         plain = parameters(method, task)

@@ -261,6 +261,20 @@ class Point:
         )
 
 
+def uphill(loss_of: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Which way the loss of each row rises: the sign of its gradient, of the shape of x.
+
+    >>> uphill(lambda x: (x - 1).square().sum(-1), torch.tensor([[0.0, 3, 1]]))
+    tensor([[-1.,  1.,  0.]])
+    """
+    if torch.compiler.is_compiling():  # where plain autograd is not to be had
+        slope: Tensor = torch.func.grad(lambda x: loss_of(x).sum())(x).detach()
+    else:
+        x = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(loss_of(x).sum(), x)
+    return slope.sign()
+
+
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """(M, b, k) and (M, b) -> (M, b)."""
     loss = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")

@@ -46,10 +46,11 @@ class BatchNorm(nn.Module):
             return self._scaled(x, self.running_mean, self.running_var)
         x = x.to(self.weight.dtype)  # statistics of bfloat16 products in float32
         var, mean = torch.var_mean(x, dim=-2, correction=0, keepdim=True)  # (M, 1, features)
-        with torch.no_grad():
-            b = x.shape[-2]
-            self.running_mean.lerp_(mean, self.momentum)
-            self.running_var.lerp_(var * (b / (b - 1)), self.momentum)
+        if self.momentum:  # else they are to stay as they are
+            with torch.no_grad():
+                b = x.shape[-2]
+                self.running_mean.lerp_(mean, self.momentum)
+                self.running_var.lerp_(var * (b / (b - 1)), self.momentum)
         return self._scaled(x, mean, var)
 
     def _scaled(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:

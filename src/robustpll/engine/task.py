@@ -109,7 +109,9 @@ class State:
         }
         return cls({"label_weights": task.prior.clone(), **filled})
 
-    def batch(self, task: Task, at: Tensor, stage: int, draws: Draws) -> "Batch":
+    def batch(
+        self, task: Task, at: Tensor, stage: int, draws: Draws, drawn: Tensor | None = None
+    ) -> "Batch":
         """What a step sees of the rows at (M, b)."""
         return Batch(
             x=task.rows.x(at),
@@ -122,6 +124,7 @@ class State:
             task=task,
             stage=stage,
             draws=draws,
+            drawn=drawn,
         )
 
     def write(self, at: Tensor, written: dict[str, Tensor]) -> None:
@@ -145,6 +148,7 @@ class Batch:
     task: Task  # for methods that look at other rows, too
     stage: int  # a Python int, so a step may branch on it
     draws: Draws
+    drawn: Tensor | None = None  # what the method's `draw` gave, (M, b, ...)
 
     @property
     def label_weights(self) -> Tensor:

@@ -48,7 +48,8 @@ class Training:
         """One step of all models, on the rows at (M, b); nothing in it waits for the device."""
         for layer in self.random_layers:
             layer.draw(at.shape[1])
-        loss, written = losses(self, at, stage)  # (M,)
+        drawn = self.own.draw(at.shape[1], self.task.rows.shape, self.draws)
+        loss, written = losses(self, at, stage, drawn)  # (M,)
         self.optimizer.zero_grad()
         loss.sum().backward()  # models do not mix
         advance(self)
@@ -70,9 +71,11 @@ class Training:
 
 
 @compiled
-def losses(training: Training, at: Tensor, stage: int) -> tuple[Tensor, dict[str, Tensor]]:
+def losses(
+    training: Training, at: Tensor, stage: int, drawn: Tensor | None
+) -> tuple[Tensor, dict[str, Tensor]]:
     """Mean loss of each model (M,), and the row state to write."""
-    batch = training.state.batch(training.task, at, stage, training.draws)
+    batch = training.state.batch(training.task, at, stage, training.draws, drawn)
     loss, written = training.own.step(training.net, batch, training.progress)  # (M, b)
     return (loss * batch.weight).mean(-1), written
 

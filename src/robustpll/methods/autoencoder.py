@@ -36,19 +36,19 @@ class AutoEncoder(DeepMethod):
     name: ClassVar[str] = "auto_encoder"
     title: ClassVar[str] = "Auto-encoder"
     citation: ClassVar[str] = "Kingma, Welling: Auto-Encoding Variational Bayes. ICLR 2014"
-    compilable: ClassVar[bool] = False  # torch.compile does not take a generator
-
     weight_decay: float = 0.01
 
     def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:
         return Variational(torch.Size(shape).numel(), draws)
 
+    def draw(self, rows: int, shape: Shape, draws: Draws) -> Tensor | None:
+        return draws.normal(rows, CODE)
+
     def step(
         self, net: nn.Module, batch: Batch, progress: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         x = batch.x.flatten(2)
-        noise = batch.draws.normal(x.shape[1], CODE)
-        decoded, mean, log_variance = net(x, noise)
+        decoded, mean, log_variance = net(x, batch.drawn)
         unlike = F.binary_cross_entropy_with_logits(decoded, x, reduction="none").sum(-1)
         wide = (mean.square() + log_variance.exp() - 1 - log_variance).mean(-1) / 2
         return unlike + wide, {}

@@ -189,6 +189,13 @@ class DeepMethod(Method):
         """Which code a step of this epoch runs."""
         return WARM_UP if epoch < self.warm_up else MAIN
 
+    def draw(self, rows: int, shape: Shape, draws: Draws) -> Tensor | None:
+        """Random numbers for a step on so many rows of a shape, (M, rows, ...): `batch.drawn`.
+
+        They are drawn before the step, as torch's compiler takes no generator.
+        """
+        return None
+
     @abstractmethod
     def step(
         self, net: nn.Module, batch: Batch, progress: Tensor

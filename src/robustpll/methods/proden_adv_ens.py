@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
+from robustpll.engine.attack import uphill
+from robustpll.engine.layers import steady_statistics
 from robustpll.engine.task import Batch
 from robustpll.methods.base import Number
 from robustpll.methods.maths import normalize, weighted_ce
@@ -32,18 +33,16 @@ class ProdenAdvEns(ProdenEns):
 
     name: ClassVar[str] = "proden_adv_ens"
     title: ClassVar[str] = "Proden+AdvEns"
-    compilable: ClassVar[bool] = False  # a gradient within the step
-
     epsilon: Number = 0.01
 
     def step(
         self, net: nn.Module, batch: Batch, progress: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        x = batch.x.detach().requires_grad_()
+        x = batch.x
+        with steady_statistics(net):
+            rising = uphill(lambda moved: weighted_ce(net(moved), batch.label_weights), x)
         logits = net(x)
-        loss = weighted_ce(logits, batch.label_weights)
-        (slope,) = torch.autograd.grad(loss.sum(), x, retain_graph=True)
         epsilon = self.epsilon.view(-1, *[1] * (x.ndim - 1))
-        attacked = weighted_ce(net(x.detach() + epsilon * slope.sign()), batch.label_weights)
+        attacked = weighted_ce(net(x + epsilon * rising), batch.label_weights)
         weights = normalize(batch.candidates * logits.detach().softmax(-1), batch.label_weights)
-        return loss + attacked, {"label_weights": weights}
+        return weighted_ce(logits, batch.label_weights) + attacked, {"label_weights": weights}

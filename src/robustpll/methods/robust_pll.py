@@ -74,12 +74,14 @@ class RobustPll(Edl):
         self, net: nn.Module, batch: Batch, progress: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         evidence = self.evidence_of(net(batch.x))
+        loss = self.error(evidence, batch) + self.divergence(evidence, batch, progress)
+        return loss, {} if self.second_pass else self.reweigh(evidence.detach(), batch)
+
+    def error(self, evidence: Tensor, batch: Batch) -> Tensor:
+        """Expected under the Dirichlet of some evidence (M, b, k), to the label weights, (M, b)."""
         if self.loss == "squared":
-            error = evidential_error(evidence, batch.label_weights)
-        else:
-            error = (batch.label_weights * surprise(evidence)).sum(-1)
-        loss = error + self.divergence(evidence, batch, progress)
-        return loss, {} if self.second_pass else self._reweigh(evidence.detach(), batch)
+            return evidential_error(evidence, batch.label_weights)
+        return (batch.label_weights * surprise(evidence)).sum(-1)
 
     @property
     def second_pass(self) -> bool:
@@ -87,7 +89,7 @@ class RobustPll(Edl):
 
     def after_step(self, net: nn.Module, batch: Batch) -> dict[str, Tensor]:
         with torch.no_grad(), steady_statistics(net):
-            return self._reweigh(self.evidence_of(net(batch.x)), batch)
+            return self.reweigh(self.evidence_of(net(batch.x)), batch)
 
     def training_opinion(self, task: Task, state: State) -> Opinion:
         if self.loss == "squared":  # label weights are the opinion's probability
@@ -95,7 +97,7 @@ class RobustPll(Edl):
         belief, uncertainty = state.rows["belief"].double(), state.rows["uncertainty"].double()
         return Opinion(belief, task.prior.double(), uncertainty[..., 0])
 
-    def _reweigh(self, evidence: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def reweigh(self, evidence: Tensor, batch: Batch) -> dict[str, Tensor]:
         """The label weights that are best for this evidence (M, b, k), and the uncertainty."""
         held = Opinion.of_evidence(evidence, batch.prior).within(batch.candidates)
         uncertainty = held.uncertainty[..., None]
