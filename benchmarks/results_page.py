@@ -3,19 +3,20 @@
     python benchmarks/results_page.py
 
 Tables stand between markers in the pages, as `pages.py` has it; all else is written by hand.
-They come from `reports/paper`, which `robustpll bench report` wrote, and from what `accuracy.py`,
-`ablation.py` and `method_speed.py` stored.
+They come from `reports`, which `robustpll bench report` wrote, and from what `ablation.py`,
+`method_speed.py` and `robustness.py` stored.
 """
 
 import csv
-import json
+from pathlib import Path
 from typing import Any
 
 from pages import ROOT, cell, only_one, origin, rewrite, table
 
 from robustpll import METHODS
 
-RESULTS, REPORT = ROOT / "benchmarks" / "results", ROOT / "reports" / "paper"
+RESULTS = ROOT / "benchmarks" / "results"
+PAPER, SOUND = ROOT / "reports" / "paper", ROOT / "reports" / "sound"
 SETS = ("lost", "msrc-v2", "bird-song")
 
 
@@ -28,70 +29,58 @@ def parts() -> dict[str, list[str]]:
     """What stands between the markers of each name."""
     ablation, speed = only_one(RESULTS, "ablation"), only_one(RESULTS, "method-speed")
     return {
-        "pictures": reported("compare-1"),
-        "time": reported("sessions"),
-        "unknown": reported("compare-2"),
-        "besides": reported("extra"),
-        "paper": [line for name in SETS for line in (f"**{name}**", "", *attacked(name), "")][:-1],
-        "sound": real_world("sound"),
+        "time": reported(PAPER, "sessions"),
+        "pictures": reported(PAPER, "compare-1"),
+        "unknown": reported(PAPER, "compare-2"),
+        "besides": reported(PAPER, "extra"),
+        "attacked": attacked(PAPER),
+        "sound time": reported(SOUND, "sessions"),
+        "sound pictures": reported(SOUND, "table-1"),
+        "sound unknown": reported(SOUND, "table-2"),
+        "sound besides": reported(SOUND, "extra"),
+        "sound attacked": attacked(SOUND),
         "ablation": [*ablation_table(ablation), "", *origin(ablation)],
         "speed": [*speed_table(speed), "", *origin(speed)],
     }
 
 
-def reported(name: str) -> list[str]:
-    """A table of the report and its notes, without its title."""
-    lines = (REPORT / "tables" / f"{name}.md").read_text().splitlines()
+def reported(report: Path, name: str) -> list[str]:
+    """A table of a report and its notes, without its title."""
+    lines = (report / "tables" / f"{name}.md").read_text().splitlines()
     return lines[lines.index("") + 1 :]
 
 
-def attacked(name: str) -> list[str]:
-    return [line.replace("not attacked", "") for line in reported(f"attack-{name}") if "|" in line]
+def attacked(report: Path) -> list[str]:
+    lines = []
+    for name in SETS:
+        rows = [line for line in reported(report, f"attack-{name}") if "|" in line]
+        lines += [f"**{name}**", "", *(row.replace("not attacked", "") for row in rows), ""]
+    return lines[:-1]
 
 
 def readme_table() -> list[str]:
-    """Table 1 of the report, with the published means in brackets."""
-    with (REPORT / "tables" / "compare-1.csv").open() as lines:
+    """Table 1 of the report beside the published means, then what else counts."""
+    with (PAPER / "tables" / "compare-1.csv").open() as lines:
         cells = list(csv.DictReader(lines))
     columns = list(dict.fromkeys(each["column"] for each in cells))
+    apart, seconds = values("table-2", "KS"), values("timing", "seconds per run")
     rows = []
     for method in dict.fromkeys(each["method"] for each in cells):
-        own = [each for each in cells if each["method"] == method]
-        rows.append([method, *map(beside, own)])
-    return table(["", *columns], rows)
+        own = [beside(each) for each in cells if each["method"] == method]
+        rows.append([method, *own, f"{apart[method]:.2f}", f"{seconds[method]:.1f}"])
+    return table(["", *columns, "unknown rows", "seconds"], rows)
+
+
+def values(name: str, column: str) -> dict[str, float]:
+    """A column of a table of the paper's report, by method."""
+    with (PAPER / "tables" / f"{name}.csv").open() as lines:
+        rows = [row for row in csv.DictReader(lines) if row["column"] == column]
+    return {row["method"]: float(row["value"]) for row in rows}
 
 
 def beside(cell: dict[str, str]) -> str:
     ours = f"{float(cell['value']):.1f} ± {float(cell['std']):.1f}"
     return ours if cell["why_not"] else f"{ours} ({float(cell['published']):.1f})"
-
-
-def merged(pattern: str) -> dict[str, Any]:
-    """Results of network and classical methods, by set and method, in the report's order."""
-    sets: dict[str, dict[str, Any]] = {}
-    for path in sorted(RESULTS.glob(pattern)):
-        for name, about in json.loads(path.read_text())["sets"].items():
-            sets.setdefault(name, {}).update(about["methods"])
-    return {
-        name: {each: found[each] for each in METHODS if each in found}
-        for name, found in sets.items()
-    }
-
-
-def real_world(preset: str) -> list[str]:
-    sets = merged(f"accuracy-realworld-{preset}-*.json")
-    classical = merged(f"accuracy-classical-{preset}-*.json")
-    lines = []
-    for name in SETS:
-        methods = classical[name] | sets[name]
-        rows = [
-            [methods[each]["title"], *(cell(one) for one in methods[each]["test"].values())]
-            for each in METHODS
-        ]
-        width = max(map(len, rows))
-        rows = [row + [""] * (width - len(row)) for row in rows]
-        lines += [f"**{name}**", "", *table(["epsilon", "0", "0.1", "0.2", "0.3", "0.4"], rows), ""]
-    return lines[:-1]
 
 
 def ablation_table(report: dict[str, Any]) -> list[str]:

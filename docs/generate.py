@@ -24,16 +24,16 @@ from robustpll.methods.base import Method
 
 ROOT = Path(__file__).parents[1]
 DOCS, REPORT = ROOT / "docs", ROOT / "reports" / "paper"
+SOUND = ROOT / "reports" / "sound"  # of the plain constructors
 sys.path += [str(ROOT / "benchmarks"), str(DOCS)]
 
 from docstrings import api_page, described  # noqa: E402
-from pages import cell, rewrite, table  # noqa: E402
-from results_page import merged  # noqa: E402
+from pages import rewrite, table  # noqa: E402
 
 Cells = dict[tuple[str, str], dict[str, str]]  # by method's title and column
 
 PICTURES = ("MNIST", "FMNIST", "KMNIST", "NotMNIST")
-REAL_WORLD = {"BirdSong": "bird-song", "Lost": "lost", "MSRCv2": "msrc-v2"}
+REAL_WORLD = ("BirdSong", "Lost", "MSRCv2")
 MANY_CLASSES = ("FG-NET", "Italian")
 DATASETS = dict.fromkeys(PICTURES, "table-1")
 DATASETS |= dict.fromkeys(REAL_WORLD, "real-world")
@@ -49,28 +49,20 @@ def main() -> None:
 
 
 @cache
-def cells(name: str) -> Cells:
-    """A table of the report; its first column is called "method" or "dataset"."""
-    with (REPORT / "tables" / f"{name}.csv").open(encoding="utf-8") as lines:
+def cells(name: str, report: Path = REPORT) -> Cells:
+    """A table of a report; its first column is called "method" or "dataset"."""
+    with (report / "tables" / f"{name}.csv").open(encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
     return {(next(iter(row.values())), row["column"]): row for row in rows}
 
 
-def value(name: str, method: str, column: str) -> float:
-    return float(cells(name)[method, column]["value"])
+def value(name: str, method: str, column: str, report: Path = REPORT) -> float:
+    return float(cells(name, report)[method, column]["value"])
 
 
 def spread(found: dict[str, str]) -> str:
     shown = f"{float(found['value']):.1f} ± {float(found['std']):.1f}"
     return f"**{shown}**" if found["bold"] == "1" else shown
-
-
-@cache
-def plain_constructors() -> dict[str, dict[str, Any]]:
-    """Accuracy of the plain constructors, by real-world set and method."""
-    networks = merged("accuracy-realworld-sound-*.json")
-    classical = merged("accuracy-classical-sound-*.json")
-    return {name: classical[name] | networks[name] for name in REAL_WORLD.values()}
 
 
 def group(ensembles: bool) -> list[str]:
@@ -85,12 +77,10 @@ def best(dataset: str, ensembles: bool) -> str:
 
 def means(title: str) -> tuple[float, float, float]:
     """Accuracy on pictures, on real-world sets, and on these by the plain constructor."""
-    (name,) = (each.name for each in METHODS.values() if each.title == title)
-    plain = [found[name]["test"]["0"]["mean"] for found in plain_constructors().values()]
     return (
         fmean(value("table-1", title, each) for each in PICTURES),
         fmean(value("real-world", title, each) for each in REAL_WORLD),
-        fmean(plain),
+        fmean(value("real-world", title, each, SOUND) for each in REAL_WORLD),
     )
 
 
@@ -236,7 +226,7 @@ def method_page(method: type[Method]) -> str:
         "",
         f"With `{method.__name__}.paper()`, in percent: mean ± standard deviation over 5 seeds. "
         "Bold: the best of its group (ensembles, others), or not told from it by a paired t-test. "
-        "The last column is the plain constructor, where it was measured.",
+        "The last column is the plain constructor.",
         "",
         *result_lines(method),
         "",
@@ -270,14 +260,13 @@ def result_lines(method: type[Method]) -> list[str]:
     for dataset, name in DATASETS.items():
         first = best(dataset, method.family == "ensemble")
         published = cells("compare-1").get((method.title, dataset), {}).get("published", "")
-        plain = plain_constructors().get(REAL_WORLD.get(dataset, ""), {}).get(method.name)
         rows.append(
             [
                 dataset,
                 spread(cells(name)[method.title, dataset]),
                 published,
                 f"{first} {value(name, first, dataset):.1f}",
-                cell(plain["test"]["0"]) if plain else "",
+                spread(cells(name, SOUND)[method.title, dataset]),
             ]
         )
     return table(["", "accuracy", "published", "best of its group", "plain constructor"], rows)

@@ -5,7 +5,7 @@ python examples/compare_methods.py
 The same by commands, into the folder `results`, where a second call finds all runs done:
 
     robustpll bench run examples/three_methods.toml --store results
-    robustpll bench report examples/three_methods.toml --store results --out report
+    robustpll bench report three_methods --store results --out report
 """
 
 import tempfile

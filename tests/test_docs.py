@@ -4,10 +4,10 @@ import csv
 import json
 import re
 import shlex
+import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
@@ -95,7 +95,6 @@ def test_the_code_on_trust_runs() -> None:
     [
         ("ten-minutes.md", "X_test", "y_test"),
         ("own-network.md", "pictures[1200:]", "y[1200:]"),
-        ("extending.md", "X[1200:]", "y[1200:]"),
     ],
 )
 def test_the_code_on_a_guide_runs(
@@ -108,12 +107,41 @@ def test_the_code_on_a_guide_runs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)  # they save models
-    monkeypatch.setitem(sys.modules, page, ModuleType(page))  # dataclasses look for their module
-    names: dict[str, Any] = {"__name__": page}
+    names: dict[str, Any] = {}
     for block in blocks(page):
         exec(block, names)
     assert "False" not in capsys.readouterr().out
     assert names["model"].score(eval(new_rows, names), eval(truth, names)) > 0.9
+
+
+@pytest.mark.slow
+def test_the_method_on_extending_learns_alone_and_in_a_grid(tmp_path: Path) -> None:
+    """Its first block is a file, the others are programs that import it."""
+    method, *programs = blocks("extending.md")
+    (tmp_path / "best_candidate.py").write_text(method)
+    said = ""
+    for program in programs:
+        (tmp_path / "program.py").write_text(program)
+        command = [sys.executable, "-W", "error", "program.py"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        said += done.stdout
+    accuracies = [float(number) for number in re.findall(r"0\.9\d+", said)]
+    assert len(accuracies) == 5, said  # one network, an ensemble, and three lines of a grid
+
+
+@pytest.mark.slow
+def test_the_code_on_export_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for block in blocks("export.md"):
+        exec(block, names)
+    accepted, right = names["accepted"], names["labels"] == names["y"][1400:]
+    assert accepted.mean() > 0.3
+    assert (~right)[accepted].mean() < 0.05 < (~right).mean()
+    by_model = names["model"].decide(names["X"][1400:], error=0.05)
+    assert (accepted >= by_model.accepted).all()  # which also refuses rows unlike the training data
 
 
 @pytest.mark.parametrize("name", ["clean", "results", "trust"])

@@ -2,11 +2,15 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from robustpll.cli import app
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NUMBER = r"(\d\.\d+)"
@@ -64,6 +68,21 @@ def test_three_methods_are_compared(tmp_path: Path) -> None:
     for label in ("PlKnn", "Proden", "RobustPll, weak divergence"):
         (mean,) = numbers(rf"{label} +3 +(\d+\.\d)", text)
         assert mean > 90
+
+
+@pytest.mark.slow
+def test_the_commands_for_the_same_comparison_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    monkeypatch.chdir(tmp_path)
+    text = (EXAMPLES / "compare_methods.py").read_text()
+    commands = re.findall(r"^    robustpll (bench .*)$", text, flags=re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        result = CliRunner().invoke(app, shlex.split(command))
+        assert result.exit_code == 0, (command, result.output)
+    assert "RobustPll, weak divergence" in Path("report/index.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow

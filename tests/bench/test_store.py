@@ -203,3 +203,18 @@ while True:
         os.utime(path, (0, 0))
     store.sweep()
     assert not [path for path in tmp_path.rglob(".*") if path.is_file()]
+
+
+def test_only_what_writers_left_is_swept(tmp_path: Path) -> None:
+    """A store may lie in somebody's project: hidden files there are not ours."""
+    store = ResultStore(tmp_path)
+    store.failed(RUN, "no memory")
+    [kept] = (tmp_path / "failures").iterdir()
+    left = kept.with_name(f".{kept.name}.ab3_x9zk")
+    others = [tmp_path / ".gitignore", tmp_path / ".env.local", tmp_path / "failures" / ".keep"]
+    for path in (left, *others):
+        path.write_text("")
+        os.utime(path, (0, 0))
+    store.sweep()
+    assert not left.exists()
+    assert all(path.exists() for path in (kept, *others))

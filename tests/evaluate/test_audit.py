@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 
 from robustpll import PGD, PLLClassifier, RobustPLLClassifier
 from robustpll.engine.rows import Rows
@@ -209,6 +210,7 @@ def test_a_report_can_be_read() -> None:
         ({"y": [{"digit 0"}] * 150}, "one true label"),
         ({"y": ["digit 0"] * 3}, "150 rows"),
         ({"y": ["digit 11"] * 150}, "digit 11"),
+        ({"model": LogisticRegression()}, "got LogisticRegression"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

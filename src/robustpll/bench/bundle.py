@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from math import ceil
-from typing import Literal
+from typing import ClassVar, Literal
 
 from robustpll.bench.drawn import Drawn, Packed
 from robustpll.bench.run import PlannedRun, Run, fields_of
@@ -70,8 +71,8 @@ class Bundle:
         """The runs of each dataset, and what is to be known of it."""
         known = dict(zip(self.needs, self.candidates, strict=True))
         found = []
-        for name in dict.fromkeys(each.run.dataset for each in self.runs):
-            own = tuple(each for each in self.runs if each.run.dataset == name)
+        for name, neighbours in groupby(self.runs, key=lambda each: each.run.dataset):
+            own = tuple(neighbours)
             drawn = [drawn_of(each.run) for each in own]
             candidates = tuple(known[one] for one in drawn if one is not None)
             seeds = tuple(each.run.seed for each in own)
@@ -89,10 +90,7 @@ class NoiseBundle:
 
     drawn: tuple[Drawn, ...]
     place: Place
-
-    @property
-    def needs(self) -> tuple[Drawn, ...]:
-        return ()
+    needs: ClassVar[tuple[Drawn, ...]] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -116,17 +114,10 @@ Job = Bundle | NoiseBundle
 def bundles(planned: Iterable[PlannedRun], *, joined: bool) -> list[Bundle]:
     """Runs in bundles, the longest first.
 
-    Parameters
-    ----------
-    planned : iterable of PlannedRun
-        What is to run.
-    joined : bool
-        Whether runs of equal shape train at once, as a GPU wants it. Without, each run is a bundle
-        of its own: in float32 numbers depend on their neighbours in the last digit, and so would
-        the results of a sweep on what was left of it when it was killed.
+    If `joined`, runs of equal shape train at once, as a GPU wants it. Without, each run is a bundle
+    of its own: in float32 numbers depend on their neighbours in the last digit, and so would the
+    results of a sweep on what was left of it when it was killed.
 
-    Examples
-    --------
     >>> from robustpll.bench.grid import Grid
     >>> grid = Grid.named("paper").changed(methods=["proden"], datasets=["mnist", "kmnist"])
     >>> [bundle.title for bundle in bundles(grid.runs(), joined=True)]

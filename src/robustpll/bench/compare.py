@@ -1,6 +1,7 @@
 """The published numbers, beside those of a summary."""
 
 import csv
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
@@ -8,16 +9,10 @@ from importlib.resources import files
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from robustpll.bench.accuracy_tables import (
-    POOLED,
-    attacked,
-    real_world,
-    table_1,
-    table_3,
-)
+from robustpll.bench.accuracy_tables import POOLED, attacked, real_world, table_1, table_3
 from robustpll.bench.grid import REAL_WORLD
 from robustpll.bench.other_tables import OOD_HEADS, table_2
-from robustpll.bench.tables import Cell, Published, ReportTable, Row
+from robustpll.bench.tables import Cell, Published, ReportTable
 from robustpll.data.noise import InstanceDependent
 
 if TYPE_CHECKING:
@@ -25,14 +20,12 @@ if TYPE_CHECKING:
 
 POINTS = 2.0  # of real-world accuracy, pooled
 OOD = 0.07  # of area and KS
-BUILDERS = MappingProxyType({1: table_1, 2: table_2, 3: table_3})
-WITHIN = MappingProxyType(
-    {
-        1: f"max(1.0, 2 std) points, and {POINTS:g} points for {POOLED}; std is the paper's",
-        2: f"{OOD:g}; MMD is not counted, as it depends on the bandwidth",
-        3: f"{POINTS:g} points",
-    }
-)
+BUILDERS = {1: table_1, 2: table_2, 3: table_3}
+WITHIN = {
+    1: f"max(1.0, 2 std) points, and {POINTS:g} points for {POOLED}; std is the paper's",
+    2: f"{OOD:g}; MMD is not counted, as it depends on the bandwidth",
+    3: f"{POINTS:g} points",
+}
 PAPER_HEADS = {"CDF area": "cdf_area", "KS": "ks", "MMD": "mmd"}
 
 
@@ -54,16 +47,12 @@ def published_numbers() -> Mapping[tuple[int, str, str], Number]:
     222
     """
     text = files("robustpll.bench").joinpath("paper_tables.csv").read_text(encoding="utf-8")
-    return MappingProxyType(
-        {
-            (int(row["table"]), row["method"], row["column"]): Number(
-                float(row["mean"]),
-                float(row["std"]) if row["std"] else None,
-                row["bold"] == "1",
-            )
-            for row in csv.DictReader(text.splitlines())
-        }
-    )
+    found = {}
+    for row in csv.DictReader(text.splitlines()):
+        std = float(row["std"]) if row["std"] else None
+        number = Number(float(row["mean"]), std, row["bold"] == "1")
+        found[int(row["table"]), row["method"], row["column"]] = number
+    return MappingProxyType(found)
 
 
 def compared_tables(summary: "Summary") -> tuple[ReportTable, ...]:
@@ -72,17 +61,19 @@ def compared_tables(summary: "Summary") -> tuple[ReportTable, ...]:
     A cell is counted if all its runs are there, made by the paper's settings on the paper's
     datasets; the others are shown, and say why they do not count.
     """
-    found = []
-    for number, builder in BUILDERS.items():
-        table = builder(summary)
-        if table is not None and any(_in_paper(summary, row) for row in table.rows):
-            found.append(_beside(summary, number, table))
-    return tuple(found)
+    known = {line.label: line for line in summary.lines if _in_paper(line)}
+    tables = {number: builder(summary) for number, builder in BUILDERS.items()}
+    return tuple(
+        _beside(summary, number, table, known)
+        for number, table in tables.items()
+        if table is not None and any(row.label in known for row in table.rows)
+    )
 
 
 def agreement(table: ReportTable) -> str:
     """How many cells of a table from `compared_tables` are as published, in a sentence.
 
+    >>> from robustpll.bench.tables import Row
     >>> near, far = (Cell(x, runs=1, asked=1, published=Published(1, 0, 1.0)) for x in (1.5, 3))
     >>> agreement(ReportTable("table-1", "", ("a", "b"), ((Row("m", (near, far)),),), (1, 1)))
     '1 of 2 cells agree with the paper.'
@@ -92,46 +83,36 @@ def agreement(table: ReportTable) -> str:
     sentence = f"{sum(verdicts)} of {len(verdicts)} cells agree with the paper."
     if not verdicts:
         sentence = "No cell can be held against the paper."
-    reasons: dict[str, int] = {}
-    for cell in cells:
-        if cell.agrees is None and (why := _why_not(cell)):
-            reasons[why] = reasons.get(why, 0) + 1
+    reasons = Counter(why for cell in cells if cell.agrees is None and (why := _why_not(cell)))
     if reasons:
         told = ", ".join(f"{count} ({why})" for why, count in reasons.items())
         sentence += f" Not counted: {told}."
     return sentence
 
 
-def _beside(summary: "Summary", number: int, table: ReportTable) -> ReportTable:
-    groups = tuple(
-        tuple(
-            Row(
-                row.label,
-                tuple(
-                    replace(cell, bold=False, published=_published(summary, number, row, head))
-                    for head, cell in zip(table.columns, row.cells, strict=True)
-                ),
-            )
-            for row in group
-            if _in_paper(summary, row)
-        )
-        for group in table.groups
-    )
-    title = f"Table {number} beside the paper's"
-    plain = replace(
+def _beside(
+    summary: "Summary", number: int, table: ReportTable, known: Mapping[str, "Line"]
+) -> ReportTable:
+    groups = (tuple(row for row in group if row.label in known) for group in table.groups)
+    of_paper = replace(
         table,
         name=f"compare-{number}",
-        title=title,
+        title=f"Table {number} beside the paper's",
         groups=tuple(group for group in groups if group),
         beside=True,
     )
-    own = tuple(note for note in table.notes if note.startswith(POOLED))
+
+    def with_published(label: str, head: str, cell: Cell) -> Cell:
+        published = _published(summary, number, known[label], head)
+        return replace(cell, bold=False, published=published)
+
+    found = of_paper.changed(with_published)
+    pooled = tuple(note for note in table.notes if note.startswith(POOLED))
     rule = f"To agree is to be within {WITHIN[number]}."
-    return replace(plain, notes=(agreement(plain), rule, *own))
+    return replace(found, notes=(agreement(found), rule, *pooled))
 
 
-def _published(summary: "Summary", number: int, row: Row, head: str) -> Published | None:
-    line = _line(summary, row)
+def _published(summary: "Summary", number: int, line: "Line", head: str) -> Published | None:
     column = {1: head, 2: PAPER_HEADS.get(head, ""), 3: f"eps={head}"}[number]
     paper = published_numbers().get((number, line.title, column))
     if paper is None:
@@ -167,12 +148,7 @@ def _why_not(cell: Cell) -> str:
     return cell.published.why_not
 
 
-def _in_paper(summary: "Summary", row: Row) -> bool:
+def _in_paper(line: "Line") -> bool:
     """Whether a line stands for the method that the paper has: by its name, or its settings."""
-    line = _line(summary, row)
     known = any(method == line.title for _, method, _ in published_numbers())
     return known and (line.as_published or line.label == line.title)
-
-
-def _line(summary: "Summary", row: Row) -> "Line":
-    return next(line for line in summary.lines if line.label == row.label)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from robustpll.bench.accuracy_tables import (
@@ -31,6 +32,7 @@ from robustpll.bench.ranks import ranked
 from robustpll.bench.tables import ReportTable
 from robustpll.plots.bench import attack_panels, rank_diagram, time_bars
 from robustpll.plots.curves import distribution_lines
+from robustpll.plots.style import picture_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,6 +54,11 @@ class ReportFigure:
     title: str
     caption: str
     figure: "Figure"
+
+    @cached_property
+    def svg(self) -> bytes:
+        """As the page shows it."""
+        return picture_bytes(self.figure, "svg")
 
 
 def all_tables(summary: "Summary") -> tuple[ReportTable, ...]:

@@ -64,8 +64,6 @@ def perform(job: Job, device: str | torch.device = "cpu") -> Done:
 def run_bundle(bundle: Bundle, device: str | torch.device = "cpu") -> Done:
     """Train the runs of a bundle at once, and examine each under its conditions.
 
-    Examples
-    --------
     >>> from robustpll.bench.bundle import bundles
     >>> from robustpll.bench.grid import Grid
     >>> grid = Grid.of({"methods": ["pl_knn"], "datasets": ["digits"], "seeds": 1})
@@ -78,8 +76,8 @@ def run_bundle(bundle: Bundle, device: str | torch.device = "cpu") -> Done:
     watch = Stopwatch(torch.device(device))
     stretches = bundle.stretches()
     problems, whole = _loaded(tuple(stretch for stretch, _ in stretches), str(device))
-    planned = [each for _, own in stretches for each in own]
-    method = type(planned[0].run.method).stacked([each.run.method for each in planned])
+    methods = [each.run.method for each in bundle.runs]
+    method = type(methods[0]).stacked(methods)
     watch.lap("load")
     fitted = method.fit(whole.task)
     watch.lap("train")
@@ -91,7 +89,7 @@ def run_bundle(bundle: Bundle, device: str | torch.device = "cpu") -> Done:
         found = fitted if len(stretches) == 1 else fitted.part(part)
         tables += examined(found, own, problem)
     watch.lap("examine")
-    share = {name: seconds / len(planned) for name, seconds in watch.laps}
+    share = {name: seconds / len(bundle.runs) for name, seconds in watch.laps}
     facts = {
         "machine": device_name(torch.device(device)),
         "torch": torch.__version__,
@@ -99,12 +97,11 @@ def run_bundle(bundle: Bundle, device: str | torch.device = "cpu") -> Done:
         "date": now(),
         "models_in_bundle": bundle.models,
     }
-    about = [
-        About(each.run.key, each.run.description, each.conditions, share, facts) for each in planned
-    ]
-    by_key = {each.run.key: at for at, each in enumerate(planned)}
-    order = [by_key[key] for key in bundle.keys]
-    return Done(tuple(tables[at] for at in order), tuple(about[at] for at in order), (), watch.laps)
+    about = tuple(
+        About(each.run.key, each.run.description, each.conditions, share, facts)
+        for each in bundle.runs
+    )
+    return Done(tuple(tables), about, seconds=watch.laps)
 
 
 def drawn(bundle: NoiseBundle, device: torch.device) -> Done:

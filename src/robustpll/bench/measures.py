@@ -43,20 +43,13 @@ class Entropies(NamedTuple):
 
 def by_condition(table: Any) -> dict[tuple[str, str], Columns]:
     """The columns of an Arrow table of predictions for each (part, condition), sorted by row."""
-    codes, names = [], []
-    for name in ("part", "condition"):
-        column = table.column(name).combine_chunks().dictionary_encode()
-        codes.append(column.indices.to_numpy().astype(np.int64))
-        names.append(column.dictionary.to_pylist())
-    groups = codes[0] * len(names[1]) + codes[1]
-    others = [each for each in table.column_names if each not in ("part", "condition")]
-    arrays = {name: table.column(name).to_numpy() for name in others}
+    names = ["part", "condition"]
+    arrays = {name: table[name].to_numpy() for name in table.column_names if name not in names}
     found = {}
-    for group in np.unique(groups):
-        at = np.flatnonzero(groups == group)
-        at = at[np.argsort(arrays["row"][at], kind="stable")]
-        part, condition = divmod(int(group), len(names[1]))
-        found[names[0][part], names[1][condition]] = {n: a[at] for n, a in arrays.items()}
+    groups = table.select(names).to_pandas().groupby(names, observed=True).indices
+    for condition, at in groups.items():
+        in_order = at[np.argsort(arrays["row"][at], kind="stable")]
+        found[condition] = {name: values[in_order] for name, values in arrays.items()}
     return found
 
 

@@ -19,26 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Average ranks; 1 is best.
+    """Average ranks; 1 is best."""
 
-    Attributes
-    ----------
-    average : mapping of label to float
-    datasets : tuple of str
-        The blocks: methods are ranked within each.
-    distance : float
-        Nemenyi's critical difference at level 0.05: averages further apart differ.
-    p : float
-        Of Friedman's test that no two methods differ.
-    left_out : tuple of str
-        Datasets on which not all methods have all their runs.
-    """
-
-    average: Mapping[str, float]
-    datasets: tuple[str, ...]
-    distance: float
-    p: float
-    left_out: tuple[str, ...] = ()
+    average: Mapping[str, float]  # by label
+    datasets: tuple[str, ...]  # the blocks: methods are ranked within each
+    distance: float  # Nemenyi's critical difference at level 0.05: averages further apart differ
+    p: float  # of Friedman's test that no two methods differ
+    left_out: tuple[str, ...] = ()  # datasets on which not all methods have all their runs
 
     @property
     def caption(self) -> str:
@@ -64,13 +51,8 @@ class Ranks:
 def ranks_of(scores: Mapping[str, ArrayLike]) -> tuple[dict[str, float], float, float]:
     """Average ranks, Nemenyi's critical difference, and the p-value of Friedman's test.
 
-    Parameters
-    ----------
-    scores : mapping of methods to arrays of shape (datasets,)
-        Higher is better; ties share their ranks.
+    Scores (datasets,) of each method: higher is better; ties share their ranks.
 
-    Examples
-    --------
     >>> average, distance, p = ranks_of({"a": [9, 8, 9, 7], "b": [8, 7, 9, 6], "c": [5, 5, 5, 5]})
     >>> average, round(distance, 3), round(p, 3)
     ({'a': 1.125, 'b': 1.875, 'c': 3.0}, 1.657, 0.022)

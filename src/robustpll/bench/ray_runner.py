@@ -3,7 +3,6 @@
 import logging
 import socket
 import time
-from dataclasses import dataclass
 from math import floor
 from typing import TYPE_CHECKING, Any
 
@@ -19,14 +18,6 @@ if TYPE_CHECKING:
 RETRIES = 3  # by Ray, of a job whose process or machine was lost
 BETWEEN_COUNTS = 2.0  # seconds until machines that came or went are noticed
 START = "Start one by 'ray start --head', or take 'local'."
-
-
-@dataclass(frozen=True)
-class Flying:
-    """A job that Ray was given."""
-
-    job: Job
-    begun: float
 
 
 class RayExecutor:
@@ -69,7 +60,7 @@ class RayExecutor:
         self.startup = time.perf_counter() - begun
         self.machines = sum(each["Alive"] for each in self.ray.nodes())
         self.sizes, self.counted = self._sizes(found), time.monotonic()
-        self.flying: dict[Any, Flying] = {}  # by what Ray promises for them
+        self.flying: dict[Any, tuple[Job, float]] = {}  # by Ray's promise; with when they began
         share = floor(10_000 / GPU_WORKERS) / 10_000  # Ray rounds up here, and one would not fit
         gpu = {"num_cpus": 0, "num_gpus": share}  # then Ray ends a process with its job
         self.remote = {
@@ -86,13 +77,13 @@ class RayExecutor:
     def room(self, place: Place) -> int:
         if time.monotonic() - self.counted > BETWEEN_COUNTS:
             self.sizes, self.counted = self._sizes(self._resources()), time.monotonic()
-        flying = sum(each.job.place == place for each in self.flying.values())
+        flying = sum(job.place == place for job, _ in self.flying.values())
         return max(0, self.sizes[place] - flying)
 
     def submit(self, job: Job) -> None:
         device = "cuda" if self.joined and job.place == "device" else "cpu"
         promised = self.remote[device].remote(job, device)
-        self.flying[promised] = Flying(job, time.perf_counter())
+        self.flying[promised] = (job, time.perf_counter())
 
     def finished(self, timeout: float) -> list[Finished]:
         if not self.flying:
@@ -107,7 +98,7 @@ class RayExecutor:
         self.flying = {}
 
     def _finished(self, promised: Any) -> Finished:
-        flown = self.flying.pop(promised)
+        job, begun = self.flying.pop(promised)
         outcome: Done | Failure
         try:
             outcome, worker = self.ray.get(promised)
@@ -117,7 +108,7 @@ class RayExecutor:
             kind = type(error).__name__
             sentence = f"Its process or machine was lost, {RETRIES + 1} times ({kind})."
             outcome, worker = Failure(sentence, str(error), died=True), "none"
-        return Finished(flown.job, outcome, time.perf_counter() - flown.begun, worker)
+        return Finished(job, outcome, time.perf_counter() - begun, worker)
 
     def _remote(self, environment: dict[str, str], **resources: float) -> Any:
         settings = {"runtime_env": {"env_vars": environment}, "max_retries": RETRIES}

@@ -1,12 +1,11 @@
 """The report of a benchmark: tables and figures as files, and a page that shows all of it."""
 
 import json
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from robustpll.bench.contents import all_figures, all_tables
-from robustpll.bench.report_page import Picture, page
+from robustpll.bench.report_page import page
 from robustpll.errors import InputError
 from robustpll.files import write_whole
 from robustpll.plots.style import picture_bytes
@@ -16,26 +15,13 @@ if TYPE_CHECKING:
 
 
 def write_report(summary: "Summary", out: str | Path) -> Path:
-    """Write all that a summary amounts to; the same summary gives the same bytes.
+    """Write all that a summary amounts to into a folder; hands back the path of the page.
 
     `tables/` has each table as Markdown, LaTeX and CSV, `figures/` each figure as SVG and PNG,
     `runs.csv` a line for each run and condition, `environment.json` the grid, where it ran and
-    for how long. `index.html` shows all of it and needs none of the other files.
+    for how long. `index.html` shows all of it and needs none of the other files. The same summary
+    gives the same bytes.
 
-    Parameters
-    ----------
-    summary : Summary
-        From `summarize`.
-    out : str or Path
-        A folder; made if it is not there.
-
-    Returns
-    -------
-    Path
-        Of `index.html`.
-
-    Examples
-    --------
     >>> import tempfile
     >>> from robustpll.bench.grid import Grid
     >>> from robustpll.bench.store import ResultStore
@@ -53,16 +39,14 @@ def write_report(summary: "Summary", out: str | Path) -> Path:
         forms = {"md": table.to_markdown(), "tex": table.to_latex(), "csv": table.to_csv()}
         for kind, text in forms.items():
             write_whole(out / "tables" / f"{table.name}.{kind}", text.encode())
-    pictures = []
-    for each in all_figures(summary):
-        drawn = {kind: picture_bytes(each.figure, kind) for kind in ("svg", "png")}
-        for kind, content in drawn.items():
-            write_whole(out / "figures" / f"{each.name}.{kind}", content)
-        pictures.append(Picture(each.name, each.title, each.caption, drawn["svg"]))
+    figures = all_figures(summary)
+    for each in figures:
+        write_whole(out / "figures" / f"{each.name}.svg", each.svg)
+        write_whole(out / "figures" / f"{each.name}.png", picture_bytes(each.figure, "png"))
     runs = summary.runs.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     write_whole(out / "runs.csv", runs.encode())
     write_whole(out / "environment.json", _environment(summary).encode())
-    write_whole(out / "index.html", page(summary, tables, pictures).encode())
+    write_whole(out / "index.html", page(summary, tables, figures).encode())
     return out / "index.html"
 
 
@@ -82,12 +66,12 @@ def _environment(summary: "Summary") -> str:
         **{name: list(values) for name, values in summary.facts.items()},
         "sessions": summary.sessions,
         "seconds": {
-            row["label"]: {"runs": row["runs"], **_rounded(row, ("train", "examine"))}
+            row["label"]: {
+                "runs": row["runs"],
+                "train": round(row["seconds_train"], 3),
+                "examine": round(row["seconds_examine"], 3),
+            }
             for row in summary.timing.to_dict("records")
         },
     }
     return json.dumps(told, indent=1, ensure_ascii=False) + "\n"
-
-
-def _rounded(row: Mapping[Any, Any], names: Iterable[str]) -> dict[str, float]:
-    return {name: round(row[f"seconds_{name}"], 3) for name in names}

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from robustpll.bench.accuracy_tables import title_of
+from robustpll.bench.contents import ReportFigure
 from robustpll.bench.run import PlannedRun
-from robustpll.bench.tables import ReportTable, Row, number
+from robustpll.bench.tables import ReportTable, number
 from robustpll.html.shell import Column, Details, LongTable, render_page
 
 if TYPE_CHECKING:
@@ -57,22 +58,13 @@ MEASURES = (
 )
 
 
-class Picture(NamedTuple):
-    """A figure as the page shows it."""
-
-    name: str
-    title: str
-    caption: str
-    svg: bytes
-
-
 @dataclass(frozen=True)
 class Section:
     """A part of the page, or what a click on its title unfolds."""
 
     title: str
     tables: list[ReportTable]
-    pictures: list[Picture]
+    figures: list[ReportFigure]
     folded: list["Section"] = field(default_factory=list)
 
     @property
@@ -81,7 +73,7 @@ class Section:
         return self.title.lower().replace(" ", "-")
 
 
-def page(summary: "Summary", tables: Sequence[ReportTable], pictures: Sequence[Picture]) -> str:
+def page(summary: "Summary", tables: Sequence[ReportTable], figures: Sequence[ReportFigure]) -> str:
     """The whole page. It names the days of the runs, and none of its own making.
 
     >>> from robustpll.bench.grid import Grid
@@ -97,7 +89,7 @@ def page(summary: "Summary", tables: Sequence[ReportTable], pictures: Sequence[P
         headline=_headline(summary),
         missing=list(_missing(summary)),
         verdicts=[(t.title.split(" beside")[0], t.notes[0]) for t in tables if t.beside],
-        sections=list(_sections(_with_published(tables), pictures)),
+        sections=list(_sections(_with_published(tables), figures)),
         runs=_run_table(summary),
         number=number,
         is_number=_is_number,
@@ -105,11 +97,11 @@ def page(summary: "Summary", tables: Sequence[ReportTable], pictures: Sequence[P
     )
 
 
-def _sections(tables: Sequence[ReportTable], pictures: Sequence[Picture]) -> Iterator[Section]:
+def _sections(tables: Sequence[ReportTable], figures: Sequence[ReportFigure]) -> Iterator[Section]:
     """What a summary has something for; what is about one dataset is folded away."""
     folded = {
         table.name: Section(
-            table.title, [table], [each for each in pictures if each.name == table.name]
+            table.title, [table], [each for each in figures if each.name == table.name]
         )
         for table in tables
         if table.name.startswith(FOLDED)
@@ -118,10 +110,10 @@ def _sections(tables: Sequence[ReportTable], pictures: Sequence[Picture]) -> Ite
         section = Section(
             title,
             [each for each in tables if each.name.startswith(names) and each.name not in folded],
-            [each for each in pictures if each.name.startswith(names) and each.name not in folded],
+            [each for each in figures if each.name.startswith(names) and each.name not in folded],
             [each for name, each in folded.items() if name.startswith(names)],
         )
-        if section.tables or section.pictures or section.folded:
+        if section.tables or section.figures or section.folded:
             yield section
 
 
@@ -141,16 +133,11 @@ def _joined(table: ReportTable, twin: ReportTable) -> ReportTable:
         for row in twin.rows
         for head, cell in zip(twin.columns, row.cells, strict=True)
     }
-    groups = []
-    for group in table.groups:
-        rows = []
-        for row in group:
-            pairs = zip(table.columns, row.cells, strict=True)
-            cells = (replace(cell, published=published.get((row.label, h))) for h, cell in pairs)
-            rows.append(Row(row.label, tuple(cells)))
-        groups.append(tuple(rows))
+    found = table.changed(
+        lambda label, head, cell: replace(cell, published=published.get((label, head)))
+    )
     notes = tuple(dict.fromkeys(table.notes + twin.notes))
-    return replace(table, groups=tuple(groups), notes=notes, beside=True)
+    return replace(found, notes=notes, beside=True)
 
 
 def _is_number(table: ReportTable, column: int) -> bool:
@@ -204,7 +191,7 @@ def _run_table(summary: "Summary") -> LongTable:
         Column("condition", choose=True),
         *(Column(each.title, each.decimals, in_table=each.in_table) for each in MEASURES),
     ]
-    plans = {_run(vars(each) | vars(each.run)): each for each in summary.grid.runs()}
+    plans = {(each.label, each.run.dataset, each.run.seed): each for each in summary.grid.runs()}
     rows, details, opens = [], [], []
     before = None
     for record in summary.runs.to_dict("records"):

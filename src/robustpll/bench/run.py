@@ -51,9 +51,6 @@ class Condition:
         """In which a run is examined: training rows, clean test rows, attacked ones, unknown."""
         return PARTS.index(self.part), self.epsilon, self.ood
 
-    def to_json(self) -> dict[str, Any]:
-        return {"part": self.part, "epsilon": self.epsilon, "ood": self.ood}
-
 
 @dataclass(frozen=True)
 class Run:
@@ -96,6 +93,11 @@ class PlannedRun:
     label: str  # of its line in the report
     run: Run
     conditions: tuple[Condition, ...]
+
+    @property
+    def name(self) -> str:
+        """For messages: "Proden on digits, seed 0"."""
+        return f"{self.label} on {self.run.dataset}, seed {self.run.seed}"
 
 
 def key_of(description: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 import os
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,7 @@ def _run(
         sweep.go(until)
     finally:
         sweep.parts["starting"] = executor.startup
-        if sweep.timed:
+        if sweep.jobs:
             with suppress(StoreError):  # a full disk is told by the error that is on its way
                 sweep.recorder()
     left = sweep.of - sweep.done - len(sweep.failed)
@@ -163,5 +163,5 @@ def _session(grid: Grid, sweep: Sweep) -> dict[str, Any]:
         "runs": sweep.done,
         "failed": len(sweep.failed),
         "parts": {name: round(seconds, 2) for name, seconds in sweep.parts.items()},
-        "jobs": [asdict(each) for each in sweep.timed],
+        "jobs": sweep.jobs,
     }

@@ -5,8 +5,8 @@ import os
 import platform
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
@@ -39,6 +39,8 @@ COLUMNS = ("part", "condition", "row", "truth", "predicted", "guess", *REALS)
 ENCODINGS = dict.fromkeys(REALS, "BYTE_STREAM_SPLIT") | {"row": "DELTA_BINARY_PACKED"}
 UNKNOWN = -1  # the truth of rows of no known class
 ABOUT = b"robustpll"  # the key in a file's footer
+FOLDERS = ("runs", "failures", "candidates", "grids", "sessions")
+TEMPORARY = ".*.*.????????"  # as `write_whole` names files: .KEY.parquet.k3x_9abz
 STALE = 600.0  # seconds after which a file under a temporary name is nobody's
 
 
@@ -55,15 +57,8 @@ def schema() -> "pa.Schema":
     import pyarrow as pa
 
     word = pa.dictionary(pa.int8(), pa.string())
-    kinds = [
-        word,
-        word,
-        pa.int32(),
-        pa.int16(),
-        pa.int16(),
-        pa.bool_(),
-        *[pa.float32()] * len(REALS),
-    ]
+    whole = (pa.int32(), pa.int16(), pa.int16(), pa.bool_())
+    kinds = [word, word, *whole, *[pa.float32()] * len(REALS)]
     return pa.schema(list(zip(COLUMNS, kinds, strict=True)))
 
 
@@ -78,14 +73,7 @@ class About:
     facts: dict[str, Any]  # machine, torch, version, date, models_in_bundle
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "key": self.key,
-            "description": self.description,
-            "conditions": [condition.to_json() for condition in self.conditions],
-            "seconds": self.seconds,
-            "facts": self.facts,
-        }
+        return {"format": FORMAT, **asdict(self)}
 
     @classmethod
     def of_json(cls, plain: Mapping[str, Any], key: str) -> "About":
@@ -141,10 +129,9 @@ class ResultStore:
         if not path.exists():
             return None
         try:
-            about = About.of_json(json.loads(pq.read_schema(path).metadata[ABOUT]), run.key)
+            return About.of_json(json.loads(pq.read_schema(path).metadata[ABOUT]), run.key)
         except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
             raise _damaged(path, error) from error
-        return about
 
     def read(self, run: Run, columns: Sequence[str] | None = None) -> "pa.Table":
         """Predictions of a run; StoreError if there are none, or the file is damaged."""
@@ -171,19 +158,13 @@ class ResultStore:
             if self.lacks(each):
                 continue
             frame = self.read(each.run, columns).to_pandas()
-            for at, name in enumerate(("label", "dataset", "seed")):
-                value = each.label if name == "label" else getattr(each.run, name)
-                frame.insert(at, name, value)
-            frames.append(frame)
+            named = {"label": each.label, "dataset": each.run.dataset, "seed": each.run.seed}
+            frames.append(frame.assign(**named)[[*named, *frame.columns]])
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
     def lacks(self, planned: PlannedRun) -> bool:
         """Whether a run is not here, damaged, or was not examined in all ways asked for."""
-        try:
-            about = self.about(planned.run)
-        except StoreError:
-            return True
-        return about is None or not set(planned.conditions) <= set(about.conditions)
+        return bool(self.missing([planned]))
 
     def missing(self, planned: Iterable[PlannedRun]) -> list[PlannedRun]:
         """What is still to run, each run once, to be examined in all ways asked for or known."""
@@ -197,10 +178,9 @@ class ResultStore:
                 about = self.about(each.run)
             except StoreError:
                 about = None
-            if about is None:
-                found.append(each)
-            elif not set(each.conditions) <= set(about.conditions):
-                found.append(replace(each, conditions=_union(each, about.conditions)))
+            before = about.conditions if about else ()
+            if about is None or not set(each.conditions) <= set(before):
+                found.append(replace(each, conditions=_union(each, before)))
         return found
 
     def damaged(self, planned: Iterable[PlannedRun]) -> list[str]:
@@ -298,13 +278,15 @@ class ResultStore:
         return {path.stem: json.loads(path.read_text()) for path in paths}
 
     def sweep(self) -> None:
-        """Remove what writers left under temporary names when they were killed."""
-        for path in self.root.rglob(".*"):
-            try:
-                if path.is_file() and time.time() - path.stat().st_mtime > STALE:
-                    path.unlink()
-            except OSError:  # another process sweeps, too
-                continue
+        """Remove what writers left under temporary names when they were killed, and no more.
+
+        The folder may be somebody's project, with hidden files of its own.
+        """
+        for folder in FOLDERS:
+            for path in (self.root / folder).rglob(TEMPORARY):
+                with suppress(OSError):  # another process sweeps, too
+                    if time.time() - path.stat().st_mtime > STALE:
+                        path.unlink()
 
     def _write(self, path: Path, content: bytes) -> None:
         with writing(path):
@@ -343,16 +325,3 @@ def _damaged(path: Path, error: Exception) -> StoreError:
     return StoreError(
         f"{path} is damaged or not of this benchmark ({reason}). Remove it, and run the grid again."
     )
-
-
-def tables(
-    store: ResultStore, planned: Iterable[PlannedRun], columns: Sequence[str] | None = None
-) -> Iterator[tuple[PlannedRun, About, "pa.Table"]]:
-    """Runs that are here and whole, with what their files say; the others are passed over."""
-    for each in planned:
-        try:
-            about = store.about(each.run)
-            if about is not None and set(each.conditions) <= set(about.conditions):
-                yield each, about, store.read(each.run, columns)
-        except StoreError:
-            continue

@@ -2,8 +2,9 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -124,7 +125,6 @@ class _Found:
     rows: list[dict[str, Any]] = field(default_factory=list)
     lacking: list[dict[str, Any]] = field(default_factory=list)
     entropies: dict[tuple[str, str], dict[str, list[Entropies]]] = field(default_factory=dict)
-    seconds: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     facts: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
 
@@ -175,29 +175,22 @@ def summarize(store: ResultStore, grid: Grid) -> Summary:
 
 def _gather(found: _Found, store: ResultStore, planned: PlannedRun) -> None:
     """Measures of one run, or why there are none."""
+    about, stored = None, dict[tuple[str, str], Columns]()
+    reason, sentence = "not run", "It was not run yet."
+    if failure := store.failure(planned.run):
+        reason, sentence = "failed", failure
     try:
         about = store.about(planned.run)
         stored = by_condition(store.read(planned.run)) if about else {}
     except StoreError as error:
-        reason = str(error).replace(
-            f"{store.root}/", ""
-        )  # a report does not name machines' folders
-        _note_lacking(found, planned, planned.conditions, ("unreadable", reason))
-        return
-    here = [each for each in planned.conditions if (each.part, each.name) in stored]
-    if lacking := [each for each in planned.conditions if each not in here]:
-        failure = store.failure(planned.run)
-        why = ("failed", failure) if failure else ("not run", "It was not run yet.")
-        _note_lacking(found, planned, lacking, why)
-    if about is None or not here:
-        return
-    for condition in here:
-        found.rows.append(_row(found, planned, condition, about, stored))
-    seconds = (float(about.seconds["train"]), float(about.seconds["examine"]))
-    found.seconds.setdefault(planned.label, []).append(seconds)
-    for name in FACTS:
-        fact = str(about.facts.get(name, "unknown"))
-        found.facts[name].add(fact[:10] if name == "date" else fact)
+        # A report does not name machines' folders.
+        reason, sentence = "unreadable", str(error).replace(f"{store.root}/", "")
+    for condition in planned.conditions:
+        if about and (condition.part, condition.name) in stored:
+            found.rows.append(_row(found, planned, condition, about, stored))
+        else:
+            told = {"reason": reason, "sentence": sentence}
+            found.lacking.append(_identity(planned, condition) | told)
 
 
 def _row(
@@ -223,6 +216,9 @@ def _row(
         of_set = found.entropies.setdefault((run.dataset, condition.ood), {})
         of_set.setdefault(planned.label, []).append(both)
         row |= separated(both)
+    for name in FACTS:
+        fact = str(about.facts.get(name, "unknown"))
+        found.facts[name].add(fact[:10] if name == "date" else fact)
     return row
 
 
@@ -236,14 +232,6 @@ def _identity(planned: PlannedRun, condition: Condition) -> dict[str, Any]:
         "epsilon": condition.epsilon,
         "other": condition.ood,
     }
-
-
-def _note_lacking(
-    found: _Found, planned: PlannedRun, conditions: Iterable[Condition], why: tuple[str, str]
-) -> None:
-    for condition in conditions:
-        told = {"reason": why[0], "sentence": why[1]}
-        found.lacking.append(_identity(planned, condition) | told)
 
 
 def _name_absent(found: _Found) -> None:
@@ -292,18 +280,20 @@ def _ood(
 
 
 def _timing(found: _Found, grid: Grid) -> list[dict[str, Any]]:
-    whole = math.fsum(second for each in found.seconds.values() for s in each for second in s)
+    seconds = {  # of each run once, whatever the conditions
+        (row["label"], row["key"]): (row["seconds_train"], row["seconds_examine"])
+        for row in found.rows
+    }
+    whole = math.fsum(chain(*seconds.values()))
     rows = []
     for entry in grid.entries:
-        runs = found.seconds.get(entry.label, [])
-        if not runs:
-            continue
-        train, examine = (math.fsum(each) for each in zip(*runs, strict=True))
-        counts = {"runs": len(runs), "models": getattr(entry.method, "members", 0)}
-        times = {"seconds_train": train, "seconds_examine": examine}
-        of_run, share = (train + examine) / len(runs), (train + examine) / whole if whole else 0.0
-        costs = counts | times | {"seconds": of_run, "share": share}
-        rows.append({"label": entry.label, **costs})
+        runs = [both for (label, _), both in seconds.items() if label == entry.label]
+        if runs:
+            train, examine = map(math.fsum, zip(*runs, strict=True))
+            models = getattr(entry.method, "members", 0)
+            share = (train + examine) / (whole or 1.0)
+            costs = (len(runs), models, train, examine, (train + examine) / len(runs), share)
+            rows.append(dict(zip(TIMING_COLUMNS, (entry.label, *costs), strict=True)))
     return rows
 
 

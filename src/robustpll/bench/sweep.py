@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from threading import Event
+from typing import Any
 
 from robustpll.bench.board import Board
 from robustpll.bench.bundle import (
@@ -31,19 +32,6 @@ from robustpll.bench.workers import Executor, Failure, Finished
 PATIENCE = 2.0  # seconds until what others are at is looked at again
 BETWEEN_RECORDS = 20.0  # seconds
 PLACES: tuple[Place, ...] = ("device", "host")
-
-
-@dataclass(frozen=True)
-class Timed:
-    """What a job took, for those who ask where the time went."""
-
-    title: str
-    runs: int
-    models: int
-    worker: str
-    begun: float  # seconds after the beginning of the sweep
-    seconds: float
-    parts: dict[str, float]
 
 
 @contextmanager
@@ -97,7 +85,7 @@ class Sweep:
         self.retried: set[tuple[str, ...]] = set()
         self.of, self.done, self.failed = len(missing), 0, dict[str, str]()
         self.begun = time.perf_counter()
-        self.timed: list[Timed] = []
+        self.jobs: list[dict[str, Any]] = []  # what each took, for those who ask where time went
         self.parts: dict[str, float] = defaultdict(float)
         self.told: set[str] = set()
         self.over: dict[Place, Over] = {place: Over() for place in PLACES}
@@ -133,7 +121,7 @@ class Sweep:
         return True
 
     def _record(self) -> None:
-        if self.timed and time.perf_counter() - self.recorded > BETWEEN_RECORDS:
+        if self.jobs and time.perf_counter() - self.recorded > BETWEEN_RECORDS:
             self.recorder()
             self.recorded = time.perf_counter()
 
@@ -216,16 +204,16 @@ class Sweep:
             what = "noise" if isinstance(job, NoiseBundle) else "runs"
             for name, seconds in parts.items():
                 self.parts[f"{what}, {name}"] += seconds
-            self.timed.append(
-                Timed(
-                    job.title,
-                    len(job.keys),
-                    job.models,
-                    each.worker,
-                    round(begun - self.begun, 2),
-                    round(each.seconds, 2),
-                    {name: round(seconds, 2) for name, seconds in parts.items()},
-                )
+            self.jobs.append(
+                {
+                    "title": job.title,
+                    "runs": len(job.keys),
+                    "models": job.models,
+                    "worker": each.worker,
+                    "begun": round(begun - self.begun, 2),  # after the beginning of the sweep
+                    "seconds": round(each.seconds, 2),
+                    "parts": {name: round(seconds, 2) for name, seconds in parts.items()},
+                }
             )
 
     def _write(self, job: Job, done: Done) -> None:
@@ -256,10 +244,8 @@ class Sweep:
     def _fail(self, planned: PlannedRun, failure: Failure, before: str = "") -> None:
         sentence = f"{before}{failure.sentence}"
         self.store.failed(planned.run, sentence, failure.details)
-        run = planned.run
-        name = f"{planned.label} on {run.dataset}, seed {run.seed}"
-        self.failed[name] = sentence
-        self.board.say(f"{name} failed: {sentence}")
+        self.failed[planned.name] = sentence
+        self.board.say(f"{planned.name} failed: {sentence}")
 
     def _say_once(self, notes: Iterable[str], job: Job) -> None:
         for note in notes:

@@ -4,7 +4,8 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 OFF = "✗"  # beside a number that is further from the paper's than the tolerance
 CSV_HEAD = ("value", "std", "bold", "runs", "asked", "note")
@@ -111,24 +112,6 @@ class Row:
 class ReportTable:
     """A table of a report; the same one is always written with the same bytes.
 
-    Attributes
-    ----------
-    name : str
-        Of its files: "table-1".
-    title : str
-    columns : tuple of str
-        Heads of the cells; `head` is that of the labels.
-    groups : tuple of tuples of Row
-        A rule is drawn between groups.
-    decimals : tuple of int
-        One for each column.
-    notes : tuple of str
-        What a reader must know, below the table.
-    beside : bool
-        Whether cells show the paper's numbers too.
-
-    Examples
-    --------
     >>> rows = (Row("a_b", (Cell(1.25, bold=True),)), Row("c", (Cell(note="missing"),)))
     >>> print(ReportTable("t", "Sizes", ("m",), (rows,), (1,)).to_markdown())
     ## Sizes
@@ -140,19 +123,28 @@ class ReportTable:
     <BLANKLINE>
     """
 
-    name: str
+    name: str  # of its files: "table-1"
     title: str
-    columns: tuple[str, ...]
-    groups: tuple[tuple[Row, ...], ...]
-    decimals: tuple[int, ...]
-    notes: tuple[str, ...] = ()
-    head: str = "method"
-    beside: bool = False
+    columns: tuple[str, ...]  # heads of the cells
+    groups: tuple[tuple[Row, ...], ...]  # with a rule between them
+    decimals: tuple[int, ...]  # one for each column
+    notes: tuple[str, ...] = ()  # what a reader must know, below the table
+    head: str = "method"  # of the labels
+    beside: bool = False  # whether cells show the paper's numbers, too
 
     @property
     def rows(self) -> tuple[Row, ...]:
         """Of all groups."""
         return tuple(row for group in self.groups for row in group)
+
+    def changed(self, change: Callable[[str, str, Cell], Cell]) -> Self:
+        """With other cells; each is made from a label, a head and the cell that was there."""
+
+        def changed(row: Row) -> Row:
+            pairs = zip(self.columns, row.cells, strict=True)
+            return Row(row.label, tuple(change(row.label, head, cell) for head, cell in pairs))
+
+        return replace(self, groups=tuple(tuple(map(changed, group)) for group in self.groups))
 
     def texts(self, row: Row) -> tuple[str, ...]:
         """The cells of a row as people read them, without markup."""

@@ -82,10 +82,7 @@ def run(
 
 
 @app.command()
-def status(
-    store: Annotated[Path, STORE],
-    grid: Annotated[str | None, GRID] = None,
-) -> None:
+def status(store: Annotated[Path, STORE], grid: Annotated[str | None, GRID] = None) -> None:
     """How much of the store's grids is done, what failed, and what is missing."""
     from robustpll.bench.grid import present
     from robustpll.bench.runner import grid_of
@@ -110,7 +107,7 @@ def status(
             f"{len(failed):,} failed, {len(absent):,} lack data"
         )
         for one in failed:
-            typer.echo(f"  {_name(one)}: {kept.failure(one.run)}")
+            typer.echo(f"  {one.name}: {kept.failure(one.run)}")
         for dataset, way in here.absent.items():
             typer.echo(f"  {dataset} is not here. {way}")
         for sentence in kept.damaged(each.runs()):
@@ -154,10 +151,6 @@ def _on_ray(address: str, device: str, workers: int | None) -> "RayExecutor":
         )
         raise InputError(msg)
     return RayExecutor(address, device)
-
-
-def _name(planned: Any) -> str:
-    return f"{planned.label} on {planned.run.dataset}, seed {planned.run.seed}"
 
 
 def _changed(name: str, changes: dict[str, Any]) -> "Grid":

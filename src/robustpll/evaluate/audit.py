@@ -26,7 +26,7 @@ from robustpll.engine.square import Square
 from robustpll.engine.task import Task
 from robustpll.errors import InputError, refuse_other_length
 from robustpll.estimator import CandidateClassifier
-from robustpll.label_forms import is_frame
+from robustpll.evaluate.ood import rows_of
 from robustpll.methods.proden import Proden
 from robustpll.opinion import Opinion
 
@@ -155,13 +155,12 @@ def robustness_report(
     ['cross-entropy', 'margin', 'margin of logits', 'square', 'transfer']
     """
     audit = Audit(tuple(epsilons), **settings)
-    clean = model.predict_opinion(X)  # refuses what is no row, and a model that is not fitted
+    rows = rows_of(model, X)
     if not is_label_vector(y):
         msg = "y must hold one true label for each row: accuracy cannot be told from candidates."
         raise InputError(msg)
     named = Candidates.of(y, classes=model.classes_).matrix
-    refuse_other_length(len(clean), len(named))
-    rows = model.features_.rows(X if is_frame(X) else np.asarray(X, float), model.fitted_.device)
+    refuse_other_length(len(rows), len(named))
     truth = torch.tensor(named.argmax(-1), device=model.fitted_.device)[None]
     return audit.reports(model.fitted_, rows, truth)[0]
 

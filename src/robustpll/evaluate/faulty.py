@@ -16,13 +16,7 @@ By = Literal["rival", "probability", "belief"]
 
 
 def missing_truth_scores(
-    classifier: Any,
-    X: Any,
-    y: Any,
-    *,
-    folds: int = 5,
-    by: By = "rival",
-    random_state: Any = None,
+    classifier: Any, X: Any, y: Any, *, folds: int = 5, by: By = "rival", random_state: Any = None
 ) -> NDArray[np.float64]:
     """How likely each row's candidates miss its true class, (n,): higher is more suspect.
 

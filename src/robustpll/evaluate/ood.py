@@ -19,14 +19,7 @@ from robustpll.engine.predict import Fitted, Networks, logits_of
 from robustpll.engine.rows import Rows
 from robustpll.errors import InputError
 from robustpll.estimator import CandidateClassifier
-from robustpll.evaluate.metrics import (
-    Gamma,
-    as_recorded,
-    cdf_area,
-    sample,
-    signed_ks,
-    signed_mmd,
-)
+from robustpll.evaluate.metrics import Gamma, as_recorded, cdf_area, sample, signed_ks, signed_mmd
 from robustpll.methods.neighbours import neighbours
 from robustpll.unlike import representation
 
@@ -255,13 +248,7 @@ class OodScorer:
     @classmethod
     def of(cls, model: Any, X_train: Any = None) -> Self:
         """For a fitted classifier; without the training rows scores by distance are absent."""
-        if not isinstance(model, CandidateClassifier):
-            msg = (
-                "model must be a fitted classifier of this library, such as PLLClassifier; got "
-                f"{type(model).__name__}."
-            )
-            raise InputError(msg)
-        check_is_fitted(model, "fitted_")
+        _refuse_unfitted(model)
         training = None if X_train is None else rows_of(model, X_train)
         return cls(model, RunScorer.of(model.fitted_, training))
 
@@ -360,7 +347,18 @@ def rows_of(model: CandidateClassifier, X: Any) -> Rows:
     >>> rows_of(model, [[1, 4]]).pool.tolist()
     [[0.5, 0.0]]
     """
+    _refuse_unfitted(model)
     return model._rows(X)
+
+
+def _refuse_unfitted(model: Any) -> None:
+    if not isinstance(model, CandidateClassifier):
+        msg = (
+            "model must be a fitted classifier of this library, such as PLLClassifier; got "
+            f"{type(model).__name__}."
+        )
+        raise InputError(msg)
+    check_is_fitted(model, "fitted_")
 
 
 def _over_members(each: Tensor, runs: int) -> Tensor:
