@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from robustpll import METHODS
+from robustpll.methods import METHODS, PUBLISHED
 from robustpll.methods.base import Method
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +38,7 @@ MANY_CLASSES = ("FG-NET", "Italian")
 DATASETS = dict.fromkeys(PICTURES, "table-1")
 DATASETS |= dict.fromkeys(REAL_WORLD, "real-world")
 DATASETS |= dict.fromkeys(MANY_CLASSES, "extra")
+FURTHER_LINES = ["It is not of the paper: what it is worth is told in [beyond](../beyond.md)."]
 FULL_NAMES = {"FMNIST": "Fashion-MNIST", "KMNIST": "Kuzushiji-MNIST", "NotMNIST": "NotMNIST small"}
 
 
@@ -66,8 +67,8 @@ def spread(found: dict[str, str]) -> str:
 
 
 def group(ensembles: bool) -> list[str]:
-    """Titles of the ensembles, or of the others."""
-    return [each.title for each in METHODS.values() if (each.family == "ensemble") == ensembles]
+    """Titles of the published ensembles, or of the others."""
+    return [each.title for each in PUBLISHED if (each.family == "ensemble") == ensembles]
 
 
 def best(dataset: str, ensembles: bool) -> str:
@@ -120,7 +121,7 @@ def in_short() -> Iterator[str]:
     for many, one in (("Proden+Ens", "Proden"), ("RobustPll+Ens", "RobustPll")):
         ahead = sum(value(DATASETS[d], many, d) > value(DATASETS[d], one, d) for d in DATASETS)
         yield f"- {many} is ahead of {one} on {ahead} of {len(DATASETS)} datasets."
-    classical = [each.title for each in METHODS.values() if each.family == "classical"]
+    classical = [each.title for each in PUBLISHED if each.family == "classical"]
     first = max(classical, key=lambda t: means(t)[0] + means(t)[1])
     pictures, tables, _ = means(first)
     found = f"{first} ({pictures:.1f} on pictures, {tables:.1f} on real-world sets)."
@@ -197,7 +198,7 @@ def method_table() -> list[str]:
             "yes" if each.uncertain else "",
             f"{value('timing', each.title, 'seconds per run'):.2f}",
         ]
-        for each in METHODS.values()
+        for each in PUBLISHED
     )
     return table(head, rows)
 
@@ -222,6 +223,14 @@ def method_page(method: type[Method]) -> str:
         "",
         *field_lines(method),
         "",
+        *(report_lines(method) if method in PUBLISHED else FURTHER_LINES),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def report_lines(method: type[Method]) -> list[str]:
+    return [
         "## Results",
         "",
         f"With `{method.__name__}.paper()`, in percent: mean ± standard deviation over 5 seeds. "
@@ -237,9 +246,7 @@ def method_page(method: type[Method]) -> str:
         "",
         f"{made_by()} All methods side by side: [which method](../which-method.md), "
         "[results](../results.md).",
-        "",
     ]
-    return "\n".join(lines)
 
 
 def field_lines(method: type[Method]) -> list[str]:
@@ -308,11 +315,9 @@ def cost_lines(method: type[Method]) -> list[str]:
 
 
 def on_config(config: Any) -> None:
-    """Pages that this script makes, and one that need not be there, take their places."""
+    """Pages that this script makes take their places."""
     titles = [{each.title: f"methods/{each.name}.md"} for each in METHODS.values()]
     config.nav.insert(2, {"Methods": titles})
-    if (DOCS / "export.md").exists():
-        config.nav[1]["Guides"].append("export.md")
 
 
 def on_files(files: Any, config: Any) -> None:

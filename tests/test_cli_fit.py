@@ -208,6 +208,17 @@ def test_an_empty_table_is_one_sentence(text: str) -> None:
     assert result.stderr.count("\n") == 1
 
 
+def test_a_damaged_gzip_file_is_one_sentence() -> None:
+    write(frame(2000), "table.csv.gz")
+    whole = Path("table.csv.gz").read_bytes()
+    damaged = bytes(byte ^ 0x5A for byte in whole[2000:2100])
+    Path("table.csv.gz").write_bytes(whole[:2000] + damaged + whole[2100:])
+    result = fit("--votes", "by ", name="table.csv.gz")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("table.csv.gz is a gzip file that is cut short or damaged")
+    assert result.stderr.count("\n") == 1
+
+
 def test_what_a_person_decided_is_a_single_candidate() -> None:
     table = frame(60)
     write(table)

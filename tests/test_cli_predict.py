@@ -206,6 +206,16 @@ def test_an_empty_table_is_one_sentence(text: str) -> None:
     assert [path.name for path in Path().glob("*out*")] == []
 
 
+@pytest.mark.parametrize("name", ["x", "id"])
+def test_of_two_columns_of_one_name_none_is_taken(name: str) -> None:
+    table = frame(10)
+    pd.concat([table, table[[name]]], axis=1).to_csv("new.csv", index=False)
+    result = predict("--keep", "id")
+    assert result.exit_code == 1
+    assert f"Several columns are named '{name}'" in result.stderr
+    assert predict().exit_code == (1 if name == "x" else 0)  # what is not used may be double
+
+
 def test_words_that_are_all_new_are_refused_but_not_piece_by_piece(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -220,6 +230,29 @@ def test_words_that_are_all_new_are_refused_but_not_piece_by_piece(
     assert result.exit_code == 1
     assert "Column 'town' holds no word that training saw: 'ROME'" in result.stderr
     assert not Path("other.csv").exists()
+
+
+@pytest.mark.parametrize("name", ["new.csv", "new.parquet"])
+def test_rows_with_words_that_training_did_not_see_are_counted_once_a_run(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MODULE, "MOST_NUMBERS", 2 * NUMBERS)  # two rows at a time
+    table = frame(8, seed=1).astype({"town": object})
+    table["town"] = ["Rome", "Oslo", None, "Oslo", "Lima", "Oslo", "Bonn", "Oslo"]
+    table.loc[7, "x"] = np.inf  # does not parse, and so is not counted
+    save = table.to_csv if name.endswith(".csv") else table.to_parquet
+    save(name, index=False)
+    result = predict("--skip-bad-rows", name=name)
+    assert result.exit_code == 0
+    told = [line for line in result.stderr.splitlines() if "did not see" in line]
+    assert len(told) == 1
+    assert told[0].endswith("rows with such a word: 4 in column 'town' ('Oslo', 'Lima').")
+    with_gaps = table.assign(town=table["town"].where(table["town"].isin(["Rome", "Bonn"])))
+    with_gaps.to_csv("gaps.csv", index=False)
+    again = predict("--skip-bad-rows", name="gaps.csv", out="again.csv")
+    assert "did not see" not in again.stderr
+    seen, unseen = rows_of("again.csv"), rows_of("out.csv")
+    assert [row["probability"] for row in unseen] == [row["probability"] for row in seen]
 
 
 def test_how_the_first_table_was_written_is_remembered_and_can_be_said_anew() -> None:
@@ -324,7 +357,9 @@ def test_a_model_from_elsewhere_is_told_in_a_sentence() -> None:
         {"sets": 3},
         {"sets": {"least": "much"}},
         {"reading": {"missing": [["?"]]}},
+        {"reading": {"missing": 7}},
         {"reading": {"delimiter": 7}},
+        {"reading": "with care"},
     ],
 )
 def test_notes_that_make_no_sense_are_told_in_a_sentence(notes: dict[str, Any]) -> None:
@@ -440,6 +475,24 @@ def test_a_parquet_file_of_one_group_of_rows_is_not_held_whole() -> None:
         held = max(held, pa.total_allocated_bytes() - before)
     assert rows == 2**20
     assert held < Path("t.parquet").stat().st_size / 2
+
+
+def test_lists_in_place_of_words_are_told_in_a_sentence() -> None:
+    frame(10).assign(town=[["Rome", "Bonn"]] * 10).to_parquet("new.parquet")
+    result = predict(name="new.parquet")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Column 'town' holds lists or the like")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("dates", [pd.date_range("2020", periods=10), pd.to_timedelta(range(10))])
+def test_dates_in_place_of_numbers_are_no_numbers(dates: Any) -> None:
+    frame(10).assign(x=dates).to_parquet("new.parquet")
+    result = predict(name="new.parquet")
+    assert result.exit_code == 1
+    assert "No row of the table parses (row 0: column 'x'" in result.stderr
+    assert "is no number" in result.stderr
+    assert not Path("out.csv").exists()
 
 
 def test_a_schema_reads_numbers_that_parquet_has_as_text() -> None:

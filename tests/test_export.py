@@ -60,8 +60,8 @@ def test_every_network_method_answers_the_same(name: str, tmp_path: Path) -> Non
     check_same(written(model, tmp_path), model, X)
 
 
-def test_there_are_thirteen_network_methods() -> None:
-    assert len(NETWORKS) == 13
+def test_there_are_thirteen_network_methods_or_more() -> None:
+    assert len(NETWORKS) >= 13
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ LAYERS = (
         "decisions",
         "trust",
         "estimator",
+        "robust_estimator",
         "model_file",
         "export",
     ),

@@ -328,7 +328,9 @@ def test_the_pinned_small_result_is_met(fitted: Fitted, request: pytest.FixtureR
         "uncertainty": fitted.opinion.uncertainty[0, :3].tolist(),
     }
     name = request.node.callspec.params["method"].replace(" ", "-")
-    kept = json.loads((REFERENCE / f"{name}.json").read_text())
+    path = REFERENCE / f"{name}.json"
+    assert path.exists(), f"Store this as {path}, if it is as it should be: {json.dumps(found)}"
+    kept = json.loads(path.read_text())
     assert found.keys() == kept.keys()
     for key, values in kept.items():
         np.testing.assert_allclose(found[key], values, rtol=1e-6, atol=1e-9)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from robustpll.engine.attack import PGD
     from robustpll.engine.square import Square
     from robustpll.errors import InputError, ModelFileError, RobustPLLError
-    from robustpll.estimator import PLLClassifier, RobustPLLClassifier
+    from robustpll.estimator import PLLClassifier
     from robustpll.evaluate.audit import robustness_report
     from robustpll.evaluate.calibration import calibration_report
     from robustpll.evaluate.conformal import ConformalSets
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from robustpll.methods import METHODS
     from robustpll.model_file import load
     from robustpll.opinion import Opinion
+    from robustpll.robust_estimator import RobustPLLClassifier
 
 __version__ = "0.1.0.dev0"
 
@@ -64,7 +65,7 @@ _HOMES = {
     "ModelFileError": "errors",
     "Opinion": "opinion",
     "PLLClassifier": "estimator",
-    "RobustPLLClassifier": "estimator",
+    "RobustPLLClassifier": "robust_estimator",
     "RobustPLLError": "errors",
     "Square": "engine.square",
     "Table": "data.table",
@@ -82,8 +83,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     """Loads what is asked for: torch takes seconds, and `robustpll --version` needs none of it."""
     if name not in _HOMES:
-        msg = f"module 'robustpll' has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module 'robustpll' has no attribute {name!r}")
     return getattr(import_module(f"robustpll.{_HOMES[name]}"), name)
 
 

@@ -66,27 +66,26 @@ class Votes:
     def names(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """All answers given: in which row, and the class named; (answers,) each."""
         if self.unanswered not in ("error", "all classes"):
-            msg = f"Votes(unanswered={self.unanswered!r}): it must be 'error' or 'all classes'."
-            raise InputError(msg)
+            raise InputError(
+                f"Votes(unanswered={self.unanswered!r}): it must be 'error' or 'all classes'."
+            )
         cells = self._cells()
         answered = ~missing_cells(cells, also=(self.missing,))
         silent = np.flatnonzero(~answered.any(-1))
         if len(silent) and self.unanswered == "error":
-            msg = (
+            raise InputError(
                 f"Nobody answered row {silent[0]}: every row needs at least one candidate class. "
                 f"Found {len(silent)} such rows ({some_of(silent)}). Drop them, or pass "
                 "Votes(answers, unanswered='all classes')."
             )
-            raise InputError(msg)
         row, column = np.nonzero(answered)
         return row, as_names(cells[row, column].tolist(), row)
 
     def counts(self, classes: NDArray[Any]) -> NDArray[np.float64]:
-        """How many votes each class got in each row, (n, k)."""
+        """How many votes each class got in each row, (n, k); all 0 where nobody answered."""
         row, found = self.names()
         counts = np.zeros((len(self), len(classes)))
         np.add.at(counts, (row, positions(found, classes, "Votes", row)), 1.0)
-        counts[counts.sum(-1) == 0] = 1.0  # nobody answered: every class is as likely
         return counts
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -101,19 +100,17 @@ class Votes:
             sizes = np.array([len(row) if isinstance(row, SETS) else 1 for row in cells])
             short = np.flatnonzero(sizes < sizes.max(initial=0))
             if len(short):
-                msg = (
+                raise InputError(
                     "Votes needs one answer or None per annotator in each row; "
                     f"{len(short)} rows are short ({some_of(short)})."
                 )
-                raise InputError(msg)
             cells = np.array(cells, dtype=object)
         cells = cells.to_numpy() if hasattr(cells, "to_numpy") else np.asarray(cells)
         if cells.ndim != 2:
-            msg = (
+            raise InputError(
                 f"Votes needs a table of shape (n, annotators); got an array of shape {cells.shape}"
                 ". One annotator alone gives a label vector: pass that as y."
             )
-            raise InputError(msg)
         return np.asarray(cells)
 
 
@@ -151,7 +148,7 @@ class Candidates:
     prior: NDArray[np.float32]
 
     @classmethod
-    def of(cls, y: object, *, classes: ArrayLike | None = None) -> Self:
+    def of(cls, y: Any, *, classes: ArrayLike | None = None) -> Self:
         """Candidates from any accepted form of `y`.
 
         Parameters
@@ -176,14 +173,15 @@ class Candidates:
         [frozenset({'cat'}), frozenset({'dog'})]
         """
         if y is None:
-            msg = "This requires y to be passed, but the target y is None: pass candidates as y."
-            raise InputError(msg)
+            raise InputError(
+                "This requires y to be passed, but the target y is None: pass candidates as y."
+            )
         names = None if classes is None else checked_classes(array_of(classes))
         if isinstance(y, Candidates):
             return cls._of_candidates(y, names)
         if isinstance(y, Votes):
             return cls._of_votes(y, names)
-        if sparse.issparse(y) or (is_frame(y) and _width(y) != 1):
+        if sparse.issparse(y) or (is_frame(y) and y.shape[1] != 1):
             return cls._of_matrix(y, names)
         items = items_of(y)
         if items.ndim == 2:
@@ -205,24 +203,25 @@ class Candidates:
     def _of_votes(cls, y: Votes, names: NDArray[Any] | None) -> Self:
         names = checked_classes(np.unique(y.names()[1])) if names is None else names
         counts = y.counts(names)
+        counts[counts.sum(-1) == 0] = 1.0  # nobody answered: every class is as likely
         return cls(counts > 0, names, (counts / counts.sum(-1, keepdims=True)).astype(np.float32))
 
     @classmethod
     def _of_matrix(cls, y: Any, names: NDArray[Any] | None) -> Self:
         if y.ndim != 2:
-            msg = f"A sparse y is a 0/1 matrix of shape (n, k); got shape {y.shape} instead."
-            raise InputError(msg)
+            raise InputError(
+                f"A sparse y is a 0/1 matrix of shape (n, k); got shape {y.shape} instead."
+            )
         columns = _column_names(y)
         if columns is not None and names is not None:
             return cls._of_candidates(cls._of_matrix(y, None), names)
         if names is None:
             names = checked_classes(np.arange(y.shape[1]) if columns is None else columns)
         if y.shape[1] != len(names):
-            msg = (
+            raise InputError(
                 f"y has {y.shape[1]} columns, but there are {len(names)} classes: a 0/1 matrix has "
                 "one column for each class. Add the missing columns, or name the classes."
             )
-            raise InputError(msg)
         dense = y.toarray() if hasattr(y, "toarray") else np.asarray(y)
         return cls._of_bool(as_binary(dense), names)
 
@@ -328,10 +327,6 @@ def classes_with(y: object, classes: NDArray[Any]) -> NDArray[Any]:
     return np.concatenate([classes, further]) if len(further) else classes
 
 
-def _width(y: Any) -> int:
-    return int(y.shape[1])
-
-
 def _column_names(y: Any) -> NDArray[Any] | None:
     """What a table's columns are called; None for columns that are only numbered, or no table."""
     columns = np.asarray(y.columns) if is_frame(y) else np.arange(y.shape[1])
@@ -340,9 +335,8 @@ def _column_names(y: Any) -> NDArray[Any] | None:
 
 def _refuse_empty(rows: NDArray[np.intp]) -> None:
     if len(rows):
-        msg = (
+        raise InputError(
             f"y[{rows[0]}] is empty: every row needs at least one candidate class. Found "
             f"{len(rows)} such rows ({some_of(rows)}). Drop them, or pass all classes as "
             "candidates."
         )
-        raise InputError(msg)

@@ -86,27 +86,13 @@ class Decision:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """Rows by which thresholds are found: how certain a model is of them, and how wrong.
+    """Rows by which thresholds are found: how certain a model is of them, and how wrong."""
 
-    Attributes
-    ----------
-    certainty : array of shape (n,)
-        Probability of the predicted class, falling; below 0 for rows unlike the training data.
-    wrong : array of shape (n,)
-        0 or 1 by labels; else the probability that the prediction is wrong.
-    limit : float
-        Rows farther than this from the training data are unlike it.
-    source : {"labels", "candidates"} or None
-        What `wrong` comes from; None if from the model's own probabilities.
-    confidence : float or None
-        Of the bound on the error, if the source is labels.
-    """
-
-    certainty: Floats
-    wrong: Floats
-    limit: float
-    source: Source | None = None
-    confidence: float | None = None
+    certainty: Floats  # (n,) of the predicted class, falling; below 0 if unlike the training data
+    wrong: Floats  # (n,): 0 or 1 by labels; else the probability that the prediction is wrong
+    limit: float  # rows farther than this from the training data are unlike it
+    source: Source | None = None  # of `wrong`; None: the model's own probabilities
+    confidence: float | None = None  # of the bound on the error, if the source is labels
 
     def sorted(self) -> Self:
         order = np.argsort(-self.certainty, kind="stable")
@@ -166,12 +152,11 @@ def bounded_threshold(certainty: Floats, wrong: Floats, error: float, confidence
     level = (1 - confidence) / STARTS
     fewest = math.ceil(math.log(level) / math.log1p(-error))
     if fewest > len(certainty):
-        msg = (
+        raise InputError(
             f"error={error:g} cannot be promised with confidence {confidence:g} from "
             f"{len(certainty)} labelled rows: it takes {fewest}, even if all are right. Pass more "
             "rows to calibrate_decisions, or allow a larger error."
         )
-        raise InputError(msg)
     ends = _ends_of_equals(certainty)
     steps = np.geomspace(fewest, len(certainty), STEPS).round()
     at = np.searchsorted(ends, steps)

@@ -20,11 +20,10 @@ class ModelFileError(RobustPLLError, ValueError):
 def refuse_other_length(rows: int, labels: int) -> None:
     """X and y must go together row by row."""
     if rows != labels:
-        msg = (
+        raise InputError(
             f"X has {rows} rows, but y has {labels}: inconsistent numbers of samples. Pass the "
             "candidates of exactly these rows, in the same order."
         )
-        raise InputError(msg)
 
 
 def some_of(values: Iterable[Any], most: int = 5) -> str:
@@ -37,6 +36,12 @@ def some_of(values: Iterable[Any], most: int = 5) -> str:
     """
     first = list(islice(iter(values), most + 1))
     return ", ".join(str(value) for value in first[:most]) + (", ..." if len(first) > most else "")
+
+
+def refuse_other_than_share(name: str, value: object) -> None:
+    """A share that can be promised: neither none nor all."""
+    if not is_share(value) or value in (0, 1):
+        raise InputError(f"{name} must be a number between 0 and 1, without these; got {value!r}.")
 
 
 def is_count(value: object, least: int = 0) -> bool:

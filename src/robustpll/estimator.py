@@ -4,7 +4,7 @@ import copy
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -18,14 +18,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from robustpll.candidates import Candidates, classes_with, is_label_vector
 from robustpll.engine.attack import Attack
 from robustpll.engine.device import chosen_device
-from robustpll.engine.networks import Network
 from robustpll.engine.predict import Fitted
 from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
 from robustpll.errors import InputError, refuse_other_length
 from robustpll.features import Features, finite, refuse_odd_table
 from robustpll.label_forms import array_of, is_frame, items_of, refuse_odd_labels
-from robustpll.methods import METHODS, Method, RobustPll
+from robustpll.methods import METHODS, Method
 from robustpll.opinion import Opinion
 from robustpll.progress import progress_bars
 from robustpll.row_weights import ClassWeight, row_weights
@@ -306,89 +305,3 @@ class PLLClassifier(CandidateClassifier):
                 raise InputError(msg)
             self.method = replace(method, **inner)  # type: ignore[type-var]
         return self
-
-
-class RobustPLLClassifier(CandidateClassifier):
-    """RobustPll with all its parameters named: learns from candidate labels, and says how sure.
-
-    Parameters
-    ----------
-    epochs, batch_size, learning_rate, weight_decay
-        Of the training by Adam, with decoupled weight decay.
-    members : int
-        Networks whose opinions are averaged.
-    network : {"mlp", "lenet", "resnet"} or callable (shape, k) -> torch module
-        "mlp" has three hidden layers of 300; the other two need pictures.
-    kl_ceiling : float or tuple with one for each member
-        How strongly evidence outside the candidates is removed; reached at half of the training.
-    anneal : {"from-one", "from-zero"}
-        Whether epochs are counted from 1 or from 0 on the way to the ceiling.
-    loss : {"squared", "cross-entropy"}
-        What is expected under the Dirichlet distribution of the evidence.
-    update : {"before", "after"}
-        Label weights from the pass before the optimiser's step, or from one more after it.
-    evidence : {"relu", "softplus", "exp"}
-        How the network's outputs become evidence.
-    kl_scale_large_k : float
-        Factor on the ceiling where there are 100 classes or more.
-    precision : {"auto", "float32", "bf16"}
-        "auto" lets CUDA use TF32 for matrix products; "bf16" computes them in bfloat16, on devices
-        that have units for it.
-    class_weight, random_state, device, watch, verbose
-        As for `PLLClassifier`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> X = np.repeat(np.eye(3), 20, axis=0)
-    >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
-    >>> model = RobustPLLClassifier(epochs=100, random_state=0).fit(X, y)
-    >>> model.predict(np.eye(3))
-    array(['a', 'b', 'c'], dtype='<U1')
-    >>> bool((model.predict_opinion(np.eye(3)).uncertainty < 0.5).all())
-    True
-    """
-
-    def __init__(
-        self,
-        *,
-        epochs: int = 200,
-        batch_size: int = 256,
-        learning_rate: float = 1e-3,
-        weight_decay: float = 0.0,
-        members: int = 1,
-        network: Network = "mlp",
-        kl_ceiling: float | tuple[float, ...] = 1.0,
-        anneal: Literal["from-one", "from-zero"] = "from-one",
-        loss: Literal["squared", "cross-entropy"] = "squared",
-        update: Literal["before", "after"] = "before",
-        evidence: Literal["relu", "softplus", "exp"] = "relu",
-        kl_scale_large_k: float = 0.0005,
-        precision: Literal["auto", "float32", "bf16"] = "auto",
-        class_weight: ClassWeight = None,
-        random_state: Any = None,
-        device: str = "auto",
-        watch: float | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.members = members
-        self.network = network
-        self.kl_ceiling = kl_ceiling
-        self.anneal = anneal
-        self.loss = loss
-        self.update = update
-        self.evidence = evidence
-        self.kl_scale_large_k = kl_scale_large_k
-        self.precision = precision
-        self.class_weight = class_weight
-        self.random_state = random_state
-        self.device = device
-        self.watch = watch
-        self.verbose = verbose
-
-    def resolved_method(self) -> RobustPll:
-        return RobustPll(**{name: getattr(self, name) for name in RobustPll.field_names()})

@@ -167,11 +167,10 @@ def _graph(served: Served) -> Any:
         while cause.__cause__ is not None:
             cause = cause.__cause__
         reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-        msg = (
+        raise InputError(
             f"torch cannot write this network as ONNX for any number of rows ({reason}). Its "
             "forward() must not branch on values, nor on how many rows there are."
-        )
-        raise InputError(msg) from error
+        ) from error
     assert program is not None
     proto = program.model_proto
     proto.producer_name = KEY
@@ -220,28 +219,25 @@ def _packages() -> tuple[Any, Any]:
         import onnxruntime
         import onnxscript  # noqa: F401  # by which torch writes graphs
     except ImportError as error:
-        msg = (
+        raise InputError(
             f"For an ONNX file, {error.name} is needed. Run pip install 'robustpll[onnx]', or use "
             "save(path), which needs no further package."
-        )
-        raise InputError(msg) from error
+        ) from error
     return onnx, onnxruntime
 
 
 def _on_host(fitted: Any) -> Networks:
     """A copy of the networks on the CPU; refuses what is not predicted by a pass through them."""
     if not isinstance(fitted, Networks):
-        msg = (
+        raise InputError(
             f"{fitted.method.title} is no network, and only networks are exported to ONNX. Use "
             "save(path), or another method."
         )
-        raise InputError(msg)
     if type(fitted.method).outputs is not DeepMethod.outputs:
-        msg = (
+        raise InputError(
             f"{fitted.method.title} predicts by random passes through its network, which ONNX has "
             "no seeds for. Use save(path), or an ensemble such as ProdenEns."
         )
-        raise InputError(msg)
     return replace(fitted, net=copy.deepcopy(fitted.net).cpu())
 
 
@@ -255,9 +251,8 @@ def _refuse_other_answers(session: Any, model: "CandidateClassifier", fitted: Ne
         answers = session.run(OUTPUTS[1:], {INPUT: some})
         for name, answer in zip(OUTPUTS[1:], answers, strict=True):
             if not np.allclose(answer, getattr(opinion, name), rtol=0, atol=CLOSE):
-                msg = (
+                raise InputError(
                     "The ONNX graph of this network does not answer as torch does, so it is not "
                     "written. Its forward() must not draw random numbers, nor depend on how many "
                     "rows there are."
                 )
-                raise InputError(msg)

@@ -64,11 +64,10 @@ class Features:
         """Scaled rows of one run. Scaling is done in float64: a date in seconds keeps its days."""
         pool = torch.from_numpy(self._numbers(X))
         if tuple(pool.shape[1:]) != self.shape:
-            msg = (
+            raise InputError(
                 f"X has rows of shape {tuple(pool.shape[1:])}, but was fitted with {self.shape}. "
                 "Pass rows of the same form as in training."
             )
-            raise InputError(msg)
         at = torch.arange(len(pool))[None]
         shape = (1, 1, *self.shape)
         shift, scale = (
@@ -77,11 +76,10 @@ class Features:
         scaled = Rows(pool, at, shift, scale).x(at)[0].float()
         if not scaled.isfinite().all():
             far = (~scaled.isfinite()).flatten(1).any(1).nonzero()[:, 0].tolist()
-            msg = (
+            raise InputError(
                 f"X is further from the training rows than float32 can tell in {len(far)} rows "
                 f"({some_of(far)}). Correct or drop these rows."
             )
-            raise InputError(msg)
         unit = torch.ones((1, 1, *self.shape), device=device)
         device = unit.device
         if scaled.nbytes > room(device):
@@ -132,26 +130,23 @@ class Features:
             return
         kind = "nothing" if missing.all() else _kind(column.dropna())
         if kind not in (*NUMBERS, "nothing"):
-            msg = (
+            raise InputError(
                 f"Column {column.name!r} held numbers in training, but now holds values of kind "
                 f"{kind!r}. Convert it to numbers."
             )
-            raise InputError(msg)
         numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
         if name not in self.fill and missing.any():
-            msg = (
+            raise InputError(
                 f"Column {column.name!r} has no value in {missing.sum()} rows "
                 f"({some_of(np.flatnonzero(missing))}), but had one in every training row. Fill "
                 "these cells, or train with rows that have such gaps."
             )
-            raise InputError(msg)
         if np.isinf(numbers).any():
             rows = np.flatnonzero(np.isinf(numbers))
-            msg = (
+            raise InputError(
                 f"Column {column.name!r} is infinite in {len(rows)} rows ({some_of(rows)}). Drop "
                 "these rows, or cap their values."
             )
-            raise InputError(msg)
         if name in self.fill:
             yield np.where(missing, self.fill[name], numbers)
             yield missing.astype(np.float64)
@@ -162,11 +157,10 @@ class Features:
 def _refuse_other_words(name: Any, found: set[str], known: tuple[str, ...]) -> None:
     """One new word may be a new town; several without a known one are written otherwise."""
     if len(found) > 1 and found.isdisjoint(known):
-        msg = (
+        raise InputError(
             f"Column {name!r} holds no word that training saw: {some_of(map(repr, sorted(found)))} "
             f"instead of {some_of(map(repr, known))}. Read it in the same way as the training rows."
         )
-        raise InputError(msg)
 
 
 def finite(X: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -174,26 +168,25 @@ def finite(X: NDArray[np.float64]) -> NDArray[np.float64]:
     odd = ~np.isfinite(X).reshape(len(X), -1).all(-1)
     if odd.any():
         rows = np.flatnonzero(odd)
-        msg = (
+        raise InputError(
             f"Input X contains NaN or infinity in {len(rows)} rows ({some_of(rows)}). Fill or drop "
             "them, or pass a DataFrame: there gaps (NaN) are filled with the median."
         )
-        raise InputError(msg)
     return X
 
 
 def refuse_odd_table(X: Any, least: int = 1) -> None:
     """A DataFrame must have rows, columns, and one column of each name."""
     if len(X) < least or X.shape[1] == 0:
-        msg = (
+        raise InputError(
             f"X has {len(X)} rows (n_samples={len(X)}) and {X.shape[1]} columns; at least {least} "
             "rows and 1 column are needed."
         )
-        raise InputError(msg)
     if not X.columns.is_unique:
         twice = some_of(repr(name) for name in X.columns[X.columns.duplicated()])
-        msg = f"X has several columns named {twice}. Rename or drop all but one of each."
-        raise InputError(msg)
+        raise InputError(
+            f"X has several columns named {twice}. Rename or drop all but one of each."
+        )
 
 
 def _words(column: Any) -> NDArray[Any]:
@@ -205,8 +198,7 @@ def _study(column: Any, categories: dict[str, tuple[str, ...]], fill: dict[str, 
     """Learn from one column of a table what its words are, or what fills its gaps."""
     known = column.dropna()
     if known.empty:
-        msg = f"Column {column.name!r} has no value in any row. Drop it."
-        raise InputError(msg)
+        raise InputError(f"Column {column.name!r} has no value in any row. Drop it.")
     if _kind(known) in NUMBERS:
         if len(known) < len(column):
             fill[str(column.name)] = float(known.astype(np.float64).median())
@@ -224,23 +216,22 @@ MOST_WORDS = 1000  # each costs a number in every row
 def _refuse_odd_words(name: str, found: list[str], known: Any) -> None:
     """Text that is no category: numbers in disguise, names of rows, lists."""
     if any(isinstance(cell, list | tuple | set | dict | np.ndarray) for cell in known):
-        msg = f"Column {name!r} holds lists or the like, which are no features. Drop or unpack it."
-        raise InputError(msg)
+        raise InputError(
+            f"Column {name!r} holds lists or the like, which are no features. Drop or unpack it."
+        )
     odd = [word for word in found if not _is_number(word)]
-    if len(found) > len(odd) >= 0 and len(odd) <= len(found) / 2:
+    if len(odd) < len(found) and len(odd) <= len(found) / 2:
         rest = f", but for {some_of(map(repr, odd))}" if odd else ""
-        msg = (
+        raise InputError(
             f"Column {name!r} holds numbers as text{rest}. Convert it with "
             "pandas.to_numeric(column, errors='coerce'), or to the type 'category' if the numbers "
             "are mere names."
         )
-        raise InputError(msg)
     if len(found) > max(FEW_WORDS, min(len(known) / 2, MOST_WORDS)):
-        msg = (
+        raise InputError(
             f"Column {name!r} has {len(found)} different words in {len(known)} rows: it names rows "
             "rather than describing them. Drop it, or convert it to the type 'category' to keep it."
         )
-        raise InputError(msg)
 
 
 def _is_number(word: str) -> bool:
@@ -265,9 +256,8 @@ def _kind(known: Any) -> str:
         inner = str(pd.api.types.infer_dtype(known.cat.categories))
     if inner in (*DATES, "complex"):
         what = "dates or times" if inner in DATES else "complex numbers"
-        msg = (
+        raise InputError(
             f"Column {known.name!r} holds {what}, which are no features as such. Drop it, or "
             "replace it by numbers that matter, such as the hour or the days since an event."
         )
-        raise InputError(msg)
     return kind

@@ -31,8 +31,9 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     5
     """
     if not path.parent.is_dir():
-        msg = f"{path} cannot be written: there is no folder {path.parent}. Make it first."
-        raise InputError(msg)
+        raise InputError(
+            f"{path} cannot be written: there is no folder {path.parent}. Make it first."
+        )
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -32,11 +32,10 @@ def items_of(y: Any) -> NDArray[Any]:
     A list of lists is a list of sets of names, never a matrix: nothing is guessed.
     """
     if isinstance(y, str | bytes | set | frozenset | dict):
-        msg = (
+        raise InputError(
             f"y is a {type(y).__name__}, which holds no rows in order: pass a list with the "
             "candidates of each row, a vector of labels, or a 0/1 matrix."
         )
-        raise InputError(msg)
     array = array_of(y)
     if array.ndim == 2 and array.shape[1] == 1:
         message = (
@@ -45,11 +44,10 @@ def items_of(y: Any) -> NDArray[Any]:
         warnings.warn(message, DataConversionWarning, stacklevel=4)
         return np.asarray(array[:, 0])
     if array.ndim not in (1, 2):
-        msg = (
+        raise InputError(
             "y should be a 1d array of labels or sets, or a 0/1 matrix of shape (n, k); got an "
             f"array of shape {array.shape} instead."
         )
-        raise InputError(msg)
     return np.asarray(array)
 
 
@@ -63,8 +61,9 @@ def array_of(values: Any) -> NDArray[Any]:
     try:
         return np.asarray(values)
     except ValueError as error:
-        msg = "y is a list of arrays of different lengths: pass a list with a set for each row."
-        raise InputError(msg) from error
+        raise InputError(
+            "y is a list of arrays of different lengths: pass a list with a set for each row."
+        ) from error
 
 
 def _object_array(items: Sequence[Any]) -> NDArray[Any]:
@@ -84,22 +83,20 @@ def as_binary(matrix: NDArray[Any]) -> NDArray[np.bool_]:
         isinstance(cell, int | float | bool) for cell in matrix.ravel().tolist()
     ):
         # even of "0" and "1": these may be answers of annotators
-        msg = (
+        raise InputError(
             "y is a matrix of names, but a matrix must be 0/1 with one column for each class. Wrap "
             "answers of annotators as Votes(y), or pass a list with the candidate set of each row."
         )
-        raise InputError(msg)
     numbers = matrix.astype(np.float64)
     odd = ~np.isin(numbers, (0.0, 1.0))
     if odd.any():
         row, column = (int(at[0]) for at in np.nonzero(odd))
         rows = np.flatnonzero(odd.any(-1))
-        msg = (
+        raise InputError(
             f"y[{row}, {column}] is {matrix[row, column]}: a matrix of candidates is 0/1 or bool, "
             f"without NaN. Found {len(rows)} such rows ({some_of(rows)}). Correct them; answers of "
             "annotators are passed as Votes(y)."
         )
-        raise InputError(msg)
     return np.asarray(numbers == 1)
 
 
@@ -125,39 +122,36 @@ def missing_cells(cells: NDArray[Any], also: tuple[Any, ...] = ()) -> NDArray[np
 def refuse_odd_labels(labels: NDArray[Any]) -> None:
     """A label vector with gaps, infinities or fractions is refused, by row."""
     if labels.dtype.kind not in "OUiufb":
-        msg = f"Unknown label type: {labels.dtype}. Labels are strings or integers."
-        raise InputError(msg)
+        raise InputError(f"Unknown label type: {labels.dtype}. Labels are strings or integers.")
     missing = np.flatnonzero(missing_cells(labels))
     if len(missing):
-        msg = (
+        raise InputError(
             f"Input y contains NaN or no label in {len(missing)} rows ({some_of(missing)}): every "
             "row needs a label. Drop these rows, or give them a set with all classes."
         )
-        raise InputError(msg)
     if labels.dtype.kind != "f":
         return
     if np.isinf(labels).any():
         rows = np.flatnonzero(np.isinf(labels))
-        msg = f"Input y contains infinity in {len(rows)} rows ({some_of(rows)}): labels are names."
-        raise InputError(msg)
+        raise InputError(
+            f"Input y contains infinity in {len(rows)} rows ({some_of(rows)}): labels are names."
+        )
     rows = np.flatnonzero(labels != labels.round())
     if len(rows):
-        msg = (
+        raise InputError(
             f"Unknown label type: continuous. y is {labels[rows[0]]} in row {rows[0]}, and a "
             f"fraction in {len(rows)} rows ({some_of(rows)}): labels are names, not amounts."
         )
-        raise InputError(msg)
 
 
 def refuse_odd_sets(sets: NDArray[Any]) -> None:
     """Rows that are no sets, repeat a name, or could as well be rows of a 0/1 matrix."""
     odd = [at for at, row in enumerate(sets) if not isinstance(row, SETS)]
     if odd:
-        msg = (
+        raise InputError(
             f"y[{odd[0]}] is {sets[odd[0]]!r}, not a set or list of class names, while other rows "
             f"are. Found {len(odd)} such rows ({some_of(odd)}). Write one label as {{label}}."
         )
-        raise InputError(msg)
     twice = [at for at, row in enumerate(sets) if len(_hashed(at, row)) != len(row)]
     equally_long = len({len(row) for row in sets}) == 1 and len(sets[0]) > 1
     zero_one = equally_long and all(
@@ -165,20 +159,20 @@ def refuse_odd_sets(sets: NDArray[Any]) -> None:
     )
     if zero_one or twice:
         what = f"y[{twice[0]}] names a class twice" if twice else "every y[i] is a list of 0 and 1"
-        msg = (
+        raise InputError(
             f"{what}: a list of lists is read as candidate sets of class names. If y is a 0/1 "
             "matrix pass numpy.asarray(y); if it holds answers of annotators pass Votes(y); if "
             "these are names pass sets."
         )
-        raise InputError(msg)
 
 
 def _hashed(at: int, row: Iterable[Any]) -> frozenset[Any]:
     try:
         return frozenset(row)
     except TypeError as error:
-        msg = f"y[{at}] holds {row!r}, but a candidate is a class name: a string or an integer."
-        raise InputError(msg) from error
+        raise InputError(
+            f"y[{at}] holds {row!r}, but a candidate is a class name: a string or an integer."
+        ) from error
 
 
 def as_names(values: list[Any], rows: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -196,28 +190,25 @@ def as_names(values: list[Any], rows: NDArray[Any] | None = None) -> NDArray[Any
     missing = missing_cells(_object_array(values))
     if missing.any():
         at = np.flatnonzero(missing) if rows is None else np.unique(rows[missing])
-        msg = (
+        raise InputError(
             f"y holds a missing class name in {len(at)} rows ({some_of(at)}): a candidate set "
             "names classes only. Leave the missing name out of the set."
         )
-        raise InputError(msg)
     kinds = sorted({type(value).__name__ for value in values})
-    msg = (
+    raise InputError(
         f"y holds class names of type {some_of(kinds)}: the names must be all strings or all "
         "integers. Convert them, for instance with str."
     )
-    raise InputError(msg)
 
 
 def _refuse_odd_names(names: set[str]) -> None:
     """Text that stands for a gap or for a whole set is refused; text that may is warned of."""
     odd = sorted(name for name in names if name in TEXT_OF_NOTHING or name[:1] in ("{", "["))
     if odd:
-        msg = (
+        raise InputError(
             f"y holds the text {odd[0]!r} as a class name: a gap or a set that was turned into "
             "text. Pass gaps as None in a list, and each row's candidates as a set of names."
         )
-        raise InputError(msg)
     for separator in "|;,":
         for name in sorted(names):
             parts = {part.strip() for part in name.split(separator)}
@@ -235,14 +226,12 @@ def checked_classes(names: NDArray[Any]) -> NDArray[Any]:
     if names.ndim == 1 and (names.dtype == object or missing_cells(names).any()):
         names = as_names(names.tolist())
     if names.ndim != 1 or len(names) != len(np.unique(names)):
-        msg = f"classes must be a 1-d array of distinct names; got {names!r}."
-        raise InputError(msg)
+        raise InputError(f"classes must be a 1-d array of distinct names; got {names!r}.")
     if len(names) < 2:
-        msg = (
+        raise InputError(
             f"y names {len(names)} class ({some_of(names)}): at least 2 classes are needed. If "
             "other classes exist but no row has them, pass Candidates.of(y, classes=[...]) as y."
         )
-        raise InputError(msg)
     return names
 
 
@@ -258,10 +247,9 @@ def positions(
     unknown = np.flatnonzero(names[at] != found) if alike else np.arange(len(found))
     if len(unknown):
         at_rows = unknown if rows is None else np.unique(rows[unknown])
-        msg = (
+        raise InputError(
             f"{where} names unknown classes ({some_of(np.unique(found[unknown]))}) in "
             f"{len(at_rows)} rows ({some_of(at_rows)}): the classes are {some_of(names, 10)}. "
             "Correct the names, or name all classes: Candidates.of(y, classes=[...])."
         )
-        raise InputError(msg)
     return at

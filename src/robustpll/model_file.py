@@ -21,7 +21,7 @@ from robustpll.errors import InputError, ModelFileError
 from robustpll.features import Features
 from robustpll.files import write_whole
 from robustpll.label_forms import checked_classes
-from robustpll.methods import METHODS, DeepMethod, Method
+from robustpll.methods import METHODS, DeepMethod, Method, RobustPll
 from robustpll.methods.classical import Classical, ClassicalMethod, Layout
 from robustpll.opinion import Opinion
 from robustpll.trust import trust_from_file, trust_to_file
@@ -44,11 +44,10 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
     fitted = classifier.fitted_
     if not isinstance(fitted, Networks | Classical) or type(fitted.method) not in METHODS.values():
         owner = type(getattr(fitted, "method", fitted)).__name__
-        msg = (
+        raise InputError(
             f"{owner} is a method of your own, which a reader of the file would not have: only the "
             f"methods of the library can be saved ({', '.join(METHODS)})."
         )
-        raise InputError(msg)
     trust, kept = trust_to_file(classifier)
     tensors = _tensors(fitted, classifier.features_.shape) | kept
     about = {
@@ -131,11 +130,9 @@ def load(
         else:
             classifier.fitted_ = _classical(classifier, method, tensors, where)
     except WrongNetwork as error:
-        msg = f"{path}: {error}"
-        raise InputError(msg) from error
+        raise InputError(f"{path}: {error}") from error
     except ModelFileError as error:
-        msg = f"{path}: {error}"
-        raise ModelFileError(msg) from error
+        raise ModelFileError(f"{path}: {error}") from error
     except (
         ValueError,
         TypeError,
@@ -145,8 +142,7 @@ def load(
         RuntimeError,
         MemoryError,
     ) as error:
-        msg = f"{path} is damaged, its description does not fit: {error}"
-        raise ModelFileError(msg) from error
+        raise ModelFileError(f"{path} is damaged, its description does not fit: {error}") from error
     return classifier
 
 
@@ -164,29 +160,30 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             metadata = opened.metadata() or {}
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except FileNotFoundError as error:
-        msg = f"There is no file {path}. {remedy}"
-        raise ModelFileError(msg) from error
+        raise ModelFileError(f"There is no file {path}. {remedy}") from error
     except (SafetensorError, OSError, ValueError) as error:
-        msg = f"{path} is not a model file, or it is cut short or damaged ({error}). {remedy}"
-        raise ModelFileError(msg) from error
+        raise ModelFileError(
+            f"{path} is not a model file, or it is cut short or damaged ({error}). {remedy}"
+        ) from error
     try:
         about = json.loads(metadata[KEY])
         found = about["format"]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        msg = f"{path} holds tensors, but no description of a robustpll model. {remedy}"
-        raise ModelFileError(msg) from error
+        raise ModelFileError(
+            f"{path} holds tensors, but no description of a robustpll model. {remedy}"
+        ) from error
     if found not in READABLE:
-        msg = (
+        raise ModelFileError(
             f"{path} has format {found!r}, this version reads up to {FORMAT}. It was written by "
             f"robustpll {about.get('version')!r}: install that version."
         )
-        raise ModelFileError(msg)
     return about, tensors
 
 
 def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
     """All of the classifier but what its method learned."""
-    from robustpll.estimator import PLLClassifier, RobustPLLClassifier
+    from robustpll.estimator import PLLClassifier
+    from robustpll.robust_estimator import RobustPLLClassifier
 
     kinds = {kind.__name__: kind for kind in (PLLClassifier, RobustPLLClassifier)}
     params = about["params"] | {"device": device}
@@ -194,8 +191,11 @@ def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
         params["class_weight"] = dict(about["class_weight"])
     if about["estimator"] == "PLLClassifier":
         params["method"] = method
+    elif not isinstance(method, RobustPll):
+        raise ModelFileError(f"A {about['estimator']} does not use {method.name!r}.")
     else:
-        params |= {name: getattr(method, name) for name in method.field_names()}
+        named = set(RobustPLLClassifier().get_params()) - set(params)  # tuples, a callable network
+        params |= {name: getattr(method, name) for name in named & set(method.field_names())}
     classifier = kinds[about["estimator"]](**params)
     classifier.classes_ = _names(about["classes"])
     classifier.features_ = Features.from_json(about["features"])
@@ -224,8 +224,9 @@ def _fields(method: Method) -> dict[str, Any]:
 
 def _method(found: dict[str, Any], network: Callable[..., nn.Module] | None) -> Any:
     if found["name"] not in METHODS:
-        msg = f"the method {found['name']!r} is unknown to this version of robustpll."
-        raise ModelFileError(msg)
+        raise ModelFileError(
+            f"the method {found['name']!r} is unknown to this version of robustpll."
+        )
     kind = METHODS[found["name"]]
     fields = {
         name: tuple(value) if isinstance(value, list) else value
@@ -234,16 +235,14 @@ def _method(found: dict[str, Any], network: Callable[..., nn.Module] | None) -> 
     own = fields["network"] if issubclass(kind, DeepMethod) else None
     if own == CALLABLE:
         if network is None:
-            msg = (
+            raise WrongNetwork(
                 "this model was trained with a network of your own, and code is never read from a "
                 "file. Pass the same callable: load(path, network=...)."
             )
-            raise WrongNetwork(msg)
         fields["network"] = network
     elif network is not None:
         has = "none" if own is None else f"network={own!r}"
-        msg = f"network was passed, but the model in the file has {has}."
-        raise WrongNetwork(msg)
+        raise WrongNetwork(f"network was passed, but the model in the file has {has}.")
     return kind(**fields)
 
 
@@ -258,8 +257,9 @@ def _refuse_other_sizes(features: Features) -> None:
     """Shift and scale have a number for each of a row's, and a row has some."""
     size = math.prod(features.shape)
     if {len(features.shift), len(features.scale)} != {size} or min(features.shape, default=0) < 1:
-        msg = f"its features have the shape {features.shape}, but another number of scales."
-        raise ModelFileError(msg)
+        raise ModelFileError(
+            f"its features have the shape {features.shape}, but another number of scales."
+        )
 
 
 def _networks(
@@ -269,8 +269,7 @@ def _networks(
     features, k = classifier.features_, len(classifier.classes_)
     most = max([len(tensors), *(len(tensor) for tensor in tensors.values() if tensor.ndim)])
     if method.members > most or len(seeds) != method.members:
-        msg = "its description names sizes that its tensors do not have."
-        raise ModelFileError(msg)
+        raise ModelFileError("its description names sizes that its tensors do not have.")
     net = method.build(features.shape, k, Blank.models_of(method.members, torch.float32))
     expected, found = (
         {name: (tuple(tensor.shape), str(tensor.dtype)) for name, tensor in state.items()}
@@ -278,8 +277,9 @@ def _networks(
     )
     if expected != found:
         odd = sorted(set(expected.items()) ^ set(found.items()))[0][0]
-        msg = f"tensor {odd!r} should be {expected.get(odd)}, but is {found.get(odd)}."
-        raise ModelFileError(msg)
+        raise ModelFileError(
+            f"tensor {odd!r} should be {expected.get(odd)}, but is {found.get(odd)}."
+        )
     net.load_state_dict(tensors, assign=True)
     net.eval().requires_grad_(False)
     nothing = torch.empty(1, 0, k)
@@ -301,8 +301,9 @@ def _classical(
 def _fitting(layout: Layout, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors in the types of the layout; their names and shapes must be its own."""
     if layout.keys() != tensors.keys():
-        msg = f"its tensors should be {', '.join(layout)}, but are {', '.join(tensors) or 'none'}."
-        raise ModelFileError(msg)
+        raise ModelFileError(
+            f"its tensors should be {', '.join(layout)}, but are {', '.join(tensors) or 'none'}."
+        )
     sizes: dict[str, int] = {}  # of the words in shapes
     fitting = {}
     for name, (dtype, words) in layout.items():
@@ -313,10 +314,10 @@ def _fitting(layout: Layout, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         shape = tuple(sizes.setdefault(w, at) if isinstance(w, str) else w for w, at in pairs)
         found = tuple(tensor.shape)
         if (shape, dtype) != (found, tensor.dtype) or 0 in shape:
-            msg = f"tensor {name!r} should be {shape} {dtype}, but is {found} {tensor.dtype}."
-            raise ModelFileError(msg)
+            raise ModelFileError(
+                f"tensor {name!r} should be {shape} {dtype}, but is {found} {tensor.dtype}."
+            )
         if not tensor.isfinite().all():
-            msg = f"tensor {name!r} has numbers that are not finite."
-            raise ModelFileError(msg)
+            raise ModelFileError(f"tensor {name!r} has numbers that are not finite.")
         fitting[name] = tensor
     return fitting

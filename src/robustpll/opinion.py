@@ -1,6 +1,7 @@
 """Subjective-logic opinions: what is believed of each class, and what is not committed."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, Self
@@ -146,28 +147,23 @@ class Opinion:
 
     def mean(self, axis: int) -> Self:
         """Average over an axis of members."""
-        return replace(
-            self,
-            belief=self.belief.mean(axis),
-            prior=self.prior.mean(axis),
-            uncertainty=self.uncertainty.mean(axis),
-        )
+        return self._each(lambda array: array.mean(axis))
 
     def numpy(self) -> Self:
         """The same in numpy arrays on the host, checked."""
-        belief, prior, uncertainty = (
-            np.asarray(torch.as_tensor(array).detach().cpu())
-            for array in (self.belief, self.prior, self.uncertainty)
-        )
-        return replace(self, belief=belief, prior=prior, uncertainty=uncertainty)
+        return self._each(lambda array: np.asarray(torch.as_tensor(array).detach().cpu()))
 
     def __getitem__(self, index: Any) -> Self:
         """A part along the leading axes."""
+        return self._each(lambda array: array[index])
+
+    def _each(self, change: Callable[[Array], Array]) -> Self:
+        """The same change of belief, prior and uncertainty."""
         return replace(
             self,
-            belief=self.belief[index],
-            prior=self.prior[index],
-            uncertainty=self.uncertainty[index],
+            belief=change(self.belief),
+            prior=change(self.prior),
+            uncertainty=change(self.uncertainty),
         )
 
     def __len__(self) -> int:
@@ -184,17 +180,18 @@ class Opinion:
         if not all(
             isinstance(array, np.ndarray | np.floating) for array in (belief, prior, uncertainty)
         ):
-            msg = "belief, prior and uncertainty must be numpy arrays, or all of them tensors."
-            raise InputError(msg)
+            raise InputError(
+                "belief, prior and uncertainty must be numpy arrays, or all of them tensors."
+            )
         if belief.shape != prior.shape or belief.shape[:-1] != uncertainty.shape:
-            msg = (
+            raise InputError(
                 "belief and prior need shape (..., n, k) and uncertainty (..., n); got "
                 f"{belief.shape}, {prior.shape} and {uncertainty.shape}."
             )
-            raise InputError(msg)
         if self.classes is not None and len(self.classes) != belief.shape[-1]:
-            msg = f"{len(self.classes)} classes are named, but belief has {belief.shape[-1]}."
-            raise InputError(msg)
+            raise InputError(
+                f"{len(self.classes)} classes are named, but belief has {belief.shape[-1]}."
+            )
         off = 1e-4  # rounding of a float32 sum over thousands of classes stays below this
         sound = {
             "belief must not be negative": (belief >= -off).all(-1),
@@ -206,10 +203,9 @@ class Opinion:
         for rule, holds in sound.items():
             rows = np.flatnonzero(~holds)
             if len(rows):
-                msg = (
+                raise InputError(
                     f"{rule}: broken in {len(rows)} rows ({some_of(rows)}). Check what was passed."
                 )
-                raise InputError(msg)
 
     def _repr_html_(self) -> str:
         """The first rows as a table, for notebooks; names of classes are escaped."""
@@ -219,17 +215,11 @@ class Opinion:
         k = flat.belief.shape[-1]
         names = [str(name) for name in (range(k) if self.classes is None else self.classes)]
         shown = flat[:ROWS_SHOWN]
-        rows = zip(
-            shown.predicted(),
-            shown.probability.max(-1),
-            shown.belief,
-            shown.uncertainty,
-            strict=True,
-        )
+        columns = (shown.predicted(), shown.probability.max(-1), shown.belief, shown.uncertainty)
         body = "".join(
             f"<tr><td>{row}</td><td>{escape(names[label])}</td><td>{probability:.2f}</td>"
             f"<td>{_bar(belief[label], '#2b6cb0')}</td><td>{_bar(unsure, '#a0aec0')}</td></tr>"
-            for row, (label, probability, belief, unsure) in enumerate(rows)
+            for row, (label, probability, belief, unsure) in enumerate(zip(*columns, strict=True))
         )
         hidden = len(flat) - len(shown)
         return (

@@ -126,18 +126,16 @@ def _logs(probability: NDArray[Any]) -> NDArray[Any]:
 def _refuse_impossible(probability: NDArray[Any], candidates: NDArray[np.bool_]) -> None:
     rows = np.flatnonzero((probability * candidates).sum(-1) <= 0)
     if len(rows):
-        msg = (
+        raise InputError(
             f"The model gives probability 0 to what y says of {len(rows)} rows ({some_of(rows)}), "
             "and no recalibration changes a 0. Methods that count neighbours, such as PlKnn, "
             "do that; use another method, or other rows."
         )
-        raise InputError(msg)
 
 
 def _refuse_no_answer() -> None:
-    msg = (
+    raise InputError(
         "X and y do not say how sure the model should be: all factors have the same log loss. That "
         "happens if every set holds all classes, and for DstPll, whose probabilities do not depend "
         "on its uncertainty. Pass smaller sets or labels, or use another method."
     )
-    raise InputError(msg)

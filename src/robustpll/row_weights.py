@@ -27,14 +27,16 @@ def row_weights(
     weight = _numbers("sample_weight", 1.0 if sample_weight is None else sample_weight)
     weight = np.full(n, weight) if weight.ndim == 0 else weight
     if weight.shape != (n,):
-        msg = f"sample_weight needs shape ({n},), one number a row; got shape {weight.shape}."
-        raise InputError(msg)
+        raise InputError(
+            f"sample_weight needs shape ({n},), one number a row; got shape {weight.shape}."
+        )
     if class_weight is not None:
         of_class = _class_weights(candidates, class_weight)
         weight = weight / weight.max() * (candidates.prior @ (of_class / of_class.max()))
     if not weight.any():
-        msg = "All rows have weight zero: sample_weight or class_weight leaves nothing to learn."
-        raise InputError(msg)
+        raise InputError(
+            "All rows have weight zero: sample_weight or class_weight leaves nothing to learn."
+        )
     weight = weight / weight.max()  # first, so that the mean of huge weights does not overflow
     return np.asarray(weight / weight.mean())
 
@@ -45,17 +47,15 @@ def _class_weights(candidates: Candidates, class_weight: ClassWeight) -> NDArray
         names = candidates.classes.tolist()
         unknown = [name for name in class_weight if name not in names]
         if unknown:
-            msg = (
+            raise InputError(
                 f"class_weight names unknown classes ({some_of(map(repr, unknown))}): the classes "
                 f"are {some_of(map(repr, names), 10)}. Correct the names."
             )
-            raise InputError(msg)
         return _numbers("class_weight", [class_weight.get(name, 1.0) for name in names])
     if isinstance(class_weight, str) and class_weight == "balanced":
         mass = candidates.prior.sum(0, dtype=np.float64)
         return np.asarray(np.divide(1.0, mass, out=np.zeros_like(mass), where=mass > 0))
-    msg = f"class_weight must be None, 'balanced' or a dict; got {class_weight!r}."
-    raise InputError(msg)
+    raise InputError(f"class_weight must be None, 'balanced' or a dict; got {class_weight!r}.")
 
 
 def _numbers(name: str, values: Any) -> NDArray[np.float64]:
@@ -63,12 +63,10 @@ def _numbers(name: str, values: Any) -> NDArray[np.float64]:
     try:
         numbers = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        msg = f"{name} must hold numbers; got {values!r}."
-        raise InputError(msg) from error
+        raise InputError(f"{name} must hold numbers; got {values!r}.") from error
     if not (np.isfinite(numbers).all() and (numbers >= 0).all() and numbers.any()):
-        msg = (
+        raise InputError(
             f"{name} must be finite, not negative, and not all zero; got "
             f"{some_of(numbers.ravel())}."
         )
-        raise InputError(msg)
     return numbers

@@ -50,10 +50,9 @@ def parted(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """
     count = round(n * share) if is_share(share) else 0
     if not 1 <= count <= n - 2:
-        msg = (
+        raise InputError(
             "watch must be None, or the share of rows to set aside: a number between 0 and 1 that "
             f"leaves 2 rows to learn from and 1 to watch. Got {share!r} for {n} rows."
         )
-        raise InputError(msg)
     drawn = np.random.default_rng(seed_of(seed, "watch")).permutation(n)
     return torch.from_numpy(np.sort(drawn[count:])), torch.from_numpy(np.sort(drawn[:count]))

@@ -13,7 +13,7 @@ from robustpll.candidates import Candidates
 from robustpll.decisions import LIKE_THESE, NEVER, Decision, Trial
 from robustpll.engine.predict import Fitted
 from robustpll.engine.rows import Rows
-from robustpll.errors import InputError, is_share, refuse_other_length
+from robustpll.errors import InputError, is_share, refuse_other_length, refuse_other_than_share
 from robustpll.opinion import Opinion
 from robustpll.recalibration import Recalibration, Scaled, Source
 from robustpll.unlike import Reference
@@ -99,10 +99,12 @@ class Trust:
         candidates, rows, raw = self._shown(X, y)
         by_labels = bool((candidates.sizes == 1).all())
         if not by_labels and confidence is not None:
-            msg = "confidence is for labels: candidates in y give an estimate without one."
-            raise InputError(msg)
+            raise InputError(
+                "confidence is for labels: candidates in y give an estimate without one."
+            )
         sure = CONFIDENCE if by_labels and confidence is None else confidence
-        _refuse_odd_confidence(sure)
+        if sure is not None:
+            refuse_other_than_share("confidence", sure)
         distance = self._distance(rows)
         limit = max(ROUNDING, float(np.quantile(distance, LIKE_THESE, method="higher")))
         predicted, probability = raw.predicted(), self._recalibrated(raw).probability
@@ -187,23 +189,14 @@ class Trust:
 
 def _refuse_other_promises(coverage: float | None, error: float | None) -> None:
     if (coverage is None) == (error is None):
-        msg = (
+        raise InputError(
             "decide needs either coverage or error, and not both: "
             "decide(X, coverage=0.9) or decide(X, error=0.05)."
         )
-        raise InputError(msg)
     if coverage is not None and not (is_share(coverage) and coverage > 0):
-        msg = f"coverage must be a number above 0 and at most 1; got {coverage!r}."
-        raise InputError(msg)
-    if error is not None and not (is_share(error) and 0 < error < 1):
-        msg = f"error must be a number between 0 and 1, without these; got {error!r}."
-        raise InputError(msg)
-
-
-def _refuse_odd_confidence(sure: float | None) -> None:
-    if sure is not None and not (is_share(sure) and 0 < sure < 1):
-        msg = f"confidence must be a number between 0 and 1, without these; got {sure!r}."
-        raise InputError(msg)
+        raise InputError(f"coverage must be a number above 0 and at most 1; got {coverage!r}.")
+    if error is not None:
+        refuse_other_than_share("error", error)
 
 
 REFERENCE, TRIAL = "robustpll.reference", "robustpll.trial"  # names of tensors in a model file
@@ -240,21 +233,21 @@ def trust_from_file(
     if "recalibration" in about:
         found = Recalibration(**about["recalibration"])
         if not 0 < found.factor < np.inf or found.of not in get_args(Scaled):
-            msg = f"its recalibration is {found!r}."
-            raise ValueError(msg)
+            raise ValueError(f"its recalibration is {found!r}.")
         model.recalibration_ = found
     if "trial" in about:
         if trial is None:
-            msg = "the rows of its trial are missing."
-            raise ValueError(msg)
+            raise ValueError("the rows of its trial are missing.")
         _refuse_odd_tensor(TRIAL, trial, torch.float64, 2)
         certainty, wrong = trial.numpy()
         model.trial_ = Trial(certainty, wrong, **about["trial"])
-        _refuse_odd_confidence(model.trial_.confidence)
+        if model.trial_.confidence is not None:
+            refuse_other_than_share("confidence", model.trial_.confidence)
 
 
 def _refuse_odd_tensor(name: str, tensor: Tensor, dtype: torch.dtype, axes: int) -> None:
     sound = (tensor.dtype, tensor.ndim) == (dtype, axes) and 0 not in tensor.shape
     if not sound or not bool(tensor.isfinite().all()):
-        msg = f"tensor {name!r} is {tuple(tensor.shape)} of {tensor.dtype}, or not finite."
-        raise ValueError(msg)
+        raise ValueError(
+            f"tensor {name!r} is {tuple(tensor.shape)} of {tensor.dtype}, or not finite."
+        )

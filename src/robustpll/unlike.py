@@ -64,8 +64,9 @@ class Reference:
         with computing("float32", rows.device):
             own = representation(fitted, rows)
         if (own.shape[0], own.shape[2]) != (self.rows.shape[0], self.rows.shape[2]):
-            msg = f"The model has kept rows of shape {tuple(self.rows.shape)}, not {own.shape}."
-            raise ModelFileError(msg)
+            raise ModelFileError(
+                f"The model has kept rows of shape {tuple(self.rows.shape)}, not {own.shape}."
+            )
         pairs = zip(own, self.rows.double(), strict=True)
         nearest = [neighbours(*pair, 1).distance[:, 0] for pair in pairs]
         return torch.stack(nearest).mean(0)

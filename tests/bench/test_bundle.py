@@ -2,11 +2,11 @@
 
 import pytest
 
-from robustpll import METHODS
 from robustpll.bench.bundle import MOST_SECONDS, Bundle, bundles, noise_bundles, seconds_of
 from robustpll.bench.drawn import Drawn
 from robustpll.bench.grid import Grid
 from robustpll.data.noise import InstanceDependent, Uniform
+from robustpll.methods import PUBLISHED
 
 PAPER = Grid.named("paper")
 
@@ -52,7 +52,7 @@ def test_on_a_cpu_each_run_is_alone_so_that_a_rest_is_cut_like_the_whole() -> No
 def test_methods_for_the_host_stay_off_the_gpu() -> None:
     places = {b.runs[0].run.method.name: b.place for b in bundles(PAPER.runs(), joined=True)}
     assert {name for name, place in places.items() if place == "host"} == {"pl_svm", "pl_ecoc"}
-    assert set(places) == set(METHODS)
+    assert set(places) == {kind.name for kind in PUBLISHED}
 
 
 def test_bundles_stay_within_memory() -> None:

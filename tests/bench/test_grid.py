@@ -1,15 +1,23 @@
 """What a grid asks for, and the keys it is stored by."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 from torch import nn
 
-from robustpll import METHODS, InputError
-from robustpll.bench.grid import Condition, Entry, Grid, Run, present
+from robustpll import InputError
+from robustpll.bench.grid import GRIDS, Condition, Entry, Grid, Run, present
 from robustpll.data.noise import ClassDependent, Flip, InstanceDependent, Uniform
-from robustpll.methods import Proden, ProdenEns, RobustPll, RobustPllEns
+from robustpll.methods import (
+    METHODS,
+    PUBLISHED,
+    Proden,
+    ProdenEdl,
+    ProdenEns,
+    RobustPll,
+    RobustPllEns,
+)
 
 MINE = """
 methods = ["proden", {name = "robust_pll", label = "no KL", kl_ceiling = 0}]
@@ -30,7 +38,7 @@ def written(folder: Path, text: str) -> Path:
 
 def test_the_paper_grid_is_the_published_one() -> None:
     grid = Grid.named("paper")
-    assert [entry.method for entry in grid.entries] == [kind.paper() for kind in METHODS.values()]
+    assert [entry.method for entry in grid.entries] == [kind.paper() for kind in PUBLISHED]
     assert grid.seeds == (0, 1, 2, 3, 4)
     by_run = {(e.label, e.run.dataset, e.run.seed): e for e in grid.runs()}
     assert len(by_run) == 19 * 12 * 5
@@ -52,7 +60,7 @@ def test_classical_methods_are_not_attacked(label: str) -> None:
 
 def test_sound_differs_from_paper_in_methods_alone() -> None:
     sound, paper = Grid.named("sound"), Grid.named("paper")
-    assert [entry.method for entry in sound.entries] == [kind() for kind in METHODS.values()]
+    assert [entry.method for entry in sound.entries] == [kind() for kind in PUBLISHED]
     assert replace(sound, name="paper", entries=paper.entries) == paper
 
 
@@ -87,6 +95,10 @@ def test_a_toml_file_says_it_all(tmp_path: Path) -> None:
         ("noise = {name = 'flip', share = 0.1}", "flip"),
         ("epsilons = [-0.1]", "-0.1"),
         ("preset = 'papers'", "papers"),
+        ("methods = [{name = 'proden', datasets = ['lost']}]", "lost"),
+        ("methods = [{name = 'proden', datasets = []}]", "one or more"),
+        ("methods = [{name = 'proden', datasets = 'digits'}]", "must be a list"),
+        ("methods = ['proden', {name = 'proden', datasets = ['digits']}]", "labels must differ"),
         ("ood = [['mnist', 'notmnist']]", "mnist"),
         ("name = '../mine'", "name"),
         ("seeds = [", "TOML"),
@@ -114,7 +126,7 @@ def test_datasets_without_candidates_need_noise() -> None:
         Grid("mine", (Entry("Proden", Proden()),), ("digits", "lost"), (0,), noise=None)
 
 
-@pytest.mark.parametrize("name", ["paper", "sound", "quick"])
+@pytest.mark.parametrize("name", list(GRIDS))
 def test_a_grid_survives_json(name: str) -> None:
     grid = Grid.named(name)
     again = Grid.of_json(grid.to_json())
@@ -148,6 +160,81 @@ def test_keys_do_not_tell_apart_ways_to_write_the_same() -> None:
     assert Run(RobustPll(kl_ceiling=1), "digits", None, 0).key == (
         Run(RobustPll(kl_ceiling=1.0), "digits", None, 0).key
     )
+
+
+def test_keys_and_names_of_before_stay_as_they_were() -> None:
+    """Taken from stores that were written before fields of methods and grids were added."""
+    known = [RobustPll(), ProdenEdl.paper(), Proden()]
+    assert [Run(method, "lost", None, 0).key for method in known] == [
+        *("7cc3e6577e46cedc8284", "34f669270b2c11dbef9c", "867241e3c0ec350eea12")
+    ]
+    assert Grid.named("paper").changed(epochs=5).name == "paper-bc7993"
+    assert Run(RobustPll(kl_per_class=True), "lost", None, 0).key != "7cc3e6577e46cedc8284"
+
+
+def test_fields_that_came_later_have_by_default_the_value_of_before() -> None:
+    """Grids that were written without them would mean other methods else."""
+    later = [
+        (each.default, each.metadata["before"])
+        for kind in METHODS.values()
+        for each in fields(kind)  # type: ignore[arg-type]
+        if "before" in each.metadata
+    ]
+    assert later
+    assert all(default == before for default, before in later)
+
+
+PARTS = """
+methods = [
+    "proden",
+    {name = "robust_pll", kl_ceiling = 0.1, datasets = ["digits"]},
+    {name = "robust_pll", datasets = ["lost", "synthetic"]},
+]
+datasets = ["digits", "lost", "synthetic"]
+seeds = 1
+"""
+
+
+def test_a_method_may_differ_from_dataset_to_dataset_under_one_label(tmp_path: Path) -> None:
+    grid = Grid.read(written(tmp_path, PARTS))
+    ceilings = {
+        each.run.dataset: each.run.method.kl_ceiling  # type: ignore[attr-defined]
+        for each in grid.runs()
+        if each.label == "RobustPll"
+    }
+    usual = RobustPll().kl_ceiling
+    assert ceilings == {"digits": 0.1, "lost": usual, "synthetic": usual}
+    assert len(grid.runs()) == 6
+    assert Grid.of_json(grid.to_json()) == grid
+    fewer = grid.changed(datasets=["lost"], epochs=3)
+    assert [entry.datasets for entry in fewer.entries] == [None, ("lost",)]
+    assert len(grid.changed(methods=["robust_pll"]).entries) == 2
+
+
+def test_two_methods_do_not_share_a_label_though_their_datasets_differ(tmp_path: Path) -> None:
+    apart = PARTS.replace('"robust_pll", datasets', '"proden_edl", label = "RobustPll", datasets')
+    with pytest.raises(InputError, match="labels must differ"):
+        Grid.read(written(tmp_path, apart))
+
+
+def test_the_grid_beyond_trains_against_more_on_pictures() -> None:
+    reach = {
+        (each.label, each.run.dataset): each.run.method.adversary
+        for each in Grid.named("beyond").runs()
+        if hasattr(each.run.method, "adversary")
+    }
+    assert len(reach) == 2 * 9
+    pictures = {"mnist", "fmnist", "kmnist", "notmnist"}
+    assert {name for (_, name), far in reach.items() if far == 0.1} == pictures
+    assert {far for (_, name), far in reach.items() if name not in pictures} == {0.05}
+
+
+def test_the_grid_audit_audits_all_methods_and_attacks_none_otherwise() -> None:
+    runs = Grid.named("audit").runs()
+    assert {each.run.method.name for each in runs} == set(METHODS)
+    for each in runs:
+        names = [condition.name for condition in each.conditions]
+        assert names == ["clean", "clean", *(f"audit {e}" for e in (0.01, 0.02, 0.05, 0.1))]
 
 
 def test_absent_datasets_are_named_and_left_out(

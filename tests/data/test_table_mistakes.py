@@ -240,6 +240,20 @@ def test_decimal_commas_are_named_and_read(write: Callable[..., Path]) -> None:
         read_table(path, decimal=";")
 
 
+@pytest.mark.parametrize("cell", [["Rome", "Bonn"], {"town": "Rome"}, None])
+@pytest.mark.parametrize("categories", [(), ("towns",)])
+def test_lists_are_no_features(tmp_path: Path, cell: object, categories: tuple[str, ...]) -> None:
+    frame = pd.DataFrame({"x": [1.5, 2.5], "towns": [cell, ["Rome"]], "c": ["a", "b"]})
+    sources: list[pd.DataFrame | Path] = [frame]
+    if not isinstance(cell, dict):  # else cells are of two kinds
+        frame.to_parquet(tmp_path / "t.parquet")
+        sources.append(tmp_path / "t.parquet")
+    for source in sources:
+        with pytest.raises(InputError, match=r"'towns' holds lists or the like, .* `ignore`"):
+            read_table(source, candidates="c", categories=categories)
+        assert len(read_table(source, candidates="c", ignore="towns")) == 2
+
+
 def test_words_for_nothing_count_in_every_kind_of_table(tmp_path: Path) -> None:
     ages = ["?", *(str(i % 50) for i in range(99))]
     frame = pd.DataFrame(

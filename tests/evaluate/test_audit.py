@@ -15,6 +15,7 @@ from robustpll.engine.square import Square
 from robustpll.engine.task import Task
 from robustpll.errors import InputError
 from robustpll.evaluate.audit import Audit, Findings, robustness_report
+from robustpll.evaluate.ood import rows_of
 from robustpll.methods import Proden, ProdenEns
 from robustpll.methods.pl_knn import PlKnn
 
@@ -141,6 +142,20 @@ def test_runs_of_a_bundle_are_audited_as_each_alone(digits: Any, candidates: Any
         task = Task.of(rows.part(own), given[own], seeds=(4 + run,))
         (alone,) = audit.reports(method.fit(task), rows.part(own), truth[own])
         assert alone == together
+
+
+def test_rows_that_withstood_are_those_of_the_worst_case(model: PLLClassifier, data: Any) -> None:
+    _, _, X, y = data
+    audit = Audit(EPSILONS, **QUICK)
+    truth = torch.tensor(np.searchsorted(model.classes_, y))[None]
+    rows = rows_of(model, X)
+    withstood = audit.withstood(model.fitted_, rows, truth)
+    assert withstood.shape == (3, 1, len(y))
+    assert withstood.dtype == torch.bool
+    (report,) = audit.reports(model.fitted_, rows, truth)
+    assert tuple(withstood.double().mean((1, 2)).tolist()) == pytest.approx(report.worst)
+    right = torch.from_numpy(model.predict(X) == y)
+    assert (withstood <= right).all()
 
 
 def findings(attacks: dict[str, list[list[int]]], **others: Any) -> Findings:

@@ -1,11 +1,12 @@
-"""Tables of accuracy: the paper's first and third, and those of single datasets."""
+"""Tables of accuracy and calibration: the paper's first and third, and those of datasets."""
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from robustpll.bench.grid import REAL_WORLD
+from robustpll.bench.named_grids import REAL_WORLD
+from robustpll.bench.run import MOST_AUDITED, Condition
 from robustpll.bench.tables import Cell, ReportTable, Row
 from robustpll.data.catalog import CATALOG
 from robustpll.evaluate.metrics import mean_std
@@ -18,15 +19,17 @@ if TYPE_CHECKING:
 
 PICTURES = {"mnist": "MNIST", "fmnist": "FMNIST", "kmnist": "KMNIST", "notmnist": "NotMNIST"}
 POOLED = "real-world"
+CLEAN = Condition("test")
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of accuracies: runs on one dataset or several, clean or under attack."""
+    """A column of shares, in percent: of runs on one dataset or several, examined in one way."""
 
     head: str
     datasets: tuple[str, ...]
-    epsilon: float = 0.0
+    condition: Condition = CLEAN
+    measure: Literal["accuracy", "ece"] = "accuracy"  # of the former more is better
 
 
 def table_1(summary: "Summary") -> ReportTable | None:
@@ -44,7 +47,7 @@ def table_3(summary: "Summary") -> ReportTable | None:
     """Accuracy under attack, on the paper's real-world sets pooled; attacked methods alone."""
     pool = attacked(summary)
     steps = sorted({epsilon for name in pool for epsilon in strengths(summary, name)})
-    columns = [Column(str(epsilon), pool, epsilon) for epsilon in steps]
+    columns = [Column(str(epsilon), pool, Condition("test", epsilon)) for epsilon in steps]
     notes = [
         "Columns are epsilons, by which each scaled feature may move (0.0: no attack).",
         *pooled_note(pool),
@@ -77,25 +80,72 @@ def dataset_table(summary: "Summary", dataset: str) -> ReportTable | None:
     steps = strengths(summary, dataset)
     if len(steps) < 2:
         return None
-    columns = [Column(str(epsilon), (dataset,), epsilon) for epsilon in steps]
+    columns = [Column(str(each), (dataset,), Condition("test", each)) for each in steps]
     title = f"Accuracy on {title_of(dataset)} under attack, in percent"
     notes = ["Columns are epsilons, by which each scaled feature may move (0.0: no attack)."]
     return _table(summary, f"attack-{dataset}", title, columns, notes=notes)
 
 
-def accuracy_cells(summary: "Summary", column: Column) -> dict[str, Cell]:
+def audit_table(summary: "Summary") -> ReportTable | None:
+    """Accuracy at worst, on each dataset that the grid audits; None if there is no such."""
+    columns = [
+        Column(f"{title_of(name)} {epsilon:g}", (name,), Condition("test", audit=epsilon))
+        for name, epsilons in summary.grid.audit
+        for epsilon in sorted(epsilons)
+        if name in summary.stored
+    ]
+    notes = [
+        "Accuracy by dataset and epsilon, by which each scaled feature may move. A row counts as "
+        "right only if the true class alone is the most probable, without attack and under all, at "
+        "this epsilon and at smaller ones of the grid: several that follow gradients in float64, "
+        "one without gradients, and rows that fool a twin. Methods without gradients face the last "
+        "two alone, so that less was tried on them. An attack that was not tried may do better.",
+        f"The first {MOST_AUDITED:,} test rows of each run, or all if there are fewer.",
+    ]
+    title = "Worst case under the audit, accuracy in percent"
+    return _table(summary, "audit", title, columns, notes=notes)
+
+
+def resolved_table(summary: "Summary") -> ReportTable | None:
+    """How many training labels are found among the candidates; None if the grid does not ask."""
+    if not summary.grid.train_rows:
+        return None
+    columns = [Column(title_of(name), (name,), Condition("train")) for name in summary.stored]
+    notes = ["The share of training rows whose most probable class is the true one."]
+    title = "Resolved training labels, in percent"
+    return _table(summary, "resolved", title, columns, notes=notes)
+
+
+def calibration_table(summary: "Summary") -> ReportTable | None:
+    """How far probabilities are from what comes true, on test rows without attack."""
+    columns = [Column(title_of(name), (name,), measure="ece") for name in summary.stored]
+    notes = [
+        "Less is better. The expected calibration error of the predicted class's probability, in "
+        "percent: the mean distance of promised and right, in 15 bins of about equally many test "
+        "rows."
+    ]
+    title = "Calibration: expected error of probabilities, in percent"
+    return _table(summary, "calibration", title, columns, notes=notes)
+
+
+def cells_of(summary: "Summary", column: Column) -> dict[str, Cell]:
     """The cell of each label, with bold by the paper's rule; incomplete cells take no part."""
     found = _of_column(summary.runs, column)
     lacking = _of_column(summary.missing, column)
     runs: dict[str, dict[Hashable, float]] = {line.label: {} for line in summary.lines}
-    rows = zip(found["label"], found["dataset"], found["seed"], found["accuracy"], strict=True)
-    for label, dataset, seed, accuracy in rows:
-        runs[label][dataset, int(seed)] = 100 * float(accuracy)
+    values = (found[name] for name in ("label", "dataset", "seed", column.measure))
+    for label, dataset, seed, share in zip(*values, strict=True):
+        runs[label][dataset, int(seed)] = 100 * float(share)
+    most = len(column.datasets) * len(summary.grid.seeds)
     cells = {
-        label: _cell(list(each.values()), lacking[lacking["label"] == label]["reason"], column)
+        label: _cell(
+            list(each.values()), lacking[lacking["label"] == label]["reason"], column, most
+        )
         for label, each in runs.items()
     }
     complete = {label: runs[label] for label, cell in cells.items() if cell.complete}
+    if column.measure == "ece":
+        complete = {m: {at: 100 - x for at, x in own.items()} for m, own in complete.items()}
     best = _best(complete, {line.label: line.group for line in summary.lines})
     return {label: replace(cell, bold=label in best) for label, cell in cells.items()}
 
@@ -121,7 +171,8 @@ def attacked(summary: "Summary") -> tuple[str, ...]:
 def strengths(summary: "Summary", dataset: str) -> tuple[float, ...]:
     """Under which a dataset was examined, 0 included."""
     runs = summary.runs
-    own = runs[(runs["dataset"] == dataset) & (runs["part"] == "test")]
+    audited = runs["condition"].str.startswith("audit")
+    own = runs[(runs["dataset"] == dataset) & (runs["part"] == "test") & ~audited]
     return tuple(sorted(float(epsilon) for epsilon in own["epsilon"].unique()))
 
 
@@ -171,7 +222,7 @@ def _table(
     lines = summary.lines if lines is None else lines
     if not columns or not lines:
         return None
-    found = [accuracy_cells(summary, column) for column in columns]
+    found = [cells_of(summary, column) for column in columns]
     groups = grouped(lines, {line.label: [each[line.label] for each in found] for line in lines})
     table = ReportTable(name, title, tuple(c.head for c in columns), groups, (1,) * len(columns))
     return replace(table, notes=(_rule(summary), *_incomplete(table), *notes))
@@ -204,15 +255,16 @@ def _left_out(summary: "Summary", names: Iterable[str]) -> list[str]:
 
 
 def _of_column(frame: "pd.DataFrame", column: Column) -> "pd.DataFrame":
-    of_test = (frame["part"] == "test") & (frame["epsilon"] == column.epsilon)
-    return frame[of_test & frame["dataset"].isin(column.datasets)]
+    asked = column.condition
+    alike = (frame["part"] == asked.part) & (frame["condition"] == asked.name)
+    return frame[alike & frame["dataset"].isin(column.datasets)]
 
 
-def _cell(values: Sequence[float], reasons: "pd.Series[str]", column: Column) -> Cell:
-    asked = len(values) + len(reasons)
+def _cell(values: Sequence[float], reasons: "pd.Series[str]", column: Column, most: int) -> Cell:
+    """Of `most` runs, unless none is asked for; a method may run on some of the datasets alone."""
+    if not len(values) + len(reasons):
+        return Cell(note="not attacked" if column.condition.epsilon else "not asked for")
     if values:
         mean, std = mean_std(values)
-        return Cell(mean, std if asked > 1 else None, len(values), asked)
-    if not asked:
-        return Cell(note="not attacked" if column.epsilon else "not asked for")
-    return Cell(asked=asked, note="failed" if (reasons == "failed").any() else "missing")
+        return Cell(mean, std if most > 1 else None, len(values), most)
+    return Cell(asked=most, note="failed" if (reasons == "failed").any() else "missing")

@@ -18,7 +18,14 @@ MOST_MODELS = 100  # of a bundle: more are hardly faster, and a kill would lose 
 MOST_NUMBERS = 2**30  # label weights of a bundle; a training keeps some ten copies, 40 GiB
 MOST_SECONDS = 150.0  # of a bundle on a GPU: so much is lost by a kill, or waited for at the end
 # Time of a method for each of its networks; RobustPll is 1. See benchmarks/method_speed.py.
-UNITS = {"proden_edl": 2.0, "crosel": 2.0, "proden_adv_ens": 4.0, "valen": 5.0}
+UNITS = {
+    "proden_edl": 2.0,
+    "crosel": 2.0,
+    "proden_adv_ens": 4.0,
+    "valen": 5.0,
+    "robust_pll_at": 5.0,
+    "robust_pll_at_ens": 5.0,
+}
 # Seconds of a classical method on one core for n rows of d features: a (n / 1e4)^b (d / 100)
 CLASSICAL = {
     "pl_knn": (0.6, 2.0),

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 from robustpll.bench.accuracy_tables import (
     Column,
-    accuracy_cells,
     attacked,
+    audit_table,
+    calibration_table,
+    cells_of,
     dataset_table,
     extra_table,
     real_world_table,
+    resolved_table,
     strengths,
     table_1,
     table_3,
@@ -29,6 +32,7 @@ from robustpll.bench.other_tables import (
     timing_table,
 )
 from robustpll.bench.ranks import ranked
+from robustpll.bench.run import Condition
 from robustpll.bench.tables import ReportTable
 from robustpll.plots.bench import attack_panels, rank_diagram, time_bars
 from robustpll.plots.curves import distribution_lines
@@ -65,7 +69,8 @@ def all_tables(summary: "Summary") -> tuple[ReportTable, ...]:
     """Those that a summary has something for."""
     found: list[ReportTable | None] = [table_1(summary), table_2(summary), table_3(summary)]
     found += compared_tables(summary)
-    found += [real_world_table(summary), extra_table(summary)]
+    found += [real_world_table(summary), extra_table(summary), resolved_table(summary)]
+    found += [calibration_table(summary), audit_table(summary)]
     found += [dataset_table(summary, dataset) for dataset in summary.stored]
     found += [ood_table(summary, *pair) for pair in summary.grid.ood if pair != PUBLISHED_PAIR]
     found += [overview_table(summary), timing_table(summary), sessions_table(summary)]
@@ -141,7 +146,7 @@ def _attack_figure(
         return
     lines: dict[str, dict[float, float]] = {}
     for epsilon in steps:
-        cells = accuracy_cells(summary, Column("", datasets, epsilon))
+        cells = cells_of(summary, Column("", datasets, Condition("test", epsilon)))
         for line in summary.lines:
             cell = cells[line.label]
             if line.attacked and cell.complete and cell.value is not None:

@@ -17,7 +17,7 @@ from torch.nn.functional import one_hot
 from robustpll import __version__
 from robustpll.bench.bundle import Bundle, Job, NoiseBundle, Stretch
 from robustpll.bench.drawn import Packed
-from robustpll.bench.run import Condition, PlannedRun
+from robustpll.bench.run import MOST_AUDITED, Condition, PlannedRun
 from robustpll.bench.store import COLUMNS, REALS, UNKNOWN, About, now, schema
 from robustpll.data import load_dataset
 from robustpll.data.dataset import Dataset
@@ -30,6 +30,7 @@ from robustpll.engine.predict import Fitted
 from robustpll.engine.random import seed_of
 from robustpll.engine.rows import Rows
 from robustpll.errors import InputError, RobustPLLError
+from robustpll.evaluate.audit import Audit
 from robustpll.opinion import Opinion
 
 if TYPE_CHECKING:
@@ -132,14 +133,22 @@ def examined(fitted: Fitted, planned: Sequence[PlannedRun], problem: Problem) ->
     if attacks:
         under = fitted.predict_at_each(attacks, problem.test, PGD(attacks[0]))
         opinions = {Condition("test", eps): o for eps, o in zip(attacks, under, strict=True)}
+    audited = [each for each in conditions if each.audit]
+    if audited:
+        audit = Audit(tuple(each.audit for each in audited))
+        withstood = audit.withstood(fitted, *_audited(problem))
     pieces: list[list[pa.Table]] = [[] for _ in planned]
     for condition in conditions:
-        rows, truth = _rows(condition, problem)
-        if condition.part == "train":
-            opinion = fitted.opinion
+        if condition.audit:
+            rows, labels = _audited(problem)
+            found = _worst_case(withstood[audited.index(condition)], labels)
         else:
-            opinion = opinions.pop(condition) if condition in opinions else fitted.predict(rows)
-        found = _columns(opinion, truth, planned, condition)
+            rows, truth = _rows(condition, problem)
+            if condition.part == "train":
+                opinion = fitted.opinion
+            else:
+                opinion = opinions.pop(condition) if condition in opinions else fitted.predict(rows)
+            found = _columns(opinion, truth, planned, condition)
         at = rows.at.cpu().numpy()
         for number, each in enumerate(planned):
             own = {name: values[number] for name, values in found.items()} | {"row": at[number]}
@@ -155,6 +164,12 @@ def _rows(condition: Condition, problem: Problem) -> tuple[Rows, Tensor | None]:
     if condition.part == "test":
         return problem.test, problem.test_labels
     return ood_rows(problem, _dataset(condition.ood)), None
+
+
+def _audited(problem: Problem) -> tuple[Rows, Tensor]:
+    """Which test rows are audited, and their true labels (R, n)."""
+    few = replace(problem.test, at=problem.test.at[:, :MOST_AUDITED])
+    return few, problem.test_labels[:, :MOST_AUDITED]
 
 
 def _columns(
@@ -192,6 +207,19 @@ def _columns(
         "truth": whole[0],
         "predicted": whole[1],
         "guess": opinion.guess.cpu().numpy(),
+    }
+
+
+def _worst_case(withstood: Tensor, truth: Tensor) -> dict[str, NDArray[Any]]:
+    """As `_columns`: the true class where all attacks failed, else none, and no opinion at all."""
+    predicted = torch.where(withstood, truth, UNKNOWN)
+    whole = torch.stack([truth, predicted]).short().cpu().numpy()
+    nothing = np.full(truth.shape, np.nan, np.float32)
+    return {
+        **dict.fromkeys(REALS, nothing),
+        "truth": whole[0],
+        "predicted": whole[1],
+        "guess": np.zeros(truth.shape, bool),
     }
 
 

@@ -6,9 +6,11 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
+from math import inf
 from pathlib import Path
 from typing import Any, Self
 
+from robustpll.bench.named_grids import GRIDS
 from robustpll.bench.run import (
     Condition,
     PlannedRun,
@@ -28,17 +30,14 @@ from robustpll.methods.classical import ClassicalMethod
 
 __all__ = ["GRIDS", "Condition", "Entry", "Grid", "PlannedRun", "Present", "Run", "present"]
 
-REAL_WORLD = ("bird-song", "lost", "mir-flickr", "msrc-v2", "soccer", "yahoo-news")
-PICTURES = ("mnist", "fmnist", "kmnist", "notmnist")
-BESIDES = ("fg-net", "italian")  # real-world sets that the paper does not report
-
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the report: a method, with its name there."""
+    """A line of the report, or a part of it: a method, with its name there."""
 
     label: str
     method: Method
+    datasets: tuple[str, ...] | None = None  # of the grid, which it runs on; None: all
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Grid:
     name : str
         Letters, digits, "-" and "_"; the file in the store.
     entries : tuple of Entry
-        Labels differ.
+        Labels differ, but for entries of one kind of method on different datasets.
     datasets : tuple of str
         As `load_dataset` knows them.
     seeds : tuple of int
@@ -66,6 +65,9 @@ class Grid:
         A dataset, and another whose rows are unknown to its runs.
     train_rows : bool
         Whether what a method thinks of its training rows is stored, too.
+    audit : tuple of (str, tuple of float)
+        A dataset, and the epsilons up to which its test rows, `MOST_AUDITED` at most, face all
+        attacks of `Audit`; classical methods face those that need no gradient.
 
     Examples
     --------
@@ -85,6 +87,7 @@ class Grid:
     attacked: tuple[str, ...] | None = None
     ood: tuple[tuple[str, str], ...] = ()
     train_rows: bool = False
+    audit: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
     def __post_init__(self) -> None:
         for broken, rule in _rules(self):
@@ -108,6 +111,7 @@ class Grid:
             )
             for entry in self.entries
             for dataset in self.datasets
+            if entry.datasets is None or dataset in entry.datasets
             for seed in self.seeds
         )
 
@@ -122,12 +126,13 @@ class Grid:
         under_attack = self.attacked is None or dataset in self.attacked
         if under_attack and not isinstance(method, ClassicalMethod):
             found += [Condition("test", epsilon) for epsilon in self.epsilons]
+        found += [Condition("test", audit=each) for each in dict(self.audit).get(dataset, ())]
         found += [Condition("ood", ood=other) for known, other in self.ood if known == dataset]
         return tuple(found)
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """One of the library's grids: "paper", "sound" or "quick"."""
+        """One of the library's grids: "paper", "sound", "quick", "audit" or "beyond"."""
         if name not in GRIDS:
             msg = f"There is no grid {name!r}; the names are {', '.join(GRIDS)}."
             raise InputError(msg)
@@ -181,6 +186,7 @@ class Grid:
             None if attacked is None else tuple(_listed(attacked, "attacked")),
             tuple((known, other) for known, other in _listed(given.get("ood", []), "ood")),
             given.get("train_rows", False),
+            _audit(given.get("audit", {})),
         )
 
     def to_json(self) -> str:
@@ -192,6 +198,7 @@ class Grid:
         """
         methods = [
             {"name": each.method.name, "label": each.label, **fields_of(each.method)}
+            | ({} if each.datasets is None else {"datasets": each.datasets})
             for each in self.entries
         ]
         plain = {
@@ -205,6 +212,8 @@ class Grid:
             "ood": self.ood,
             "train_rows": self.train_rows,
         }
+        if self.audit:  # grids without are written, and named, as before there were audits
+            plain["audit"] = dict(self.audit)
         return json.dumps(plain, indent=1)
 
     @classmethod
@@ -225,13 +234,12 @@ class Grid:
         if (names := changes.pop("methods", None)) is not None:
             entries = _chosen(entries, names)
         if (epochs := changes.pop("epochs", None)) is not None:
-            entries = tuple(Entry(e.label, _with_epochs(e.method, epochs)) for e in entries)
+            entries = tuple(replace(e, method=_with_epochs(e.method, epochs)) for e in entries)
         datasets = tuple(changes.pop("datasets", None) or self.datasets)
-        ood = tuple(pair for pair in self.ood if pair[0] in datasets)
         attacked = self.attacked
         if "epsilons" in changes and attacked is not None and not set(datasets) & set(attacked):
             attacked = None  # who names strengths wants an attack on something
-        kept = {"entries": entries, "datasets": datasets, "ood": ood, "attacked": attacked}
+        kept = _narrowed(replace(self, entries=entries), datasets) | {"attacked": attacked}
         other = replace(self, **kept | changes)
         if other == self:
             return self
@@ -241,17 +249,26 @@ class Grid:
 def _rules(grid: Grid) -> Iterable[tuple[bool, str]]:
     """Each rule of a grid in words, and whether it is broken."""
     labels = [entry.label for entry in grid.entries]
+    places = [(e.label, name) for e in grid.entries for name in set(e.datasets or grid.datasets)]
+    kinds = {(entry.label, type(entry.method)) for entry in grid.entries}
     noisy = [name for name in grid.datasets if name in CATALOG and grid.noise_of(name)]
     bare = [name for name in grid.datasets if name in CATALOG and not CATALOG[name].candidates]
     bad_seeds = [seed for seed in grid.seeds if not is_count(seed)]
-    bad_epsilons = [each for each in grid.epsilons if not 0 < each < float("inf")]
+    bad_epsilons = [each for each in grid.epsilons if not 0 < each < inf]
     pairs = [pair for pair in grid.ood if pair[0] not in grid.datasets]
+    audited = [name for name, _ in grid.audit]
+    bad_audits = [e for _, e in grid.audit if len({x for x in e if 0 < x < inf}) != max(len(e), 1)]
+    own = [entry.datasets for entry in grid.entries if entry.datasets is not None]
+    elsewhere = set(chain(audited, *own)) - set(grid.datasets)
     yield (
         not re.fullmatch(r"[\w-]+", str(grid.name)),
         "a name has letters, digits, '-' and '_' alone",
     )
     yield not labels, "there are no methods"
-    yield len(set(labels)) < len(labels), f"labels must differ; got {labels}. Set label = ..."
+    yield (
+        len(set(places)) < len(places) or len(kinds) > len(set(labels)),
+        f"labels must differ; got {labels}. Set label = ...",
+    )
     yield not grid.datasets, "there are no datasets"
     yield len(set(grid.datasets)) < len(grid.datasets), f"datasets repeat: {grid.datasets}"
     yield not grid.seeds, "there are no seeds"
@@ -266,6 +283,37 @@ def _rules(grid: Grid) -> Iterable[tuple[bool, str]]:
     yield len(set(grid.epsilons)) < len(grid.epsilons), f"epsilons repeat: {grid.epsilons}"
     yield bool(pairs), f"ood is about datasets that are not in the grid: {pairs}"
     yield not isinstance(grid.train_rows, bool), "train_rows must be true or false"
+    yield len(set(audited)) < len(audited), f"audit names datasets twice: {audited}"
+    yield bool(bad_audits), f"audit needs epsilons above 0, each once; got {bad_audits}"
+    yield not all(own), "a method's datasets must be one or more"
+    yield (
+        bool(elsewhere),
+        f"audit, or a method, is about datasets that are not in the grid: {sorted(elsewhere)}",
+    )
+
+
+def _narrowed(grid: Grid, datasets: tuple[str, ...]) -> dict[str, Any]:
+    """Fields of a grid on these datasets; entries that run on none of them go."""
+    entries = [
+        each
+        if each.datasets is None
+        else replace(each, datasets=tuple(name for name in each.datasets if name in datasets))
+        for each in grid.entries
+    ]
+    return {
+        "entries": tuple(each for each in entries if each.datasets != ()),
+        "datasets": datasets,
+        "ood": tuple(pair for pair in grid.ood if pair[0] in datasets),
+        "audit": tuple(pair for pair in grid.audit if pair[0] in datasets),
+    }
+
+
+def _audit(given: Any) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    try:
+        return tuple((name, tuple(map(float, _listed(each, name)))) for name, each in given.items())
+    except (AttributeError, TypeError, ValueError) as error:
+        msg = f"audit must be a table of epsilons by dataset, {{lost = [0.05]}}; got {given!r}."
+        raise InputError(msg) from error
 
 
 def _listed(given: Any, name: str) -> list[Any]:
@@ -288,9 +336,10 @@ def _entry(given: Any, preset: str, epochs: int | None) -> Entry:
     if preset not in ("paper", "sound"):
         msg = f"preset must be 'paper' or 'sound'; got {preset!r}."
         raise InputError(msg)
-    label = table.pop("label", None)
+    label, datasets = table.pop("label", None), table.pop("datasets", None)
     method = method_of(table, preset, epochs)
-    return Entry(str(label or method.title), method)
+    own = None if datasets is None else tuple(_listed(datasets, "a method's datasets"))
+    return Entry(str(label or method.title), method, own)
 
 
 def _chosen(entries: tuple[Entry, ...], names: Sequence[str]) -> tuple[Entry, ...]:
@@ -326,36 +375,13 @@ def present(grid: Grid) -> Present:
     datasets = tuple(name for name in grid.datasets if name not in absent)
     if not datasets:
         return Present(None, absent)
-    ood = tuple(pair for pair in grid.ood if not set(pair) & set(absent))
-    return Present(replace(grid, datasets=datasets, ood=ood), absent)
+    narrowed = _narrowed(grid, datasets)
+    if not narrowed["entries"]:
+        return Present(None, absent)
+    ood = tuple(pair for pair in narrowed["ood"] if pair[1] not in absent)
+    return Present(replace(grid, **narrowed | {"ood": ood}), absent)
 
 
 def _is_here(name: str) -> bool:
     entry = entry_of(name)
     return all(find(entry, file) for file in entry.files)
-
-
-_PAPER: dict[str, Any] = {
-    "datasets": [*REAL_WORLD, *PICTURES, *BESIDES],
-    "seeds": 5,
-    "noise": "instance-dependent",
-    "epsilons": [0.1, 0.2, 0.3, 0.4],
-    "attacked": [*REAL_WORLD, *BESIDES],
-    "ood": [("mnist", "notmnist")],
-}
-# Dropout's thousand predictions would take a fourth of the quick grid's time.
-_QUICKER = {"proden_dropout": {"passes": 100}}
-GRIDS: dict[str, dict[str, Any]] = {
-    "paper": {"preset": "paper", **_PAPER},
-    "sound": {"preset": "sound", **_PAPER},
-    "quick": {
-        "preset": "sound",
-        "methods": [{"name": name, **_QUICKER.get(name, {})} for name in METHODS],
-        "datasets": ["digits", "synthetic"],
-        "seeds": 3,
-        # of so few rows the usual teacher learns too little: nearly all classes would be candidates
-        "noise": {"name": "instance-dependent", "epochs": 20, "learning_rate": 0.3},
-        "epsilons": [0.1, 0.2],
-        "epochs": 20,
-    },
-}

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustpll.errors import InputError
+from robustpll.evaluate.calibration import reliability
 from robustpll.evaluate.metrics import (
     accuracy,
     as_recorded,
@@ -56,25 +57,33 @@ def by_condition(table: Any) -> dict[tuple[str, str], Columns]:
 def measured(columns: Columns) -> dict[str, float]:
     """Measures of one run under one condition; those that need true labels are NaN without.
 
+    Of a worst case there are no probabilities, but accuracy alone.
+
     >>> right = {"truth": [1, 0], "predicted": [1, 1], "guess": [False, True]}
-    >>> sure = {"entropy": [0.0, 1.0], "uncertainty": [0.0, 0.5]}
+    >>> sure = {"entropy": [0.0, 1.0], "uncertainty": [0.0, 0.5], "probability": [1.0, 0.5]}
     >>> of_truth = {"probability_of_truth": [1.0, 0.5], "probability_squared": [1.0, 0.5]}
     >>> found = measured({n: np.array(c) for n, c in (right | sure | of_truth).items()})
     >>> found["accuracy"], found["guesses"], found["brier"], round(found["log_loss"], 4)
     (0.5, 0.5, 0.25, 0.3466)
+    >>> found["ece"]  # (|1 - 1| + |0 - 0.5|) / 2
+    0.25
     """
     truth, of_truth = columns["truth"], columns["probability_of_truth"].astype(np.float64)
     known = len(truth) > 0 and bool((truth >= 0).all())
+    right = truth == columns["predicted"]
+    if known and np.isnan(columns["probability"]).all():
+        return {"rows": len(truth), "accuracy": accuracy(right)}
     squared = columns["probability_squared"].astype(np.float64)
     log_loss = -np.log(np.maximum(of_truth, LEAST))
     return {
         "rows": len(truth),
-        "accuracy": accuracy(truth == columns["predicted"]) if known else math.nan,
+        "accuracy": accuracy(right) if known else math.nan,
         "guesses": float(columns["guess"].mean()),
         "entropy": float(as_recorded(columns["entropy"]).mean()),
         "uncertainty": float(columns["uncertainty"].mean(dtype=np.float64)),
         "brier": float((1 - 2 * of_truth + squared).mean()) if known else math.nan,
         "log_loss": float(log_loss.mean()) if known else math.nan,
+        "ece": reliability(columns["probability"], right).error if known else math.nan,
     }
 
 

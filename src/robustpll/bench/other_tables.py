@@ -26,6 +26,8 @@ def ood_table(summary: "Summary", dataset: str, other: str) -> ReportTable | Non
     if frame.empty:
         return None
     rows: dict[str, Any] = {row["label"]: row for row in frame.to_dict("records")}
+    asked = {each.label for each in summary.grid.runs() if each.run.dataset == dataset}
+    summary = replace(summary, lines=tuple(e for e in summary.lines if e.label in asked))
     columns = [_ood_column(summary, rows, measure) for measure in OOD_HEADS]
     cells = {line.label: [each[line.label] for each in columns] for line in summary.lines}
     published = (dataset, other) == PUBLISHED_PAIR

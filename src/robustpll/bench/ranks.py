@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from robustpll.bench.accuracy_tables import Column, accuracy_cells, title_of
+from robustpll.bench.accuracy_tables import Column, cells_of, title_of
 from robustpll.errors import InputError
 from robustpll.evaluate.significance import LEVEL
 
@@ -81,7 +81,7 @@ def ranked(summary: "Summary") -> Ranks | None:
     scores: dict[str, list[float]] = {line.label: [] for line in summary.lines}
     datasets, left_out = [], []
     for dataset in summary.stored:
-        cells = accuracy_cells(summary, Column(dataset, (dataset,)))
+        cells = cells_of(summary, Column(dataset, (dataset,)))
         if not all(cell.complete for cell in cells.values()):
             left_out.append(dataset)
             continue

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 SECTIONS = {  # where tables and figures go, by the beginning of their names
-    "Accuracy": ("table-1", "real-world", "extra", "ranks"),
+    "Accuracy": ("table-1", "real-world", "extra", "resolved", "ranks"),
+    "Calibration": ("calibration",),
     "Rows of no known class": ("table-2", "ood", "entropy"),
     "Attacks": ("table-3", "attack"),
+    "Worst case under the audit": ("audit",),
     "Time and cost": ("timing", "sessions"),
     "Datasets": ("datasets",),
     "Missing runs": ("missing",),
@@ -52,6 +54,7 @@ MEASURES = (
     Measure("uncertainty", "uncertainty", 3),
     Measure("brier", "Brier", 3),
     Measure("log_loss", "log loss", 3, in_table=False),
+    Measure("ece", "ECE in %", 1, 100, in_table=False),
     Measure("auroc", "AUROC", 3),
     Measure("ks", "KS", 3, in_table=False),
     Measure("area", "CDF area", 3, in_table=False),
@@ -80,7 +83,7 @@ def page(summary: "Summary", tables: Sequence[ReportTable], figures: Sequence[Re
     >>> from robustpll.bench.store import ResultStore
     >>> from robustpll.bench.summary import summarize
     >>> nothing = summarize(ResultStore("nowhere"), Grid.named("quick"))
-    >>> "0 of 114 runs are stored" in page(nothing, [], [])
+    >>> f"0 of {len(nothing.grid.runs())} runs are stored" in page(nothing, [], [])
     True
     """
     return render_page(

@@ -73,8 +73,8 @@ def run_grid(
     Parameters
     ----------
     grid : Grid or str
-        "paper", "sound", "quick", or the path of a TOML file. Datasets that are not here are left
-        out, and named in the outcome.
+        "paper", "sound", "quick", "audit", "beyond", or the path of a TOML file. Datasets that are
+        not here are left out, and named in the outcome.
     store : ResultStore or path
         Where results go.
     device : str

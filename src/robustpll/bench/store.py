@@ -37,7 +37,7 @@ REALS = (
 COLUMNS = ("part", "condition", "row", "truth", "predicted", "guess", *REALS)
 # bytes of one significance together; rows in order as their differences
 ENCODINGS = dict.fromkeys(REALS, "BYTE_STREAM_SPLIT") | {"row": "DELTA_BINARY_PACKED"}
-UNKNOWN = -1  # the truth of rows of no known class
+UNKNOWN = -1  # the truth of rows of no known class; the prediction of rows that an audit fooled
 ABOUT = b"robustpll"  # the key in a file's footer
 FOLDERS = ("runs", "failures", "candidates", "grids", "sessions")
 TEMPORARY = ".*.*.????????"  # as `write_whole` names files: .KEY.parquet.k3x_9abz

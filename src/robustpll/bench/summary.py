@@ -25,6 +25,7 @@ from robustpll.bench.measures import (
 from robustpll.bench.store import About, ResultStore, StoreError
 from robustpll.data.catalog import entry_of
 from robustpll.evaluate.metrics import as_recorded
+from robustpll.methods import Method
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 CLEAN = ("test", "clean")
 RUN_COLUMNS = (
     *("label", "method", "dataset", "kind", "seed", "part", "condition", "epsilon", "other"),
-    *("rows", "accuracy", "guesses", "entropy", "uncertainty", "brier", "log_loss"),
+    *("rows", "accuracy", "guesses", "entropy", "uncertainty", "brier", "log_loss", "ece"),
     *("auroc", "ks", "area", "seconds_train", "seconds_examine", "machine", "key"),
 )
 OOD_COLUMNS = (
@@ -74,8 +75,9 @@ class Summary:
     runs : DataFrame
         One row for each stored run and condition: label, method, dataset, kind, seed, part,
         condition, epsilon, other (the OOD dataset), rows, accuracy, guesses, entropy, uncertainty,
-        brier, log_loss, auroc, ks, area (these three of OOD rows of one seed), seconds_train,
-        seconds_examine, machine, key. What a part does not have is NaN.
+        brier, log_loss, ece (as of `calibration_report`), auroc, ks, area (these three of OOD rows
+        of one seed), seconds_train, seconds_examine, machine, key. What a part does not have is
+        NaN: of an audit there is the accuracy alone.
     ood : DataFrame
         One row for each label, dataset and other: seeds (stored), asked, area, area_exact, ks,
         mmd, mmd_median, gamma, auroc; of entropies pooled over the seeds, as published.
@@ -229,7 +231,7 @@ def _identity(planned: PlannedRun, condition: Condition) -> dict[str, Any]:
         "seed": planned.run.seed,
         "part": condition.part,
         "condition": condition.name,
-        "epsilon": condition.epsilon,
+        "epsilon": condition.epsilon or condition.audit,
         "other": condition.ood,
     }
 
@@ -250,17 +252,26 @@ def _name_absent(found: _Found) -> None:
 def _lines(grid: Grid) -> tuple[Line, ...]:
     planned = grid.runs()
     attacked = {each.label for each in planned if any(c.epsilon for c in each.conditions)}
+    other = {each.label for each in grid.entries if each.method != type(each.method).paper()}
     return tuple(
         Line(
-            each.label,
-            each.method.name,
-            each.method.title,
-            "ensemble" if each.method.family == "ensemble" else "single",
-            each.label in attacked,
-            each.method == type(each.method).paper(),
+            label,
+            method.name,
+            method.title,
+            "ensemble" if method.family == "ensemble" else "single",
+            label in attacked,
+            label not in other,
         )
-        for each in grid.entries
+        for label, method in _methods(grid).items()
     )
+
+
+def _methods(grid: Grid) -> dict[str, Method]:
+    """Of each label the first; all are of one kind."""
+    found: dict[str, Method] = {}
+    for each in grid.entries:
+        found.setdefault(each.label, each.method)
+    return found
 
 
 def _ood(
@@ -286,14 +297,14 @@ def _timing(found: _Found, grid: Grid) -> list[dict[str, Any]]:
     }
     whole = math.fsum(chain(*seconds.values()))
     rows = []
-    for entry in grid.entries:
-        runs = [both for (label, _), both in seconds.items() if label == entry.label]
+    for name, method in _methods(grid).items():
+        runs = [both for (label, _), both in seconds.items() if label == name]
         if runs:
             train, examine = map(math.fsum, zip(*runs, strict=True))
-            models = getattr(entry.method, "members", 0)
+            models = getattr(method, "members", 0)
             share = (train + examine) / (whole or 1.0)
             costs = (len(runs), models, train, examine, (train + examine) / len(runs), share)
-            rows.append(dict(zip(TIMING_COLUMNS, (entry.label, *costs), strict=True)))
+            rows.append(dict(zip(TIMING_COLUMNS, (name, *costs), strict=True)))
     return rows
 
 

@@ -19,17 +19,9 @@ def order_of_asking(doubt: Floats, near: Ints, asked: Ints) -> tuple[Ints, Float
     Worths only fall, so one that was computed earlier is an upper bound: a heap of these needs
     to look again at few rows for each answer.
 
-    Parameters
-    ----------
-    doubt : array of shape (n,)
-        How likely each row's label is wrong.
-    near : int array of shape (n, m)
-        The nearest other rows of each.
-    asked : int array
-        Which rows to put in order.
+    `doubt` (n,) is how likely each row's label is wrong, `near` (n, m) are the nearest other rows
+    of each, and `asked` are the rows to put in order.
 
-    Examples
-    --------
     Rows 0 and 1 are near each other, and rows 1 and 2 are near 3:
 
     >>> near = np.array([[1], [3], [3], [2]])
@@ -38,9 +30,7 @@ def order_of_asking(doubt: Floats, near: Ints, asked: Ints) -> tuple[Ints, Float
     """
     n, m = near.shape
     left = doubt.astype(np.float64)
-    members: Ints = (
-        np.argsort(near.flatten(), kind="stable") // m
-    )  # rows, by which they are near to
+    members: Ints = np.argsort(near.flatten(), kind="stable") // m  # by what they are near to
     ends = np.cumsum(np.bincount(near.flatten(), minlength=n))
     starts = np.concatenate([[0], ends[:-1]])
 

@@ -52,15 +52,15 @@ def read_decisions(
     for path in paths:
         for line, (row, decision, when, table) in _lines(path):
             if table != key:
-                msg = (
+                raise InputError(
                     f"{path}, line {line}: decided for another table ({table or 'not named'}, "
                     f"this is {key}). Pass the table and options that the page was made with."
                 )
-                raise InputError(msg)
             if row not in place or decision not in number:
                 what = f"row {row!r}" if row not in place else f"class {decision!r}"
-                msg = f"{path}, line {line}: there is no {what} in the table. Correct the line."
-                raise InputError(msg)
+                raise InputError(
+                    f"{path}, line {line}: there is no {what} in the table. Correct the line."
+                )
             at = place[row]
             latest[at] = max(latest.get(at, ("", 0)), (when, number[decision]))
     return {at: label for at, (_, label) in latest.items()}
@@ -72,25 +72,26 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
-        msg = f"decisions: {path} cannot be read ({reason}). Pass the file that the page gave."
-        raise InputError(msg) from error
+        raise InputError(
+            f"decisions: {path} cannot be read ({reason}). Pass the file that the page gave."
+        ) from error
     reader = csv.reader(text.splitlines(keepends=True))
     header = next(reader, [])
     missing = [name for name in COLUMNS if name not in header]
     if missing:
-        msg = (
+        raise InputError(
             f"decisions: {path} has no column {missing[0]!r}, but {some_of(map(repr, header))}. "
             "Pass the file that the review page gave."
         )
-        raise InputError(msg)
     at = [header.index(name) for name in COLUMNS]
     found = []
     for cells in reader:
         if not cells:
             continue
         if len(cells) != len(header):
-            msg = f"{path}, line {reader.line_num}: {len(cells)} cells instead of {len(header)}."
-            raise InputError(msg)
+            raise InputError(
+                f"{path}, line {reader.line_num}: {len(cells)} cells instead of {len(header)}."
+            )
         found.append((reader.line_num, [cells[number] for number in at]))
     return found
 

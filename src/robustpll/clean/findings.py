@@ -65,22 +65,6 @@ def _answers(votes: Votes, classes: NDArray[Any]) -> dict[str, NDArray[np.int64]
     return {str(name): np.asarray(index.get_indexer(column)) for name, column in columns}
 
 
-def vote_counts(votes: Votes, classes: NDArray[Any]) -> NDArray[np.float64]:
-    """How many annotators named each class, (n, k); 0 everywhere if nobody answered.
-
-    >>> import pandas as pd
-    >>> votes = Votes(pd.DataFrame({"ada": ["cat", None], "bob": ["cat", None]}), "all classes")
-    >>> vote_counts(votes, np.array(["cat", "dog"]))
-    array([[2., 0.],
-           [0., 0.]])
-    """
-    counts = np.zeros((len(votes), len(classes)))
-    for label in _answers(votes, classes).values():
-        at = np.flatnonzero(label >= 0)
-        counts[at, label[at]] += 1
-    return counts
-
-
 def sets_that_miss_the_truth(judged: Judgement, rows: NDArray[np.int64]) -> "pd.DataFrame":
     """Rows whose predicted class is no candidate, the most suspect first."""
     import pandas as pd
@@ -114,7 +98,7 @@ def annotators(judged: Judgement, votes: Votes) -> "pd.DataFrame":
     import pandas as pd
 
     classes = judged.candidates.classes
-    answers, counts = _answers(votes, classes), vote_counts(votes, classes)
+    answers, counts = _answers(votes, classes), votes.counts(classes)
     found = []
     for name, label in answers.items():
         at = np.flatnonzero(label >= 0)

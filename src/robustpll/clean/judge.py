@@ -1,9 +1,9 @@
 """What is held of each row by a model that did not see its candidates, and by the candidates."""
 
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -35,19 +35,6 @@ FACTORS = np.geomspace(0.01, 4, 41)  # on the evidence or the logits
 class Judgement:
     """What is known of the label of each row.
 
-    Attributes
-    ----------
-    candidates : Candidates
-        Of n rows; of decided rows a single one.
-    opinion : Opinion
-        Of models that did not see these rows' candidates, (n, k), recalibrated by them.
-    rows : Tensor
-        Scaled features, (n, *shape).
-    decided : bool array of shape (n,)
-        Rows whose label a person gave.
-
-    Examples
-    --------
     >>> opinion = Opinion.of_probability(np.array([[0.6, 0.3, 0.1], [0.02, 0.49, 0.49]]))
     >>> candidates = Candidates.of([{"ant", "bee"}, {"ant", "cow"}], classes=["ant", "bee", "cow"])
     >>> judged = Judgement(candidates, opinion, torch.eye(2), np.zeros(2, dtype=bool))
@@ -58,15 +45,10 @@ class Judgement:
     (array(['ant', 'cow'], dtype='<U3'), array([0.66, 0.87]), array([0.01, 0.09]))
     """
 
-    candidates: Candidates
-    opinion: Opinion
-    rows: torch.Tensor
-    decided: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, candidates: Candidates, opinion: Opinion, rows: torch.Tensor, decided: Any) -> Self:
-        """With the opinion recalibrated."""
-        return cls(candidates, recalibrated(opinion, candidates.matrix), rows, decided)
+    candidates: Candidates  # of n rows; of decided rows a single one
+    opinion: Opinion  # of models that did not see these candidates, (n, k); recalibrated by them
+    rows: torch.Tensor  # scaled features, (n, *shape)
+    decided: NDArray[np.bool_]  # (n,): a person gave the label
 
     @cached_property
     def probability(self) -> Floats:
@@ -178,25 +160,8 @@ def judge(
 ) -> Judgement:
     """Train on all rows but a fold, judge the fold, for each fold; all trainings are one bundle.
 
-    Parameters
-    ----------
-    X, candidates
-        Rows, and what is said of them.
-    method : Method
-        What learns.
-    folds : int
-        So many parts; each is judged by what the others teach.
-    seed : int
-        Of the parts and the trainings.
-    device : str
-        "auto", "cpu" or "cuda".
-    verbose : bool
-        Show a progress bar.
-    decided : bool array of shape (n,), optional
-        Rows whose single candidate a person chose.
+    `decided` (n,) are rows whose single candidate a person chose; `verbose` shows a progress bar.
 
-    Examples
-    --------
     >>> from robustpll.methods import PlKnn
     >>> random = np.random.default_rng(0)
     >>> truth = random.integers(3, size=90)
@@ -212,15 +177,16 @@ def judge(
     refuse_other_length(len(rows), len(candidates))
     n = len(rows)
     if not is_count(folds, least=2) or folds > n // 2:
-        msg = f"folds must be an int of at least 2 and at most half of {n} rows; got {folds!r}."
-        raise InputError(msg)
+        raise InputError(
+            f"folds must be an int of at least 2 and at most half of {n} rows; got {folds!r}."
+        )
     taught, judged = parts(n, int(folds), seed)
     with progress_bars() if verbose else nullcontext():
         fitted = method.fit(_task(rows, candidates, taught, seed))
-    opinion = _in_order(fitted.predict(_runs(rows, judged)).numpy(), judged, n)
-    everything = rows.x(rows.everything)[0]
-    none = np.zeros(n, dtype=bool)
-    return Judgement.of(candidates, opinion, everything, none if decided is None else decided)
+    opinion = _in_order(fitted.predict(_runs(rows, judged)).numpy(), judged)
+    opinion = recalibrated(opinion, candidates.matrix)
+    decided = np.zeros(n, dtype=bool) if decided is None else decided
+    return Judgement(candidates, opinion, rows.x(rows.everything)[0], decided)
 
 
 def parts(n: int, folds: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -249,14 +215,10 @@ def _task(rows: "Rows", candidates: Candidates, at: torch.Tensor, seed: int) -> 
 
 def _runs(rows: "Rows", at: torch.Tensor) -> "Rows":
     """Rows of one run for as many runs as `at` (runs, b) has."""
-    shift, scale = (part.expand(len(at), *part.shape[1:]) for part in (rows.shift, rows.scale))
-    return replace(rows, at=at.to(rows.at.device), shift=shift, scale=scale)
+    return rows.repeated(len(at)).others(rows.pool, at.to(rows.at.device))
 
 
-def _in_order(found: Opinion, at: torch.Tensor, n: int) -> Opinion:
-    """Opinions of the rows at (folds, b), as one of all n rows."""
-    _, first = np.unique(at.flatten().numpy(), return_index=True)  # rows may be named twice
-    assert len(first) == n
-    flat = (part.reshape(-1, *part.shape[2:]) for part in (found.belief, found.prior))
-    belief, prior = (part[first] for part in flat)
-    return Opinion(belief, prior, found.uncertainty.reshape(-1)[first])
+def _in_order(found: Opinion, at: torch.Tensor) -> Opinion:
+    """Opinions of the rows at (folds, b), as one of all rows."""
+    _, first = np.unique(at.numpy(), return_index=True)  # rows may be named twice
+    return found[np.unravel_index(first, at.shape)]

@@ -22,21 +22,11 @@ LONGEST = 300  # characters of a cell
 
 @dataclass(frozen=True)
 class Shown:
-    """What people see of the rows to review besides candidates.
+    """What people see of the rows to review besides candidates."""
 
-    Attributes
-    ----------
-    columns : sequence of str
-        Names of the cells.
-    cells : sequence of sequences of str
-        Of each row.
-    pictures : sequence of pairs of str, or None
-        Of each row a thumbnail and a link, either of them perhaps "".
-    """
-
-    columns: Sequence[str]
-    cells: Sequence[Sequence[str]]
-    pictures: Sequence[tuple[str, str]] | None = None
+    columns: Sequence[str]  # names of the cells
+    cells: Sequence[Sequence[str]]  # of each row
+    pictures: Sequence[tuple[str, str]] | None = None  # thumbnail and link, either perhaps ""
 
 
 def review_page(
@@ -49,23 +39,10 @@ def review_page(
     shown: Shown,
     votes: NDArray[np.float64] | None = None,
 ) -> str:
-    """The page as text.
+    """The page as text, with the rows `found` in their order.
 
-    Parameters
-    ----------
-    title : str
-        Of the table.
-    key : str
-        Under which the browser keeps decisions; see `fingerprint`.
-    judged : Judgement
-    found : Review
-        Which rows to show, in their order.
-    rows : int array of shape (n,)
-        How the table's rows are named.
-    shown : Shown
-        Of the rows to review.
-    votes : array of shape (n, k), optional
-        How many annotators named each class.
+    The browser keeps decisions under the `key`, see `fingerprint`. `rows` (n,) are the names of
+    the table's rows, `votes` (n, k) says how many annotators named each class.
     """
     data = {
         "key": key,

@@ -11,7 +11,7 @@ from robustpll.clean.asking import order_of_asking
 from robustpll.clean.findings import names
 from robustpll.clean.judge import Judgement
 from robustpll.decisions import mean_threshold
-from robustpll.errors import InputError, is_share
+from robustpll.errors import refuse_other_than_share
 from robustpll.evaluate.faulty import suspicion
 
 if TYPE_CHECKING:
@@ -32,21 +32,14 @@ UNSURE_SHARE = 0.95
 class Review:
     """Rows that need a person, the most worth asking about first.
 
-    Attributes
-    ----------
-    at : int array of shape (m,)
-        Their places in the table.
-    value : array of shape (m,)
-        What asking is worth: the expected number of labels that an answer puts right, its own
-        and those of rows around it, if the rows before it are answered; see `order_of_asking`.
-    kinds, reasons : tuple of str
-        Why each is here: in a word or two, and in a sentence.
+    What asking is worth is the expected number of labels that an answer puts right, its own and
+    those of rows around it, if the rows before it are answered; see `order_of_asking`.
     """
 
-    at: NDArray[np.int64]
-    value: NDArray[np.float64]
-    kinds: tuple[str, ...]
-    reasons: tuple[str, ...]
+    at: NDArray[np.int64]  # (m,): places in the table
+    value: NDArray[np.float64]  # (m,): of asking
+    kinds: tuple[str, ...]  # why each is here, in a word or two
+    reasons: tuple[str, ...]  # and in a sentence
 
     def first(self, count: int) -> Self:
         """The most worth asking about."""
@@ -64,7 +57,7 @@ def review(
 
     Twins that contradict each other are always among them, whatever the probabilities say.
     """
-    refuse_odd_error(error)
+    refuse_other_than_share("error", error)
     certainty = judged.confidence
     falling = np.sort(certainty)[::-1]
     threshold = mean_threshold(falling, 1 - falling, error)
@@ -84,13 +77,6 @@ def review(
         _why(judged, int(row), bool(suspect[row]), contrary.get(int(row), []), limit) for row in at
     ]
     return Review(at, value, tuple(kind for kind, _ in why), tuple(w for _, w in why))
-
-
-def refuse_odd_error(error: object) -> None:
-    """A share of wrong labels that can be promised."""
-    if error in (0, 1) or not is_share(error):
-        msg = f"error must be a number between 0 and 1, without these; got {error!r}."
-        raise InputError(msg)
 
 
 def _why(

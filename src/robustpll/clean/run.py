@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +12,12 @@ from robustpll.clean import findings
 from robustpll.clean.decided import fingerprint, read_decisions, with_decisions
 from robustpll.clean.judge import Judgement, judge
 from robustpll.clean.page import MOST_COLUMNS, Shown, review_page
-from robustpll.clean.review import Review, refuse_odd_error, review, review_frame
+from robustpll.clean.review import Review, review, review_frame
 from robustpll.clean.source import ENCODING, Source
 from robustpll.clean.thumbnails import pictures
+from robustpll.data.table_roles import no_column
 from robustpll.data.table_source import safe_cell
-from robustpll.errors import InputError, is_count, some_of
+from robustpll.errors import InputError, is_count, refuse_other_than_share
 from robustpll.files import write_whole
 from robustpll.methods import Method
 
@@ -31,55 +31,20 @@ ADDED = ("resolved_label", "confidence", "resolved_by")  # columns; the last is 
 
 @dataclass(frozen=True, eq=False)
 class Cleaned:
-    """What was found of a table.
+    """What was found of a table."""
 
-    Attributes
-    ----------
-    judged : Judgement
-        The resolved labels, and how sure they are.
-    found : dict of DataFrame
-        By the names of the files: what is odd.
-    review : Review
-        All rows that need a person.
-    shown : int
-        How many of them the page shows.
-    table, page : Path
-        Of the table with its labels, and of the review page.
-    """
-
-    judged: Judgement
-    found: "dict[str, pd.DataFrame]"
-    review: Review
-    shown: int
-    table: Path
-    page: Path
+    judged: Judgement  # the resolved labels, and how sure they are
+    found: "dict[str, pd.DataFrame]"  # what is odd, by the names of the files
+    review: Review  # all rows that need a person
+    shown: int  # how many of them the page shows
+    table: Path  # with its labels
+    page: Path  # for the review
 
 
 @dataclass(frozen=True)
 class Cleaning:
     """How a table is cleaned; calling it with a table does so.
 
-    Parameters
-    ----------
-    method : Method
-        What learns.
-    folds : int
-        So many parts; rows of each are judged by what the others teach.
-    error : float
-        The share of wrong labels to expect among rows that no person looks at.
-    most : int
-        Rows on the review page, the most doubtful.
-    decisions : sequence of Path
-        Files of decisions from the review page.
-    images : str or None
-        Column with paths of pictures, relative to the table.
-    beside : sequence of str
-        Columns to show on the page besides the features, such as names and texts.
-    seed, device, verbose
-        As of `judge`.
-
-    Examples
-    --------
     >>> import tempfile
     >>> from robustpll.data.table import read_table
     >>> from robustpll.methods import PlKnn
@@ -97,12 +62,12 @@ class Cleaning:
     """
 
     method: Method
-    folds: int = 5
-    error: float = 0.01
-    most: int = 10_000
-    decisions: Sequence[Path] = ()
-    images: str | None = None
-    beside: Sequence[str] = ()
+    folds: int = 5  # rows of each are judged by what the others teach
+    error: float = 0.01  # the share of wrong labels to expect among rows that nobody looks at
+    most: int = 10_000  # rows on the review page, the most doubtful
+    decisions: Sequence[Path] = ()  # files from the review page
+    images: str | None = None  # column with paths of pictures, relative to the table
+    beside: Sequence[str] = ()  # columns on the page besides the features, such as names and texts
     seed: int = 0
     device: str = "auto"
     verbose: bool = False
@@ -110,14 +75,12 @@ class Cleaning:
     def __call__(self, path: Path, table: "Table", out: Path) -> Cleaned:
         """Judge the table that was read from `path`, and write all findings to a folder."""
         if table.y is None:
-            msg = (
+            raise InputError(
                 "The table was read without candidates: name one of candidates, indicators, votes."
             )
-            raise InputError(msg)
-        refuse_odd_error(self.error)
+        refuse_other_than_share("error", self.error)
         if not is_count(self.most, least=1):
-            msg = f"most must be an int of at least 1; got {self.most!r}."
-            raise InputError(msg)
+            raise InputError(f"most must be an int of at least 1; got {self.most!r}.")
         source = Source.of(path, table)
         refuse_no_column(self.images, source.names)
         _make_folder(out)
@@ -132,7 +95,7 @@ class Cleaning:
         found["rows_for_review"] = review_frame(to_ask, judged, table.rows)
         self._write(judged, to_ask, source, found, out)
         shown = to_ask.first(self.most)
-        counts = None if votes is None else findings.vote_counts(votes, said.classes)
+        counts = None if votes is None else votes.counts(said.classes)
         cells = self._shown(source, table, shown, out)
         page = review_page(
             path.name, key, judged, shown, rows=table.rows, shown=cells, votes=counts
@@ -200,9 +163,7 @@ class Cleaning:
 def refuse_no_column(images: str | None, names: Sequence[str]) -> None:
     """The column of pictures must be one of those that there are."""
     if images is not None and images not in names:
-        close = get_close_matches(images, names) or names
-        msg = f"`images`: there is no column {images!r}. There is {some_of(map(repr, close))}."
-        raise InputError(msg)
+        raise InputError(f"`images`: there is {no_column(images, names)}")
 
 
 def _make_folder(out: Path) -> None:
@@ -212,8 +173,7 @@ def _make_folder(out: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        msg = (
+        raise InputError(
             f"out must be a folder that can be written, or the name of a new one; {out} is not "
             f"({error.strerror or error})."
-        )
-        raise InputError(msg) from error
+        ) from error

@@ -78,15 +78,15 @@ class Source:
         """Neither a column of these names nor the table itself may be lost."""
         twice = [name for name in names if name in self.names]
         if twice:
-            msg = (
+            raise InputError(
                 f"{self.path} has a column {twice[0]!r} already, which would be written. Rename "
                 "it, or pass the table without what was added to it before."
             )
-            raise InputError(msg)
         target = self.target(out)
         if target.exists() and target.samefile(self.path):
-            msg = f"{target} is the table itself, and would be lost. Pass another folder as out."
-            raise InputError(msg)
+            raise InputError(
+                f"{target} is the table itself, and would be lost. Pass another folder as out."
+            )
 
     def _csv(self, added: Mapping[str, NDArray[Any]], opened: CsvFile) -> str:
         """With the marks between and within cells that the file itself has."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Run methods on datasets, and compare them.", no_args_is_help=True)
 
-GRID = typer.Argument(metavar="GRID", help="paper, sound, quick, or a TOML file.")
+GRID = typer.Argument(metavar="GRID", help="paper, sound, quick, audit, beyond, or a TOML file.")
 STORE = typer.Option(help="Folder of the results.")
 
 
@@ -120,11 +120,14 @@ def report(
     out: Annotated[Path, typer.Option(help="Folder for tables, figures and the page.")],
     grid: Annotated[
         str | None,
-        typer.Argument(metavar="[GRID]", help="One of the store's grids, if it has several."),
+        typer.Argument(
+            metavar="[GRID]", help="One of the store's grids, if it has several; or its TOML file."
+        ),
     ] = None,
 ) -> None:
     """Write tables, figures and one page that shows everything, from what the store has."""
     from robustpll.bench.report import write_report
+    from robustpll.bench.runner import grid_of
     from robustpll.bench.store import ResultStore
     from robustpll.bench.summary import summarize
 
@@ -132,6 +135,8 @@ def report(
         kept = ResultStore(store)
         grids = kept.grids()
         asked = next(iter(grids), "") if grid is None else grid
+        if asked.endswith(".toml"):
+            asked = grid_of(asked).name
         if asked not in grids or (grid is None and len(grids) > 1):
             names = ", ".join(sorted(grids)) or "none"
             say(f"Name one of the grids of {store}; it has {names}.")
@@ -188,3 +193,5 @@ def _tell(outcome: "Outcome", store: Path) -> None:
         say(f"Seconds over all processes: {shown}.")
     if outcome.left:
         say("Run the same command again for the rest.")
+    name = outcome.grid.name
+    say(f"For its tables: robustpll bench report {name} --store {store} --out FOLDER")

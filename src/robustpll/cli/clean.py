@@ -18,7 +18,9 @@ from robustpll.cli.flags import (
     with_flags,
 )
 from robustpll.cli.memory import refuse_too_large
-from robustpll.cli.sentences import refusals, say
+from robustpll.cli.sentences import refusals
+from robustpll.data.table_roles import Reading
+from robustpll.errors import InputError
 
 if TYPE_CHECKING:
     from robustpll.clean.run import Cleaned
@@ -75,12 +77,8 @@ def clean(
         refuse_too_large(path)
         shown = _without_pictures(columns, file, images, path)
     table = read(path, shown, file, bad_rows)
-    with refusals():
-        try:
-            cleaned = cleaning(path, table, out)
-        except KeyboardInterrupt:
-            say("Stopped. Files that were written are whole; the others are as they were.")
-            raise typer.Exit(130) from None
+    with refusals(stopped="Files that were written are whole; the others are as they were."):
+        cleaned = cleaning(path, table, out)
     for sentence in _summary(cleaned, table, path, wrong):
         typer.echo(sentence)
 
@@ -101,9 +99,7 @@ def _without_pictures(
     if images is None:
         return columns
     from robustpll.clean.run import refuse_no_column
-    from robustpll.data.table_roles import Reading
     from robustpll.data.table_source import names_in, opened_source
-    from robustpll.errors import InputError
 
     reading = Reading(encoding=file.encoding, delimiter=file.delimiter, decimal=file.decimal)
     try:

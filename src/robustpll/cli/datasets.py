@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robustpll.cli.sentences import refusals, say
+from robustpll.data.catalog import CATALOG, Entry, entry_of, find
+from robustpll.errors import RobustPLLError
 
 if TYPE_CHECKING:
-    from robustpll.data.catalog import Entry
     from robustpll.data.download import Say, Tell
 
 app = typer.Typer(help="List, fetch and add datasets.", invoke_without_command=True)
@@ -23,8 +24,6 @@ def datasets(context: typer.Context) -> None:
         return
     from rich.console import Console
     from rich.table import Table
-
-    from robustpll.data.catalog import CATALOG
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.add_column("name", no_wrap=True)
@@ -53,15 +52,13 @@ def get(
     ],
 ) -> None:
     """Fetch datasets from their public addresses and check them; what is here is kept."""
-    from robustpll.data.catalog import CATALOG, entry_of
     from robustpll.data.download import fetch
-    from robustpll.errors import RobustPLLError
 
     with refusals():
         everything = [name for name, entry in CATALOG.items() if _can_be_fetched(entry)]
         entries = [entry_of(name) for name in (everything if "all" in names else names)]
     failed = False
-    try:
+    with refusals(stopped="What came so far is kept; the same command goes on from there."):
         for entry in entries:
             try:
                 with _listeners() as (say, tell):
@@ -71,9 +68,6 @@ def get(
                 failed = True
             else:
                 typer.echo(f"{entry.name:12}{_place(entry)}")
-    except KeyboardInterrupt:
-        say("Stopped. What came so far is kept; the same command goes on from there.")
-        raise typer.Exit(130) from None
     if failed:
         raise typer.Exit(1)
 
@@ -85,7 +79,6 @@ def add(
 ) -> None:
     """Put a real-world dataset that you downloaded by hand at its place, if it is sound."""
     from robustpll.data.archives import add as add_file
-    from robustpll.data.catalog import entry_of
 
     with refusals():
         path = add_file(entry_of(name), file, say)
@@ -120,20 +113,16 @@ def _listeners() -> "Iterator[tuple[Say, Tell]]":
         yield console.print, tell  # what is printed elsewhere would be lost among the bars
 
 
-def _can_be_fetched(entry: "Entry") -> bool:
+def _can_be_fetched(entry: Entry) -> bool:
     return bool(entry.files) and all(file.url for file in entry.files)
 
 
-def _is_here(entry: "Entry") -> bool:
-    from robustpll.data.catalog import find
-
+def _is_here(entry: Entry) -> bool:
     return all(find(entry, file) for file in entry.files)
 
 
-def _place(entry: "Entry") -> str:
+def _place(entry: Entry) -> str:
     """Where a dataset was found, in a few words."""
-    from robustpll.data.catalog import find
-
     paths = [path for file in entry.files if (path := find(entry, file))]
     if not entry.files:
         return "built in"
@@ -146,7 +135,7 @@ def _place(entry: "Entry") -> str:
     return ", ".join(dict.fromkeys(str(path.parent) for path in paths))
 
 
-def _ways_to_get(absent: "list[Entry]") -> Iterator[str]:
+def _ways_to_get(absent: list[Entry]) -> Iterator[str]:
     """One sentence for all datasets that are had in the same way."""
     if names := [entry.name for entry in absent if _can_be_fetched(entry)]:
         yield f"To get {', '.join(names)}, run\n  robustpll datasets get {' '.join(names)}"

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,8 @@ from robustpll.cli.flags import (
     with_flags,
 )
 from robustpll.cli.memory import refuse_too_large
-from robustpll.cli.sentences import nearest, refusals, refuse_unwritable, say
+from robustpll.cli.sentences import nearest, refusals, refuse_unwritable
+from robustpll.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,14 +73,10 @@ def fit(
         refuse_unwritable(out, inputs=(path, *(decisions or ())))
         refuse_too_large(path)
     table = read(path, columns, file, bad_rows)
-    with refusals():
-        try:
-            y, decided = _decided(table, decisions or [])
-            summary = [*decided, *_learned(model, table, y, held_out, coverage)]
-            model.save(out)
-        except KeyboardInterrupt:
-            say("Stopped. No model is written.")
-            raise typer.Exit(130) from None
+    with refusals(stopped="No model is written."):
+        y, decided = _decided(table, decisions or [])
+        summary = [*decided, *_learned(model, table, y, held_out, coverage)]
+        model.save(out)
     typer.echo(f"{path}: {len(table):,} rows, {table.features.shape[1]:,} features")
     for sentence in summary:
         typer.echo(sentence)
@@ -89,7 +87,6 @@ def _model(method: str, fields: dict[str, Any], seed: int, device: str) -> Any:
     """A classifier that is not fitted; what cannot be is told before a table is read."""
     from robustpll import PLLClassifier
     from robustpll.engine.device import chosen_device
-    from robustpll.errors import InputError
     from robustpll.methods import METHODS
 
     if method not in METHODS:
@@ -106,15 +103,13 @@ def _decided(table: "Table", paths: list[Path]) -> tuple["Candidates", list[str]
     from robustpll.candidates import Candidates
     from robustpll.clean.decided import fingerprint, read_decisions, with_decisions
     from robustpll.clean.run import ADDED
-    from robustpll.errors import InputError
 
     added = [name for name in ADDED if name in table.features]
     if added and {*ADDED} <= {*table.features, *table.reading.left_out}:
-        msg = (
+        raise InputError(
             f"Column {added[0]!r} was added by robustpll clean and tells what it holds of the "
             "label: pass the table that was cleaned, and --decisions, or name it in --ignore."
         )
-        raise InputError(msg)
     y = Candidates.of(table.y)
     if not paths:
         return y, []
@@ -126,8 +121,6 @@ def _learned(
     model: Any, table: "Table", y: "Candidates", share: float, coverage: float
 ) -> Iterator[str]:
     """Fit the model, give it what predictions need besides, and say how it went."""
-    from robustpll.data.table_pieces import reading_to_json
-
     yield (
         f"{len(y.classes):,} classes; {y.sizes.mean():.2f} candidates a row on average; "
         f"{(y.sizes == 1).mean():.1%} of the rows have one candidate"
@@ -142,7 +135,7 @@ def _learned(
         f"{title} learned from {len(learned):,} rows in {time.monotonic() - began:,.1f} s"
         + _resolved(model, y[learned])
     )
-    model.notes_ = {"reading": reading_to_json(table.reading)}
+    model.notes_ = {"reading": asdict(table.reading)}
     yield from _judged(model, table, y, held, coverage)
     if table.truth is not None:
         yield from _scored(model, table, learned, held)
@@ -199,7 +192,6 @@ def _judged(
     model: Any, table: "Table", y: "Candidates", held: NDArray[np.int64], coverage: float
 ) -> Iterator[str]:
     """What the held-out rows tell: the covering rate; thresholds of decisions and sets."""
-    from robustpll.errors import InputError
     from robustpll.evaluate.conformal import ConformalSets
 
     if len(held) == 0:
@@ -235,15 +227,12 @@ def _judged(
 
 def _refuse_rare(coverage: float, held: int) -> None:
     """Told before the training: sets that nearly always hold the true class take more rows."""
-    from robustpll.errors import InputError
-
     fewest = math.ceil(round(coverage / (1 - coverage), 9))
     if FEWEST <= held < fewest:
-        msg = (
+        raise InputError(
             f"--coverage {coverage:g} takes {fewest:,} held-out rows, and these are {held:,}. Pass "
             "a larger --held-out, or a smaller --coverage."
         )
-        raise InputError(msg)
 
 
 def _scored(

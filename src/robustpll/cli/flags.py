@@ -5,13 +5,14 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from robustpll.cli.sentences import refusals, say
+from robustpll.errors import InputError
 
 if TYPE_CHECKING:
     from robustpll.data.table import Table
@@ -23,12 +24,7 @@ FORMS = ("candidates", "indicators", "votes")
 
 
 @dataclass(frozen=True)
-class Flags:
-    """Base of groups: each field is an option of the commands that take the group."""
-
-
-@dataclass(frozen=True)
-class ColumnFlags(Flags):
+class ColumnFlags:
     """Which columns are what."""
 
     candidates: Annotated[
@@ -58,13 +54,12 @@ class ColumnFlags(Flags):
         """Wrong usage: more than one form of candidates, or fewer than `least`."""
         passed = sum(getattr(self, form) is not None for form in FORMS)
         if not least <= passed <= 1:
-            msg = f"pass one of --candidates, --indicators and --votes{'' if passed else ':'}"
-            more = "" if passed else " the command learns from what they name"
-            raise typer.BadParameter(f"{msg}{more}.")
+            why = "" if passed else ": the command learns from what they name"
+            raise typer.BadParameter(f"pass one of --candidates, --indicators and --votes{why}.")
 
 
 @dataclass(frozen=True)
-class FileFlags(Flags):
+class FileFlags:
     """How a file is written."""
 
     missing: Annotated[
@@ -76,7 +71,7 @@ class FileFlags(Flags):
 
 
 @dataclass(frozen=True)
-class BadRowFlags(Flags):
+class BadRowFlags:
     """What becomes of rows that do not parse."""
 
     skip_bad_rows: Annotated[
@@ -88,7 +83,7 @@ class BadRowFlags(Flags):
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """A command for typer, with the options of each group in the group's place.
+    """A command for typer; in place of each parameter that is a dataclass, its fields are options.
 
     >>> @with_flags
     ... def show(path: str, *, file: FileFlags) -> None:
@@ -99,10 +94,8 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
     ['path', 'missing', 'encoding', 'delimiter', 'decimal']
     """
     taken = inspect.signature(command, eval_str=True).parameters.values()
-    groups = {
-        one.name: one.annotation
-        for one in taken
-        if isinstance(one.annotation, type) and issubclass(one.annotation, Flags)
+    groups: dict[str, Any] = {
+        one.name: one.annotation for one in taken if is_dataclass(one.annotation)
     }
 
     @functools.wraps(command)
@@ -112,19 +105,13 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
             options[name] = group(**own)
         command(*arguments, **options)
 
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [
-        part
-        for one in taken
-        for part in (
-            [
-                inspect.Parameter(field.name, keyword, default=field.default, annotation=field.type)
-                for field in fields(groups[one.name])
-            ]
-            if one.name in groups
-            else [one]
-        )
-    ]
+    parameters = []
+    for one in taken:
+        group = fields(groups[one.name]) if one.name in groups else ()
+        parameters += [
+            one.replace(name=field.name, default=field.default, annotation=field.type)
+            for field in group
+        ] or [one]
     expanded.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     expanded.__annotations__ = {one.name: one.annotation for one in parameters}
     return expanded
@@ -145,7 +132,6 @@ def read_and_list(
     """The rows that parse; says on stderr which do not."""
     from robustpll.data.table import read_table
     from robustpll.data.table_source import PARQUET
-    from robustpll.errors import InputError
 
     listed = bad_rows.errors or Path(Path(path.name.removesuffix(".gz")).stem + ".errors.csv")
     options: dict[str, Any] = asdict(columns) | asdict(file)

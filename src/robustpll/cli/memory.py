@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import zlib
 from pathlib import Path
 
 from robustpll.errors import InputError
@@ -18,13 +19,12 @@ def refuse_too_large(path: Path) -> None:
     cells, rows = _cells(path)
     needed = cells * CELL_BYTES + rows * ROW_BYTES
     if free is not None and needed > free:
-        msg = (
+        raise InputError(
             f"{path} is too large to learn from here: about {rows:,} rows take some "
             f"{needed / 2**30:,.1f} GiB of memory, of which {free / 2**30:,.1f} GiB are free. "
             f"Learn from {int(rows * free / needed * 0.8):,} rows of it, drawn at random; predict "
             "takes tables of any size."
         )
-        raise InputError(msg)
 
 
 def free_bytes() -> int | None:
@@ -67,8 +67,8 @@ def _cells(path: Path) -> tuple[int, int]:
     try:
         with gzip.open(path) if packed else path.open("rb") as raw:
             seen = raw.read(LOOKED_AT)
-    except (OSError, EOFError):
-        return 0, 0
+    except (OSError, EOFError, zlib.error):
+        seen = b""  # it is refused where it is read
     if not seen:
         return 0, 0
     times = path.stat().st_size * (PACKED if packed else 1) / len(seen)

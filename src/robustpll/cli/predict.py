@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from robustpll.cli.fit import ERROR
 from robustpll.cli.flags import COLUMN, TABLE, FileFlags, as_options, with_flags
 from robustpll.cli.sentences import refusals, refuse_unwritable, say
+from robustpll.data.table_roles import Reading, several
+from robustpll.errors import InputError, ModelFileError, is_share, some_of
+from robustpll.files import writing
 
 if TYPE_CHECKING:
     from robustpll.data.table_pieces import Piece, TableInPieces
@@ -58,16 +61,13 @@ def predict(
         raise typer.BadParameter("--error must be above 0 and below 1.")
     if out.suffix.lower() != ".csv":
         raise typer.BadParameter(f"--out writes CSV: {out} must end in .csv.")
-    with refusals():
+    with refusals(stopped=f"{out} is not written."):
         judge = Judge.loaded(model, error, device)
         refuse_unwritable(out, inputs=(model, path))
         table = _opened(judge, path, file)
         _tell_new(table, path, [*(keep or []), truth])
-        try:
-            _write(judge, table, out, keep or [], truth)
-        except KeyboardInterrupt:
-            say(f"Stopped. {out} is not written.")
-            raise typer.Exit(130) from None
+        _write(judge, table, out, keep or [], truth)
+    _tell_new_words(table, path)
     for sentence in judge.summary(path):
         typer.echo(sentence)
     typer.echo(f"The predictions are in {out}.")
@@ -97,20 +97,19 @@ class Judge:
     @classmethod
     def loaded(cls, path: Path, error: float, device: str) -> Self:
         from robustpll import load
-        from robustpll.errors import InputError, ModelFileError, is_share
 
         model = load(path, device=device)
         if not hasattr(model, "feature_names_in_"):
-            msg = (
+            raise InputError(
                 f"{path} was fitted with an array, whose columns have no names to find in a table. "
                 "Fit a model with robustpll fit, or predict in Python: robustpll.load(...)."
             )
-            raise InputError(msg)
         sets = model.notes_.get("sets")
         least = sets.get("least") if isinstance(sets, dict) else sets
         if sets is not None and not is_share(least):
-            msg = f"{path} is damaged: its prediction sets are described by {sets!r}."
-            raise ModelFileError(msg)
+            raise ModelFileError(
+                f"{path} is damaged: its prediction sets are described by {sets!r}."
+            )
         if model.trial_ is None:  # recalibrated since, so that probabilities are others
             least = None
         return cls(model, least, error, [str(name) for name in model.classes_])
@@ -199,8 +198,6 @@ def _sets(member: NDArray[np.bool_], names: Sequence[str]) -> list[str]:
 def _opened(judge: Judge, path: Path, file: FileFlags) -> "TableInPieces":
     """The table, if it has the model's columns."""
     from robustpll.data.table_pieces import Schema, TableInPieces
-    from robustpll.data.table_roles import Reading, several
-    from robustpll.errors import InputError
 
     model = judge.model
     schema = Schema.of(model.features_, model.feature_names_in_, model.notes_.get("reading"))
@@ -213,24 +210,35 @@ def _opened(judge: Judge, path: Path, file: FileFlags) -> "TableInPieces":
 
 def _tell_new(table: "TableInPieces", path: Path, used: Sequence[str | None]) -> None:
     """Say which columns are new and serve as nothing."""
-    from robustpll.errors import some_of
-
     new = [repr(name) for name in table.new if name not in used]
     if new:
         say(f"{path}: the model was fitted without {some_of(new)}, and makes no use of that.")
+
+
+def _tell_new_words(table: "TableInPieces", path: Path) -> None:
+    """Say in how many rows a column has a word that training did not see."""
+    told = [
+        f"{new.rows:,} in column {name!r} ({some_of(map(repr, new.words))})"
+        for name, new in table.new_words.items()
+        if new.rows
+    ]
+    if told:
+        say(
+            f"{path}: a word that training did not see counts as no value; rows with such a "
+            f"word: {', '.join(told)}."
+        )
 
 
 def _write(
     judge: Judge, table: "TableInPieces", out: Path, keep: list[str], truth: str | None
 ) -> None:
     from robustpll.data.table_source import safe_cell
-    from robustpll.errors import InputError
-    from robustpll.files import writing
 
     clash = [name for name in keep if name in (*COLUMNS, table.where)]
     if clash:
-        msg = f"--keep {clash[0]}: the output has a column of this name. Rename it in the table."
-        raise InputError(msg)
+        raise InputError(
+            f"--keep {clash[0]}: the output has a column of this name. Rename it in the table."
+        )
     also = [*keep, truth] if truth else keep
     most = MOST_NUMBERS // max(len(judge.names), *judge.model.features_.shape)
     try:
@@ -245,11 +253,9 @@ def _write(
                     writer.writerow([line, *map(safe_cell, (*kept, *cells))])
                 done(len(piece.lines))
             if not judge.told:
-                msg = f"No row of the table parses ({table.where} {judge.first_bad})."
-                raise InputError(msg)
+                raise InputError(f"No row of the table parses ({table.where} {judge.first_bad}).")
     except OSError as error:
-        msg = f"{out} cannot be written: {error.strerror or error}."
-        raise InputError(msg) from error
+        raise InputError(f"{out} cannot be written: {error.strerror or error}.") from error
 
 
 @contextmanager

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import typer
 
+from robustpll.errors import InputError, RobustPLLError
+
 
 def say(sentence: str) -> None:
     """A sentence for people, beside what a command prints for other programs."""
@@ -14,12 +16,18 @@ def say(sentence: str) -> None:
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
-    """Errors of the library, of disk and memory are sentences and exit code 1, not tracebacks."""
-    from robustpll.errors import RobustPLLError
+def refusals(stopped: str = "") -> Iterator[None]:
+    """Errors of the library, of disk and memory are sentences and exit code 1, not tracebacks.
 
+    So is Ctrl-C, with exit code 130, where there is something to say of what it leaves.
+    """
     try:
         yield
+    except KeyboardInterrupt:
+        if not stopped:
+            raise
+        say(f"Stopped. {stopped}")
+        raise typer.Exit(130) from None
     except RobustPLLError as error:
         say(str(error))
     except OSError as error:
@@ -43,25 +51,23 @@ def refuse_unwritable(path: Path, inputs: Iterable[Path] = ()) -> None:
     """
     import tempfile
 
-    from robustpll.errors import InputError
-
     folder = path.parent
     if path.is_dir():
-        msg = f"{path} is a folder. Name a file in it, such as {path / 'out'}{path.suffix}."
-        raise InputError(msg)
+        raise InputError(
+            f"{path} is a folder. Name a file in it, such as {path / 'out'}{path.suffix}."
+        )
     if not folder.is_dir():
-        msg = f"{path} cannot be written: there is no folder {folder}. Make it first."
-        raise InputError(msg)
+        raise InputError(f"{path} cannot be written: there is no folder {folder}. Make it first.")
     for other in inputs:
         if path.exists() and other.exists() and path.samefile(other):
-            msg = f"{path} is what is read, and would be lost. Write to another file."
-            raise InputError(msg)
+            raise InputError(f"{path} is what is read, and would be lost. Write to another file.")
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        msg = f"{path} cannot be written: {error.strerror or error}. Name another folder."
-        raise InputError(msg) from error
+        raise InputError(
+            f"{path} cannot be written: {error.strerror or error}. Name another folder."
+        ) from error
 
 
 def nearest(name: str, names: Iterable[str]) -> str:

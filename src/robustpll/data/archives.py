@@ -59,11 +59,10 @@ def _notes(entry: Entry, copy: Path, source: Path) -> tuple[str, ...]:
         raise InputError(str(error).replace(str(copy), str(source))) from error
     n, k = len(found), len(found.classes)
     if n != entry.rows and k != entry.classes:
-        msg = (
+        raise InputError(
             f"{source} has {n} rows and {k} classes; {entry.title} has {entry.rows} and "
             f"{entry.classes}. It is another dataset: pass the name that belongs to it."
         )
-        raise InputError(msg)
     return found.notes
 
 
@@ -74,16 +73,18 @@ def _mat_in(source: Path) -> bytes:
     with source.open("rb") as file:
         start = file.read(4)
     if start in FOREIGN:
-        msg = f"{source} is a {FOREIGN[start]} archive. Unpack it first and pass its .mat file."
-        raise InputError(msg)
+        raise InputError(
+            f"{source} is a {FOREIGN[start]} archive. Unpack it first and pass its .mat file."
+        )
     try:
         if zipfile.is_zipfile(source):
             return _mat_in_zip(source)
         if tarfile.is_tarfile(source):
             return _mat_in_tar(source)
     except DAMAGE as error:
-        msg = f"{source} cannot be unpacked: {error}. Get it anew, or unpack it by hand."
-        raise InputError(msg) from error
+        raise InputError(
+            f"{source} cannot be unpacked: {error}. Get it anew, or unpack it by hand."
+        ) from error
     _refuse_large(source, source.stat().st_size)
     return source.read_bytes()
 
@@ -113,11 +114,10 @@ def _mat_in_tar(source: Path) -> bytes:
 def _refuse_outside(source: Path, name: str, link: bool) -> None:
     path = PureWindowsPath(name)  # takes both kinds of slashes, and drives
     if link or path.anchor or ".." in path.parts:
-        msg = (
+        raise InputError(
             f"{source} has a member {name!r}, which is a link or lies outside of the archive's own "
             "folder. Nothing was taken from it: get it from where you trust it."
         )
-        raise InputError(msg)
 
 
 def _the_mat(source: Path, names: list[str]) -> str:
@@ -127,11 +127,10 @@ def _the_mat(source: Path, names: list[str]) -> str:
         if name.lower().endswith(".mat") and not PureWindowsPath(name).name.startswith("._")
     ]
     if len(found) != 1:
-        msg = (
+        raise InputError(
             f"{source} must have one .mat file; found {', '.join(found) or 'none'}. Unpack it and "
             "pass the right file."
         )
-        raise InputError(msg)
     return found[0]
 
 

@@ -144,8 +144,7 @@ def entry_of(name: str) -> Entry:
     16
     """
     if str(name) not in CATALOG:
-        msg = f"There is no dataset {name!r}; the names are {', '.join(CATALOG)}."
-        raise InputError(msg)
+        raise InputError(f"There is no dataset {name!r}; the names are {', '.join(CATALOG)}.")
     return CATALOG[str(name)]
 
 
@@ -187,8 +186,7 @@ def existing(entry: Entry, file: File) -> Path:
     path = find(entry, file)
     if path is None:
         looked = " and ".join(str(each) for each in _places(entry, file))
-        msg = f"{entry.title}: there is no file {looked}. {how_to_get(entry)}"
-        raise InputError(msg)
+        raise InputError(f"{entry.title}: there is no file {looked}. {how_to_get(entry)}")
     return path
 
 

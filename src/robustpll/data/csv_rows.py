@@ -5,9 +5,10 @@ import gzip
 import io
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
@@ -24,9 +25,7 @@ GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>")  # what a cell wi
 ODD_CELLS = 0.01  # a column with more cells than this that are no numbers is text
 CELLS_AT_ONCE = 2**18  # held as Python text, some 20 MB
 ROWS_AT_ONCE = 256  # at least, of a wide table: a chunk of a column costs a kilobyte, however short
-LEADING_ZERO = (
-    r"^[+-]?0[0-9]+$"  # of a code: as a number 00102 would be another zip code than it is
-)
+LEADING_ZERO = r"^[+-]?0[0-9]+$"  # of a code: as a number 00102 would be another zip code
 LONGEST_CELL = 2**26  # characters; the csv module's own limit cuts sets of 10,000 names
 LONGEST_LINE = 2**27  # characters; some other file of gigabytes would fill the memory
 FEWEST_LIKENESSES = 4  # lines and cells: text of two lines may look like two rows of two cells
@@ -62,9 +61,8 @@ class Record(NamedTuple):
         """Why it is no row of `width` cells; "" if it is one."""
         if isinstance(self.cells, str):
             return self.cells
-        fault = (
-            "" if len(self.cells) == width else f"has {len(self.cells)} cells instead of {width}"
-        )
+        found = len(self.cells)
+        fault = "" if found == width else f"has {found} cells instead of {width}"
         if self.last == self.line:
             return fault
         if not fault and self.last - self.line + width > FEWEST_LIKENESSES:
@@ -92,23 +90,25 @@ class CsvFile:
     encoding: str
     decimal: str = "."
 
+    @cached_property
     def header(self) -> list[str]:
         """The names of the columns."""
         with self._text() as text:
             record = next(self._records(text), None)
         if record is None:
-            msg = f"{self.path} is empty: a header with the names of the columns is needed."
-            raise InputError(msg)
+            raise InputError(
+                f"{self.path} is empty: a header with the names of the columns is needed."
+            )
         if isinstance(record.cells, str):
-            msg = f"The header of {self.path} does not parse: {record.cells}. Correct it."
-            raise InputError(msg)
+            raise InputError(
+                f"The header of {self.path} does not parse: {record.cells}. Correct it."
+            )
         names = [name.strip() for name in record.cells]
         if len(names) == 1 and (others := [each for each in ";\t" if each in names[0]]):
-            msg = (
+            raise InputError(
                 f"{self.path} has a single column {names[0]!r}: its cells seem to be delimited by "
                 f"{others[0]!r} instead of {self.delimiter!r}. Pass delimiter={others[0]!r}."
             )
-            raise InputError(msg)
         return names
 
     def records(self) -> Iterator["Record"]:
@@ -129,12 +129,11 @@ class CsvFile:
                 return
             except csv.Error as error:
                 if reader.line_num > line:  # it swallowed other rows: nobody knows how many
-                    msg = (
+                    raise InputError(
                         f"{self.path}: a quoted cell begins in line {line} and does not end there; "
                         f"by line {reader.line_num} the file does not parse ({error}). Close the "
                         "quote; a quote within a quoted cell is written twice."
-                    )
-                    raise InputError(msg) from error
+                    ) from error
                 yield Record(line, line, f"quotes are not paired ({error})")
             else:
                 if cells:  # else the line is blank
@@ -143,8 +142,9 @@ class CsvFile:
     def _lines(self, text: TextIO) -> Iterator[str]:
         while line := text.readline(LONGEST_LINE):
             if len(line) == LONGEST_LINE:
-                msg = f"{self.path} has a line of {len(line):,} characters or more: it is no table."
-                raise InputError(msg)
+                raise InputError(
+                    f"{self.path} has a line of {len(line):,} characters or more: it is no table."
+                )
             yield line
 
     @contextmanager
@@ -157,26 +157,24 @@ class CsvFile:
                 with io.TextIOWrapper(raw, encoding, newline="") as text:
                     yield text
         except LookupError as error:
-            msg = f"encoding={self.encoding!r}: Python knows no such encoding; 'cp1252' is one."
-            raise InputError(msg) from error
+            raise InputError(
+                f"encoding={self.encoding!r}: Python knows no such encoding; 'cp1252' is one."
+            ) from error
         except UnicodeError as error:
             reason = getattr(error, "reason", error)  # without places in a buffer nobody sees
-            msg = (
+            raise InputError(
                 f"{self.path} is not text in {self.encoding}{self._place()} ({reason}). Save it as "
                 "UTF-8, or pass its `encoding`: often 'cp1252' or 'utf-16' if Excel wrote it."
-            )
-            raise InputError(msg) from error
+            ) from error
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             what = "is a gzip file that is cut short or damaged"
             with self.path.open("rb") as file:
                 packed = file.read(2) == b"\x1f\x8b"
             if not packed:
                 what = "is no gzip file, though its name ends in .gz: rename it if it is plain text"
-            msg = f"{self.path} {what} ({error})."
-            raise InputError(msg) from error
+            raise InputError(f"{self.path} {what} ({error}).") from error
         except OSError as error:
-            msg = f"{self.path} cannot be read: {error.strerror or error}."
-            raise InputError(msg) from error
+            raise InputError(f"{self.path} cannot be read: {error.strerror or error}.") from error
         finally:
             csv.field_size_limit(before)
 
@@ -201,21 +199,25 @@ def _opened(path: Path) -> Any:
 
 
 def read_csv(
-    file: CsvFile, as_text: Mapping[str, bool | None], gaps: Sequence[str]
+    file: CsvFile,
+    as_text: Mapping[str, bool | None],
+    gaps: Sequence[str],
+    held: Sequence[Record] | None = None,
 ) -> tuple["pd.DataFrame", NDArray[np.int64], list[BadRow]]:
     """Columns, the line of each row, and what does not parse.
 
     Memory beyond the result is one chunk of rows as Python text and one column. `as_text` names
     the columns to keep; True: cells are names even if they look like numbers; False: they are
     numbers, and words among them are faults; None: they are what they look like. Text comes as
-    categories, numbers in the smallest type of integers that holds them, or in float64.
+    categories, numbers in the smallest type of integers that holds them, or in float64. `held` are
+    rows that are already there, where not all of them are meant.
     """
     import pandas as pd
 
-    names = file.header()
+    names = file.header
     parts: dict[str, list[pa.Array]] = {name: [] for name in as_text}
     lines, bad = array("q"), list[BadRow]()
-    for rows in _chunks(file, len(names), lines, bad):
+    for rows in _chunks(file, file.records() if held is None else held, lines, bad):
         for name, cells in zip(names, zip(*rows, strict=True), strict=True):
             if name in parts:
                 parts[name].append(_stored(cells, as_text[name] is True, gaps, file.decimal))
@@ -225,7 +227,7 @@ def read_csv(
     guessed = [name for name in words if not as_text[name]]
     if any(file.decimal == "," or _holds_numbers(part) for name in guessed for part in parts[name]):
         # their text is gone: once more, now that it is known to matter
-        return read_csv(file, {name: name in words for name in as_text}, gaps)
+        return read_csv(file, {name: name in words for name in as_text}, gaps, held)
     at = np.array(lines, dtype=np.int64)
     columns = {}
     for name in as_text:
@@ -239,11 +241,12 @@ def read_csv(
 
 
 def _chunks(
-    file: CsvFile, width: int, lines: "array[int]", bad: list[BadRow]
+    file: CsvFile, records: Iterable[Record], lines: "array[int]", bad: list[BadRow]
 ) -> Iterator[list[list[str]]]:
     """Rows with the right number of cells, many at a time; adds to `lines` and `bad`."""
+    width = len(file.header)
     rows: list[list[str]] = []
-    for record in file.records():
+    for record in records:
         line, last, cells = record
         fault = record.fault(file.delimiter, width)
         if fault:
@@ -309,7 +312,7 @@ def _is_text(parts: "list[pa.Array]") -> bool:
     if any(pc.any(pc.match_substring_regex(text, LEADING_ZERO)).as_py() for text in texts):
         return True
     known = sum(len(part) - part.null_count for part in parts)
-    odd = sum(int(np.isin(_codes(part), _odd_words(part)).sum()) for part in parts)
+    odd = sum(int(_numbers_in(part)[1].sum()) for part in parts if _holds_words(part))
     return bool(odd > ODD_CELLS * known)
 
 
@@ -323,19 +326,14 @@ def _holds_words(part: "pa.Array") -> bool:
     return bool(pa.types.is_dictionary(part.type))
 
 
-def _codes(part: "pa.Array") -> NDArray[np.int64]:
-    """Which word each cell holds, -1 for a gap; no cells where there are no words."""
+def _numbers_in(words: "pa.Array") -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The numbers that words stand for, NaN for a gap; and which cells hold no number."""
     import pyarrow.compute as pc
 
-    if not _holds_words(part):
-        return np.empty(0, dtype=np.int64)
-    return np.asarray(pc.fill_null(part.indices, -1), dtype=np.int64)
-
-
-def _odd_words(part: "pa.Array") -> NDArray[np.int64]:
-    """The codes of words that are no numbers."""
-    words = part.dictionary.to_pylist() if _holds_words(part) else []
-    return np.flatnonzero([number_of(word) is None for word in words])
+    codes = np.asarray(pc.fill_null(words.indices, -1), dtype=np.int64)  # -1 is the last
+    numbers = [*map(number_of, words.dictionary.to_pylist()), np.nan]
+    odd = np.array([number is None for number in numbers])
+    return np.array(numbers, dtype=np.float64)[codes], odd[codes]
 
 
 def number_of(word: str) -> float | None:
@@ -375,13 +373,12 @@ def _as_numbers(
     end = 0
     for part in parts:
         start, end = end, end + len(part)
-        if not _holds_words(part):
+        if _holds_words(part):
+            numbers[start:end], odd = _numbers_in(part)
+            rows = np.flatnonzero(odd).tolist()
+            bad += [(int(lines[start + row]), part[row].as_py()) for row in rows]
+        else:
             numbers[start:end] = part.cast(pa.float64()).to_numpy(zero_copy_only=False)
-            continue
-        codes, words = _codes(part), [*part.dictionary.to_pylist(), "nan"]  # -1 is the last
-        numbers[start:end] = np.array([number_of(word) for word in words], dtype=np.float64)[codes]
-        odd = np.flatnonzero(np.isin(codes, _odd_words(part)))
-        bad += [(int(lines[start + row]), words[codes[row]]) for row in odd]
     return pd.Series(numbers, copy=False), bad
 
 
@@ -389,7 +386,5 @@ def _no_number(line: int, name: str, word: str, decimal: str) -> BadRow:
     if decimal == ",":  # as it was written
         word = word.translate(str.maketrans(".,", ",."))
     word = word[:SHOWN]
-    reason = (
-        f"is no number: correct it, or pass missing={word!r} if it means that there is no value"
-    )
-    return BadRow(line, name, word, reason)
+    remedy = f"correct it, or pass missing={word!r} if it means that there is no value"
+    return BadRow(line, name, word, f"is no number: {remedy}")

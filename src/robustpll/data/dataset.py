@@ -83,28 +83,11 @@ class Dataset:
         features: NDArray[Any],
         labels: NDArray[np.int64],
         classes: NDArray[Any],
-        *,
-        candidates: Candidates | None = None,
-        image_shape: tuple[int, int] | None = None,
-        white: int = 1,
-        official: Split | None = None,
-        notes: tuple[str, ...] = (),
+        **others: Any,
     ) -> Self:
-        """The dataset of a catalog's entry."""
-        return cls(
-            entry.name,
-            entry.title,
-            features,
-            classes,
-            labels,
-            candidates,
-            image_shape,
-            white,
-            official,
-            entry.licence,
-            entry.source,
-            notes,
-        )
+        """The dataset of a catalog's entry; `others` are further fields."""
+        others |= {"licence": entry.licence, "source": entry.source}
+        return cls(entry.name, entry.title, features, classes, labels, **others)
 
     def split(self, seed: int) -> Split:
         """The official split if there is one, else 80 % for training, at random and unstratified.
@@ -115,11 +98,10 @@ class Dataset:
             return self.official
         n = len(self)
         if n < 2 or not is_count(seed):
-            msg = (
+            raise InputError(
                 "A split needs 2 rows or more, and an int of at least 0 as its seed; got "
                 f"{n} rows and {seed!r}."
             )
-            raise InputError(msg)
         generator = np.random.Generator(np.random.PCG64(seed))
         train = generator.choice(n, size=n * 4 // 5, replace=False, shuffle=False)
         test = np.setdiff1d(np.arange(n), train)

@@ -25,6 +25,7 @@ from robustpll.files import write_whole
 MOST_BYTES = 10**9  # of a download and, apart from that, of what is in it; datasets have 50 MB
 TRIES = 5
 PAUSE = 1.0  # seconds before the second try; doubled before each further one
+CHUNK = 2**16  # bytes that are read and written at once
 STALL = 30.0  # seconds without a byte, after which a connection is given up
 PASSING = (408, 425, 429)  # answers that may soon be others, besides those of 500 and above
 GZIP = b"\x1f\x8b"
@@ -81,12 +82,11 @@ def sentences_for_disk_errors(target: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        msg = (
+        raise RobustPLLError(
             f"{error.filename or target} cannot be read or written: {error.strerror or error}. "
             "Make room or see to the rights there, or let the environment variable ROBUSTPLL_DATA "
             "name another folder."
-        )
-        raise RobustPLLError(msg) from error
+        ) from error
 
 
 def _fetch_to(target: Path, entry: Entry, file: File, say: Say, tell: Tell) -> Path:
@@ -98,11 +98,10 @@ def _fetch_to(target: Path, entry: Entry, file: File, say: Say, tell: Tell) -> P
         raise DownloadError(f"{error} {by_hand}") from error
     if not is_right(part.path, file):
         part.forget()
-        msg = (
+        raise DownloadError(
             f"{file.url} holds something else than what is published: the sum of the content of "
             f"{target.name} differs. What came was deleted. Try again later. {by_hand}"
         )
-        raise DownloadError(msg)
     part.path.replace(target)
     part.forget()
     return target
@@ -205,7 +204,11 @@ def _transfer(url: str, part: _Part, tell: Callable[[int, int | None], None]) ->
         have, total = _begin(url, answer, part)
         _refuse_large(total or 0, url, part)
         with part.path.open("ab") as file:
-            for chunk in _chunks(answer, have, total):
+            while True:
+                with _network():
+                    chunk = answer.read1(CHUNK if total is None else min(CHUNK, total - have))
+                if not chunk:
+                    break
                 file.write(chunk)
                 have += len(chunk)
                 _refuse_large(have, url, part)
@@ -251,17 +254,6 @@ def _version(answer: HTTPResponse | HTTPError) -> str:
     """What tells versions of a file apart byte by byte, which a weak ETag does not."""
     tag: str = answer.headers.get("ETag", "")
     return tag if tag.startswith('"') else answer.headers.get("Last-Modified", "")
-
-
-def _chunks(answer: Any, have: int, total: int | None) -> Iterator[bytes]:
-    most = 1 << 16
-    while total is None or have < total:
-        with _network():
-            chunk = answer.read1(most if total is None else min(most, total - have))
-        if not chunk:
-            return
-        have += len(chunk)
-        yield chunk
 
 
 def _refuse_large(size: int, url: str, part: _Part) -> None:

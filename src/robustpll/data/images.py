@@ -25,11 +25,10 @@ def load(entry: Entry) -> Dataset:
     _refuse_odd_parts(paths[:2], train, train_labels, entry.classes)
     _refuse_odd_parts(paths[2:], test, test_labels, entry.classes)
     if train.shape[1:] != test.shape[1:]:
-        msg = (
+        raise InputError(
             f"{paths[0]} and {paths[2]} must hold pictures of one size; found {train.shape[1:]} "
             f"and {test.shape[1:]}. Get the files anew."
         )
-        raise InputError(msg)
     height, width = train.shape[1:]
     features = np.concatenate([train, test]).reshape(-1, height * width)
     n = len(features)
@@ -55,20 +54,21 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
         try:
             raw = gzip.GzipFile(fileobj=file).read() if zipped else file.read()
         except (EOFError, OSError, zlib.error) as error:
-            msg = f"{path} is a gzip file that is cut short or damaged. Get it anew."
-            raise InputError(msg) from error
+            raise InputError(
+                f"{path} is a gzip file that is cut short or damaged. Get it anew."
+            ) from error
     axes = raw[3] if len(raw) > 3 else 0
     start = 4 + 4 * axes
     if raw[:3] != bytes((0, 0, UNSIGNED_BYTES)) or len(raw) < start:
-        msg = f"{path} is no idx file of bytes: it begins with {raw[:4]!r}. Get it anew."
-        raise InputError(msg)
+        raise InputError(
+            f"{path} is no idx file of bytes: it begins with {raw[:4]!r}. Get it anew."
+        )
     shape = tuple(np.frombuffer(raw, dtype=">u4", count=axes, offset=4).tolist())
     if len(raw) - start != math.prod(shape):
-        msg = (
+        raise InputError(
             f"{path} says it holds {' x '.join(map(str, shape))} bytes, but holds "
             f"{len(raw) - start}. Get it anew."
         )
-        raise InputError(msg)
     return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(shape)
 
 
@@ -76,12 +76,12 @@ def _refuse_odd_parts(
     paths: list[Path], images: NDArray[np.uint8], labels: NDArray[np.uint8], k: int
 ) -> None:
     if images.ndim != 3 or labels.shape != images.shape[:1]:
-        msg = (
+        raise InputError(
             f"{paths[0]} and {paths[1]}: pictures of shape (n, h, w) need labels of shape (n,); "
             f"found {images.shape} and {labels.shape}. The files do not belong together: get them "
             "anew."
         )
-        raise InputError(msg)
     if labels.max(initial=0) >= k:
-        msg = f"{paths[1]} must hold labels from 0 to {k - 1}; found {labels.max()}. Get it anew."
-        raise InputError(msg)
+        raise InputError(
+            f"{paths[1]} must hold labels from 0 to {k - 1}; found {labels.max()}. Get it anew."
+        )

@@ -42,12 +42,11 @@ def _refuse_odd_shapes(
     path: Path, data: tuple[int, int], partial: tuple[int, int], target: tuple[int, int]
 ) -> None:
     if 0 in data or partial != target or partial[1] != data[0]:
-        msg = (
+        raise InputError(
             f"{path}: for 'data' of n rows and d features, 'partial_target' and 'target' must both "
             f"be k x n; found {data}, {partial} and {target}. Transpose what is the wrong way round"
             ", or get the file anew."
         )
-        raise InputError(msg)
 
 
 def _informative(path: Path, data: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -62,8 +61,9 @@ def _informative(path: Path, data: Any) -> tuple[NDArray[np.float64], NDArray[np
     constant = near[(dense[:, near] - low[near]).var(0) <= LEAST_VARIANCE]
     kept = np.delete(dense, constant, axis=1) if len(constant) else dense
     if kept.shape[1] == 0:
-        msg = f"{path}: all features are constant, so nothing can be learned. Get the file anew."
-        raise InputError(msg)
+        raise InputError(
+            f"{path}: all features are constant, so nothing can be learned. Get the file anew."
+        )
     return np.array(kept, dtype=np.float64, order="K"), constant
 
 
@@ -75,11 +75,10 @@ def _zero_one(path: Path, key: str, found: Any) -> NDArray[np.bool_]:
         values = found.data
     odd = values[~((values == 0) | (values == 1))]
     if odd.size:
-        msg = (
+        raise InputError(
             f"{path}: {key!r} must hold 0 and 1 alone; found {odd.size} other values "
             f"({some_of(np.unique(odd))}). Correct them."
         )
-        raise InputError(msg)
     binary = found.astype(bool).T
     return np.ascontiguousarray(binary.toarray() if hasattr(binary, "toarray") else binary)
 
@@ -93,5 +92,4 @@ def _refuse_rows(path: Path, odd: Any, what: str, remedy: str) -> None:
     """Where `odd` (n,) is true."""
     rows = np.flatnonzero(odd)
     if len(rows):
-        msg = f"{path}: {what} in {len(rows)} rows ({some_of(rows)}). {remedy}."
-        raise InputError(msg)
+        raise InputError(f"{path}: {what} in {len(rows)} rows ({some_of(rows)}). {remedy}.")

@@ -40,11 +40,10 @@ def read_mat(path: Path, names: Sequence[str]) -> list[Any]:
             raise _unreadable(path, error) from error
     missing = [name for name in names if name not in found]
     if missing:
-        msg = (
+        raise InputError(
             f"{path} must hold {', '.join(names)}; it has no {', '.join(missing)}. Get the file "
             "anew, or rename its variables."
         )
-        raise InputError(msg)
     return [found[name] for name in names]
 
 
@@ -140,11 +139,10 @@ def _read_hdf5(path: Path, names: Sequence[str]) -> dict[str, Any]:
     try:
         import h5py  # type: ignore[import-untyped]
     except ImportError as error:
-        msg = (
+        raise InputError(
             f"{path} is a .mat file of version 7.3, for which h5py is needed. Run "
             "pip install 'robustpll[mat73]', or save the file from MATLAB with '-v7'."
-        )
-        raise InputError(msg) from error
+        ) from error
     try:
         with h5py.File(path) as file:
             return {name: _of_hdf5(name, file[name]) for name in names if name in file}

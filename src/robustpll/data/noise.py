@@ -51,8 +51,9 @@ class Noise(ABC):
         """
         true = Candidates.of(labels)
         if (true.sizes > 1).any():
-            msg = "labels must name the one true class of each row; some rows have several."
-            raise InputError(msg)
+            raise InputError(
+                "labels must name the one true class of each row; some rows have several."
+            )
         seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
         if not self.looks_at_features:
             X = np.zeros((len(X) if hasattr(X, "__len__") else X.shape[0], 1))
@@ -89,8 +90,7 @@ class InstanceDependent(Noise):
 
     def __post_init__(self) -> None:
         if self.mean_over not in ("all", "wrong"):
-            msg = f"mean_over must be 'all' or 'wrong'; got {self.mean_over!r}."
-            raise InputError(msg)
+            raise InputError(f"mean_over must be 'all' or 'wrong'; got {self.mean_over!r}.")
         self._teacher()
 
     def _teacher(self) -> "Teacher":
@@ -138,19 +138,20 @@ class ClassDependent(Noise):
     def __post_init__(self) -> None:
         shares = is_share(self.share) and is_share(self.cooccurrence)
         if not (is_count(self.added, least=1) and shares):
-            msg = (
+            raise InputError(
                 f"{type(self).__name__}: added must be an int of at least 1, share and "
                 f"cooccurrence numbers from 0 to 1; got {self}."
             )
-            raise InputError(msg)
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         if self.added > k - 1:
-            msg = f"{self} adds {self.added} wrong classes, but there are only {k} classes."
-            raise InputError(msg)
+            raise InputError(
+                f"{self} adds {self.added} wrong classes, but there are only {k} classes."
+            )
         if self.added > 1 and self.cooccurrence == 1:
-            msg = f"{self}: with cooccurrence=1 only the partner can be drawn. Set added=1."
-            raise InputError(msg)
+            raise InputError(
+                f"{self}: with cooccurrence=1 only the partner can be drawn. Set added=1."
+            )
         draws = Draws.of(seeds, "class-dependent noise", like=rows.shift)
         chance = _among_wrong(draws.order(k), self.cooccurrence).to(labels.device)  # (R, k, k)
         of_row = chance.gather(1, labels[..., None].expand(-1, -1, k))  # (R, n, k)
@@ -221,11 +222,10 @@ class Flip(Noise):
 
     def __post_init__(self) -> None:
         if not is_share(self.share) or not isinstance(self.noise, Noise | None):
-            msg = (
+            raise InputError(
                 "Flip: share must be a number from 0 to 1, noise a Noise such as Uniform(), or "
                 f"None; got {self.share!r} and {self.noise!r}."
             )
-            raise InputError(msg)
 
     @property
     def looks_at_features(self) -> bool:  # type: ignore[override]
@@ -233,8 +233,9 @@ class Flip(Noise):
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         if self.noise is None:
-            msg = "Flip without a noise needs candidates to flip. Pass Flip(share, Uniform())."
-            raise InputError(msg)
+            raise InputError(
+                "Flip without a noise needs candidates to flip. Pass Flip(share, Uniform())."
+            )
         made = self.noise.candidates(rows, labels, k, seeds)
         return self.flipped(made, labels, Draws.of(seeds, "flip noise", like=rows.shift))
 
@@ -264,9 +265,9 @@ def joining(
     return (wrong / _at_least(wrong.sum(-1, keepdim=True) / count)).clamp(max=1)
 
 
-def _at_least(divisor: Tensor, tiny: float = 1e-10) -> Tensor:
+def _at_least(divisor: Tensor) -> Tensor:
     """The divisor, or 1 where it is as good as nothing."""
-    return torch.where(divisor > tiny, divisor, 1.0)
+    return torch.where(divisor > 1e-10, divisor, 1.0)
 
 
 @dataclass(frozen=True)

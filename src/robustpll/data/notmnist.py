@@ -67,8 +67,9 @@ class Pictures:
         decoded = {name: _pixels(content) for name, content in files.items()}
         pixels = [found for found in decoded.values() if found is not None]
         if not pixels:
-            msg = f"{path} holds no picture that can be read in folders A to J. Get it anew."
-            raise InputError(msg)
+            raise InputError(
+                f"{path} holds no picture that can be read in folders A to J. Get it anew."
+            )
         letters = [_place(name)[0] for name, found in decoded.items() if found is not None]
         broken = [_place(name) for name, found in decoded.items() if found is None]
         notes = tuple(
@@ -131,8 +132,9 @@ def _letters(path: Path, archive: bytes) -> tuple[dict[str, bytes], list[str]]:
     for member in members:
         inner = PureWindowsPath(member.name)  # knows both separators, and drives
         if inner.anchor or ".." in inner.parts or not (member.isfile() or member.isdir()):
-            msg = f"{path} holds {member.name!r}, a link or a path that leads out. Do not use it."
-            raise InputError(msg)
+            raise InputError(
+                f"{path} holds {member.name!r}, a link or a path that leads out. Do not use it."
+            )
         if inner.suffix == ".png" and inner.parent.name in LETTERS:
             files[member.name] = tar[member.offset_data : member.offset_data + member.size]
         elif member.isfile():
@@ -154,11 +156,13 @@ def _unpacked(path: Path, archive: bytes) -> tuple[bytes, list[tarfile.TarInfo]]
         with tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as members:
             found = members.getmembers()
     except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:
-        msg = f"{path} is a .tar.gz file that is cut short or damaged: {error}. Get it anew."
-        raise InputError(msg) from error
+        raise InputError(
+            f"{path} is a .tar.gz file that is cut short or damaged: {error}. Get it anew."
+        ) from error
     if len(tar) >= PIECE * MOST_PIECES:
-        msg = f"{path} unpacks to {len(tar)} bytes or more. Get it anew: NotMNIST small has less."
-        raise InputError(msg)
+        raise InputError(
+            f"{path} unpacks to {len(tar)} bytes or more. Get it anew: NotMNIST small has less."
+        )
     return tar, found
 
 

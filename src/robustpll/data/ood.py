@@ -48,19 +48,16 @@ def ood_rows(
     180
     """
     if subset not in ("reference", "all", "test-split"):
-        msg = f"subset must be 'reference', 'all' or 'test-split'; got {subset!r}."
-        raise InputError(msg)
+        raise InputError(f"subset must be 'reference', 'all' or 'test-split'; got {subset!r}.")
     if normalisation not in ("own", "train"):
-        msg = f"normalisation must be 'own' or 'train'; got {normalisation!r}."
-        raise InputError(msg)
+        raise InputError(f"normalisation must be 'own' or 'train'; got {normalisation!r}.")
     rows, seeds = problem.task.rows, problem.task.seeds
     pool = pool_of(other, rows.device)
     if tuple(pool.shape[1:]) != rows.shape:
-        msg = (
+        raise InputError(
             f"{other.title} has rows of shape {tuple(pool.shape[1:])}, but those of the problem "
             f"have {rows.shape}. Take a dataset of the same shape."
         )
-        raise InputError(msg)
     every = torch.arange(len(other), device=rows.device)[None]
     own = Rows.of(pool, every).repeated(len(seeds))
     if subset == "test-split":
@@ -135,14 +132,14 @@ def _checked(dataset: Dataset, name: Any) -> tuple[NDArray[np.int64], int]:
     """True labels, and which class the name stands for."""
     names = dataset.classes.tolist()
     if dataset.labels is None or len(names) < 3:
-        msg = (
+        raise InputError(
             f"{dataset.title} needs true labels and at least 3 classes, so that one can be held "
             "out. Use another dataset."
         )
-        raise InputError(msg)
     if name not in names:
-        msg = f"{dataset.title} has no class {name!r}; the classes are {some_of(names, 20)}."
-        raise InputError(msg)
+        raise InputError(
+            f"{dataset.title} has no class {name!r}; the classes are {some_of(names, 20)}."
+        )
     return dataset.labels, names.index(name)
 
 
@@ -154,9 +151,8 @@ def _without(
     matrix = np.delete(candidates.matrix[kept], gone, axis=1)
     empty = kept[~matrix.any(-1)]
     if len(empty):
-        msg = (
+        raise InputError(
             f"Without class {candidates.classes[gone]} there is no candidate left in {len(empty)} "
             f"rows ({some_of(empty)}), whose true label is another. Hold out another class."
         )
-        raise InputError(msg)
     return Candidates.of(matrix, classes=np.delete(candidates.classes, gone))

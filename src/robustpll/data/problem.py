@@ -49,11 +49,10 @@ class Problem:
         Rows are pictures where the dataset's are.
         """
         if dataset.labels is None or len(seeds) == 0:
-            msg = (
+            raise InputError(
                 f"A problem needs true labels and at least one seed; got {dataset.title} with "
                 f"{'no labels' if dataset.labels is None else 'labels'} and seeds={seeds!r}."
             )
-            raise InputError(msg)
         _refuse_no_noise(noise)
         device = chosen_device(device)
         pool, labels = pool_of(dataset, device), torch.tensor(dataset.labels, device=device)
@@ -78,8 +77,9 @@ class Problem:
         """
         shapes = {(*each.task.candidates.shape[1:], *each.task.rows.shape) for each in problems}
         if len(shapes) != 1:
-            msg = f"A bundle needs problems of equal rows, classes and features; found {shapes}."
-            raise InputError(msg)
+            raise InputError(
+                f"A bundle needs problems of equal rows, classes and features; found {shapes}."
+            )
         tasks = [each.task for each in problems]
         candidates, prior, weight = (
             torch.cat([getattr(task, name) for task in tasks])
@@ -97,8 +97,9 @@ class Problem:
 
 def _refuse_no_noise(noise: object) -> None:
     if not isinstance(noise, Noise | None):
-        msg = f"noise must be a Noise such as InstanceDependent(), or None; got {noise!r}."
-        raise InputError(msg)
+        raise InputError(
+            f"noise must be a Noise such as InstanceDependent(), or None; got {noise!r}."
+        )
 
 
 def pool_of(dataset: Dataset, device: torch.device) -> Tensor:
@@ -118,8 +119,9 @@ def _task(
     known = dataset.candidates
     if known is None:
         if noise is None:
-            msg = f"{dataset.title} has no candidates: pass a noise such as InstanceDependent()."
-            raise InputError(msg)
+            raise InputError(
+                f"{dataset.title} has no candidates: pass a noise such as InstanceDependent()."
+            )
         return Task.of(rows, noise.candidates(rows, labels, len(dataset.classes), seeds), seeds)
     candidates, prior = (
         torch.tensor(part, device=rows.device)[rows.at] for part in (known.matrix, known.prior)
@@ -128,9 +130,8 @@ def _task(
         draws = Draws.of(seeds, "flip noise", like=rows.shift)
         return Task.of(rows, noise.flipped(candidates, labels, draws), seeds)
     if noise is not None:
-        msg = (
+        raise InputError(
             f"{dataset.title} has candidates of its own: pass noise=None or Flip(share), or drop "
             "them with dataclasses.replace(dataset, candidates=None)."
         )
-        raise InputError(msg)
     return Task.of(rows, candidates, seeds, prior)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from robustpll.candidates import Candidates, Votes
 from robustpll.data.csv_rows import BadRow
-from robustpll.data.table_features import infinite_cells, refuse_odd_features
+from robustpll.data.table_features import infinite_cells, refuse_lists, refuse_odd_features
 from robustpll.data.table_labels import (
     AnswerColumns,
     IndicatorColumns,
@@ -150,22 +150,19 @@ def _refuse_odd_options(
     separator: Any, unanswered: str, on_bad_rows: str, decimal: str | None, like: Any
 ) -> None:
     if not isinstance(like, Table | None):
-        msg = f"like must be what read_table gave; got a {type(like).__name__}."
-        raise InputError(msg)
+        raise InputError(f"like must be what read_table gave; got a {type(like).__name__}.")
     if not isinstance(separator, str) or len(separator) != 1:
-        msg = (
+        raise InputError(
             f"separator={separator!r}: it must be one character; blanks around names do not count. "
             'Where no character is free, write names as a JSON list: ["a|b", "c"].'
         )
-        raise InputError(msg)
     for name, value, known in (
         ("unanswered", unanswered, ("error", "all classes")),
         ("on_bad_rows", on_bad_rows, ("error", "skip")),
         ("decimal", decimal or ".", (".", ",")),
     ):
         if value not in known:
-            msg = f"{name}={value!r}: it must be {' or '.join(map(repr, known))}."
-            raise InputError(msg)
+            raise InputError(f"{name}={value!r}: it must be {' or '.join(map(repr, known))}.")
 
 
 def _roles(
@@ -206,26 +203,23 @@ def _report(
     path = None if errors_to is None else Path(errors_to)
     if path is not None and (bad or path.is_file()):  # an old list must not outlive its reasons
         if raw.path is not None and path.exists() and path.samefile(raw.path):
-            msg = f"errors_to={str(path)!r} is the table itself. Pass another path."
-            raise InputError(msg)
+            raise InputError(f"errors_to={str(path)!r} is the table itself. Pass another path.")
         text = io.StringIO(newline="")
         csv.writer(text, lineterminator="\n").writerows([(raw.where, *BadRow._fields[1:]), *bad])
         try:
             write_whole(path, text.getvalue().encode())
         except OSError as error:
-            msg = (
+            raise InputError(
                 f"errors_to={str(path)!r} cannot be written ({error.strerror or error}), and "
                 f"{len(bad)} faults are to be listed in it. Pass another path as `errors_to`."
-            )
-            raise InputError(msg) from error
+            ) from error
     if bad and on_bad_rows == "error":
         first = (f"{raw.where} {one.line}: {one}" for one in bad)
         listed = "Pass errors_to to list them in a file." if path is None else f"{path} lists them."
-        msg = (
+        raise InputError(
             f"{raw.title}: {len({one.line for one in bad})} rows do not parse ({some_of(first, 3)})"
             f". {listed} Correct them, or leave them out with on_bad_rows='skip'."
         )
-        raise InputError(msg)
 
 
 def _table(
@@ -234,10 +228,10 @@ def _table(
     """From the rows that parse."""
     good = ~np.isin(raw.lines, [one.line for one in bad])
     if not good.any():
-        msg = f"{raw.title}: no row parses. In {raw.where} {bad[0].line}, {bad[0]}."
-        raise InputError(msg)
+        raise InputError(f"{raw.title}: no row parses. In {raw.where} {bad[0].line}, {bad[0]}.")
     rows = slice(None) if good.all() else good
     frame, lines = raw.frame.loc[rows], raw.lines[rows]
+    refuse_lists(frame[[*roles.features]], "name it in `ignore` to leave it out")
     features = frame[[*roles.features]].astype(dict.fromkeys(roles.categories, "category"))
     truth = None if roles.truth is None else frame[roles.truth]
     if raw.where == "line":

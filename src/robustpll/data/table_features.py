@@ -11,6 +11,7 @@ from robustpll.candidates import Candidates, Votes
 from robustpll.data.csv_rows import LEADING_ZERO, BadRow, number_of
 from robustpll.data.table_labels import class_names, distinct
 from robustpll.errors import InputError, some_of
+from robustpll.label_forms import SETS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,6 +110,16 @@ def refuse_odd_features(
         more = some_of((repr(name) for name, _ in odd[TOLD:]), most=20)
         told = [sentence for _, sentence in odd[:TOLD]]
         raise InputError(" ".join([*told, *([f"There is more to say of {more}."] if more else [])]))
+
+
+def refuse_lists(features: "pd.DataFrame", remedy: str) -> None:
+    """Cells that hold several values; whoever compares or sorts them would fail."""
+    for name, column in features.items():
+        nested = column.dtype == object or "<" in str(column.dtype)  # list<..>, struct<..>
+        if nested and any(isinstance(cell, (*SETS, dict)) for cell in column):
+            raise InputError(
+                f"Column {name!r} holds lists or the like, which are no features: {remedy}."
+            )
 
 
 def _dates(known: "pd.Series[Any]", kind: str) -> str:

@@ -217,16 +217,16 @@ def names_of(cell: Any, separator: str, gaps: Collection[str] = ()) -> frozenset
         names = cell if isinstance(cell, tuple) else (cell,)
         odd = bool(missing_cells(np.fromiter(names, dtype=object), also=TEXT_OF_NOTHING).any())
         gap = next((name for name in names if isinstance(name, str) and name in gaps), "")
-    if odd or gap:
-        msg = "has an empty name in it"
-        if gap:
-            msg = f"names {gap!r}, which means no value: leave it out, or quote it in a JSON list"
-        raise ValueError(msg)
+    if gap:
+        raise ValueError(
+            f"names {gap!r}, which means no value: leave it out, or quote it in a JSON list"
+        )
+    if odd:
+        raise ValueError("has an empty name in it")
     found = frozenset(names)
     if len(found) < len(names):
         twice = next(name for at, name in enumerate(names) if name in names[:at])
-        msg = f"names {twice!r} twice"
-        raise ValueError(msg)
+        raise ValueError(f"names {twice!r} twice")
     return found
 
 
@@ -236,14 +236,12 @@ def _names_of_json(text: str) -> list[str]:
     except (ValueError, RecursionError):
         names = None
     if names is None:
-        msg = (
+        raise ValueError(
             'begins like a JSON list, but is none such as ["cat", "dog"]: write it with '
             "json.dumps(sorted(names)), or save the table with lists as Parquet"
         )
-        raise ValueError(msg)
     if any(not isinstance(name, str | int) or isinstance(name, bool) for name in names):
-        msg = "is a JSON list of something else than texts or integers"
-        raise ValueError(msg)
+        raise ValueError("is a JSON list of something else than texts or integers")
     return [str(name) for name in names]
 
 
@@ -292,47 +290,43 @@ def truth_of(cells: "pd.Series[Any]", classes: NDArray[Any] | None) -> NDArray[A
     """True labels, named as the candidates are; None in an object array where there is none."""
     codes, found = distinct(cells)
     if not found:
-        msg = f"Column {cells.name!r} names no true label in any row. Do not pass it as `truth`."
-        raise InputError(msg)
+        raise InputError(
+            f"Column {cells.name!r} names no true label in any row. Do not pass it as `truth`."
+        )
     names = as_names(found)
     if classes is not None and classes.dtype.kind == "U":
         names = names.astype(str)
     elif classes is not None and names.dtype.kind == "U":
-        msg = (
+        raise InputError(
             f"Column {cells.name!r} holds text ({some_of(names)}), but the candidates are integers "
             f"({some_of(classes)}): true labels and candidates need the same names."
         )
-        raise InputError(msg)
     if classes is not None and not np.isin(names, classes).any():
-        msg = (
+        raise InputError(
             f"Column {cells.name!r} names true labels ({some_of(names)}) of which none is a class "
             f"({some_of(classes)}): true labels and candidates need the same names."
         )
-        raise InputError(msg)
     if names.dtype.kind != "U" and (codes >= 0).all():
         return np.asarray(names[codes])
     # as objects each text is stored once, and not at the length of the longest
     return np.array([*names.tolist(), None], dtype=object)[codes]
 
 
-def _refuse_few_classes(where: str, names: Iterable[Any]) -> None:
-    found = list(names)
-    if len(found) < 2:
-        msg = (
-            f"{where} names {len(found)} class ({some_of(found)}): at least 2 classes "
+def _refuse_few_classes(where: str, names: Collection[Any]) -> None:
+    if len(names) < 2:
+        raise InputError(
+            f"{where} names {len(names)} class ({some_of(names)}): at least 2 classes "
             "are needed. Look at the name and at the separator, or add rows of other classes."
         )
-        raise InputError(msg)
 
 
 def _refuse_large(n: int, k: int) -> None:
     """Before the matrices are made that would fill the memory."""
     if 5 * n * k > MOST_BYTES:
-        msg = (
+        raise InputError(
             f"{n:,} rows and {k:,} classes need {5 * n * k / 1e9:,.1f} GB for the candidates alone;"
             f" at most {MOST_BYTES / 1e9:g} GB are allowed. Merge rare classes, or take fewer rows."
         )
-        raise InputError(msg)
 
 
 def refuse_equal_numbers(classes: Iterable[Any]) -> None:
@@ -343,8 +337,7 @@ def refuse_equal_numbers(classes: Iterable[Any]) -> None:
             continue
         other = numbers.setdefault(Decimal(name), name)
         if other != name:
-            msg = (
+            raise InputError(
                 f"The class names {other!r} and {name!r} are equal as numbers, but would be two "
                 "classes: write each class in one way."
             )
-            raise InputError(msg)

@@ -1,7 +1,7 @@
 """A table that may be larger than memory, piece by piece, read as a model's own table was."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from robustpll.data.csv_rows import GAPS, BadRow, CsvFile, Record, number_of, read_csv
-from robustpll.data.table_features import infinite_cells
-from robustpll.data.table_roles import Reading
+from robustpll.data.csv_rows import GAPS, SHOWN, BadRow, CsvFile, read_csv
+from robustpll.data.table_features import infinite_cells, refuse_lists, with_gaps
+from robustpll.data.table_roles import Reading, no_column, refuse_equal_names
 from robustpll.data.table_source import frame_of, names_in, opened_source, parquet_file
 from robustpll.errors import InputError, ModelFileError, some_of
 from robustpll.features import Features
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 2**13  # of a piece: enough for a network to be busy
 MOST_CELLS = 2**20  # of a piece, some 80 MB as Python text
 BUFFER = 2**20  # bytes of each column of a Parquet file
-STRANGE_WORDS = 6  # of a column, kept for a message
+NEW_WORDS = 6  # of a column, kept for a message
 
 
 @dataclass(frozen=True)
@@ -43,30 +43,27 @@ class Schema:
     def of(
         cls, features: Features, names: Sequence[str], reading: Mapping[str, Any] | None = None
     ) -> Self:
-        """From what a model file holds; `reading` as `reading_to_json` gave it."""
+        """From what a model file holds; `reading` is a `Reading` as JSON has it."""
         words = {str(name): features.categories.get(str(name)) for name in names}
         return cls(words, frozenset(features.fill), reading_from_json(reading or {}))
 
 
-def reading_to_json(reading: Reading) -> dict[str, Any]:
-    """How a table was read, for a model file."""
-    return asdict(reading)
-
-
-def reading_from_json(found: Mapping[str, Any]) -> Reading:
-    """The same again; what a later version may have added is left out.
+def reading_from_json(found: Any) -> Reading:
+    """How a table was read; what a later version may have added is left out.
 
     >>> reading_from_json({"missing": ["?"], "colour": "red"}).missing
     ('?',)
     """
+    if not isinstance(found, Mapping):
+        raise ModelFileError(f"The model file says of its table that it was read by {found!r}.")
     known: dict[str, Any] = {}
-    for name in (each.name for each in fields(Reading) if each.name in found):
-        several = name in ("left_out", "categories", "missing")
-        value = tuple(found[name]) if several and isinstance(found[name], list) else found[name]
-        if not all(isinstance(each, str) for each in (value if several else (value or "",))):
-            msg = f"The model file says of its table that {name} is {found[name]!r}."
-            raise ModelFileError(msg)
-        known[name] = value
+    for each in fields(Reading):
+        value = found.get(each.name, each.default)
+        several = isinstance(each.default, tuple)
+        texts = value if several else [value or ""]
+        if not isinstance(texts, list | tuple) or not all(isinstance(one, str) for one in texts):
+            raise ModelFileError(f"The model file says of its table that {each.name} is {value!r}.")
+        known[each.name] = tuple(value) if several else value
     return Reading(**known)
 
 
@@ -80,18 +77,13 @@ class Piece:
     kept: dict[int, tuple[str, ...]]  # line -> cells of other columns, for rows of the right width
 
 
-@dataclass(frozen=True)
-class _Records(CsvFile):
-    """Some of the rows of a CSV file, which are already there."""
+@dataclass(eq=False)
+class NewWords:
+    """What a column of words holds that training did not see, as far as it is read."""
 
-    names: Sequence[str] = ()
-    held: Sequence[Record] = ()
-
-    def header(self) -> list[str]:
-        return list(self.names)
-
-    def records(self) -> Iterator[Record]:
-        return iter(self.held)
+    rows: int = 0  # with such a word, of those that parse
+    words: list[str] = field(default_factory=list)  # the first few
+    alone: bool = True  # no cell holds a word that training saw
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,22 +94,23 @@ class TableInPieces:
     names: list[str]
     schema: Schema
     gaps: tuple[str, ...]  # words that mean "no value"
+    new_words: dict[str, NewWords]  # by column; grows with each piece that is read
 
     @classmethod
     def opened(cls, path: Path, schema: Schema, asked: Reading | None = None) -> Self:
         """`asked` is how this file is written, where it is not as the first."""
         asked = asked or Reading()
         parquet = path.suffix.lower() not in (".csv", ".tsv", ".gz")
-        reading = asked.after(
-            Reading(missing=schema.reading.missing) if parquet else schema.reading
-        )
+        first = Reading(missing=schema.reading.missing) if parquet else schema.reading
+        reading = asked.after(first)
         source = opened_source(path, asked, reading)
-        assert not hasattr(source, "columns")
+        assert isinstance(source, CsvFile | Path)  # a path is no DataFrame
         names = names_in(source)
         lacks = [name for name in schema.words if name not in names]
         if lacks:
             raise InputError(_lacks(path, lacks, [n for n in names if n not in schema.words]))
-        return cls(source, names, schema, (*(() if parquet else GAPS), *reading.missing))
+        new = {name: NewWords() for name, words in schema.words.items() if words is not None}
+        return cls(source, names, schema, (*(() if parquet else GAPS), *reading.missing), new)
 
     @property
     def where(self) -> str:
@@ -138,27 +131,23 @@ class TableInPieces:
         """
         for name in keep:
             if name not in self.names:
-                close = get_close_matches(name, self.names) or self.names
-                msg = f"There is no column {name!r}. There is {some_of(map(repr, close))}."
-                raise InputError(msg)
+                raise InputError(f"There is {no_column(name, self.names)}")
+        refuse_equal_names(self.names, {*self.schema.words, *keep})
         most_rows = max(1, min(most_rows, MOST_ROWS, MOST_CELLS // len(self.names)))
-        strange: dict[str, dict[str, None]] = {}
-        seen: set[str] = set()
         empty = True
         of_csv = isinstance(self.source, CsvFile)
         for frame, lines, bad, kept in (self._csv if of_csv else self._parquet)(keep, most_rows):
             empty = False
-            for name, words in self.schema.words.items():
-                if words is not None:
-                    frame[name] = _known_words(frame[name], words, strange, seen)
+            held = {name: self._known_words(frame, name) for name in self.new_words}
             odd = [*bad, *infinite_cells(frame, lines)]
             odd += self._holes(frame, lines, {one.line for one in odd})
             good = ~np.isin(lines, [one.line for one in odd])
+            for name, is_new in held.items():
+                self.new_words[name].rows += int(is_new[good].sum())
             yield Piece(frame.loc[good], lines[good], tuple(sorted(odd)), kept)
         if empty:
-            msg = f"{self._path} has columns, but no rows."
-            raise InputError(msg)
-        _refuse_strange(strange, seen, self.schema)
+            raise InputError(f"{self._path} has columns, but no rows.")
+        self._refuse_new_words_alone()
 
     @property
     def _path(self) -> Path:
@@ -166,17 +155,15 @@ class TableInPieces:
 
     def _csv(self, keep: Sequence[str], most_rows: int) -> Iterator[tuple[Any, ...]]:
         assert isinstance(self.source, CsvFile)
-        file, names = self.source, self.names
-        how = (file.path, file.delimiter, file.encoding, file.decimal)
         as_text = {name: words is not None for name, words in self.schema.words.items()}
-        at = [names.index(name) for name in keep]
-        records = file.records()
+        at = [self.names.index(name) for name in keep]
+        records = self.source.records()
         while held := list(islice(records, most_rows)):
-            frame, lines, bad = read_csv(_Records(*how, names, held), as_text, self.gaps)
+            frame, lines, bad = read_csv(self.source, as_text, self.gaps, held)
             kept = {
                 one.line: tuple(one.cells[i].strip() for i in at)
                 for one in held
-                if isinstance(one.cells, list) and len(one.cells) == len(names)
+                if isinstance(one.cells, list) and len(one.cells) == len(self.names)
             }
             yield frame, lines, bad, kept
 
@@ -185,25 +172,25 @@ class TableInPieces:
 
         assert isinstance(self.source, Path)
         read = list(dict.fromkeys([*self.schema.words, *keep]))
+        measures = [name for name, words in self.schema.words.items() if words is None]
         start = 0
         with parquet_file(self.source, BUFFER) as file:
             for batch in file.iter_batches(most_rows, columns=read):
                 whole = frame_of(pa.Table.from_batches([batch]))
+                refuse_lists(whole[[*self.schema.words]], "write it as in training")
                 lines = np.arange(start, start + len(whole))
                 start += len(whole)
                 text = [
                     ["" if cell is None else str(cell) for cell in batch[n].to_pylist()]
                     for n in keep
                 ]
-                kept = (
-                    dict(zip(lines.tolist(), zip(*text, strict=True), strict=True)) if keep else {}
-                )
-                frame, bad = whole[[*self.schema.words]].copy(deep=False), list[BadRow]()
-                for name, words in self.schema.words.items():
-                    frame[name] = _without(frame[name], self.gaps)
-                    if words is None:
-                        frame[name], odd = _as_numbers(frame[name], lines)
-                        bad += odd
+                cells = zip(*text, strict=True)  # of each row; none where nothing is kept
+                kept = dict(zip(lines.tolist(), cells, strict=bool(keep)))
+                frame = with_gaps(whole[[*self.schema.words]], self.gaps, measures)
+                bad: list[BadRow] = []
+                for name in measures:
+                    frame[name], odd = _as_numbers(frame[name], lines)
+                    bad += odd
                 yield frame, lines, bad, kept
 
     def _holes(
@@ -215,6 +202,36 @@ class TableInPieces:
                 for line in lines[frame[name].isna().to_numpy()].tolist():
                     if line not in bad:
                         yield BadRow(line, name, "", "is missing, and never was in training")
+
+    def _known_words(self, frame: "pd.DataFrame", name: str) -> NDArray[np.bool_]:
+        """Make gaps of words that training did not see; notes them, and tells the rows (n,)."""
+        import pandas as pd
+
+        words, new = self.schema.words[name] or (), self.new_words[name]
+        cells = frame[name].astype("category")
+        own = cells.cat.codes.to_numpy()
+        found = [str(cell) for cell in cells.cat.categories]
+        place = {word: at for at, word in enumerate(words)}
+        # a gap turns integers into floats
+        at = [place.get(word, place.get(word.removesuffix(".0"), -1)) for word in found]
+        codes = np.array([*at, -1])[own]
+        frame[name] = pd.Categorical.from_codes(codes, pd.Index(words))
+        is_new: NDArray[np.bool_] = (own >= 0) & (codes < 0)
+        others = (found[code] for code in np.unique(own[is_new]))
+        new.words = list(dict.fromkeys([*new.words, *others]))[:NEW_WORDS]
+        new.alone &= not (codes >= 0).any()
+        return is_new
+
+    def _refuse_new_words_alone(self) -> None:
+        """One new word may be a new town; several without a known one are written otherwise."""
+        for name, new in self.new_words.items():
+            if new.alone and len(new.words) > 1:
+                words = map(repr, self.schema.words[name] or ())
+                raise InputError(
+                    f"Column {name!r} holds no word that training saw: "
+                    f"{some_of(map(repr, new.words))} instead of {some_of(words)}. Write it as in "
+                    "the table that was learned from."
+                )
 
 
 def _lacks(path: Path, lacks: list[str], others: list[str]) -> str:
@@ -232,13 +249,6 @@ def _lacks(path: Path, lacks: list[str], others: list[str]) -> str:
     )
 
 
-def _without(column: "pd.Series[Any]", gaps: tuple[str, ...]) -> "pd.Series[Any]":
-    """Words, and numbers written so, that mean "no value" are gaps."""
-    numbers = [number for number in map(number_of, gaps) if number is not None]
-    odd = column.isin([*gaps, *numbers]) if gaps else None
-    return column if odd is None or not odd.any() else column.astype(object).mask(odd, None)
-
-
 def _as_numbers(
     column: "pd.Series[Any]", lines: NDArray[np.int64]
 ) -> tuple["pd.Series[Any]", list[BadRow]]:
@@ -247,48 +257,11 @@ def _as_numbers(
 
     if pd.api.types.is_numeric_dtype(column):
         return column, []
+    column = column.astype(object)  # else dates would be taken for numbers
     numbers = pd.to_numeric(column, errors="coerce").astype("float64")
     odd = (numbers.isna() & column.notna()).to_numpy().nonzero()[0]
     cells = column.to_numpy()
     return numbers, [
-        BadRow(int(lines[row]), str(column.name), str(cells[row])[:200], "is no number")
+        BadRow(int(lines[row]), str(column.name), str(cells[row])[:SHOWN], "is no number")
         for row in odd
     ]
-
-
-def _known_words(
-    column: "pd.Series[Any]",
-    words: tuple[str, ...],
-    strange: dict[str, dict[str, None]],
-    seen: set[str],
-) -> "pd.Series[Any]":
-    """The column with gaps for other words than these, which are noted."""
-    import pandas as pd
-
-    cells = column.astype("category")
-    place = {word: at for at, word in enumerate(words)}
-    found = [str(cell) for cell in cells.cat.categories]
-    # a gap turns integers into floats
-    at = [place.get(word, place.get(word.removesuffix(".0"), -1)) for word in found]
-    codes = np.array([*at, -1])[cells.cat.codes.to_numpy()]
-    used = {*np.unique(cells.cat.codes.to_numpy()).tolist()} - {-1}
-    others = strange.setdefault(str(column.name), {})
-    for code in used:
-        if at[code] >= 0:
-            seen.add(str(column.name))
-        elif len(others) < STRANGE_WORDS:
-            others[found[code]] = None
-    known = pd.Categorical.from_codes(codes, pd.Index(words))
-    return pd.Series(known, index=column.index, name=column.name)
-
-
-def _refuse_strange(strange: dict[str, dict[str, None]], seen: set[str], schema: Schema) -> None:
-    """One new word may be a new town; several without a known one are written otherwise."""
-    for name, others in strange.items():
-        if len(others) > 1 and name not in seen:
-            words = map(repr, schema.words[name] or ())
-            msg = (
-                f"Column {name!r} holds no word that training saw: {some_of(map(repr, others))} "
-                f"instead of {some_of(words)}. Write it as in the table that was learned from."
-            )
-            raise InputError(msg)

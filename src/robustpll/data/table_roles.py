@@ -47,11 +47,10 @@ class Roles:
         _refuse_other_than_names(forms | {"truth": truth})
         passed = [form for form, name in forms.items() if name is not None]
         if len(passed) > 1:
-            msg = (
+            raise InputError(
                 f"{' and '.join(passed)} are passed, but a table has its candidates in one form: "
                 "pass one of candidates, indicators and votes."
             )
-            raise InputError(msg)
         uses = {
             "candidates": several(candidates),
             "truth": several(truth),
@@ -84,11 +83,10 @@ class Roles:
             odd = f"lacks {some_of(map(repr, missing))}" if missing else ""
             odd += " and " if missing and further else ""
             odd += f"has {some_of(map(repr, further))} besides" if further else ""
-            msg = (
+            raise InputError(
                 f"The table should be like another, but {odd}. Add or rename what is missing, and "
                 "name in `ignore` what is no feature."
             )
-            raise InputError(msg)
         return replace(self, features=tuple(features.columns))
 
     def as_text(self, features: "pd.DataFrame | None" = None) -> dict[str, bool | None]:
@@ -155,36 +153,46 @@ def several(names: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names or ()))
 
 
+def no_column(name: Any, names: Sequence[str]) -> str:
+    """For a message: that a column is missing, and which ones of these may be meant.
+
+    >>> no_column("ids", ["id", "date"])
+    "no column 'ids'. There is 'id'."
+    """
+    close = get_close_matches(str(name), map(str, names)) or names
+    return f"no column {name!r}. There is {some_of(map(repr, close))}."
+
+
+def refuse_equal_names(names: Sequence[str], used: Collection[str]) -> None:
+    """Of the columns that are used there must be one each."""
+    twice = [repr(name) for name, times in Counter(names).items() if times > 1 and name in used]
+    if twice:
+        raise InputError(
+            f"Several columns are named {some_of(twice)}. Rename or drop all but one of each."
+        )
+
+
 def _refuse_other_than_names(columns: dict[str, Any]) -> None:
     for role, name in columns.items():
         if name is not None and not isinstance(name, str):
-            msg = (
+            raise InputError(
                 f"{role}={name!r}: pass one text, the name of a column or what several begin with. "
                 "If columns are numbered, name them: frame.columns = frame.columns.map(str)."
             )
-            raise InputError(msg)
 
 
 def _refuse_odd_uses(uses: dict[str, tuple[str, ...]], names: Sequence[str]) -> None:
     """Columns must be there, once, and serve as one thing."""
-    twice = [repr(name) for name, times in Counter(names).items() if times > 1]
-    if twice:
-        msg = f"Several columns are named {some_of(twice)}. Rename or drop all but one of each."
-        raise InputError(msg)
+    refuse_equal_names(names, names)
     seen: dict[str, str] = {}
     for role, used in uses.items():
         for name in used:
             if name not in names:
-                close = get_close_matches(str(name), map(str, names)) or names
-                msg = (
-                    f"`{role}`: there is no column {name!r}. There is {some_of(map(repr, close))}."
-                )
-                raise InputError(msg)
+                raise InputError(f"`{role}`: there is {no_column(name, names)}")
             if name in seen:
-                msg = (
+                raise InputError(
                     f"Column {name!r} is named in both `{seen[name]}` and `{role}`: name it in one."
                 )
-                raise InputError(msg)
             seen[name] = role
 
 
@@ -195,15 +203,13 @@ def _block(names: Sequence[str], role: str, prefix: str, taken: set[str]) -> tup
         wanted, size = prefix.lower(), len(prefix)
         close = [name for name in names if get_close_matches(wanted, [str(name)[:size].lower()])]
         there = some_of(map(repr, close or names))
-        msg = (
+        raise InputError(
             f"{role}={prefix!r}: no column begins with it, of {there}. Pass what the names of "
             "these columns have in common at their beginning."
         )
-        raise InputError(msg)
     if prefix in block:
-        msg = (
+        raise InputError(
             f"{role}={prefix!r} is the whole name of a column, so that nothing is left to name a "
             "class or annotator. Name that column in `ignore`, or pass another prefix."
         )
-        raise InputError(msg)
     return block

@@ -30,35 +30,34 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet may compute beg
 def opened_source(source: Any, asked: Reading, reading: Reading) -> "Opened":
     """What the source is; files are there, and of a kind that can be read."""
     if not isinstance(source, str | PathLike) and not is_frame(source):
-        msg = f"source must be a path or a DataFrame; got a {type(source).__name__}."
-        raise InputError(msg)
+        raise InputError(f"source must be a path or a DataFrame; got a {type(source).__name__}.")
     path = None if is_frame(source) else Path(source)
     if path is not None and not path.is_file():
-        msg = f"There is no file {path}. Look at the path and the folder you are in."
-        raise InputError(msg)
+        raise InputError(f"There is no file {path}. Look at the path and the folder you are in.")
     kind = path.name.lower().removesuffix(".gz")[-4:] if path else ""
     if path and kind in DELIMITERS:
         delimiter: Any = DELIMITERS[kind] if reading.delimiter is None else reading.delimiter
         if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n':
-            msg = f"delimiter={delimiter!r}: it must be one character, such as ',' or ';'."
-            raise InputError(msg)
+            raise InputError(
+                f"delimiter={delimiter!r}: it must be one character, such as ',' or ';'."
+            )
         return CsvFile(path, delimiter, reading.encoding or "utf-8", reading.decimal or ".")
     if path and path.suffix.lower() not in PARQUET:
-        msg = (
+        raise InputError(
             f"{path} ends in {path.suffix!r}: tables are read from .csv, .tsv, .csv.gz, .tsv.gz, "
             ".parquet and .pq. Rename the file if it is one of these, or pass a DataFrame."
         )
-        raise InputError(msg)
     if (asked.encoding, asked.delimiter, asked.decimal) != (None, None, None):
-        msg = "encoding, delimiter and decimal are for CSV files: this source has types of its own."
-        raise InputError(msg)
+        raise InputError(
+            "encoding, delimiter and decimal are for CSV files: this source has types of its own."
+        )
     return source if path is None else path
 
 
 def names_in(opened: "Opened") -> list[str]:
     """The names of the columns."""
     if isinstance(opened, CsvFile):
-        return opened.header()
+        return opened.header
     if isinstance(opened, Path):
         with parquet_file(opened) as file:
             names = file.schema_arrow.names
@@ -79,8 +78,9 @@ def parquet_file(path: Path, buffer: int = 0) -> Iterator[Any]:
         with ParquetFile(path, buffer_size=buffer, pre_buffer=not buffer) as file:
             yield file
     except (pa.ArrowException, OSError) as error:
-        msg = f"{path} is no Parquet file, or is damaged ({str(error).splitlines()[0]})."
-        raise InputError(msg) from error
+        raise InputError(
+            f"{path} is no Parquet file, or is damaged ({str(error).splitlines()[0]})."
+        ) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,8 +121,7 @@ def read_raw(
         frame = with_gaps(opened[[*roles.as_text()]], missing, measures)
         raw = Raw(None, frame, np.arange(len(frame)), [], missing, "row")
     if not len(raw.lines) and not raw.bad:
-        msg = f"{raw.title} has columns, but no rows."
-        raise InputError(msg)
+        raise InputError(f"{raw.title} has columns, but no rows.")
     return raw
 
 

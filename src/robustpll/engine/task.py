@@ -1,7 +1,7 @@
 """What a bundle trains on (Task), what changes meanwhile (State), and a step's view (Batch)."""
 
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -148,7 +148,7 @@ class Batch:
     task: Task  # for methods that look at other rows, too
     stage: int  # a Python int, so a step may branch on it
     draws: Draws
-    drawn: Tensor | None = None  # what the method's `draw` gave, (M, b, ...)
+    drawn: Any = None  # what the method's `draw` gave: (M, b, ...), or None
 
     @property
     def label_weights(self) -> Tensor:

@@ -5,7 +5,7 @@ tried, a row counts as right only if all of them failed on it, and signs that th
 wrong reason are named.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
@@ -76,8 +76,7 @@ class RobustnessReport:
         title, lines = self._title(), self._lines()
         width = max(len(line[0]) for line in lines)
         table = [
-            "  ".join([line[0].ljust(width), *(cell.rjust(5) for cell in line[1:])])
-            for line in lines
+            "  ".join([name.ljust(width), *(c.rjust(5) for c in cells)]) for name, *cells in lines
         ]
         return "\n".join([title, *table, *self._notes()])
 
@@ -229,45 +228,63 @@ class Audit:
     def attacks(self, fitted: Fitted | None) -> dict[str, Attack]:
         """By name, each with what an epsilon of 1 stands for."""
         blind = Square(self.per_feature, queries=self.queries, clip=self.clip, fixed=self.fixed)
-        strongest = self.strongest
         if not isinstance(fitted, Networks):
             return {"square": blind}
         following: dict[str, Attack] = {
-            "margin": strongest,
-            "margin of logits": replace(strongest, target="logits"),
-            "cross-entropy": replace(strongest, loss="cross-entropy"),
+            "margin": self.strongest,
+            "margin of logits": replace(self.strongest, target="logits"),
+            "cross-entropy": replace(self.strongest, loss="cross-entropy"),
         }
         if fitted.method.uncertain:
-            following["evidential"] = replace(strongest, loss="evidential")
+            following["evidential"] = replace(self.strongest, loss="evidential")
         return {**following, "square": blind}
 
     def reports(self, fitted: Fitted, rows: Rows, truth: Tensor) -> list[RobustnessReport]:
         """One for each of the R runs that were fitted; `truth` is (R, n)."""
-
-        def right(opinion: Opinion) -> Tensor:
-            found: Tensor = (opinion.predicted() == truth) & ~opinion.guess
-            return found
-
-        answers, attacks = fitted.predict(rows), self.attacks(fitted)
-        clean = right(answers)
-        found = {
-            name: list(map(right, fitted.predict_at_each(self.reaches, rows, attack, truth)))
-            for name, attack in attacks.items()
-        }
-        found["transfer"] = list(map(right, self._transferred(fitted, rows, truth)))
-        everywhere = replace(next(iter(attacks.values())), epsilon=np.subtract(*self.clip[::-1]))
-        unbounded = clean & right(fitted.predict(rows, everywhere, truth))
+        answers = fitted.predict(rows)
+        clean = _right(answers, truth)
+        found = self._by_attack(fitted, rows, truth, clean)
+        attack = next(iter(self.attacks(fitted).values()))
+        everywhere = replace(attack, epsilon=np.subtract(*self.clip[::-1]))
+        unbounded = clean & _right(fitted.predict(rows, everywhere, truth), truth)
         zeros = _zero_gradients(fitted, rows)
         chance = 1.0 if self.fixed is not None else 1 / answers.belief.shape[-1]
         return [
             Findings(
                 clean[run],
-                {name: clean[run] & torch.stack(each)[:, run] for name, each in found.items()},
+                {name: each[:, run] for name, each in found.items()},
                 unbounded[run],
                 {precision: share[run] for precision, share in zeros.items()},
             ).report(self.epsilons, chance)
             for run in range(len(truth))
         ]
+
+    def withstood(self, fitted: Fitted, rows: Rows, truth: Tensor) -> Tensor:
+        """Which rows (E, R, n) are right whatever the attack, at each epsilon or a smaller one.
+
+        >>> rows = Rows.of(torch.eye(3).repeat(5, 1), torch.arange(15)[None])
+        >>> truth = torch.arange(3).repeat(5)[None]
+        >>> fitted = Proden(epochs=20).fit(Task.of(rows, one_hot(truth).bool(), seeds=(0,)))
+        >>> audit = Audit((0.1, 0.9), steps=10, queries=50, twin_epochs=5)
+        >>> audit.withstood(fitted, rows, truth).sum(-1).tolist()
+        [[15], [0]]
+        """
+        clean = _right(fitted.predict(rows), truth)
+        return _every(self._by_attack(fitted, rows, truth, clean))
+
+    def _by_attack(
+        self, fitted: Fitted, rows: Rows, truth: Tensor, clean: Tensor
+    ) -> dict[str, Tensor]:
+        """Which of the rows that are right without attack are right under each, (E, R, n)."""
+
+        def right(opinions: Iterable[Opinion]) -> Tensor:
+            return torch.stack([clean & _right(each, truth) for each in opinions])
+
+        found = {
+            name: right(fitted.predict_at_each(self.reaches, rows, attack, truth))
+            for name, attack in self.attacks(fitted).items()
+        }
+        return {**found, "transfer": right(self._transferred(fitted, rows, truth))}
 
     def _transferred(self, fitted: Fitted, rows: Rows, truth: Tensor) -> Iterator[Opinion]:
         """For each epsilon, of rows that were made to fool a twin."""
@@ -317,13 +334,11 @@ class Findings:
     zero_gradients: Mapping[str, Tensor]
 
     def report(self, epsilons: tuple[float, ...], chance: float) -> RobustnessReport:
-        every = torch.stack(list(self.attacks.values())).all(0)  # (epsilons, n)
-        worst = every.long().cummin(0).values  # whoever may move by more may move by less
         return RobustnessReport(
             len(self.clean),
             _share(self.clean),
             epsilons,
-            tuple(map(_share, worst)),
+            tuple(map(_share, _every(self.attacks))),
             {name: tuple(map(_share, each)) for name, each in self.attacks.items()},
             _share(self.unbounded),
             {precision: _share(each) for precision, each in self.zero_gradients.items()},
@@ -358,6 +373,17 @@ class Findings:
                 f"chance ({100 * chance:.1f} %): the attack is too weak, or the answer is always "
                 "the same."
             )
+
+
+def _right(opinion: Opinion, truth: Tensor) -> Tensor:
+    """Whether the true class alone has the largest probability."""
+    return torch.eq(opinion.predicted(), truth).logical_and(~opinion.guess)
+
+
+def _every(attacks: Mapping[str, Tensor]) -> Tensor:
+    """Which rows are right under all attacks, (epsilons, ...)."""
+    every = torch.stack(list(attacks.values())).all(0)
+    return every.long().cummin(0).values.bool()  # whoever may move by more may move by less
 
 
 def _share(rows: Tensor) -> float:

@@ -24,24 +24,12 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a long table.
-
-    Parameters
-    ----------
-    title : str
-        Its heading.
-    decimals : int or None
-        How numbers are shown; None for text.
-    choose : bool
-        Whether a list above the table offers its values.
-    in_table, in_details : bool
-        Where it is shown.
-    """
+    """A column of a long table."""
 
     title: str
-    decimals: int | None = None
-    choose: bool = False
-    in_table: bool = True
+    decimals: int | None = None  # of numbers; None for text
+    choose: bool = False  # whether a list above the table offers its values
+    in_table: bool = True  # where it is shown
     in_details: bool = True
 
 
@@ -61,19 +49,6 @@ class Details:
 class LongTable:
     """A table of many rows, which travels as data.
 
-    Parameters
-    ----------
-    name : str
-        Its id in the page.
-    columns : sequence of Column
-    rows : sequence of sequences
-        A text, a number or None for each column.
-    details : sequence of Details
-    opens : sequence of int
-        For each row, which of the details it opens.
-
-    Examples
-    --------
     >>> columns = [Column("method"), Column("accuracy", 1)]
     >>> about = [Details("Proden", {"Method": {"epochs": 200}})]
     >>> table = LongTable("runs", columns, [("Proden", 93.2)], about, [0])
@@ -81,11 +56,11 @@ class LongTable:
     ([{'epochs': 200}], [['Proden', [['Method', 0]]]])
     """
 
-    name: str
+    name: str  # its id in the page
     columns: Sequence[Column]
-    rows: Sequence[Sequence[str | float | None]]
+    rows: Sequence[Sequence[str | float | None]]  # a cell for each column
     details: Sequence[Details]
-    opens: Sequence[int]
+    opens: Sequence[int]  # for each row, which of the details
 
     def data(self) -> dict[str, Any]:
         """What `table.js` reads. Equal facts are written once: runs share most of theirs."""
@@ -109,15 +84,9 @@ class LongTable:
 def render_page(template: Path, **values: Any) -> str:
     """A whole page from a template that extends `base.html.j2`.
 
-    Parameters
-    ----------
-    template : Path
-        A file; what it includes may lie beside it. All values are escaped.
-    **values
-        What the template names; a name it lacks is an error, never an empty place.
+    What the template includes may lie beside it. All values are escaped; a name that it has and
+    `values` lack is an error, never an empty place.
 
-    Examples
-    --------
     >>> import tempfile
     >>> source = '{% extends "base.html.j2" %}{% block title %}{{ name }}{% endblock %}'
     >>> source += "{% block main %}<p>{{ name }}</p>{% endblock %}"

@@ -19,36 +19,39 @@ from robustpll.methods.proden_ens import ProdenEns
 from robustpll.methods.proden_l2 import ProdenL2
 from robustpll.methods.rc import Rc
 from robustpll.methods.robust_pll import RobustPll
+from robustpll.methods.robust_pll_at import RobustPllAt
+from robustpll.methods.robust_pll_at_ens import RobustPllAtEns
 from robustpll.methods.robust_pll_ens import RobustPllEns
 from robustpll.methods.valen import Valen
 
-METHODS: dict[str, type[Method]] = {
-    m.name: m
-    for m in (
-        PlKnn,
-        PlSvm,
-        Ipal,
-        PlEcoc,
-        Proden,
-        ProdenL2,
-        ProdenEdl,
-        Rc,
-        Cc,
-        Valen,
-        Cavl,
-        Pop,
-        CroSel,
-        DstPll,
-        RobustPll,
-        ProdenDropout,
-        ProdenEns,
-        ProdenAdvEns,
-        RobustPllEns,
-    )
-}
+# Those of the paper, which the grids "paper" and "sound" run.
+PUBLISHED: tuple[type[Method], ...] = (
+    PlKnn,
+    PlSvm,
+    Ipal,
+    PlEcoc,
+    Proden,
+    ProdenL2,
+    ProdenEdl,
+    Rc,
+    Cc,
+    Valen,
+    Cavl,
+    Pop,
+    CroSel,
+    DstPll,
+    RobustPll,
+    ProdenDropout,
+    ProdenEns,
+    ProdenAdvEns,
+    RobustPllEns,
+)
+FURTHER: tuple[type[Method], ...] = (RobustPllAt, RobustPllAtEns)
+METHODS: dict[str, type[Method]] = {m.name: m for m in (*PUBLISHED, *FURTHER)}
 
 __all__ = [
     "METHODS",
+    "PUBLISHED",
     "Cavl",
     "Cc",
     "ClassicalMethod",
@@ -69,6 +72,8 @@ __all__ = [
     "ProdenL2",
     "Rc",
     "RobustPll",
+    "RobustPllAt",
+    "RobustPllAtEns",
     "RobustPllEns",
     "Valen",
 ]

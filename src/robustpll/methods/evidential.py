@@ -5,7 +5,7 @@ mean p = a / A.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -101,6 +101,7 @@ class Edl(DeepMethod):
     anneal: Anneal = "from-one"
     evidence: Evidence = "relu"
     kl_scale_large_k: Number = 0.0005
+    kl_per_class: bool = field(default=False, metadata={"before": False})  # stored runs lack it
 
     def step(
         self, net: nn.Module, batch: Batch, progress: Tensor
@@ -112,8 +113,11 @@ class Edl(DeepMethod):
     def divergence(self, evidence: Tensor, batch: Batch, progress: Tensor) -> Tensor:
         """Of the evidence for classes that are no candidates, annealed, (M, b)."""
         coefficient = self.kl_ceiling * annealed(progress, self.anneal, self.epochs)  # (M, 1)
-        if batch.candidates.shape[-1] >= MANY_CLASSES:
+        k = batch.candidates.shape[-1]
+        if k >= MANY_CLASSES:
             coefficient = coefficient * self.kl_scale_large_k
+        if self.kl_per_class:
+            coefficient = coefficient / k
         return torch.mul(coefficient, flat_kl(evidence * ~batch.candidates))
 
     def evidence_of(self, logits: Tensor) -> Tensor:

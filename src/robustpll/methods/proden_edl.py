@@ -28,7 +28,7 @@ class ProdenEdl(Edl):
 
     Parameters
     ----------
-    kl_ceiling, anneal, evidence, kl_scale_large_k
+    kl_ceiling, anneal, evidence, kl_scale_large_k, kl_per_class
         As of `RobustPll`.
     prior : {"label", "uniform"}
         Where a training row's uncommitted mass belongs: to its label, or to all classes alike, so

@@ -40,6 +40,9 @@ class RobustPll(Edl):
         How outputs become evidence. "exp" is capped at e^10.
     kl_scale_large_k : float
         Factor on the ceiling where there are 100 classes or more.
+    kl_per_class : bool
+        Whether the ceiling is divided by the number of classes: the divergence grows with it, the
+        error does not.
 
     Notes
     -----

@@ -1,7 +1,7 @@
-"""RobustPll+At: RobustPll that learns from attacked rows."""
+"""RobustPll+At: RobustPll that learns from attacked rows, too."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -18,27 +18,49 @@ from robustpll.methods.robust_pll import RobustPll
 
 @dataclass(frozen=True)
 class RobustPllAt(RobustPll):
-    """RobustPll on the worst rows within reach (adversarial training, Madry et al., ICLR 2018).
+    """RobustPll, and the same on rows that were moved to where its error is large.
 
-    Each row is moved by up to `adversary` in each scaled feature, from a random start by a few
-    steps uphill of the expected error to its label weights; the network learns from the moved rows.
-    Label weights come from the rows as they are.
+    Each row is moved by up to `adversary` in each scaled feature: from a random start, in a few
+    steps uphill of the expected error to its label weights. The network sees moved rows and rows as
+    they are in one batch; label weights come from the latter.
 
     Parameters
     ----------
     adversary : float or tuple with one for each member
-        How far each scaled feature may be moved.
+        How far each scaled feature may be moved; 0.05 is 5 % of its range in training.
     attack_steps : int
-        Each costs a pass forward and one back.
+        On the way there. Each costs a pass forward and one back, as much as a step of RobustPll.
+    clean_share : float or tuple with one for each member
+        Of the loss: what rows as they are count for. 1 is RobustPll.
+
+    Notes
+    -----
+    `evidence` and `kl_ceiling` have other defaults than in RobustPll, and `kl_per_class` is True.
+    It is not of the paper: ``RobustPllAt.paper()`` is the plain constructor.
+
+    Examples
+    --------
+    >>> RobustPllAt(adversary=0.1).evidence, RobustPllAt.paper() == RobustPllAt()
+    ('exp', True)
     """
 
     name: ClassVar[str] = "robust_pll_at"
     title: ClassVar[str] = "RobustPll+At"
+    citation: ClassVar[str] = (
+        f"{RobustPll.citation}; Madry, Makelov, Schmidt, Tsipras, Vladu: Towards Deep Learning "
+        "Models Resistant to Adversarial Attacks. ICLR 2018"
+    )
 
+    evidence: Evidence = "exp"
+    kl_per_class: bool = True
+    kl_scale_large_k: Number = 1.0
     adversary: Number = 0.05
     attack_steps: int = 5
-    kl_ceiling: Number = 0.1
-    evidence: Evidence = "exp"
+    clean_share: Number = 0.3
+
+    @classmethod
+    def paper(cls) -> Self:
+        return cls()
 
     def draw(self, rows: int, shape: Shape, draws: Draws) -> Tensor | None:
         return draws.uniform(rows, *shape)
@@ -47,21 +69,23 @@ class RobustPllAt(RobustPll):
         self, net: nn.Module, batch: Batch, progress: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         with steady_statistics(net):
-            with torch.no_grad():
-                written = self.reweigh(self.evidence_of(net(batch.x)), batch)
-            attacked = self._attacked(net, batch)
-        evidence = self.evidence_of(net(attacked))
-        return self.error(evidence, batch) + self.divergence(evidence, batch, progress), written
+            moved = self.attacked(net, batch)
+        both = self.evidence_of(net(torch.cat([moved, batch.x], dim=1))).chunk(2, dim=1)
+        worst, clean = (
+            self.error(evidence, batch) + self.divergence(evidence, batch, progress)
+            for evidence in both
+        )
+        loss = worst + self.clean_share * (clean - worst)
+        return loss, {} if self.second_pass else self.reweigh(both[1].detach(), batch)
 
-    def _attacked(self, net: nn.Module, batch: Batch) -> Tensor:
-        """The rows where the error is large, within reach and within the range of the features."""
+    def attacked(self, net: nn.Module, batch: Batch) -> Tensor:
+        """The rows moved to where the error is large, within reach and the features' range."""
         x, reach = batch.x, self.adversary.view(-1, *[1] * (batch.x.ndim - 1))
-        # what lies outside of the range from the start may stay
+        # a feature outside of its range in training may stay where it is
         low = torch.minimum((x - reach).clamp(min=0), x)
         high = torch.maximum((x + reach).clamp(max=1), x)
-        assert batch.drawn is not None
-        moved = low + (high - low) * batch.drawn
-        stride = 2.5 * reach / self.attack_steps
+        moved: Tensor = low + (high - low) * batch.drawn
+        stride = 2.5 * reach / self.attack_steps  # far enough to cross from one end to the other
         for _ in range(self.attack_steps):
             rising = uphill(lambda at: self.error(self.evidence_of(net(at)), batch), moved)
             moved = torch.clamp(moved + stride * rising, low, high)
