@@ -33,6 +33,7 @@ def parts() -> dict[str, list[str]]:
         "pictures": reported(PAPER, "compare-1"),
         "unknown": reported(PAPER, "compare-2"),
         "besides": reported(PAPER, "extra"),
+        "calibration": reported(PAPER, "calibration"),
         "attacked": attacked(PAPER),
         "sound time": reported(SOUND, "sessions"),
         "sound pictures": reported(SOUND, "table-1"),
