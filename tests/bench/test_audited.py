@@ -291,6 +291,9 @@ def test_the_command_runs_an_audit(tmp_path: Path) -> None:
     assert run.exit_code == 0, run.output
     status = CliRunner().invoke(app, ["bench", "status", "--store", store])
     assert "1 of 1 runs are here; 0 to run" in status.stdout
-    CliRunner().invoke(app, ["bench", "report", "--store", store, "--out", str(out)])
+    told = CliRunner().invoke(
+        app, ["bench", "report", str(asked), "--store", store, "--out", str(out)]
+    )
+    assert told.exit_code == 0, told.output
     runs = pd.read_csv(out / "runs.csv").set_index("condition")
     assert 0 < runs.loc["audit 0.05", "accuracy"] < runs.loc["clean", "accuracy"]

@@ -19,6 +19,7 @@ from robustpll.methods import (
     RobustPllEns,
 )
 
+GRID_FILES = Path(__file__).parents[2] / "benchmarks" / "grids"
 MINE = """
 methods = ["proden", {name = "robust_pll", label = "no KL", kl_ceiling = 0}]
 datasets = ["digits", "lost"]
@@ -285,3 +286,12 @@ def test_who_names_strengths_attacks_the_datasets_named() -> None:
     assert "pgd 0.3" in [condition.name for condition in grid.runs()[0].conditions]
     plain = Grid.named("paper").changed(methods=["proden"], datasets=["mnist"])
     assert [each.name for each in plain.runs()[0].conditions] == ["clean", "ood notmnist"]
+
+
+@pytest.mark.parametrize("path", sorted(GRID_FILES.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_grids_of_the_benchmarks_can_be_read(path: Path) -> None:
+    """And settings are chosen by seeds that no reported number has seen."""
+    grid = Grid.read(path)
+    assert grid.name == path.stem
+    if path.stem.startswith("choose"):
+        assert not set(grid.seeds) & set(Grid.named("beyond").seeds)
