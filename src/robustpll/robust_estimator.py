@@ -23,8 +23,8 @@ class RobustPLLClassifier(CandidateClassifier):
         "mlp" has three hidden layers of 300; the other two need pictures.
     adversary : float, tuple with one for each member, or None
         With it the network also learns from rows that were moved to where it errs, by up to so much
-        of each feature's range: `RobustPllAt`. It withstands such changes better, and takes about
-        seven times as long to train.
+        of each feature's range: `RobustPllAt`. It withstands such changes better, and takes five
+        to six times as long to train.
     kl_ceiling : float, tuple with one for each member, or None
         How strongly evidence outside the candidates is removed; reached at half of the training.
     anneal : {"from-one", "from-zero"}

@@ -295,3 +295,11 @@ def test_the_grids_of_the_benchmarks_can_be_read(path: Path) -> None:
     assert grid.name == path.stem
     if path.stem.startswith("choose"):
         assert not set(grid.seeds) & set(Grid.named("beyond").seeds)
+
+
+def test_no_method_is_dropped_unsaid_where_it_has_datasets_of_its_own() -> None:
+    grid = Grid.named("beyond")
+    assert {entry.label for entry in grid.changed(datasets=["lost"]).entries} >= {"RobustPll+At"}
+    with pytest.raises(InputError, match=r"RobustPll\+At, RobustPll\+AtEns .* none of digits"):
+        grid.changed(datasets=["digits"])
+    assert len(grid.changed(datasets=["digits"], methods=["proden"]).entries) == 1

@@ -123,6 +123,12 @@ def test_a_classifier_with_an_adversary_is_hardened_and_says_what_it_uses() -> N
         RobustPLLClassifier(adversary=-1).resolved_method()
 
 
+@pytest.mark.parametrize("field", [{"clean_share": 1.1}, {"attack_steps": 0}, {"adversary": "x"}])
+def test_a_number_without_a_meaning_is_refused(field: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(field))):
+        RobustPllAt(**field)
+
+
 @pytest.mark.parametrize("name", ["epochs", "loss", "network", "anneal"])
 def test_only_what_a_method_decides_may_be_left_open(name: str) -> None:
     with pytest.raises(InputError, match=f"'{name}' of RobustPll must be"):

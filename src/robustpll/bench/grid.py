@@ -240,6 +240,13 @@ class Grid:
         if "epsilons" in changes and attacked is not None and not set(datasets) & set(attacked):
             attacked = None  # who names strengths wants an attack on something
         kept = _narrowed(replace(self, entries=entries), datasets) | {"attacked": attacked}
+        labels = {each.label for each in entries} - {each.label for each in kept["entries"]}
+        if labels:
+            msg = (
+                f"{', '.join(sorted(labels))} of the grid {self.name!r} would run on none of "
+                f"{', '.join(datasets)}: name other datasets, or the methods that shall run."
+            )
+            raise InputError(msg)
         other = replace(self, **kept | changes)
         if other == self:
             return self

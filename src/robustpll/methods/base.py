@@ -267,7 +267,13 @@ class DeepMethod(Method):
         return Opinion.of_probability(weights, uncertainty, task.prior.double())
 
 
-AT_LEAST: dict[str, int] = {"epochs": 1, "batch_size": 2, "members": 1, "neighbours": 1}
+AT_LEAST: dict[str, int] = {
+    "epochs": 1,
+    "batch_size": 2,
+    "members": 1,
+    "neighbours": 1,
+    "attack_steps": 1,
+}
 
 
 def check_fields(method: Method) -> None:

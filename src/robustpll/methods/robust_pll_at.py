@@ -11,6 +11,7 @@ from robustpll.engine.layers import steady_statistics
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import Draws
 from robustpll.engine.task import Batch
+from robustpll.errors import InputError
 from robustpll.methods.base import Number
 from robustpll.methods.evidential import Evidence
 from robustpll.methods.robust_pll import RobustPll
@@ -29,13 +30,14 @@ class RobustPllAt(RobustPll):
     adversary : float or tuple with one for each member
         How far each scaled feature may be moved; 0.05 is 5 % of its range in training.
     attack_steps : int
-        On the way there. Each costs a pass forward and one back, as much as a step of RobustPll.
+        On the way there. Each costs a pass forward and one back.
     clean_share : float or tuple with one for each member
-        Of the loss: what rows as they are count for. 1 is RobustPll.
+        Of the loss, at most 1: what rows as they are count for.
 
     Notes
     -----
-    `evidence` and `kl_ceiling` have other defaults than in RobustPll, and `kl_per_class` is True.
+    Other defaults than in RobustPll: evidence is exponential, and the divergence counted by class,
+    without a rule for many of them.
     It is not of the paper: ``RobustPllAt.paper()`` is the plain constructor.
 
     Examples
@@ -57,6 +59,12 @@ class RobustPllAt(RobustPll):
     adversary: Number = 0.05
     attack_steps: int = 5
     clean_share: Number = 0.3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if max(self.per_member("clean_share")) > 1:
+            msg = f"A clean_share is a share of the loss, at most 1; got {self.clean_share!r}."
+            raise InputError(msg)
 
     @classmethod
     def paper(cls) -> Self:
