@@ -4,6 +4,7 @@
 
 Rows have 784 numbers and 10 classes, as those of MNIST have. In each turn every side answers the
 batch once and a single row many times, so that what else a machine does meets all sides alike.
+Where onnxruntime is not installed, torch answers alone.
 """
 
 import argparse
@@ -15,12 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import torch
 from stored import opened, written
 
 from robustpll import PLLClassifier, load
 from robustpll.methods import RobustPll, RobustPllEns
+
+try:
+    import onnxruntime
+except ImportError:
+    onnxruntime = None
 
 FEATURES, CLASSES = 784, 10
 SINGLE = 100  # rows of each turn that are asked about one by one
@@ -36,7 +41,7 @@ def main() -> None:
     asked = parser.parse_args()
     report = opened(
         asked.out,
-        onnxruntime=onnxruntime.__version__,
+        onnxruntime=onnxruntime.__version__ if onnxruntime else None,
         threads=torch.get_num_threads(),
         turns=asked.turns,
         rows=asked.rows,
@@ -60,12 +65,13 @@ def main() -> None:
 def sides_of(model: PLLClassifier, folder: Path) -> dict[str, Side]:
     """What answers: torch and onnxruntime on the CPU, and on a GPU where there is one for them."""
     model.save(folder / "model.pll")
-    model.export_onnx(folder / "model.onnx")
+    if onnxruntime:
+        model.export_onnx(folder / "model.onnx")
     sides: dict[str, Side] = {}
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         sides[f"torch, {device}"] = torch_side(folder / "model.pll", device)
         provider = f"{device.upper()}ExecutionProvider"
-        if provider in onnxruntime.get_available_providers():
+        if onnxruntime and provider in onnxruntime.get_available_providers():
             sides[f"onnxruntime, {device}"] = onnx_side(folder / "model.onnx", provider)
     return sides
 

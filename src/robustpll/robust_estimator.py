@@ -7,7 +7,7 @@ from robustpll.estimator import CandidateClassifier
 from robustpll.methods import RobustPll, RobustPllAt
 from robustpll.row_weights import ClassWeight
 
-MAY_BE_NONE = ("kl_ceiling", "evidence", "kl_scale_large_k", "kl_per_class")
+MAY_BE_NONE = ("kl_ceiling", "evidence", "kl_scale_large_k", "kl_per_class", "averaged")
 
 
 class RobustPLLClassifier(CandidateClassifier):
@@ -39,6 +39,8 @@ class RobustPLLClassifier(CandidateClassifier):
         Factor on the ceiling where there are 100 classes or more.
     kl_per_class : bool or None
         Whether the ceiling is divided by the number of classes.
+    averaged : float or None
+        Of the epochs, the last ones: the network is the mean of those after each of them.
     precision : {"auto", "float32", "bf16"}
         "auto" lets CUDA use TF32 for matrix products; "bf16" computes them in bfloat16, on devices
         that have units for it.
@@ -77,6 +79,7 @@ class RobustPLLClassifier(CandidateClassifier):
         evidence: Literal["relu", "softplus", "exp"] | None = None,
         kl_scale_large_k: float | None = None,
         kl_per_class: bool | None = None,
+        averaged: float | None = None,
         precision: Literal["auto", "float32", "bf16"] = "auto",
         class_weight: ClassWeight = None,
         random_state: Any = None,
@@ -98,6 +101,7 @@ class RobustPLLClassifier(CandidateClassifier):
         self.evidence = evidence
         self.kl_scale_large_k = kl_scale_large_k
         self.kl_per_class = kl_per_class
+        self.averaged = averaged
         self.precision = precision
         self.class_weight = class_weight
         self.random_state = random_state

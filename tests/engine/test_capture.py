@@ -31,7 +31,7 @@ DEEP: dict[str, type[DeepMethod]] = {
 KINDS = DEEP | {kind.name: kind for kind in (AutoEncoder, RobustPllAt)}
 COMPILABLE = [name for name, kind in KINDS.items() if kind.compilable]
 # numbers in a step come from the host unless it is captured
-RANDOM = {"proden_dropout", "valen", "robust_pll_at"}
+RANDOM = {"proden_dropout", "valen", "robust_pll_at", "robust_pll_at_ens"}
 WAYS = [(name, compiled) for name in KINDS for compiled in (False, True)]
 
 

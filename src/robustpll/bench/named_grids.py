@@ -20,8 +20,17 @@ _PAPER: dict[str, Any] = {
 }
 # Dropout's thousand predictions would take a fourth of the quick grid's time.
 _QUICKER = {"proden_dropout": {"passes": 100}}
-# Pictures tell their classes apart by more of a pixel's range than tables do by a feature's.
-_REACH = {SMALL + BESIDES: {}, PICTURES: {"adversary": 0.1}}
+# Pictures tell their classes apart by more of a pixel's range than tables do by a feature's, and
+# of so many rows less than 200 epochs are enough. Chosen by benchmarks/grids/choose-*.toml.
+_PICTURED: dict[str, Any] = {"adversary": 0.1, "kl_ceiling": 3.0, "epochs": 60}
+_PER_CLASS: dict[str, Any] = {"kl_per_class": True, "kl_scale_large_k": 1.0}
+_PLAIN: dict[str, dict[str, Any]] = {  # what else RobustPll might be by default
+    "relu, 10 per class": {"evidence": "relu", "kl_ceiling": 10.0, **_PER_CLASS},
+    "softplus, 10 per class": {"evidence": "softplus", "kl_ceiling": 10.0, **_PER_CLASS},
+    "exp, 3 per class": {"evidence": "exp", "kl_ceiling": 3.0, **_PER_CLASS},
+}
+_PAIR = ("proden", "robust_pll")
+_AUDITED = {name: [0.02, 0.05] for name in SMALL}
 GRIDS: dict[str, dict[str, Any]] = {
     "paper": {"preset": "paper", **_PAPER},
     "sound": {"preset": "sound", **_PAPER},
@@ -40,24 +49,35 @@ GRIDS: dict[str, dict[str, Any]] = {
         "methods": list(METHODS),
         "datasets": list(SMALL),
         "seeds": 5,
-        "audit": {name: [0.01, 0.02, 0.05, 0.1] for name in SMALL},
+        "audit": _AUDITED,
         "train_rows": True,
     },
     "beyond": {
         "preset": "sound",
         "methods": [
-            *("robust_pll", "proden", "proden_ens", "robust_pll_ens"),
+            *({"name": name, "datasets": list(SMALL + BESIDES + PICTURES[:1])} for name in _PAIR),
             *(
-                {"name": each.name, "datasets": list(datasets), **reach}
+                {"name": "robust_pll", "label": f"RobustPll, {label}", **changed}
+                | {"datasets": list(SMALL + BESIDES)}
+                for label, changed in _PLAIN.items()
+            ),
+            {"name": "robust_pll_ens", "datasets": ["mnist"]},
+            {"name": "robust_pll_ens", "label": "RobustPll+Ens, softplus"}
+            | {"evidence": "softplus", "datasets": ["mnist"]},
+            {"name": "robust_pll_at", "datasets": list(SMALL + BESIDES)},
+            {"name": "robust_pll_at_ens", "datasets": list(SMALL)},
+            *({"name": e.name, "datasets": list(PICTURES), **_PICTURED} for e in FURTHER),
+            *(
+                {"name": each.name, "label": f"{each.title}, 5 steps"}
+                | {"attack_steps": 5, "datasets": list(SMALL)}
                 for each in FURTHER
-                for datasets, reach in _REACH.items()
             ),
         ],
         "datasets": [*SMALL, *PICTURES, *BESIDES],
         "seeds": 5,
         "noise": "instance-dependent",
         "ood": [("mnist", "notmnist")],
-        "audit": {**{name: [0.02, 0.05] for name in SMALL}, "mnist": [0.1]},
+        "audit": {**_AUDITED, "mnist": [0.1]},
         "train_rows": True,
     },
 }

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from robustpll.engine.average import Average
 from robustpll.engine.best import Best
 from robustpll.engine.capture import advance, compiled, step_of
 from robustpll.engine.device import computing, has_bf16
@@ -160,6 +161,7 @@ def epochs_of(
         layer.draws = draws  # of this training, also in a network from an earlier one
     history = History()
     best = None if watch is None else Best(method, net, training, watch)
+    average = Average(net, method.averaged, method.total_epochs)
     with computing(method.precision, task.prior.device), feed_of(task.rows) as feed:
         step = step_of(training)
         for epoch in range(method.total_epochs):
@@ -171,8 +173,14 @@ def epochs_of(
                 step(at, method.stage(epoch))
                 yield
             own.end_epoch(training, epoch)
-            rate = None if best is None else best.look()
+            average.add(epoch)
+            if best is None:
+                rate = None
+            else:
+                with average.shown(epoch):
+                    rate = best.look()
             history.add(method.title, method.total_epochs, training.total.clone(), rate)
+    average.use()
     if best is not None:
         best.restore()
     return _fitted(method, net, training, history)

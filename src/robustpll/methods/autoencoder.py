@@ -78,14 +78,20 @@ def encoders_of(rows: Rows, epochs: int) -> list[Encoder]:
     groups = alike(rows)
     first = [runs[0] for runs in groups]
     rows = replace(rows, at=rows.at[first], shift=rows.shift[first], scale=rows.scale[first])
-    unlabelled = torch.ones(*rows.at.shape, 1, dtype=torch.bool)  # one class, which all have
-    net = train(AutoEncoder(epochs=epochs), Task.of(rows, unlabelled, (SEED,) * len(first))).net
-    stacked = {name: value for name, value in net.state_dict().items() if "encoder." in name}
-    found: dict[int, Encoder] = {}
-    for model, runs in enumerate(groups):
-        own = {name: value[model].to(torch.float64, copy=True) for name, value in stacked.items()}
-        found |= dict.fromkeys(runs, own)
+    trained = trained_encoders(rows, epochs, (SEED,) * len(first))
+    found = {run: own for own, runs in zip(trained, groups, strict=True) for run in runs}
     return [found[run] for run in sorted(found)]
+
+
+def trained_encoders(rows: Rows, epochs: int, seeds: tuple[int, ...]) -> list[Encoder]:
+    """One for each of M runs, at once."""
+    unlabelled = torch.ones(*rows.at.shape, 1, dtype=torch.bool)  # one class, which all have
+    net = train(AutoEncoder(epochs=epochs), Task.of(rows, unlabelled, seeds)).net
+    stacked = {name: value for name, value in net.state_dict().items() if "encoder." in name}
+    return [
+        {name: value[model].to(torch.float64, copy=True) for name, value in stacked.items()}
+        for model in range(rows.models)
+    ]
 
 
 def encoder_shapes(features: int) -> dict[str, tuple[int, int]]:

@@ -4,7 +4,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -97,7 +97,7 @@ class Method(ABC):
 
     @classmethod
     def field_names(cls) -> tuple[str, ...]:
-        return tuple(field.name for field in fields(cls))  # type: ignore[arg-type]
+        return tuple(each.name for each in fields(cls))  # type: ignore[arg-type]
 
     @classmethod
     def number_names(cls) -> tuple[str, ...]:
@@ -126,6 +126,8 @@ class DeepMethod(Method):
     members: int = 1
     network: Network = "mlp"
     precision: Literal["auto", "float32", "bf16"] = "auto"
+    # Of the epochs, the last ones, over which networks are averaged; stored runs lack it.
+    averaged: float = field(default=0.0, metadata={"before": 0.0})
 
     captured: ClassVar[bool] = True  # False: a step cannot be a CUDA graph, and runs eagerly
     compilable: ClassVar[bool] = True  # False: torch.compile does not take a step
@@ -140,7 +142,7 @@ class DeepMethod(Method):
     @classmethod
     def like(cls, other: "DeepMethod") -> Self:
         """This method with what it shares with another: epochs, batches, rates, network."""
-        return cls(**{field.name: getattr(other, field.name) for field in fields(DeepMethod)})
+        return cls(**{each.name: getattr(other, each.name) for each in fields(DeepMethod)})
 
     def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
         return train(self, task, watch=watch)
@@ -309,6 +311,8 @@ def _rule_for_numbers(name: str, value: Any, hint: Any, members: int) -> tuple[b
         return _is_int(value) and value >= least, f"an int of at least {least}"
     if name == "learning_rate":
         return _is_number(value) and value > 0, "a float above 0"
+    if name == "averaged":
+        return _is_number(value) and 0 <= value <= 1, "a share of the epochs, from 0 to 1"
     if hint is float:
         return _is_number(value) and value >= 0, "a float of at least 0"
     each = value if isinstance(value, tuple) else (value,)

@@ -57,8 +57,9 @@ class RobustPllAt(RobustPll):
     kl_per_class: bool = True
     kl_scale_large_k: Number = 1.0
     adversary: Number = 0.05
-    attack_steps: int = 5
+    attack_steps: int = 2
     clean_share: Number = 0.3
+    averaged: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,0 +1,174 @@
+"""Ways to train against an adversary that RobustPllAt does not go, beside it.
+
+    python benchmarks/adversarial_variants.py --out benchmarks/results/adversarial-variants.csv
+    python benchmarks/adversarial_variants.py --datasets lost --seeds 100 --epochs 5 --steps 5
+
+Each is RobustPllAt without averaging, but for one thing. All seeds and strengths of a variant train
+at once, on seeds that no reported number uses; rows are audited as in the benchmark. Meant for a
+GPU; the second line is a trial for a CPU.
+"""
+
+import argparse
+import copy
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Optimizer
+
+from robustpll import load_dataset
+from robustpll.data.problem import Problem
+from robustpll.engine.layers import steady_statistics
+from robustpll.engine.task import Batch
+from robustpll.engine.train import Training
+from robustpll.evaluate.audit import Audit
+from robustpll.evaluate.calibration import calibration_of
+from robustpll.methods import RobustPllAt
+from robustpll.methods.base import Number
+from robustpll.progress import progress_bars
+
+EPSILONS = (0.02, 0.05)
+
+
+@dataclass(frozen=True)
+class Decayed(RobustPllAt):
+    """The learning rate falls to 0, as half a cosine."""
+
+    name: ClassVar[str] = "decayed"
+    compilable: ClassVar[bool] = False
+
+    def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        parameters = list(parameters)
+        rate = parameters[0].new_tensor(self.learning_rate)  # a captured step reads it anew
+        on_gpu = parameters[0].is_cuda
+        return AdamW(
+            parameters, lr=rate, weight_decay=self.weight_decay, fused=on_gpu, capturable=on_gpu
+        )
+
+    def end_epoch(self, training: Training, epoch: int) -> None:
+        share = (1 + math.cos(math.pi * (epoch + 1) / self.epochs)) / 2
+        training.optimizer.param_groups[0]["lr"].fill_(self.learning_rate * share)
+
+
+@dataclass(frozen=True)
+class Rising(RobustPllAt):
+    """The adversary's reach rises from 0, and is whole from half of the training on."""
+
+    name: ClassVar[str] = "rising"
+
+    def step(
+        self, net: nn.Module, batch: Batch, progress: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        weaker = copy.copy(self)
+        object.__setattr__(weaker, "adversary", self.adversary * (2 * progress).clamp(max=1))
+        return RobustPllAt.step(weaker, net, batch, progress)
+
+
+@dataclass(frozen=True)
+class Consistent(RobustPllAt):
+    """Error on rows as they are, and how far probabilities of moved rows are from theirs."""
+
+    name: ClassVar[str] = "consistent"
+    consistency: Number = 1.0
+
+    def step(
+        self, net: nn.Module, batch: Batch, progress: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        with steady_statistics(net):
+            moved = self.attacked(net, batch)
+        both = self.evidence_of(net(torch.cat([moved, batch.x], dim=1)))
+        there, here = ((both + 1) / (both + 1).sum(-1, keepdim=True)).chunk(2, dim=1)
+        clean = both.chunk(2, dim=1)[1]
+        loss = self.error(clean, batch) + self.divergence(clean, batch, progress)
+        apart = (there - here).square().sum(-1)
+        return loss + self.consistency * apart, self.reweigh(clean.detach(), batch)
+
+
+@dataclass(frozen=True)
+class WeighedThere(RobustPllAt):
+    """Label weights come from moved rows."""
+
+    name: ClassVar[str] = "weighed_there"
+
+    def step(
+        self, net: nn.Module, batch: Batch, progress: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        with steady_statistics(net):
+            moved = self.attacked(net, batch)
+        both = self.evidence_of(net(torch.cat([moved, batch.x], dim=1))).chunk(2, dim=1)
+        worst, clean = (
+            self.error(evidence, batch) + self.divergence(evidence, batch, progress)
+            for evidence in both
+        )
+        loss = worst + self.clean_share * (clean - worst)
+        return loss, self.reweigh(both[0].detach(), batch)
+
+
+VARIANTS: dict[str, tuple[type[RobustPllAt], dict[str, float]]] = {
+    "as it is": (RobustPllAt, {}),
+    "weights averaged over the last half": (RobustPllAt, {"averaged": 0.5}),
+    "weights averaged over the last quarter": (RobustPllAt, {"averaged": 0.25}),
+    "learning rate decays": (Decayed, {}),
+    "adversary rises": (Rising, {}),
+    "consistency 1": (Consistent, {"consistency": 1.0}),
+    "consistency 3": (Consistent, {"consistency": 3.0}),
+    "label weights from moved rows": (WeighedThere, {}),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--datasets", nargs="+", default=["lost", "msrc-v2", "bird-song"])
+    parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[100, 101, 102, 103, 104])
+    parser.add_argument("--adversaries", nargs="+", type=float, default=[0.02, 0.05])
+    parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--attack-steps", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=50, help="of the audit")
+    parser.add_argument("--out", type=Path, default=Path("scratch/adversarial-variants.csv"))
+    asked = parser.parse_args()
+    found: list[pd.DataFrame] = []
+    with progress_bars():
+        for name in asked.datasets:
+            one = Problem.of(load_dataset(name), None, asked.seeds)
+            problem = Problem.joined([one] * len(asked.adversaries))
+            for title in asked.variants:
+                runs = measured(title, asked, problem)
+                runs.insert(0, "dataset", name)
+                found.append(runs)
+                pd.concat(found).to_csv(asked.out, index=False, float_format="%.2f")
+                means = runs.drop(columns="seed").groupby(["variant", "adversary"])
+                print(name, means.mean(numeric_only=True).round(1), flush=True)
+
+
+def measured(title: str, asked: argparse.Namespace, problem: Problem) -> pd.DataFrame:
+    """A line for each strength and seed, in percent."""
+    kind, more = VARIANTS[title]
+    shared = {"epochs": asked.epochs, "attack_steps": asked.attack_steps, "averaged": 0.0, **more}
+    each = [(reach, seed) for reach in asked.adversaries for seed in asked.seeds]
+    fitted = kind.stacked([kind(adversary=reach, **shared) for reach, _ in each]).fit(problem.task)
+    opinion = fitted.predict(problem.test)
+    right = opinion.predicted(np.random.default_rng(0)) == problem.test_labels
+    resolved = fitted.label_weights.argmax(-1) == problem.train_labels
+    audit = Audit(EPSILONS, steps=asked.steps)
+    withstood = audit.withstood(fitted, problem.test, problem.test_labels)
+    probability, truth = opinion.probability.cpu().numpy(), problem.test_labels.cpu().numpy()
+    columns = {"clean": right, "resolved": resolved}
+    columns |= {f"worst at {e:g}": own for e, own in zip(EPSILONS, withstood, strict=True)}
+    shares = {name: 100 * own.double().mean(-1).cpu().numpy() for name, own in columns.items()}
+    shares["calibration error"] = [
+        100 * calibration_of(*pair).error for pair in zip(probability, truth, strict=True)
+    ]
+    runs = pd.DataFrame(each, columns=["adversary", "seed"])
+    runs.insert(0, "variant", title)
+    return runs.assign(**shares)
+
+
+if __name__ == "__main__":
+    main()
