@@ -23,8 +23,8 @@ UNITS = {
     "crosel": 2.0,
     "proden_adv_ens": 4.0,
     "valen": 5.0,
-    "robust_pll_at": 5.0,
-    "robust_pll_at_ens": 5.0,
+    "robust_pll_at": 4.0,
+    "robust_pll_at_ens": 4.0,
 }
 # Seconds of a classical method on one core for n rows of d features: a (n / 1e4)^b (d / 100)
 CLASSICAL = {

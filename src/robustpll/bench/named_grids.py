@@ -25,9 +25,9 @@ _QUICKER = {"proden_dropout": {"passes": 100}}
 _PICTURED: dict[str, Any] = {"adversary": 0.1, "kl_ceiling": 3.0, "epochs": 60}
 _PER_CLASS: dict[str, Any] = {"kl_per_class": True, "kl_scale_large_k": 1.0}
 _PLAIN: dict[str, dict[str, Any]] = {  # what else RobustPll might be by default
-    "relu, 10 per class": {"evidence": "relu", "kl_ceiling": 10.0, **_PER_CLASS},
-    "softplus, 10 per class": {"evidence": "softplus", "kl_ceiling": 10.0, **_PER_CLASS},
-    "exp, 3 per class": {"evidence": "exp", "kl_ceiling": 3.0, **_PER_CLASS},
+    "relu 10": {"evidence": "relu", "kl_ceiling": 10.0, **_PER_CLASS},
+    "softplus 10": {"evidence": "softplus", "kl_ceiling": 10.0, **_PER_CLASS},
+    "exp 3": {"evidence": "exp", "kl_ceiling": 3.0, **_PER_CLASS},
 }
 _PAIR = ("proden", "robust_pll")
 _AUDITED = {name: [0.02, 0.05] for name in SMALL}
@@ -57,18 +57,18 @@ GRIDS: dict[str, dict[str, Any]] = {
         "methods": [
             *({"name": name, "datasets": list(SMALL + BESIDES + PICTURES[:1])} for name in _PAIR),
             *(
-                {"name": "robust_pll", "label": f"RobustPll, {label}", **changed}
+                {"name": "robust_pll", "label": f"RobustPll {label}", **changed}
                 | {"datasets": list(SMALL + BESIDES)}
                 for label, changed in _PLAIN.items()
             ),
             {"name": "robust_pll_ens", "datasets": ["mnist"]},
-            {"name": "robust_pll_ens", "label": "RobustPll+Ens, softplus"}
+            {"name": "robust_pll_ens", "label": "RobustPll+Ens softplus"}
             | {"evidence": "softplus", "datasets": ["mnist"]},
             {"name": "robust_pll_at", "datasets": list(SMALL + BESIDES)},
             {"name": "robust_pll_at_ens", "datasets": list(SMALL)},
             *({"name": e.name, "datasets": list(PICTURES), **_PICTURED} for e in FURTHER),
             *(
-                {"name": each.name, "label": f"{each.title}, 5 steps"}
+                {"name": each.name, "label": f"{each.title} 5 steps"}
                 | {"attack_steps": 5, "datasets": list(SMALL)}
                 for each in FURTHER
             ),
