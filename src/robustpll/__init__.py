@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from robustpll.opinion import Opinion
     from robustpll.robust_estimator import RobustPLLClassifier
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "METHODS",
