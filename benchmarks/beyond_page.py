@@ -15,23 +15,24 @@ TITLES = {"clean": "", "audit 0.02": " 0.02", "audit 0.05": " 0.05", "audit 0.1"
 
 
 def main() -> None:
-    tables, pictures, digits = (
-        runs_of(name) for name in ("choose-tables*", "choose-pictures*", "beyond-digits")
-    )
+    tables = runs_of("choose-tables", "choose-tables-averaged")
+    pictures = runs_of("choose-pictures", "choose-pictures-averaged")
+    digits = runs_of("beyond-digits")
     audit = pd.read_csv(AUDIT / "runs.csv")
     parts = {
         "tables": accuracies(tables),
         "pictures": with_unknown(pictures),
         "variants": variants(),
-        "digits": with_labels(digits, seconds=True),
+        "digits": with_labels(digits),
         "audit": with_labels(audit),
     }
     rewrite(ROOT / "docs" / "beyond.md", parts)
 
 
-def runs_of(name: str) -> pd.DataFrame:
-    paths = sorted(RESULTS.glob(f"{name}-20*.csv"), key=lambda path: (len(path.name), path.name))
-    return pd.concat([pd.read_csv(path) for path in paths], ignore_index=True)
+def runs_of(*grids: str) -> pd.DataFrame:
+    """Of one grid after the other, each from its newest file."""
+    newest = [max(RESULTS.glob(f"{grid}-20*.csv")) for grid in grids]
+    return pd.concat([pd.read_csv(path) for path in newest], ignore_index=True)
 
 
 def means(runs: pd.DataFrame, value: str, columns: pd.Series) -> pd.DataFrame:
@@ -61,7 +62,7 @@ def with_unknown(runs: pd.DataFrame) -> list[str]:
     )
 
 
-def with_labels(runs: pd.DataFrame, *, seconds: bool = False) -> list[str]:
+def with_labels(runs: pd.DataFrame) -> list[str]:
     """And resolved training labels and calibration, for each dataset."""
     train = runs[runs["part"] == "train"]
     clean = runs[(runs["part"] == "test") & (runs["condition"] == "clean")]
@@ -70,8 +71,6 @@ def with_labels(runs: pd.DataFrame, *, seconds: bool = False) -> list[str]:
         resolved, known = train[train["dataset"] == name], clean[clean["dataset"] == name]
         found = found.join(means(resolved, "accuracy", resolved["dataset"] + " resolved"))
         found = found.join(means(known, "ece", known["dataset"] + " calibration error"))
-    if seconds:
-        found["seconds to train"] = clean.groupby("label")["seconds_train"].mean()
     return lines(found)
 
 

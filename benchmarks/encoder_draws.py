@@ -4,9 +4,9 @@
     python benchmarks/encoder_draws.py --rows 2000 --epochs 3 --draws 2 --seeds 2 --kept /tmp
 
 One auto-encoder serves all seeds of a benchmark, so that seeds do not show how much depends on it.
-Here several are trained at once on MNIST, which differ in initial weights and order of rows alone;
-with the codes of each, DstPll judges the test rows and NotMNIST's as in the benchmark. Meant for a
-GPU; the second line is a trial for a CPU.
+Here several are trained at once on MNIST, which differ in their random numbers alone: initial
+weights, order of rows, sampled codes. With the codes of each, DstPll judges the test rows and
+NotMNIST's as in the benchmark. Meant for a GPU; the second line is a trial for a CPU.
 """
 
 import argparse

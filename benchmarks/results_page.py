@@ -3,8 +3,8 @@
     python benchmarks/results_page.py
 
 Tables stand between markers in the pages, as `pages.py` has it; all else is written by hand.
-They come from `reports`, which `robustpll bench report` wrote, and from what `ablation.py`,
-`method_speed.py` and `robustness.py` stored.
+They come from `reports`, which `robustpll bench report` wrote of the grids "paper", "sound" and
+"audit", and from what `ablation.py`, `method_speed.py` and `robustness.py` stored.
 """
 
 import csv
@@ -84,7 +84,7 @@ def values(report: Path, name: str, column: str) -> dict[str, float]:
     """A column of a table of a report, by method."""
     with (report / "tables" / f"{name}.csv").open() as lines:
         rows = [row for row in csv.DictReader(lines) if row["column"] == column]
-    return {row["method"]: float(row["value"]) for row in rows}
+    return {row["method"]: float(row["value"]) for row in rows if row["value"]}
 
 
 def beside(cell: dict[str, str]) -> str:

@@ -23,8 +23,8 @@ class RobustPLLClassifier(CandidateClassifier):
         "mlp" has three hidden layers of 300; the other two need pictures.
     adversary : float, tuple with one for each member, or None
         With it the network also learns from rows that were moved to where it errs, by up to so much
-        of each feature's range: `RobustPllAt`. It withstands such changes better, and takes five
-        to six times as long to train.
+        of each feature's range: `RobustPllAt`. It withstands such changes better, and takes three
+        times as long to train.
     kl_ceiling : float, tuple with one for each member, or None
         How strongly evidence outside the candidates is removed; reached at half of the training.
     anneal : {"from-one", "from-zero"}
@@ -40,7 +40,7 @@ class RobustPLLClassifier(CandidateClassifier):
     kl_per_class : bool or None
         Whether the ceiling is divided by the number of classes.
     averaged : float or None
-        Of the epochs, the last ones: the network is the mean of those after each of them.
+        Share of the epochs, the last ones: the network ends as the mean of those after each.
     precision : {"auto", "float32", "bf16"}
         "auto" lets CUDA use TF32 for matrix products; "bf16" computes them in bfloat16, on devices
         that have units for it.

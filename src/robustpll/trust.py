@@ -32,7 +32,7 @@ class Trust:
     trial_: Trial | None
     """The rows that `calibrate_decisions` was shown; None before."""
     reference_: Reference | None
-    """Training rows that are kept to tell others from; None in models of version 0.1.0."""
+    """Training rows that are kept to tell others from; None in files that kept none."""
 
     if TYPE_CHECKING:
 
@@ -125,7 +125,8 @@ class Trust:
         The more probable the predicted class, the sooner a row is accepted. A row unlike the
         training data is never accepted, even if the coverage then falls short: one farther from it
         than 99 % of the rows that `calibrate_decisions` was shown, or else than any training row
-        that is kept from the others. Models of version 0.1.0 keep none, and never say so.
+        that is kept from the others. A model from a file that kept none never
+        says so.
 
         Parameters
         ----------

@@ -207,10 +207,22 @@ def test_the_command_asks_which_of_several_grids(
     stored.keep_grid(small)
     words = ["bench", "report", "--store", str(stored.root), "--out", str(tmp_path / "report")]
     assert CliRunner().invoke(app, [*words, "mine"]).exit_code == 0
-    for more in ([], ["paper"]):
+    for more in ([], ["audit"], ["another"]):
         done = CliRunner().invoke(app, [*words, *more])
         assert done.exit_code == 1
         assert "it has mine, small." in done.stderr
+
+
+def test_a_grid_of_the_library_that_was_run_in_parts_is_reported(
+    stored: ResultStore, tmp_path: Path
+) -> None:
+    out = tmp_path / "report"
+    words = ["bench", "report", "paper", "--store", str(stored.root), "--out", str(out)]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    missing = (out / "tables" / "missing.md").read_text()
+    assert "MNIST" in missing
+    runs = pd.read_csv(out / "runs.csv")
+    assert set(runs["label"]) == {"PlKnn", "Proden", "RobustPll", "Proden+Ens"}
 
 
 @pytest.fixture

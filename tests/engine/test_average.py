@@ -33,7 +33,7 @@ def task(digits: Any, candidates: np.ndarray) -> Task:
     return Task.of(rows, torch.from_numpy(candidates)[at], (0, 1))
 
 
-@pytest.mark.parametrize(("share", "last"), [(0.5, 3), (1.0, 6), (0.1, 1), (0.01, 1)])
+@pytest.mark.parametrize(("share", "last"), [(0.5, 3), (1.0, 6), (0.1, 1), (0.01, 1), (0.7, 4)])
 def test_the_network_is_the_mean_of_those_after_the_last_epochs(
     share: float, last: int, task: Task
 ) -> None:
@@ -54,17 +54,17 @@ def test_the_training_goes_as_any_other(task: Task) -> None:
 
 
 def test_watched_rows_choose_among_averages(task: Task) -> None:
-    """All epochs but the first are averaged: what is left behind is the mean up to the best one."""
+    """All epochs but the first are averaged: what is left is the mean up to the best one."""
     Remembering.kept.clear()
     watch = task.some_rows(torch.arange(100, 300))
     learned = task.some_rows(torch.arange(100))
-    fitted = Remembering(epochs=6, averaged=0.8).fit(learned, watch=watch)
+    fitted = Remembering(epochs=6, averaged=5 / 6).fit(learned, watch=watch)
     best = fitted.history.covering_rate.T  # (M, epochs)
     for model, rates in enumerate(best):
         at = int((rates == rates.max()).nonzero()[-1])
         for number, (tensor, _) in enumerate(tensors_of(fitted.net)):
             epochs = [each[number][model] for each in Remembering.kept[: at + 1]]
-            mean = torch.stack(epochs[2:] or epochs[-1:]).mean(0)
+            mean = torch.stack(epochs[1:] or epochs).mean(0)
             torch.testing.assert_close(tensor[model], mean)
 
 

@@ -10,7 +10,7 @@ from robustpll.bench.drawn import Drawn, Packed
 from robustpll.bench.run import PlannedRun, Run, fields_of
 from robustpll.data.catalog import Entry, entry_of
 from robustpll.data.noise import InstanceDependent
-from robustpll.methods import DeepMethod, DstPll, Method
+from robustpll.methods import DeepMethod, DstPll, Method, RobustPllAt
 
 Place = Literal["device", "host"]
 
@@ -23,8 +23,6 @@ UNITS = {
     "crosel": 2.0,
     "proden_adv_ens": 4.0,
     "valen": 5.0,
-    "robust_pll_at": 4.0,
-    "robust_pll_at_ens": 4.0,
 }
 # Seconds of a classical method on one core for n rows of d features: a (n / 1e4)^b (d / 100)
 CLASSICAL = {
@@ -205,7 +203,7 @@ def seconds_of(job: Job, *, cuda: bool = False) -> float:
         if not isinstance(method, DeepMethod):
             own = len(job.runs) * _classical_seconds(method.name, entry_of(dataset), cuda)
             return own + _encoder_seconds(method, entry_of(dataset), cuda)
-        epochs, batch, units = method.total_epochs, method.batch_size, UNITS.get(method.name, 1.0)
+        epochs, batch, units = method.total_epochs, method.batch_size, _units(method)
     else:
         noise, dataset, units = job.drawn[0].noise, job.drawn[0].dataset, 1.0
         if not isinstance(noise, InstanceDependent):
@@ -217,6 +215,13 @@ def seconds_of(job: Job, *, cuda: bool = False) -> float:
     if cuda:
         return 10 + steps * units * (2e-4 + 1.5e-5 * job.models * weights / 4e5)
     return 0.2 + steps * units * job.models * (5e-4 + 6 * batch * weights / 4e10)
+
+
+def _units(method: DeepMethod) -> float:
+    """Passes forward and back for each row; an attack's steps are such, too."""
+    if isinstance(method, RobustPllAt):
+        return 2.0 + method.attack_steps  # two: rows where they were moved to, and as they are
+    return UNITS.get(method.name, 1.0)
 
 
 def _classical_seconds(name: str, entry: Entry, cuda: bool) -> float:

@@ -20,8 +20,8 @@ _PAPER: dict[str, Any] = {
 }
 # Dropout's thousand predictions would take a fourth of the quick grid's time.
 _QUICKER = {"proden_dropout": {"passes": 100}}
-# Pictures tell their classes apart by more of a pixel's range than tables do by a feature's, and
-# of so many rows less than 200 epochs are enough. Chosen by benchmarks/grids/choose-*.toml.
+# Pictures tell their classes apart by more of a pixel's range than tables do by a feature's. Chosen
+# by benchmarks/grids/choose-*.toml; more epochs were not tried, as 60 of so many rows take long.
 _PICTURED: dict[str, Any] = {"adversary": 0.1, "kl_ceiling": 3.0, "epochs": 60}
 _PER_CLASS: dict[str, Any] = {"kl_per_class": True, "kl_scale_large_k": 1.0}
 _PLAIN: dict[str, dict[str, Any]] = {  # what else RobustPll might be by default

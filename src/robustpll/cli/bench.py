@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from robustpll.bench.grid import Grid
     from robustpll.bench.ray_runner import RayExecutor
     from robustpll.bench.runner import Outcome
+    from robustpll.bench.store import ResultStore
 
 app = typer.Typer(help="Run methods on datasets, and compare them.", no_args_is_help=True)
 
@@ -121,28 +122,41 @@ def report(
     grid: Annotated[
         str | None,
         typer.Argument(
-            metavar="[GRID]", help="One of the store's grids, if it has several; or its TOML file."
+            metavar="[GRID]",
+            help="One of the store's grids, if it has several; or one of the library's, or a TOML "
+            "file, of which the store has some runs.",
         ),
     ] = None,
 ) -> None:
     """Write tables, figures and one page that shows everything, from what the store has."""
     from robustpll.bench.report import write_report
-    from robustpll.bench.runner import grid_of
     from robustpll.bench.store import ResultStore
     from robustpll.bench.summary import summarize
 
     with refusals():
         kept = ResultStore(store)
-        grids = kept.grids()
-        asked = next(iter(grids), "") if grid is None else grid
-        if asked.endswith(".toml"):
-            asked = grid_of(asked).name
-        if asked not in grids or (grid is None and len(grids) > 1):
-            names = ", ".join(sorted(grids)) or "none"
+        found = _held(kept, grid)
+        if found is None:
+            names = ", ".join(sorted(kept.grids())) or "none"
             say(f"Name one of the grids of {store}; it has {names}.")
             raise typer.Exit(1)
-        page = write_report(summarize(kept, grids[asked]), out)
+        page = write_report(summarize(kept, found), out)
     typer.echo(page)
+
+
+def _held(kept: "ResultStore", asked: str | None) -> "Grid | None":
+    """A grid of the store, or one that was run there in parts."""
+    from robustpll.bench.grid import GRIDS
+    from robustpll.bench.runner import grid_of
+
+    grids = kept.grids()
+    if asked is None:
+        return next(iter(grids.values())) if len(grids) == 1 else None
+    if asked not in grids and (asked in GRIDS or asked.endswith(".toml")):
+        whole = grid_of(asked)
+        if not all(map(kept.lacks, whole.runs())):
+            return whole
+    return grids.get(asked)
 
 
 def _on_ray(address: str, device: str, workers: int | None) -> "RayExecutor":

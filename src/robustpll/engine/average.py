@@ -1,8 +1,7 @@
-"""The mean of the networks after each of the last epochs, which errs less than any of them."""
+"""The mean of the networks after each of the last epochs, which often errs less than the last."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import ceil
 
 import torch
 from torch import nn
@@ -18,7 +17,7 @@ class Average:
 
     def __init__(self, net: nn.Module, share: float, epochs: int) -> None:
         self.live = [tensor for tensor, _ in tensors_of(net) if tensor.is_floating_point()]
-        self.first = min(ceil((1 - share) * epochs), epochs - 1) if share else epochs
+        self.first = epochs - max(1, round(share * epochs)) if share else epochs
         self.means = [torch.zeros_like(tensor) for tensor in self.live] if share else []
 
     @torch.no_grad()
@@ -35,9 +34,11 @@ class Average:
             return
         own = [tensor.detach().clone() for tensor in self.live]
         self.use()
-        yield
-        with torch.no_grad():
-            torch._foreach_copy_(self.live, own)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                torch._foreach_copy_(self.live, own)
 
     @torch.no_grad()
     def use(self) -> None:

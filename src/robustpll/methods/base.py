@@ -126,7 +126,8 @@ class DeepMethod(Method):
     members: int = 1
     network: Network = "mlp"
     precision: Literal["auto", "float32", "bf16"] = "auto"
-    # Of the epochs, the last ones, over which networks are averaged; stored runs lack it.
+    # Share of the epochs, the last ones: a network ends as the mean of those after each of them.
+    # Runs that were stored before there was such a thing have none.
     averaged: float = field(default=0.0, metadata={"before": 0.0})
 
     captured: ClassVar[bool] = True  # False: a step cannot be a CUDA graph, and runs eagerly

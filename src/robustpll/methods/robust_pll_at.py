@@ -33,11 +33,13 @@ class RobustPllAt(RobustPll):
         On the way there. Each costs a pass forward and one back.
     clean_share : float or tuple with one for each member
         Of the loss, at most 1: what rows as they are count for.
+    averaged : float
+        Share of the epochs, the last ones: the network ends as the mean of those after each.
 
     Notes
     -----
-    Other defaults than in RobustPll: evidence is exponential, and the divergence counted by class,
-    without a rule for many of them.
+    Other defaults than in RobustPll: evidence is exponential, the divergence counted by class,
+    without a rule for many of them, and networks are averaged over the last half of the epochs.
     It is not of the paper: ``RobustPllAt.paper()`` is the plain constructor.
 
     Examples
