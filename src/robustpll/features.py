@@ -62,27 +62,29 @@ class Features:
 
     def rows(self, X: Any, device: str | torch.device = "cpu") -> Rows:
         """Scaled rows of one run. Scaling is done in float64: a date in seconds keeps its days."""
-        pool = torch.from_numpy(self._numbers(X))
-        if tuple(pool.shape[1:]) != self.shape:
+        raw = torch.from_numpy(self._numbers(X))
+        if tuple(raw.shape[1:]) != self.shape:
             raise InputError(
-                f"X has rows of shape {tuple(pool.shape[1:])}, but was fitted with {self.shape}. "
+                f"X has rows of shape {tuple(raw.shape[1:])}, but was fitted with {self.shape}. "
                 "Pass rows of the same form as in training."
             )
-        at = torch.arange(len(pool))[None]
-        shape = (1, 1, *self.shape)
+        unit = torch.ones((1, 1, *self.shape), device=device)
+        device = unit.device
+        if 1.5 * raw.nbytes <= room(device):  # with what becomes of it, in half the bytes
+            raw = raw.to(device)
         shift, scale = (
-            torch.tensor(part, dtype=torch.float64).view(shape) for part in (self.shift, self.scale)
+            torch.tensor(part, dtype=raw.dtype, device=raw.device).view(self.shape)
+            for part in (self.shift, self.scale)
         )
-        scaled = Rows(pool, at, shift, scale).x(at)[0].float()
-        if not scaled.isfinite().all():
+        scaled = raw.sub_(shift).div_(scale).float()
+        if scaled.numel() and not torch.stack(scaled.aminmax()).isfinite().all():
             far = (~scaled.isfinite()).flatten(1).any(1).nonzero()[:, 0].tolist()
             raise InputError(
                 f"X is further from the training rows than float32 can tell in {len(far)} rows "
                 f"({some_of(far)}). Correct or drop these rows."
             )
-        unit = torch.ones((1, 1, *self.shape), device=device)
-        device = unit.device
-        if scaled.nbytes > room(device):
+        at = torch.arange(len(raw))[None]
+        if scaled.device != device and scaled.nbytes > room(device):
             scaled = scaled.pin_memory() if device.type == "cuda" else scaled
         else:
             scaled, at = scaled.to(device), at.to(device)
