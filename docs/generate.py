@@ -24,7 +24,7 @@ from robustpll.methods.base import Method
 
 ROOT = Path(__file__).parents[1]
 DOCS, REPORT = ROOT / "docs", ROOT / "reports" / "paper"
-SOUND = ROOT / "reports" / "sound"  # of the plain constructors
+SOUND, AUDIT = ROOT / "reports" / "sound", ROOT / "reports" / "audit"  # of plain constructors
 sys.path += [str(ROOT / "benchmarks"), str(DOCS)]
 
 from docstrings import api_page, described  # noqa: E402
@@ -225,6 +225,7 @@ def method_page(method: type[Method]) -> str:
         "",
         *(report_lines(method) if method in PUBLISHED else FURTHER_LINES),
         "",
+        *audited_lines(method),
     ]
     return "\n".join(lines)
 
@@ -295,6 +296,24 @@ def beyond_accuracy(method: type[Method]) -> Iterator[str]:
         yield ""
         shown = [f"{value('table-3', method.title, each):.1f}" for each in strengths]
         yield from table(["epsilon", *strengths], [["accuracy", *shown]])
+        yield ""
+
+
+def audited_lines(method: type[Method]) -> Iterator[str]:
+    found = {
+        column: spread(cell)
+        for (title, column), cell in cells("audit", AUDIT).items()
+        if title == method.title and cell["value"]
+    }
+    if found:
+        yield "## Worst case"
+        yield ""
+        yield (
+            "What [an audit](../robustness.md) leaves of the plain constructor's accuracy, by "
+            "dataset and by how far each scaled feature may move (`reports/audit`):"
+        )
+        yield ""
+        yield from table([*found], [[*found.values()]])
         yield ""
 
 
