@@ -115,6 +115,13 @@ class Disturbed(RayExecutor):
         self.over += over
         runs = [each for each in self.over if not each.job.title.startswith("noise")]
         if self.before is None and runs and (lost := at_work(self.node)):
+            for pid in lost:  # what it has not sent by now, it never will
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+            time.sleep(1)
+            late = super().finished(0)
+            over += late
+            self.over += late
             self.before = len(self.over)
             self.cluster.remove_node(self.node, allow_graceful=False)
             for pid in lost:  # a machine that is gone takes all of them along
