@@ -18,13 +18,11 @@ from typing import ClassVar
 
 import numpy as np
 import pandas as pd
-import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from robustpll import load_dataset
 from robustpll.data.problem import Problem
-from robustpll.engine.layers import steady_statistics
 from robustpll.engine.task import Batch
 from robustpll.engine.train import Training
 from robustpll.evaluate.audit import Audit
@@ -80,14 +78,15 @@ class Consistent(RobustPllAt):
     def step(
         self, net: nn.Module, batch: Batch, progress: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        with steady_statistics(net):
-            moved = self.attacked(net, batch)
-        both = self.evidence_of(net(torch.cat([moved, batch.x], dim=1)))
-        there, here = ((both + 1) / (both + 1).sum(-1, keepdim=True)).chunk(2, dim=1)
-        clean = both.chunk(2, dim=1)[1]
-        loss = self.error(clean, batch) + self.divergence(clean, batch, progress)
-        apart = (there - here).square().sum(-1)
-        return loss + self.consistency * apart, self.reweigh(clean.detach(), batch)
+        there, here = self.there_and_here(net, batch)
+        apart = (mean_of(there) - mean_of(here)).square().sum(-1)
+        loss = self.error(here, batch) + self.divergence(here, batch, progress)
+        return loss + self.consistency * apart, self.reweigh(here.detach(), batch)
+
+
+def mean_of(evidence: Tensor) -> Tensor:
+    """Of the Dirichlet distribution, (..., k)."""
+    return (evidence + 1) / (evidence + 1).sum(-1, keepdim=True)
 
 
 @dataclass(frozen=True)
@@ -99,15 +98,9 @@ class WeighedThere(RobustPllAt):
     def step(
         self, net: nn.Module, batch: Batch, progress: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        with steady_statistics(net):
-            moved = self.attacked(net, batch)
-        both = self.evidence_of(net(torch.cat([moved, batch.x], dim=1))).chunk(2, dim=1)
-        worst, clean = (
-            self.error(evidence, batch) + self.divergence(evidence, batch, progress)
-            for evidence in both
-        )
-        loss = worst + self.clean_share * (clean - worst)
-        return loss, self.reweigh(both[0].detach(), batch)
+        there, here = self.there_and_here(net, batch)
+        loss = self.shared_loss(there, here, batch, progress)
+        return loss, self.reweigh(there.detach(), batch)
 
 
 VARIANTS: dict[str, tuple[type[RobustPllAt], dict[str, float]]] = {

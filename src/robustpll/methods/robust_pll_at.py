@@ -79,15 +79,25 @@ class RobustPllAt(RobustPll):
     def step(
         self, net: nn.Module, batch: Batch, progress: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
+        there, here = self.there_and_here(net, batch)
+        loss = self.shared_loss(there, here, batch, progress)
+        return loss, {} if self.second_pass else self.reweigh(here.detach(), batch)
+
+    def there_and_here(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Evidence (M, b, k) of the rows where they were moved to, and as they are; one pass."""
         with steady_statistics(net):
             moved = self.attacked(net, batch)
-        both = self.evidence_of(net(torch.cat([moved, batch.x], dim=1))).chunk(2, dim=1)
+        there, here = self.evidence_of(net(torch.cat([moved, batch.x], dim=1))).chunk(2, dim=1)
+        return there, here
+
+    def shared_loss(self, there: Tensor, here: Tensor, batch: Batch, progress: Tensor) -> Tensor:
+        """Of both, by the share of each, (M, b)."""
         worst, clean = (
             self.error(evidence, batch) + self.divergence(evidence, batch, progress)
-            for evidence in both
+            for evidence in (there, here)
         )
-        loss = worst + self.clean_share * (clean - worst)
-        return loss, {} if self.second_pass else self.reweigh(both[1].detach(), batch)
+        loss: Tensor = worst + self.clean_share * (clean - worst)
+        return loss
 
     def attacked(self, net: nn.Module, batch: Batch) -> Tensor:
         """The rows moved to where the error is large, within reach and the features' range."""
