@@ -30,7 +30,7 @@ from robustpll.methods import DeepMethod, Method, PlKnn, RobustPll
 from robustpll.progress import progress_bars
 
 RATES = (1e-3, 1e-4, 1e-2)  # the default first: it is taken where several are as good
-CEILINGS = (1.0, 0.1, 10.0)
+CEILINGS = (10.0, 1.0, 100.0)
 DEEP = ("proden", "proden_l2", "rc", "cc", "cavl", "pop")
 VARIANTS: dict[str, list[Method]] = {
     "pl_knn": [PlKnn(neighbours=neighbours) for neighbours in (10, 3, 30, 100)],

@@ -52,7 +52,8 @@ VARIANTS = {
     "robust_pll cross-entropy": lambda: RobustPll(loss="cross-entropy"),
     "robust_pll after": lambda: RobustPll(update="after"),
     "robust_pll softplus": lambda: RobustPll(evidence="softplus"),
-    "robust_pll exp": lambda: RobustPll(evidence="exp", kl_ceiling=0.1),
+    "robust_pll balanced": lambda: RobustPll(balance=1.0),
+    "robust_pll exp": lambda: RobustPll(evidence="exp", kl_ceiling=1.0),
     "proden_l2 l2": lambda: ProdenL2(decay="l2"),
 }
 EVERY = PRESETS | VARIANTS
@@ -406,7 +407,8 @@ def test_batches_cover_all_rows_once_and_none_has_one_row() -> None:
 def test_the_sound_and_the_published_settings() -> None:
     """The columns "sound" and R of the list of disagreements."""
     assert RobustPll().anneal == "from-one"
-    assert RobustPll.paper() == RobustPll(anneal="from-zero")
+    rule = {"kl_ceiling": 1.0, "kl_per_class": False, "kl_scale_large_k": 0.0005}
+    assert RobustPll.paper() == RobustPll(anneal="from-zero", **rule)
     assert RobustPllEns.paper() == RobustPllEns(anneal="from-zero")
     assert RobustPllEns().kl_ceiling == (0.5, 1.0, 2.0, 4.0, 8.0)
     for same in (Proden, ProdenL2, ProdenDropout, ProdenEns, ProdenAdvEns):

@@ -39,6 +39,9 @@ class RobustPLLClassifier(CandidateClassifier):
         Factor on the ceiling where there are 100 classes or more.
     kl_per_class : bool or None
         Whether the ceiling is divided by the number of classes.
+    balance : float
+        From 0 to 1: how strongly label weights are moved to rare classes; 1 says that all classes
+        are equally frequent.
     averaged : float or None
         Share of the epochs, the last ones: the network ends as the mean of those after each.
     precision : {"auto", "float32", "bf16"}
@@ -79,6 +82,7 @@ class RobustPLLClassifier(CandidateClassifier):
         evidence: Literal["relu", "softplus", "exp"] | None = None,
         kl_scale_large_k: float | None = None,
         kl_per_class: bool | None = None,
+        balance: float = 0.0,
         averaged: float | None = None,
         precision: Literal["auto", "float32", "bf16"] = "auto",
         class_weight: ClassWeight = None,
@@ -101,6 +105,7 @@ class RobustPLLClassifier(CandidateClassifier):
         self.evidence = evidence
         self.kl_scale_large_k = kl_scale_large_k
         self.kl_per_class = kl_per_class
+        self.balance = balance
         self.averaged = averaged
         self.precision = precision
         self.class_weight = class_weight

@@ -85,8 +85,9 @@ def test_the_divergence_by_class_is_a_kth_of_the_whole(k: int, task: Task) -> No
     candidates = torch.rand(1, 5, k, generator=draws) < 0.3
     _, _, batch = stepped(RobustPllAt(), task)
     batch, half = replace(batch, candidates=candidates), torch.tensor(0.5, dtype=torch.double)
-    whole = RobustPll(kl_scale_large_k=1.0).spread(1, task.prior)
-    by_class = RobustPllAt().spread(1, task.prior)
+    usual = RobustPllAt()
+    whole = replace(usual, kl_per_class=False).spread(1, task.prior)
+    by_class = usual.spread(1, task.prior)
     torch.testing.assert_close(
         k * by_class.divergence(evidence, batch, half), whole.divergence(evidence, batch, half)
     )

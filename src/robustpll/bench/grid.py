@@ -218,8 +218,13 @@ class Grid:
 
     @classmethod
     def of_json(cls, text: str) -> Self:
-        """What `to_json` wrote."""
-        return cls.of(json.loads(text))
+        """What `to_json` wrote, maybe before methods had all the fields that they have now."""
+        given = json.loads(text)
+        for method in given["methods"]:
+            for each in fields(METHODS[method["name"]]):  # type: ignore[arg-type]
+                if "before" in each.metadata:
+                    method.setdefault(each.name, each.metadata["before"])
+        return cls.of(given)
 
     def changed(self, **changes: Any) -> Self:
         """The grid with other fields, under a name of its own.

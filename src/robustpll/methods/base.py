@@ -312,8 +312,8 @@ def _rule_for_numbers(name: str, value: Any, hint: Any, members: int) -> tuple[b
         return _is_int(value) and value >= least, f"an int of at least {least}"
     if name == "learning_rate":
         return _is_number(value) and value > 0, "a float above 0"
-    if name == "averaged":
-        return _is_number(value) and 0 <= value <= 1, "a share of the epochs, from 0 to 1"
+    if name in ("averaged", "balance"):
+        return _is_number(value) and 0 <= value <= 1, "a float from 0 to 1"
     if hint is float:
         return _is_number(value) and value >= 0, "a float of at least 0"
     each = value if isinstance(value, tuple) else (value,)

@@ -112,12 +112,12 @@ class Edl(DeepMethod):
 
     def divergence(self, evidence: Tensor, batch: Batch, progress: Tensor) -> Tensor:
         """Of the evidence for classes that are no candidates, annealed, (M, b)."""
-        coefficient = self.kl_ceiling * annealed(progress, self.anneal, self.epochs)  # (M, 1)
-        k = batch.candidates.shape[-1]
+        ceiling, k = self.kl_ceiling, batch.candidates.shape[-1]  # (M, 1)
         if k >= MANY_CLASSES:
-            coefficient = coefficient * self.kl_scale_large_k
+            ceiling = ceiling * self.kl_scale_large_k
         if self.kl_per_class:
-            coefficient = coefficient / k
+            ceiling = ceiling / k
+        coefficient = ceiling * annealed(progress, self.anneal, self.epochs)
         return torch.mul(coefficient, flat_kl(evidence * ~batch.candidates))
 
     def evidence_of(self, logits: Tensor) -> Tensor:

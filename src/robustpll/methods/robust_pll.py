@@ -1,6 +1,6 @@
 """RobustPll (Fuchs & Kalinke)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, Self
 
 import torch
@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from robustpll.engine.layers import steady_statistics
 from robustpll.engine.task import Batch, State, Task
+from robustpll.errors import InputError
+from robustpll.methods.base import Number
 from robustpll.methods.evidential import Edl, evidential_error, surprise
 from robustpll.methods.maths import normalize
 from robustpll.opinion import Opinion
@@ -43,15 +45,21 @@ class RobustPll(Edl):
     kl_per_class : bool
         Whether the ceiling is divided by the number of classes: the divergence grows with it, the
         error does not.
+    balance : float
+        From 0 to 1: how strongly label weights are moved to candidates that few rows of the batch
+        are given to. 1 says that all classes are equally frequent. Noise that depends on the rows
+        can let classes die out, which this prevents. For ``loss="squared"`` alone.
 
     Notes
     -----
-    ``RobustPll.paper()`` differs from the plain constructor in ``anneal="from-zero"``.
+    The plain constructor counts the divergence by class, so that one ceiling serves any number of
+    classes; for ten it is what the paper has. ``RobustPll.paper()`` has the published rule, a
+    ceiling of 1 and from 100 classes on 0.0005, and ``anneal="from-zero"``.
 
     Examples
     --------
-    >>> RobustPll(kl_ceiling=0.5).kl_ceiling, RobustPll.paper().anneal
-    (0.5, 'from-zero')
+    >>> RobustPll().kl_ceiling, RobustPll.paper().kl_ceiling, RobustPll.paper().anneal
+    (10.0, 1.0, 'from-zero')
     """
 
     name: ClassVar[str] = "robust_pll"
@@ -61,12 +69,22 @@ class RobustPll(Edl):
     )
     uncertain: ClassVar[bool] = True
 
+    kl_ceiling: Number = 10.0
+    kl_scale_large_k: Number = 1.0
+    kl_per_class: bool = field(default=True, metadata={"before": False})  # stored runs lack it
     loss: Literal["squared", "cross-entropy"] = "squared"
     update: Literal["before", "after"] = "before"
+    balance: float = field(default=0.0, metadata={"before": 0.0})  # stored runs lack it
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.balance and self.loss != "squared":
+            msg = f'A balance is for loss="squared"; got {self.balance!r} with {self.loss!r}.'
+            raise InputError(msg)
 
     @classmethod
     def paper(cls) -> Self:
-        return cls(anneal="from-zero")
+        return cls(anneal="from-zero", kl_ceiling=1.0, kl_per_class=False, kl_scale_large_k=0.0005)
 
     def begin(self, task: Task) -> State:
         if self.loss == "squared":
@@ -104,9 +122,21 @@ class RobustPll(Edl):
         """The label weights that are best for this evidence (M, b, k), and the uncertainty."""
         held = Opinion.of_evidence(evidence, batch.prior).within(batch.candidates)
         uncertainty = held.uncertainty[..., None]
+        if self.loss == "squared" and self.balance:
+            return self.balanced(held, batch)
         if self.loss == "squared":
             return {"label_weights": held.probability, "uncertainty": uncertainty}
         best = evidence.masked_fill(~batch.candidates, -1).amax(-1, keepdim=True)
         tied = batch.candidates & (evidence == best)
         weights = normalize(tied.to(evidence.dtype), batch.prior)
         return {"label_weights": weights, "belief": held.belief, "uncertainty": uncertainty}
+
+    def balanced(self, held: Opinion, batch: Batch) -> dict[str, Tensor]:
+        """Its probability, by the share of each class in the batch; no more uncertain than it."""
+        weights = held.probability
+        relative = (weights.shape[-1] * weights.mean(-2, keepdim=True)).clamp(min=0.01)
+        weights = normalize(weights / relative**self.balance, batch.prior)
+        # belief is what is left of the weights, and must not be negative
+        most = torch.where(batch.prior > 0, weights / batch.prior, torch.inf).amin(-1)
+        uncertainty = torch.minimum(held.uncertainty, most)[..., None]
+        return {"label_weights": weights, "uncertainty": uncertainty}

@@ -38,8 +38,8 @@ class RobustPllAt(RobustPll):
 
     Notes
     -----
-    Other defaults than in RobustPll: evidence is exponential, the divergence counted by class,
-    without a rule for many of them, and networks are averaged over the last half of the epochs.
+    Other defaults than in RobustPll: evidence is exponential, the divergence weaker, and networks
+    are averaged over the last half of the epochs.
     It is not of the paper: ``RobustPllAt.paper()`` is the plain constructor.
 
     Examples
@@ -56,8 +56,7 @@ class RobustPllAt(RobustPll):
     )
 
     evidence: Evidence = "exp"
-    kl_per_class: bool = True
-    kl_scale_large_k: Number = 1.0
+    kl_ceiling: Number = 0.3
     adversary: Number = 0.05
     attack_steps: int = 2
     clean_share: Number = 0.3

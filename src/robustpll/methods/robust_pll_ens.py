@@ -1,7 +1,7 @@
 """RobustPll+Ens (Fuchs & Kalinke)."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Self
 
 from robustpll.methods.base import Number
 from robustpll.methods.robust_pll import RobustPll
@@ -12,7 +12,8 @@ class RobustPllEns(RobustPll):
     """Five RobustPll networks under different ceilings of the divergence, their opinions averaged.
 
     ``RobustPllEns.paper()`` differs from the plain constructor in ``anneal="from-zero"``. The
-    paper's text has five equal members: ``RobustPllEns(kl_ceiling=1.0)``.
+    paper's text has five equal members: ``RobustPllEns(kl_ceiling=1.0)``. Unlike in RobustPll the
+    divergence is not counted by class, as the published ceilings are not.
 
     Examples
     --------
@@ -26,3 +27,9 @@ class RobustPllEns(RobustPll):
 
     members: int = 5
     kl_ceiling: Number = (0.5, 1.0, 2.0, 4.0, 8.0)
+    kl_scale_large_k: Number = 0.0005
+    kl_per_class: bool = field(default=False, metadata={"before": False})  # stored runs lack it
+
+    @classmethod
+    def paper(cls) -> Self:
+        return cls(anneal="from-zero")
