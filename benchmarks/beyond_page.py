@@ -1,30 +1,49 @@
-"""Puts what was tried beyond the paper into docs/beyond.md.
+"""Puts what was found beyond the paper into docs/beyond.md.
 
     python benchmarks/beyond_page.py
 
 Tables stand between markers in the page, as `pages.py` has it; all else is written by hand. They
-come from the runs of the grids in `grids`, of `adversarial_variants.py` and of the report of the
-grid "audit"; one file each, or one for each time a grid was run.
+come from the reports of the grids "sound", "paper" and "audit", from the runs of the grid "beyond",
+of those in `grids` and of `adversarial_variants.py`, and from what `method_speed.py` stored; one
+file each, or one for each time a grid was run.
 """
 
 import pandas as pd
-from pages import ROOT, rewrite, table
+from pages import ROOT, only_one, rewrite, table
+from scipy.stats import ttest_rel
 
-RESULTS, AUDIT = ROOT / "benchmarks" / "results", ROOT / "reports" / "audit"
+from robustpll import METHODS
+from robustpll.methods import FURTHER
+
+RESULTS, REPORTS = ROOT / "benchmarks" / "results", ROOT / "reports"
+SMALL, MORE = ("lost", "msrc-v2", "bird-song"), ("fg-net", "italian")
+PICTURES = ("mnist", "fmnist", "kmnist", "notmnist")
+LEVEL = 0.05  # of the paired t-tests
+OURS = tuple(each.title for each in FURTHER)
 TITLES = {"clean": "", "audit 0.02": " 0.02", "audit 0.05": " 0.05", "audit 0.1": " 0.1"}
 
 
 def main() -> None:
-    tables = runs_of("choose-tables", "choose-tables-averaged")
-    pictures = runs_of("choose-pictures", "choose-pictures-averaged")
-    digits = runs_of("beyond-digits")
-    audit = pd.read_csv(AUDIT / "runs.csv")
+    own = ("", "-averaged", "-ensembles")
+    tables = runs_of(*(f"choose-tables{part}" for part in (*own, "-ceilings")))
+    pictures = runs_of(*(f"choose-pictures{part}" for part in (*own, "-short")))
+    beyond, audit = runs_of("beyond"), pd.read_csv(REPORTS / "audit" / "runs.csv")
+    published = runs_of("audit-paper")
+    published = published[~published["key"].isin(audit["key"])]
+    named = published.assign(label=published["label"] + ".paper")
     parts = {
         "tables": accuracies(tables),
         "pictures": with_unknown(pictures),
         "variants": variants(),
-        "digits": with_labels(digits),
+        "digits": with_labels(runs_of("beyond-digits")),
         "audit": with_labels(audit),
+        "audit-paper": with_labels(named),
+        "paired": paired(beyond, pd.concat([audit[~audit["label"].isin(OURS)], named])),
+        "others": others("sound", beyond),
+        "others-paper": others("paper"),
+        "plain": plain(beyond),
+        "balance": balance(beyond),
+        "strengths": strengths(),
     }
     rewrite(ROOT / "docs" / "beyond.md", parts)
 
@@ -72,6 +91,96 @@ def with_labels(runs: pd.DataFrame) -> list[str]:
         found = found.join(means(resolved, "accuracy", resolved["dataset"] + " resolved"))
         found = found.join(means(known, "ece", known["dataset"] + " calibration error"))
     return lines(found)
+
+
+def paired(beyond: pd.DataFrame, nineteen: pd.DataFrame) -> list[str]:
+    """Of each setting: who is better without attack, and who is not worse under the audit."""
+    conditions = [(name, each) for name in SMALL for each in ("clean", "audit 0.02", "audit 0.05")]
+    rows = []
+    for label in (f"{title}{steps}" for steps in ("", " 5 steps") for title in OURS):
+        own = beyond[beyond["label"] == label]
+        cells = [unbeaten(own, nineteen, *each) for each in conditions]
+        rows.append([label, *cells])
+    return table(["", *(f"{name}{TITLES[each]}" for name, each in conditions)], rows)
+
+
+def unbeaten(own: pd.DataFrame, nineteen: pd.DataFrame, name: str, condition: str) -> str:
+    mine, kept = by_seed(own, name, condition), []
+    for label, runs in nineteen.groupby("label", sort=False):
+        other = by_seed(runs, name, condition)
+        sure = ttest_rel(mine, other).pvalue < LEVEL
+        if (sure and mine.mean() < other.mean()) or (not sure and condition != "clean"):
+            kept.append(f"{label} {other.mean():.1f}")
+    if len(kept) > 8:
+        kept = [f"{len(kept)} lines"]
+    return f"{mine.mean():.1f}" + (f" ({', '.join(kept)})" if kept else "")
+
+
+def by_seed(runs: pd.DataFrame, name: str, condition: str = "clean") -> pd.Series:
+    """Test accuracies in percent."""
+    chosen = (runs["dataset"] == name) & (runs["condition"] == condition) & (runs["part"] == "test")
+    return 100 * runs[chosen].sort_values("seed").set_index("seed")["accuracy"]
+
+
+def others(report: str, beyond: pd.DataFrame | None = None) -> list[str]:
+    """Pictures, unknown rows and cost of all methods."""
+    runs = pd.read_csv(REPORTS / report / "runs.csv")
+    if beyond is not None:
+        runs = pd.concat([runs, beyond[beyond["label"].isin(OURS)]])
+    tests = runs[(runs["part"] == "test") & (runs["condition"] == "clean")]
+    tests = tests[tests["dataset"].isin(PICTURES)]
+    unknown = runs[runs["part"] == "ood"]
+    found = means(tests, "accuracy", tests["dataset"])[list(PICTURES)]
+    errors = means(tests, "ece", tests["dataset"] + " calibration error")
+    found = found.join(errors[["mnist calibration error"]])
+    for measure in ("auroc", "ks", "area"):
+        found = found.join(means(unknown, measure, "letters " + measure + unknown["part"].str[:0]))
+    speed = only_one(RESULTS, "method-speed")["methods"]
+    cost = {METHODS[name].title: own["ratio"] * own["units"] for name, own in speed.items()}
+    return lines(found.assign(cost=[cost.get(label) for label in found.index]))
+
+
+def plain(beyond: pd.DataFrame) -> list[str]:
+    """What RobustPll might be, with the p-value beside what it was."""
+    was = beyond[beyond["label"] == "RobustPll ceiling 1"]
+    rows = []
+    for label in (each for each in dict.fromkeys(beyond["label"]) if each.startswith("RobustPll")):
+        runs = beyond[beyond["label"] == label]
+        if set(SMALL + MORE) - set(runs["dataset"]) or label in OURS:
+            continue
+        row = [label]
+        for name in SMALL + MORE:
+            mine = by_seed(runs, name)
+            p = "" if runs is was else f" ({ttest_rel(mine, by_seed(was, name)).pvalue:.3f})"
+            clean = (runs["dataset"] == name) & (runs["part"] == "test")
+            clean &= runs["condition"] == "clean"
+            row += [f"{mine.mean():.1f}{p}", f"{100 * runs[clean]['ece'].mean():.1f}"]
+        rows.append(row)
+    heads = [f"{name}{more}" for name in SMALL + MORE for more in ("", " calibration error")]
+    return table(["", *heads], rows)
+
+
+def balance(beyond: pd.DataFrame) -> list[str]:
+    """FMNIST, with the p-values of balanced classes beside the others."""
+    sound, runs = pd.read_csv(REPORTS / "sound" / "runs.csv"), runs_of("balance")
+    mine, rows = by_seed(runs, "fmnist"), []
+    for label, own in [
+        *((each, sound[sound["label"] == each]) for each in ("RobustPll", "RobustPll+Ens")),
+        *((each, beyond[beyond["label"] == each]) for each in OURS),
+        ("RobustPll balanced", runs),
+    ]:
+        found = by_seed(own, "fmnist")
+        p = "" if own is runs else f"{ttest_rel(mine, found).pvalue:.4f}"
+        rows.append([label, f"{found.mean():.1f} ± {found.std(ddof=0):.1f}", p])
+    return table(["", "FMNIST", "p"], rows)
+
+
+def strengths() -> list[str]:
+    """Means over the seeds, in percent."""
+    runs = runs_of("choose-adversary").drop(columns="seed")
+    found = runs.groupby(["dataset", "adversary"], sort=False).mean().round(1)
+    rows = [[name, f"{reach:g}", *map(str, row)] for (name, reach), row in found.T.items()]
+    return table(["", "adversary", *found.columns], rows)
 
 
 def variants() -> list[str]:
