@@ -151,7 +151,7 @@ def plain(beyond: pd.DataFrame) -> list[str]:
         row = [label]
         for name in SMALL + MORE:
             mine = by_seed(runs, name)
-            p = "" if runs is was else f" ({ttest_rel(mine, by_seed(was, name)).pvalue:.3f})"
+            p = f" ({ttest_rel(mine, by_seed(was, name)).pvalue:.3f})".replace(" (nan)", "")
             clean = (runs["dataset"] == name) & (runs["part"] == "test")
             clean &= runs["condition"] == "clean"
             row += [f"{mine.mean():.1f}{p}", f"{100 * runs[clean]['ece'].mean():.1f}"]
