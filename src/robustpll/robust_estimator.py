@@ -23,10 +23,12 @@ class RobustPLLClassifier(CandidateClassifier):
         "mlp" has three hidden layers of 300; the other two need pictures.
     adversary : float, tuple with one for each member, or None
         With it the network also learns from rows that were moved to where it errs, by up to so much
-        of each feature's range: `RobustPllAt`. It withstands such changes better, and takes three
-        times as long to train.
+        of each feature's range: `RobustPllAt`. It withstands such changes better, and takes two
+        to three times as long to train. With 0 no row is moved, but the settings are those of
+        `RobustPllAt`.
     kl_ceiling : float, tuple with one for each member, or None
-        How strongly evidence outside the candidates is removed; reached at half of the training.
+        How strongly evidence outside the candidates is removed, times the number of classes;
+        reached at half of the training.
     anneal : {"from-one", "from-zero"}
         Whether epochs are counted from 1 or from 0 on the way to the ceiling.
     loss : {"squared", "cross-entropy"}

@@ -29,7 +29,8 @@ class RobustPll(Edl):
     Parameters
     ----------
     kl_ceiling : float or tuple with one for each member
-        Final weight of the divergence, reached at half of the training.
+        Final weight of the divergence, reached at half of the training; by default times the number
+        of classes, see `kl_per_class`.
     anneal : {"from-one", "from-zero"}
         Whether epochs are counted from 1 or from 0 on the way to the ceiling.
     loss : {"squared", "cross-entropy"}
@@ -48,7 +49,7 @@ class RobustPll(Edl):
     balance : float
         From 0 to 1: how strongly label weights are moved to candidates that few rows of the batch
         are given to. 1 says that all classes are equally frequent. Noise that depends on the rows
-        can let classes die out, which this prevents. For ``loss="squared"`` alone.
+        can let classes die out, which this works against. For ``loss="squared"`` alone.
 
     Notes
     -----

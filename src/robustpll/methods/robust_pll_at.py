@@ -38,8 +38,8 @@ class RobustPllAt(RobustPll):
 
     Notes
     -----
-    Other defaults than in RobustPll: evidence is exponential, the divergence weaker, and networks
-    are averaged over the last half of the epochs.
+    Other defaults than in RobustPll: evidence is exponential, the divergence weaker (0.3 instead of
+    10, over the number of classes), and networks are averaged over the last half of the epochs.
     It is not of the paper: ``RobustPllAt.paper()`` is the plain constructor.
 
     Examples

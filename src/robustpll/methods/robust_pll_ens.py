@@ -13,7 +13,8 @@ class RobustPllEns(RobustPll):
 
     ``RobustPllEns.paper()`` differs from the plain constructor in ``anneal="from-zero"``. The
     paper's text has five equal members: ``RobustPllEns(kl_ceiling=1.0)``. Unlike in RobustPll the
-    divergence is not counted by class, as the published ceilings are not.
+    divergence is not counted by class, as the published ceilings are not; from 100 classes on they
+    are multiplied by 0.0005.
 
     Examples
     --------
