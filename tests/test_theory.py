@@ -259,6 +259,12 @@ def test_a12_many_classes_shrink_the_divergence(k: int, factor: float) -> None:
     assert coefficients(RobustPll(), k, 0.9).item() == pytest.approx(10 / k)
 
 
+@pytest.mark.parametrize("k", [2, 5, 10])
+def test_up_to_ten_classes_the_default_has_the_published_ceiling(k: int) -> None:
+    published, usual = (coefficients(each, k, 0.9) for each in (RobustPll.paper(), RobustPll()))
+    assert published.item() == usual.item() == 1
+
+
 def test_a12_each_member_has_its_ceiling() -> None:
     found = coefficients(RobustPllEns.paper(), 10, 50 / 200)
     assert_allclose(found, (0.25, 0.5, 1, 2, 4))

@@ -40,7 +40,7 @@ class RobustPLLClassifier(CandidateClassifier):
     kl_scale_large_k : float or None
         Factor on the ceiling where there are 100 classes or more.
     kl_per_class : bool or None
-        Whether the ceiling is divided by the number of classes.
+        Whether the ceiling is divided by the number of classes, or by 10 where they are fewer.
     balance : float
         From 0 to 1: how strongly label weights are moved to rare classes; 1 says that all classes
         are equally frequent.

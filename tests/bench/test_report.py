@@ -133,7 +133,7 @@ def test_the_runs_and_the_grid_can_be_read_back(summary: Summary, tmp_path: Path
         assert runs[name].tolist() == summary.runs[name].tolist()
     np.testing.assert_allclose(runs["accuracy"], summary.runs["accuracy"], rtol=1e-5)
     told = json.loads((tmp_path / "environment.json").read_text())
-    assert Grid.of(told["grid"]) == summary.grid
+    assert Grid.of_json(json.dumps(told["grid"])) == summary.grid
     assert told["machine"] == ["a machine"]
     assert told["seconds"]["Proden"] == {"runs": 4, "train": 8.0, "examine": 4.0}
 

@@ -16,6 +16,7 @@ from robustpll.methods.base import DeepMethod, Number
 from robustpll.opinion import Opinion
 
 MANY_CLASSES = 100
+FEW_CLASSES = 10  # up to which a divergence that is counted by class has the same weight
 
 Anneal = Literal["from-one", "from-zero"]
 Evidence = Literal["relu", "softplus", "exp"]
@@ -116,7 +117,7 @@ class Edl(DeepMethod):
         if k >= MANY_CLASSES:
             ceiling = ceiling * self.kl_scale_large_k
         if self.kl_per_class:
-            ceiling = ceiling / k
+            ceiling = ceiling / max(k, FEW_CLASSES)
         coefficient = ceiling * annealed(progress, self.anneal, self.epochs)
         return torch.mul(coefficient, flat_kl(evidence * ~batch.candidates))
 

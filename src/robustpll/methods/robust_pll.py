@@ -44,8 +44,8 @@ class RobustPll(Edl):
     kl_scale_large_k : float
         Factor on the ceiling where there are 100 classes or more.
     kl_per_class : bool
-        Whether the ceiling is divided by the number of classes: the divergence grows with it, the
-        error does not.
+        Whether the ceiling is divided by the number of classes, or by 10 where they are fewer: the
+        divergence grows with it, the error does not.
     balance : float
         From 0 to 1: how strongly label weights are moved to candidates that few rows of the batch
         are given to. 1 says that all classes are equally frequent. Noise that depends on the rows
@@ -54,7 +54,7 @@ class RobustPll(Edl):
     Notes
     -----
     The plain constructor counts the divergence by class, so that one ceiling serves any number of
-    classes; for ten it is what the paper has. ``RobustPll.paper()`` has the published rule, a
+    classes; up to ten it is what the paper has. ``RobustPll.paper()`` has the published rule, a
     ceiling of 1 and from 100 classes on 0.0005, and ``anneal="from-zero"``.
 
     Examples
