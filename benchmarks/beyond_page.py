@@ -10,9 +10,9 @@ file each, or one for each time a grid was run.
 
 import pandas as pd
 from pages import ROOT, only_one, rewrite, table
-from scipy.stats import ttest_rel
 
 from robustpll import METHODS
+from robustpll.evaluate.significance import paired_p
 from robustpll.methods import FURTHER
 
 RESULTS, REPORTS = ROOT / "benchmarks" / "results", ROOT / "reports"
@@ -108,7 +108,7 @@ def unbeaten(own: pd.DataFrame, nineteen: pd.DataFrame, name: str, condition: st
     mine, kept = by_seed(own, name, condition), []
     for label, runs in nineteen.groupby("label", sort=False):
         other = by_seed(runs, name, condition)
-        sure = ttest_rel(mine, other).pvalue < LEVEL
+        sure = paired_p(mine, other) < LEVEL
         if (sure and mine.mean() < other.mean()) or (not sure and condition != "clean"):
             kept.append(f"{label} {other.mean():.1f}")
     if len(kept) > 8:
@@ -151,7 +151,7 @@ def plain(beyond: pd.DataFrame) -> list[str]:
         row = [label]
         for name in SMALL + MORE:
             mine = by_seed(runs, name)
-            p = f" ({ttest_rel(mine, by_seed(was, name)).pvalue:.3f})".replace(" (nan)", "")
+            p = f" ({paired_p(mine, by_seed(was, name)):.3f})".replace(" (nan)", "")
             clean = (runs["dataset"] == name) & (runs["part"] == "test")
             clean &= runs["condition"] == "clean"
             row += [f"{mine.mean():.1f}{p}", f"{100 * runs[clean]['ece'].mean():.1f}"]
@@ -170,7 +170,7 @@ def balance(beyond: pd.DataFrame) -> list[str]:
         ("RobustPll balanced", runs),
     ]:
         found = by_seed(own, "fmnist")
-        p = "" if own is runs else f"{ttest_rel(mine, found).pvalue:.4f}"
+        p = "" if own is runs else f"{paired_p(mine, found):.4f}"
         rows.append([label, f"{found.mean():.1f} ± {found.std(ddof=0):.1f}", p])
     return table(["", "FMNIST", "p"], rows)
 
