@@ -46,6 +46,28 @@ def main() -> None:
         "strengths": strengths(),
     }
     rewrite(ROOT / "docs" / "beyond.md", parts)
+    print_quoted(beyond, audit)
+
+
+def print_quoted(beyond: pd.DataFrame, audit: pd.DataFrame) -> None:
+    """p-values that the words of the page quote, and the tables do not show."""
+    now = beyond[beyond["label"] == "RobustPll"]
+    for label in ("RobustPll softplus", "RobustPll exp 3", "RobustPll averaged"):
+        own = beyond[beyond["label"] == label]
+        found = {name: paired_p(by_seed(own, name), by_seed(now, name)) for name in SMALL + MORE}
+        print(f"{label} against RobustPll:", {name: round(p, 3) for name, p in found.items()})
+    for name, other in (("lost", "CroSel"), ("msrc-v2", "Ipal")):
+        pair = (audit[audit["label"] == label] for label in ("RobustPll+AtEns", other))
+        p = paired_p(*(by_seed(own, name, part="train") for own in pair))
+        print(f"labels resolved on {name}, RobustPll+AtEns against {other}: {p:.3f}")
+    mine = by_seed(runs_of("balance"), "fmnist")
+    for report in ("sound", "paper"):
+        runs = pd.read_csv(REPORTS / report / "runs.csv")
+        found = {
+            label: paired_p(mine, by_seed(own, "fmnist")) for label, own in runs.groupby("label")
+        }
+        unsure = {label: round(p, 3) for label, p in found.items() if p >= LEVEL}
+        print(f"balanced on FMNIST, not told from those of {report!r}: {unsure}")
 
 
 def runs_of(*grids: str) -> pd.DataFrame:
@@ -116,9 +138,11 @@ def unbeaten(own: pd.DataFrame, nineteen: pd.DataFrame, name: str, condition: st
     return f"{mine.mean():.1f}" + (f" ({', '.join(kept)})" if kept else "")
 
 
-def by_seed(runs: pd.DataFrame, name: str, condition: str = "clean") -> pd.Series:
-    """Test accuracies in percent."""
-    chosen = (runs["dataset"] == name) & (runs["condition"] == condition) & (runs["part"] == "test")
+def by_seed(
+    runs: pd.DataFrame, name: str, condition: str = "clean", part: str = "test"
+) -> pd.Series:
+    """Accuracies in percent."""
+    chosen = (runs["dataset"] == name) & (runs["condition"] == condition) & (runs["part"] == part)
     return 100 * runs[chosen].sort_values("seed").set_index("seed")["accuracy"]
 
 

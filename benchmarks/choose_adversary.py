@@ -43,6 +43,10 @@ def main() -> None:
             pd.concat(found).to_csv(asked.out, index=False, float_format="%.2f")
     means = pd.concat(found).drop(columns="seed").groupby(["dataset", "adversary"]).mean()
     print(means.round(1).to_string())
+    for name, own in means.groupby("dataset"):
+        for title in ("", *(f" {e:g}" for e in EPSILONS)):
+            rank = own[f"right{title}"].corr(own[f"covered{title}"], method="spearman")
+            print(f"{name}{title}: rank correlation of right and covered {rank:.2f}")
 
 
 def measured(dataset: Dataset, seeds: list[int], epochs: int) -> pd.DataFrame:
