@@ -18,6 +18,7 @@ from robustpll.methods import FURTHER
 RESULTS, REPORTS = ROOT / "benchmarks" / "results", ROOT / "reports"
 SMALL, MORE = ("lost", "msrc-v2", "bird-song"), ("fg-net", "italian")
 PICTURES = ("mnist", "fmnist", "kmnist", "notmnist")
+BALANCED = ("balanced", "unbalanced")
 LEVEL = 0.05  # of the paired t-tests
 OURS = tuple(each.title for each in FURTHER)
 TITLES = {"clean": "", "audit 0.02": " 0.02", "audit 0.05": " 0.05", "audit 0.1": " 0.1"}
@@ -60,7 +61,8 @@ def print_quoted(beyond: pd.DataFrame, audit: pd.DataFrame) -> None:
         pair = (audit[audit["label"] == label] for label in ("RobustPll+AtEns", other))
         p = paired_p(*(by_seed(own, name, part="train") for own in pair))
         print(f"labels resolved on {name}, RobustPll+AtEns against {other}: {p:.3f}")
-    mine = by_seed(runs_of("balance"), "fmnist")
+    both = runs_of("balance")
+    mine = by_seed(both[both["label"] == f"RobustPll {BALANCED[0]}"], "fmnist")
     for report in ("sound", "paper"):
         runs = pd.read_csv(REPORTS / report / "runs.csv")
         found = {
@@ -186,11 +188,13 @@ def plain(beyond: pd.DataFrame) -> list[str]:
 
 def balance(beyond: pd.DataFrame) -> list[str]:
     """FMNIST, with the p-values of balanced classes beside the others."""
-    sound, runs = pd.read_csv(REPORTS / "sound" / "runs.csv"), runs_of("balance")
+    sound, both = pd.read_csv(REPORTS / "sound" / "runs.csv"), runs_of("balance")
+    runs, without = (both[both["label"] == f"RobustPll {each}"] for each in BALANCED)
     mine, rows = by_seed(runs, "fmnist"), []
     for label, own in [
         *((each, sound[sound["label"] == each]) for each in ("RobustPll", "RobustPll+Ens")),
         *((each, beyond[beyond["label"] == each]) for each in OURS),
+        ("RobustPll unbalanced", without),
         ("RobustPll balanced", runs),
     ]:
         found = by_seed(own, "fmnist")
