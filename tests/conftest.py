@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
+
+# No test depends on the machine's speed: it may be busy with something else.
+settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any speed")
 
 
 def _absent() -> dict[str, str | None]:

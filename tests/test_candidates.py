@@ -80,7 +80,7 @@ VOTES: dict[str, Votes] = {
 }
 
 some_sets = st.lists(st.frozensets(st.integers(0, 5), min_size=1), min_size=1, max_size=20)
-quickly = settings(deadline=None, max_examples=50)
+quickly = settings(max_examples=50)
 
 
 def cases(table: dict[str, Any]) -> list[Any]:

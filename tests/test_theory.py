@@ -368,7 +368,7 @@ def test_proposition_1_error_below_variance_iff_weight_within_a_deviation(
     assert (below[clear] == (distance < deviation)[clear]).all()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(problems())
 def test_proposition_2_weights_minimise_the_loss(problem: tuple[np.ndarray, np.ndarray]) -> None:
     evidence, candidates = problem
@@ -418,7 +418,7 @@ def test_proposition_4_weights_never_move_faster_than_outputs(
     assert moved[0] <= moved[1] + 1e-12
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(problems(elements=st.integers(0, 4).map(float)))
 def test_proposition_5_cross_entropy_weights_solve_the_linear_program(
     problem: tuple[np.ndarray, np.ndarray],

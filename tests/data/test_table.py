@@ -217,9 +217,7 @@ NAMES = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_si
 SOME_SETS = st.lists(st.sets(NAMES, min_size=1, max_size=4), min_size=1, max_size=8).filter(
     lambda found: len(set().union(*found)) > 1
 )
-ANY_FOLDER = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+ANY_FOLDER = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @ANY_FOLDER

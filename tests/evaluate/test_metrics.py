@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -119,7 +119,6 @@ def test_mmd_of_the_worked_example(gamma: float, value: float) -> None:
     assert signed_mmd(OOD, TEST, gamma) == pytest.approx(-value, abs=5e-7)
 
 
-@settings(deadline=None)
 @given(ENTROPIES, st.floats(-4, 9), st.integers(0, 9))
 def test_mmd_is_the_double_sum_at_any_bandwidth(
     test: np.ndarray, exponent: float, seed: int

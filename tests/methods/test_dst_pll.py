@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
@@ -74,7 +74,6 @@ def hearings(draw: st.DrawFn, most_classes: int = 16) -> tuple[int, list[Set], S
     return k, said, draw(st.one_of(some, everything))
 
 
-@settings(deadline=None)
 @given(hearings(most_classes=12))
 def test_a_table_of_all_sets_has_the_masses_of_the_definition(case: Any) -> None:
     k, said, base = case
@@ -85,7 +84,6 @@ def test_a_table_of_all_sets_has_the_masses_of_the_definition(case: Any) -> None
     assert torch.equal(found, expected)
 
 
-@settings(deadline=None)
 @given(hearings())
 def test_a_list_of_sets_has_the_masses_of_the_definition(case: Any) -> None:
     _, said, base = case
@@ -93,7 +91,6 @@ def test_a_list_of_sets_has_the_masses_of_the_definition(case: Any) -> None:
     assert {classes_of(met): mass for met, mass in found.items()} == slow_masses(said, base)
 
 
-@settings(deadline=None)
 @given(hearings())
 def test_opinions_are_those_of_the_definition(case: Any) -> None:
     k, said, base = case

@@ -113,7 +113,7 @@ def test_of_equally_near_rows_the_first_come_first(kind: str, itself: bool) -> N
     np.testing.assert_array_equal(found.distance, distance)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rows=st.lists(st.lists(st.integers(-2, 2), min_size=2, max_size=2), min_size=2, max_size=60),
     count=st.integers(1, 12),

@@ -60,7 +60,7 @@ def test_codes_are_as_long_as_published(k: int, length: int) -> None:
     assert codes.any(1).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 60), k=st.integers(2, 7), share=st.floats(0, 1))
 def test_up_to_ten_classes_all_eligible_dichotomies_are_in_the_draw(
     seed: int, n: int, k: int, share: float

@@ -80,7 +80,7 @@ def test_the_worked_numbers_are_met_after_each_step(steps: Steps) -> None:
         np.testing.assert_allclose(steps(x, candidates, np.arange(t), 1.0), weights, atol=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32 - 1),
     k=st.integers(2, 6),

@@ -1,0 +1,44 @@
+"""Rules that the tests themselves keep, and the versions that they are run with."""
+
+import re
+import tomllib
+from pathlib import Path
+
+from hypothesis import settings
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[1]
+# The first versions without known vulnerabilities that matter here.
+SAFE = {"jinja2": "3.1.6", "onnx": "1.22", "pillow": "12.3", "pyarrow": "14.0.1", "ray": "2.54"}
+
+
+def requirements() -> list[Requirement]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    return [Requirement(line) for lines in (project["dependencies"], *extras) for line in lines]
+
+
+def test_no_generated_example_has_a_deadline() -> None:
+    assert settings().deadline is None
+
+
+def test_no_test_gives_an_example_a_deadline() -> None:
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        assert not re.search(r"settings\([^)]*\bdeadline=[^N]", path.read_text()), path
+
+
+def test_floors_exclude_versions_with_known_vulnerabilities() -> None:
+    floors = {one.name.lower(): one.specifier for one in requirements() if one.name.lower() in SAFE}
+    assert floors.keys() == SAFE.keys()
+    for name, first_safe in SAFE.items():
+        versions = [Version(one.version) for one in floors[name] if one.operator == ">="]
+        assert versions, name
+        assert versions >= [Version(first_safe)], name
+
+
+def test_every_requirement_admits_the_version_that_is_tested() -> None:
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pins = dict(line.lower().split("==") for line in lines)
+    for one in requirements():
+        assert one.specifier.contains(pins[one.name.lower()]), one
