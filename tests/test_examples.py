@@ -24,7 +24,7 @@ def said(name: str, cwd: Path) -> str:
         env=os.environ | {"OMP_WAIT_POLICY": "passive"},
         capture_output=True,
         text=True,
-        timeout=300,  # a minute at most on two idle cores
+        timeout=900,  # a minute at most on two idle cores
         check=False,
     )
     assert done.returncode == 0, done.stderr

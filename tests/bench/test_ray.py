@@ -67,7 +67,7 @@ def assert_equal(store: ResultStore, other: ResultStore, grid: Path) -> None:
         assert store.read(each.run).equals(other.read(each.run)), each
 
 
-def wait_until(true: Callable[[], object], seconds: float = 300) -> None:
+def wait_until(true: Callable[[], object], seconds: float = 900) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "waited in vain"
@@ -94,7 +94,7 @@ def at_work(node: Any) -> list[int]:
 def outcomes(executor: RayExecutor, count: int) -> list[object]:
     """Of so many jobs."""
     found: list[Finished] = []
-    end = time.monotonic() + 300
+    end = time.monotonic() + 900
     while len(found) < count:
         assert time.monotonic() < end, "waited in vain"
         found += executor.finished(1)
@@ -181,7 +181,7 @@ def test_closing_ends_what_is_at_work(cluster: Any) -> None:
     executor.submit(SimpleNamespace(place="device", stretches=lambda: time.sleep(600)))  # type: ignore[arg-type]
     wait_until(lambda: at_work(cluster.head_node))
     executor.close()
-    wait_until(lambda: not at_work(cluster.head_node), 60)
+    wait_until(lambda: not at_work(cluster.head_node))
 
 
 @pytest.mark.ray
@@ -209,12 +209,12 @@ def test_a_cluster_of_ones_own_ends_with_the_program(
             if stopped:
                 wait_until(lambda: list(tmp_path.rglob("*.parquet")))
                 os.killpg(sweep.pid, signal.SIGINT)  # as a terminal does
-            said = sweep.communicate(timeout=300)[1]
+            said = sweep.communicate(timeout=900)[1]
         assert sweep.returncode == (130 if stopped else 0), said
         assert ("Stopped." in said) == stopped
         assert "Traceback" not in said
         assert "Token" not in said  # nor whatever else Ray has to say
-        wait_until(lambda: not processes(3, sweep.pid), 60)
+        wait_until(lambda: not processes(3, sweep.pid))
     assert_equal(ResultStore(tmp_path), undisturbed, grid)
 
 
@@ -225,7 +225,7 @@ def test_jobs_share_a_gpu_and_others_see_none(cluster: Any, tmp_path: Path) -> N
     def job(place: str, number: int) -> Any:
         def stretches() -> None:
             (tmp_path / f"{place} {number}").touch()
-            end = time.monotonic() + 300
+            end = time.monotonic() + 900
             while len(list(tmp_path.iterdir())) <= GPU_WORKERS and time.monotonic() < end:
                 time.sleep(0.1)  # until all are here
             raise ValueError(f"{place} {os.environ['CUDA_VISIBLE_DEVICES']}")
@@ -251,11 +251,13 @@ def test_jobs_share_a_gpu_and_others_see_none(cluster: Any, tmp_path: Path) -> N
 
 @pytest.mark.ray
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "nowhere", "", "host:port"])
-def test_an_address_of_no_cluster_is_refused_at_once(address: str) -> None:
-    begun = time.monotonic()
+def test_an_address_of_no_cluster_is_refused_before_ray_tries(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would go on trying for many minutes."""
+    monkeypatch.setattr("ray.init", lambda **_: pytest.fail("Ray was asked"))
     with pytest.raises(InputError, match="address"):
         RayExecutor(address)
-    assert time.monotonic() - begun < 60  # Ray itself tries for many minutes
 
 
 @pytest.mark.ray
