@@ -9,39 +9,95 @@ const SPARE = 8; // rows drawn above and below those in sight
 const byId = (name) => document.getElementById(name);
 const percent = (share) => `${Math.round(100 * share)} %`;
 const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+// With an apostrophe where a spreadsheet might compute; `read_decisions` takes it off again.
+const safe = (text) => (/^'*[=+\-@＝＋－＠\t\r\n]/.test(text) ? `'${text}` : text);
 
-// What people said of rows, kept in the browser under the table's own name.
+// What people said of rows: name of a row -> { label, when, open }. The label is null if the row
+// is skipped, or open again. The browser keeps each row by itself under the table's own name, so
+// that two tabs do not write over each other's rows; of one row the latest word counts.
 class Memory {
-  constructor(key) {
+  constructor(key, changed) {
     this.place = `robustpll-review-${key}`;
     this.keeps = true;
-    this.rows = new Map(); // name of a row -> { label, when }, the label null if skipped
+    this.rows = new Map();
+    this.changed = changed; // called with the names of rows that another tab changed
+    this.reread();
+    this.attempt(() => {
+      localStorage.setItem("robustpll-probe", "1");
+      localStorage.removeItem("robustpll-probe");
+    });
+    addEventListener("storage", (event) => this.heard(event));
+    addEventListener("pageshow", (event) => event.persisted && this.changed(this.reread()));
+  }
+
+  attempt(act) {
     try {
-      const kept = JSON.parse(localStorage.getItem(this.place) ?? "[]");
-      this.rows = new Map(kept.map(([name, label, when]) => [name, { label, when }]));
-      this.save();
+      return act();
     } catch {
       this.keeps = false;
+      return null;
+    }
+  }
+
+  // All that is stored; the names of rows that are news. Version 0.1 kept all rows in one list.
+  reread() {
+    return this.attempt(() => {
+      const stored = Object.keys(localStorage).filter((key) => key.startsWith(`${this.place}/`));
+      const rows = stored.map((key) => [this.name(key), parsed(localStorage.getItem(key))]);
+      return [...this.merge(listed(localStorage.getItem(this.place))), ...this.merge(rows)];
+    }) ?? [];
+  }
+
+  name(key) {
+    return key.slice(this.place.length + 1);
+  }
+
+  merge(rows) {
+    const news = rows.filter(([name, said]) => said !== null && later(said, this.rows.get(name)));
+    for (const [name, said] of news) this.rows.set(name, said);
+    return news.map(([name]) => name);
+  }
+
+  heard({ key, newValue }) {
+    if (newValue === null || !key.startsWith(this.place)) return;
+    if (key === this.place) {
+      this.changed(this.merge(listed(newValue)));
+    } else if (key.startsWith(`${this.place}/`)) {
+      const [name, said] = [this.name(key), parsed(newValue)];
+      this.changed(this.merge([[name, said]]));
+      const ours = this.rows.get(name);
+      if (ours && (said === null || later(ours, said))) this.save(name); // it was written over
     }
   }
 
   get(name) {
-    return this.rows.get(name) ?? null;
+    const said = this.rows.get(name);
+    return said && !said.open ? said : null;
   }
 
-  set(name, said) {
-    if (said === null) this.rows.delete(name);
-    else this.rows.set(name, said);
-    this.save();
+  // As `get`, after a look at what other tabs stored: their message may be on its way.
+  fresh(name) {
+    this.attempt(() => this.merge([[name, parsed(localStorage.getItem(this.key(name)))]]));
+    return this.get(name);
   }
 
-  save() {
-    try {
-      const kept = [...this.rows].map(([name, { label, when }]) => [name, label, when]);
-      localStorage.setItem(this.place, JSON.stringify(kept));
-    } catch {
-      this.keeps = false;
-    }
+  // Says something of a row, or that it is open again, later than all before; what it was before.
+  set(name, label, open = false) {
+    const before = this.fresh(name);
+    const least = this.rows.has(name) ? Date.parse(this.rows.get(name).when) + 1 : 0;
+    const when = new Date(Math.max(Date.now(), least)).toISOString();
+    this.rows.set(name, { label, when, open });
+    this.save(name);
+    return before;
+  }
+
+  key(name) {
+    return `${this.place}/${name}`;
+  }
+
+  save(name) {
+    const { label, when, open } = this.rows.get(name);
+    this.attempt(() => localStorage.setItem(this.key(name), JSON.stringify([label, when, open])));
   }
 
   state(name) {
@@ -51,28 +107,59 @@ class Memory {
   }
 
   decisions() {
-    return [...this.rows].filter(([, said]) => said.label !== null);
+    return [...this.rows].filter(([name]) => this.state(name) === "decided");
   }
+}
+
+// What was stored of a row; null where that makes no sense.
+function parsed(text) {
+  try {
+    return valid(JSON.parse(text));
+  } catch {
+    return null;
+  }
+}
+
+function valid(stored) {
+  if (!Array.isArray(stored)) return null;
+  const [label, when, open = false] = stored;
+  const known = (label === null || typeof label === "string") && !Number.isNaN(Date.parse(when));
+  return known ? { label, when, open: open === true } : null;
+}
+
+// The rows in a list of version 0.1.
+function listed(text) {
+  try {
+    const rows = JSON.parse(text ?? "[]").filter(Array.isArray);
+    return rows.map(([name, label, when]) => [String(name), valid([label, when])]);
+  } catch {
+    return [];
+  }
+}
+
+// Whether one word is later than another; of the same moment all tabs choose the same one.
+function later(one, other) {
+  if (!other) return true;
+  const apart = Date.parse(one.when) - Date.parse(other.when);
+  const [a, b] = [one, other].map(({ label, open }) => JSON.stringify([label, open]));
+  return apart > 0 || (apart === 0 && a > b);
 }
 
 class Review {
   constructor(data) {
     this.data = data;
-    this.memory = new Memory(data.key);
+    this.memory = new Memory(data.key, (names) => this.changedElsewhere(names));
     this.rows = data.rows.map((row, rank) => this.read(row, rank));
     this.shown = this.rows;
     this.current = null;
     this.undone = []; // what rows were before, the latest last
+    this.mine = new Map(); // name of a row -> what this tab said of it last
+    this.sought = ""; // the words that rows are filtered by
     this.drawn = new Map(); // rows of the list that are in the page
     this.fillLabels();
     this.listen();
     this.refresh();
     this.go(this.shown.find((row) => this.memory.state(row.name) === "open") ?? this.shown[0]);
-    if (!this.memory.keeps) {
-      byId("warning").textContent =
-        "This browser does not keep decisions: download them before you close the page.";
-      byId("warning").hidden = false;
-    }
   }
 
   read([name, kind, reason, doubt, resolved, unsure, options, cells, picture], rank) {
@@ -89,7 +176,8 @@ class Review {
   }
 
   refresh() {
-    const words = byId("find").value.toLowerCase().split(/\s+/).filter(Boolean);
+    this.sought = byId("find").value;
+    const words = this.sought.toLowerCase().split(/\s+/).filter(Boolean);
     const [state, kind, label] = ["state", "kind", "label"].map((name) => byId(name).value);
     this.shown = this.rows.filter(
       (row) =>
@@ -175,6 +263,11 @@ class Review {
     byId("tally").textContent = `${decided} of ${this.rows.length}`;
     byId("undo").disabled = this.undone.length === 0;
     byId("download").disabled = this.memory.decisions().length === 0;
+    if (!this.memory.keeps) {
+      byId("warning").textContent =
+        "This browser does not keep decisions: download them before you close the page.";
+      byId("warning").hidden = false;
+    }
   }
 
   go(row) {
@@ -216,8 +309,8 @@ class Review {
   }
 
   picture(row) {
-    const [small, link] = row.picture;
-    if (!link) return null;
+    const [small, link, fault] = row.picture;
+    if (!link) return fault ? make("p", { class: "muted" }, `No picture: ${fault}`) : null;
     const about = { href: link, target: "_blank", rel: "noopener" };
     const words = `picture of row ${row.name}`;
     if (small) return make("figure", {}, make("a", about, make("img", { src: small, alt: words })));
@@ -284,11 +377,17 @@ class Review {
     const row = this.current;
     if (row === null) return;
     const at = this.isShown(row) ? row.place : 0;
-    this.undone.push([row, this.memory.get(row.name)]);
-    this.memory.set(row.name, { label, when: new Date().toISOString() });
+    this.undone.push([row, this.speak(row, label)]);
     this.refresh();
     this.say(label === null ? `Row ${row.name} skipped` : `Row ${row.name}: ${label}`);
     this.go(this.nextOpen(this.isShown(row) ? at + 1 : at));
+  }
+
+  // What the row was before.
+  speak(row, label, open = false) {
+    const before = this.memory.set(row.name, label, open);
+    this.mine.set(row.name, this.memory.get(row.name));
+    return before;
   }
 
   // The next row that is not decided, from a place on; from the start if there is none.
@@ -302,10 +401,17 @@ class Review {
     const last = this.undone.pop();
     if (!last) return;
     const [row, before] = last;
-    this.memory.set(row.name, before);
+    const ours = this.memory.fresh(row.name) === this.mine.get(row.name);
+    if (ours) this.speak(row, before?.label ?? null, before === null);
     this.refresh();
-    this.say(`Row ${row.name}: undone`);
+    this.say(`Row ${row.name}: ${ours ? "undone" : "changed in another tab, so nothing is undone"}`);
     this.go(row);
+  }
+
+  changedElsewhere(names) {
+    if (!names.length) return;
+    this.refresh();
+    if (names.includes(this.current?.name)) this.drawCard();
   }
 
   say(words) {
@@ -316,7 +422,8 @@ class Review {
     if (byId("download").disabled) return;
     const lines = this.memory
       .decisions()
-      .map(([name, { label, when }]) => [name, label, when, this.data.key].map(quoted).join(","));
+      .sort(([, a], [, b]) => Date.parse(a.when) - Date.parse(b.when))
+      .map(([name, { label, when }]) => [name, safe(label), when, this.data.key].map(quoted).join(","));
     const text = ["row,decision,when,table", ...lines, ""].join("\n");
     const address = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
     make("a", { href: address, download: "decisions.csv" }).click();
@@ -328,7 +435,11 @@ class Review {
     for (const name of ["state", "kind", "label", "sort"]) {
       byId(name).addEventListener("change", () => this.filtered());
     }
-    byId("find").addEventListener("input", () => this.filtered());
+    // Esc and the cross empty the box with one or another of these, depending on the browser
+    for (const kind of ["input", "search", "change"]) {
+      byId("find").addEventListener(kind, () => byId("find").value !== this.sought && this.filtered());
+    }
+    byId("why")?.addEventListener("click", () => byId("keys").showModal());
     byId("scroller").addEventListener("scroll", () => this.drawList(), { passive: true });
     addEventListener("resize", () => this.drawList());
     byId("undo").addEventListener("click", () => this.undo());
