@@ -100,9 +100,7 @@ def test_these_formats_are_shown(tmp_path: Path, kind: str) -> None:
     assert picture.fault == ""
 
 
-@pytest.mark.parametrize(
-    "name", ["../secret.png", "link.png", "up/secret.png", "/", "inside/../.."]
-)
+@pytest.mark.parametrize("name", ["../secret.png", "link.png", "up/secret.png", "/", ".."])
 def test_a_path_that_leads_out_gets_neither_thumbnail_nor_link(folder: Path, name: str) -> None:
     assert pictures([name], folder, folder) == [("", "", OUTSIDE)]
     absolute = str(folder.parent / "secret.png")

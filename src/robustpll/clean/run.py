@@ -15,7 +15,7 @@ from robustpll.clean.folder import OutFolder
 from robustpll.clean.judge import FAULTY, Judgement, judge
 from robustpll.clean.page import MOST_COLUMNS, Shown, review_page
 from robustpll.clean.review import Review, review, review_frame
-from robustpll.clean.source import ENCODING, Source
+from robustpll.clean.source import ENCODING, CsvText, Source
 from robustpll.clean.thumbnails import pictures
 from robustpll.data.table_roles import no_column
 from robustpll.data.table_source import safe_cell
@@ -207,8 +207,9 @@ def _file(name: str) -> str:
 
 def _as_csv(frame: "pd.DataFrame") -> bytes:
     safe = frame.map(lambda cell: safe_cell(cell) if isinstance(cell, str) else cell)
-    text = safe.to_csv(index=False, float_format="%.4g", lineterminator="\n")
-    return text.encode(ENCODING)
+    text = CsvText()
+    safe.to_csv(text, index=False, float_format="%.4g", lineterminator="\r\n")
+    return text.getvalue().encode(ENCODING)
 
 
 def refuse_no_column(images: str | None, names: Sequence[str]) -> None:

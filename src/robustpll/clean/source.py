@@ -20,6 +20,24 @@ if TYPE_CHECKING:
 ENCODING = "utf-8-sig"  # with the mark at its beginning by which spreadsheets know it
 
 
+class CsvText(io.StringIO):
+    r"""What a CSV writer of "\r\n" writes, its rows ending in "\n".
+
+    Only such a writer puts quotes around cells with either sign.
+
+    >>> text = CsvText()
+    >>> csv.writer(text).writerows([["a\rb", "c"], ["d\ne", "f"]])
+    >>> text.getvalue()
+    '"a\rb",c\n"d\ne",f\n'
+    """
+
+    def __init__(self) -> None:
+        super().__init__(newline="")
+
+    def write(self, row: str) -> int:
+        return super().write(row.removesuffix("\r\n") + "\n")
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """A file, and which of its rows were read as a table.
@@ -97,8 +115,8 @@ class Source:
         some: NDArray[np.int64],
     ) -> tuple[bytes, list[list[str]]]:
         """With the marks between and within cells that the file itself has."""
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, delimiter=opened.delimiter, lineterminator="\n")
+        text = CsvText()
+        writer = csv.writer(text, delimiter=opened.delimiter)
         writer.writerow(map(safe_cell, [*self.names, *added]))
         place = {int(row): at for at, row in enumerate(self.rows)}
         values = [
