@@ -145,15 +145,10 @@ class LiveTable {
 
   addFilters() {
     const find = make("input", { type: "search" });
-    let sought = "";
-    const filter = () => {
-      if (find.value === sought) return;
-      sought = find.value;
-      this.words = sought.toLowerCase().split(/\s+/).filter(Boolean);
+    find.addEventListener("input", () => {
+      this.words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
       this.show();
-    };
-    // Esc and the cross empty the box with one or another of these, depending on the browser
-    for (const kind of ["input", "search", "change"]) find.addEventListener(kind, filter);
+    });
     const tools = make("div", { class: "tools", role: "search" }, make("label", {}, "Find ", find));
     this.heads.forEach((head, column) => {
       if ("choose" in head.dataset) tools.append(this.choice(head, column));
