@@ -27,6 +27,13 @@ if TYPE_CHECKING:
     from robustpll.data.table import Table
     from robustpll.methods import Method
 
+IMAGES_ROOT = typer.Option(metavar="FOLDER", help="Of the pictures; by default that of the table.")
+WRONG = typer.Option(
+    metavar="SHARE",
+    help="Wrong labels to expect among rows that nobody looks at, if at most 5% of the sets miss "
+    "the true class. Where more do, more labels are wrong.",
+)
+
 
 @with_flags
 def clean(
@@ -40,18 +47,8 @@ def clean(
     images: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Paths of pictures below --images-root.")
     ] = None,
-    images_root: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Of the pictures; by default that of the table."),
-    ] = None,
-    wrong: Annotated[
-        float,
-        typer.Option(
-            metavar="SHARE",
-            help="To expect among rows that nobody looks at, if at most 5% of the sets miss the "
-            "true class. Where more do, more labels are wrong.",
-        ),
-    ] = 0.01,
+    images_root: Annotated[Path | None, IMAGES_ROOT] = None,
+    wrong: Annotated[float, WRONG] = 0.01,
     most: Annotated[int, typer.Option(help="Rows on the page, the most doubtful.")] = 10_000,
     method: Annotated[str, typer.Option(help="One that `robustpll methods` lists.")] = "robust_pll",
     epochs: Annotated[int | None, typer.Option(help="Of methods that have such.")] = None,
