@@ -334,7 +334,7 @@ def test_escape_empties_the_filter_as_well_as_its_box(show: Open) -> None:
 
 def test_what_is_assumed_can_be_read_on_the_page(show: Open) -> None:
     page = show(page_of())
-    page.get_by_role("button", name="how many?").click()
+    page.get_by_role("button", name="And the others?").click()
     assert page.get_by_role("dialog", name="Keys").get_by_text("Few sets miss it.").is_visible()
 
 
