@@ -117,6 +117,16 @@ def test_words_and_lists_narrow_the_rows_and_the_count_says_so(show: Open, text:
     assert count.inner_text() == "180 rows"
 
 
+def test_escape_empties_the_filter_as_well_as_its_box(show: Open, text: str) -> None:
+    page = show(text)
+    find = page.get_by_label("Find")
+    find.press_sequentially("pgd 0.1")
+    assert page.locator("output").inner_text() == "60 of 180 rows"
+    find.press("Escape")
+    assert find.input_value() == ""
+    assert page.locator("output").inner_text() == "180 rows"
+
+
 def test_a_long_table_is_shown_in_pages_and_sorted_as_a_whole(show: Open, text: str) -> None:
     page = show(text)
     runs = page.get_by_role("table", name="All runs")

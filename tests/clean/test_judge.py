@@ -109,3 +109,11 @@ def test_folds_must_leave_something_to_learn_from(folds: object) -> None:
     X, _, y = clusters(91)
     with pytest.raises(InputError, match="folds must be an int of at least 2"):
         judge(X, Candidates.of(y), PlKnn(), folds=folds)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "name", ["probability", "resolved", "labels", "confidence", "missing", "best_outside", "near"]
+)
+def test_what_all_rows_share_is_computed_once(judged_as: Judged, name: str) -> None:
+    judged = judged_as([[0.9, 0.1, 0]] * 2, [{"bee"}, {"ant", "bee"}])
+    assert getattr(judged, name) is getattr(judged, name)

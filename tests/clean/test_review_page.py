@@ -31,13 +31,15 @@ Open = Callable[..., "Page"]
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
 
 
-def page_of(rows: int = 40, key: str = KEY, picture: bool = False) -> str:
+def page_of(
+    rows: int = 40, key: str = KEY, picture: bool = False, names: np.ndarray = NAMES
+) -> str:
     """Row 2 is the most doubtful, then 3, and so on; candidates of all are the first three."""
     doubt = np.linspace(0.6, 0.1, rows)
     p = np.stack([1 - doubt, 0.5 * doubt, 0.3 * doubt, 0.2 * doubt], 1)
     p[1::2, :2] = p[1::2, 1::-1]  # every other one is a bee
     matrix = np.tile([True, True, True, False], (rows, 1))
-    y = Candidates(matrix, NAMES, (matrix / 3).astype(np.float32))
+    y = Candidates(matrix, names, (matrix / 3).astype(np.float32))
     opinion = Opinion.of_evidence(20 * p)
     judged = Judgement(y, opinion, torch.zeros(rows, 2), np.zeros(rows, dtype=bool))
     lines = np.arange(2, rows + 2)
@@ -46,8 +48,17 @@ def page_of(rows: int = 40, key: str = KEY, picture: bool = False) -> str:
     cells = [[f"pet {at}", EVIL] for at in range(rows)]
     pictures = [(PIXEL, "../pet.png")] * rows if picture else None
     shown = Shown(["name", EVIL], cells, pictures)
-    counts = Votes([["ant", NAMES[1]]] * rows).counts(NAMES)
-    return review_page("pets.csv", key, judged, found, rows=lines, shown=shown, votes=counts)
+    counts = Votes([[names[0], names[1]]] * rows).counts(names)
+    return review_page(
+        "pets.csv",
+        key,
+        judged,
+        found,
+        rows=lines,
+        shown=shown,
+        votes=counts,
+        assumed="Few sets miss it.",
+    )
 
 
 def press(page: "Page", keys: str) -> None:
@@ -152,6 +163,184 @@ def test_undo_takes_back_one_after_the_other(show: Open) -> None:
     assert (title(page), tally(page)) == ("Row 2", "0 of 40")
     assert page.get_by_role("button", name="Undo").is_disabled()
     assert page.get_by_role("button", name="Download").is_disabled()
+
+
+def other_tab(page: "Page") -> "Page":
+    tab = page.context.new_page()
+    tab.goto(page.url)
+    return tab
+
+
+def shows(page: "Page", words: str) -> None:
+    reads = "words => document.getElementById('tally').innerText === words"
+    page.wait_for_function(reads, arg=words)
+
+
+def decided_in(page: "Page", folder: Path) -> dict[int, int]:
+    path = download(page, folder, lambda: press(page, "d"))
+    return read_decisions([path], np.arange(2, 42), NAMES, KEY)
+
+
+def test_two_tabs_share_decisions_and_lose_none(show: Open, tmp_path: Path) -> None:
+    one = show(page_of())
+    other = other_tab(one)
+    press(one, "11")  # rows 2 and 3
+    shows(other, "2 of 40")
+    assert title(other) == "Row 2"  # a person may be reading it
+    press(other, "jj")
+    press(other, "33")  # rows 4 and 5
+    shows(one, "4 of 40")
+    assert decided_in(one, tmp_path) == decided_in(other, tmp_path) == {0: 0, 1: 1, 2: 2, 3: 2}
+    one.reload()
+    assert tally(one) == "4 of 40"
+
+
+def test_the_latest_word_on_a_row_counts_in_both_tabs(show: Open, tmp_path: Path) -> None:
+    one = show(page_of())
+    other = other_tab(one)
+    press(one, "1")
+    shows(other, "1 of 40")
+    assert other.locator(".options button[aria-pressed=true] .name").inner_text() == "ant"
+    press(other, "3")
+    one.wait_for_function("document.querySelector('.item .name').innerText === 'cöw'")
+    assert decided_in(one, tmp_path) == decided_in(other, tmp_path) == {0: 2}
+
+
+def test_undo_in_one_tab_takes_back_its_own_and_leaves_the_others(
+    show: Open, tmp_path: Path
+) -> None:
+    one = show(page_of())
+    other = other_tab(one)
+    press(one, "11")  # rows 2 and 3
+    shows(other, "2 of 40")
+    press(other, "jj3")  # row 4
+    shows(one, "3 of 40")
+    press(one, "u")  # row 3 is open again
+    shows(other, "2 of 40")
+    press(other, "3")  # what is saved after that does not bring it back
+    shows(one, "3 of 40")
+    assert decided_in(one, tmp_path) == {0: 0, 2: 2, 3: 2}
+    one.reload()
+    assert tally(one) == "3 of 40"
+    assert title(one) == "Row 3"
+
+
+def test_undo_does_not_take_back_what_another_tab_said_since(show: Open, tmp_path: Path) -> None:
+    one = show(page_of())
+    other = other_tab(one)
+    press(one, "1")
+    shows(other, "1 of 40")
+    press(other, "3")
+    one.wait_for_function("document.querySelector('.item .name').innerText === 'cöw'")
+    press(one, "u")
+    assert "changed in another tab" in one.locator("#said").inner_text()
+    assert decided_in(one, tmp_path) == {0: 2}
+    press(other, "u")  # its own, so the ant is back
+    assert decided_in(other, tmp_path) == {0: 0}
+
+
+def test_a_tab_that_heard_nothing_writes_over_nothing(show: Open, tmp_path: Path) -> None:
+    """Messages between tabs may be late, or lost while a tab sleeps."""
+    one = show(page_of())
+    other = one.context.new_page()
+    other.add_init_script("addEventListener('storage', (e) => e.stopImmediatePropagation());")
+    other.goto(one.url)
+    press(one, "11")
+    press(one, "u")
+    press(other, "jj33")
+    shows(one, "3 of 40")
+    one.reload()
+    assert decided_in(one, tmp_path) == {0: 0, 2: 2, 3: 2}
+
+
+def test_decisions_of_the_first_version_are_taken_over_and_can_be_undone(
+    show: Open, tmp_path: Path
+) -> None:
+    when = "2026-11-15T10:00:00.000Z"
+    page = show("<title>nothing</title>")
+    page.evaluate(
+        "([key, rows]) => localStorage.setItem(`robustpll-review-${key}`, JSON.stringify(rows))",
+        [KEY, [["2", "ant", when], ["3", None, when], ["4", "cöw", when], 7, ["5"]]],
+    )
+    Path(page.url.removeprefix("file://")).write_text(page_of(), encoding="utf-8")
+    page.reload()
+    assert tally(page) == "2 of 40"
+    assert title(page) == "Row 5"
+    press(page, "kkk3")  # row 2 again, otherwise
+    page.reload()
+    assert tally(page) == "2 of 40"
+    assert decided_in(page, tmp_path) == {0: 2, 2: 2}
+    other = other_tab(page)
+    press(other, "1")
+    shows(page, "3 of 40")
+    press(other, "u")
+    shows(page, "2 of 40")
+    page.reload()
+    assert tally(page) == "2 of 40"
+
+
+def test_damaged_memory_does_not_hide_what_is_whole(show: Open) -> None:
+    page = show(page_of())
+    press(page, "11")
+    page.evaluate(
+        "(key) => { localStorage.setItem(`robustpll-review-${key}`, '{');"
+        " localStorage.setItem(`robustpll-review-${key}/9`, '[3]'); }",
+        KEY,
+    )
+    page.reload()
+    assert tally(page) == "2 of 40"
+    press(page, "1")
+    assert tally(page) == "3 of 40"
+
+
+def test_a_browser_that_is_full_says_so_when_it_happens(show: Open) -> None:
+    page = show(page_of())
+    assert not page.get_by_role("alert").is_visible()
+    page.evaluate("() => { Storage.prototype.setItem = () => { throw new Error('full'); }; }")
+    press(page, "1")
+    assert page.get_by_role("alert").inner_text().startswith("This browser does not keep decisions")
+
+
+def test_names_with_line_ends_and_formulas_come_back_from_the_page(
+    show: Open, tmp_path: Path
+) -> None:
+    names = np.array(["a\u2028b", "=c\rd", "e\x85\x0cf", "'-g"])
+    page = show(page_of(names=names))
+    press(page, "1")  # of row 2 the first choice is the first name, of row 3 the second
+    press(page, "1")
+    press(page, "3")
+    page.locator("#other").select_option(index=4)
+    path = download(page, tmp_path, lambda: press(page, "d"))
+    assert read_decisions([path], np.arange(2, 42), names, KEY) == {0: 0, 1: 1, 2: 2, 3: 3}
+    with path.open(encoding="utf-8", newline="") as file:
+        assert [line["decision"] for line in csv.DictReader(file)] == [
+            names[0],
+            f"'{names[1]}",
+            names[2],
+            f"'{names[3]}",
+        ]
+
+
+def test_escape_empties_the_filter_as_well_as_its_box(show: Open) -> None:
+    page = show(page_of())
+    press(page, "/")
+    page.keyboard.type("pet 17")
+    assert page.locator("#found").inner_text() == "2 of 40 rows"
+    page.keyboard.press("Escape")
+    assert page.get_by_role("searchbox").input_value() == ""
+    assert page.locator("#found").inner_text() == "40 rows"
+    assert page.evaluate("document.activeElement.id") == "list"
+
+
+def test_what_is_assumed_can_be_read_on_the_page(show: Open) -> None:
+    page = show(page_of())
+    page.get_by_role("button", name="And the others?").click()
+    assert page.get_by_role("dialog", name="Keys").get_by_text("Few sets miss it.").is_visible()
+
+
+def test_a_picture_that_cannot_be_shown_is_a_word_in_its_place(show: Open) -> None:
+    page = show(page_of().replace(",[]]", ',["","","outside the folder"]]'))
+    assert page.locator(".face").inner_text().startswith("No picture: outside the folder")
 
 
 def test_filters_narrow_the_rows_and_keys_type_in_fields(show: Open) -> None:

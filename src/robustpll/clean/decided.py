@@ -2,20 +2,38 @@
 
 import csv
 import hashlib
-from collections.abc import Sequence
+import io
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robustpll.candidates import Candidates
+from robustpll.clean.when import REMEDY, instant
+from robustpll.data.table_source import FORMULA
 from robustpll.errors import InputError, some_of
 
 if TYPE_CHECKING:
     from robustpll.data.table import Table
 
 COLUMNS = ("row", "decision", "when", "table")  # of the file that the page gives
+
+
+class ConflictWarning(UserWarning):
+    """Rows were decided more than once, with different classes."""
+
+
+class Decision(NamedTuple):
+    """What somebody said of a row; the latest is the largest."""
+
+    when: datetime
+    label: int  # the number of the class
+    where: str  # file and line
 
 
 def fingerprint(table: "Table", candidates: Candidates) -> str:
@@ -44,39 +62,102 @@ def read_decisions(
 ) -> dict[int, int]:
     """Of decided rows, by their place in the table: the class, by its number.
 
-    Where a row was decided several times, the latest decision counts.
+    Where a row was decided several times, the latest decision counts; a `ConflictWarning` tells
+    how many rows had different ones. Different decisions of the same moment are refused.
     """
     place = {str(row): at for at, row in enumerate(rows)}
     number = {str(name): at for at, name in enumerate(classes)}
-    latest: dict[int, tuple[str, int]] = {}
+    said: defaultdict[int, list[Decision]] = defaultdict(list)
     for path in paths:
         for line, (row, decision, when, table) in _lines(path):
+            where = f"{path}, line {line}"
             if table != key:
                 raise InputError(
-                    f"{path}, line {line}: decided for another table ({table or 'not named'}, "
-                    f"this is {key}). Pass the table and options that the page was made with."
+                    f"{where}: decided for another table ({table or 'not named'}, this is {key}). "
+                    "Pass the table and options that the page was made with."
                 )
-            if row not in place or decision not in number:
+            label = _label(decision, number)
+            if row not in place or label is None:
                 what = f"row {row!r}" if row not in place else f"class {decision!r}"
+                raise InputError(f"{where}: there is no {what} in the table. Correct the line.")
+            try:
+                moment = instant(when)
+            except ValueError as error:
+                raise InputError(f"{where}: `when` is {when!r}, which {error}. {REMEDY}") from error
+            said[place[row]].append(Decision(moment, label, where))
+    latest = {at: max(several) for at, several in said.items()}
+    _refuse_ties(said, latest, rows, classes)
+    _warn_of_conflicts(said, latest, rows, classes)
+    return {at: decision.label for at, decision in latest.items()}
+
+
+def _label(decision: str, number: Mapping[str, int]) -> int | None:
+    """The number of a class; before a name like a formula the page puts an apostrophe."""
+    guarded = decision.startswith("'") and decision.lstrip("'").startswith(FORMULA)
+    plain = decision[1:] if guarded else decision
+    return number.get(plain, number.get(decision))
+
+
+def _refuse_ties(
+    said: Mapping[int, Iterable[Decision]],
+    latest: Mapping[int, Decision],
+    rows: NDArray[np.int64],
+    classes: NDArray[Any],
+) -> None:
+    """Nobody knows which of two decisions of the same moment is meant."""
+    for at, several in said.items():
+        last = latest[at]
+        for one in several:
+            if one.when == last.when and one.label != last.label:
                 raise InputError(
-                    f"{path}, line {line}: there is no {what} in the table. Correct the line."
+                    f"decisions: row {rows[at]} is {str(classes[one.label])!r} ({one.where}) and "
+                    f"{str(classes[last.label])!r} ({last.where}) at the same time, "
+                    f"{last.when.isoformat()}. Delete the line that is not meant."
                 )
-            at = place[row]
-            latest[at] = max(latest.get(at, ("", 0)), (when, number[decision]))
-    return {at: label for at, (_, label) in latest.items()}
+
+
+def _warn_of_conflicts(
+    said: Mapping[int, Iterable[Decision]],
+    latest: Mapping[int, Decision],
+    rows: NDArray[np.int64],
+    classes: NDArray[Any],
+) -> None:
+    changed = [at for at, several in said.items() if len({one.label for one in several}) > 1]
+    if changed:
+        first = (
+            f"row {rows[at]}: {str(classes[latest[at].label])!r} ({latest[at].where})"
+            for at in changed
+        )
+        warnings.warn(
+            f"decisions: {len(changed):,} rows were decided more than once, with different "
+            f"classes. The latest decision counts ({some_of(first, 3)}).",
+            ConflictWarning,
+            stacklevel=3,
+        )
 
 
 def _lines(path: Path) -> list[tuple[int, list[str]]]:
     """Lines of a file of decisions with their numbers, the cells in the order of COLUMNS."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
         raise InputError(
             f"decisions: {path} cannot be read ({reason}). Pass the file that the page gave."
         ) from error
-    reader = csv.reader(text.splitlines(keepends=True))
-    header = next(reader, [])
+    # names may hold what str.splitlines takes for the end of a line
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        return _rows_of(reader, path)
+    except csv.Error as error:
+        raise InputError(
+            f"{path}, line {reader.line_num}: the line does not parse ({error}). Correct it; a "
+            "quote within a quoted cell is written twice."
+        ) from error
+
+
+def _rows_of(reader: Any, path: Path) -> list[tuple[int, list[str]]]:
+    header: list[str] = next(reader, [])
     missing = [name for name in COLUMNS if name not in header]
     if missing:
         raise InputError(
@@ -84,7 +165,7 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
             "Pass the file that the review page gave."
         )
     at = [header.index(name) for name in COLUMNS]
-    found = []
+    lines = []
     for cells in reader:
         if not cells:
             continue
@@ -92,8 +173,8 @@ def _lines(path: Path) -> list[tuple[int, list[str]]]:
             raise InputError(
                 f"{path}, line {reader.line_num}: {len(cells)} cells instead of {len(header)}."
             )
-        found.append((reader.line_num, [cells[number] for number in at]))
-    return found
+        lines.append((reader.line_num, [cells[number] for number in at]))
+    return lines
 
 
 def with_decisions(candidates: Candidates, decisions: dict[int, int]) -> Candidates:

@@ -76,21 +76,21 @@ class Judgement:
         found = neighbours(flat, flat, NEAREST, itself=True)
         return found.at.cpu().numpy(), found.distance.cpu().numpy()
 
-    @property
+    @cached_property
     def labels(self) -> NDArray[Any]:
         return np.asarray(self.candidates.classes[self.resolved])
 
-    @property
+    @cached_property
     def confidence(self) -> Floats:
         """Probability that the resolved label is right, (n,)."""
         return np.asarray(np.take_along_axis(self.probability, self.resolved[:, None], 1)[:, 0])
 
-    @property
+    @cached_property
     def missing(self) -> Floats:
         """Probability that the true class is no candidate, (n,)."""
         return np.asarray((self.probability * ~self.candidates.matrix).sum(-1))
 
-    @property
+    @cached_property
     def best_outside(self) -> NDArray[np.int64]:
         """The most probable class that is no candidate; the resolved one where all are, (n,)."""
         outside = np.where(self.candidates.matrix, -1.0, self.probability)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from robustpll.candidates import Candidates
 from robustpll.clean.judge import Judgement
 from robustpll.clean.review import Review
+from robustpll.clean.thumbnails import Picture
 from robustpll.html.shell import render_page
 
 TEMPLATE = Path(__file__).parent / "review.html.j2"
@@ -26,7 +27,7 @@ class Shown:
 
     columns: Sequence[str]  # names of the cells
     cells: Sequence[Sequence[str]]  # of each row
-    pictures: Sequence[tuple[str, str]] | None = None  # thumbnail and link, either perhaps ""
+    pictures: Sequence[Picture] | None = None
 
 
 def review_page(
@@ -38,11 +39,13 @@ def review_page(
     rows: NDArray[np.int64],
     shown: Shown,
     votes: NDArray[np.float64] | None = None,
+    assumed: str = "",
 ) -> str:
     """The page as text, with the rows `found` in their order.
 
     The browser keeps decisions under the `key`, see `fingerprint`. `rows` (n,) are the names of
-    the table's rows, `votes` (n, k) says how many annotators named each class.
+    the table's rows, `votes` (n, k) says how many annotators named each class; `assumed` is a
+    sentence about what the shares of wrong labels rest on.
     """
     data = {
         "key": key,
@@ -57,7 +60,9 @@ def review_page(
         ],
     }
     kinds = sorted(set(found.kinds))
-    return render_page(TEMPLATE, title=title, data=data, kinds=kinds, count=len(found))
+    return render_page(
+        TEMPLATE, title=title, data=data, kinds=kinds, count=len(found), assumed=assumed
+    )
 
 
 def _row(

@@ -1,7 +1,8 @@
 
 // The review page: one row at a time is decided; the browser keeps decisions, a file takes them.
 // A row is [name, kind, reason, doubt, resolved, uncertainty, options, cells, picture], an option
-// [class, is a candidate, belief, probability, votes]. Follows table.js, whose `make` it uses.
+// [class, is a candidate, belief, probability, votes]. Follows table.js, whose `make` it uses,
+// and memory.js.
 
 const HEIGHT = 52; // pixels of a row in the list, as in the style sheet
 const SPARE = 8; // rows drawn above and below those in sight
@@ -9,70 +10,25 @@ const SPARE = 8; // rows drawn above and below those in sight
 const byId = (name) => document.getElementById(name);
 const percent = (share) => `${Math.round(100 * share)} %`;
 const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-
-// What people said of rows, kept in the browser under the table's own name.
-class Memory {
-  constructor(key) {
-    this.place = `robustpll-review-${key}`;
-    this.keeps = true;
-    this.rows = new Map(); // name of a row -> { label, when }, the label null if skipped
-    try {
-      const kept = JSON.parse(localStorage.getItem(this.place) ?? "[]");
-      this.rows = new Map(kept.map(([name, label, when]) => [name, { label, when }]));
-      this.save();
-    } catch {
-      this.keeps = false;
-    }
-  }
-
-  get(name) {
-    return this.rows.get(name) ?? null;
-  }
-
-  set(name, said) {
-    if (said === null) this.rows.delete(name);
-    else this.rows.set(name, said);
-    this.save();
-  }
-
-  save() {
-    try {
-      const kept = [...this.rows].map(([name, { label, when }]) => [name, label, when]);
-      localStorage.setItem(this.place, JSON.stringify(kept));
-    } catch {
-      this.keeps = false;
-    }
-  }
-
-  state(name) {
-    const said = this.get(name);
-    if (said === null) return "open";
-    return said.label === null ? "skipped" : "decided";
-  }
-
-  decisions() {
-    return [...this.rows].filter(([, said]) => said.label !== null);
-  }
-}
+// With an apostrophe where a spreadsheet might compute; `read_decisions` takes it off again.
+const computed = (text) => /^'*[=+\-@＝＋－＠\t\r\n]./s.test(text) && Number.isNaN(Number(text));
+const safe = (text) => (computed(text) ? `'${text}` : text);
 
 class Review {
   constructor(data) {
     this.data = data;
-    this.memory = new Memory(data.key);
+    this.memory = new Memory(data.key, (names) => this.changedElsewhere(names));
     this.rows = data.rows.map((row, rank) => this.read(row, rank));
     this.shown = this.rows;
     this.current = null;
     this.undone = []; // what rows were before, the latest last
+    this.mine = new Map(); // name of a row -> what this tab said of it last
+    this.sought = ""; // the words that rows are filtered by
     this.drawn = new Map(); // rows of the list that are in the page
     this.fillLabels();
     this.listen();
     this.refresh();
     this.go(this.shown.find((row) => this.memory.state(row.name) === "open") ?? this.shown[0]);
-    if (!this.memory.keeps) {
-      byId("warning").textContent =
-        "This browser does not keep decisions: download them before you close the page.";
-      byId("warning").hidden = false;
-    }
   }
 
   read([name, kind, reason, doubt, resolved, unsure, options, cells, picture], rank) {
@@ -89,7 +45,8 @@ class Review {
   }
 
   refresh() {
-    const words = byId("find").value.toLowerCase().split(/\s+/).filter(Boolean);
+    this.sought = byId("find").value;
+    const words = this.sought.toLowerCase().split(/\s+/).filter(Boolean);
     const [state, kind, label] = ["state", "kind", "label"].map((name) => byId(name).value);
     this.shown = this.rows.filter(
       (row) =>
@@ -175,6 +132,11 @@ class Review {
     byId("tally").textContent = `${decided} of ${this.rows.length}`;
     byId("undo").disabled = this.undone.length === 0;
     byId("download").disabled = this.memory.decisions().length === 0;
+    if (!this.memory.keeps) {
+      byId("warning").textContent =
+        "This browser does not keep decisions: download them before you close the page.";
+      byId("warning").hidden = false;
+    }
   }
 
   go(row) {
@@ -216,8 +178,8 @@ class Review {
   }
 
   picture(row) {
-    const [small, link] = row.picture;
-    if (!link) return null;
+    const [small, link, fault] = row.picture;
+    if (!link) return fault ? make("p", { class: "muted" }, `No picture: ${fault}`) : null;
     const about = { href: link, target: "_blank", rel: "noopener" };
     const words = `picture of row ${row.name}`;
     if (small) return make("figure", {}, make("a", about, make("img", { src: small, alt: words })));
@@ -284,11 +246,17 @@ class Review {
     const row = this.current;
     if (row === null) return;
     const at = this.isShown(row) ? row.place : 0;
-    this.undone.push([row, this.memory.get(row.name)]);
-    this.memory.set(row.name, { label, when: new Date().toISOString() });
+    this.undone.push([row, this.speak(row, label)]);
     this.refresh();
     this.say(label === null ? `Row ${row.name} skipped` : `Row ${row.name}: ${label}`);
     this.go(this.nextOpen(this.isShown(row) ? at + 1 : at));
+  }
+
+  // What the row was before.
+  speak(row, label, open = false) {
+    const before = this.memory.set(row.name, label, open);
+    this.mine.set(row.name, this.memory.get(row.name));
+    return before;
   }
 
   // The next row that is not decided, from a place on; from the start if there is none.
@@ -302,10 +270,17 @@ class Review {
     const last = this.undone.pop();
     if (!last) return;
     const [row, before] = last;
-    this.memory.set(row.name, before);
+    const ours = this.memory.fresh(row.name) === this.mine.get(row.name);
+    if (ours) this.speak(row, before?.label ?? null, before === null);
     this.refresh();
-    this.say(`Row ${row.name}: undone`);
+    this.say(`Row ${row.name}: ${ours ? "undone" : "changed in another tab, so nothing is undone"}`);
     this.go(row);
+  }
+
+  changedElsewhere(names) {
+    if (!names.length) return;
+    this.refresh();
+    if (names.includes(this.current?.name)) this.drawCard();
   }
 
   say(words) {
@@ -316,7 +291,8 @@ class Review {
     if (byId("download").disabled) return;
     const lines = this.memory
       .decisions()
-      .map(([name, { label, when }]) => [name, label, when, this.data.key].map(quoted).join(","));
+      .sort(([, a], [, b]) => Date.parse(a.when) - Date.parse(b.when))
+      .map(([name, { label, when }]) => [name, safe(label), when, this.data.key].map(quoted).join(","));
     const text = ["row,decision,when,table", ...lines, ""].join("\n");
     const address = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
     make("a", { href: address, download: "decisions.csv" }).click();
@@ -328,7 +304,11 @@ class Review {
     for (const name of ["state", "kind", "label", "sort"]) {
       byId(name).addEventListener("change", () => this.filtered());
     }
-    byId("find").addEventListener("input", () => this.filtered());
+    // Esc and the cross empty the box with one or another of these, depending on the browser
+    for (const kind of ["input", "search", "change"]) {
+      byId("find").addEventListener(kind, () => byId("find").value !== this.sought && this.filtered());
+    }
+    byId("why")?.addEventListener("click", () => byId("keys").showModal());
     byId("scroller").addEventListener("scroll", () => this.drawList(), { passive: true });
     addEventListener("resize", () => this.drawList());
     byId("undo").addEventListener("click", () => this.undo());

@@ -1,5 +1,6 @@
 """From a table to files: labels, doubts, findings and the review page."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +11,15 @@ import numpy as np
 from robustpll.candidates import Candidates, Votes
 from robustpll.clean import findings
 from robustpll.clean.decided import fingerprint, read_decisions, with_decisions
-from robustpll.clean.judge import Judgement, judge
+from robustpll.clean.folder import OutFolder
+from robustpll.clean.judge import FAULTY, Judgement, judge
 from robustpll.clean.page import MOST_COLUMNS, Shown, review_page
 from robustpll.clean.review import Review, review, review_frame
-from robustpll.clean.source import ENCODING, Source
+from robustpll.clean.source import ENCODING, CsvText, Source
 from robustpll.clean.thumbnails import pictures
 from robustpll.data.table_roles import no_column
 from robustpll.data.table_source import safe_cell
 from robustpll.errors import InputError, is_count, refuse_other_than_share
-from robustpll.files import write_whole
 from robustpll.methods import Method
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from robustpll.data.table import Table
 
 ADDED = ("resolved_label", "confidence", "resolved_by")  # columns; the last is "" for open rows
+PAGE = "review.html"
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +41,8 @@ class Cleaned:
     shown: int  # how many of them the page shows
     table: Path  # with its labels
     page: Path  # for the review
+    assumed: str  # a sentence: what the expected share of wrong labels rests on
+    unseen: dict[str, int]  # pictures of these rows that the page does not show, by the reason
 
 
 @dataclass(frozen=True)
@@ -55,18 +59,21 @@ class Cleaning:
     ...     table = read_table(path, votes="by ")
     ...     cleaned = Cleaning(PlKnn(neighbours=3), folds=4)(path, table, Path(folder) / "out")
     ...     sorted(file.name for file in (Path(folder) / "out").iterdir())
-    ['annotators.csv', 'candidates_that_look_wrong.csv', 'confused_pairs.csv', 'review.html',
-     'rows_for_review.csv', 'sets_that_miss_the_truth.csv', 'table.csv', 'twins.csv']
+    ['.robustpll-clean.json', 'annotators.csv', 'candidates_that_look_wrong.csv',
+     'confused_pairs.csv', 'review.html', 'rows_for_review.csv', 'sets_that_miss_the_truth.csv',
+     'table.csv', 'twins.csv']
     >>> str(cleaned.judged.labels[15])
     'cow'
     """
 
     method: Method
     folds: int = 5  # rows of each are judged by what the others teach
-    error: float = 0.01  # the share of wrong labels to expect among rows that nobody looks at
+    error: float = 0.01  # the share of wrong labels to expect among rows that nobody looks at,
+    # if at most 5 % of the sets miss the true class (`judge.FAULTY`); where more do, more are wrong
     most: int = 10_000  # rows on the review page, the most doubtful
     decisions: Sequence[Path] = ()  # files from the review page
-    images: str | None = None  # column with paths of pictures, relative to the table
+    images: str | None = None  # column with paths of pictures
+    images_root: Path | None = None  # the folder that these are in; None: that of the table
     beside: Sequence[str] = ()  # columns on the page besides the features, such as names and texts
     seed: int = 0
     device: str = "auto"
@@ -83,25 +90,45 @@ class Cleaning:
             raise InputError(f"most must be an int of at least 1; got {self.most!r}.")
         source = Source.of(path, table)
         refuse_no_column(self.images, source.names)
-        _make_folder(out)
+        _refuse_odd_root(self.images_root, self.images)
+        folder = OutFolder.of(out)
         source.refuse_overwriting(ADDED, out)
+        votes = table.y if isinstance(table.y, Votes) else None
+        folder.refuse_others([source.target, *map(_file, _findings(votes)), PAGE])
         said = Candidates.of(table.y)
         key = fingerprint(table, said)
         decisions = read_decisions(self.decisions, table.rows, said.classes, key)
         judged = self._judged(table, said, decisions)
-        votes = table.y if isinstance(table.y, Votes) else None
         found = self._found(judged, table, votes)
         to_ask = review(judged, table.rows, found["twins"], self.error)
         found["rows_for_review"] = review_frame(to_ask, judged, table.rows)
-        self._write(judged, to_ask, source, found, out)
-        shown = to_ask.first(self.most)
-        counts = None if votes is None else votes.counts(said.classes)
-        cells = self._shown(source, table, shown, out)
+        first = to_ask.first(self.most)
+        content, shown = self._copied(source, table, judged, to_ask, out)
+        folder.write(source.target, content)
+        for name, frame in found.items():
+            folder.write(_file(name), _as_csv(frame))
+        assumed = assumption(judged, len(found["sets_that_miss_the_truth"]), self.error)
         page = review_page(
-            path.name, key, judged, shown, rows=table.rows, shown=cells, votes=counts
+            path.name,
+            key,
+            judged,
+            first,
+            rows=table.rows,
+            shown=shown,
+            votes=None if votes is None else votes.counts(said.classes),
+            assumed=assumed,
         )
-        write_whole(out / "review.html", page.encode())
-        return Cleaned(judged, found, to_ask, len(shown), source.target(out), out / "review.html")
+        folder.write(PAGE, page.encode())
+        return Cleaned(
+            judged,
+            found,
+            to_ask,
+            len(first),
+            out / source.target,
+            out / PAGE,
+            assumed,
+            Counter(picture.fault for picture in shown.pictures or () if picture.fault),
+        )
 
     def _judged(self, table: "Table", said: Candidates, decisions: dict[int, int]) -> Judgement:
         decided = np.zeros(len(said), dtype=bool)
@@ -131,33 +158,58 @@ class Cleaning:
             found["annotators"] = findings.annotators(judged, votes)
         return found
 
-    def _write(
-        self,
-        judged: Judgement,
-        to_ask: Review,
-        source: Source,
-        found: "dict[str, pd.DataFrame]",
-        out: Path,
-    ) -> None:
+    def _copied(
+        self, source: Source, table: "Table", judged: Judgement, to_ask: Review, out: Path
+    ) -> tuple[bytes, Shown]:
+        """The table with its labels; and what people see of rows, of a wide table not all."""
         asked = np.zeros(len(judged), dtype=bool)
         asked[to_ask.at] = True
         by = np.where(judged.decided, "person", np.where(asked, "", "model"))
-        values = (judged.labels, judged.confidence.round(4), by)
-        source.write_with(dict(zip(ADDED, values, strict=True)), out)
-        for name, frame in found.items():
-            safe = frame.map(lambda cell: safe_cell(cell) if isinstance(cell, str) else cell)
-            text = safe.to_csv(index=False, float_format="%.4g", lineterminator="\n")
-            write_whole(out / f"{name}.csv", text.encode(ENCODING))
-
-    def _shown(self, source: Source, table: "Table", shown: Review, out: Path) -> Shown:
-        """What is shown of rows; of a wide table the first columns only."""
+        added = dict(zip(ADDED, (judged.labels, judged.confidence.round(4), by), strict=True))
         wanted = dict.fromkeys((*self.beside, *map(str, table.features)))
         columns = [name for name in wanted if name != self.images][:MOST_COLUMNS]
-        cells = source.cells(columns, shown.at)
+        also = [] if self.images is None else [self.images]
+        content, cells = source.copied(added, [*columns, *also], to_ask.first(self.most).at)
         if self.images is None:
-            return Shown(columns, cells)
-        paths = [one for (one,) in source.cells([self.images], shown.at)]
-        return Shown(columns, cells, pictures(paths, source.path.parent, out))
+            return content, Shown(columns, cells)
+        root = source.path.parent if self.images_root is None else self.images_root
+        faces = pictures([row[-1] for row in cells], root, out)
+        return content, Shown(columns, [row[:-1] for row in cells], faces)
+
+
+def assumption(judged: Judgement, suspects: int, error: float) -> str:
+    """What the expected share of wrong labels rests on, and a sign of whether it holds."""
+    open_rows = max(int((~judged.decided).sum()), 1)
+    return (
+        f"The model expects {error:.1%} or fewer of the labels it resolved to be wrong. This "
+        f"assumes that at most {FAULTY:.0%} of the sets miss the true class; where more do, more "
+        "labels are wrong. On two real crowds 3 and 10 times as many were wrong. In "
+        f"{suspects:,} rows ({suspects / open_rows:.1%}) the model itself predicts a class that "
+        "is no candidate: a sign that sets miss the truth, or that the model is weak."
+    )
+
+
+def _findings(votes: Votes | None) -> tuple[str, ...]:
+    """The names of all tables of findings."""
+    names = (
+        "candidates_that_look_wrong",
+        "sets_that_miss_the_truth",
+        "twins",
+        "confused_pairs",
+        "rows_for_review",
+    )
+    return names if votes is None else (*names, "annotators")
+
+
+def _file(name: str) -> str:
+    return f"{name}.csv"
+
+
+def _as_csv(frame: "pd.DataFrame") -> bytes:
+    safe = frame.map(lambda cell: safe_cell(cell) if isinstance(cell, str) else cell)
+    text = CsvText()
+    safe.to_csv(text, index=False, float_format="%.4g", lineterminator="\r\n")
+    return text.getvalue().encode(ENCODING)
 
 
 def refuse_no_column(images: str | None, names: Sequence[str]) -> None:
@@ -166,14 +218,12 @@ def refuse_no_column(images: str | None, names: Sequence[str]) -> None:
         raise InputError(f"`images`: there is {no_column(images, names)}")
 
 
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        probe = out / ".writable"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
+def _refuse_odd_root(root: Path | None, images: str | None) -> None:
+    if root is None:
+        return
+    if images is None:
         raise InputError(
-            f"out must be a folder that can be written, or the name of a new one; {out} is not "
-            f"({error.strerror or error})."
-        ) from error
+            f"`images_root` is {root}, but `images` names no column. Name the column of pictures."
+        )
+    if not root.is_dir():
+        raise InputError(f"`images_root` must be a folder with the pictures; {root} is none.")

@@ -11,14 +11,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustpll.data.csv_rows import CsvFile
-from robustpll.data.table_source import names_in, opened_source, parquet_file
+from robustpll.data.table_source import names_in, opened_source, parquet_file, safe_cell
 from robustpll.errors import InputError
-from robustpll.files import write_whole
 
 if TYPE_CHECKING:
     from robustpll.data.table import Table
 
 ENCODING = "utf-8-sig"  # with the mark at its beginning by which spreadsheets know it
+
+
+class CsvText(io.StringIO):
+    r"""What a CSV writer of "\r\n" writes, its rows ending in "\n".
+
+    Only such a writer puts quotes around cells with either sign.
+
+    >>> text = CsvText()
+    >>> csv.writer(text).writerows([["a\rb", "c"], ["d\ne", "f"]])
+    >>> text.getvalue()
+    '"a\rb",c\n"d\ne",f\n'
+    """
+
+    def __init__(self) -> None:
+        super().__init__(newline="")
+
+    def write(self, row: str) -> int:
+        return super().write(row.removesuffix("\r\n") + "\n")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +48,12 @@ class Source:
     ...     path = Path(folder) / "pets.csv"
     ...     _ = path.write_text("name,weight,seen\\nTom,04.0,cat\\nRex,30,dog|cat\\n")
     ...     table = read_table(path, candidates="seen", ignore="name")
-    ...     Source.of(path, table).cells(["name", "weight"], np.array([0]))
+    ...     source = Source.of(path, table)
+    ...     label = np.array(["cat", "dog"])
+    ...     content, cells = source.copied({"label": label}, ["name", "weight"], np.array([0]))
+    >>> content.decode("utf-8-sig").splitlines()
+    ['name,weight,seen,label', 'Tom,04.0,cat,cat', 'Rex,30,dog|cat,dog']
+    >>> cells
     [['Tom', '04.0']]
     """
 
@@ -39,40 +61,20 @@ class Source:
     opened: CsvFile | Path
     names: tuple[str, ...]  # of all columns
     rows: NDArray[np.int64]  # lines of a CSV file, else numbers of rows
+    gaps: tuple[str, ...]  # words that the person says mean "no value"
+    state: tuple[int, int]  # time and size of the file as it was read
 
     @classmethod
     def of(cls, path: Path, table: "Table") -> Self:
         opened = opened_source(path, table.reading, table.reading)
         assert isinstance(opened, CsvFile | Path)  # a path is no DataFrame
-        return cls(path, opened, tuple(names_in(opened)), table.rows)
+        names = tuple(names_in(opened))
+        return cls(path, opened, names, table.rows, table.reading.missing, _state(path))
 
-    def cells(self, columns: Sequence[str], some: NDArray[np.int64]) -> list[list[str]]:
-        """Of some of the table's rows, in this order: the text of these columns' cells."""
-        wanted = {int(self.rows[at]) for at in some}
-        if isinstance(self.opened, CsvFile):
-            at = [self.names.index(name) for name in columns]
-            found = {
-                record.line: [record.cells[number] for number in at]
-                for record in self.opened.records()
-                if record.line in wanted
-            }
-            return [found[int(row)] for row in self.rows[some]]
-        with parquet_file(self.opened) as file:
-            frame = file.read(columns=[*columns]).take(self.rows[some]).to_pylist()
-        return [["" if row[name] is None else str(row[name]) for name in columns] for row in frame]
-
-    def write_with(self, added: Mapping[str, NDArray[Any]], out: Path) -> Path:
-        """The rows of the table, all columns as they are, and these besides; in its own format."""
-        path = self.target(out)
-        if isinstance(self.opened, CsvFile):
-            write_whole(path, self._csv(added, self.opened).encode(ENCODING))
-        else:
-            write_whole(path, self._parquet(self.opened, added))
-        return path
-
-    def target(self, out: Path) -> Path:
-        """Where in a folder the table is written."""
-        return out / ("table.csv" if isinstance(self.opened, CsvFile) else "table.parquet")
+    @property
+    def target(self) -> str:
+        """The name of the file that the table is written to."""
+        return "table.csv" if isinstance(self.opened, CsvFile) else "table.parquet"
 
     def refuse_overwriting(self, names: Sequence[str], out: Path) -> None:
         """Neither a column of these names nor the table itself may be lost."""
@@ -82,38 +84,85 @@ class Source:
                 f"{self.path} has a column {twice[0]!r} already, which would be written. Rename "
                 "it, or pass the table without what was added to it before."
             )
-        target = self.target(out)
+        target = out / self.target
         if target.exists() and target.samefile(self.path):
             raise InputError(
                 f"{target} is the table itself, and would be lost. Pass another folder as out."
             )
 
-    def _csv(self, added: Mapping[str, NDArray[Any]], opened: CsvFile) -> str:
+    def copied(
+        self, added: Mapping[str, NDArray[Any]], columns: Sequence[str], some: NDArray[np.int64]
+    ) -> tuple[bytes, list[list[str]]]:
+        """The table in its own format, with columns besides; and some cells, for people to read.
+
+        The cells are the text of these columns, of some of the table's rows, in this order. The
+        file is gone through once.
+        """
+        if _state(self.path) != self.state:
+            raise InputError(
+                f"{self.path} was changed while its labels were resolved, so they may belong to "
+                "other rows. Run the command again."
+            )
+        if isinstance(self.opened, CsvFile):
+            return self._csv(self.opened, added, columns, some)
+        return self._parquet(self.opened, added, columns, some)
+
+    def _csv(
+        self,
+        opened: CsvFile,
+        added: Mapping[str, NDArray[Any]],
+        columns: Sequence[str],
+        some: NDArray[np.int64],
+    ) -> tuple[bytes, list[list[str]]]:
         """With the marks between and within cells that the file itself has."""
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, delimiter=opened.delimiter, lineterminator="\n")
-        writer.writerow([*self.names, *added])
+        text = CsvText()
+        writer = csv.writer(text, delimiter=opened.delimiter)
+        writer.writerow(map(safe_cell, [*self.names, *added]))
         place = {int(row): at for at, row in enumerate(self.rows)}
-        columns = [
-            [str(value).replace(".", opened.decimal) for value in values]
-            if values.dtype.kind == "f"
-            else values
-            for values in added.values()
+        values = [
+            [str(value).replace(".", opened.decimal) for value in column]
+            if column.dtype.kind == "f"
+            else [self._safe(str(value), opened.decimal) for value in column]
+            for column in added.values()
         ]
+        wanted, numbers = set(some.tolist()), [self.names.index(name) for name in columns]
+        cells: dict[int, list[str]] = {}
         for record in opened.records():
             at = place.get(record.line)
-            if at is not None:
-                writer.writerow([*record.cells, *(values[at] for values in columns)])
-        return text.getvalue()
+            if at is None:
+                continue
+            safe = (self._safe(cell, opened.decimal) for cell in record.cells)
+            writer.writerow([*safe, *(column[at] for column in values)])
+            if at in wanted:
+                cells[at] = [record.cells[number] for number in numbers]
+        return text.getvalue().encode(ENCODING), [cells[at] for at in some.tolist()]
 
-    def _parquet(self, path: Path, added: Mapping[str, NDArray[Any]]) -> bytes:
+    def _safe(self, cell: str, decimal: str) -> str:
+        """No formula; words for "no value" stay what they are."""
+        return cell if cell in self.gaps else safe_cell(cell, decimal)
+
+    def _parquet(
+        self,
+        path: Path,
+        added: Mapping[str, NDArray[Any]],
+        columns: Sequence[str],
+        some: NDArray[np.int64],
+    ) -> tuple[bytes, list[list[str]]]:
         import pyarrow as pa
         from pyarrow.parquet import write_table
 
         with parquet_file(path) as file:
             table = file.read(columns=[*self.names]).take(self.rows)
+        shown = table.select([*columns]).take(some).to_pylist()
         for name, values in added.items():
             table = table.append_column(name, pa.array(values.tolist()))
         content = io.BytesIO()
         write_table(table, content)
-        return content.getvalue()
+        return content.getvalue(), [
+            ["" if row[name] is None else str(row[name]) for name in columns] for row in shown
+        ]
+
+
+def _state(path: Path) -> tuple[int, int]:
+    about = path.stat()
+    return about.st_mtime_ns, about.st_size

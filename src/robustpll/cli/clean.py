@@ -18,14 +18,21 @@ from robustpll.cli.flags import (
     with_flags,
 )
 from robustpll.cli.memory import refuse_too_large
-from robustpll.cli.sentences import refusals
+from robustpll.cli.sentences import refusals, warnings_said
 from robustpll.data.table_roles import Reading
 from robustpll.errors import InputError
 
 if TYPE_CHECKING:
-    from robustpll.clean.run import Cleaned
+    from robustpll.clean.run import Cleaned, Cleaning
     from robustpll.data.table import Table
     from robustpll.methods import Method
+
+IMAGES_ROOT = typer.Option(metavar="FOLDER", help="Of the pictures; by default that of the table.")
+WRONG = typer.Option(
+    metavar="SHARE",
+    help="Wrong labels to expect among rows that nobody looks at, if at most 5% of the sets miss "
+    "the true class. Where more do, more labels are wrong.",
+)
 
 
 @with_flags
@@ -38,11 +45,10 @@ def clean(
     bad_rows: BadRowFlags,
     decisions: Annotated[list[Path] | None, DECISIONS] = None,
     images: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Paths of pictures, beside the table.")
+        str | None, typer.Option(metavar="COLUMN", help="Paths of pictures below --images-root.")
     ] = None,
-    wrong: Annotated[
-        float, typer.Option(metavar="SHARE", help="To accept among rows that nobody looks at.")
-    ] = 0.01,
+    images_root: Annotated[Path | None, IMAGES_ROOT] = None,
+    wrong: Annotated[float, WRONG] = 0.01,
     most: Annotated[int, typer.Option(help="Rows on the page, the most doubtful.")] = 10_000,
     method: Annotated[str, typer.Option(help="One that `robustpll methods` lists.")] = "robust_pll",
     epochs: Annotated[int | None, typer.Option(help="Of methods that have such.")] = None,
@@ -69,6 +75,7 @@ def clean(
             most=most,
             decisions=tuple(decisions or ()),
             images=images,
+            images_root=images_root,
             beside=tuple(columns.ignore or ()),
             seed=seed,
             device=device,
@@ -78,9 +85,26 @@ def clean(
         shown = _without_pictures(columns, file, images, path)
     table = read(path, shown, file, bad_rows)
     with refusals(stopped="Files that were written are whole; the others are as they were."):
-        cleaned = cleaning(path, table, out)
-    for sentence in _summary(cleaned, table, path, wrong):
+        cleaned = _cleaned(cleaning, path, table, out)
+    for sentence in _summary(cleaned, table, path):
         typer.echo(sentence)
+
+
+def _cleaned(cleaning: "Cleaning", path: Path, table: "Table", out: Path) -> "Cleaned":
+    """What was found; refusals speak of options."""
+    from robustpll.clean.decided import ConflictWarning
+
+    try:
+        with warnings_said(ConflictWarning):
+            return cleaning(path, table, out)
+    except InputError as error:
+        raise InputError(_as_options(str(error))) from error
+
+
+def _as_options(sentence: str) -> str:
+    for name in ("images_root", "images"):
+        sentence = sentence.replace(f"`{name}`", f"--{name.replace('_', '-')}")
+    return sentence.replace("as out", "as --out")
 
 
 def _method(name: str, epochs: int | None) -> "Method":
@@ -105,11 +129,11 @@ def _without_pictures(
     try:
         refuse_no_column(images, names_in(opened_source(path, reading, reading)))
     except InputError as error:
-        raise InputError(str(error).replace("`images`", "--images")) from error
+        raise InputError(_as_options(str(error))) from error
     return replace(columns, ignore=[*(columns.ignore or ()), images])
 
 
-def _summary(cleaned: "Cleaned", table: "Table", path: Path, wrong: float) -> Iterator[str]:
+def _summary(cleaned: "Cleaned", table: "Table", path: Path) -> Iterator[str]:
     judged, found, out = cleaned.judged, cleaned.found, cleaned.page.parent
     y = judged.candidates
     yield (
@@ -119,10 +143,8 @@ def _summary(cleaned: "Cleaned", table: "Table", path: Path, wrong: float) -> It
     if judged.decided.any():
         yield f"decided by a person: {judged.decided.sum():,}"
     sure = len(y) - len(cleaned.review) - int(judged.decided.sum())
-    yield (
-        f"resolved by the model: {sure:,}, of which it expects {wrong:.1%} or fewer to be wrong; "
-        f"left to a person: {len(cleaned.review):,}"
-    )
+    yield f"resolved by the model: {sure:,}; left to a person: {len(cleaned.review):,}"
+    yield cleaned.assumed
     if table.truth is not None:
         yield _compared(table.truth, cleaned)
     told = {
@@ -137,6 +159,12 @@ def _summary(cleaned: "Cleaned", table: "Table", path: Path, wrong: float) -> It
     for name, what in told.items():
         if name in found:
             yield f"  {out / name}.csv: {len(found[name]):,} {what}"
+    if cleaned.unseen:
+        reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(cleaned.unseen.items()))
+        yield (
+            f"pictures that the page does not show: {sum(cleaned.unseen.values()):,} of "
+            f"{cleaned.shown:,} ({reasons})"
+        )
     less = "" if cleaned.shown == len(cleaned.review) else f", the first {cleaned.shown:,} of them"
     yield f"Open {cleaned.page} in a browser to decide the rows that need a person{less}."
 

@@ -22,7 +22,7 @@ from robustpll.cli.flags import (
     with_flags,
 )
 from robustpll.cli.memory import refuse_too_large
-from robustpll.cli.sentences import nearest, refusals, refuse_unwritable
+from robustpll.cli.sentences import nearest, refusals, refuse_unwritable, warnings_said
 from robustpll.errors import InputError
 
 if TYPE_CHECKING:
@@ -101,7 +101,12 @@ def _model(method: str, fields: dict[str, Any], seed: int, device: str) -> Any:
 def _decided(table: "Table", paths: list[Path]) -> tuple["Candidates", list[str]]:
     """The candidates, of rows that a person decided a single one; and how many these are."""
     from robustpll.candidates import Candidates
-    from robustpll.clean.decided import fingerprint, read_decisions, with_decisions
+    from robustpll.clean.decided import (
+        ConflictWarning,
+        fingerprint,
+        read_decisions,
+        with_decisions,
+    )
     from robustpll.clean.run import ADDED
 
     added = [name for name in ADDED if name in table.features]
@@ -113,7 +118,8 @@ def _decided(table: "Table", paths: list[Path]) -> tuple["Candidates", list[str]
     y = Candidates.of(table.y)
     if not paths:
         return y, []
-    found = read_decisions(paths, table.rows, y.classes, fingerprint(table, y))
+    with warnings_said(ConflictWarning):
+        found = read_decisions(paths, table.rows, y.classes, fingerprint(table, y))
     return with_decisions(y, found), [f"decided by a person: {len(found):,}"]
 
 

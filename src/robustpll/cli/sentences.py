@@ -16,6 +16,26 @@ def say(sentence: str) -> None:
 
 
 @contextmanager
+def warnings_said(kind: type[Warning]) -> Iterator[None]:
+    """Warnings of this kind are sentences on stderr, without lines of code; others stay warnings.
+
+    >>> import warnings
+    >>> with warnings_said(UserWarning):
+    ...     warnings.warn("Two rows were decided twice.")
+    """
+    import warnings
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", kind)
+        yield
+    for one in warned:
+        if issubclass(one.category, kind):
+            say(str(one.message))
+        else:
+            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+
+
+@contextmanager
 def refusals(stopped: str = "") -> Iterator[None]:
     """Errors of the library, of disk and memory are sentences and exit code 1, not tracebacks.
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet may compute begins so
+FORMULA = (*"=+-@＝＋－＠", "\t", "\r", "\n")  # what a spreadsheet may compute begins so
 
 
 def opened_source(source: Any, asked: Reading, reading: Reading) -> "Opened":
@@ -139,14 +139,18 @@ def frame_of(table: "pa.Table") -> "pd.DataFrame":
     return frame
 
 
-def safe_cell(cell: str) -> str:
+def safe_cell(cell: str, decimal: str = ".") -> str:
     """The cell with an apostrophe before it, if a spreadsheet might take it for a formula.
 
-    Class names may be what annotators typed. Numbers stay as they are.
+    Class names may be what annotators typed. Numbers stay as they are, and so does a lone sign.
+    Cells that begin with apostrophes before such a sign get one more: no two cells become the same.
 
-    >>> safe_cell("=HYPERLINK(A1)"), safe_cell("-1"), safe_cell("cat")
-    ("'=HYPERLINK(A1)", '-1', 'cat')
+    >>> safe_cell("=HYPERLINK(A1)"), safe_cell("-1"), safe_cell("cat"), safe_cell("'=A1")
+    ("'=HYPERLINK(A1)", '-1', 'cat', "''=A1")
+    >>> safe_cell("-1,5", decimal=","), safe_cell("-")
+    ('-1,5', '-')
     """
-    if not cell.startswith(FORMULA):
+    if len(cell) < 2 or not cell.lstrip("'").startswith(FORMULA):
         return cell
-    return f"'{cell}" if number_of(cell) is None else cell
+    number = cell.replace(".", "").replace(",", ".") if decimal == "," else cell
+    return f"'{cell}" if number_of(number) is None else cell

@@ -1,0 +1,170 @@
+"""Pictures of a table: only files of its folder, only formats that are pictures, and no failure."""
+
+import io
+import os
+import struct
+import subprocess
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from robustpll.clean.thumbnails import MISSING, NO_PICTURE, OUTSIDE, pictures, thumbnail
+from robustpll.cli import app
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
+
+
+def damaged_avif() -> bytes:
+    """Its head is whole; decoding it fails."""
+    content = io.BytesIO()
+    Image.new("RGB", (40, 20), "red").save(content, "AVIF")
+    whole = content.getvalue()
+    return whole[:-44] + bytes([whole[-44] ^ 255]) + whole[-43:]
+
+
+def damaged_blp() -> bytes:
+    """Of an encoding that there is not."""
+    head = struct.pack("<4sibbbbII", b"BLP2", 1, 9, 8, 0, 0, 4, 4)
+    return head + struct.pack("<32I", *[148] * 16, *[16] * 16) + bytes(2000)
+
+
+HOSTILE = {
+    "script.png": EPS,
+    "damaged.avif": damaged_avif(),
+    "damaged.blp": damaged_blp(),
+    "cut.gif": b"GIF89a\x10\x00\x10\x00\x80",
+    "cut.tif": b"II*\x00\x08\x00\x00\x00\xff\xff",
+    "empty.jpg": b"",
+    "words.webp": b"no picture",
+}
+
+
+def small(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (40, 20), "red").save(path)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With a good picture, one outside, and links of all kinds."""
+    folder = tmp_path / "table"
+    small(folder / "inside" / "good.png")
+    small(tmp_path / "secret.png")
+    (folder / "link.png").symlink_to(tmp_path / "secret.png")
+    (folder / "up").symlink_to(tmp_path)
+    (folder / "alias.png").symlink_to(folder / "inside" / "good.png")
+    (folder / "circle.png").symlink_to(folder / "circle.png")
+    os.mkfifo(folder / "pipe.png")
+    for name, content in HOSTILE.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def test_nothing_starts_a_program(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow hands PostScript to Ghostscript, whatever the file is called."""
+    started: list[object] = []
+
+    def start(*arguments: object, **_: object) -> None:
+        started.append(arguments)
+
+    monkeypatch.setattr(subprocess, "check_call", start)
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", "gs")
+    assert thumbnail(folder / "script.png") == ""
+    assert started == []
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_is_no_picture_is_a_placeholder(folder: Path, name: str) -> None:
+    ((thumb, link, fault),) = pictures([name], folder, folder)
+    assert (thumb, link, fault) == ("", name, NO_PICTURE)
+
+
+def test_whatever_pillow_raises_is_a_placeholder(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("encoder")
+
+    monkeypatch.setattr(Image.Image, "save", fail)
+    assert pictures(["inside/good.png"], folder, folder)[0].fault == NO_PICTURE
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF"])
+def test_these_formats_are_shown(tmp_path: Path, kind: str) -> None:
+    Image.new("RGB", (40, 20), "red").save(tmp_path / "picture", kind)
+    (picture,) = pictures(["picture"], tmp_path, tmp_path)
+    assert picture.small.startswith("data:image/")
+    assert picture.fault == ""
+
+
+@pytest.mark.parametrize("name", ["../secret.png", "link.png", "up/secret.png", "/", ".."])
+def test_a_path_that_leads_out_gets_neither_thumbnail_nor_link(folder: Path, name: str) -> None:
+    assert pictures([name], folder, folder) == [("", "", OUTSIDE)]
+    absolute = str(folder.parent / "secret.png")
+    assert pictures([absolute], folder, folder) == [("", "", OUTSIDE)]
+
+
+def test_links_and_dots_within_the_folder_are_followed(folder: Path) -> None:
+    found = pictures(["alias.png", "inside/../inside/good.png"], folder, folder / "out")
+    assert [picture.link for picture in found] == ["../inside/good.png"] * 2
+    assert all(picture.small for picture in found)
+
+
+@pytest.mark.parametrize("name", ["none.png", "circle.png", "a\0b", "a" * 5000])
+def test_what_is_not_there_is_missing(folder: Path, name: str) -> None:
+    assert pictures([name], folder, folder) == [("", "", MISSING)]
+
+
+@pytest.mark.parametrize("name", ["pipe.png", "inside"])
+def test_a_pipe_or_folder_is_no_picture_and_blocks_nothing(folder: Path, name: str) -> None:
+    assert pictures([name], folder, folder) == [("", "", NO_PICTURE)]
+
+
+def table(folder: Path, names: list[str]) -> Path:
+    """Rows of two classes, all in doubt; the paths come first."""
+    names = [*names, *[""] * (30 - len(names))]
+    lines = [f"{name},{at % 2}.{at},ant|bee" for at, name in enumerate(names)]
+    path = folder / "pets.csv"
+    path.write_text("\n".join(["picture,size,seen", *lines, "", ""]))
+    return path
+
+
+def clean(path: Path, *options: str) -> object:
+    line = ["clean", str(path), "--candidates", "seen", "--images", "picture", "--method", "pl_knn"]
+    return CliRunner().invoke(app, [*line, "--out", str(path.parent / "out"), *options])
+
+
+def test_the_summary_says_how_many_are_not_shown_and_why(folder: Path) -> None:
+    names = ["inside/good.png", "none.png", "../secret.png", "link.png", "script.png"]
+    result = clean(table(folder, names))
+    assert result.exit_code == 0, result.output
+    assert (
+        "pictures that the page does not show: 4 of 30 (1 missing, 1 not a picture (PNG, JPEG, "
+        "GIF, WEBP, BMP, TIFF), 2 outside the folder)" in result.stdout
+    )
+    page = (folder / "out" / "review.html").read_text(encoding="utf-8")
+    assert page.count('"data:image/') == 1
+    assert "secret" not in page
+
+
+def test_pictures_may_lie_below_another_folder_that_is_named(folder: Path) -> None:
+    path = table(folder, ["secret.png", "table/inside/good.png", "../elsewhere.png"])
+    result = clean(path, "--images-root", str(folder.parent))
+    assert result.exit_code == 0, result.output
+    assert "does not show: 1 of 30 (1 outside the folder)" in result.stdout
+    page = (folder / "out" / "review.html").read_text(encoding="utf-8")
+    assert "../../secret.png" in page
+
+
+def test_a_root_that_is_no_folder_or_has_no_column_is_refused(folder: Path) -> None:
+    path = table(folder, [])
+    result = clean(path, "--images-root", str(folder / "nowhere"))
+    assert result.exit_code == 1
+    assert "--images-root must be a folder with the pictures" in result.stderr
+    line = ["clean", str(path), "--candidates", "seen", "--ignore", "picture", "--out", "out"]
+    result = CliRunner().invoke(app, [*line, "--images-root", str(folder)])
+    assert result.exit_code == 1
+    assert "but --images names no column" in result.stderr
