@@ -182,8 +182,8 @@ def assumption(judged: Judgement, suspects: int, error: float) -> str:
     open_rows = max(int((~judged.decided).sum()), 1)
     return (
         f"The model expects {error:.1%} or fewer of the labels it resolved to be wrong. This "
-        f"assumes that at most {FAULTY:.0%} of the sets miss the true class; where more do, more "
-        "labels are wrong. On two real crowds 3 and 10 times as many were wrong. In "
+        f"assumes that at most {FAULTY:.0%} of the sets miss the true class. With answers of real "
+        "people more of them often do, and then more labels are wrong. In "
         f"{suspects:,} rows ({suspects / open_rows:.1%}) the model itself predicts a class that "
         "is no candidate: a sign that sets miss the truth, or that the model is weak."
     )
