@@ -46,7 +46,7 @@ def cleaned(name: str, folder: Path) -> dict[str, float]:
         frame.to_csv(table, index=False)
         result = CliRunner().invoke(app, ["clean", str(table), "--votes", "by ", "--out", str(out)])
         assert result.exit_code == 0, result.output
-        labels = pd.read_csv(out / "table.csv")
+        labels = pd.read_csv(out / "table.csv", usecols=["resolved_label", "resolved_by"])
         suspects = len(pd.read_csv(out / "sets_that_miss_the_truth.csv"))
     resolved = (labels["resolved_by"] == "model").to_numpy()
     right = labels["resolved_label"].to_numpy() == np.char.add("c", truth.astype(str))
