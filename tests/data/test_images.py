@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +85,10 @@ SOUND = {
 
 
 @pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unpublished: Callable[[str], None]
+) -> Path:
+    unpublished("mnist")
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "mnist").mkdir()

@@ -5,7 +5,7 @@ import io
 import os
 import tarfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -29,8 +29,14 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> Path:
+def archive(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    cache: Path,
+    unpublished: Callable[[str], None],
+) -> Path:
     """Where a made archive is looked for."""
+    unpublished("notmnist")
     assert not cache.exists()
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
     path = tmp_path / "notmnist" / "notMNIST_small.tar.gz"
@@ -193,9 +199,14 @@ def test_an_archive_that_unpacks_without_end_is_refused(
     archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pack(archive, SOUND)
-    monkeypatch.setattr(notmnist, "PIECE", 1024)
-    monkeypatch.setattr(notmnist, "MOST_PIECES", 10)
-    with pytest.raises(InputError, match="unpacks to 10240 bytes or more"):
+    monkeypatch.setattr(notmnist, "MOST_BYTES", 10_239)  # a tar has blocks of 10,240
+    with pytest.raises(InputError, match="unpacks to more than 10239 bytes"):
+        load_dataset("notmnist")
+    monkeypatch.setattr(notmnist, "MOST_BYTES", 10_240)
+    assert len(load_dataset("notmnist")) == len(SOUND)
+    monkeypatch.setattr(notmnist, "MOST_MEMBERS", len(SOUND) - 1)
+    archive.write_bytes(gzip.compress(gzip.decompress(archive.read_bytes()), 1))  # not cached
+    with pytest.raises(InputError, match=f"or {len(SOUND) - 1} files"):
         load_dataset("notmnist")
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from robustpll.bench.run import FORMAT, key_of, noise_as_dict
+from robustpll.bench.run import FORMAT, key_of, noise_as_dict, with_content
 from robustpll.data.noise import Noise
 
 
@@ -16,13 +16,13 @@ class Drawn:
     dataset: str
     noise: Noise
     seed: int
+    content: str = ""  # which version of the dataset's files, as of a `Run`
 
     @property
     def key(self) -> str:
         noise = noise_as_dict(self.noise)
-        return key_of(
-            {"format": FORMAT, "dataset": self.dataset, "noise": noise, "seed": self.seed}
-        )
+        recipe = {"format": FORMAT, "dataset": self.dataset, "noise": noise, "seed": self.seed}
+        return with_content(key_of(recipe), self.content)
 
 
 @dataclass(frozen=True)
