@@ -3,8 +3,9 @@
 import importlib.util
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,12 +65,15 @@ def candidates(digits: tuple[np.ndarray, ...]) -> np.ndarray:
 
 
 @pytest.fixture
-def unpublished(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Forgets the sums of a dataset's files, so that made ones pass for it."""
+def unpublished(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Forgets the sums of a dataset's files, or sets others, so that made files pass for it."""
 
-    def forget(name: str) -> None:
+    def forget(name: str, sums: Iterable[str] = ()) -> None:
         entry = CATALOG[name]
-        files = tuple(replace(file, content=None, usual=None) for file in entry.files)
+        files = tuple(
+            replace(file, content=content, usual=None)
+            for file, content in zip_longest(entry.files, sums)
+        )
         monkeypatch.setitem(CATALOG, name, replace(entry, files=files))
 
     return forget

@@ -86,7 +86,7 @@ SOUND = {
 
 @pytest.fixture
 def folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unpublished: Callable[[str], None]
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unpublished: Callable[..., None]
 ) -> Path:
     unpublished("mnist")
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))

@@ -33,7 +33,7 @@ def archive(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     cache: Path,
-    unpublished: Callable[[str], None],
+    unpublished: Callable[..., None],
 ) -> Path:
     """Where a made archive is looked for."""
     unpublished("notmnist")

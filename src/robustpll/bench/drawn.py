@@ -33,6 +33,11 @@ class Packed:
     rows: int
     classes: int
 
+    def __post_init__(self) -> None:
+        if len(self.bits) != (self.rows * self.classes + 7) // 8:
+            msg = f"{len(self.bits)} bytes are not the bits of {self.rows} x {self.classes}"
+            raise ValueError(msg)
+
     @classmethod
     def of(cls, matrix: NDArray[np.bool_]) -> "Packed":
         return cls(np.packbits(matrix).tobytes(), *matrix.shape)

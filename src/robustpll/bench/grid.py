@@ -149,7 +149,7 @@ class Grid:
             names = ", ".join(GRIDS)
             msg = f"{path} cannot be read: {error.strerror}. Pass a TOML file, or one of {names}."
             raise InputError(msg) from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             msg = f"{path} is no TOML: {error}."
             raise InputError(msg) from error
         except InputError as error:

@@ -3,22 +3,23 @@
 import json
 import os
 import platform
+import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
-from zipfile import BadZipFile
 
 import numpy as np
 
 from robustpll.bench.drawn import Drawn, Packed
 from robustpll.bench.grid import Grid
 from robustpll.bench.run import FORMAT, Condition, PlannedRun, Run
+from robustpll.bench.versions import of_store
 from robustpll.errors import RobustPLLError
 from robustpll.files import write_whole
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+Content = TypeVar("Content")  # of a JSON file
 REALS = (
     "probability",  # of the predicted class, as is belief
     "belief",
@@ -42,6 +44,9 @@ ABOUT = b"robustpll"  # the key in a file's footer
 FOLDERS = ("runs", "failures", "candidates", "grids", "sessions")
 TEMPORARY = ".*.*.????????"  # as `write_whole` names files: .KEY.parquet.k3x_9abz
 STALE = 600.0  # seconds after which a file under a temporary name is nobody's
+SESSION = {"grid": str, "executor": str, "runs": int, "seconds": int | float, "parts": dict}
+# What reading a damaged file, or one of somebody else, may raise besides Arrow's own errors.
+DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class StoreError(RobustPLLError):
@@ -81,12 +86,16 @@ class About:
         if (plain["format"], plain["key"]) != (FORMAT, key):
             msg = f"it holds run {plain['key']} in format {plain['format']}"
             raise ValueError(msg)
+        seconds = {name: float(value) for name, value in plain["seconds"].items()}
+        if not {"train", "examine"} <= seconds.keys():
+            msg = "it does not say how long the run took"
+            raise ValueError(msg)
         return cls(
             plain["key"],
-            plain["description"],
-            tuple(Condition(**each) for each in plain["conditions"]),
-            plain["seconds"],
-            plain["facts"],
+            dict(plain["description"]),
+            tuple(Condition(**condition) for condition in plain["conditions"]),
+            seconds,
+            dict(plain["facts"]),
         )
 
 
@@ -96,6 +105,8 @@ class ResultStore:
     `runs/dataset=NAME/method=NAME/KEY.parquet` holds predictions, `failures/KEY.json` why a run
     failed, `candidates/KEY.npz` candidates that noise made, `grids/NAME.json` what was asked for,
     `sessions/` where the time went. Files are written under a temporary name, synced and renamed.
+    The key of a run on another version of a dataset than the one that the catalogue knows ends in
+    "-" and 16 digits of its content's SHA-256. Keys of version 0.1 end in none.
 
     Parameters
     ----------
@@ -120,6 +131,12 @@ class ResultStore:
         folders = f"dataset={quote(run.dataset, safe='')}/method={quote(run.method.name, safe='')}"
         return self.root / "runs" / folders / f"{run.key}.parquet"
 
+    def contents(self, run: Run) -> tuple[str, ...]:
+        """The versions of its dataset on which a run is stored, whichever it names itself."""
+        paths = self.path(run).parent.glob(f"{run.recipe}*.parquet")
+        matches = (re.fullmatch(r"[0-9a-f]{20}(?:-([0-9a-f]{16}))?", path.stem) for path in paths)
+        return tuple(sorted(match[1] or "" for match in matches if match))
+
     def about(self, run: Run) -> About | None:
         """What is stored of a run; None if nothing is. A damaged file is a StoreError."""
         import pyarrow as pa
@@ -130,8 +147,8 @@ class ResultStore:
             return None
         try:
             return About.of_json(json.loads(pq.read_schema(path).metadata[ABOUT]), run.key)
-        except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-            raise _damaged(path, error) from error
+        except (pa.ArrowException, *DAMAGE) as error:
+            raise damaged(path, error) from error
 
     def read(self, run: Run, columns: Sequence[str] | None = None) -> "pa.Table":
         """Predictions of a run; StoreError if there are none, or the file is damaged."""
@@ -143,18 +160,25 @@ class ResultStore:
             wanted = None if columns is None else list(columns)
             # from memory: by its path Arrow would take folders such as method=... for columns
             source = pa.BufferReader(path.read_bytes())
-            return pq.read_table(source, columns=wanted, page_checksum_verification=True)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise _damaged(path, error) from error
+            table = pq.read_table(source, columns=wanted, page_checksum_verification=True)
+            if table.schema != pa.schema([schema().field(name) for name in wanted or COLUMNS]):
+                msg = f"its columns are {', '.join(map(str, table.schema.names))}"
+                raise ValueError(msg)
+        except (pa.ArrowException, *DAMAGE) as error:
+            raise damaged(path, error) from error
+        return table
 
     def frame(
         self, planned: Iterable[PlannedRun], columns: Sequence[str] = COLUMNS
     ) -> "pd.DataFrame":
-        """Predictions of all runs that are here, with columns label, dataset and seed before."""
+        """Predictions of all runs that are here, with columns label, dataset and seed before.
+
+        Runs on several versions of a dataset are refused, unless they are named.
+        """
         import pandas as pd
 
         frames = []
-        for each in planned:
+        for each in of_store(self, planned):
             if self.lacks(each):
                 continue
             frame = self.read(each.run, columns).to_pandas()
@@ -230,7 +254,7 @@ class ResultStore:
             return str(json.loads(self._failure_path(run).read_text())["error"])
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError):
+        except DAMAGE:
             return "It failed, but the note about it is damaged."
 
     def _failure_path(self, run: Run) -> Path:
@@ -246,7 +270,7 @@ class ResultStore:
     def grids(self) -> dict[str, Grid]:
         """What was asked for, by name; the latest last."""
         paths = sorted((self.root / "grids").glob("*.json"), key=lambda path: path.stat().st_mtime)
-        return {path.stem: Grid.of_json(path.read_text()) for path in paths}
+        return {path.stem: _json(path, Grid.of_json) for path in paths}
 
     def keep_candidates(self, of: Drawn, packed: Packed) -> None:
         """Those that noise made for the training rows of a seed."""
@@ -258,12 +282,9 @@ class ResultStore:
     def candidates(self, of: Drawn) -> Packed | None:
         """Those that are kept; None if there are none, or the file is damaged."""
         try:
-            with np.load(BytesIO(self._candidates_path(of).read_bytes())) as stored:
-                rows, classes = (int(size) for size in stored["shape"])
-                found = Packed(stored["bits"].tobytes(), rows, classes)
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+            return packed_in(self._candidates_path(of))
+        except (OSError, StoreError):
             return None
-        return found if len(found.bits) == (rows * classes + 7) // 8 else None
 
     def _candidates_path(self, of: Drawn) -> Path:
         return self.root / "candidates" / f"{of.key}.npz"
@@ -275,7 +296,7 @@ class ResultStore:
     def sessions(self) -> dict[str, dict[str, Any]]:
         """All of them by name, the earliest first."""
         paths = sorted((self.root / "sessions").glob("*.json"))
-        return {path.stem: json.loads(path.read_text()) for path in paths}
+        return {path.stem: _json(path, _session) for path in paths}
 
     def sweep(self) -> None:
         """Remove what writers left under temporary names when they were killed, and no more.
@@ -320,8 +341,38 @@ def _union(planned: PlannedRun, further: Iterable[Condition]) -> tuple[Condition
     return tuple(sorted({*planned.conditions, *further}, key=lambda each: each.order))
 
 
-def _damaged(path: Path, error: Exception) -> StoreError:
+def packed_in(path: Path) -> Packed:
+    """Candidates from their file; StoreError if it is damaged."""
+    content = path.read_bytes()
+    try:
+        with np.load(BytesIO(content), allow_pickle=False) as stored:
+            rows, classes = (int(size) for size in stored["shape"])
+            return Packed(stored["bits"].tobytes(), rows, classes)
+    except Exception as error:  # of whatever kind: for damaged files NumPy promises none
+        raise damaged(path, error) from error
+
+
+def _json(path: Path, of_text: Callable[[str], Content]) -> Content:
+    try:
+        return of_text(path.read_text(encoding="utf-8"))
+    except DAMAGE as error:
+        raise damaged(path, error) from error
+
+
+def _session(text: str) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(text)
+    for name, kind in SESSION.items():
+        if not isinstance(facts[name], kind):
+            msg = f"{name} is {facts[name]!r}"
+            raise TypeError(msg)
+    sum(map(float, facts["parts"].values()))  # refuses what are no numbers
+    return facts
+
+
+def damaged(path: Path, error: Exception) -> StoreError:
+    """What is said of a file that cannot be read."""
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     return StoreError(
-        f"{path} is damaged or not of this benchmark ({reason}). Remove it, and run the grid again."
+        f"{path} is damaged or not of this benchmark ({reason}). Move it aside by "
+        "'robustpll bench verify --repair', and run the grid again."
     )

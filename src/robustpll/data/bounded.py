@@ -56,19 +56,17 @@ def read_up_to(source: Source, most: int) -> bytes:
     (b'hello', b'hell')
     """
     content = bytearray()
-    while len(content) <= most and (
-        piece := source.read(min(PIECE, most + 1 - len(content)))
-    ):
+    while len(content) <= most and (piece := source.read(min(PIECE, most + 1 - len(content)))):
         content += piece
     return bytes(content)
 
 
 @contextmanager
-def unpacked_table(path: Path) -> Iterator[io.BufferedReader]:
+def unpacked_table(path: Path) -> Iterator[io.BufferedIOBase]:
     """The bytes in a gzip file, as they are read; an error where they are too many for its size."""
     most = max(UNSUSPICIOUS, MOST_RATIO * path.stat().st_size)
-    with gzip.open(path) as packed, io.BufferedReader(_Bounded(packed, path, most), PIECE) as file:
-        yield file
+    with gzip.open(path) as packed:
+        yield io.BufferedReader(_Bounded(packed, path, most), PIECE)
 
 
 class _Bounded(io.RawIOBase):

@@ -181,7 +181,8 @@ def _member(group: Any, name: str) -> Any:
     """What is in the file itself under this name: a link or a dataset may lead to other files."""
     import h5py
 
-    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+    is_link = not isinstance(group.get(name, getlink=True), h5py.HardLink)
+    if is_link:
         raise ValueError(f"{name!r} is a link; matrices must be in the file itself")
     member = group[name]
     if isinstance(member, h5py.Dataset) and (member.external or member.is_virtual):
