@@ -18,7 +18,8 @@ from robustpll import __version__
 from robustpll.bench.bundle import Bundle, Job, NoiseBundle, Stretch
 from robustpll.bench.drawn import Packed
 from robustpll.bench.run import MOST_AUDITED, Condition, PlannedRun
-from robustpll.bench.store import COLUMNS, REALS, UNKNOWN, About, now, schema
+from robustpll.bench.store import now
+from robustpll.bench.stored_files import COLUMNS, REALS, UNKNOWN, About, schema
 from robustpll.data import load_dataset
 from robustpll.data.content import USUAL
 from robustpll.data.dataset import Dataset

@@ -25,7 +25,7 @@ from robustpll.bench.run import (
 from robustpll.data.catalog import CATALOG, entry_of, find, how_to_get
 from robustpll.data.noise import Flip, InstanceDependent, Noise
 from robustpll.errors import InputError, is_count
-from robustpll.methods import METHODS, Method
+from robustpll.methods import METHODS, DeepMethod, Method
 from robustpll.methods.classical import ClassicalMethod
 
 __all__ = ["GRIDS", "Condition", "Entry", "Grid", "PlannedRun", "Present", "Run", "present"]
@@ -221,7 +221,7 @@ class Grid:
         """What `to_json` wrote, maybe before methods had all the fields that they have now."""
         given = json.loads(text)
         for method in given["methods"]:
-            for each in fields(METHODS[method["name"]]):  # type: ignore[arg-type]
+            for each in fields(METHODS.get(method["name"], DeepMethod)):  # type: ignore[arg-type]
                 if "before" in each.metadata:
                     method.setdefault(each.name, each.metadata["before"])
         return cls.of(given)

@@ -13,7 +13,8 @@ import torch
 from robustpll import __version__
 from robustpll.bench.board import Board
 from robustpll.bench.grid import Grid, present
-from robustpll.bench.store import ResultStore, StoreError
+from robustpll.bench.store import ResultStore
+from robustpll.bench.stored_files import StoreError
 from robustpll.bench.sweep import Sweep
 from robustpll.bench.versions import of_files, of_others
 from robustpll.bench.workers import Executor, LocalProcesses

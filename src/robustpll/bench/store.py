@@ -5,98 +5,46 @@ import os
 import platform
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
 
 from robustpll.bench.drawn import Drawn, Packed
 from robustpll.bench.grid import Grid
-from robustpll.bench.run import FORMAT, Condition, PlannedRun, Run
+from robustpll.bench.run import Condition, PlannedRun, Run
+from robustpll.bench.stored_files import (
+    ABOUT,
+    COLUMNS,
+    REALS,
+    About,
+    StoreError,
+    about_in,
+    failure_in,
+    grid_in,
+    packed_in,
+    predictions_in,
+    schema,
+    session_in,
+)
 from robustpll.bench.versions import of_store
-from robustpll.errors import RobustPLLError
 from robustpll.files import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-Content = TypeVar("Content")  # of a JSON file
-REALS = (
-    "probability",  # of the predicted class, as is belief
-    "belief",
-    "uncertainty",
-    "entropy",
-    "probability_of_truth",  # null where the truth is unknown
-    "probability_squared",  # summed over the classes
-)
-COLUMNS = ("part", "condition", "row", "truth", "predicted", "guess", *REALS)
 # bytes of one significance together; rows in order as their differences
 ENCODINGS = dict.fromkeys(REALS, "BYTE_STREAM_SPLIT") | {"row": "DELTA_BINARY_PACKED"}
-UNKNOWN = -1  # the truth of rows of no known class; the prediction of rows that an audit fooled
-ABOUT = b"robustpll"  # the key in a file's footer
 FOLDERS = ("runs", "failures", "candidates", "grids", "sessions")
 TEMPORARY = ".*.*.????????"  # as `write_whole` names files: .KEY.parquet.k3x_9abz
 STALE = 600.0  # seconds after which a file under a temporary name is nobody's
-SESSION = {"grid": str, "executor": str, "runs": int, "seconds": int | float, "parts": dict}
-# What reading a damaged file, or one of somebody else, may raise besides Arrow's own errors.
-DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
-
-
-class StoreError(RobustPLLError):
-    """A file of the store is damaged or foreign, or could not be written."""
-
-
-def schema() -> "pa.Schema":
-    """Of a table of predictions: one row is one prediction.
-
-    >>> schema().names[:6]
-    ['part', 'condition', 'row', 'truth', 'predicted', 'guess']
-    """
-    import pyarrow as pa
-
-    word = pa.dictionary(pa.int8(), pa.string())
-    whole = (pa.int32(), pa.int16(), pa.int16(), pa.bool_())
-    kinds = [word, word, *whole, *[pa.float32()] * len(REALS)]
-    return pa.schema(list(zip(COLUMNS, kinds, strict=True)))
-
-
-@dataclass(frozen=True)
-class About:
-    """What a file says of its run, apart from the predictions."""
-
-    key: str
-    description: dict[str, Any]
-    conditions: tuple[Condition, ...]
-    seconds: dict[str, float]  # train, examine: of this run's share of its bundle
-    facts: dict[str, Any]  # machine, torch, version, date, models_in_bundle
-
-    def to_json(self) -> dict[str, Any]:
-        return {"format": FORMAT, **asdict(self)}
-
-    @classmethod
-    def of_json(cls, plain: Mapping[str, Any], key: str) -> "About":
-        """What `to_json` gave, if it is about the run of this key."""
-        if (plain["format"], plain["key"]) != (FORMAT, key):
-            msg = f"it holds run {plain['key']} in format {plain['format']}"
-            raise ValueError(msg)
-        seconds = {name: float(value) for name, value in plain["seconds"].items()}
-        if not {"train", "examine"} <= seconds.keys():
-            msg = "it does not say how long the run took"
-            raise ValueError(msg)
-        return cls(
-            plain["key"],
-            dict(plain["description"]),
-            tuple(Condition(**condition) for condition in plain["conditions"]),
-            seconds,
-            dict(plain["facts"]),
-        )
 
 
 class ResultStore:
@@ -139,34 +87,12 @@ class ResultStore:
 
     def about(self, run: Run) -> About | None:
         """What is stored of a run; None if nothing is. A damaged file is a StoreError."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         path = self.path(run)
-        if not path.exists():
-            return None
-        try:
-            return About.of_json(json.loads(pq.read_schema(path).metadata[ABOUT]), run.key)
-        except (pa.ArrowException, *DAMAGE) as error:
-            raise damaged(path, error) from error
+        return about_in(path, run.key) if path.exists() else None
 
-    def read(self, run: Run, columns: Sequence[str] | None = None) -> "pa.Table":
+    def read(self, run: Run, columns: Sequence[str] = COLUMNS) -> "pa.Table":
         """Predictions of a run; StoreError if there are none, or the file is damaged."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        path = self.path(run)
-        try:
-            wanted = None if columns is None else list(columns)
-            # from memory: by its path Arrow would take folders such as method=... for columns
-            source = pa.BufferReader(path.read_bytes())
-            table = pq.read_table(source, columns=wanted, page_checksum_verification=True)
-            if table.schema != pa.schema([schema().field(name) for name in wanted or COLUMNS]):
-                msg = f"its columns are {', '.join(map(str, table.schema.names))}"
-                raise ValueError(msg)
-        except (pa.ArrowException, *DAMAGE) as error:
-            raise damaged(path, error) from error
-        return table
+        return predictions_in(self.path(run), columns)
 
     def frame(
         self, planned: Iterable[PlannedRun], columns: Sequence[str] = COLUMNS
@@ -250,11 +176,10 @@ class ResultStore:
 
     def failure(self, run: Run) -> str | None:
         """Why a run failed last time, in a sentence; None if it did not."""
+        path = self._failure_path(run)
         try:
-            return str(json.loads(self._failure_path(run).read_text())["error"])
-        except FileNotFoundError:
-            return None
-        except DAMAGE:
+            return failure_in(path) if path.exists() else None
+        except StoreError:
             return "It failed, but the note about it is damaged."
 
     def _failure_path(self, run: Run) -> Path:
@@ -270,7 +195,7 @@ class ResultStore:
     def grids(self) -> dict[str, Grid]:
         """What was asked for, by name; the latest last."""
         paths = sorted((self.root / "grids").glob("*.json"), key=lambda path: path.stat().st_mtime)
-        return {path.stem: _json(path, Grid.of_json) for path in paths}
+        return {path.stem: grid_in(path) for path in paths}
 
     def keep_candidates(self, of: Drawn, packed: Packed) -> None:
         """Those that noise made for the training rows of a seed."""
@@ -281,9 +206,10 @@ class ResultStore:
 
     def candidates(self, of: Drawn) -> Packed | None:
         """Those that are kept; None if there are none, or the file is damaged."""
+        path = self._candidates_path(of)
         try:
-            return packed_in(self._candidates_path(of))
-        except (OSError, StoreError):
+            return packed_in(path) if path.exists() else None
+        except StoreError:
             return None
 
     def _candidates_path(self, of: Drawn) -> Path:
@@ -296,7 +222,7 @@ class ResultStore:
     def sessions(self) -> dict[str, dict[str, Any]]:
         """All of them by name, the earliest first."""
         paths = sorted((self.root / "sessions").glob("*.json"))
-        return {path.stem: _json(path, _session) for path in paths}
+        return {path.stem: session_in(path) for path in paths}
 
     def sweep(self) -> None:
         """Remove what writers left under temporary names when they were killed, and no more.
@@ -339,40 +265,3 @@ def now() -> str:
 def _union(planned: PlannedRun, further: Iterable[Condition]) -> tuple[Condition, ...]:
     """All conditions, in the order in which a run is examined."""
     return tuple(sorted({*planned.conditions, *further}, key=lambda each: each.order))
-
-
-def packed_in(path: Path) -> Packed:
-    """Candidates from their file; StoreError if it is damaged."""
-    content = path.read_bytes()
-    try:
-        with np.load(BytesIO(content), allow_pickle=False) as stored:
-            rows, classes = (int(size) for size in stored["shape"])
-            return Packed(stored["bits"].tobytes(), rows, classes)
-    except Exception as error:  # of whatever kind: for damaged files NumPy promises none
-        raise damaged(path, error) from error
-
-
-def _json(path: Path, of_text: Callable[[str], Content]) -> Content:
-    try:
-        return of_text(path.read_text(encoding="utf-8"))
-    except DAMAGE as error:
-        raise damaged(path, error) from error
-
-
-def _session(text: str) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(text)
-    for name, kind in SESSION.items():
-        if not isinstance(facts[name], kind):
-            msg = f"{name} is {facts[name]!r}"
-            raise TypeError(msg)
-    sum(map(float, facts["parts"].values()))  # refuses what are no numbers
-    return facts
-
-
-def damaged(path: Path, error: Exception) -> StoreError:
-    """What is said of a file that cannot be read."""
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return StoreError(
-        f"{path} is damaged or not of this benchmark ({reason}). Move it aside by "
-        "'robustpll bench verify --repair', and run the grid again."
-    )

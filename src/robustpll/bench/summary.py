@@ -22,7 +22,8 @@ from robustpll.bench.measures import (
     pooled,
     separated,
 )
-from robustpll.bench.store import About, ResultStore, StoreError
+from robustpll.bench.store import ResultStore
+from robustpll.bench.stored_files import About, StoreError
 from robustpll.bench.versions import of_store
 from robustpll.data.catalog import entry_of
 from robustpll.evaluate.metrics import as_recorded

@@ -122,6 +122,35 @@ def _tell_status(kept: "ResultStore", name: str, grid: "Grid") -> None:
 
 
 @app.command()
+def verify(
+    store: Annotated[Path, STORE],
+    *,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Move damaged files aside, so that they are made anew."),
+    ] = False,
+) -> None:
+    """Read all that the store holds, and list what is damaged. Nothing is ever deleted."""
+    from robustpll.bench.store import ResultStore
+    from robustpll.bench.verify import damage, set_aside
+
+    with refusals():
+        kept = ResultStore(store)
+        if not store.is_dir():
+            say(f"There is no folder {store}.")
+            raise typer.Exit(1)
+        damaged = damage(kept)
+        for path, sentence in damaged.items():
+            typer.echo(f"{sentence} It is now {set_aside(kept, path)}." if repair else sentence)
+    if not damaged:
+        say("All files of the store are sound.")
+    elif repair:
+        say(f"{len(damaged):,} files were moved aside. The same 'bench run' makes them anew.")
+    else:
+        raise typer.Exit(1)
+
+
+@app.command()
 def report(
     store: Annotated[Path, STORE],
     out: Annotated[Path, typer.Option(help="Folder for tables, figures and the page.")],

@@ -68,17 +68,17 @@ def _unpacked(path: Path) -> bytes:
     with path.open("rb") as file:
         zipped = file.peek(2)[:2] == b"\x1f\x8b"
         source = gzip.GzipFile(fileobj=file) if zipped else file
-        most = min(MOST_BYTES, path.stat().st_size * (DEFLATED if zipped else 1))
+        most = min(MOST_BYTES, path.stat().st_size * DEFLATED) if zipped else MOST_BYTES
         try:
             start = source.read(4)
             header = start + source.read(4 * _axes(path, start))
             size = math.prod(_shape(header))
-            if zipped and size > most:
+            if size > most:
                 raise InputError(
-                    f"{path} says it holds {size} bytes, but a file of its size holds {most} at "
-                    "the most. Get it anew."
+                    f"{path} says it holds {size} bytes, but a picture file of its size holds "
+                    f"{most} at the most. Get it anew."
                 )
-            return header + read_up_to(source, min(size, most))
+            return header + read_up_to(source, size)
         except (EOFError, OSError, zlib.error) as error:
             raise InputError(
                 f"{path} is a gzip file that is cut short or damaged. Get it anew."
