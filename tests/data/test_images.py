@@ -1,6 +1,7 @@
 """Picture datasets in idx files: published facts, made files, broken ones."""
 
 import gzip
+import hashlib
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -161,6 +162,25 @@ def test_files_that_do_not_go_together_are_refused(
     with pytest.raises(InputError, match=reason) as caught:
         load_dataset("mnist")
     assert str(folder / name) in str(caught.value)
+
+
+def test_what_is_not_published_is_refused(folder: Path, unpublished: Callable[..., None]) -> None:
+    """Where the catalogue has the sums; where it has none, versions are told apart."""
+    fill(folder, SOUND)
+    first = load_dataset("mnist").content
+    assert len(first) == 16
+    sums = [hashlib.sha256(idx(values)).hexdigest() for values in SOUND.values()]
+    unpublished("mnist", sums)
+    assert load_dataset("mnist").content == ""
+    changed = TEST.copy()
+    changed[7, 3, 3] ^= 1  # a single bit of a pixel
+    fill(folder, SOUND | {NAMES[2]: changed})
+    with pytest.raises(InputError, match="does not hold what is published") as caught:
+        load_dataset("mnist")
+    assert str(folder / f"{NAMES[2]}.gz") in str(caught.value)
+    assert "robustpll datasets get mnist" in str(caught.value)
+    unpublished("mnist")
+    assert load_dataset("mnist").content not in ("", first)
 
 
 @pytest.mark.data

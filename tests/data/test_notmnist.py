@@ -278,6 +278,18 @@ def test_where_no_cache_can_be_written_it_loads_all_the_same(archive: Path, cach
     assert len(load_dataset("notmnist")) == 5
 
 
+def test_what_is_not_published_is_refused_also_from_the_cache(
+    archive: Path, unpublished: Callable[..., None]
+) -> None:
+    pack(archive, SOUND)
+    unpublished("notmnist", [pixel_sum(archive)])
+    assert load_dataset("notmnist").content == ""
+    pack(archive, [(SOUND[0][0], png(99)), *SOUND[1:]])
+    for _ in range(2):
+        with pytest.raises(InputError, match="does not hold what is published"):
+            load_dataset("notmnist")
+
+
 def test_the_sum_of_the_pixels_does_not_depend_on_the_packing(tmp_path: Path) -> None:
     one, other, third = (tmp_path / f"{name}.tar.gz" for name in "abc")
     pack(one, SOUND)

@@ -47,7 +47,8 @@ def add(entry: Entry, source: Path, say: Say = nobody) -> Path:
     with sentences_for_disk_errors(target), TemporaryDirectory() as folder:
         content = _mat_in(source)
         copy = Path(folder) / target.name
-        copy.write_bytes(content)
+        with sentences_for_disk_errors(copy):
+            copy.write_bytes(content)
         for note in _notes(entry, copy, source):
             say(f"{source}: {note}.")
         target.parent.mkdir(parents=True, exist_ok=True)
