@@ -2,9 +2,11 @@
 
 import gzip
 import io
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,8 +17,8 @@ if TYPE_CHECKING:
 
 DEFLATED = 1032  # how many bytes zlib and gzip make of one at the most
 PIECE = 2**17  # bytes that are unpacked at once
-# Tables are text of 2 to 20 times the size of their gzip file. More than this is refused, if it
-# unpacks to more than a small file's worth.
+# Text of a table is 2 to 20 times as long as what gzip makes of it. Where so many bytes in a row
+# are more than so many times as long, it is no table.
 MOST_RATIO = 200
 UNSUSPICIOUS = 2**26  # bytes
 
@@ -63,29 +65,43 @@ def read_up_to(source: Source, most: int) -> bytes:
 
 @contextmanager
 def unpacked_table(path: Path) -> Iterator[io.BufferedIOBase]:
-    """The bytes in a gzip file, as they are read; an error where they are too many for its size."""
-    most = max(UNSUSPICIOUS, MOST_RATIO * path.stat().st_size)
+    """The bytes in a gzip file, as they are read; an error where they are too many for its size.
+
+    The first ones are unpacked before: rows are read a hundred times as slowly.
+    """
+    facts = path.stat()
+    _look_at(path, facts.st_size, facts.st_mtime_ns)
     with gzip.open(path) as packed:
-        yield io.BufferedReader(_Bounded(packed, path, most), PIECE)
+        yield io.BufferedReader(_Bounded(packed, path), PIECE)
+
+
+@lru_cache(maxsize=16)  # a table is opened several times
+def _look_at(path: Path, _size: int, _time: int) -> None:
+    with gzip.open(path) as packed, suppress(EOFError, OSError, zlib.error):  # told by who reads on
+        source = _Bounded(packed, path)
+        while packed.tell() <= UNSUSPICIOUS and source.read(PIECE):
+            pass
 
 
 class _Bounded(io.RawIOBase):
-    """Counts what is unpacked."""
+    """Compares what is unpacked with what it is unpacked from."""
 
-    def __init__(self, packed: Any, path: Path, most: int) -> None:
-        self.packed, self.path, self.room = packed, path, Room(most)
+    def __init__(self, packed: Any, path: Path) -> None:
+        self.packed, self.path = packed, path
+        self.count, self.used = 0, 0  # bytes since the last comparison, packed ones until then
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
         count: int = self.packed.readinto(buffer)
-        try:
-            self.room.take(count, "Its bytes")
-        except ValueError:
-            raise InputError(
-                f"{self.path} unpacks to more than {self.room.most:,} bytes, {MOST_RATIO} times "
-                "its size, as no table does. If you trust it, unpack it yourself, and pass the "
-                "unpacked file."
-            ) from None
+        self.count += count
+        if self.count > UNSUSPICIOUS:
+            used = self.packed.fileobj.tell()
+            if self.count > MOST_RATIO * (used - self.used):
+                raise InputError(
+                    f"{self.path} unpacks to more than {MOST_RATIO} times its size, as no table "
+                    "does. If you trust it, unpack it yourself, and pass the unpacked file."
+                )
+            self.count, self.used = 0, used
         return count
