@@ -3,7 +3,9 @@
 import importlib.util
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +15,8 @@ import torch
 from hypothesis import HealthCheck, settings
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
+
+from robustpll.data.catalog import CATALOG
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -63,6 +67,21 @@ def candidates(digits: tuple[np.ndarray, ...]) -> np.ndarray:
     drawn = np.random.default_rng(0).random((len(labels), 10)) < 0.3
     drawn[np.arange(len(labels)), labels] = True
     return drawn
+
+
+@pytest.fixture
+def unpublished(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Forgets the sums of a dataset's files, or sets others, so that made files pass for it."""
+
+    def forget(name: str, sums: Iterable[str] = ()) -> None:
+        entry = CATALOG[name]
+        files = tuple(
+            replace(file, content=content, usual=None)
+            for file, content in zip_longest(entry.files, sums)
+        )
+        monkeypatch.setitem(CATALOG, name, replace(entry, files=files))
+
+    return forget
 
 
 @pytest.fixture(scope="session")

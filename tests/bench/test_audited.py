@@ -79,7 +79,8 @@ def test_an_audit_survives_json_and_leaves_with_its_dataset(
 
 def test_conditions_that_were_stored_before_there_were_audits_are_the_same() -> None:
     stored = {"part": "test", "epsilon": 0.1, "ood": ""}
-    told = {"format": 1, "key": "k", "description": {}, "seconds": {}, "facts": {}}
+    told = {"format": 1, "key": "k", "description": {}, "facts": {}}
+    told |= {"seconds": {"train": 1.0, "examine": 1.0}}
     assert About.of_json({**told, "conditions": [stored]}, "k").conditions == (
         Condition("test", 0.1),
     )

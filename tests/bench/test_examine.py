@@ -1,8 +1,9 @@
 """What a worker computes: bundles over datasets, OOD rows, ties."""
 
 import gzip
+import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from robustpll.bench.bundle import bundles, filled
 from robustpll.bench.drawn import Packed
 from robustpll.bench.examine import perform
 from robustpll.bench.grid import Grid
+from robustpll.bench.versions import of_files
 from robustpll.data.noise import Uniform
 from robustpll.data.problem import Problem
 from robustpll.errors import RobustPLLError
@@ -31,17 +33,22 @@ def idx(values: np.ndarray) -> bytes:
 
 
 @pytest.fixture
-def pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unpublished: Callable[..., None]
+) -> Iterator[None]:
     """Two picture sets of one shape: digits, and the same lying on their side."""
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
     scans, labels = load_digits(return_X_y=True)
     upright = (scans.reshape(-1, 8, 8) * 15).astype(np.uint8)
     for name, values in (("mnist", upright), ("kmnist", upright.transpose(0, 2, 1))):
         (tmp_path / name).mkdir()
+        sums = []
         for part, rows in (("train", slice(TRAIN)), ("t10k", slice(TRAIN, TRAIN + TEST))):
             found = {"images-idx3": values[rows], "labels-idx1": labels[rows].astype(np.uint8)}
             for kind, array in found.items():
                 (tmp_path / name / f"{part}-{kind}-ubyte.gz").write_bytes(idx(array))
+                sums.append(hashlib.sha256(gzip.decompress(idx(array))).hexdigest())
+        unpublished(name, sums)
     examine._dataset.cache_clear()
     yield
     examine._dataset.cache_clear()
@@ -79,13 +86,16 @@ def test_datasets_of_one_shape_train_at_once_and_are_told_apart(
         assert list(unknown["row"]) == list(range(len(unknown)))
 
 
-def test_files_of_other_sizes_than_usual_are_no_bundle(pictures: None, tmp_path: Path) -> None:
+def test_files_of_other_sizes_than_usual_are_no_bundle(
+    pictures: None, tmp_path: Path, unpublished: Callable[..., None]
+) -> None:
     """What should be of one shape is not: it is told, and the driver takes the runs one by one."""
+    unpublished("kmnist")
     small = np.zeros((50, 8, 8), np.uint8)
     (tmp_path / "kmnist" / "train-images-idx3-ubyte.gz").write_bytes(idx(small))
     (tmp_path / "kmnist" / "train-labels-idx1-ubyte.gz").write_bytes(idx(small[:, 0, 0]))
     grid = Grid.of({"methods": ["pl_knn"], "datasets": ["mnist", "kmnist"], "seeds": 1})
-    [bundle] = bundles(grid.runs(), joined=True)
+    [bundle] = bundles(of_files(grid.runs()), joined=True)
     rows = {"mnist": TRAIN, "kmnist": 50}
     known = {d: Packed.of(np.ones((rows[d.dataset], 10), dtype=bool)) for d in bundle.needs}
     with pytest.raises(ValueError, match="equal rows"):

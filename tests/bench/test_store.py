@@ -42,7 +42,8 @@ def predictions(rows: int = 50, condition: Condition = CLEAN) -> pa.Table:
 
 def about(run: Run = RUN, *conditions: Condition) -> About:
     conditions = conditions or (CLEAN,)
-    return About(run.key, run.description, conditions, {"train": 1.0}, {"torch": "2"})
+    seconds = {"train": 1.0, "examine": 0.5}
+    return About(run.key, run.description, conditions, seconds, {"torch": "2"})
 
 
 @pytest.fixture

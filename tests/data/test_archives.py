@@ -1,5 +1,6 @@
 """Taking in .mat files, alone and in archives, sound and malicious."""
 
+import errno
 import io
 import stat
 import tarfile
@@ -203,6 +204,30 @@ def test_no_file_and_no_room_are_sentences(
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path / "file"))
     with pytest.raises(RobustPLLError, match="cannot be read or written"):
         bring(SOUND)
+
+
+def test_a_full_disk_is_told_with_the_file_that_could_not_be_written(
+    bring: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The system names no file when there is no room for what is written to it."""
+    path = bring(SOUND)
+    full: list[Path] = []
+
+    def write(file: Path, content: bytes) -> int:
+        full.append(file)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", write)
+    with pytest.raises(RobustPLLError, match="No space left on device") as caught:
+        add(TOY, tmp_path / "given")
+    assert str(caught.value).startswith(f"{full[0]} cannot be read or written")
+    monkeypatch.undo()
+    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(archives, "write_whole", write)
+    with pytest.raises(RobustPLLError, match="No space left on device") as caught:
+        add(TOY, tmp_path / "given")
+    assert str(caught.value).startswith(f"{path} cannot be read or written")
+    assert path.read_bytes() == SOUND
 
 
 @pytest.mark.parametrize("name", ["mnist", "notmnist"])

@@ -1,7 +1,9 @@
 """Picture datasets in idx files: published facts, made files, broken ones."""
 
 import gzip
+import hashlib
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -84,7 +86,10 @@ SOUND = {
 
 
 @pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unpublished: Callable[..., None]
+) -> Path:
+    unpublished("mnist")
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "mnist").mkdir()
@@ -157,6 +162,25 @@ def test_files_that_do_not_go_together_are_refused(
     with pytest.raises(InputError, match=reason) as caught:
         load_dataset("mnist")
     assert str(folder / name) in str(caught.value)
+
+
+def test_what_is_not_published_is_refused(folder: Path, unpublished: Callable[..., None]) -> None:
+    """Where the catalogue has the sums; where it has none, versions are told apart."""
+    fill(folder, SOUND)
+    first = load_dataset("mnist").content
+    assert len(first) == 16
+    sums = [hashlib.sha256(idx(values)).hexdigest() for values in SOUND.values()]
+    unpublished("mnist", sums)
+    assert load_dataset("mnist").content == ""
+    changed = TEST.copy()
+    changed[7, 3, 3] ^= 1  # a single bit of a pixel
+    fill(folder, SOUND | {NAMES[2]: changed})
+    with pytest.raises(InputError, match="does not hold what is published") as caught:
+        load_dataset("mnist")
+    assert str(folder / f"{NAMES[2]}.gz") in str(caught.value)
+    assert "robustpll datasets get mnist" in str(caught.value)
+    unpublished("mnist")
+    assert load_dataset("mnist").content not in ("", first)
 
 
 @pytest.mark.data

@@ -274,6 +274,16 @@ def test_another_kind_of_file_is_refused(folder: Path, raw: bytes) -> None:
         load_dataset("lost")
 
 
+def test_files_of_other_bytes_are_other_versions(folder: Path) -> None:
+    made, versions = parts(), []
+    for _ in range(2):
+        savemat(folder / "lost.mat", made)
+        versions.append(load_dataset("lost").content)
+        made["data"][3, 1] += 1
+    assert all(len(version) == 16 for version in versions)
+    assert len(set(versions)) == 2
+
+
 def test_version_4_is_refused(folder: Path) -> None:
     savemat(folder / "lost.mat", parts(), format="4")
     with pytest.raises(InputError, match="version 5 or newer"):

@@ -4,7 +4,7 @@ import gzip
 import io
 import os
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +28,14 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def archive(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path) -> Path:
+def archive(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    cache: Path,
+    unpublished: Callable[..., None],
+) -> Path:
     """Where a made archive is looked for."""
+    unpublished("notmnist")
     assert not cache.exists()
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
     path = tmp_path / "notmnist" / "notMNIST_small.tar.gz"
@@ -192,9 +198,14 @@ def test_an_archive_that_unpacks_without_end_is_refused(
     archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pack(archive, SOUND)
-    monkeypatch.setattr(notmnist, "PIECE", 1024)
-    monkeypatch.setattr(notmnist, "MOST_PIECES", 10)
-    with pytest.raises(InputError, match="unpacks to 10240 bytes or more"):
+    monkeypatch.setattr(notmnist, "MOST_BYTES", 10_239)  # a tar has blocks of 10,240
+    with pytest.raises(InputError, match="unpacks to more than 10239 bytes"):
+        load_dataset("notmnist")
+    monkeypatch.setattr(notmnist, "MOST_BYTES", 10_240)
+    assert len(load_dataset("notmnist")) == len(SOUND)
+    monkeypatch.setattr(notmnist, "MOST_MEMBERS", len(SOUND) - 1)
+    archive.write_bytes(gzip.compress(gzip.decompress(archive.read_bytes()), 1))  # not cached
+    with pytest.raises(InputError, match=f"or {len(SOUND) - 1} files"):
         load_dataset("notmnist")
 
 
@@ -264,6 +275,18 @@ def test_where_no_cache_can_be_written_it_loads_all_the_same(archive: Path, cach
     pack(archive, SOUND)
     cache.parent.parent.write_text("a file where the folder should be")
     assert len(load_dataset("notmnist")) == 5
+
+
+def test_what_is_not_published_is_refused_also_from_the_cache(
+    archive: Path, unpublished: Callable[..., None]
+) -> None:
+    pack(archive, SOUND)
+    unpublished("notmnist", [pixel_sum(archive)])
+    assert load_dataset("notmnist").content == ""
+    pack(archive, [(SOUND[0][0], png(99)), *SOUND[1:]])
+    for _ in range(2):
+        with pytest.raises(InputError, match="does not hold what is published"):
+            load_dataset("notmnist")
 
 
 def test_the_sum_of_the_pixels_does_not_depend_on_the_packing(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ class Stretch:
     dataset: str
     seeds: tuple[int, ...]
     candidates: tuple[Packed, ...]  # one for each seed; none where the dataset has its own
+    content: str = ""  # which version of the dataset
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Bundle:
             drawn = [drawn_of(each.run) for each in own]
             candidates = tuple(known[one] for one in drawn if one is not None)
             seeds = tuple(each.run.seed for each in own)
-            found.append((Stretch(name, seeds, candidates), own))
+            found.append((Stretch(name, seeds, candidates, own[0].run.content), own))
         return found
 
     def parts(self) -> list["Bundle"]:
@@ -158,7 +159,9 @@ def noise_bundles(drawn: Iterable[Drawn], *, joined: bool) -> list[NoiseBundle]:
 
 def drawn_of(run: Run) -> Drawn | None:
     """Whose candidates a run learns from; None if the dataset has its own."""
-    return None if run.noise is None else Drawn(run.dataset, run.noise, run.seed)
+    if run.noise is None:
+        return None
+    return Drawn(run.dataset, run.noise, run.seed, run.content)
 
 
 def networks(method: Method) -> int:

@@ -4,8 +4,9 @@ import json
 import os
 import platform
 import threading
+import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Self
@@ -22,7 +23,8 @@ class Claims:
     A claim is a file that names its owner; the owner's own file is touched every few seconds. A
     claim of an owner that is silent, or is a process of this machine that is gone, is free to be
     taken. Two processes may rarely take the same one: then both compute it, and files of results
-    replace each other whole.
+    replace each other whole. A file from the future, of a wrong clock, counts from when it was
+    first seen; `say` is told of it.
 
     Examples
     --------
@@ -33,8 +35,10 @@ class Claims:
     (True, False, True)
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, say: Callable[[str], None] = lambda _: None) -> None:
+        self.folder, self.say = folder, say
+        # files from the future: their time, and when by this process's clock it was first seen
+        self.ahead: dict[Path, tuple[float, float]] = {}
         self.owner = uuid.uuid4().hex
         self.taken: set[str] = set()
         self.over = threading.Event()
@@ -96,9 +100,26 @@ class Claims:
     def _is_fresh(self, path: Path) -> bool:
         """Whether a file was touched of late, by the clock of the file system it is on."""
         try:
-            return self._life(self.owner).stat().st_mtime - path.stat().st_mtime < SILENCE
+            touched = path.stat().st_mtime
+            age = self._life(self.owner).stat().st_mtime - touched
         except OSError:
             return False
+        return age < SILENCE if age > -SILENCE else self._is_news(path, touched)
+
+    def _is_news(self, path: Path, touched: float) -> bool:
+        """Of a file from the future: whether it was touched since it was first seen, or just now.
+
+        An owner that is alive touches it every few seconds, whatever its clock says.
+        """
+        now = time.monotonic()
+        if path not in self.ahead:
+            self.say(
+                f"{path} is from the future: the clock of its machine, or of this one, is wrong. "
+                f"What it claims is free in {SILENCE:g} seconds, unless it is touched by then."
+            )
+        if self.ahead.get(path, (None,))[0] != touched:
+            self.ahead[path] = (touched, now)
+        return now - self.ahead[path][1] < SILENCE
 
     def _made(self, path: Path) -> bool:
         try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from robustpll.bench.run import FORMAT, key_of, noise_as_dict
+from robustpll.bench.run import FORMAT, key_of, noise_as_dict, with_content
 from robustpll.data.noise import Noise
 
 
@@ -16,13 +16,13 @@ class Drawn:
     dataset: str
     noise: Noise
     seed: int
+    content: str = ""  # which version of the dataset's files, as of a `Run`
 
     @property
     def key(self) -> str:
         noise = noise_as_dict(self.noise)
-        return key_of(
-            {"format": FORMAT, "dataset": self.dataset, "noise": noise, "seed": self.seed}
-        )
+        recipe = {"format": FORMAT, "dataset": self.dataset, "noise": noise, "seed": self.seed}
+        return with_content(key_of(recipe), self.content)
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,11 @@ class Packed:
     bits: bytes
     rows: int
     classes: int
+
+    def __post_init__(self) -> None:
+        if len(self.bits) != (self.rows * self.classes + 7) // 8:
+            msg = f"{len(self.bits)} bytes are not the bits of {self.rows} x {self.classes}"
+            raise ValueError(msg)
 
     @classmethod
     def of(cls, matrix: NDArray[np.bool_]) -> "Packed":

@@ -18,8 +18,10 @@ from robustpll import __version__
 from robustpll.bench.bundle import Bundle, Job, NoiseBundle, Stretch
 from robustpll.bench.drawn import Packed
 from robustpll.bench.run import MOST_AUDITED, Condition, PlannedRun
-from robustpll.bench.store import COLUMNS, REALS, UNKNOWN, About, now, schema
+from robustpll.bench.store import now
+from robustpll.bench.stored_files import COLUMNS, REALS, UNKNOWN, About, schema
 from robustpll.data import load_dataset
+from robustpll.data.content import USUAL
 from robustpll.data.dataset import Dataset
 from robustpll.data.noise import Noise
 from robustpll.data.ood import ood_rows
@@ -110,7 +112,11 @@ def drawn(bundle: NoiseBundle, device: torch.device) -> Done:
     watch = Stopwatch(device)
     names = dict.fromkeys(each.dataset for each in bundle.drawn)
     seeds = {name: tuple(e.seed for e in bundle.drawn if e.dataset == name) for name in names}
-    problems = [Problem.of(_dataset(name), _Truth(), own, device) for name, own in seeds.items()]
+    contents = {each.dataset: each.content for each in bundle.drawn}
+    problems = [
+        Problem.of(_dataset(name, contents[name]), _Truth(), own, device)
+        for name, own in seeds.items()
+    ]
     whole = Problem.joined(problems)
     watch.lap("load")
     noise, task = bundle.drawn[0].noise, whole.task
@@ -183,7 +189,7 @@ def _columns(
     predicted = torch.stack(
         [
             # a number for every row, tied or not, so that the rows of a run do not depend on others
-            opinion[at].predicted(np.random.default_rng(seed_of(each.run.key, condition.part)))
+            opinion[at].predicted(np.random.default_rng(seed_of(each.run.recipe, condition.part)))
             for at, each in enumerate(planned)
         ]
     )
@@ -283,8 +289,17 @@ class _Given(Noise):
 
 
 @lru_cache(maxsize=4)
-def _dataset(name: str) -> Dataset:
-    return load_dataset(name)
+def _dataset(name: str, content: str = "") -> Dataset:
+    """The version that a run is about, or an error: rows of no known class are of the usual one."""
+    dataset = load_dataset(name)
+    if dataset.content != content:
+        msg = (
+            f"{dataset.title}: the file that is here is the version {dataset.content or USUAL}, "
+            f"but {content or USUAL} is asked for. It changed since the plan was made, or this "
+            "machine has another one. Put the right file there, and run the same command again."
+        )
+        raise InputError(msg)
+    return dataset
 
 
 @lru_cache(maxsize=1)  # of the last bundle alone: each of many processes keeps its own
@@ -293,5 +308,6 @@ def _loaded(stretches: tuple[Stretch, ...], device: str) -> tuple[list[Problem],
     problems = []
     for each in stretches:
         noise = _Given(each.candidates) if each.candidates else None
-        problems.append(Problem.of(_dataset(each.dataset), noise, each.seeds, device))
+        dataset = _dataset(each.dataset, each.content)
+        problems.append(Problem.of(dataset, noise, each.seeds, device))
     return problems, problems[0] if len(problems) == 1 else Problem.joined(problems)

@@ -25,7 +25,7 @@ from robustpll.bench.run import (
 from robustpll.data.catalog import CATALOG, entry_of, find, how_to_get
 from robustpll.data.noise import Flip, InstanceDependent, Noise
 from robustpll.errors import InputError, is_count
-from robustpll.methods import METHODS, Method
+from robustpll.methods import METHODS, DeepMethod, Method
 from robustpll.methods.classical import ClassicalMethod
 
 __all__ = ["GRIDS", "Condition", "Entry", "Grid", "PlannedRun", "Present", "Run", "present"]
@@ -149,7 +149,7 @@ class Grid:
             names = ", ".join(GRIDS)
             msg = f"{path} cannot be read: {error.strerror}. Pass a TOML file, or one of {names}."
             raise InputError(msg) from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             msg = f"{path} is no TOML: {error}."
             raise InputError(msg) from error
         except InputError as error:
@@ -221,7 +221,7 @@ class Grid:
         """What `to_json` wrote, maybe before methods had all the fields that they have now."""
         given = json.loads(text)
         for method in given["methods"]:
-            for each in fields(METHODS[method["name"]]):  # type: ignore[arg-type]
+            for each in fields(METHODS.get(method["name"], DeepMethod)):  # type: ignore[arg-type]
                 if "before" in each.metadata:
                     method.setdefault(each.name, each.metadata["before"])
         return cls.of(given)

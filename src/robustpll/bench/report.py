@@ -64,6 +64,7 @@ def _environment(summary: "Summary") -> str:
     told = {
         "grid": json.loads(summary.grid.to_json()),
         **{name: list(values) for name, values in summary.facts.items()},
+        **({"contents": dict(summary.contents)} if summary.contents else {}),
         "sessions": summary.sessions,
         "seconds": {
             row["label"]: {

@@ -169,7 +169,15 @@ def _headline(summary: "Summary") -> str:
     return (
         f"{told} They were made {_days(facts['date'])} on {', '.join(facts['machine'])} with "
         f"robustpll {', '.join(facts['version'])} and torch {', '.join(facts['torch'])}, and took "
-        f"{_duration(float(seconds))} of computing."
+        f"{_duration(float(seconds))} of computing.{_versions(summary)}"
+    )
+
+
+def _versions(summary: "Summary") -> str:
+    """Of which datasets the file is another one than the catalogue's."""
+    return "".join(
+        f" The file of {title_of(name)} is the version {content}, not the usual one."
+        for name, content in summary.contents.items()
     )
 
 

@@ -68,21 +68,30 @@ class Run:
     True
     >>> run.key == Run(Proden(epochs=201), "digits", Uniform(), seed=0).key
     False
+    >>> run.key == Run(Proden(), "digits", Uniform(), 0, content="0123456789abcdef").recipe
+    True
     """
 
     method: Method
     dataset: str
     noise: Noise | None  # None: the candidates that the dataset has
     seed: int
-
-    @cached_property
-    def key(self) -> str:
-        """Of all that decides on the result, so a changed default is another run."""
-        return key_of(self.description)
+    # Which version of the dataset's files, as `Dataset.content`; "" is the one that the catalogue
+    # knows. Runs of version 0.1 say nothing of it, and count as runs on that one.
+    content: str = ""
 
     @property
-    def description(self) -> dict[str, Any]:
-        """What the key is made of, to be written as JSON."""
+    def key(self) -> str:
+        """Of all that decides on the result, so a changed default or file is another run."""
+        return with_content(self.recipe, self.content)
+
+    @cached_property
+    def recipe(self) -> str:
+        """The key but for the version of the dataset."""
+        return key_of(self._without_content)
+
+    @property
+    def _without_content(self) -> dict[str, Any]:
         return {
             "format": FORMAT,
             "method": {"class": type(self.method).__name__, "fields": fields_of(self.method)},
@@ -90,6 +99,11 @@ class Run:
             "noise": None if self.noise is None else noise_as_dict(self.noise),
             "seed": self.seed,
         }
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What the key is made of, to be written as JSON."""
+        return self._without_content | ({"content": self.content} if self.content else {})
 
 
 @dataclass(frozen=True)
@@ -104,6 +118,15 @@ class PlannedRun:
     def name(self) -> str:
         """For messages: "Proden on digits, seed 0"."""
         return f"{self.label} on {self.run.dataset}, seed {self.run.seed}"
+
+
+def with_content(recipe: str, content: str) -> str:
+    """A key that tells versions of a dataset apart; the one the catalogue knows adds nothing.
+
+    >>> with_content("1f", ""), with_content("1f", "0123456789abcdef")
+    ('1f', '1f-0123456789abcdef')
+    """
+    return f"{recipe}-{content}" if content else recipe
 
 
 def key_of(description: Mapping[str, Any]) -> str:

@@ -13,8 +13,10 @@ import torch
 from robustpll import __version__
 from robustpll.bench.board import Board
 from robustpll.bench.grid import Grid, present
-from robustpll.bench.store import ResultStore, StoreError
+from robustpll.bench.store import ResultStore
+from robustpll.bench.stored_files import StoreError
 from robustpll.bench.sweep import Sweep
+from robustpll.bench.versions import of_files, of_others
 from robustpll.bench.workers import Executor, LocalProcesses
 from robustpll.errors import InputError
 
@@ -116,11 +118,13 @@ def _run(
         ways = " ".join(f"{name}: {way}" for name, way in here.absent.items())
         msg = f"None of the datasets of the grid {grid.name!r} is here. {ways}"
         raise InputError(msg)
-    planned = here.grid.runs()
+    planned = of_files(here.grid.runs())
     store.keep_grid(grid)
     store.sweep()
     for name, way in here.absent.items():
         board.say(f"{name} is not here and is left out. {way}")
+    for sentence in of_others(store, planned):
+        board.say(sentence)
     for sentence in store.damaged(planned):
         board.say(f"{sentence} It is run again.")
     sweep = Sweep(store.missing(planned), store, executor, board)

@@ -3,91 +3,48 @@
 import json
 import os
 import platform
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
-from zipfile import BadZipFile
 
 import numpy as np
 
 from robustpll.bench.drawn import Drawn, Packed
 from robustpll.bench.grid import Grid
-from robustpll.bench.run import FORMAT, Condition, PlannedRun, Run
-from robustpll.errors import RobustPLLError
+from robustpll.bench.run import Condition, PlannedRun, Run
+from robustpll.bench.stored_files import (
+    ABOUT,
+    COLUMNS,
+    REALS,
+    About,
+    StoreError,
+    about_in,
+    failure_in,
+    grid_in,
+    packed_in,
+    predictions_in,
+    schema,
+    session_in,
+)
+from robustpll.bench.versions import of_store
 from robustpll.files import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-REALS = (
-    "probability",  # of the predicted class, as is belief
-    "belief",
-    "uncertainty",
-    "entropy",
-    "probability_of_truth",  # null where the truth is unknown
-    "probability_squared",  # summed over the classes
-)
-COLUMNS = ("part", "condition", "row", "truth", "predicted", "guess", *REALS)
 # bytes of one significance together; rows in order as their differences
 ENCODINGS = dict.fromkeys(REALS, "BYTE_STREAM_SPLIT") | {"row": "DELTA_BINARY_PACKED"}
-UNKNOWN = -1  # the truth of rows of no known class; the prediction of rows that an audit fooled
-ABOUT = b"robustpll"  # the key in a file's footer
 FOLDERS = ("runs", "failures", "candidates", "grids", "sessions")
 TEMPORARY = ".*.*.????????"  # as `write_whole` names files: .KEY.parquet.k3x_9abz
 STALE = 600.0  # seconds after which a file under a temporary name is nobody's
-
-
-class StoreError(RobustPLLError):
-    """A file of the store is damaged or foreign, or could not be written."""
-
-
-def schema() -> "pa.Schema":
-    """Of a table of predictions: one row is one prediction.
-
-    >>> schema().names[:6]
-    ['part', 'condition', 'row', 'truth', 'predicted', 'guess']
-    """
-    import pyarrow as pa
-
-    word = pa.dictionary(pa.int8(), pa.string())
-    whole = (pa.int32(), pa.int16(), pa.int16(), pa.bool_())
-    kinds = [word, word, *whole, *[pa.float32()] * len(REALS)]
-    return pa.schema(list(zip(COLUMNS, kinds, strict=True)))
-
-
-@dataclass(frozen=True)
-class About:
-    """What a file says of its run, apart from the predictions."""
-
-    key: str
-    description: dict[str, Any]
-    conditions: tuple[Condition, ...]
-    seconds: dict[str, float]  # train, examine: of this run's share of its bundle
-    facts: dict[str, Any]  # machine, torch, version, date, models_in_bundle
-
-    def to_json(self) -> dict[str, Any]:
-        return {"format": FORMAT, **asdict(self)}
-
-    @classmethod
-    def of_json(cls, plain: Mapping[str, Any], key: str) -> "About":
-        """What `to_json` gave, if it is about the run of this key."""
-        if (plain["format"], plain["key"]) != (FORMAT, key):
-            msg = f"it holds run {plain['key']} in format {plain['format']}"
-            raise ValueError(msg)
-        return cls(
-            plain["key"],
-            plain["description"],
-            tuple(Condition(**each) for each in plain["conditions"]),
-            plain["seconds"],
-            plain["facts"],
-        )
 
 
 class ResultStore:
@@ -96,6 +53,8 @@ class ResultStore:
     `runs/dataset=NAME/method=NAME/KEY.parquet` holds predictions, `failures/KEY.json` why a run
     failed, `candidates/KEY.npz` candidates that noise made, `grids/NAME.json` what was asked for,
     `sessions/` where the time went. Files are written under a temporary name, synced and renamed.
+    The key of a run on another version of a dataset than the one that the catalogue knows ends in
+    "-" and 16 digits of its content's SHA-256. Keys of version 0.1 end in none.
 
     Parameters
     ----------
@@ -120,41 +79,32 @@ class ResultStore:
         folders = f"dataset={quote(run.dataset, safe='')}/method={quote(run.method.name, safe='')}"
         return self.root / "runs" / folders / f"{run.key}.parquet"
 
+    def contents(self, run: Run) -> tuple[str, ...]:
+        """The versions of its dataset on which a run is stored, whichever it names itself."""
+        paths = self.path(run).parent.glob(f"{run.recipe}*.parquet")
+        matches = (re.fullmatch(r"[0-9a-f]{20}(?:-([0-9a-f]{16}))?", path.stem) for path in paths)
+        return tuple(sorted(match[1] or "" for match in matches if match))
+
     def about(self, run: Run) -> About | None:
         """What is stored of a run; None if nothing is. A damaged file is a StoreError."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         path = self.path(run)
-        if not path.exists():
-            return None
-        try:
-            return About.of_json(json.loads(pq.read_schema(path).metadata[ABOUT]), run.key)
-        except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
-            raise _damaged(path, error) from error
+        return about_in(path, run.key) if path.exists() else None
 
-    def read(self, run: Run, columns: Sequence[str] | None = None) -> "pa.Table":
+    def read(self, run: Run, columns: Sequence[str] = COLUMNS) -> "pa.Table":
         """Predictions of a run; StoreError if there are none, or the file is damaged."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        path = self.path(run)
-        try:
-            wanted = None if columns is None else list(columns)
-            # from memory: by its path Arrow would take folders such as method=... for columns
-            source = pa.BufferReader(path.read_bytes())
-            return pq.read_table(source, columns=wanted, page_checksum_verification=True)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise _damaged(path, error) from error
+        return predictions_in(self.path(run), columns)
 
     def frame(
         self, planned: Iterable[PlannedRun], columns: Sequence[str] = COLUMNS
     ) -> "pd.DataFrame":
-        """Predictions of all runs that are here, with columns label, dataset and seed before."""
+        """Predictions of all runs that are here, with columns label, dataset and seed before.
+
+        Runs on several versions of a dataset are refused, unless they are named.
+        """
         import pandas as pd
 
         frames = []
-        for each in planned:
+        for each in of_store(self, planned):
             if self.lacks(each):
                 continue
             frame = self.read(each.run, columns).to_pandas()
@@ -226,11 +176,10 @@ class ResultStore:
 
     def failure(self, run: Run) -> str | None:
         """Why a run failed last time, in a sentence; None if it did not."""
+        path = self._failure_path(run)
         try:
-            return str(json.loads(self._failure_path(run).read_text())["error"])
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, KeyError, TypeError):
+            return failure_in(path) if path.exists() else None
+        except StoreError:
             return "It failed, but the note about it is damaged."
 
     def _failure_path(self, run: Run) -> Path:
@@ -246,7 +195,7 @@ class ResultStore:
     def grids(self) -> dict[str, Grid]:
         """What was asked for, by name; the latest last."""
         paths = sorted((self.root / "grids").glob("*.json"), key=lambda path: path.stat().st_mtime)
-        return {path.stem: Grid.of_json(path.read_text()) for path in paths}
+        return {path.stem: grid_in(path) for path in paths}
 
     def keep_candidates(self, of: Drawn, packed: Packed) -> None:
         """Those that noise made for the training rows of a seed."""
@@ -257,13 +206,11 @@ class ResultStore:
 
     def candidates(self, of: Drawn) -> Packed | None:
         """Those that are kept; None if there are none, or the file is damaged."""
+        path = self._candidates_path(of)
         try:
-            with np.load(BytesIO(self._candidates_path(of).read_bytes())) as stored:
-                rows, classes = (int(size) for size in stored["shape"])
-                found = Packed(stored["bits"].tobytes(), rows, classes)
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+            return packed_in(path) if path.exists() else None
+        except StoreError:
             return None
-        return found if len(found.bits) == (rows * classes + 7) // 8 else None
 
     def _candidates_path(self, of: Drawn) -> Path:
         return self.root / "candidates" / f"{of.key}.npz"
@@ -275,7 +222,7 @@ class ResultStore:
     def sessions(self) -> dict[str, dict[str, Any]]:
         """All of them by name, the earliest first."""
         paths = sorted((self.root / "sessions").glob("*.json"))
-        return {path.stem: json.loads(path.read_text()) for path in paths}
+        return {path.stem: session_in(path) for path in paths}
 
     def sweep(self) -> None:
         """Remove what writers left under temporary names when they were killed, and no more.
@@ -318,10 +265,3 @@ def now() -> str:
 def _union(planned: PlannedRun, further: Iterable[Condition]) -> tuple[Condition, ...]:
     """All conditions, in the order in which a run is examined."""
     return tuple(sorted({*planned.conditions, *further}, key=lambda each: each.order))
-
-
-def _damaged(path: Path, error: Exception) -> StoreError:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-    return StoreError(
-        f"{path} is damaged or not of this benchmark ({reason}). Remove it, and run the grid again."
-    )

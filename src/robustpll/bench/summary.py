@@ -22,7 +22,9 @@ from robustpll.bench.measures import (
     pooled,
     separated,
 )
-from robustpll.bench.store import About, ResultStore, StoreError
+from robustpll.bench.store import ResultStore
+from robustpll.bench.stored_files import About, StoreError
+from robustpll.bench.versions import of_store
 from robustpll.data.catalog import entry_of
 from robustpll.evaluate.metrics import as_recorded
 from robustpll.methods import Method
@@ -100,6 +102,9 @@ class Summary:
     sessions : mapping of str to mapping
         Each `bench run` of the grid by when it began: executor, runs, seconds (by the clock), and
         parts, where these went, summed over all processes.
+    contents : mapping of str to str
+        Of which version of a dataset's file the runs are, as of `Dataset.content`; those that are
+        not named are of the version that the catalogue knows.
     """
 
     grid: Grid
@@ -112,6 +117,7 @@ class Summary:
     curves: Mapping[tuple[str, str, str], Curves]
     facts: Mapping[str, tuple[str, ...]]
     sessions: Mapping[str, Mapping[str, Any]]
+    contents: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def stored(self) -> tuple[str, ...]:
@@ -130,11 +136,12 @@ class _Found:
     facts: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
 
-def summarize(store: ResultStore, grid: Grid) -> Summary:
+def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None = None) -> Summary:
     """All measures of a grid's runs, by the predictions in a store.
 
     A run that is not there, failed or cannot be read is named in `missing`; no number stands for
-    it. Files are read one by one, so that memory does not grow with the store.
+    it. Files are read one by one, so that memory does not grow with the store. Runs on several
+    versions of a dataset are never mixed: it is an error if there are such, unless one is chosen.
 
     Parameters
     ----------
@@ -142,6 +149,8 @@ def summarize(store: ResultStore, grid: Grid) -> Summary:
         It may hold runs of other grids, too.
     grid : Grid
         Which runs are meant.
+    versions : mapping of str to str, or None
+        By a dataset's name, on which version of its file: as the error lists them.
 
     Examples
     --------
@@ -153,8 +162,10 @@ def summarize(store: ResultStore, grid: Grid) -> Summary:
     (0, 2, ())
     """
     found = _Found()
-    for planned in grid.runs():
+    runs = of_store(store, grid.runs(), versions)
+    for planned in runs:
         _gather(found, store, planned)
+    contents = {each.run.dataset: each.run.content for each in runs if each.run.content}
     _name_absent(found)
     ood, curves = _ood(found, grid)
     return Summary(
@@ -164,7 +175,7 @@ def summarize(store: ResultStore, grid: Grid) -> Summary:
         _frame(ood, OOD_COLUMNS),
         _frame(found.lacking, MISSING_COLUMNS),
         _frame(_timing(found, grid), TIMING_COLUMNS),
-        _frame(_datasets(store, grid), DATASET_COLUMNS),
+        _frame(_datasets(store, grid, contents), DATASET_COLUMNS),
         curves,
         {name: tuple(sorted(found.facts[name])) for name in FACTS},
         {
@@ -172,6 +183,7 @@ def summarize(store: ResultStore, grid: Grid) -> Summary:
             for name, told in store.sessions().items()
             if told["grid"] == grid.name
         },
+        contents,
     )
 
 
@@ -308,7 +320,7 @@ def _timing(found: _Found, grid: Grid) -> list[dict[str, Any]]:
     return rows
 
 
-def _datasets(store: ResultStore, grid: Grid) -> list[dict[str, Any]]:
+def _datasets(store: ResultStore, grid: Grid, contents: Mapping[str, str]) -> list[dict[str, Any]]:
     """Facts of the datasets; candidates that noise made are counted where the store has them."""
     rows = []
     for name in grid.datasets:
@@ -317,7 +329,8 @@ def _datasets(store: ResultStore, grid: Grid) -> list[dict[str, Any]]:
         if entry.candidates is not None:
             mean = entry.candidates
         elif noise is not None:
-            drawn = (store.candidates(Drawn(name, noise, seed)) for seed in grid.seeds)
+            content = contents.get(name, "")
+            drawn = (store.candidates(Drawn(name, noise, seed, content)) for seed in grid.seeds)
             sizes = [each.matrix().sum(-1) for each in drawn if each]
             if sizes:
                 every = np.concatenate(sizes)

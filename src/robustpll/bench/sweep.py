@@ -70,7 +70,7 @@ class Sweep:
         self, missing: list[PlannedRun], store: ResultStore, executor: Executor, board: Board
     ) -> None:
         self.store, self.executor, self.board = store, executor, board
-        self.claims = Claims(store.root / "claims")
+        self.claims = Claims(store.root / "claims", board.say)
         self.known: dict[Drawn, Packed] = {}
         self.unknowable: dict[Drawn, Failure] = {}  # noise that failed
         needed = dict.fromkeys(drawn for each in missing if (drawn := drawn_of(each.run)))

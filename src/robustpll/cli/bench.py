@@ -85,34 +85,69 @@ def run(
 @app.command()
 def status(store: Annotated[Path, STORE], grid: Annotated[str | None, GRID] = None) -> None:
     """How much of the store's grids is done, what failed, and what is missing."""
-    from robustpll.bench.grid import present
     from robustpll.bench.runner import grid_of
     from robustpll.bench.store import ResultStore
 
     with refusals():
         kept = ResultStore(store)
         grids = kept.grids() if grid is None else {grid: grid_of(grid)}
+        for name, asked in grids.items():
+            _tell_status(kept, name, asked)
     if not grids:
         say(f"{store} has no grids. Run 'robustpll bench run quick --store {store}' first.")
         raise typer.Exit(1)
-    for name, each in grids.items():
-        here = present(each)
-        away = [one for one in each.runs() if one.run.dataset in here.absent]
-        can_run = here.grid.runs() if here.grid else ()
-        missing, absent = kept.missing(can_run), kept.missing(away)
-        failed = [one for one in missing if kept.failure(one.run)]
-        total = len({one.run.key for one in each.runs()})
-        done, waiting = total - len(missing) - len(absent), len(missing) - len(failed)
-        typer.echo(
-            f"{name}: {done:,} of {total:,} runs are here; {waiting:,} to run, "
-            f"{len(failed):,} failed, {len(absent):,} lack data"
-        )
-        for one in failed:
-            typer.echo(f"  {one.name}: {kept.failure(one.run)}")
-        for dataset, way in here.absent.items():
-            typer.echo(f"  {dataset} is not here. {way}")
-        for sentence in kept.damaged(each.runs()):
-            typer.echo(f"  {sentence}")
+
+
+def _tell_status(kept: "ResultStore", name: str, grid: "Grid") -> None:
+    from robustpll.bench.grid import present
+    from robustpll.bench.versions import is_stored, of_files, of_others
+
+    here, every = present(grid), {planned.run.key: planned for planned in grid.runs()}
+    away = [planned for planned in every.values() if planned.run.dataset in here.absent]
+    can_run = of_files(here.grid.runs()) if here.grid else ()
+    missing = kept.missing(can_run)
+    absent = [planned for planned in away if not is_stored(kept, planned)]
+    failed = [planned for planned in missing if kept.failure(planned.run)]
+    done, waiting = len(every) - len(missing) - len(absent), len(missing) - len(failed)
+    typer.echo(
+        f"{name}: {done:,} of {len(every):,} runs are here; {waiting:,} to run, "
+        f"{len(failed):,} failed, {len(absent):,} lack data"
+    )
+    for planned in failed:
+        typer.echo(f"  {planned.name}: {kept.failure(planned.run)}")
+    for dataset, way in here.absent.items():
+        typer.echo(f"  {dataset} is not here. {way}")
+    for sentence in (*of_others(kept, can_run), *kept.damaged((*can_run, *away))):
+        typer.echo(f"  {sentence}")
+
+
+@app.command()
+def verify(
+    store: Annotated[Path, STORE],
+    *,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Move damaged files aside, so that they are made anew."),
+    ] = False,
+) -> None:
+    """Read all that the store holds, and list what is damaged. Nothing is ever deleted."""
+    from robustpll.bench.store import ResultStore
+    from robustpll.bench.verify import damage, set_aside
+
+    with refusals():
+        kept = ResultStore(store)
+        if not store.is_dir():
+            say(f"There is no folder {store}.")
+            raise typer.Exit(1)
+        damaged = damage(kept)
+        for path, sentence in damaged.items():
+            typer.echo(f"{sentence} It is now {set_aside(kept, path)}." if repair else sentence)
+    if not damaged:
+        say("All files of the store are sound.")
+    elif repair:
+        say(f"{len(damaged):,} files were moved aside. The same 'bench run' makes them anew.")
+    else:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -125,6 +160,13 @@ def report(
             metavar="[GRID]",
             help="One of the store's grids, if it has several; or one of the library's, or a TOML "
             "file, of which the store has some runs.",
+        ),
+    ] = None,
+    version: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DATASET=VERSION",
+            help="Of a dataset's file, if the store has runs on several; may be given repeatedly.",
         ),
     ] = None,
 ) -> None:
@@ -140,21 +182,32 @@ def report(
             names = ", ".join(sorted(kept.grids())) or "none"
             say(f"Name one of the grids of {store}; it has {names}.")
             raise typer.Exit(1)
-        page = write_report(summarize(kept, found), out)
+        page = write_report(summarize(kept, found, _versions(version or [])), out)
     typer.echo(page)
+
+
+def _versions(given: list[str]) -> dict[str, str]:
+    from robustpll.errors import InputError
+
+    pairs = [each.partition("=") for each in given]
+    if odd := [name for name, equals, chosen in pairs if not (name and equals and chosen)]:
+        msg = f"--version takes DATASET=VERSION, such as lost=usual; got {', '.join(odd)}."
+        raise InputError(msg)
+    return {name: chosen for name, _, chosen in pairs}
 
 
 def _held(kept: "ResultStore", asked: str | None) -> "Grid | None":
     """A grid of the store, or one that was run there in parts."""
     from robustpll.bench.grid import GRIDS
     from robustpll.bench.runner import grid_of
+    from robustpll.bench.versions import is_stored
 
     grids = kept.grids()
     if asked is None:
         return next(iter(grids.values())) if len(grids) == 1 else None
     if asked not in grids and (asked in GRIDS or asked.endswith(".toml")):
         whole = grid_of(asked)
-        if not all(map(kept.lacks, whole.runs())):
+        if any(is_stored(kept, each) for each in whole.runs()):
             return whole
     return grids.get(asked)
 

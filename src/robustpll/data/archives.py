@@ -8,13 +8,19 @@ import zlib
 from dataclasses import replace
 from pathlib import Path, PureWindowsPath
 from tempfile import TemporaryDirectory
+from typing import Self
 
+from robustpll.data.bounded import Source, read_up_to
 from robustpll.data.catalog import Entry, File, data_folders, how_to_get
 from robustpll.data.download import MOST_BYTES, Say, nobody, sentences_for_disk_errors
 from robustpll.errors import InputError
 from robustpll.files import write_whole
 
+MOST_MEMBERS = 10_000  # of an archive; those of the datasets have a few
+MOST_ABOUT = 2**16  # bytes of a long name or the like in a tar, which is read at once
+PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # of others zipfile unpacks all at once
 FOREIGN = {b"Rar!": ".rar", b"7z\xbc\xaf": ".7z"}  # how archives begin that Python cannot open
+MEMBERS = (*tarfile.REGULAR_TYPES, tarfile.DIRTYPE)  # of a tar; others are links, or headers
 DAMAGE = (
     EOFError,
     NotImplementedError,  # a compression that zipfile does not know
@@ -41,7 +47,8 @@ def add(entry: Entry, source: Path, say: Say = nobody) -> Path:
     with sentences_for_disk_errors(target), TemporaryDirectory() as folder:
         content = _mat_in(source)
         copy = Path(folder) / target.name
-        copy.write_bytes(content)
+        with sentences_for_disk_errors(copy):
+            copy.write_bytes(content)
         for note in _notes(entry, copy, source):
             say(f"{source}: {note}.")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -79,8 +86,9 @@ def _mat_in(source: Path) -> bytes:
     try:
         if zipfile.is_zipfile(source):
             return _mat_in_zip(source)
-        if tarfile.is_tarfile(source):
-            return _mat_in_tar(source)
+        if (archive := _tar(source)) is not None:
+            with archive:
+                return _mat_in_tar(source, archive)
     except DAMAGE as error:
         raise InputError(
             f"{source} cannot be unpacked: {error}. Get it anew, or unpack it by hand."
@@ -92,23 +100,53 @@ def _mat_in(source: Path) -> bytes:
 def _mat_in_zip(source: Path) -> bytes:
     with zipfile.ZipFile(source) as archive:
         members = archive.infolist()
+        _refuse_many(source, len(members))
         for member in members:
             link = stat.S_ISLNK(member.external_attr >> 16)
             _refuse_outside(source, member.filename, link)
         chosen = _the_mat(source, [member.filename for member in members])
-        _refuse_large(source, archive.getinfo(chosen).file_size)  # zipfile reads no more than that
-        return archive.read(chosen)
+        about = archive.getinfo(chosen)
+        if about.compress_type not in PLAIN:
+            raise NotImplementedError("its .mat file is compressed in an unusual way")
+        _refuse_large(source, about.file_size)
+        with archive.open(chosen) as member_file:
+            return _content(source, member_file)
 
 
-def _mat_in_tar(source: Path) -> bytes:
+class _Header(tarfile.TarInfo):
+    """Is refused where it announces a name, or the like, that would fill the memory."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        if header.type not in MEMBERS and header.size > MOST_ABOUT:
+            raise tarfile.TarError(f"a header in it has {header.size} bytes")
+        return header
+
+
+def _tar(source: Path) -> tarfile.TarFile | None:
+    """The open archive; None if it is none."""
+    try:
+        return tarfile.open(source, tarinfo=_Header)
+    except tarfile.ReadError:
+        return None
+
+
+def _mat_in_tar(source: Path, archive: tarfile.TarFile) -> bytes:
     size = 0
-    with tarfile.open(source) as archive:
-        for member in archive:  # goes through the whole archive, so its size is watched on the way
-            size += member.size
-            _refuse_large(source, size)
-            _refuse_outside(source, member.name, not (member.isfile() or member.isdir()))
-        chosen = archive.extractfile(_the_mat(source, archive.getnames()))
-        return chosen.read() if chosen else b""
+    for count, member in enumerate(archive, 1):  # unpacks all of it: its size is watched on the way
+        size += member.size
+        _refuse_many(source, count)
+        _refuse_large(source, size)
+        _refuse_outside(source, member.name, not (member.isfile() or member.isdir()))
+    chosen = archive.extractfile(_the_mat(source, archive.getnames()))
+    return _content(source, chosen) if chosen else b""
+
+
+def _content(source: Path, member_file: Source) -> bytes:
+    content = read_up_to(member_file, MOST_BYTES)
+    _refuse_large(source, len(content))
+    return content
 
 
 def _refuse_outside(source: Path, name: str, link: bool) -> None:
@@ -132,6 +170,14 @@ def _the_mat(source: Path, names: list[str]) -> str:
             "pass the right file."
         )
     return found[0]
+
+
+def _refuse_many(source: Path, count: int) -> None:
+    if count > MOST_MEMBERS:
+        raise InputError(
+            f"{source} holds more than {MOST_MEMBERS} files; the archives of the datasets hold a "
+            "few. Unpack it by hand, and pass its .mat file."
+        )
 
 
 def _refuse_large(source: Path, size: int) -> None:

@@ -20,6 +20,8 @@ class File:
     path: str  # below a data folder
     url: str | None  # None: no program can fetch it
     content: str | None  # SHA-256 of what is in it: of the uncompressed bytes of a .gz
+    # SHA-256 of the version that is meant where none is named; other versions are welcome, too
+    usual: str | None = None
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,12 @@ def _idx(
     return Entry(name, title, "pictures", *facts, licence, source, files, system)
 
 
-def _mat(name: str, title: str, facts: tuple[int, int, int, float]) -> Entry:
+def _mat(
+    name: str, title: str, facts: tuple[int, int, int, float], usual: str | None = None
+) -> Entry:
     """`facts` are rows, features, classes, candidates on average."""
     licence = "academic use"
-    file = File(f"realworld/{name}.mat", None, None)
+    file = File(f"realworld/{name}.mat", None, None, usual)
     return Entry(name, title, "real-world", *facts, licence, PLL_PAGE, (file,))
 
 
@@ -69,10 +73,25 @@ def _built_in(name: str, title: str, rows: int, features: int, source: str) -> E
 
 
 _ENTRIES = (
-    _mat("bird-song", "BirdSong", (4_998, 38, 13, 2.1755)),
-    _mat("lost", "Lost", (1_122, 108, 16, 2.2317)),
+    _mat(
+        "bird-song",
+        "BirdSong",
+        (4_998, 38, 13, 2.1755),
+        "2170d46765a151ac80623d9a1242e0299802236e5574442bdb596bef90f50743",
+    ),
+    _mat(
+        "lost",
+        "Lost",
+        (1_122, 108, 16, 2.2317),
+        "42a8cc43e05578087e7b8ca194647829ec535dc4d0a86cf47f357c5eb3146e4f",
+    ),
     _mat("mir-flickr", "MIRFlickr", (2_780, 1_536, 14, 2.76)),
-    _mat("msrc-v2", "MSRCv2", (1_758, 48, 23, 3.1564)),
+    _mat(
+        "msrc-v2",
+        "MSRCv2",
+        (1_758, 48, 23, 3.1564),
+        "948e4d443a5450308f05aa689bc82d9bcc7af699a113a6a81c40ef337a20c393",
+    ),
     _mat("soccer", "Soccer Player", (17_472, 279, 171, 2.09)),
     _mat("yahoo-news", "Yahoo! News", (22_991, 163, 219, 1.91)),
     _idx(
@@ -129,8 +148,18 @@ _ENTRIES = (
             ),
         ),
     ),
-    _mat("fg-net", "FG-NET", (1_002, 262, 78, 7.48)),
-    _mat("italian", "Italian", (21_878, 519, 90, 1.60)),
+    _mat(
+        "fg-net",
+        "FG-NET",
+        (1_002, 262, 78, 7.48),
+        "5b8d43e40cee007f6438a7a74d600b5cf67ac596754a322ce91b0fc6811f45db",
+    ),
+    _mat(
+        "italian",
+        "Italian",
+        (21_878, 519, 90, 1.60),
+        "7981fff3efd2df21abfac990d71777dd9637bf6ab8ccd15066b086287b9e6fde",
+    ),
     _built_in("digits", "Digits", 1_797, 64, "https://scikit-learn.org/stable/datasets.html"),
     _built_in("synthetic", "Synthetic", 2_000, 20, "made by the library"),
 )

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from robustpll.data.bounded import unpacked_table
 from robustpll.errors import InputError
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ class CsvFile:
 
 
 def _opened(path: Path) -> Any:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+    return unpacked_table(path) if path.suffix == ".gz" else path.open("rb")
 
 
 def read_csv(

@@ -52,6 +52,9 @@ class Dataset:
         On what terms the data may be used, and the page it comes from.
     notes : tuple of str
         What was left out or is odd, with the numbers of the rows or the names of the files.
+    content : str
+        Which version of its files it is: 16 digits of a SHA-256. Empty for the version that the
+        catalogue knows, and where there are no files.
 
     Examples
     --------
@@ -75,6 +78,7 @@ class Dataset:
     licence: str = "your own"
     source: str = "your own"
     notes: tuple[str, ...] = ()
+    content: str = ""
 
     @classmethod
     def of(

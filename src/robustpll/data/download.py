@@ -127,12 +127,12 @@ def is_right(path: Path, file: File) -> bool:
     True
     """
     try:
-        return _content_sum(path, file) == file.content
+        return content_sum(path, file) == file.content
     except (EOFError, gzip.BadGzipFile, zlib.error, InputError):  # cut short or damaged
         return False
 
 
-def _content_sum(path: Path, file: File) -> str:
+def content_sum(path: Path, file: File) -> str:
     """Of at most MOST_BYTES: what holds more, a bomb perhaps, is not read to its end."""
     digest, size = hashlib.sha256(), 0
     with path.open("rb") as raw:

@@ -1,5 +1,6 @@
 """Real-world datasets: .mat files with candidates and true labels."""
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ from numpy.typing import NDArray
 
 from robustpll.candidates import Candidates
 from robustpll.data.catalog import Entry, existing
+from robustpll.data.content import refuse_unpublished, version_of
 from robustpll.data.dataset import Dataset, unusual_counts
-from robustpll.data.mat_file import read_mat
+from robustpll.data.mat_file import read_bytes, read_mat
 from robustpll.errors import InputError, some_of
 
 KEYS = ("data", "partial_target", "target")  # (n, d), (k, n), (k, n), each dense or sparse
@@ -20,7 +22,10 @@ LEAST_VARIANCE = 1e-30  # a feature with no more says nothing and is removed
 def load(entry: Entry) -> Dataset:
     """The dataset of an entry whose one file is a .mat file, of any version."""
     path = existing(entry, entry.files[0])
-    data, partial, target = read_mat(path, KEYS)
+    raw = read_bytes(path)
+    data, partial, target = read_mat(path, KEYS, raw)
+    content = hashlib.sha256(raw).hexdigest()
+    refuse_unpublished(entry, entry.files[0], path, content)
     _refuse_odd_shapes(path, data.shape, partial.shape, target.shape)
     n, d = data.shape
     features, constant = _informative(path, data)
@@ -35,7 +40,8 @@ def load(entry: Entry) -> Dataset:
     if len(constant):
         notes += (f"{len(constant)} constant features were removed: {_named(constant)}",)
     y = Candidates.of(candidates)
-    return Dataset.of(entry, features, labels, y.classes, candidates=y, notes=notes)
+    facts = {"notes": notes, "content": version_of(entry, [content])}
+    return Dataset.of(entry, features, labels, y.classes, candidates=y, **facts)
 
 
 def _refuse_odd_shapes(

@@ -4,6 +4,7 @@ Versions 5 to 7 are not left to SciPy: its reader trusts the types and sizes tha
 that one wrong byte can end the process.
 """
 
+import io
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from robustpll.data.bounded import Room
 from robustpll.errors import InputError
 
 HDF5 = b"\x89HDF\r\n\x1a\n"  # at the start or, as MATLAB writes it, after 512 bytes
@@ -25,14 +27,26 @@ NUMBERS = INTEGERS | {7: "f4", 9: "f8"}  # types of an element
 MATRIX, COMPRESSED = 14, 15  # further types of an element
 SPARSE, LAST_DENSE = 5, 15  # the classes of matrices of numbers lie between
 COMPLEX = 0x800
-DEFLATED = 1032  # how many bytes zlib makes of one at the most
+MOST_BYTES = 10**9  # of a file and, apart from that, of all matrices in it; datasets have 120 MB
+NUMBER = 8  # bytes of a number in a dense matrix
 
 
-def read_mat(path: Path, names: Sequence[str]) -> list[Any]:
-    """The variables of these names, as arrays or sparse matrices; an error if one is not there."""
-    raw = path.read_bytes()
+def read_bytes(path: Path) -> bytes:
+    """The whole file, unless it is too large for any dataset."""
+    size = path.stat().st_size
+    if size > MOST_BYTES:
+        raise InputError(f"{path} has {size} bytes; no dataset here has more than {MOST_BYTES}.")
+    return path.read_bytes()
+
+
+def read_mat(path: Path, names: Sequence[str], raw: bytes | None = None) -> list[Any]:
+    """The variables of these names, as arrays or sparse matrices; an error if one is not there.
+
+    `raw` is what the file holds, if that was read before.
+    """
+    raw = read_bytes(path) if raw is None else raw
     if HDF5 in (raw[:8], raw[512:520]):
-        found = _read_hdf5(path, names)
+        found = _read_hdf5(path, raw, names)
     else:
         try:
             found = dict(_variables(raw, names))
@@ -56,7 +70,7 @@ def _variables(raw: bytes, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
     order = BYTE_ORDERS.get(raw[HEADER - 2 : HEADER])
     if order is None:
         raise ValueError("it does not begin as one of version 5 or newer")
-    for content in _matrices(memoryview(raw)[HEADER:], order):
+    for content in _matrices(memoryview(raw)[HEADER:], order, Room(MOST_BYTES)):
         parts = _elements(content, order)
         flags, shape, letters = (part for _, part in islice(parts, 3))
         name = bytes(letters).decode("latin-1")
@@ -66,20 +80,28 @@ def _variables(raw: bytes, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
             yield name, _matrix(name, about, sides, [_values(*part, order) for part in parts])
 
 
-def _matrices(raw: memoryview, order: str) -> Iterator[memoryview]:
+def _matrices(raw: memoryview, order: str, room: Room) -> Iterator[memoryview]:
     """The content of each matrix, unpacked where it is compressed."""
     for kind, content in _elements(raw, order):
         if kind == COMPRESSED:
-            inner = _elements(memoryview(_unpacked(content, order)), order)
+            inner = _elements(memoryview(_unpacked(content, order, room)), order)
             yield from (each for kind_inside, each in inner if kind_inside == MATRIX)
         elif kind == MATRIX:
             yield content
 
 
-def _unpacked(content: memoryview, order: str) -> bytes:
-    """In one piece of memory, as large as the one element in it says: a fifth less time."""
-    (size,) = struct.unpack_from(f"{order}4xI", zlib.decompressobj().decompress(content, 8))
-    return zlib.decompress(content, bufsize=min(8 + size, DEFLATED * len(content)))
+def _unpacked(content: memoryview, order: str, room: Room) -> bytes:
+    """The one element in it, which says how large it is; what goes beyond is not unpacked."""
+    unpacker = zlib.decompressobj()
+    start = unpacker.decompress(content, 8)
+    (size,) = struct.unpack_from(f"{order}4xI", start)
+    room.take(size, "its matrices")
+    rest = unpacker.decompress(unpacker.unconsumed_tail, -(-size // 8) * 8) if size else b""
+    if unpacker.decompress(unpacker.unconsumed_tail, 1):
+        raise ValueError("a compressed matrix is longer than it says")
+    if not unpacker.eof:
+        raise ValueError("a compressed matrix ends too soon")
+    return start + rest
 
 
 def _elements(raw: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
@@ -127,6 +149,8 @@ def _sparse(
         raise ValueError("places in a sparse matrix are no integers")
     starts = starts.astype(np.int64)
     sizes, count = np.diff(starts), int(starts[-1])  # more values than `count` are not in use
+    if height * len(sizes) > MOST_BYTES // NUMBER:
+        raise ValueError(f"a sparse matrix says it has {height} x {len(sizes)} numbers")
     if starts[0] or (sizes < 0).any() or count > min(len(values), len(rows)):
         raise ValueError("places in a sparse matrix do not go with its values")
     columns = np.repeat(np.arange(len(sizes)), sizes)
@@ -134,7 +158,7 @@ def _sparse(
     return sparse.csc_matrix((values[:count], at), shape=(height, len(sizes)))
 
 
-def _read_hdf5(path: Path, names: Sequence[str]) -> dict[str, Any]:
+def _read_hdf5(path: Path, raw: bytes, names: Sequence[str]) -> dict[str, Any]:
     """A file of version 7.3, which stores matrices transposed, and the columns of sparse ones."""
     try:
         import h5py  # type: ignore[import-untyped]
@@ -143,20 +167,45 @@ def _read_hdf5(path: Path, names: Sequence[str]) -> dict[str, Any]:
             f"{path} is a .mat file of version 7.3, for which h5py is needed. Run "
             "pip install 'robustpll[mat73]', or save the file from MATLAB with '-v7'."
         ) from error
+    room = Room(MOST_BYTES)
     try:
-        with h5py.File(path) as file:
-            return {name: _of_hdf5(name, file[name]) for name in names if name in file}
+        with h5py.File(io.BytesIO(raw)) as file:
+            return {
+                name: _of_hdf5(name, _member(file, name), room) for name in names if name in file
+            }
     except Exception as error:  # of whatever kind: for damaged files h5py promises none
         raise _unreadable(path, error) from error
 
 
-def _of_hdf5(name: str, found: Any) -> Any:
-    if "MATLAB_sparse" in found.attrs:
-        starts, height = found["jc"][()], int(found.attrs["MATLAB_sparse"])
-        if "data" not in found:
-            return sparse.csc_matrix((height, len(starts) - 1))  # nothing but zeros
-        return _sparse(found["data"][()], found["ir"][()], starts, height)
-    matrix = np.asarray(found[()]).T
+def _member(group: Any, name: str) -> Any:
+    """What is in the file itself under this name: a link or a dataset may lead to other files."""
+    import h5py
+
+    is_link = not isinstance(group.get(name, getlink=True), h5py.HardLink)
+    if is_link:
+        raise ValueError(f"{name!r} is a link; matrices must be in the file itself")
+    member = group[name]
+    if isinstance(member, h5py.Dataset) and (member.external or member.is_virtual):
+        raise ValueError(f"the numbers of {name!r} are in other files; they must be in this one")
+    return member
+
+
+def _numbers(group: Any, name: str, room: Room) -> NDArray[Any]:
+    """A dataset of HDF5, if there is room for as many numbers as it says it has."""
+    member = _member(group, name)
+    room.take(member.nbytes, "its matrices")
+    return np.asarray(member[()])
+
+
+def _of_hdf5(name: str, member: Any, room: Room) -> Any:
+    if "MATLAB_sparse" in member.attrs:
+        starts, height = _numbers(member, "jc", room), int(member.attrs["MATLAB_sparse"])
+        if "data" not in member:
+            values, rows = np.empty(0), np.empty(0, np.int64)  # nothing but zeros
+            return _sparse(values, rows, np.zeros_like(starts), height)
+        values, rows = _numbers(member, "data", room), _numbers(member, "ir", room)
+        return _sparse(values, rows, starts, height)
+    matrix = _numbers(member.parent, name, room).T
     if matrix.dtype.kind not in "biuf" or matrix.ndim != 2:
         what = f"{matrix.dtype}, shape {matrix.shape}"
         raise ValueError(f"{name!r} must be a matrix of real numbers, but is of {what}")

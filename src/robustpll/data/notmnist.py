@@ -7,7 +7,6 @@ import tarfile
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path, PureWindowsPath
 from typing import Self
@@ -15,7 +14,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from robustpll.data.bounded import read_up_to
 from robustpll.data.catalog import Entry, cache_folder, existing
+from robustpll.data.content import refuse_unpublished, version_of
 from robustpll.data.dataset import Dataset, unusual_counts
 from robustpll.errors import InputError
 from robustpll.files import write_whole
@@ -23,7 +24,8 @@ from robustpll.files import write_whole
 LETTERS = tuple("ABCDEFGHIJ")
 SIDE = 28
 START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x1c\0\0\0\x1c\x08\0"  # 28 x 28 pixels, 8 bits, grey
-PIECE, MOST_PIECES = 2**20, 256  # bytes and pieces of the unpacked archive; it has 22 MB
+MOST_BYTES = 2**28  # of the unpacked archive; it has 22 MB
+MOST_MEMBERS = 100_000  # of the archive; it has 18,738
 FORMAT = b"robustpll notmnist 1"  # of the cache; a change of what is read needs another
 
 
@@ -31,6 +33,8 @@ def load(entry: Entry) -> Dataset:
     """The dataset, from the archive or, if that is the same as last time, from the cache."""
     path = existing(entry, entry.files[0])
     found = _pictures(path)
+    content = found.pixel_sum()
+    refuse_unpublished(entry, entry.files[0], path, content)
     notes = unusual_counts(entry, len(found.pixels), SIDE * SIDE, len(LETTERS))
     return Dataset.of(
         entry,
@@ -40,6 +44,7 @@ def load(entry: Entry) -> Dataset:
         image_shape=(SIDE, SIDE),
         white=255,
         notes=notes + found.notes,
+        content=version_of(entry, [content]),
     )
 
 
@@ -48,8 +53,7 @@ def pixel_sum(path: Path) -> str:
 
     It does not depend on how the archive was packed.
     """
-    pixels = Pictures.read(path, path.read_bytes()).pixels
-    return hashlib.sha256(b"".join(sorted(picture.tobytes() for picture in pixels))).hexdigest()
+    return Pictures.read(path, path.read_bytes()).pixel_sum()
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,6 +89,11 @@ class Pictures:
             np.array([LETTERS.index(letter) for letter in letters], np.uint8),
             notes,
         )
+
+    def pixel_sum(self) -> str:
+        """As `pixel_sum` of the archive."""
+        pictures = sorted(picture.tobytes() for picture in self.pixels)
+        return hashlib.sha256(b"".join(pictures)).hexdigest()
 
     def packed(self) -> bytes:
         file = io.BytesIO()
@@ -151,17 +160,17 @@ def _place(name: str) -> str:
 def _unpacked(path: Path, archive: bytes) -> tuple[bytes, list[tarfile.TarInfo]]:
     try:
         with gzip.open(io.BytesIO(archive)) as file:
-            pieces = iter(partial(file.read, PIECE), b"")
-            tar = b"".join(islice(pieces, MOST_PIECES))
+            tar = read_up_to(file, MOST_BYTES)
         with tarfile.open(fileobj=io.BytesIO(tar), mode="r:") as members:
-            found = members.getmembers()
+            found = list(islice(members, MOST_MEMBERS + 1))
     except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:
         raise InputError(
             f"{path} is a .tar.gz file that is cut short or damaged: {error}. Get it anew."
         ) from error
-    if len(tar) >= PIECE * MOST_PIECES:
+    if len(tar) > MOST_BYTES or len(found) > MOST_MEMBERS:
         raise InputError(
-            f"{path} unpacks to {len(tar)} bytes or more. Get it anew: NotMNIST small has less."
+            f"{path} unpacks to more than {MOST_BYTES} bytes or {MOST_MEMBERS} files. Get it anew: "
+            "NotMNIST small has less."
         )
     return tar, found
 

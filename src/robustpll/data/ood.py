@@ -113,6 +113,7 @@ def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> HeldOut:
         candidates=_without(dataset.candidates, gone, kept),
         notes=tuple(f"before {name} was held out: {note}" for note in dataset.notes),
         official=Split(*(new[part[~is_gone[part]]] for part in (split.train, split.test))),
+        content="",
     )
     train, test = (part[is_gone[part]] for part in (split.train, split.test))
     at = np.concatenate([train, test])
@@ -123,6 +124,7 @@ def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> HeldOut:
         labels=None,
         candidates=None,
         notes=(),
+        content="",
         official=Split(np.arange(len(train)), np.arange(len(train), len(at))),
     )
     return HeldOut(known, ood)

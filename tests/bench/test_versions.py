@@ -1,0 +1,302 @@
+"""Versions of one dataset's file: told apart in the store, and never in one table."""
+
+import csv
+import gzip
+import hashlib
+import io
+import json
+import struct
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.io import savemat
+from typer.testing import CliRunner, Result
+
+from robustpll import load_dataset
+from robustpll.bench import Grid, ResultStore, examine, run_grid, summarize
+from robustpll.bench.bundle import Job, Place, bundles, drawn_of
+from robustpll.bench.examine import perform
+from robustpll.bench.runner import Outcome
+from robustpll.bench.versions import of_files
+from robustpll.bench.workers import Finished, failure_of
+from robustpll.cli import app
+from robustpll.data import download
+from robustpll.data.catalog import CATALOG
+from robustpll.errors import InputError
+
+REPORTS = Path(__file__).parents[2] / "reports"
+LOST = Grid.of({"name": "mine", "methods": ["pl_knn"], "datasets": ["lost"], "seeds": 2})
+
+
+class Inline:
+    """An executor that performs each job at once, in this process."""
+
+    joined, startup, title = False, 0.0, "this process"
+
+    def __init__(self) -> None:
+        self.over: list[Finished] = []
+
+    def room(self, place: Place) -> int:
+        return 1 - len(self.over)
+
+    def submit(self, job: Job) -> None:
+        try:
+            outcome = perform(job)
+        except Exception as error:
+            outcome = failure_of(error)
+        self.over.append(Finished(job, outcome, 0.1, "this process"))
+
+    def finished(self, timeout: float) -> list[Finished]:
+        over, self.over = self.over, []
+        return over
+
+    def close(self) -> None:
+        pass
+
+
+def mat(seed: int, right: float = 0.9, wrong: float = 0.4) -> bytes:
+    """Forty rows of three classes; with each seed it is another version."""
+    drawn = np.random.default_rng(seed)
+    labels = np.arange(40) % 3
+    target = np.eye(3)[labels].T
+    partial = np.maximum(target, drawn.random((3, 40)) < wrong)
+    data = np.eye(3)[labels] + drawn.normal(scale=1 - right, size=(40, 3))
+    file = io.BytesIO()
+    savemat(file, {"data": data, "partial_target": partial, "target": target})
+    return file.getvalue()
+
+
+@pytest.fixture
+def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[bytes], str]]:
+    """Puts a file in the place of Lost's; hands back how its version is called."""
+    _forget()
+    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path / "data"))
+    path = tmp_path / "data" / "realworld" / "lost.mat"
+    path.parent.mkdir(parents=True)
+
+    def put(content: bytes) -> str:
+        path.write_bytes(content)
+        return load_dataset("lost").content
+
+    yield put
+    _forget()
+
+
+def _forget() -> None:
+    """What this process keeps of the usual version, which is another one in each test."""
+    examine._dataset.cache_clear()
+    examine._loaded.cache_clear()
+
+
+def make_usual(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    """As if the catalogue knew this version of Lost."""
+    entry = CATALOG["lost"]
+    file = replace(entry.files[0], usual=hashlib.sha256(content).hexdigest())
+    monkeypatch.setitem(CATALOG, "lost", replace(entry, files=(file,)))
+
+
+def run(grid: Grid, store: Path) -> Outcome:
+    outcome = run_grid(grid, store, executor=Inline(), quiet=True)
+    assert outcome.failed == {}
+    return outcome
+
+
+def command(*words: object) -> Result:
+    return CliRunner().invoke(app, ["bench", *map(str, words)])
+
+
+def test_two_versions_of_a_file_are_two_sets_of_runs(
+    put: Callable[[bytes], str], tmp_path: Path
+) -> None:
+    clear, noisy = mat(0, right=0.95), mat(1, right=0.0)
+    put(clear)
+    assert run(LOST, tmp_path).done == 2
+    put(noisy)
+    again = run(LOST, tmp_path)
+    assert (again.known, again.done) == (0, 2)
+    put(clear)
+    assert run(LOST, tmp_path).known == 2
+
+
+def test_a_summary_is_about_one_version_and_says_which(
+    put: Callable[[bytes], str], tmp_path: Path
+) -> None:
+    versions = {}
+    for name, content in (("clear", mat(0, right=0.95)), ("noisy", mat(1, right=0.0))):
+        versions[name] = put(content)
+        run(LOST, tmp_path)
+    store = ResultStore(tmp_path)
+    with pytest.raises(InputError, match="2 versions of the file of lost") as caught:
+        summarize(store, LOST)
+    assert all(f"{version} (2 runs)" in str(caught.value) for version in versions.values())
+    summaries = {
+        name: summarize(store, LOST, {"lost": version}) for name, version in versions.items()
+    }
+    for name, summary in summaries.items():
+        assert len(summary.runs) == 2
+        assert summary.contents == {"lost": versions[name]}
+        assert all(key.endswith(versions[name]) for key in summary.runs["key"])
+    assert summaries["clear"].runs["accuracy"].min() > summaries["noisy"].runs["accuracy"].max()
+    with pytest.raises(InputError, match="2 versions"):
+        store.frame(LOST.runs())
+    with pytest.raises(InputError, match="No run on the version 'other' of lost"):
+        summarize(store, LOST, {"lost": "other"})
+    with pytest.raises(InputError, match="soccer, on which the grid has no run"):
+        summarize(store, LOST, {"soccer": "usual"})
+
+
+def test_commands_say_what_there_is_and_take_a_version(
+    put: Callable[[bytes], str], tmp_path: Path
+) -> None:
+    store, out = tmp_path / "store", tmp_path / "report"
+    first = put(mat(0))
+    run(LOST, store)
+    second = put(mat(1))
+    told = command("status", "--store", store)
+    assert "0 of 2 runs are here; 2 to run" in told.stdout
+    assert f"2 stored runs are on the version {first} of its file" in told.stdout
+    assert f"{second} is here" in told.stdout
+    run(LOST, store)
+    refused = command("report", "--store", store, "--out", out)
+    assert refused.exit_code == 1
+    assert "--version lost=" in refused.stderr
+    assert not out.exists()
+    made = command("report", "--store", store, "--out", out, "--version", f"lost={first}")
+    assert made.exit_code == 0, made.stderr
+    assert f"is the version {first}, not the usual one" in (out / "index.html").read_text()
+    assert json.loads((out / "environment.json").read_text())["contents"] == {"lost": first}
+    odd = command("report", "--store", store, "--out", out, "--version", "lost")
+    assert odd.exit_code == 1
+    assert "DATASET=VERSION" in odd.stderr
+
+
+def test_runs_of_an_old_store_count_for_the_version_that_the_catalogue_knows(
+    put: Callable[[bytes], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 0.1 stored no content: its keys are those of runs on the usual version."""
+    usual, other = mat(0), mat(1)
+    make_usual(monkeypatch, usual)
+    assert put(usual) == ""
+    run(LOST, tmp_path)
+    names = {path.stem for path in tmp_path.glob("runs/*/*/*.parquet")}
+    assert names == {planned.run.key for planned in LOST.runs()}
+    assert run(LOST, tmp_path).known == 2
+    assert summarize(ResultStore(tmp_path), LOST).contents == {}
+    changed = put(other)
+    assert run(LOST, tmp_path).known == 0
+    with pytest.raises(InputError, match=rf"usual \(2 runs\), {changed} \(2 runs\)"):
+        summarize(ResultStore(tmp_path), LOST)
+    assert len(summarize(ResultStore(tmp_path), LOST, {"lost": "usual"}).runs) == 2
+
+
+def test_an_old_store_gives_its_report_where_no_data_are(
+    put: Callable[[bytes], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(mat(0))
+    run(LOST, tmp_path / "store")
+    before = summarize(ResultStore(tmp_path / "store"), LOST)
+    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path / "nothing"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nothing"))
+    after = summarize(ResultStore(tmp_path / "store"), LOST)
+    assert before.runs.equals(after.runs)
+    assert "2 of 2 runs are here" in command("status", "--store", tmp_path / "store").stdout
+
+
+def test_a_version_changes_the_key_alone_and_no_prediction(
+    put: Callable[[bytes], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the guesses, which are random."""
+    content = mat(3, wrong=1.0)
+    put(content)
+    tables = []
+    for folder in ("other", "usual"):
+        store = ResultStore(tmp_path / folder)
+        run(LOST, store.root)
+        tables.append([store.read(planned.run) for planned in of_files(LOST.runs())])
+        make_usual(monkeypatch, content)
+    assert sum(table["guess"].to_pylist().count(True) for table in tables[0]) > 0
+    assert all(one.equals(other) for one, other in zip(*tables, strict=True))
+
+
+def test_a_file_that_changes_after_the_plan_was_made_is_not_trained_on(
+    put: Callable[[bytes], str],
+) -> None:
+    put(mat(7))
+    [bundle, *_] = bundles(of_files(LOST.runs()), joined=False)
+    put(mat(8))
+    with pytest.raises(InputError, match="It changed since the plan was made"):
+        perform(bundle)
+
+
+def test_planning_reads_a_file_once(
+    put: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(mat(0))
+    read: list[Path] = []
+    before = download.content_sum
+    monkeypatch.setattr(
+        download, "content_sum", lambda path, file: [read.append(path), before(path, file)][1]
+    )
+    grid = replace(LOST, seeds=tuple(range(50)))
+    first, second = of_files(grid.runs()), of_files(grid.runs())
+    assert first == second
+    assert [path.name for path in read] == ["lost.mat"]
+    put(mat(1))
+    assert of_files(grid.runs()) != first
+
+
+def idx(values: np.ndarray) -> bytes:
+    header = struct.pack(f">{values.ndim}i", *values.shape)
+    return gzip.compress(b"\0\0\x08" + bytes([values.ndim]) + header + values.tobytes())
+
+
+def pictures(folder: Path, rows: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = np.random.default_rng(rows)
+    for part, n in (("train", rows), ("t10k", 20)):
+        labels = (np.arange(n) % 10).astype(np.uint8)
+        images = drawn.integers(0, 256, (n, 4, 4), dtype=np.uint8)
+        (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(idx(images))
+        (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(idx(labels))
+
+
+def test_candidates_that_noise_made_are_of_one_version_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unpublished: Callable[..., None]
+) -> None:
+    unpublished("mnist")
+    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
+    asked = {"methods": ["pl_knn"], "datasets": ["mnist"], "seeds": 1, "noise": "uniform"}
+    grid = Grid.of(asked)
+    keys = set()
+    for rows in (100, 120):
+        pictures(tmp_path / "mnist", rows)
+        [planned] = of_files(grid.runs())
+        drawn = drawn_of(planned.run)
+        assert drawn is not None
+        keys.add(drawn.key)
+        assert run(grid, tmp_path / "store").done == 1
+    assert {path.stem for path in (tmp_path / "store" / "candidates").iterdir()} == keys
+    assert len(keys) == 2
+
+
+def keys_in(path: Path) -> Iterable[str]:
+    with path.open(newline="") as file:
+        return {row["key"] for row in csv.DictReader(file)}
+
+
+@pytest.mark.parametrize("name", ["paper", "sound", "audit"])
+def test_runs_of_the_published_reports_have_their_keys(name: str) -> None:
+    told = json.loads((REPORTS / name / "environment.json").read_text())
+    grid = Grid.of_json(json.dumps(told["grid"]))
+    keys = {planned.run.key for planned in grid.runs()}
+    assert keys_in(REPORTS / name / "runs.csv") <= keys
+
+
+@pytest.mark.data
+def test_the_files_here_are_those_of_the_published_reports() -> None:
+    grid = Grid.of({"datasets": ["bird-song", "lost", "msrc-v2", "fg-net", "italian"], "seeds": 1})
+    assert of_files(grid.runs()) == grid.runs()
+    assert load_dataset("lost").content == ""
