@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from safetensors import safe_open
+from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from robustpll import load
@@ -293,6 +294,24 @@ def test_where_nothing_can_be_written_is_told_before_anything_is_read() -> None:
     assert Path("table.csv").read_bytes() == before
 
 
+def test_only_a_model_is_replaced_by_a_model() -> None:
+    write(frame(30))
+    form = ("--votes", "by ", *others("votes", truth=False))
+    Path("thesis.txt").write_text("years of work")
+    save_file({"w": np.zeros(2)}, "tensors.pll", {"format": "np"})
+    tensors = Path("tensors.pll").read_bytes()
+    for out in ("thesis.txt", "tensors.pll"):
+        result = fit(*form, out=out)
+        assert result.exit_code == 1
+        assert f"{out} is there already, and is not a model of robustpll" in result.stderr
+        assert result.stderr.count("\n") == 1
+        assert "learned" not in result.stdout
+    assert Path("thesis.txt").read_text() == "years of work"
+    assert Path("tensors.pll").read_bytes() == tensors
+    assert fit(*form).exit_code == 0
+    assert fit(*form).exit_code == 0  # over the model of a minute ago
+
+
 def command(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
     line = [sys.executable, "-c", "from robustpll.cli import app; app()", *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -303,14 +322,15 @@ def command(*arguments: str, **options: Any) -> "subprocess.Popen[str]":
 def test_a_model_that_does_not_fit_on_the_disk_leaves_the_old_one_whole() -> None:
     write(frame(60))
     options = ("--votes", "by ", *others("votes", truth=False), "--epochs", "1")
-    Path("model.pll").write_text("an older model")
+    assert fit("--votes", "by ", *others("votes", truth=False)).exit_code == 0
+    older = Path("model.pll").read_bytes()
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # noqa: E731
     process = command("fit", "table.csv", "--out", "model.pll", *options, preexec_fn=limit)
     _, told = process.communicate(timeout=120)
     assert process.returncode == 1
-    assert "cannot be" in told
+    assert told.startswith("model.pll cannot be")
     assert told.count("\n") == 1
-    assert Path("model.pll").read_text() == "an older model"
+    assert Path("model.pll").read_bytes() == older
     assert sorted(path.name for path in Path().iterdir()) == ["model.pll", "table.csv"]
 
 

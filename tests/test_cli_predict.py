@@ -329,6 +329,33 @@ def test_where_nothing_can_be_written_is_told_before_anything_is_read() -> None:
     assert before == (Path("model.pll").read_bytes(), Path("new.csv").read_bytes())
 
 
+def test_only_predictions_are_replaced_by_predictions() -> None:
+    frame(10).to_csv("new.csv", index=False)
+    mine = ("id,label,probability\n1,cat,0.5\n", "line,label\n", '"never closed', "\0" * 9000)
+    for text in mine:
+        Path("mine.csv").write_text(text)
+        result = predict(out="mine.csv")
+        assert result.exit_code == 1
+        assert "mine.csv is there already, and is not what predict wrote" in result.stderr
+        assert result.stderr.count("\n") == 1
+        assert Path("mine.csv").read_text() == text
+    assert predict("--keep", "id", "--keep", "gold").exit_code == 0
+    assert predict().exit_code == 0  # over the predictions of a minute ago
+
+
+def test_an_onnx_file_of_another_program_is_not_replaced() -> None:
+    line = ["export", "model.pll", "--out", "model.onnx"]
+    Path("model.onnx").write_bytes(b"\x08\x0a\x12\x07pytorch\x1a\x052.0.0" + b"x" * 500)
+    before = Path("model.onnx").read_bytes()
+    result = CliRunner().invoke(app, line)
+    assert result.exit_code == 1
+    assert "model.onnx is there already, and is not what export wrote" in result.stderr
+    assert Path("model.onnx").read_bytes() == before
+    Path("model.onnx").unlink()
+    for _ in range(2):
+        assert CliRunner().invoke(app, line).exit_code == 0
+
+
 def test_a_model_from_elsewhere_is_told_in_a_sentence() -> None:
     frame(10).to_csv("new.csv", index=False)
     whole = Path("model.pll").read_bytes()
@@ -423,7 +450,8 @@ def test_memory_does_not_grow_with_the_table() -> None:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_write_leaves_the_old_file_whole(how: signal.Signals) -> None:
     long_table(300_000)
-    Path("out.csv").write_text("older")
+    older = ",".join(["line", *COLUMNS]) + "\nolder\n"
+    Path("out.csv").write_text(older)
     process = command("predict", "model.pll", "new.csv", "--out", "out.csv")
     deadline = time.monotonic() + 100
     while not any(path.stat().st_size > 10**6 for path in Path().glob(".out.csv.*")):
@@ -431,7 +459,7 @@ def test_an_interrupted_write_leaves_the_old_file_whole(how: signal.Signals) -> 
         time.sleep(0.1)
     process.send_signal(how)
     _, told = process.communicate(timeout=60)
-    assert Path("out.csv").read_text() == "older"
+    assert Path("out.csv").read_text() == older
     if how == signal.SIGINT:
         assert process.returncode == 130
         assert told.startswith("Stopped. out.csv is not written.\n")

@@ -70,7 +70,7 @@ def fit(
         raise typer.BadParameter("--coverage must be above 0, and below 1.")
     with refusals():
         model = _model(method, {"network": network, "epochs": epochs}, seed, device)
-        refuse_unwritable(out, inputs=(path, *(decisions or ())))
+        refuse_unwritable(out, (path, *(decisions or ())), is_model, "a model of robustpll")
         refuse_too_large(path)
     table = read(path, columns, file, bad_rows)
     with refusals(stopped="No model is written."):
@@ -81,6 +81,13 @@ def fit(
     for sentence in summary:
         typer.echo(sentence)
     typer.echo(f"The model is {out}. For predictions: robustpll predict {out} TABLE --out FILE.csv")
+
+
+def is_model(start: bytes) -> bool:
+    """Whether a file begins as model files do: the first key in safetensors' header is ours."""
+    from robustpll.model_file import KEY
+
+    return start[8:].startswith(f'{{"__metadata__":{{"{KEY}":'.encode())
 
 
 def _model(method: str, fields: dict[str, Any], seed: int, device: str) -> Any:

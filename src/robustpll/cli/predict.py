@@ -63,7 +63,7 @@ def predict(
         raise typer.BadParameter(f"--out writes CSV: {out} must end in .csv.")
     with refusals(stopped=f"{out} is not written."):
         judge = Judge.loaded(model, error, device)
-        refuse_unwritable(out, inputs=(model, path))
+        refuse_unwritable(out, (model, path), is_predictions, "what predict wrote")
         table = _opened(judge, path, file)
         _tell_new(table, path, [*(keep or []), truth])
         _write(judge, table, out, keep or [], truth)
@@ -78,6 +78,16 @@ def predict(
             f"why ({table.where} {judge.first_bad}).{remedy}"
         )
         raise typer.Exit(0 if skip_bad_rows else 1)
+
+
+def is_predictions(start: bytes) -> bool:
+    """Whether a file begins with the header that `predict` writes."""
+    text = io.StringIO(start.decode("utf-8-sig", errors="replace"), newline="")
+    try:
+        header = next(csv.reader(text), [])
+    except csv.Error:
+        return False
+    return header[:1] in (["line"], ["row"]) and tuple(header[-len(COLUMNS) :]) == COLUMNS
 
 
 @dataclass(eq=False)

@@ -1,6 +1,6 @@
 """How commands speak to people about what went wrong."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from robustpll.errors import InputError, RobustPLLError
+from robustpll.files import refuse_replacing
 
 
 def say(sentence: str) -> None:
@@ -42,10 +43,14 @@ def refusals(stopped: str = "") -> Iterator[None]:
     raise typer.Exit(1) from None
 
 
-def refuse_unwritable(path: Path, inputs: Iterable[Path] = ()) -> None:
-    """Before hours of work: whether a file can be written there, and is none of the inputs.
+def refuse_unwritable(
+    path: Path, inputs: Iterable[Path], is_ours: Callable[[bytes], bool], what: str
+) -> None:
+    """Before hours of work: whether a file can be written there, and nothing else is lost by it.
 
-    >>> refuse_unwritable(Path("nowhere/model.pll"))
+    A file that is there must be `what` we wrote before, as `is_ours` tells by its beginning.
+
+    >>> refuse_unwritable(Path("nowhere/model.pll"), (), bool, "a model")
     Traceback (most recent call last):
     robustpll.errors.InputError: nowhere/model.pll cannot be written: there is no folder nowhere...
     """
@@ -61,6 +66,7 @@ def refuse_unwritable(path: Path, inputs: Iterable[Path] = ()) -> None:
     for other in inputs:
         if path.exists() and other.exists() and path.samefile(other):
             raise InputError(f"{path} is what is read, and would be lost. Write to another file.")
+    refuse_replacing(path, is_ours, what)
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
