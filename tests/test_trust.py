@@ -209,8 +209,8 @@ def test_a_bound_on_the_error_is_broken_as_seldom_as_promised() -> None:
 def test_a_bound_needs_enough_rows() -> None:
     """Of 59 rows none may be wrong: 0.95^59 is the first power below 0.05."""
     assert bounded_threshold(np.linspace(1, 0.9, 59), np.zeros(59), 0.05, 0.9) == 0.9
-    with pytest.raises(InputError, match="it takes 59"):
-        bounded_threshold(np.linspace(1, 0.9, 58), np.zeros(58), 0.05, 0.9)
+    assert bounded_threshold(np.linspace(1, 0.9, 58), np.zeros(58), 0.05, 0.9) == math.inf
+    assert bounded_threshold(np.linspace(1, 0.9, 58), np.zeros(58), 1e-320, 0.9) == math.inf
     assert bounded_threshold(np.linspace(1, 0.9, 59), np.ones(59), 0.05, 0.9) == math.inf
 
 
@@ -275,6 +275,44 @@ def test_a_row_is_decided_alone_as_among_others(
     assert 0 < together.accepted.sum() < 9
 
 
+def test_a_promise_that_takes_more_labels_is_not_made_and_accepts_nothing(
+    model: PLLClassifier,
+) -> None:
+    own = again(model).calibrate_decisions(*blobs(60, 1))
+    assert own.trial_ is not None
+    assert (own.trial_.fewest(0.01), own.trial_.can_promise(0.01)) == (299, False)
+    assert (own.trial_.fewest(0.05), own.trial_.can_promise(0.05)) == (59, True)
+    rows = np.vstack([blobs(20, 2)[0], [[30.0, 30, -30]]])
+    with pytest.warns(UserWarning, match=r"from 60 labelled rows: it takes 299") as warned:
+        decision = own.decide(rows, error=0.01)
+    assert len(warned) == 1
+    assert (decision.coverage, decision.threshold) == (0, math.inf)
+    assert decision.label.tolist() == own.predict(rows).tolist()
+    assert decision.reason.tolist() == [
+        *["no promise can be made"] * 20,
+        "unlike the training data",
+    ]
+
+
+def test_an_estimate_takes_no_number_of_labels(model: PLLClassifier) -> None:
+    X, y = blobs(60, 1)
+    own = again(model).calibrate_decisions(X, with_others(y[:, None] == NAMES, 0.3, 0))
+    assert own.trial_ is not None
+    assert (own.trial_.fewest(0.01), own.trial_.can_promise(0.01)) == (0, True)
+    own.decide(X, error=0.01)  # without a warning
+
+
+def test_a_model_that_errs_too_often_is_not_called_ambiguous(model: PLLClassifier) -> None:
+    """The rows are enough, but the model is wrong in all of them: no threshold keeps the bound."""
+    X, y = blobs(90, 1)
+    wrong = np.roll(NAMES, 1)[np.searchsorted(NAMES, model.predict(X))]
+    own = again(model).calibrate_decisions(X, wrong)
+    decision = own.decide(X[:5], error=0.05)
+    assert decision.threshold == math.inf
+    assert set(decision.reason) <= {"no promise can be made", "unlike the training data"}
+    assert "no promise can be made" in decision.reason
+
+
 def test_sets_estimate_the_error_that_labels_show(model: PLLClassifier) -> None:
     """Uniform sets hold the predicted class by chance; what is left shows the errors."""
     X, y = blobs(3000, 3)
@@ -306,7 +344,6 @@ def test_sets_estimate_the_error_that_labels_show(model: PLLClassifier) -> None:
             lambda m, X, y: m.calibrate_decisions(X, [set(NAMES)] * len(X), confidence=0.9),
             "confidence is for labels",
         ),
-        (lambda m, X, y: m.calibrate_decisions(X, y).decide(X, error=0.01), "it takes 299"),
         (lambda m, X, y: m.recalibrate(X, y[:5]), "inconsistent"),
         (lambda m, X, y: m.recalibrate(X, ["emu"] * len(X)), "emu"),
     ],

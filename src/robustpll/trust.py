@@ -1,5 +1,7 @@
 """What the classifiers know of how far to trust them: recalibration, and decisions."""
 
+import math
+import warnings
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Self, get_args
 
@@ -139,6 +141,10 @@ class Trust:
 
         Notes
         -----
+        A bound on the error takes some labelled rows: 59 for an error of 0.05 with confidence 0.9,
+        even if the model is right in all of them. If `calibrate_decisions` was shown fewer, a
+        warning says so, and no row is accepted: its reason is "no promise can be made".
+
         Without `calibrate_decisions` both refer to X as a whole: `coverage` is a share of its rows,
         and the error is what the model expects, one minus the mean probability of the predicted
         classes. That is as true as the probabilities are: recalibrate first.
@@ -164,8 +170,13 @@ class Trust:
             tamed = np.where(distance > limit, NEVER, certainty)
             trial = Trial(tamed, 1 - certainty, limit).sorted()
         threshold = trial.threshold(coverage, error)
-        like = distance <= trial.limit
-        return Decision.of(self.classes_, predicted, probability, like, threshold)
+        if error is not None and not trial.can_promise(error):
+            warnings.warn(_no_promise(trial, error), UserWarning, stacklevel=2)
+        bounded = error is not None and trial.confidence is not None
+        like, promised = distance <= trial.limit, not (bounded and math.isinf(threshold))
+        return Decision.of(
+            self.classes_, predicted, probability, like, threshold, promised=promised
+        )
 
     def _shown(self, X: Any, y: Any) -> tuple[Candidates, Rows, Opinion]:
         """What is said of rows, the rows, and what the model first held of them."""
@@ -186,6 +197,16 @@ class Trust:
         if self.reference_ is None:
             return np.zeros(len(rows))
         return np.asarray(self.reference_.distance(self.fitted_, rows).cpu())
+
+
+def _no_promise(trial: Trial, error: float) -> str:
+    """Why a bound on the error cannot be kept, and what would help."""
+    return (
+        f"error={error:g} cannot be promised with confidence {trial.confidence:g} from "
+        f"{len(trial.certainty)} labelled rows: it takes {trial.fewest(error)}, even if all are "
+        "right. So no row is accepted. Pass more rows to calibrate_decisions, or allow a larger "
+        "error."
+    )
 
 
 def _refuse_other_promises(coverage: float | None, error: float | None) -> None:
