@@ -22,6 +22,7 @@ from robustpll.clean.decided import fingerprint
 from robustpll.cli import app
 from robustpll.cli.fit import parted
 from robustpll.data.table import read_table
+from robustpll.errors import InputError
 
 CLASSES = ("Esel", "Fuß", "Öl")
 
@@ -157,6 +158,63 @@ def test_a_coverage_that_takes_more_rows_is_refused_before_the_training() -> Non
     assert result.exit_code == 1
     assert "--coverage 0.99 takes 99 held-out rows, and these are 60" in result.stderr
     assert not Path("model.pll").exists()
+
+
+LABELLED = ("--candidates", "gold", *(part for name in LABELS[:-1] for part in ("--ignore", name)))
+
+
+@pytest.mark.parametrize("rows", [150, 200, 290])
+def test_labels_too_few_for_a_promise_still_give_a_model(rows: int) -> None:
+    write(frame(rows))
+    result = fit(*LABELLED)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    assert "no promise can be made that 5% or fewer of accepted rows are wrong" in result.stdout
+    assert f"it takes 59 held-out rows with labels, and these are {rows // 5}" in result.stdout
+    advice = f"Pass --held-out {np.ceil(5900 / rows) / 100:g}"
+    assert advice in result.stdout
+    result = fit(*LABELLED, *advice.removeprefix("Pass ").split(), "--epochs", "30")
+    assert "no promise can be made" not in result.stdout
+    assert load("model.pll").trial_.can_promise(0.05)
+
+
+def test_labels_that_the_model_cannot_tell_apart_give_a_model_without_a_promise() -> None:
+    table = frame(400)
+    table["gold"] = np.random.default_rng(1).permutation(table["gold"])
+    write(table)
+    result = fit(*LABELLED)
+    assert result.exit_code == 0, result.output
+    assert "too many held-out rows are. So predict marks all rows for review" in result.stdout
+
+
+@pytest.mark.parametrize("fault", [InputError, MemoryError, ZeroDivisionError, KeyboardInterrupt])
+def test_what_fails_after_the_training_does_not_lose_the_model(
+    fault: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise fault("a fault in judging")
+
+    write(frame(200))
+    monkeypatch.setattr("robustpll.trust.Trust.calibrate_decisions", fails)
+    result = fit("--votes", "by ", *others("votes", truth=False))
+    assert result.exit_code == (130 if fault is KeyboardInterrupt else 1)
+    assert "The model is model.pll, but without decisions and prediction sets." in result.stderr
+    model = load("model.pll")
+    assert (model.trial_, model.recalibration_) == (None, None)
+    assert len(model.predict(frame(10)[["x", "town", "z"]])) == 10
+
+
+def test_a_cell_too_large_to_compute_with_is_a_bad_row() -> None:
+    table = frame(60)
+    table.loc[7, "x"] = 1e300
+    write(table)
+    options = ("--votes", "by ", *others("votes", truth=False))
+    for command_ in (["fit", "table.csv", "--out", "model.pll"], ["table", "table.csv"]):
+        result = CliRunner().invoke(app, [*command_, *options])
+        assert result.exit_code == 1
+        assert "line 9: column 'x': '1e+300' is beyond 3.4e+38" in result.stderr
+    assert not Path("model.pll").exists()
+    assert fit(*options, "--skip-bad-rows").exit_code == 0
 
 
 def test_another_method_and_its_options() -> None:

@@ -17,13 +17,15 @@ def say(sentence: str) -> None:
 
 
 @contextmanager
-def refusals(stopped: str = "") -> Iterator[None]:
+def refusals(stopped: str = "", left: str = "") -> Iterator[None]:
     """Errors of the library, of disk and memory are sentences and exit code 1, not tracebacks.
 
-    So is Ctrl-C, with exit code 130, where there is something to say of what it leaves.
+    So is Ctrl-C, with exit code 130, where there is something to say of what it leaves. `left` is
+    what any other failure leaves.
     """
     try:
-        yield
+        with _told_of_failures(left):
+            yield
     except KeyboardInterrupt:
         if not stopped:
             raise
@@ -41,6 +43,16 @@ def refusals(stopped: str = "") -> Iterator[None]:
     else:
         return
     raise typer.Exit(1) from None
+
+
+@contextmanager
+def _told_of_failures(left: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        if left:
+            say(left)
+        raise
 
 
 def refuse_unwritable(

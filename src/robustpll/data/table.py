@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 
 from robustpll.candidates import Candidates, Votes
 from robustpll.data.csv_rows import BadRow
-from robustpll.data.table_features import infinite_cells, refuse_lists, refuse_odd_features
+from robustpll.data.table_features import (
+    LARGEST,
+    refuse_lists,
+    refuse_odd_features,
+    too_large_cells,
+)
 from robustpll.data.table_labels import (
     NO_ANSWER,
     AnswerColumns,
@@ -125,7 +130,7 @@ def read_table(
         written, if not in UTF-8, with commas (or tabs) and decimal points.
     unanswered, on_bad_rows, errors_to
         Without candidates a row is bad, or may have "all classes". Bad too are rows with too many
-        or few cells, with infinite numbers, and with a word where 99 of 100 cells are numbers:
+        or few cells, with infinite or huge numbers, and with a word where 99 of 100 cells are numbers:
         they are an "error", or we "skip" them. `errors_to` is a CSV file to list them in.
     like
         A table read before: features are read as there, and its other columns are left out.
@@ -219,7 +224,7 @@ def _labels(raw: Raw, roles: Roles, separator: str, unanswered: Unanswered) -> L
 
 
 def _faults(raw: Raw, roles: Roles, labels: Labels | None) -> tuple[BadRow, ...]:
-    odd = infinite_cells(raw.frame[[*roles.features]], raw.lines)
+    odd = too_large_cells(raw.frame[[*roles.features]], raw.lines, LARGEST)
     return tuple(sorted((*raw.bad, *odd, *(labels.bad if labels else ()))))
 
 
