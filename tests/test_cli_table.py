@@ -226,6 +226,54 @@ def test_a_list_of_errors_that_cannot_be_written_is_told_before_the_table_is_rea
     assert Path("table.csv").read_text(encoding="utf-8") == BAD
 
 
+SLIPS = (
+    "x,c\n"
+    + "".join(f"{at}.5,{'Katze' if at % 2 else 'Hund'}\n" for at in range(60))
+    + ("1.5,katze\n2.5,KATZE \n3.5,Katz\n4.5,?\n5.5,n/a\n")
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("table", ()),
+        ("fit", ("--out", "m.pll", "--epochs", "1")),
+        ("clean", ("--out", "cleaned", "--epochs", "1")),
+    ],
+)
+def test_slips_in_class_names_are_told_by_every_command_that_reads_them(
+    command: str, more: tuple[str, ...]
+) -> None:
+    Path("table.csv").write_text(SLIPS, encoding="utf-8")
+    result = CliRunner().invoke(app, [command, "table.csv", "--candidates", "c", *more])
+    assert result.exit_code == 0, result.output
+    assert result.stderr.splitlines() == [
+        "table.csv: names that may be one class, and are several now. Correct the table if they "
+        "are one:",
+        "  'Katze' (30 rows), 'KATZE' (1 rows), 'Katz' (1 rows), 'katze' (1 rows)",
+        "table.csv: '?' (1 rows), 'n/a' (1 rows) became a class. Pass --missing '?' --missing "
+        "'n/a' if that means that there is no answer.",
+    ]
+
+
+def test_the_remedies_for_slips_work() -> None:
+    result = run(SLIPS, "--candidates", "c", "--missing", "?", "--missing", "n/a")
+    assert "became a class" not in result.stderr
+    assert "2 of them have no candidates" in result.stderr
+    columns = "x,is cat,is ?,is dog\n1,1,0,1\n2,0,1,1\n3,1,1,0\n"
+    assert "Pass --ignore 'is ?'" in run(columns, "--indicators", "is ").stderr
+    assert "is ?" not in run(columns, "--indicators", "is ", "--ignore", "is ?").stderr
+
+
+def test_a_long_list_of_slips_is_cut_with_a_count() -> None:
+    names = [f"{'abcdefghijklmnopq'[at]}mouse" for at in range(17)]
+    rows = "".join(f"{at}.5,{name}\n{at}.7,{name.upper()}\n" for at, name in enumerate(names))
+    result = run(f"x,c\n{rows}", "--candidates", "c")
+    assert result.exit_code == 0
+    assert result.stderr.count("(1 rows)") == 20
+    assert "  and 7 more such groups\n" in result.stderr
+
+
 def test_decimal_commas_are_read_as_numbers() -> None:
     result = run("x;c\n1,5;a\n-2,25;b\n", "--candidates", "c", "--delimiter", ";", "--decimal", ",")
     assert result.exit_code == 0

@@ -21,9 +21,14 @@ def no_file(start: bytes) -> bool:
 def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "note.txt"
     path.write_text("older")
-    with pytest.raises(KeyboardInterrupt), writing(path) as file:
-        file.write(b"newer")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with writing(path) as file:
+            file.write(b"newer")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert path.read_text() == "older"
     assert [*tmp_path.iterdir()] == [path]
 
@@ -67,7 +72,7 @@ def test_a_full_disk_is_told_with_the_name_of_the_file(
 
 
 def test_a_folder_that_takes_no_files_is_told_by_the_name_that_was_asked_for() -> None:
-    with pytest.raises(OSError, match="model.pll") as caught:
+    with pytest.raises(OSError, match=r"model\.pll") as caught:
         write_whole(Path("/proc/model.pll"), b"x")
     assert caught.value.filename == "/proc/model.pll"
 
@@ -79,7 +84,7 @@ def test_only_what_we_wrote_or_what_is_empty_is_replaced(tmp_path: Path) -> None
     refuse_replacing(path, no_file, "a list")
     path.write_bytes(b"ours")
     refuse_replacing(path, lambda start: start == b"ours", "a list")
-    with pytest.raises(InputError, match="is not a list: it would be lost. Name another file"):
+    with pytest.raises(InputError, match=r"is not a list: it would be lost\. Name another file"):
         refuse_replacing(path, no_file, "a list")
 
 

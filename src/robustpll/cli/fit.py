@@ -240,21 +240,20 @@ def _judged(
 def _promise(model: Any, X: Any, learned: int) -> str:
     """How many rows decisions accept, or why they accept none; X are the held-out rows."""
     trial, held = model.trial_, len(X)
+    none = f"no promise can be made that {ERROR:.0%} or fewer of accepted rows are wrong:"
     if not trial.can_promise(ERROR):
         fewest = trial.fewest(ERROR)
         share = math.ceil(100 * fewest / (learned + held)) / 100
         more = f"--held-out {share:g}, more rows" if share <= MOST_HELD_OUT else "more rows"
         return (
-            f"no promise can be made that {ERROR:.0%} or fewer of accepted rows are wrong: it takes "
-            f"{fewest:,} held-out rows with labels, and these are {held:,}. So predict marks all "
-            f"rows for review. Pass {more}, or a larger --error to predict"
+            f"{none} it takes {fewest:,} held-out rows with labels, and these are {held:,}. So "
+            f"predict marks all rows for review. Pass {more}, or a larger --error to predict"
         )
     decision = model.decide(X, error=ERROR)
     if not decision.accepted.any():
         return (
-            f"no promise can be made that {ERROR:.0%} or fewer of accepted rows are wrong: too many "
-            "held-out rows are. So predict marks all rows for review, unless it is passed a larger "
-            "--error"
+            f"{none} too many held-out rows are. So predict marks all rows for review, unless it "
+            "is passed a larger --error"
         )
     sure = (
         "an estimate: candidates are no true labels"

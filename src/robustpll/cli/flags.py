@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from robustpll.cli.sentences import refusals, refuse_unwritable, say
-from robustpll.errors import InputError
+from robustpll.errors import InputError, some_of
 
 if TYPE_CHECKING:
+    from robustpll.candidates import Candidates, Votes
     from robustpll.data.table import Table
 
 COLUMN, PREFIX = "COLUMN", "PREFIX"
@@ -22,6 +23,7 @@ TABLE = typer.Argument(metavar="TABLE", help="A .csv, .tsv or .parquet file.")
 DECISIONS = typer.Option(metavar="FILE", help="From the review page of clean; may be repeated.")
 FORMS = ("candidates", "indicators", "votes")
 SHOWN = 5  # bad rows that are shown on a terminal
+MOST_GROUPS, MOST_NAMES = 10, 8  # of class names that may be one, and of names in such a group
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,9 @@ def read_and_list(
     if table.bad:
         for sentence in _of_bad_rows(table, path, bad_rows):
             say(sentence)
+    if table.y is not None:
+        for sentence in _of_class_names(table.y, path, columns):
+            say(sentence)
     return table
 
 
@@ -171,6 +176,39 @@ def _of_bad_rows(table: "Table", path: Path, flags: BadRowFlags) -> Iterator[str
         )
     if not flags.skip_bad_rows:
         yield "Correct them, or pass --skip-bad-rows to do without them."
+
+
+def _of_class_names(y: "Candidates | Votes", path: Path, columns: ColumnFlags) -> Iterator[str]:
+    """Names that may be one class, and words that may be none; nothing is merged."""
+    from robustpll.candidates import Candidates
+    from robustpll.data.table_spelling import Spellings
+
+    sets = Candidates.of(y)
+    if sets.classes.dtype.kind != "U":
+        return
+    counts = sets.matrix[sets.sizes < len(sets.classes)].sum(0)  # the others tell nothing
+    spellings = Spellings.of(dict(zip(sets.classes.tolist(), counts.tolist(), strict=True)))
+    if spellings.groups:
+        yield (
+            f"{path}: names that may be one class, and are several now. Correct the table if they "
+            "are one:"
+        )
+        for names in spellings.groups[:MOST_GROUPS]:
+            yield f"  {_with_rows(names)}"
+        if len(spellings.groups) > MOST_GROUPS:
+            yield f"  and {len(spellings.groups) - MOST_GROUPS:,} more such groups"
+    if spellings.placeholders:
+        option, prefix = ("ignore", columns.indicators) if columns.indicators else ("missing", "")
+        words = " ".join(f"--{option} {prefix + name!r}" for name in spellings.placeholders)
+        yield (
+            f"{path}: {_with_rows(spellings.placeholders)} became a class. Pass {words} if that "
+            "means that there is no answer."
+        )
+
+
+def _with_rows(names: dict[str, int]) -> str:
+    """The first few names, and in how many rows each is a candidate."""
+    return some_of((f"{name!r} ({count:,} rows)" for name, count in names.items()), most=MOST_NAMES)
 
 
 def as_options(sentence: str) -> str:

@@ -130,8 +130,8 @@ def read_table(
         written, if not in UTF-8, with commas (or tabs) and decimal points.
     unanswered, on_bad_rows, errors_to
         Without candidates a row is bad, or may have "all classes". Bad too are rows with too many
-        or few cells, with infinite or huge numbers, and with a word where 99 of 100 cells are numbers:
-        they are an "error", or we "skip" them. `errors_to` is a CSV file to list them in.
+        or few cells, with infinite or huge numbers, and with a word where 99 of 100 cells are
+        numbers: they are an "error", or we "skip" them. `errors_to` is a CSV file to list them in.
     like
         A table read before: features are read as there, and its other columns are left out.
 
