@@ -33,6 +33,8 @@ def refusals(stopped: str = "", left: str = "") -> Iterator[None]:
         raise typer.Exit(130) from None
     except RobustPLLError as error:
         say(str(error))
+    except BrokenPipeError:  # nobody reads any more
+        raise
     except OSError as error:
         say(f"{error.filename or 'A file'} cannot be read or written: {error.strerror or error}.")
     except (MemoryError, RuntimeError) as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from robustpll.errors import InputError
+from robustpll.errors import InputError, count_of_variable
 
 
 def chosen_device(name: str | torch.device) -> torch.device:
@@ -71,9 +71,9 @@ def room(device: torch.device) -> int:
     Half of what is free: the rest is for the networks and their steps. The environment variable
     ROBUSTPLL_DEVICE_BYTES sets another limit.
     """
-    asked = os.environ.get("ROBUSTPLL_DEVICE_BYTES")
+    asked = count_of_variable("ROBUSTPLL_DEVICE_BYTES")
     if asked is not None:
-        return int(asked)
+        return asked
     return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else sys.maxsize
 
 
