@@ -187,6 +187,22 @@ def test_labels_that_the_model_cannot_tell_apart_give_a_model_without_a_promise(
     assert "too many held-out rows are. So predict marks all rows for review" in result.stdout
 
 
+def test_true_labels_that_are_few_or_of_unknown_classes_are_told_apart() -> None:
+    table = frame(100)
+    features = table[["x", "town", "z"]].astype({"town": "string"})
+    y = Candidates.of([set(cell.split("|")) for cell in table["sets"]])
+    held = parted(features, y, 0.2, 0)[1]
+    gold = table["gold"].copy()
+    table["gold"] = "Wolf"
+    table.loc[held[0], "gold"] = gold[held[0]]  # the only row that can be compared
+    write(table)
+    result = fit("--candidates", "sets", "--truth", "gold", *others("candidates"))
+    assert result.exit_code == 0, result.output
+    assert "right by the true labels: predictions of held-out rows" in result.stdout
+    assert "nan" not in result.stdout
+    assert "99 rows have a true class that is no candidate of any row" in result.stdout
+
+
 @pytest.mark.parametrize("fault", [InputError, MemoryError, ZeroDivisionError, KeyboardInterrupt])
 def test_what_fails_after_the_training_does_not_lose_the_model(
     fault: type[BaseException], monkeypatch: pytest.MonkeyPatch

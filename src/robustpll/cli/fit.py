@@ -94,9 +94,7 @@ def fit(
 
 def is_model(start: bytes) -> bool:
     """Whether a file begins as model files do: the first key in safetensors' header is ours."""
-    from robustpll.model_file import KEY
-
-    return start[8:].startswith(f'{{"__metadata__":{{"{KEY}":'.encode())
+    return start[8:].startswith(b'{"__metadata__":{"robustpll')
 
 
 def _model(method: str, fields: dict[str, Any], seed: int, device: str) -> Any:
@@ -206,7 +204,10 @@ def _judged(
     from robustpll.evaluate.conformal import ConformalSets
 
     if len(held) == 0:
-        yield "no rows are held out: nothing tells how good the model is, and predict decides none"
+        yield (
+            "no rows are held out, as --held-out is 0 or each row has a class, word or gap that no "
+            "other has: nothing tells how good the model is, and predict decides none"
+        )
         return
     X, own = table.features.iloc[held], y[held]
     by_labels = bool((own.sizes == 1).all())
@@ -250,7 +251,7 @@ def _promise(model: Any, X: Any, learned: int) -> str:
             f"predict marks all rows for review. Pass {more}, or a larger --error to predict"
         )
     decision = model.decide(X, error=ERROR)
-    if not decision.accepted.any():
+    if trial.confidence is not None and not decision.accepted.any():
         return (
             f"{none} too many held-out rows are. So predict marks all rows for review, unless it "
             "is passed a larger --error"
@@ -283,10 +284,17 @@ def _scored(
     import pandas as pd
 
     assert table.truth is not None
-    known = pd.notna(table.truth)
-    resolved = table.truth[learned] == model.labels_
-    told = [f"resolved labels of learned rows {resolved[known[learned]].mean():.1%}"]
+    known = pd.Series(table.truth).isin(model.classes_).to_numpy()
+    unknown = int((pd.notna(table.truth) & ~known).sum())
+    resolved = model.labels_ == table.truth[learned]
+    right = {"resolved labels of learned rows": resolved[known[learned]]}
     if known[held].any():
-        right = model.predict(table.features.iloc[held]) == table.truth[held]
-        told.append(f"predictions of held-out rows {right[known[held]].mean():.1%}")
-    yield f"right by the true labels: {'; '.join(told)}"
+        predicted = model.predict(table.features.iloc[held]) == table.truth[held]
+        right["predictions of held-out rows"] = predicted[known[held]]
+    shares = (f"{words} {rows.mean():.1%}" for words, rows in right.items() if len(rows))
+    yield f"right by the true labels: {'; '.join(shares)}"
+    if unknown:
+        yield (
+            f"{unknown:,} rows have a true class that is no candidate of any row: the shares above "
+            "leave them out"
+        )
