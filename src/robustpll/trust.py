@@ -109,7 +109,8 @@ class Trust:
             refuse_other_than_share("confidence", sure)
         distance = self._distance(rows)
         limit = max(ROUNDING, float(np.quantile(distance, LIKE_THESE, method="higher")))
-        predicted, probability = raw.predicted(), self._recalibrated(raw).probability
+        opinion = self._recalibrated(raw)
+        predicted, probability = opinion.predicted(), opinion.probability
         at = np.arange(len(predicted))
         certainty = probability[at, predicted]
         inside = np.where(candidates.matrix, probability, 0.0)
@@ -162,8 +163,8 @@ class Trust:
         _refuse_other_promises(coverage, error)
         check_is_fitted(self, "fitted_")
         rows, trial = self._rows(X), self.trial_
-        raw, distance = self._raw_opinion(rows), self._distance(rows)
-        predicted, probability = raw.predicted(), self._recalibrated(raw).probability
+        opinion, distance = self._recalibrated(self._raw_opinion(rows)), self._distance(rows)
+        predicted, probability = opinion.predicted(), opinion.probability
         if trial is None:
             limit = np.inf if self.reference_ is None else self.reference_.limit
             certainty = probability[np.arange(len(predicted)), predicted]

@@ -195,8 +195,8 @@ def _learning(net: nn.Module) -> list[nn.Parameter]:
     learning = [parameter for parameter in parameters if parameter.requires_grad]
     if not learning:
         msg = (
-            f"The network has nothing to learn: of its {len(parameters)} parameters none requires a "
-            "gradient. Leave one layer or more trainable, such as the last."
+            f"The network has nothing to learn: of its {len(parameters)} parameters none requires "
+            "a gradient. Leave one layer or more trainable, such as the last."
         )
         raise InputError(msg)
     return learning
