@@ -22,7 +22,7 @@ from robustpll.errors import InputError
 from robustpll.features import FARTHEST, Features
 from robustpll.files import write_whole
 from robustpll.methods import DeepMethod
-from robustpll.opinion import Opinion
+from robustpll.opinion import Opinion, named_as
 from robustpll.recalibration import Recalibration
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ class Served(nn.Module):
         x = ((x - self.shift) / self.scale).float()
         logits = torch.stack([member(x) for member in self.members]).double()  # (members, n, k)
         opinion = self.method.opinion(logits).mean(0)
-        predicted = opinion.predicted()  # of tied classes the first, before any recalibration
-        opinion = self._recalibrated(opinion)
+        opinion = named_as(self._recalibrated(opinion), opinion)
+        predicted = opinion.predicted()
         fine = (x.flatten(1).abs() <= FARTHEST).all(1)  # as `Features.unusable_rows`
         given = (getattr(opinion, name) for name in OUTPUTS[1:])
         return torch.where(fine, predicted, NO_ANSWER), *(

@@ -1,6 +1,6 @@
 """How a raw row becomes numbers: arrays, tables with categories and gaps, pictures."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -57,7 +57,7 @@ class Features:
             for name in X.columns:
                 _study(X[name], categories, fill)
         blank = cls((), (), categories, fill, (), ())
-        columns = tuple(blank._names(X)) if is_frame(X) else ()
+        columns = tuple(blank.names(X.columns)) if is_frame(X) else ()
         raw = blank._numbers(X)
         pool = torch.from_numpy(raw)
         found = Rows.of(pool, torch.arange(len(pool))[None])
@@ -130,8 +130,9 @@ class Features:
             tuple(float(value) for value in found["scale"]),
         )
 
-    def _names(self, X: Any) -> Iterator[str]:
-        for name in X.columns:
+    def names(self, columns: Iterable[Any]) -> Iterator[str]:
+        """What the numbers mean that these columns of a table become."""
+        for name in columns:
             if str(name) in self.categories:
                 yield from (f"{name} is {word}" for word in self.categories[str(name)])
             else:

@@ -65,6 +65,21 @@ def computing(precision: str, device: torch.device) -> Iterator[None]:
             one.fp32_precision = was
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within it torch uses one thread on the CPU, so that it starts no others.
+
+    A process whose pool of threads is running must not fork: a child that asks the pool for work
+    waits for ever.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def room(device: torch.device) -> int:
     """Bytes that rows may take on a device; what is larger stays on the host.
 
