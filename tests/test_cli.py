@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from robustpll import METHODS, __version__
 from robustpll.cli import app
 from robustpll.demo import run_demo
+from robustpll.errors import InputError
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -59,6 +60,34 @@ def test_a_short_demo_prints_a_table_and_draws_a_picture(
     assert str(path) in printed.replace("\n", "")
     for title in ("RobustPll", "RobustPll+Ens", "Proden"):
         assert title in printed
+
+
+def test_a_demo_may_run_again_but_replaces_no_other_picture(tmp_path: Path) -> None:
+    path = run_demo(tmp_path, epochs=1)
+    first = path.read_bytes()
+    assert run_demo(tmp_path, seed=1, epochs=1).read_bytes() != first
+    other = PNG + b"of my own"
+    path.write_bytes(other)
+    with pytest.raises(InputError, match="is not a picture of the demo"):
+        run_demo(tmp_path, epochs=1)
+    assert path.read_bytes() == other
+
+
+@pytest.mark.parametrize("out", ["file/folder", "file", "/proc/demo"])
+def test_a_demo_that_cannot_be_written_is_told_before_it_begins(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("mine")
+    result = CliRunner().invoke(app, ["demo", "--out", out])
+    assert result.exit_code == 1
+    assert f"{out}/tour.png cannot be written" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_a_seed_that_is_none_is_wrong_usage() -> None:
+    assert CliRunner().invoke(app, ["demo", "--seed", "-1"]).exit_code == 2
 
 
 @pytest.mark.slow

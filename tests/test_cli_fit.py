@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from safetensors import safe_open
+from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from robustpll import load
@@ -20,6 +21,7 @@ from robustpll.clean.decided import fingerprint
 from robustpll.cli import app
 from robustpll.cli.fit import parted
 from robustpll.data.table import read_table
+from robustpll.errors import InputError
 
 CLASSES = ("Esel", "Fuß", "Öl")
 
@@ -157,6 +159,79 @@ def test_a_coverage_that_takes_more_rows_is_refused_before_the_training() -> Non
     assert not Path("model.pll").exists()
 
 
+LABELLED = ("--candidates", "gold", *(part for name in LABELS[:-1] for part in ("--ignore", name)))
+
+
+@pytest.mark.parametrize("rows", [150, 200, 290])
+def test_labels_too_few_for_a_promise_still_give_a_model(rows: int) -> None:
+    write(frame(rows))
+    result = fit(*LABELLED)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    assert "no promise can be made that 5% or fewer of accepted rows are wrong" in result.stdout
+    assert f"it takes 59 held-out rows with labels, and these are {rows // 5}" in result.stdout
+    advice = f"Pass --held-out {np.ceil(5900 / rows) / 100:g}"
+    assert advice in result.stdout
+    result = fit(*LABELLED, *advice.removeprefix("Pass ").split(), "--epochs", "30")
+    assert "no promise can be made" not in result.stdout
+    assert load("model.pll").trial_.can_promise(0.05)
+
+
+def test_labels_that_the_model_cannot_tell_apart_give_a_model_without_a_promise() -> None:
+    table = frame(400)
+    table["gold"] = np.random.default_rng(1).permutation(table["gold"])
+    write(table)
+    result = fit(*LABELLED)
+    assert result.exit_code == 0, result.output
+    assert "too many held-out rows are. So predict marks all rows for review" in result.stdout
+
+
+def test_true_labels_that_are_few_or_of_unknown_classes_are_told_apart() -> None:
+    table = frame(100)
+    features = table[["x", "town", "z"]].astype({"town": "string"})
+    y = Candidates.of([set(cell.split("|")) for cell in table["sets"]])
+    held = parted(features, y, 0.2, 0)[1]
+    gold = table["gold"].copy()
+    table["gold"] = "Wolf"
+    table.loc[held[0], "gold"] = gold[held[0]]  # the only row that can be compared
+    write(table)
+    result = fit("--candidates", "sets", "--truth", "gold", *others("candidates"))
+    assert result.exit_code == 0, result.output
+    assert "right by the true labels: predictions of held-out rows" in result.stdout
+    assert "nan" not in result.stdout
+    assert "99 rows have a true class that is no candidate of any row" in result.stdout
+
+
+@pytest.mark.parametrize("fault", [InputError, MemoryError, ZeroDivisionError, KeyboardInterrupt])
+def test_what_fails_after_the_training_does_not_lose_the_model(
+    fault: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise fault("a fault in judging")
+
+    write(frame(200))
+    monkeypatch.setattr("robustpll.trust.Trust.calibrate_decisions", fails)
+    result = fit("--votes", "by ", *others("votes", truth=False))
+    assert result.exit_code == (130 if fault is KeyboardInterrupt else 1)
+    assert "The model is model.pll, but without decisions and prediction sets." in result.stderr
+    model = load("model.pll")
+    assert (model.trial_, model.recalibration_) == (None, None)
+    assert len(model.predict(frame(10)[["x", "town", "z"]])) == 10
+
+
+def test_a_cell_too_large_to_compute_with_is_a_bad_row() -> None:
+    table = frame(60)
+    table.loc[7, "x"] = 1e300
+    write(table)
+    options = ("--votes", "by ", *others("votes", truth=False))
+    for command_ in (["fit", "table.csv", "--out", "model.pll"], ["table", "table.csv"]):
+        result = CliRunner().invoke(app, [*command_, *options])
+        assert result.exit_code == 1
+        assert "line 9: column 'x': '1e+300' is beyond 3.4e+38" in result.stderr
+    assert not Path("model.pll").exists()
+    assert fit(*options, "--skip-bad-rows").exit_code == 0
+
+
 def test_another_method_and_its_options() -> None:
     write(frame(90))
     arguments = ["fit", "table.csv", "--votes", "by ", *others("votes", truth=False)]
@@ -292,6 +367,24 @@ def test_where_nothing_can_be_written_is_told_before_anything_is_read() -> None:
     assert Path("table.csv").read_bytes() == before
 
 
+def test_only_a_model_is_replaced_by_a_model() -> None:
+    write(frame(30))
+    form = ("--votes", "by ", *others("votes", truth=False))
+    Path("thesis.txt").write_text("years of work")
+    save_file({"w": np.zeros(2)}, "tensors.pll", {"format": "np"})
+    tensors = Path("tensors.pll").read_bytes()
+    for out in ("thesis.txt", "tensors.pll"):
+        result = fit(*form, out=out)
+        assert result.exit_code == 1
+        assert f"{out} is there already, and is not a model of robustpll" in result.stderr
+        assert result.stderr.count("\n") == 1
+        assert "learned" not in result.stdout
+    assert Path("thesis.txt").read_text() == "years of work"
+    assert Path("tensors.pll").read_bytes() == tensors
+    assert fit(*form).exit_code == 0
+    assert fit(*form).exit_code == 0  # over the model of a minute ago
+
+
 PATIENCE = 900  # seconds until a process counts as hanging, on the slowest of machines
 TELL_EPOCHS = """
 from robustpll.engine import history
@@ -309,14 +402,15 @@ def command(*arguments: str, setup: str = "", **options: Any) -> "subprocess.Pop
 def test_a_model_that_does_not_fit_on_the_disk_leaves_the_old_one_whole() -> None:
     write(frame(60))
     options = ("--votes", "by ", *others("votes", truth=False), "--epochs", "1")
-    Path("model.pll").write_text("an older model")
+    assert fit("--votes", "by ", *others("votes", truth=False)).exit_code == 0
+    older = Path("model.pll").read_bytes()
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))  # noqa: E731
     process = command("fit", "table.csv", "--out", "model.pll", *options, preexec_fn=limit)
     _, told = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
-    assert "cannot be" in told
+    assert told.startswith("model.pll cannot be")
     assert told.count("\n") == 1
-    assert Path("model.pll").read_text() == "an older model"
+    assert Path("model.pll").read_bytes() == older
     assert sorted(path.name for path in Path().iterdir()) == ["model.pll", "table.csv"]
 
 

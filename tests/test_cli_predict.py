@@ -160,6 +160,67 @@ def test_true_labels_are_compared_with() -> None:
     assert f"right by the true labels: {right:.1%} of 30 rows" in result.stdout
 
 
+def test_true_classes_that_the_model_does_not_know_are_told_apart() -> None:
+    table = frame(40, seed=1)
+    table.loc[:9, "gold"] = "Wolf"
+    table.loc[10:11, "gold"] = "NA"  # no value, as elsewhere in CSV files
+    table.to_csv("new.csv", index=False)
+    result = predict("--truth", "gold")
+    found = rows_of()
+    labels = np.array([row["label"] for row in found[12:]])
+    right = np.mean(labels == table["gold"][12:].to_numpy())
+    accepted = sum(row["decision"] == "accept" for row in found[:10])
+    assert f"right by the true labels: {right:.1%} of 28 rows" in result.stdout
+    assert (
+        "10 rows have a true class that the model does not know ('Wolf'), and "
+        f"{accepted} of them are accepted"
+    ) in result.stdout
+
+
+def test_one_cell_too_large_to_compute_with_leaves_the_other_rows_predicted() -> None:
+    table = frame(40, seed=1)
+    table.loc[7, "x"], table.loc[9, "z"], table.loc[11, "x"] = 1e300, -1e30, np.inf
+    table.to_csv("new.csv", index=False)
+    result = predict()
+    assert result.exit_code == 1
+    assert "3 rows do not parse" in result.stderr
+    found = rows_of()
+    assert [at for at, row in enumerate(found) if not row["label"]] == [7, 9, 11]
+    assert found[7]["reason"] == "column 'x': '1e+300' is too far from the training rows"
+    assert found[9]["reason"] == "column 'z': '-1e+30' is too far from the training rows"
+    assert {found[at]["decision"] for at in (7, 9, 11)} == {"review"}
+    table.drop([7, 9, 11]).to_csv("new.csv", index=False)
+    assert predict(out="rest.csv").exit_code == 0
+    others = [row["label"] for at, row in enumerate(found) if at not in (7, 9, 11)]
+    assert others == [row["label"] for row in rows_of("rest.csv")]
+    assert predict("--skip-bad-rows").exit_code == 0
+
+
+def test_a_promise_that_cannot_be_kept_leaves_all_rows_for_review() -> None:
+    table = frame(300)
+    table.to_csv("table.csv", index=False)
+    form = ("--candidates", "gold", "--ignore", "id", "--ignore", "sets", "--epochs", "30")
+    line = ["fit", "table.csv", "--out", "model.pll", *form]
+    assert CliRunner().invoke(app, line).exit_code == 0
+    frame(50, seed=1).to_csv("new.csv", index=False)
+    result = predict("--error", "0.01")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    assert "50 rows predicted; 50 no promise can be made (100.0%)" in result.stdout
+    assert "no promise can be made that 1% or fewer of accepted rows are wrong" in result.stdout
+    assert "it takes 299 labelled rows held out from the training, and these were 60" in (
+        result.stdout
+    )
+    found = rows_of()
+    assert {(row["decision"], row["reason"]) for row in found} == {
+        ("review", "no promise can be made")
+    }
+    assert all(row["label"] in CLASSES for row in found)
+    result = predict("--error", "0.1")
+    assert "no promise" not in result.stdout
+    assert "accept" in {row["decision"] for row in rows_of()}
+
+
 def test_a_missing_column_is_told_with_the_nearest() -> None:
     frame(10).rename(columns={"town": "twon"}).to_csv("new.csv", index=False)
     result = predict()
@@ -329,6 +390,33 @@ def test_where_nothing_can_be_written_is_told_before_anything_is_read() -> None:
     assert before == (Path("model.pll").read_bytes(), Path("new.csv").read_bytes())
 
 
+def test_only_predictions_are_replaced_by_predictions() -> None:
+    frame(10).to_csv("new.csv", index=False)
+    mine = ("id,label,probability\n1,cat,0.5\n", "line,label\n", '"never closed', "\0" * 9000)
+    for text in mine:
+        Path("mine.csv").write_text(text)
+        result = predict(out="mine.csv")
+        assert result.exit_code == 1
+        assert "mine.csv is there already, and is not what predict wrote" in result.stderr
+        assert result.stderr.count("\n") == 1
+        assert Path("mine.csv").read_text() == text
+    assert predict("--keep", "id", "--keep", "gold").exit_code == 0
+    assert predict().exit_code == 0  # over the predictions of a minute ago
+
+
+def test_an_onnx_file_of_another_program_is_not_replaced() -> None:
+    line = ["export", "model.pll", "--out", "model.onnx"]
+    Path("model.onnx").write_bytes(b"\x08\x0a\x12\x07pytorch\x1a\x052.0.0" + b"x" * 500)
+    before = Path("model.onnx").read_bytes()
+    result = CliRunner().invoke(app, line)
+    assert result.exit_code == 1
+    assert "model.onnx is there already, and is not what export wrote" in result.stderr
+    assert Path("model.onnx").read_bytes() == before
+    Path("model.onnx").unlink()
+    for _ in range(2):
+        assert CliRunner().invoke(app, line).exit_code == 0
+
+
 def test_a_model_from_elsewhere_is_told_in_a_sentence() -> None:
     frame(10).to_csv("new.csv", index=False)
     whole = Path("model.pll").read_bytes()
@@ -426,7 +514,8 @@ def test_memory_does_not_grow_with_the_table() -> None:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_write_leaves_the_old_file_whole(how: signal.Signals) -> None:
     long_table(300_000)
-    Path("out.csv").write_text("older")
+    older = ",".join(["line", *COLUMNS]) + "\nolder\n"
+    Path("out.csv").write_text(older)
     process = command("predict", "model.pll", "new.csv", "--out", "out.csv")
     deadline = time.monotonic() + PATIENCE
     while not any(path.stat().st_size > 10**6 for path in Path().glob(".out.csv.*")):
@@ -434,7 +523,7 @@ def test_an_interrupted_write_leaves_the_old_file_whole(how: signal.Signals) -> 
         time.sleep(0.1)
     process.send_signal(how)
     _, told = process.communicate(timeout=PATIENCE)
-    assert Path("out.csv").read_text() == "older"
+    assert Path("out.csv").read_text() == older
     if how == signal.SIGINT:
         assert process.returncode == 130
         assert told.startswith("Stopped. out.csv is not written.\n")

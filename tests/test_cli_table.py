@@ -1,5 +1,6 @@
 """`robustpll table`, as someone with a table runs it."""
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -72,16 +73,61 @@ def test_without_candidates_only_features_are_shown() -> None:
 BAD = "x,c\n1,a\n2\n3,a|b\n"
 
 
-def test_bad_rows_fail_and_are_listed_in_a_file() -> None:
-    result = run(BAD, "--candidates", "c", name="my.table.csv")
+def test_bad_rows_fail_and_the_first_are_shown_but_no_file_is_written() -> None:
+    result = run(BAD + "4\n" * 9, "--candidates", "c", name="my.table.csv")
     assert result.exit_code == 1
-    assert result.stderr == (
-        "1 rows do not parse and are left out; my.table.errors.csv lists them (line 3: has 1 cells "
-        "instead of 2).\n"
-    )
-    listed = Path("my.table.errors.csv").read_text(encoding="utf-8").splitlines()
-    assert listed == ["line,column,value,reason", "3,,2,has 1 cells instead of 2"]
+    told = result.stderr.splitlines()
+    assert told[0] == "my.table.csv: 10 rows do not parse and are left out:"
+    assert told[1:6] == [f"  line {line}: has 1 cells instead of 2" for line in (3, 5, 6, 7, 8)]
+    assert told[6] == "  and 5 more; pass --errors FILE to list all of them in a file"
+    assert told[7:] == ["Correct them, or pass --skip-bad-rows to do without them."]
+    assert [path.name for path in Path().iterdir()] == ["my.table.csv"]
     assert "2 rows, 1 features" in result.stdout
+
+
+def test_bad_rows_are_listed_in_the_file_that_is_asked_for() -> None:
+    result = run(BAD, "--candidates", "c", "--errors", "faults.csv")
+    assert result.exit_code == 1
+    assert "faults.csv lists them.\n" in result.stderr
+    listed = Path("faults.csv").read_text(encoding="utf-8").splitlines()
+    assert listed == ["line,column,value,reason", "3,,2,has 1 cells instead of 2"]
+    assert run(BAD, "--candidates", "c", "--errors", "faults.csv").exit_code == 1  # ours: anew
+    assert Path("faults.csv").read_text(encoding="utf-8").splitlines() == listed
+    assert run(BAD.replace("2\n", ""), "--candidates", "c", "--errors", "faults.csv").exit_code == 0
+    assert Path("faults.csv").read_text(encoding="utf-8") == "line,column,value,reason\n"
+
+
+@pytest.mark.parametrize("text", [BAD, BAD.replace("2\n", "")])
+def test_a_list_of_errors_replaces_no_file_of_another_kind(text: str) -> None:
+    Path("mine.csv").write_text("line,what I did\n1,much\n", encoding="utf-8")
+    result = run(text, "--candidates", "c", "--errors", "mine.csv")
+    assert result.exit_code == 1
+    assert "mine.csv is there already, and is not a list of bad rows" in result.stderr
+    assert "Name another file" in result.stderr
+    assert result.stdout == ""
+    assert Path("mine.csv").read_text(encoding="utf-8") == "line,what I did\n1,much\n"
+
+
+def test_a_list_of_errors_holds_no_formulas() -> None:
+    text = "x,=1+1,c\n" + "1,1,a\n2,2,b\n" * 100 + "3,=CMD|'/C calc',a\n-7,3,\n"
+    run(text, "--candidates", "c", "--errors", "faults.csv")
+    with Path("faults.csv").open(encoding="utf-8", newline="") as file:
+        rows = [row[1:] for row in csv.reader(file)]
+    assert ["'=1+1", "'=CMD|'/C calc'"] in [row[:2] for row in rows]
+    assert not any(cell.startswith(("=", "+", "-", "@")) for row in rows for cell in row)
+
+
+def test_rows_without_candidates_are_told_with_the_option_that_keeps_them() -> None:
+    for text, form in (
+        ("x,c\n1,a\n2,\n3,b\n", ("--candidates", "c")),
+        ("x,is a,is b\n1,1,0\n2,0,0\n3,0,1\n", ("--indicators", "is ")),
+        ("x,by a,by b\n1,a,b\n2,,\n3,b,b\n", ("--votes", "by ")),
+    ):
+        result = run(text, *form)
+        assert result.exit_code == 1
+        assert '1 of them have no candidates. Pass --unanswered "all classes"' in result.stderr
+        assert '--unanswered "error", the default' in result.stderr
+        assert "--unanswered" not in run("x,c\n1,a\n2\n3,b\n", "--candidates", "c").stderr
 
 
 def test_bad_rows_may_be_left_out() -> None:
@@ -169,12 +215,63 @@ def test_rows_without_candidates_may_have_all_classes() -> None:
     assert line_with(result, "a").split() == ["a", "2", "66.7%"]
 
 
-def test_a_list_of_errors_that_cannot_be_written_is_told_in_a_sentence() -> None:
-    Path("table.errors.csv").mkdir()
-    result = run(BAD, "--candidates", "c")
+@pytest.mark.parametrize("where", [".", "nowhere/faults.csv", "/proc/faults.csv", "table.csv"])
+def test_a_list_of_errors_that_cannot_be_written_is_told_before_the_table_is_read(
+    where: str,
+) -> None:
+    result = run(BAD, "--candidates", "c", "--errors", where)
     assert result.exit_code == 1
-    assert "Pass another path as --errors" in result.stderr
-    assert run(BAD.replace("2\n", ""), "--candidates", "c").exit_code == 0
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+    assert Path("table.csv").read_text(encoding="utf-8") == BAD
+
+
+SLIPS = (
+    "x,c\n"
+    + "".join(f"{at}.5,{'Katze' if at % 2 else 'Hund'}\n" for at in range(60))
+    + ("1.5,katze\n2.5,KATZE \n3.5,Katz\n4.5,?\n5.5,n/a\n")
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("table", ()),
+        ("fit", ("--out", "m.pll", "--epochs", "1")),
+        ("clean", ("--out", "cleaned", "--epochs", "1")),
+    ],
+)
+def test_slips_in_class_names_are_told_by_every_command_that_reads_them(
+    command: str, more: tuple[str, ...]
+) -> None:
+    Path("table.csv").write_text(SLIPS, encoding="utf-8")
+    result = CliRunner().invoke(app, [command, "table.csv", "--candidates", "c", *more])
+    assert result.exit_code == 0, result.output
+    assert result.stderr.splitlines() == [
+        "table.csv: names that may be one class, and are several now. Correct the table if they "
+        "are one:",
+        "  'Katze' (30 rows), 'KATZE' (1 rows), 'Katz' (1 rows), 'katze' (1 rows)",
+        "table.csv: '?' (1 rows), 'n/a' (1 rows) became a class. Pass --missing '?' --missing "
+        "'n/a' if that means that there is no answer.",
+    ]
+
+
+def test_the_remedies_for_slips_work() -> None:
+    result = run(SLIPS, "--candidates", "c", "--missing", "?", "--missing", "n/a")
+    assert "became a class" not in result.stderr
+    assert "2 of them have no candidates" in result.stderr
+    columns = "x,is cat,is ?,is dog\n1,1,0,1\n2,0,1,1\n3,1,1,0\n"
+    assert "Pass --ignore 'is ?'" in run(columns, "--indicators", "is ").stderr
+    assert "is ?" not in run(columns, "--indicators", "is ", "--ignore", "is ?").stderr
+
+
+def test_a_long_list_of_slips_is_cut_with_a_count() -> None:
+    names = [f"{'abcdefghijklmnopq'[at]}mouse" for at in range(17)]
+    rows = "".join(f"{at}.5,{name}\n{at}.7,{name.upper()}\n" for at, name in enumerate(names))
+    result = run(f"x,c\n{rows}", "--candidates", "c")
+    assert result.exit_code == 0
+    assert result.stderr.count("(1 rows)") == 20
+    assert "  and 7 more such groups\n" in result.stderr
 
 
 def test_decimal_commas_are_read_as_numbers() -> None:

@@ -123,6 +123,36 @@ def test_a_new_gap_is_refused_by_name_and_row(later: pd.DataFrame) -> None:
         scaled(column(1, 2), later)
 
 
+@pytest.mark.parametrize("odd", [NAN, np.inf, -np.inf, 1e300, -1e300, 2.0**70])
+@pytest.mark.parametrize("form", ["array", "picture", "table"])
+def test_rows_that_cannot_be_predicted_are_told_and_the_others_can(odd: float, form: str) -> None:
+    X = np.arange(16.0).reshape(4, 4)
+    later = X.copy()
+    later[1, 2] = odd
+    if form == "picture":
+        X, later = X.reshape(4, 2, 2), later.reshape(4, 2, 2)
+    elif form == "table":
+        X, later = pd.DataFrame(X), pd.DataFrame(later)
+    features = Features.of(X)
+    unusable = features.unusable_rows(later)
+    assert unusable.tolist() == [False, True, False, False]
+    assert len(features.rows(later[~unusable])) == 3
+    with pytest.raises(InputError, match=r"in 1 rows \(1\)"):
+        features.rows(later)
+
+
+def test_gaps_that_training_knew_are_no_reason_to_leave_a_row_out() -> None:
+    features = Features.of(TABLE)
+    later = TABLE.assign(member=pd.array([True, None, False, True], dtype="boolean"))
+    assert features.unusable_rows(TABLE).tolist() == [False] * 4
+    assert features.unusable_rows(later).tolist() == [False, True, False, False]
+
+
+def test_training_rows_that_span_more_than_a_float64_are_refused() -> None:
+    with pytest.raises(InputError, match=r"spans more than a float64 can hold .*: 1\)"):
+        Features.of(np.array([[0.0, 1e308], [1.0, -1e308]]))
+
+
 DATES = pd.to_datetime(pd.Series(["2020-01-01", "2021-06-01"]))
 
 

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from robustpll.errors import InputError
 from robustpll.recalibration import Source
 
 Floats = NDArray[np.float64]
@@ -17,6 +16,7 @@ NEVER = -1.0  # the certainty of a row that must not be accepted
 LIKE_THESE = 0.99  # share of the rows set aside that count as like the training data
 STARTS, STEPS = 2, 20  # of the search for a bound, see `bounded_threshold`
 ACCEPTED, UNLIKE = "accepted", "unlike the training data"
+NO_PROMISE = "no promise can be made"
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +31,9 @@ class Decision:
         Whether the row is decided.
     reason : array of shape (n,)
         ``"accepted"``, ``"ambiguous: a or b"`` with the two most probable classes,
-        ``"ambiguous: a or one of 3 others"`` where several are equally probable seconds, or
-        ``"unlike the training data"``.
+        ``"ambiguous: a or one of 3 others"`` where several are equally probable seconds,
+        ``"unlike the training data"``, or ``"no promise can be made"`` where no threshold keeps a
+        bound on the error.
     threshold : float
         The least probability of the predicted class among accepted rows; infinite if none may be.
     """
@@ -50,8 +51,12 @@ class Decision:
         probability: Floats,
         like: NDArray[np.bool_],
         threshold: float,
+        *,
+        promised: bool = True,
     ) -> Self:
         """Of predicted classes (n,) under probabilities (n, k), for rows like the training data.
+
+        Without `promised` no threshold is of use, however sure a row is, and the reason says so.
 
         >>> probability = np.array([[0.9, 0.1, 0.0], [0.1, 0.4, 0.5], [1.0, 0.0, 0.0]])
         >>> names, like = np.array(["ant", "bee", "cow"]), np.array([True, True, False])
@@ -69,7 +74,8 @@ class Decision:
             for own in seconds
         )
         torn = [f"ambiguous: {own} or {r}" for own, r in zip(classes[predicted], rest, strict=True)]
-        reason = np.where(accepted, ACCEPTED, np.where(like, torn, UNLIKE))
+        rejected = np.where(like, torn if promised else NO_PROMISE, UNLIKE)
+        reason = np.where(accepted, ACCEPTED, rejected)
         return cls(classes[predicted], accepted, reason, threshold)
 
     @property
@@ -103,8 +109,26 @@ class Trial:
         sure = "" if self.confidence is None else f", confidence {self.confidence:g}"
         return f"Trial({len(self.wrong)} rows {by}{sure})"
 
+    def fewest(self, error: float) -> int:
+        """How many labelled rows a bound on the error takes, even if the model is right in all.
+
+        0 where there is no bound: an estimate takes no number of rows.
+
+        >>> trial = Trial(np.ones(40), np.zeros(40), limit=1.0, source="labels", confidence=0.9)
+        >>> trial.fewest(0.05), trial.can_promise(0.05), trial.can_promise(0.1)
+        (59, False, True)
+        """
+        return 0 if self.confidence is None else fewest_rows(error, self.confidence)
+
+    def can_promise(self, error: float) -> bool:
+        """Whether there are rows enough for a bound on the error; an estimate is always made."""
+        return self.fewest(error) <= len(self.certainty)
+
     def threshold(self, coverage: float | None, error: float | None) -> float:
-        """The certainty that accepted rows need; infinite if none may be accepted."""
+        """The certainty that accepted rows need; infinite if none may be accepted.
+
+        It is infinite, too, where the rows are too few to promise anything: see `can_promise`.
+        """
         if coverage is not None:
             return share_threshold(self.certainty, coverage)
         assert error is not None
@@ -143,20 +167,15 @@ def bounded_threshold(certainty: Floats, wrong: Floats, error: float, confidence
     Learn then Test (Angelopoulos et al., 2021): that more are wrong is tested for ever more rows,
     the surest first, by the binomial distribution, until a test fails. One walk begins with as few
     rows as can pass, another one half-way; each may fail with half of what confidence leaves. The
-    bound holds for rows drawn like these.
+    bound holds for rows drawn like these. Of fewer than `fewest_rows` none is accepted.
 
     >>> certainty = np.linspace(1, 0.5, 200)
     >>> bounded_threshold(certainty, certainty < 0.75, error=0.1, confidence=0.9) > 0.7
     True
     """
-    level = (1 - confidence) / STARTS
-    fewest = math.ceil(math.log(level) / math.log1p(-error))
+    level, fewest = (1 - confidence) / STARTS, fewest_rows(error, confidence)
     if fewest > len(certainty):
-        raise InputError(
-            f"error={error:g} cannot be promised with confidence {confidence:g} from "
-            f"{len(certainty)} labelled rows: it takes {fewest}, even if all are right. Pass more "
-            "rows to calibrate_decisions, or allow a larger error."
-        )
+        return math.inf
     ends = _ends_of_equals(certainty)
     steps = np.geomspace(fewest, len(certainty), STEPS).round()
     at = np.searchsorted(ends, steps)
@@ -168,6 +187,12 @@ def bounded_threshold(certainty: Floats, wrong: Floats, error: float, confidence
         end = start + failed[0] if len(failed) else len(passed)
         reached = max(reached, counts[end - 1] if end > start else 0)
     return float(certainty[reached - 1]) if reached else math.inf
+
+
+def fewest_rows(error: float, confidence: float) -> int:
+    """Labelled rows without which no bound on the error can be shown, even if all are right."""
+    fewest = math.log((1 - confidence) / STARTS) / math.log1p(-error)
+    return math.ceil(min(fewest, 1e18))  # for the smallest errors it overflows
 
 
 def _ends_of_equals(certainty: Floats) -> NDArray[np.int64]:

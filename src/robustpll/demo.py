@@ -1,5 +1,6 @@
 """A tour in a minute: digits with ambiguous labels, nothing to download."""
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from sklearn.model_selection import train_test_split
 from robustpll.candidates import Candidates
 from robustpll.data.noise import InstanceDependent
 from robustpll.engine.attack import PGD
+from robustpll.errors import InputError
 from robustpll.estimator import PLLClassifier
+from robustpll.files import refuse_replacing
 from robustpll.methods import DeepMethod, Proden, RobustPll, RobustPllEns
 from robustpll.plots.style import save_png
 from robustpll.plots.tour import Example, Outcome, tour_picture
@@ -24,6 +27,8 @@ UNKNOWN = (8, 9)  # classes that training never sees
 EPSILON = 0.1
 EPOCHS = 100
 SHOWN = 8
+PNG = b"\x89PNG\r\n\x1a\n"
+RESOLUTION = b"pHYs\x00\x00\x13\xfe\x00\x00\x13\xfe\x01"  # 130 dots per inch, as few pictures have
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class Digits:
 
 def run_demo(folder: Path, seed: int = 0, epochs: int = EPOCHS) -> Path:
     """Train three methods, print a table, draw a picture; returns the picture's path."""
+    path = folder / "tour.png"
+    _refuse_unwritable(path)
     console = Console()
     console.print(
         "[bold]Learning digits from ambiguous labels.[/bold] A network that knows the truth names, "
@@ -65,11 +72,27 @@ def run_demo(folder: Path, seed: int = 0, epochs: int = EPOCHS) -> Path:
         "the class predicted for the clean digit, against all members at once. It is a first look, "
         "not an audit: stronger attacks exist.\n"
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "tour.png"
     save_png(tour_picture(_examples(models[0], digits), outcomes, EPSILON), path)
     console.print(f"Picture: [bold]{path}[/bold]", soft_wrap=True)
     return path
+
+
+def is_picture(start: bytes) -> bool:
+    """Whether a file begins as our pictures do."""
+    return start.startswith(PNG) and RESOLUTION in start[:100]
+
+
+def _refuse_unwritable(path: Path) -> None:
+    """Before the training: make the folder, and look whether another's picture would be lost."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be written: {error.strerror or error}. Name another folder."
+        ) from error
+    refuse_replacing(path, is_picture, "a picture of the demo")
 
 
 def ambiguous_digits(seed: int) -> Digits:

@@ -1,5 +1,6 @@
 """What can go wrong by a user's doing, told apart from faults of the library."""
 
+import os
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any
@@ -36,6 +37,17 @@ def some_of(values: Iterable[Any], most: int = 5) -> str:
     """
     first = list(islice(iter(values), most + 1))
     return ", ".join(str(value) for value in first[:most]) + (", ..." if len(first) > most else "")
+
+
+def count_of_variable(name: str) -> int | None:
+    """The count that an environment variable names; None if it is not set, or empty."""
+    value = os.environ.get(name, "").strip()
+    if value and not (value.isascii() and value.isdigit()):
+        raise InputError(
+            f"The environment variable {name} must be a count such as 1000000; it is {value!r}. "
+            "Correct it, or unset it."
+        )
+    return int(value) if value else None
 
 
 def refuse_other_than_share(name: str, value: object) -> None:

@@ -144,9 +144,7 @@ class CandidateClassifier(Trust, ClassifierMixin, BaseEstimator):  # type: ignor
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row, (n,); the first of equally probable ones."""
-        check_is_fitted(self, "fitted_")
-        opinion = self._raw_opinion(self._rows(X))
-        return np.asarray(self.classes_[opinion.predicted()])
+        return np.asarray(self.classes_[self.predict_opinion(X).predicted()])
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy where `y` holds labels; covering rate where it holds candidate sets.

@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from robustpll.engine.layers import Linear, Stack, folded, some_models
 from robustpll.engine.predict import Networks
 from robustpll.errors import InputError
-from robustpll.features import Features
+from robustpll.features import FARTHEST, Features
 from robustpll.files import write_whole
 from robustpll.methods import DeepMethod
-from robustpll.opinion import Opinion
+from robustpll.opinion import Opinion, named_as
 from robustpll.recalibration import Recalibration
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ FORMAT = 1  # raised whenever a reader of an older file would misread a newer on
 KEY = "robustpll"  # of the metadata, which is JSON
 INPUT = "X"
 OUTPUTS = ("predicted", "probability", "belief", "uncertainty", "entropy")
-NO_ANSWER = -1  # predicted for a row whose numbers are not finite
+NO_ANSWER = -1  # predicted for a row that `predict` refuses
 CLOSE = 1e-4  # how far the file's answers may be from torch's; rounding stays far below
 
 
@@ -41,9 +41,9 @@ def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
 
     The graph takes unscaled rows ``X`` (n, *shape) in float64 and gives ``predicted`` (n,), an
     index into the classes, ``probability`` and ``belief`` (n, k), ``uncertainty`` and ``entropy``
-    (n,), recalibrated if the classifier is. For a row with numbers that are not finite all of them
-    are NaN, and ``predicted`` is -1. Names of classes and of the numbers of a row are in the
-    metadata under the key ``robustpll``, as JSON.
+    (n,), recalibrated if the classifier is. For a row with numbers that are not finite, or too far
+    from the training rows to compute with, all of them are NaN, and ``predicted`` is -1. Names of
+    classes and of the numbers of a row are in the metadata under the key ``robustpll``, as JSON.
 
     Examples
     --------
@@ -91,9 +91,9 @@ class Served(nn.Module):
         x = ((x - self.shift) / self.scale).float()
         logits = torch.stack([member(x) for member in self.members]).double()  # (members, n, k)
         opinion = self.method.opinion(logits).mean(0)
-        predicted = opinion.predicted()  # of tied classes the first, before any recalibration
-        opinion = self._recalibrated(opinion)
-        fine = x.flatten(1).sum(1, dtype=torch.float64).isfinite()
+        opinion = named_as(self._recalibrated(opinion), opinion)
+        predicted = opinion.predicted()
+        fine = (x.flatten(1).abs() <= FARTHEST).all(1)  # as `Features.unusable_rows`
         given = (getattr(opinion, name) for name in OUTPUTS[1:])
         return torch.where(fine, predicted, NO_ANSWER), *(
             torch.where(fine.view(-1, *[1] * (each.ndim - 1)), each, torch.nan) for each in given

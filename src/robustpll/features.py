@@ -1,6 +1,6 @@
 """How a raw row becomes numbers: arrays, tables with categories and gaps, pictures."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -12,6 +12,10 @@ from robustpll.engine.device import room
 from robustpll.engine.rows import Rows
 from robustpll.errors import InputError, some_of
 from robustpll.label_forms import is_frame
+
+# Of a scaled number, which is 0 to 1 in training: a network's layers multiply it, in float32, whose
+# largest number is 3e38. A power of two is the same in both precisions.
+FARTHEST = 2.0**64
 
 
 @dataclass(frozen=True)
@@ -53,11 +57,17 @@ class Features:
             for name in X.columns:
                 _study(X[name], categories, fill)
         blank = cls((), (), categories, fill, (), ())
-        columns = tuple(blank._names(X)) if is_frame(X) else ()
+        columns = tuple(blank.names(X.columns)) if is_frame(X) else ()
         raw = blank._numbers(X)
         pool = torch.from_numpy(raw)
         found = Rows.of(pool, torch.arange(len(pool))[None])
         shift, scale = (tuple(part.flatten().tolist()) for part in (found.shift, found.scale))
+        if not np.isfinite(scale).all():
+            wide = np.flatnonzero(~np.isfinite(scale))
+            raise InputError(
+                f"X spans more than a float64 can hold in {len(wide)} of its columns (from 0: "
+                f"{some_of(wide)}). Divide these columns by a large number."
+            )
         return cls(columns, raw.shape[1:], categories, fill, shift, scale)
 
     def rows(self, X: Any, device: str | torch.device = "cpu") -> Rows:
@@ -77,10 +87,10 @@ class Features:
             for part in (self.shift, self.scale)
         )
         scaled = raw.sub_(shift).div_(scale).float()
-        if scaled.numel() and not torch.stack(scaled.aminmax()).isfinite().all():
-            far = (~scaled.isfinite()).flatten(1).any(1).nonzero()[:, 0].tolist()
+        if scaled.numel() and not (torch.stack(scaled.aminmax()).abs() <= FARTHEST).all():
+            far = (~(scaled.abs() <= FARTHEST)).flatten(1).any(1).nonzero()[:, 0].tolist()
             raise InputError(
-                f"X is further from the training rows than float32 can tell in {len(far)} rows "
+                f"X is too far from the training rows to compute with in {len(far)} rows "
                 f"({some_of(far)}). Correct or drop these rows."
             )
         at = torch.arange(len(raw))[None]
@@ -89,6 +99,21 @@ class Features:
         else:
             scaled, at = scaled.to(device), at.to(device)
         return Rows(scaled, at, torch.zeros_like(unit), unit)
+
+    def unusable_rows(self, X: Any) -> NDArray[np.bool_]:
+        """Which rows cannot be predicted, (n,): `rows` refuses X while there is one among them.
+
+        That is a number which is no number, infinite, or too far from the training rows to compute
+        with, or an empty cell where training had none. X has the form of the training rows.
+
+        >>> features = Features.of(np.array([[0.0, 1], [2, 3]]))
+        >>> features.unusable_rows(np.array([[1.0, 2], [1e300, 2], [np.nan, 2]]))
+        array([False,  True,  True])
+        """
+        numbers = self._numbers(X, refuse=False).reshape(len(X), -1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scaled = (numbers - np.asarray(self.shift)) / np.asarray(self.scale)
+            return np.asarray(~(np.abs(scaled) <= FARTHEST).all(-1))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -105,8 +130,9 @@ class Features:
             tuple(float(value) for value in found["scale"]),
         )
 
-    def _names(self, X: Any) -> Iterator[str]:
-        for name in X.columns:
+    def names(self, columns: Iterable[Any]) -> Iterator[str]:
+        """What the numbers mean that these columns of a table become."""
+        for name in columns:
             if str(name) in self.categories:
                 yield from (f"{name} is {word}" for word in self.categories[str(name)])
             else:
@@ -114,14 +140,14 @@ class Features:
                 if str(name) in self.fill:
                     yield f"{name} is missing"
 
-    def _numbers(self, X: Any) -> NDArray[np.float64]:
-        """Unscaled numbers (n, *shape)."""
+    def _numbers(self, X: Any, *, refuse: bool = True) -> NDArray[np.float64]:
+        """Unscaled numbers (n, *shape); may refuse cells of a table that are none."""
         if not is_frame(X):
             return np.array(X, dtype=np.float64, order="C")  # torch wants to own it
-        parts = [part for name in X.columns for part in self._column(X[name])]
+        parts = [part for name in X.columns for part in self._column(X[name], refuse)]
         return np.stack(parts, axis=1) if parts else np.empty((len(X), 0))
 
-    def _column(self, column: Any) -> Iterator[NDArray[np.float64]]:
+    def _column(self, column: Any, refuse: bool) -> Iterator[NDArray[np.float64]]:
         """The numbers that one column of a table becomes, (n,) each."""
         name, missing = str(column.name), column.isna().to_numpy()
         if name in self.categories:
@@ -137,23 +163,28 @@ class Features:
                 f"{kind!r}. Convert it to numbers."
             )
         numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        if name not in self.fill and missing.any():
-            raise InputError(
-                f"Column {column.name!r} has no value in {missing.sum()} rows "
-                f"({some_of(np.flatnonzero(missing))}), but had one in every training row. Fill "
-                "these cells, or train with rows that have such gaps."
-            )
-        if np.isinf(numbers).any():
-            rows = np.flatnonzero(np.isinf(numbers))
-            raise InputError(
-                f"Column {column.name!r} is infinite in {len(rows)} rows ({some_of(rows)}). Drop "
-                "these rows, or cap their values."
-            )
+        if refuse:
+            gaps = missing & (name not in self.fill)
+            _refuse_odd_cells(column.name, np.flatnonzero(gaps), np.flatnonzero(np.isinf(numbers)))
         if name in self.fill:
             yield np.where(missing, self.fill[name], numbers)
             yield missing.astype(np.float64)
         else:
             yield numbers
+
+
+def _refuse_odd_cells(name: Any, gaps: NDArray[np.intp], infinite: NDArray[np.intp]) -> None:
+    """Rows in which a column has no number to go by."""
+    if len(gaps):
+        raise InputError(
+            f"Column {name!r} has no value in {len(gaps)} rows ({some_of(gaps)}), but had one in "
+            "every training row. Fill these cells, or train with rows that have such gaps."
+        )
+    if len(infinite):
+        raise InputError(
+            f"Column {name!r} is infinite in {len(infinite)} rows ({some_of(infinite)}). Drop "
+            "these rows, or cap their values."
+        )
 
 
 def _refuse_other_words(name: Any, found: set[str], known: tuple[str, ...]) -> None:

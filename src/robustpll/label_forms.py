@@ -1,7 +1,7 @@
 """Reading the forms in which people hold labels: rows, class names, missing answers."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ from sklearn.exceptions import DataConversionWarning
 from robustpll.errors import InputError, some_of
 
 SETS = (set, frozenset, list, tuple, np.ndarray)
+LONGEST_NAME = 10_000  # characters of a class name
+MOST_LETTERS = 2**26  # of all names, were each as long as the longest: so numpy keeps them
 TEXT_OF_NOTHING = ("nan", "<NA>")  # what numpy and pandas make of a gap in an array of strings
 
 
@@ -56,6 +58,8 @@ def array_of(values: Any) -> NDArray[Any]:
     if not isinstance(values, Sequence):
         return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
     words = {isinstance(item, str) for item in values}
+    if words == {True}:
+        refuse_odd_text(set(values))
     if len(words) > 1 or any(isinstance(item, SETS) for item in values):
         return _object_array(values)
     try:
@@ -201,8 +205,30 @@ def as_names(values: list[Any], rows: NDArray[Any] | None = None) -> NDArray[Any
     )
 
 
+def refuse_odd_text(names: Collection[str]) -> None:
+    """Names of classes that numpy would cut, or would need much memory for.
+
+    >>> refuse_odd_text(["cat", "dog"])
+    """
+    for name in names:
+        if "\0" in name:
+            raise InputError(
+                f"The class name {name[:40]!r} holds a NUL character, which numpy drops at the end "
+                "of a name. Remove it."
+            )
+    longest = max(map(len, names), default=0)
+    if longest > LONGEST_NAME or longest * len(names) > MOST_LETTERS:
+        name = max(names, key=len)
+        raise InputError(
+            f"The class name that begins with {name[:40]!r} has {longest:,} characters, among "
+            f"{len(names):,} names. At most {LONGEST_NAME:,} are allowed, and {MOST_LETTERS:,} if "
+            "all names were as long. Shorten it."
+        )
+
+
 def _refuse_odd_names(names: set[str]) -> None:
     """Text that stands for a gap or for a whole set is refused; text that may is warned of."""
+    refuse_odd_text(names)
     odd = sorted(name for name in names if name in TEXT_OF_NOTHING or name[:1] in ("{", "["))
     if odd:
         raise InputError(
@@ -225,6 +251,8 @@ def checked_classes(names: NDArray[Any]) -> NDArray[Any]:
     """The names of at least two classes, each once."""
     if names.ndim == 1 and (names.dtype == object or missing_cells(names).any()):
         names = as_names(names.tolist())
+    elif names.ndim == 1 and names.dtype.kind == "U":
+        refuse_odd_text(names.tolist())
     if names.ndim != 1 or len(names) != len(np.unique(names)):
         raise InputError(f"classes must be a 1-d array of distinct names; got {names!r}.")
     if len(names) < 2:

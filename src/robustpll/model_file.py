@@ -1,10 +1,11 @@
 """A fitted classifier as one file: safetensors with JSON in its header, never pickle."""
 
-import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
+from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from robustpll.engine.device import chosen_device
+from robustpll.engine.device import chosen_device, one_thread
 from robustpll.engine.history import History
 from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Networks
@@ -20,25 +21,22 @@ from robustpll.engine.random import Blank
 from robustpll.errors import InputError, ModelFileError
 from robustpll.features import Features
 from robustpll.files import write_whole
-from robustpll.label_forms import checked_classes
+from robustpll.label_forms import checked_classes, refuse_odd_text
 from robustpll.methods import METHODS, DeepMethod, Method, RobustPll
 from robustpll.methods.classical import Classical, ClassicalMethod, Layout
+from robustpll.model_container import FORMAT, content_of, read
+from robustpll.model_schema import CLASS_NAMES, Each
 from robustpll.opinion import Opinion
 from robustpll.trust import trust_from_file, trust_to_file
 
 if TYPE_CHECKING:
     from robustpll.estimator import CandidateClassifier
 
-FORMAT = 2  # raised whenever an older reader would misread a file
-READABLE = (1, FORMAT)  # 1 knows of no recalibration
-KEY = "robustpll"
 CALLABLE = "(callable)"  # stands for a network that only the user's code can build
 
 
 def save(classifier: "CandidateClassifier", path: Path) -> None:
     """Write under a temporary name, sync, rename: a file is there and whole, or not there."""
-    from safetensors.torch import save as to_bytes
-
     import robustpll
 
     fitted = classifier.fitted_
@@ -70,7 +68,7 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
         "trust": trust,
         "notes": getattr(classifier, "notes_", {}),
     }
-    write_whole(path, to_bytes(tensors, {KEY: json.dumps(about, default=_plain)}))
+    write_whole(path, content_of(about, tensors))
 
 
 def _tensors(fitted: Networks | Classical, shape: Shape) -> dict[str, Tensor]:
@@ -117,22 +115,35 @@ def load(
     >>> bool((again.predict_proba(np.eye(4)) == model.predict_proba(np.eye(4))).all())
     True
     """
-    where = chosen_device(device)
-    about, tensors = _read(Path(path))
-    try:
+    where, path = chosen_device(device), Path(path)
+    with one_thread(), _blaming(path, where):  # without threads, so that the process may fork
+        about, tensors = read(path)
         method = _method(about["method"], network)
         classifier = _classifier(about, method, device)
-        _refuse_other_sizes(classifier.features_)
+        _refuse_other_sizes(classifier)
         trust_from_file(classifier, about.get("trust", {}), tensors, where)
         if isinstance(method, DeepMethod):
             classifier.fitted_ = _networks(classifier, method, tensors, tuple(about["seeds"]))
             classifier.fitted_.net.to(where)
         else:
             classifier.fitted_ = _classical(classifier, method, tensors, where)
+        if classifier.reference_ is not None:
+            classifier.reference_.refuse_other_width(classifier.fitted_, classifier.features_.shape)
+    return classifier
+
+
+@contextmanager
+def _blaming(path: Path, device: torch.device) -> Iterator[None]:
+    """What goes wrong within is the file's fault, but for what is the caller's or the device's."""
+    try:
+        yield
     except WrongNetwork as error:
         raise InputError(f"{path}: {error}") from error
     except ModelFileError as error:
-        raise ModelFileError(f"{path}: {error}") from error
+        named = str(error) if str(path) in str(error) else f"{path}: {error}"
+        raise ModelFileError(named) from error
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        raise InputError(_no_room(path, device)) from error
     except (
         ValueError,
         TypeError,
@@ -140,44 +151,43 @@ def load(
         AttributeError,
         ArithmeticError,
         RuntimeError,
-        MemoryError,
     ) as error:
+        if device.type == "cuda" and "CUDA" in str(error):
+            raise InputError(f"{_no_room(path, device)} It says: {error}") from error
         raise ModelFileError(f"{path} is damaged, its description does not fit: {error}") from error
-    return classifier
+
+
+def _no_room(path: Path, device: torch.device) -> str:
+    if device.type == "cuda":
+        return (
+            f"{path} is not loaded: {device} has no room for it, or does not answer. Free its "
+            'memory, or pass device="cpu".'
+        )
+    return f"{path} is not loaded: there is not enough memory for it. Free some."
+
+
+def load_and_try(path: Path, **arguments: Any) -> Any:
+    """A model that answers with finite probabilities, or None if the file or its rows are refused.
+
+    For those who look for files that do anything else; rows are drawn from where the training rows
+    lay, and from beyond.
+    """
+    try:
+        model = load(path, **arguments)
+        features = model.features_
+        some = np.array([0.0, 0.3, 1.0, 9.0])[:, None] * features.scale + features.shift
+        rows = features.rows(some.reshape(-1, *features.shape), model.fitted_.device)
+        opinion = model._recalibrated(model._raw_opinion(rows))
+        distance = model._distance(rows)
+    except (ModelFileError, InputError):
+        return None
+    answers = (opinion.probability, opinion.uncertainty, opinion.entropy, distance)
+    assert all(np.isfinite(answer).all() for answer in answers)
+    return model
 
 
 class WrongNetwork(Exception):
     """What was passed as `network` does not go with the file: for the user to mend."""
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Description and tensors of a file that is whole and of this format."""
-    from safetensors import SafetensorError, safe_open
-
-    remedy = "Pass a file that robustpll fit or a classifier's save() wrote."
-    try:
-        with safe_open(path, framework="pt") as opened:
-            metadata = opened.metadata() or {}
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    except FileNotFoundError as error:
-        raise ModelFileError(f"There is no file {path}. {remedy}") from error
-    except (SafetensorError, OSError, ValueError) as error:
-        raise ModelFileError(
-            f"{path} is not a model file, or it is cut short or damaged ({error}). {remedy}"
-        ) from error
-    try:
-        about = json.loads(metadata[KEY])
-        found = about["format"]
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ModelFileError(
-            f"{path} holds tensors, but no description of a robustpll model. {remedy}"
-        ) from error
-    if found not in READABLE:
-        raise ModelFileError(
-            f"{path} has format {found!r}, this version reads up to {FORMAT}. It was written by "
-            f"robustpll {about.get('version')!r}: install that version."
-        )
-    return about, tensors
 
 
 def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
@@ -186,7 +196,9 @@ def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
     from robustpll.robust_estimator import RobustPLLClassifier
 
     kinds = {kind.__name__: kind for kind in (PLLClassifier, RobustPLLClassifier)}
+    kind: Any = kinds[about["estimator"]]
     params = about["params"] | {"device": device}
+    _refuse_other_names("params", params, kind().get_params(deep=False))
     if about["class_weight"] is not None:
         params["class_weight"] = dict(about["class_weight"])
     if about["estimator"] == "PLLClassifier":
@@ -196,13 +208,14 @@ def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
     else:
         named = set(RobustPLLClassifier().get_params()) - set(params)  # tuples, a callable network
         params |= {name: getattr(method, name) for name in named & set(method.field_names())}
-    classifier = kinds[about["estimator"]](**params)
+    classifier = kind(**params)
     classifier.classes_ = _names(about["classes"])
     classifier.features_ = Features.from_json(about["features"])
-    classifier.n_features_in_ = int(about["n_features_in"])
+    classifier.n_features_in_ = about["n_features_in"]
     if about["feature_names_in"]:
         classifier.feature_names_in_ = np.array(about["feature_names_in"], dtype=object)
-    classifier.history_ = {name: np.array(values) for name, values in about["history"].items()}
+    history = about["history"].items()
+    classifier.history_ = {name: np.array(values, dtype=np.float64) for name, values in history}
     classifier.notes_ = dict(about.get("notes", {}))  # of whoever saved it: how a table was read
     return classifier
 
@@ -210,11 +223,6 @@ def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
 def _pairs(class_weight: Any) -> list[list[Any]] | None:
     """A dict as JSON keeps it: its keys may be numbers."""
     return [list(pair) for pair in class_weight.items()] if hasattr(class_weight, "items") else None
-
-
-def _plain(value: Any) -> Any:
-    """Numbers of numpy's types as Python's own, for JSON."""
-    return value.item()
 
 
 def _fields(method: Method) -> dict[str, Any]:
@@ -225,14 +233,15 @@ def _fields(method: Method) -> dict[str, Any]:
 def _method(found: dict[str, Any], network: Callable[..., nn.Module] | None) -> Any:
     if found["name"] not in METHODS:
         raise ModelFileError(
-            f"the method {found['name']!r} is unknown to this version of robustpll."
+            f"the method {shown(found['name'])} is unknown to this version of robustpll."
         )
     kind = METHODS[found["name"]]
+    _refuse_other_names("fields", found["fields"], kind.field_names())
     fields = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in found["fields"].items()
     }
-    own = fields["network"] if issubclass(kind, DeepMethod) else None
+    own = fields.get("network") if issubclass(kind, DeepMethod) else None
     if own == CALLABLE:
         if network is None:
             raise WrongNetwork(
@@ -246,20 +255,40 @@ def _method(found: dict[str, Any], network: Callable[..., nn.Module] | None) -> 
     return kind(**fields)
 
 
+def _refuse_other_names(what: str, found: dict[str, Any], known: Collection[str]) -> None:
+    unknown = sorted(found.keys() - set(known))
+    if unknown:
+        raise ModelFileError(f"its {what} have {shown(unknown[0])}, unknown to this version.")
+
+
 def _names(found: dict[str, Any]) -> NDArray[Any]:
     """Class names under the type they had: strings, integers, floats or truth values."""
     types: dict[str, type] = {"U": str, "i": np.int64, "u": np.uint64, "f": np.float64, "b": bool}
+    fault = Each(CLASS_NAMES[found["type"]]).fault(found["names"])
+    if fault is not None:
+        raise ModelFileError(f"the name of a class{fault}.")
+    if found["type"] == "U":
+        refuse_odd_text(found["names"])  # before numpy makes all of them as long as the longest
     names: NDArray[Any] = np.array(found["names"], dtype=types[found["type"]])
     return checked_classes(names)
 
 
-def _refuse_other_sizes(features: Features) -> None:
-    """Shift and scale have a number for each of a row's, and a row has some."""
+def _refuse_other_sizes(classifier: Any) -> None:
+    """Columns become the numbers of a row; shift and scale have one for each of them."""
+    features, names = classifier.features_, getattr(classifier, "feature_names_in_", None)
     size = math.prod(features.shape)
-    if {len(features.shift), len(features.scale)} != {size} or min(features.shape, default=0) < 1:
+    if {len(features.shift), len(features.scale), len(features.columns) or size} != {size}:
         raise ModelFileError(
-            f"its features have the shape {features.shape}, but another number of scales."
+            f"its features have the shape {features.shape}, but another number of columns or "
+            "scales."
         )
+    if names is not None:
+        fits = [*features.names(names)] == [*features.columns]
+        fits = fits and len(names) == classifier.n_features_in_
+    else:
+        fits = bool(features.columns) or classifier.n_features_in_ == size
+    if not fits:
+        raise ModelFileError("the columns that it was fitted with are not those it computes with.")
 
 
 def _networks(
@@ -267,8 +296,7 @@ def _networks(
 ) -> Networks:
     """The networks, laid out without memory first, so that a lying description costs nothing."""
     features, k = classifier.features_, len(classifier.classes_)
-    most = max([len(tensors), *(len(tensor) for tensor in tensors.values() if tensor.ndim)])
-    if method.members > most or len(seeds) != method.members:
+    if {len(seeds), _members(tensors)} != {method.members}:
         raise ModelFileError("its description names sizes that its tensors do not have.")
     net = method.build(features.shape, k, Blank.models_of(method.members, torch.float32))
     expected, found = (
@@ -285,6 +313,15 @@ def _networks(
     nothing = torch.empty(1, 0, k)
     opinion = Opinion.of_probability(nothing)
     return Networks(method, net, seeds, nothing, opinion, History())
+
+
+def _members(tensors: dict[str, Tensor]) -> int:
+    """Of how many networks these are: copies side by side, or stacked along the first axis."""
+    parts = [name.split(".") for name in tensors]
+    copies = {part[1] for part in parts if part[0] == "copies" and len(part) > 1}
+    return len(copies) or max(
+        (len(tensor) for tensor in tensors.values() if tensor.ndim), default=0
+    )
 
 
 def _classical(

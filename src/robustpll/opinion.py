@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any, Self
 
@@ -64,6 +64,9 @@ class Opinion:
     prior: Array
     uncertainty: Array
     classes: NDArray[Any] | None = None
+    # Which classes share the first place (..., n, k), where another opinion settled that: see
+    # `named_as`. It is no argument, so that an opinion with other numbers forgets it.
+    _leaders: Array | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.belief, torch.Tensor):
@@ -129,6 +132,7 @@ class Opinion:
     def predicted(self, generator: np.random.Generator | None = None) -> Array:
         """Index of the most probable class, (..., n): the first of the tied, or one at random.
 
+        Whatever names a class in this library calls this: `predict`, `decide`, the command line.
         A number is drawn for every row, tied or not, so that rows do not depend on each other.
         """
         tied = self._tied()
@@ -147,7 +151,7 @@ class Opinion:
 
     def mean(self, axis: int) -> Self:
         """Average over an axis of members."""
-        return self._each(lambda array: array.mean(axis))
+        return replace(self._each(lambda array: array.mean(axis)))  # forgets the leaders
 
     def numpy(self) -> Self:
         """The same in numpy arrays on the host, checked."""
@@ -158,19 +162,27 @@ class Opinion:
         return self._each(lambda array: array[index])
 
     def _each(self, change: Callable[[Array], Array]) -> Self:
-        """The same change of belief, prior and uncertainty."""
-        return replace(
+        """The same change of belief, prior and uncertainty, and of leaders if they are settled."""
+        changed = replace(
             self,
             belief=change(self.belief),
             prior=change(self.prior),
             uncertainty=change(self.uncertainty),
         )
+        if self._leaders is not None:
+            object.__setattr__(changed, "_leaders", change(self._leaders))
+        return changed
 
     def __len__(self) -> int:
         return len(self.uncertainty)
 
     def _tied(self) -> Array:
-        """Classes whose probability equals the largest within 1e-8 + 1e-5 of it."""
+        """Classes whose probability equals the largest within 1e-8 + 1e-5 of it, (..., n, k).
+
+        A recalibrated opinion has those of the one before: the order of classes stays.
+        """
+        if self._leaders is not None:
+            return self._leaders
         p = self.probability
         top = (p.amax(-1) if isinstance(p, torch.Tensor) else p.max(-1))[..., None]
         return top - p <= 1e-8 + 1e-5 * top
@@ -227,6 +239,21 @@ class Opinion:
             f"<th>uncertainty</th></tr></thead><tbody>{body}</tbody></table>"
             + (f"<p>and {hidden} more rows</p>" if hidden else "")
         )
+
+
+def named_as(opinion: Opinion, other: Opinion) -> Opinion:
+    """An opinion whose `predicted` and `guess` are those of another one of the same rows.
+
+    For copies whose probabilities are stretched: there rounding may tie classes or part them.
+
+    >>> flat = Opinion.of_probability(np.array([[0.4999999, 0.5000001]]))
+    >>> sure = Opinion.of_probability(np.array([[0.1, 0.9]]))
+    >>> flat.predicted(), named_as(flat, sure).predicted()
+    (array([0]), array([1]))
+    """
+    same = replace(opinion)
+    object.__setattr__(same, "_leaders", other._tied())
+    return same
 
 
 def _bar(share: float, colour: str) -> str:

@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
 from robustpll.errors import InputError, some_of
-from robustpll.opinion import Opinion
+from robustpll.opinion import Opinion, named_as
 
 LARGEST = 1e4  # factors are looked for between this and its inverse
 STEPS = 121  # of a first look; with candidates there may be more than one valley
@@ -94,7 +94,10 @@ class Recalibration:
         return replace(made, factor=factor, before=loss(0.0), after=loss(found.x))
 
     def opinion(self, opinion: Opinion) -> Opinion:
-        """A recalibrated copy of an opinion in numpy arrays."""
+        """A recalibrated copy of an opinion in numpy arrays; it names the same classes."""
+        return named_as(self._scaled(opinion), opinion)
+
+    def _scaled(self, opinion: Opinion) -> Opinion:
         if self.of == "evidence":
             total = self.factor * (1 - opinion.uncertainty) + opinion.uncertainty
             belief = self.factor * opinion.belief / total[..., None]
@@ -106,7 +109,7 @@ class Recalibration:
     def _log_probability(self, opinion: Opinion, candidates: NDArray[np.bool_]) -> NDArray[Any]:
         """ln P(S) of each row, (n,); without rounding to 0 where logits are far apart."""
         if self.of == "evidence":
-            inside = (self.opinion(opinion).probability * candidates).sum(-1)
+            inside = (self._scaled(opinion).probability * candidates).sum(-1)
             return np.asarray(np.log(inside))
         logs = self.factor * _logs(opinion.belief)
         return np.asarray(logsumexp(logs, axis=-1, b=candidates) - logsumexp(logs, axis=-1))

@@ -1,7 +1,9 @@
 """What the classifiers know of how far to trust them: recalibration, and decisions."""
 
+import math
+import warnings
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -15,8 +17,8 @@ from robustpll.engine.predict import Fitted
 from robustpll.engine.rows import Rows
 from robustpll.errors import InputError, is_share, refuse_other_length, refuse_other_than_share
 from robustpll.opinion import Opinion
-from robustpll.recalibration import Recalibration, Scaled, Source
-from robustpll.unlike import Reference
+from robustpll.recalibration import Recalibration, Source
+from robustpll.unlike import MOST_ROWS, Reference
 
 CONFIDENCE = 0.9  # of the bound on the error, if nobody says other
 ROUNDING = 1e-5  # of distances, where rows have length 1 or features go from 0 to 1
@@ -107,7 +109,8 @@ class Trust:
             refuse_other_than_share("confidence", sure)
         distance = self._distance(rows)
         limit = max(ROUNDING, float(np.quantile(distance, LIKE_THESE, method="higher")))
-        predicted, probability = raw.predicted(), self._recalibrated(raw).probability
+        opinion = self._recalibrated(raw)
+        predicted, probability = opinion.predicted(), opinion.probability
         at = np.arange(len(predicted))
         certainty = probability[at, predicted]
         inside = np.where(candidates.matrix, probability, 0.0)
@@ -139,6 +142,10 @@ class Trust:
 
         Notes
         -----
+        A bound on the error takes some labelled rows: 59 for an error of 0.05 with confidence 0.9,
+        even if the model is right in all of them. If `calibrate_decisions` was shown fewer, a
+        warning says so, and no row is accepted: its reason is "no promise can be made".
+
         Without `calibrate_decisions` both refer to X as a whole: `coverage` is a share of its rows,
         and the error is what the model expects, one minus the mean probability of the predicted
         classes. That is as true as the probabilities are: recalibrate first.
@@ -156,16 +163,21 @@ class Trust:
         _refuse_other_promises(coverage, error)
         check_is_fitted(self, "fitted_")
         rows, trial = self._rows(X), self.trial_
-        raw, distance = self._raw_opinion(rows), self._distance(rows)
-        predicted, probability = raw.predicted(), self._recalibrated(raw).probability
+        opinion, distance = self._recalibrated(self._raw_opinion(rows)), self._distance(rows)
+        predicted, probability = opinion.predicted(), opinion.probability
         if trial is None:
             limit = np.inf if self.reference_ is None else self.reference_.limit
             certainty = probability[np.arange(len(predicted)), predicted]
             tamed = np.where(distance > limit, NEVER, certainty)
             trial = Trial(tamed, 1 - certainty, limit).sorted()
         threshold = trial.threshold(coverage, error)
-        like = distance <= trial.limit
-        return Decision.of(self.classes_, predicted, probability, like, threshold)
+        if error is not None and not trial.can_promise(error):
+            warnings.warn(_no_promise(trial, error), UserWarning, stacklevel=2)
+        bounded = error is not None and trial.confidence is not None
+        like, promised = distance <= trial.limit, not (bounded and math.isinf(threshold))
+        return Decision.of(
+            self.classes_, predicted, probability, like, threshold, promised=promised
+        )
 
     def _shown(self, X: Any, y: Any) -> tuple[Candidates, Rows, Opinion]:
         """What is said of rows, the rows, and what the model first held of them."""
@@ -186,6 +198,16 @@ class Trust:
         if self.reference_ is None:
             return np.zeros(len(rows))
         return np.asarray(self.reference_.distance(self.fitted_, rows).cpu())
+
+
+def _no_promise(trial: Trial, error: float) -> str:
+    """Why a bound on the error cannot be kept, and what would help."""
+    return (
+        f"error={error:g} cannot be promised with confidence {trial.confidence:g} from "
+        f"{len(trial.certainty)} labelled rows: it takes {trial.fewest(error)}, even if all are "
+        "right. So no row is accepted. Pass more rows to calibrate_decisions, or allow a larger "
+        "error."
+    )
 
 
 def _refuse_other_promises(coverage: float | None, error: float | None) -> None:
@@ -225,30 +247,29 @@ def trust_to_file(model: Trust) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def trust_from_file(
     model: Trust, about: dict[str, Any], tensors: dict[str, Tensor], device: torch.device
 ) -> None:
-    """Give a model what a file holds of this, taken out of its tensors; ValueError if it is odd."""
+    """Give a model what a file holds of this, taken out of its tensors; ValueError if it is odd.
+
+    The description was checked against its schema before.
+    """
     kept, trial = tensors.pop(REFERENCE, None), tensors.pop(TRIAL, None)
     model.reference_ = model.recalibration_ = model.trial_ = None
     if kept is not None:
         _refuse_odd_tensor(REFERENCE, kept, torch.float32, 3)
+        if kept.shape[1] > MOST_ROWS:
+            raise ValueError(f"it keeps {kept.shape[1]} training rows; {MOST_ROWS} are the most.")
         model.reference_ = Reference.of_rows(kept.to(device))
     if "recalibration" in about:
-        found = Recalibration(**about["recalibration"])
-        if not 0 < found.factor < np.inf or found.of not in get_args(Scaled):
-            raise ValueError(f"its recalibration is {found!r}.")
-        model.recalibration_ = found
+        model.recalibration_ = Recalibration(**about["recalibration"])
     if "trial" in about:
         if trial is None:
             raise ValueError("the rows of its trial are missing.")
         _refuse_odd_tensor(TRIAL, trial, torch.float64, 2)
         certainty, wrong = trial.numpy()
+        if (certainty[1:] > certainty[:-1]).any() or abs(wrong - 0.5).max() > 0.5 + 1e-6:
+            raise ValueError("the rows of its trial are not in order.")
         model.trial_ = Trial(certainty, wrong, **about["trial"])
-        if model.trial_.confidence is not None:
-            refuse_other_than_share("confidence", model.trial_.confidence)
 
 
 def _refuse_odd_tensor(name: str, tensor: Tensor, dtype: torch.dtype, axes: int) -> None:
-    sound = (tensor.dtype, tensor.ndim) == (dtype, axes) and 0 not in tensor.shape
-    if not sound or not bool(tensor.isfinite().all()):
-        raise ValueError(
-            f"tensor {name!r} is {tuple(tensor.shape)} of {tensor.dtype}, or not finite."
-        )
+    if (tensor.dtype, tensor.ndim) != (dtype, axes) or 0 in tensor.shape:
+        raise ValueError(f"tensor {name!r} is {tuple(tensor.shape)} of {tensor.dtype}.")

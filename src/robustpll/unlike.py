@@ -1,5 +1,6 @@
 """How far rows are from the training data; a few training rows stay with a model for that."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -59,14 +60,22 @@ class Reference:
         nearest = [neighbours(own, own, 1, itself=True).distance[:, 0] for own in rows.double()]
         return cls(rows, float(torch.stack(nearest).mean(0).max()))
 
+    def refuse_other_width(self, fitted: Fitted, shape: tuple[int, ...]) -> None:
+        """Kept rows must be as wide as what a model makes of rows of this shape."""
+        net = _with_hidden_layer(fitted)
+        expected: tuple[int, ...] = (1, math.prod(shape))
+        if net is not None and isinstance(net[-1], Linear):
+            expected = tuple(net[-1].weight.shape[:2])
+        if (self.rows.shape[0], self.rows.shape[2]) != expected:
+            raise ModelFileError(
+                f"it has kept rows of shape {tuple(self.rows.shape)}, but its networks make "
+                f"{expected[0]} times {expected[1]} numbers of a row."
+            )
+
     def distance(self, fitted: Fitted, rows: Rows) -> Tensor:
         """Of rows of the same run to the nearest kept one, (n,) in float64."""
         with computing("float32", rows.device):
             own = representation(fitted, rows)
-        if (own.shape[0], own.shape[2]) != (self.rows.shape[0], self.rows.shape[2]):
-            raise ModelFileError(
-                f"The model has kept rows of shape {tuple(self.rows.shape)}, not {own.shape}."
-            )
         pairs = zip(own, self.rows.double(), strict=True)
         nearest = [neighbours(*pair, 1).distance[:, 0] for pair in pairs]
         return torch.stack(nearest).mean(0)
@@ -83,12 +92,19 @@ def representation(fitted: Fitted, rows: Rows) -> Tensor:
     >>> representation(model.fitted_, model.features_.rows(np.array([[1, 4]]))).shape
     torch.Size([2, 1, 300])
     """
-    if isinstance(fitted, Networks):
-        net = fitted.net.classifier if isinstance(fitted.net, Enhancer) else fitted.net
-        if isinstance(net, nn.Sequential) and isinstance(net[-1], Linear):
-            hidden = logits_of(fitted.method, net[:-1], rows.repeated(fitted.method.members))
-            return F.normalize(hidden, dim=-1)
+    net = _with_hidden_layer(fitted)
+    if net is not None and isinstance(fitted, Networks):
+        hidden = logits_of(fitted.method, net[:-1], rows.repeated(fitted.method.members))
+        return F.normalize(hidden, dim=-1)
     return rows.x(rows.everything).double().flatten(2)
+
+
+def _with_hidden_layer(fitted: Fitted) -> nn.Sequential | None:
+    """The networks, if the input of their last layer can be had."""
+    if not isinstance(fitted, Networks):
+        return None
+    net = fitted.net.classifier if isinstance(fitted.net, Enhancer) else fitted.net
+    return net if isinstance(net, nn.Sequential) and isinstance(net[-1], Linear) else None
 
 
 def _some(rows: Rows, at: Tensor) -> Rows:

@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from robustpll import Candidates, InputError, PLLClassifier, read_table
 from robustpll.data import table_labels
+from robustpll.data.table_pieces import Schema, TableInPieces
 
 
 @pytest.fixture
@@ -324,8 +327,38 @@ def test_a_dictionary_is_no_set_of_classes(tmp_path: Path) -> None:
 def test_a_list_of_errors_that_cannot_be_written_is_refused(
     write: Callable[..., Path], tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match=r"errors_to=.* cannot be written .*Is a directory"):
+    with pytest.raises(InputError, match=r"errors_to=.* is a folder"):
         read_table(write("x,c\n1,a\n2\n3,b\n"), candidates="c", errors_to=tmp_path)
+
+
+def binary_as_text(cells: list[bytes]) -> pa.Array:
+    binary = pa.array(cells, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(binary), binary.buffers())
+
+
+@pytest.mark.parametrize("damaged", ["name", "x", "c", "other"])
+def test_parquet_with_names_or_text_that_are_not_utf8_is_told(damaged: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    odd = binary_as_text([b"a", b"\xff\xfe"] * 10)
+    words = dict.fromkeys(("x", "c", "other"), pa.array(["a", "b"] * 10)) | {damaged: odd}
+    if damaged == "name":
+        del words["name"]
+    pq.write_table(pa.table({"n": np.arange(20.0), "QQQ": np.arange(20.0)} | words), path)
+    if damaged == "name":
+        path.write_bytes(path.read_bytes().replace(b"QQQ", b"Q\xffQ"))
+    reason = "has names of columns" if damaged == "name" else f"Column '{damaged}' holds text"
+    with pytest.raises(InputError, match=f"{reason}.* not UTF-8"):
+        read_table(path, candidates="c", categories=["x", "other"])
+    schema = Schema({"n": None, "x": ("a",)})
+    if damaged in ("name", "x"):
+        with pytest.raises(InputError, match="not UTF-8"):
+            list(TableInPieces.opened(path, schema).pieces())
+    else:
+        assert len(list(TableInPieces.opened(path, schema).pieces())) == 1
+    if damaged == "other":
+        with pytest.raises(InputError, match="Column 'other' holds text that is not UTF-8"):
+            list(TableInPieces.opened(path, schema).pieces(keep=["other"]))
+        assert len(read_table(path, candidates="c", ignore="other", categories="x")) == 20
 
 
 # Into a classifier

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,12 +12,23 @@ from robustpll.cli.datasets import app as datasets
 from robustpll.cli.export import export
 from robustpll.cli.fit import fit
 from robustpll.cli.predict import predict
+from robustpll.cli.sentences import refusals
+from robustpll.cli.streams import streams
 from robustpll.cli.table import table
 
 # Before torch is loaded: threads that spin at barriers make it many times slower on busy cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-app = typer.Typer(
+
+class App(typer.Typer):
+    """The commands, with output that fails in a sentence."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        with streams():
+            return super().__call__(*arguments, **options)
+
+
+app = App(
     help="Learn a classifier from sets of candidate labels, and know how sure it is.",
     no_args_is_help=True,
     add_completion=False,
@@ -53,12 +64,13 @@ def main(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo"),
-    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Seed of everything random.")] = 0,
 ) -> None:
     """A tour in a minute: digits with ambiguous labels, three methods, a table and a picture."""
-    from robustpll.demo import run_demo
+    with refusals():
+        from robustpll.demo import run_demo
 
-    run_demo(out, seed)
+        run_demo(out, seed)
 
 
 @app.command()

@@ -38,9 +38,11 @@ def datasets(context: typer.Context) -> None:
     console = Console(highlight=False)
     console.print(table)
     console.print("candidates: of a row, on average; - where noise makes them\n")
-    for entry in CATALOG.values():  # not in the table: a path that is cut or folded is no use
-        typer.echo(f"{entry.name:12}{_place(entry)}")
-    for sentence in _ways_to_get([entry for entry in CATALOG.values() if not _is_here(entry)]):
+    with refusals():
+        for entry in CATALOG.values():  # not in the table: a path that is cut or folded is no use
+            typer.echo(f"{entry.name:12}{_place(entry)}")
+        absent = [entry for entry in CATALOG.values() if not _is_here(entry)]
+    for sentence in _ways_to_get(absent):
         console.print(f"\n{sentence}")
 
 

@@ -18,9 +18,10 @@ def export(
         raise typer.BadParameter(f"--out writes ONNX: {out} must end in .onnx.")
     with refusals():
         from robustpll import load
-        from robustpll.export import INPUT, OUTPUTS
+        from robustpll.export import INPUT, KEY, OUTPUTS
 
-        refuse_unwritable(out, inputs=(model,))
+        producer = KEY.encode()
+        refuse_unwritable(out, (model,), lambda start: producer in start[:64], "what export wrote")
         classifier = load(model, device="cpu")
         classifier.export_onnx(out)
         shape = " x ".join(map(str, classifier.features_.shape))

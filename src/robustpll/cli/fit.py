@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from robustpll.data.table import Table
 
 FEWEST = 30  # held-out rows by which decisions and prediction sets can be judged
+MOST_HELD_OUT = 0.5  # to advise: with more, too little is learned from
 ERROR, COVERAGE = 0.05, 0.9  # of decisions and prediction sets, if nobody says other
 
 
@@ -70,17 +71,30 @@ def fit(
         raise typer.BadParameter("--coverage must be above 0, and below 1.")
     with refusals():
         model = _model(method, {"network": network, "epochs": epochs}, seed, device)
-        refuse_unwritable(out, inputs=(path, *(decisions or ())))
+        refuse_unwritable(out, (path, *(decisions or ())), is_model, "a model of robustpll")
         refuse_too_large(path)
     table = read(path, columns, file, bad_rows)
     with refusals(stopped="No model is written."):
         y, decided = _decided(table, decisions or [])
-        summary = [*decided, *_learned(model, table, y, held_out, coverage)]
+        learned, held = parted(table.features, y, held_out, seed)
+        _refuse_rare(coverage, len(held))
+        summary = [*decided, *_learned(model, table, y, learned)]
+        model.save(out)  # whatever comes: the training was the work
+    left = f"The model is {out}, but without decisions and prediction sets."
+    with refusals(stopped=left, left=left):
+        summary += _judged(model, table, y, held, coverage)
+        if table.truth is not None:
+            summary += _scored(model, table, learned, held)
         model.save(out)
     typer.echo(f"{path}: {len(table):,} rows, {table.features.shape[1]:,} features")
     for sentence in summary:
         typer.echo(sentence)
     typer.echo(f"The model is {out}. For predictions: robustpll predict {out} TABLE --out FILE.csv")
+
+
+def is_model(start: bytes) -> bool:
+    """Whether a file begins as model files do: the first key in safetensors' header is ours."""
+    return start[8:].startswith(b'{"__metadata__":{"robustpll')
 
 
 def _model(method: str, fields: dict[str, Any], seed: int, device: str) -> Any:
@@ -124,15 +138,13 @@ def _decided(table: "Table", paths: list[Path]) -> tuple["Candidates", list[str]
 
 
 def _learned(
-    model: Any, table: "Table", y: "Candidates", share: float, coverage: float
+    model: Any, table: "Table", y: "Candidates", learned: NDArray[np.int64]
 ) -> Iterator[str]:
-    """Fit the model, give it what predictions need besides, and say how it went."""
+    """Fit the model, and say how it went."""
     yield (
         f"{len(y.classes):,} classes; {y.sizes.mean():.2f} candidates a row on average; "
         f"{(y.sizes == 1).mean():.1%} of the rows have one candidate"
     )
-    learned, held = parted(table.features, y, share, model.random_state)
-    _refuse_rare(coverage, len(held))
     began = time.monotonic()
     with _bars():
         model.fit(table.features.iloc[learned], y[learned])
@@ -142,9 +154,6 @@ def _learned(
         + _resolved(model, y[learned])
     )
     model.notes_ = {"reading": asdict(table.reading)}
-    yield from _judged(model, table, y, held, coverage)
-    if table.truth is not None:
-        yield from _scored(model, table, learned, held)
 
 
 def parted(
@@ -201,17 +210,22 @@ def _judged(
     from robustpll.evaluate.conformal import ConformalSets
 
     if len(held) == 0:
-        yield "no rows are held out: nothing tells how good the model is, and predict decides none"
+        yield (
+            "no rows are held out, as --held-out is 0 or each row has a class, word or gap that no "
+            "other has: nothing tells how good the model is, and predict decides none"
+        )
         return
     X, own = table.features.iloc[held], y[held]
+    by_labels = bool((own.sizes == 1).all())
+    covered = "the label" if by_labels else "a candidate (covering rate)"
     yield (
         f"held out: {len(held):,} rows, drawn at random; in {model.score(X, own):.1%} of them the "
-        "predicted class is a candidate (covering rate)"
+        f"predicted class is {covered}"
     )
     if len(held) < FEWEST:
         yield (
             f"that is too few for prediction sets and decisions, which take {FEWEST} held-out rows:"
-            " predict leaves them empty"
+            " predict leaves them empty. Pass more rows, or a larger --held-out"
         )
         return
     try:
@@ -223,11 +237,39 @@ def _judged(
     model.calibrate_decisions(X, own)
     sets = ConformalSets.of(model, X, own, coverage, hold="weighted")
     model.notes_["sets"] = {"least": sets.least, "coverage": coverage}
-    accepted, size = model.decide(X, error=ERROR).coverage, sets.predict(X).sum(-1).mean()
     yield (
-        f"{factor}; of such rows {accepted:.1%} are accepted if {ERROR:.0%} of them may be wrong, "
-        f"and prediction sets for {coverage:.0%} have {size:.2f} classes on average: estimates, as "
-        "candidates are no true labels"
+        f"{factor}; prediction sets for {coverage:.0%} have {sets.predict(X).sum(-1).mean():.2f} "
+        "classes on average" + ("" if by_labels else ", an estimate: candidates are no true labels")
+    )
+    yield _promise(model, X, len(table) - len(held))
+
+
+def _promise(model: Any, X: Any, learned: int) -> str:
+    """How many rows decisions accept, or why they accept none; X are the held-out rows."""
+    trial, held = model.trial_, len(X)
+    none = f"no promise can be made that {ERROR:.0%} or fewer of accepted rows are wrong:"
+    if not trial.can_promise(ERROR):
+        fewest = trial.fewest(ERROR)
+        share = math.ceil(100 * fewest / (learned + held)) / 100
+        more = f"--held-out {share:g}, more rows" if share <= MOST_HELD_OUT else "more rows"
+        return (
+            f"{none} it takes {fewest:,} held-out rows with labels, and these are {held:,}. So "
+            f"predict marks all rows for review. Pass {more}, or a larger --error to predict"
+        )
+    decision = model.decide(X, error=ERROR)
+    if trial.confidence is not None and not decision.accepted.any():
+        return (
+            f"{none} too many held-out rows are. So predict marks all rows for review, unless it "
+            "is passed a larger --error"
+        )
+    sure = (
+        "an estimate: candidates are no true labels"
+        if trial.confidence is None
+        else f"with a confidence of about {trial.confidence:.0%}, if the labels are true"
+    )
+    return (
+        f"of such rows {decision.coverage:.1%} are accepted if {ERROR:.0%} of these may be wrong, "
+        f"{sure}"
     )
 
 
@@ -248,10 +290,17 @@ def _scored(
     import pandas as pd
 
     assert table.truth is not None
-    known = pd.notna(table.truth)
-    resolved = table.truth[learned] == model.labels_
-    told = [f"resolved labels of learned rows {resolved[known[learned]].mean():.1%}"]
+    known = pd.Series(table.truth).isin(model.classes_).to_numpy()
+    unknown = int((pd.notna(table.truth) & ~known).sum())
+    resolved = model.labels_ == table.truth[learned]
+    right = {"resolved labels of learned rows": resolved[known[learned]]}
     if known[held].any():
-        right = model.predict(table.features.iloc[held]) == table.truth[held]
-        told.append(f"predictions of held-out rows {right[known[held]].mean():.1%}")
-    yield f"right by the true labels: {'; '.join(told)}"
+        predicted = model.predict(table.features.iloc[held]) == table.truth[held]
+        right["predictions of held-out rows"] = predicted[known[held]]
+    shares = (f"{words} {rows.mean():.1%}" for words, rows in right.items() if len(rows))
+    yield f"right by the true labels: {'; '.join(shares)}"
+    if unknown:
+        yield (
+            f"{unknown:,} rows have a true class that is no candidate of any row: the shares above "
+            "leave them out"
+        )

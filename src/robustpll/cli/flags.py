@@ -4,23 +4,26 @@ import functools
 import inspect
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from robustpll.cli.sentences import refusals, say
-from robustpll.errors import InputError
+from robustpll.cli.sentences import refusals, refuse_unwritable, say
+from robustpll.errors import InputError, some_of
 
 if TYPE_CHECKING:
+    from robustpll.candidates import Candidates, Votes
     from robustpll.data.table import Table
 
 COLUMN, PREFIX = "COLUMN", "PREFIX"
 TABLE = typer.Argument(metavar="TABLE", help="A .csv, .tsv or .parquet file.")
 DECISIONS = typer.Option(metavar="FILE", help="From the review page of clean; may be repeated.")
 FORMS = ("candidates", "indicators", "votes")
+SHOWN = 5  # bad rows that are shown on a terminal
+MOST_GROUPS, MOST_NAMES = 10, 8  # of class names that may be one, and of names in such a group
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class BadRowFlags:
         bool, typer.Option("--skip-bad-rows", help="Rows that do not parse are no failure.")
     ] = False
     errors: Annotated[
-        Path | None, typer.Option(help="Where bad rows are listed, by default ./NAME.errors.csv.")
+        Path | None, typer.Option(metavar="FILE", help="A CSV file to list bad rows in.")
     ] = None
 
 
@@ -119,38 +122,93 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
 
 def read(path: Path, columns: ColumnFlags, file: FileFlags, bad_rows: BadRowFlags) -> "Table":
     """The rows that parse; says on stderr which do not, and ends the command unless they may."""
-    found = read_and_list(path, columns, file, bad_rows)
-    if found.bad and not bad_rows.skip_bad_rows:
-        say("Correct them, or pass --skip-bad-rows to do without them.")
+    table = read_and_list(path, columns, file, bad_rows)
+    if table.bad and not bad_rows.skip_bad_rows:
         raise typer.Exit(1)
-    return found
+    return table
 
 
 def read_and_list(
     path: Path, columns: ColumnFlags, file: FileFlags, bad_rows: BadRowFlags
 ) -> "Table":
-    """The rows that parse; says on stderr which do not."""
-    from robustpll.data.table import read_table
-    from robustpll.data.table_source import PARQUET
+    """The rows that parse; says on stderr which do not, and which class names look odd."""
+    from robustpll.data.table import BAD_ROWS, is_list_of_bad_rows, read_table
 
-    listed = bad_rows.errors or Path(Path(path.name.removesuffix(".gz")).stem + ".errors.csv")
     options: dict[str, Any] = asdict(columns) | asdict(file)
     with warnings.catch_warnings(record=True) as warned, refusals():
         warnings.simplefilter("always")
+        if bad_rows.errors is not None:
+            refuse_unwritable(bad_rows.errors, (path,), is_list_of_bad_rows, BAD_ROWS)
         try:
-            found = read_table(path, on_bad_rows="skip", errors_to=listed, **options)
+            table = read_table(path, on_bad_rows="skip", errors_to=bad_rows.errors, **options)
         except InputError as error:
             raise InputError(as_options(str(error))) from error
     for warning in warned:
         say(f"{path}: {as_options(str(warning.message))}")
-    if found.bad:
-        count, first = len({one.line for one in found.bad}), found.bad[0]
-        where = "row" if path.suffix.lower() in PARQUET else "line"
-        say(
-            f"{count:,} rows do not parse and are left out; {listed} lists them ({where} "
-            f"{first.line}: {as_options(str(first))})."
+    if table.bad:
+        for sentence in _of_bad_rows(table, path, bad_rows):
+            say(sentence)
+    if table.y is not None:
+        for sentence in _of_class_names(table.y, path, columns):
+            say(sentence)
+    return table
+
+
+def _of_bad_rows(table: "Table", path: Path, flags: BadRowFlags) -> Iterator[str]:
+    """How many rows do not parse, the first faults, and what can be done."""
+    from robustpll.data.table_labels import NO_ANSWER
+    from robustpll.data.table_source import PARQUET
+
+    bad, where = table.bad, "row" if path.suffix.lower() in PARQUET else "line"
+    yield f"{path}: {len({one.line for one in bad}):,} rows do not parse and are left out:"
+    yield from (f"  {where} {one.line}: {as_options(str(one))}" for one in bad[:SHOWN])
+    if len(bad) > SHOWN:
+        all_of_them = "" if flags.errors else "; pass --errors FILE to list all of them in a file"
+        yield f"  and {len(bad) - SHOWN:,} more{all_of_them}"
+    if flags.errors:
+        yield f"{flags.errors} lists them."
+    silent = sum(one.reason in NO_ANSWER for one in bad)
+    if silent:
+        yield (
+            f'{silent:,} of them have no candidates. Pass --unanswered "all classes" to keep such '
+            'rows with all classes as candidates; with --unanswered "error", the default, they do '
+            "not parse."
         )
-    return found
+    if not flags.skip_bad_rows:
+        yield "Correct them, or pass --skip-bad-rows to do without them."
+
+
+def _of_class_names(y: "Candidates | Votes", path: Path, columns: ColumnFlags) -> Iterator[str]:
+    """Names that may be one class, and words that may be none; nothing is merged."""
+    from robustpll.candidates import Candidates
+    from robustpll.data.table_spelling import Spellings
+
+    sets = Candidates.of(y)
+    if sets.classes.dtype.kind != "U":
+        return
+    counts = sets.matrix[sets.sizes < len(sets.classes)].sum(0)  # the others tell nothing
+    spellings = Spellings.of(dict(zip(sets.classes.tolist(), counts.tolist(), strict=True)))
+    if spellings.groups:
+        yield (
+            f"{path}: names that may be one class, and are several now. Correct the table if they "
+            "are one:"
+        )
+        for names in spellings.groups[:MOST_GROUPS]:
+            yield f"  {_with_rows(names)}"
+        if len(spellings.groups) > MOST_GROUPS:
+            yield f"  and {len(spellings.groups) - MOST_GROUPS:,} more such groups"
+    if spellings.placeholders:
+        option, prefix = ("ignore", columns.indicators) if columns.indicators else ("missing", "")
+        words = " ".join(f"--{option} {prefix + name!r}" for name in spellings.placeholders)
+        yield (
+            f"{path}: {_with_rows(spellings.placeholders)} became a class. Pass {words} if that "
+            "means that there is no answer."
+        )
+
+
+def _with_rows(names: dict[str, int]) -> str:
+    """The first few names, and in how many rows each is a candidate."""
+    return some_of((f"{name!r} ({count:,} rows)" for name, count in names.items()), most=MOST_NAMES)
 
 
 def as_options(sentence: str) -> str:

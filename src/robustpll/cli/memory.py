@@ -1,11 +1,10 @@
 """Whether a table is too large to learn from, told before memory runs out."""
 
 import gzip
-import os
 import zlib
 from pathlib import Path
 
-from robustpll.errors import InputError
+from robustpll.errors import InputError, count_of_variable
 
 CELL_BYTES = 40  # the table, and its numbers before and after scaling
 ROW_BYTES = 3000  # candidates, and the hidden layer of held-out rows
@@ -35,9 +34,9 @@ def free_bytes() -> int | None:
     >>> free_bytes() is None or free_bytes() > 0
     True
     """
-    asked = os.environ.get("ROBUSTPLL_HOST_BYTES")
+    asked = count_of_variable("ROBUSTPLL_HOST_BYTES")
     if asked is not None:
-        return int(asked)
+        return asked
     lines = _text("/proc/meminfo").splitlines()
     found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     limit, used = (_text(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))

@@ -3,10 +3,12 @@
 import csv
 import io
 import json
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from robustpll.cli.fit import ERROR
 from robustpll.cli.flags import COLUMN, TABLE, FileFlags, as_options, with_flags
 from robustpll.cli.sentences import refusals, refuse_unwritable, say
+from robustpll.data.csv_rows import GAPS, BadRow
 from robustpll.data.table_roles import Reading, several
 from robustpll.errors import InputError, ModelFileError, is_share, some_of
 from robustpll.files import writing
@@ -63,7 +66,7 @@ def predict(
         raise typer.BadParameter(f"--out writes CSV: {out} must end in .csv.")
     with refusals(stopped=f"{out} is not written."):
         judge = Judge.loaded(model, error, device)
-        refuse_unwritable(out, inputs=(model, path))
+        refuse_unwritable(out, (model, path), is_predictions, "what predict wrote")
         table = _opened(judge, path, file)
         _tell_new(table, path, [*(keep or []), truth])
         _write(judge, table, out, keep or [], truth)
@@ -80,6 +83,16 @@ def predict(
         raise typer.Exit(0 if skip_bad_rows else 1)
 
 
+def is_predictions(start: bytes) -> bool:
+    """Whether a file begins with the header that `predict` writes."""
+    text = io.StringIO(start.decode("utf-8-sig", errors="replace"), newline="")
+    try:
+        header = next(csv.reader(text), [])
+    except csv.Error:
+        return False
+    return header[:1] in (["line"], ["row"]) and tuple(header[-len(COLUMNS) :]) == COLUMNS
+
+
 @dataclass(eq=False)
 class Judge:
     """A model, and what it said so far."""
@@ -91,6 +104,8 @@ class Judge:
     told: Counter[str] = field(default_factory=Counter)
     right: Counter[str] = field(default_factory=Counter)
     compared: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)  # true classes that the model lacks
+    unknown_accepted: int = 0  # rows of these that are accepted
     bad: int = 0
     first_bad: str = ""
 
@@ -114,10 +129,22 @@ class Judge:
             least = None
         return cls(model, least, error, [str(name) for name in model.classes_])
 
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        """What true labels may be: a gap turns integers into floats."""
+        return frozenset(self.names).union(f"{name}.0" for name in self.names)
+
+    def truths(self, table: "TableInPieces", piece: "Piece") -> dict[int, str]:
+        """The last of the cells that are kept, by line, where it names a class."""
+        last = {line: kept[-1] for line, kept in piece.kept.items()}
+        gaps = {*GAPS, *table.gaps} - self._known
+        return {line: cell for line, cell in last.items() if cell not in gaps}
+
     def rows(self, piece: "Piece", truths: dict[int, str]) -> Iterator[tuple[int, list[str]]]:
         """Line and cells of all rows of a piece, in their order; `truths` by line."""
+        cells, odd = self._cells(piece)
         said: dict[int, list[str]] = {}
-        for one in piece.bad:
+        for one in sorted((*piece.bad, *odd)):
             reason = as_options(str(one))
             self.first_bad = self.first_bad or f"{one.line}: {reason}"
             before = said.get(one.line)
@@ -125,12 +152,28 @@ class Judge:
             if before:
                 said[one.line][-1] = f"{before[-1]}; {reason}"
         self.bad += len(said)
-        if len(piece.lines):
-            cells = zip(*self._columns(piece.features), strict=True)
-            said |= dict(zip(piece.lines.tolist(), map(list, cells), strict=True))
+        said |= cells
         for line in sorted(said):
             self._count(said[line], truths.get(line, ""))
             yield line, said[line]
+
+    def _cells(self, piece: "Piece") -> tuple[dict[int, list[str]], list[BadRow]]:
+        """What `COLUMNS` names, by line; and why rows that parse cannot be predicted."""
+        features, lines = piece.features, piece.lines
+        if not len(lines):
+            return {}, []
+        odd: list[BadRow] = []
+        try:
+            columns = list(self._columns(features))
+        except InputError:
+            unusable = self.model.features_.unusable_rows(features)
+            if not unusable.any():
+                raise
+            odd = _too_far(self.model.features_, features[unusable], lines[unusable])
+            lines = lines[~unusable]
+            columns = list(self._columns(features[~unusable])) if len(lines) else []
+        cells = map(list, zip(*columns, strict=True))
+        return dict(zip(lines.tolist(), cells, strict=True)), odd
 
     def _columns(self, features: Any) -> Iterator[Sequence[str]]:
         """What `COLUMNS` names, of rows that parse."""
@@ -153,7 +196,9 @@ class Judge:
         if self.model.trial_ is None:  # `decide` would go by how the table is cut in pieces
             yield from (nothing, nothing)
             return
-        decision = self.model.decide(features, error=self.error)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the summary says it, once
+            decision = self.model.decide(features, error=self.error)
         yield [ACCEPT if accepted else REVIEW for accepted in decision.accepted]
         yield decision.reason.tolist()
 
@@ -162,12 +207,19 @@ class Judge:
         if not label:
             return
         self.told[reason.split(":")[0]] += 1
-        if truth:
-            for group in {"all", decision}:
-                self.compared[group] += 1
-                self.right[group] += truth in (label, f"{label}.0")
+        if not truth:
+            return
+        if truth not in self._known:
+            self.unknown[truth] += 1
+            self.unknown_accepted += decision == ACCEPT
+            return
+        for group in {"all", decision}:
+            self.compared[group] += 1
+            self.right[group] += truth in (label, f"{label}.0")
 
     def summary(self, path: Path) -> Iterator[str]:
+        from robustpll.decisions import NO_PROMISE
+
         total = self.told.total()
         groups = ", ".join(
             f"{count:,} {name} ({count / total:.1%})" for name, count in self.told.most_common()
@@ -176,6 +228,8 @@ class Judge:
         yield f"{path}: {total:,} rows predicted" + (f"; {groups}" if decided else "")
         if not decided:
             yield "no decisions and prediction sets: too few rows were held out from the training"
+        if self.told[NO_PROMISE]:
+            yield self._no_promise()
         if self.compared["all"]:
             parts = [
                 f"{self.right[group] / self.compared[group]:.1%} of {words}"
@@ -186,6 +240,26 @@ class Judge:
                 if self.compared[group]
             ]
             yield f"right by the true labels: {', and '.join(parts)}"
+        if self.unknown:
+            names = some_of(repr(name) for name, _ in self.unknown.most_common())
+            yield (
+                f"{self.unknown.total():,} rows have a true class that the model does not know "
+                f"({names}), and {self.unknown_accepted:,} of them are accepted: any prediction of "
+                "them is wrong, and the shares above leave them out"
+            )
+
+    def _no_promise(self) -> str:
+        trial = self.model.trial_
+        why = "too many of the rows held out from the training are wrong"
+        if not trial.can_promise(self.error):
+            why = (
+                f"it takes {trial.fewest(self.error):,} labelled rows held out from the training, "
+                f"and these were {len(trial.certainty):,}"
+            )
+        return (
+            f"no promise can be made that {100 * self.error:.3g}% or fewer of accepted rows are "
+            f"wrong: {why}. So no row is accepted. Allow a larger --error, or fit with more rows"
+        )
 
 
 def _sets(member: NDArray[np.bool_], names: Sequence[str]) -> list[str]:
@@ -193,6 +267,20 @@ def _sets(member: NDArray[np.bool_], names: Sequence[str]) -> list[str]:
     plain = not any("|" in name or name.startswith("[") for name in names)
     members = ([names[at] for at in row.nonzero()[0]] for row in member)
     return ["|".join(some) if plain else json.dumps(some, ensure_ascii=False) for some in members]
+
+
+def _too_far(features: Any, rows: Any, lines: NDArray[np.int64]) -> list[BadRow]:
+    """Rows that are too far from the training rows, by the number that is so most."""
+    names = [name for name in map(str, rows.columns) if name in features.columns]
+    at = [features.columns.index(name) for name in names]
+    numbers = rows[names].to_numpy(dtype=np.float64, na_value=np.nan)
+    shift, scale = (np.array(part)[at] for part in (features.shift, features.scale))
+    with np.errstate(over="ignore"):
+        farthest = np.nan_to_num(np.abs(numbers - shift) / scale).argmax(-1)
+    return [
+        BadRow(line, names[place], f"{row[place]:g}", "is too far from the training rows")
+        for line, place, row in zip(lines.tolist(), farthest, numbers, strict=True)
+    ]
 
 
 def _opened(judge: Judge, path: Path, file: FileFlags) -> "TableInPieces":
@@ -246,7 +334,7 @@ def _write(
             writer = csv.writer(text, lineterminator="\n")
             writer.writerow([table.where, *map(safe_cell, keep), *COLUMNS])
             for piece in table.pieces(also, most):
-                truths = {line: kept[-1] for line, kept in piece.kept.items()} if truth else {}
+                truths = judge.truths(table, piece) if truth else {}
                 nothing = ("",) * len(also)
                 for line, cells in judge.rows(piece, truths):
                     kept = piece.kept.get(line, nothing)[: len(keep)]

@@ -1,6 +1,6 @@
 """How commands speak to people about what went wrong."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from robustpll.errors import InputError, RobustPLLError
+from robustpll.files import refuse_replacing
 
 
 def say(sentence: str) -> None:
@@ -36,13 +37,15 @@ def warnings_said(kind: type[Warning]) -> Iterator[None]:
 
 
 @contextmanager
-def refusals(stopped: str = "") -> Iterator[None]:
+def refusals(stopped: str = "", left: str = "") -> Iterator[None]:
     """Errors of the library, of disk and memory are sentences and exit code 1, not tracebacks.
 
-    So is Ctrl-C, with exit code 130, where there is something to say of what it leaves.
+    So is Ctrl-C, with exit code 130, where there is something to say of what it leaves. `left` is
+    what any other failure leaves.
     """
     try:
-        yield
+        with _told_of_failures(left):
+            yield
     except KeyboardInterrupt:
         if not stopped:
             raise
@@ -50,6 +53,8 @@ def refusals(stopped: str = "") -> Iterator[None]:
         raise typer.Exit(130) from None
     except RobustPLLError as error:
         say(str(error))
+    except BrokenPipeError:  # nobody reads any more
+        raise
     except OSError as error:
         say(f"{error.filename or 'A file'} cannot be read or written: {error.strerror or error}.")
     except (MemoryError, RuntimeError) as error:
@@ -62,10 +67,24 @@ def refusals(stopped: str = "") -> Iterator[None]:
     raise typer.Exit(1) from None
 
 
-def refuse_unwritable(path: Path, inputs: Iterable[Path] = ()) -> None:
-    """Before hours of work: whether a file can be written there, and is none of the inputs.
+@contextmanager
+def _told_of_failures(left: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        if left:
+            say(left)
+        raise
 
-    >>> refuse_unwritable(Path("nowhere/model.pll"))
+
+def refuse_unwritable(
+    path: Path, inputs: Iterable[Path], is_ours: Callable[[bytes], bool], what: str
+) -> None:
+    """Before hours of work: whether a file can be written there, and nothing else is lost by it.
+
+    A file that is there must be `what` we wrote before, as `is_ours` tells by its beginning.
+
+    >>> refuse_unwritable(Path("nowhere/model.pll"), (), bool, "a model")
     Traceback (most recent call last):
     robustpll.errors.InputError: nowhere/model.pll cannot be written: there is no folder nowhere...
     """
@@ -81,6 +100,7 @@ def refuse_unwritable(path: Path, inputs: Iterable[Path] = ()) -> None:
     for other in inputs:
         if path.exists() and other.exists() and path.samefile(other):
             raise InputError(f"{path} is what is read, and would be lost. Write to another file.")
+    refuse_replacing(path, is_ours, what)
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass

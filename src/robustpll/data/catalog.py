@@ -180,18 +180,40 @@ def entry_of(name: str) -> Entry:
 def cache_folder() -> Path:
     """Where downloads go unless ``ROBUSTPLL_DATA`` names a folder."""
     if sys.platform == "win32":
-        root = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+        root = os.environ.get("LOCALAPPDATA") or _home("AppData", "Local")
     elif sys.platform == "darwin":
-        root = Path.home() / "Library" / "Caches"
+        root = _home("Library", "Caches")
     else:
-        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        root = os.environ.get("XDG_CACHE_HOME") or _home(".cache")
     return Path(root) / "robustpll" / "data"
+
+
+def _home(*parts: str) -> Path:
+    try:
+        return Path.home().joinpath(*parts)
+    except RuntimeError as error:
+        raise InputError(
+            "There is no home folder to keep files in. Let the environment variable HOME name one, "
+            "or ROBUSTPLL_DATA a folder for datasets."
+        ) from error
 
 
 def data_folders() -> tuple[Path, ...]:
     """Where files are looked for, in this order; downloads go to the first."""
-    own = os.environ.get("ROBUSTPLL_DATA")
-    return (Path(own).expanduser(), cache_folder()) if own else (cache_folder(),)
+    named = os.environ.get("ROBUSTPLL_DATA")
+    if not named:
+        return (cache_folder(),)
+    try:
+        folder = Path(named).expanduser()
+    except RuntimeError as error:
+        raise InputError(
+            f"The environment variable ROBUSTPLL_DATA is {named!r}, which begins with the home of "
+            "a user who is not known here. Let it name a folder."
+        ) from error
+    try:
+        return folder, cache_folder()
+    except InputError:  # there is no home, and no need of one
+        return (folder,)
 
 
 def _places(entry: Entry, file: File) -> Iterator[Path]:

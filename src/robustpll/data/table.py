@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,8 +13,14 @@ from numpy.typing import NDArray
 
 from robustpll.candidates import Candidates, Votes
 from robustpll.data.csv_rows import BadRow
-from robustpll.data.table_features import infinite_cells, refuse_lists, refuse_odd_features
+from robustpll.data.table_features import (
+    LARGEST,
+    refuse_lists,
+    refuse_odd_features,
+    too_large_cells,
+)
 from robustpll.data.table_labels import (
+    NO_ANSWER,
     AnswerColumns,
     IndicatorColumns,
     Labels,
@@ -25,12 +32,15 @@ from robustpll.data.table_labels import (
     truth_of,
 )
 from robustpll.data.table_roles import Reading, Roles, several
-from robustpll.data.table_source import Raw, names_in, opened_source, read_raw
+from robustpll.data.table_source import Raw, names_in, opened_source, read_raw, safe_cell
 from robustpll.errors import InputError, some_of
-from robustpll.files import write_whole
+from robustpll.files import refuse_replacing, write_whole
 
 if TYPE_CHECKING:
     import pandas as pd
+
+LISTED = BadRow._fields[1:]  # of a bad row in a file, after its line or row
+BAD_ROWS = "a list of bad rows"
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,8 +130,8 @@ def read_table(
         written, if not in UTF-8, with commas (or tabs) and decimal points.
     unanswered, on_bad_rows, errors_to
         Without candidates a row is bad, or may have "all classes". Bad too are rows with too many
-        or few cells, with infinite numbers, and with a word where 99 of 100 cells are numbers:
-        they are an "error", or we "skip" them. `errors_to` is a CSV file to list them in.
+        or few cells, with infinite or huge numbers, and with a word where 99 of 100 cells are
+        numbers: they are an "error", or we "skip" them. `errors_to` is a CSV file to list them in.
     like
         A table read before: features are read as there, and its other columns are left out.
 
@@ -133,6 +143,8 @@ def read_table(
     Candidates(3 rows, 3 classes, 1.67 candidates on average)
     """
     _refuse_odd_options(separator, unanswered, on_bad_rows, decimal, like)
+    if errors_to is not None:
+        _refuse_other_list(Path(errors_to), source)
     asked = Reading((), several(categories), several(missing), encoding, delimiter, decimal)
     reading = asked if like is None else asked.after(like.reading)
     opened = opened_source(source, asked, reading)
@@ -144,6 +156,26 @@ def read_table(
     _report(bad, raw, on_bad_rows, errors_to)
     found = _table(raw, roles, labels, bad, like)
     return replace(found, reading=replace(reading, left_out=roles.left_out))
+
+
+def is_list_of_bad_rows(start: bytes) -> bool:
+    """Whether a file begins as `read_table` begins the file that `errors_to` names.
+
+    >>> is_list_of_bad_rows(b"line,column,value,reason\\n3,age,ten,is no number\\n")
+    True
+    """
+    first = start.split(b"\n")[0].decode(errors="replace").split(",")
+    return first[0] in ("line", "row") and tuple(first[1:]) == LISTED
+
+
+def _refuse_other_list(path: Path, source: Any) -> None:
+    """Before anything is read: a file that is there must be a list of bad rows."""
+    table = Path(source) if isinstance(source, str | PathLike) else None
+    if table is not None and path.exists() and table.exists() and path.samefile(table):
+        raise InputError(f"errors_to={str(path)!r} is the table itself. Pass another path.")
+    if path.is_dir():
+        raise InputError(f"errors_to={str(path)!r} is a folder. Pass the path of a file.")
+    refuse_replacing(path, is_list_of_bad_rows, BAD_ROWS)
 
 
 def _refuse_odd_options(
@@ -192,7 +224,7 @@ def _labels(raw: Raw, roles: Roles, separator: str, unanswered: Unanswered) -> L
 
 
 def _faults(raw: Raw, roles: Roles, labels: Labels | None) -> tuple[BadRow, ...]:
-    odd = infinite_cells(raw.frame[[*roles.features]], raw.lines)
+    odd = too_large_cells(raw.frame[[*roles.features]], raw.lines, LARGEST)
     return tuple(sorted((*raw.bad, *odd, *(labels.bad if labels else ()))))
 
 
@@ -202,10 +234,10 @@ def _report(
     """Write the list of bad rows; refuse them, unless they may be left out."""
     path = None if errors_to is None else Path(errors_to)
     if path is not None and (bad or path.is_file()):  # an old list must not outlive its reasons
-        if raw.path is not None and path.exists() and path.samefile(raw.path):
-            raise InputError(f"errors_to={str(path)!r} is the table itself. Pass another path.")
         text = io.StringIO(newline="")
-        csv.writer(text, lineterminator="\n").writerows([(raw.where, *BadRow._fields[1:]), *bad])
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow((raw.where, *LISTED))
+        writer.writerows((line, *map(safe_cell, cells)) for line, *cells in bad)
         try:
             write_whole(path, text.getvalue().encode())
         except OSError as error:
@@ -215,10 +247,12 @@ def _report(
             ) from error
     if bad and on_bad_rows == "error":
         first = (f"{raw.where} {one.line}: {one}" for one in bad)
+        silent = any(one.reason in NO_ANSWER for one in bad)
+        keep = " Rows without candidates are kept by unanswered='all classes'." if silent else ""
         listed = "Pass errors_to to list them in a file." if path is None else f"{path} lists them."
         raise InputError(
             f"{raw.title}: {len({one.line for one in bad})} rows do not parse ({some_of(first, 3)})"
-            f". {listed} Correct them, or leave them out with on_bad_rows='skip'."
+            f". {listed} Correct them, or leave them out with on_bad_rows='skip'.{keep}"
         )
 
 

@@ -1,6 +1,7 @@
 """Columns of a table that are no features: dates, numbers of rows, truths in disguise."""
 
 import re
+import sys
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 FEW = 20  # rows or words among which it is no surprise that all are different
 MOST_WORDS = 1000  # of a column that nobody declared to be categories: each costs a number a row
 NEARLY_ALL = 0.99
+LARGEST = float(np.finfo(np.float32).max)  # what networks compute with
+TOO_LARGE = f"is beyond {LARGEST:.1e}: correct it, or write the column in a larger unit"
 TOLD = 3  # odd columns that are explained; the others are named
 WORDS_SEEN = 1000  # to tell whether a column holds dates
 DATE = re.compile(
@@ -69,8 +72,10 @@ def _is_amount(cell: Any) -> bool:
     return number_of(word) is not None and re.match(LEADING_ZERO, word) is None
 
 
-def infinite_cells(features: "pd.DataFrame", lines: NDArray[np.int64]) -> list[BadRow]:
-    """Every infinite number, as a fault of its row."""
+def too_large_cells(
+    features: "pd.DataFrame", lines: NDArray[np.int64], most: float = sys.float_info.max
+) -> list[BadRow]:
+    """Every number that is infinite or larger than `most`, as a fault of its row."""
     import pandas as pd
 
     bad = []
@@ -78,8 +83,9 @@ def infinite_cells(features: "pd.DataFrame", lines: NDArray[np.int64]) -> list[B
         if not pd.api.types.is_float_dtype(column):
             continue
         cells = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        rows = np.flatnonzero(np.isinf(cells))
-        bad += [BadRow(int(lines[row]), str(name), str(cells[row]), "is infinite") for row in rows]
+        for row in np.flatnonzero(np.abs(cells) > most):
+            reason = "is infinite" if np.isinf(cells[row]) else TOO_LARGE
+            bad.append(BadRow(int(lines[row]), str(name), str(cells[row]), reason))
     return bad
 
 

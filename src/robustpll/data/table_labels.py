@@ -23,6 +23,8 @@ Lines = NDArray[np.int64]
 Unanswered = Literal["error", "all classes"]
 
 NO_CLASS = "names no class: every row needs at least one candidate"
+NOBODY = "nobody answered it"
+NO_ANSWER = (NO_CLASS, NOBODY)  # faults of rows that `unanswered` is about
 NOTHING = frozenset(("", *TEXT_OF_NOTHING))
 INTEGER = re.compile(r"-?[0-9]+(\.0+)?")
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?")
@@ -149,7 +151,7 @@ class AnswerColumns:
         for name in columns:
             silent &= distinct(columns[name])[0] < 0
         told = lines[silent & (unanswered == "error")].tolist()
-        bad = [BadRow(line, f"{prefix}*", "", "nobody answered it") for line in told]
+        bad = [BadRow(line, f"{prefix}*", "", NOBODY) for line in told]
         answers = columns.rename(columns=lambda name: name.removeprefix(prefix))
         return cls(prefix, Votes(answers, unanswered), bad)
 

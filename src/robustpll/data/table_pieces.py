@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustpll.data.csv_rows import GAPS, SHOWN, BadRow, CsvFile, read_csv
-from robustpll.data.table_features import infinite_cells, refuse_lists, with_gaps
+from robustpll.data.table_features import refuse_lists, too_large_cells, with_gaps
 from robustpll.data.table_roles import Reading, no_column, refuse_equal_names
 from robustpll.data.table_source import frame_of, names_in, opened_source, parquet_file
 from robustpll.errors import InputError, ModelFileError, some_of
@@ -139,7 +139,7 @@ class TableInPieces:
         for frame, lines, bad, kept in (self._csv if of_csv else self._parquet)(keep, most_rows):
             empty = False
             held = {name: self._known_words(frame, name) for name in self.new_words}
-            odd = [*bad, *infinite_cells(frame, lines)]
+            odd = [*bad, *too_large_cells(frame, lines)]
             odd += self._holes(frame, lines, {one.line for one in odd})
             good = ~np.isin(lines, [one.line for one in odd])
             for name, is_new in held.items():

@@ -77,6 +77,11 @@ def parquet_file(path: Path, buffer: int = 0) -> Iterator[Any]:
     try:
         with ParquetFile(path, buffer_size=buffer, pre_buffer=not buffer) as file:
             yield file
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} has names of columns or text that are not UTF-8 ({error.reason}). Save it "
+            "anew as UTF-8."
+        ) from error
     except (pa.ArrowException, OSError) as error:
         raise InputError(
             f"{path} is no Parquet file, or is damaged ({str(error).splitlines()[0]})."
@@ -126,10 +131,18 @@ def read_raw(
 
 
 def frame_of(table: "pa.Table") -> "pd.DataFrame":
-    """What was read from Parquet, which is used up thereby."""
+    """What was read from Parquet, which is used up thereby; its text must be UTF-8."""
     import pandas as pd
     import pyarrow as pa
 
+    for name in table.column_names:
+        try:
+            table[name].validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                f"Column {name!r} holds text that is not UTF-8, or is damaged ({error}). Save it "
+                "anew as UTF-8."
+            ) from error
     frame: pd.DataFrame = table.to_pandas(
         ignore_metadata=True,
         self_destruct=True,

@@ -16,7 +16,12 @@ class Average:
     """
 
     def __init__(self, net: nn.Module, share: float, epochs: int) -> None:
-        self.live = [tensor for tensor, _ in tensors_of(net) if tensor.is_floating_point()]
+        self.live = [
+            tensor
+            for tensor, _ in tensors_of(net)
+            if tensor.is_floating_point()
+            if tensor.requires_grad or not isinstance(tensor, nn.Parameter)  # not what is frozen
+        ]
         self.first = epochs - max(1, round(share * epochs)) if share else epochs
         self.means = [torch.zeros_like(tensor) for tensor in self.live] if share else []
 

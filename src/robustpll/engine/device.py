@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from robustpll.errors import InputError
+from robustpll.errors import InputError, count_of_variable
 
 
 def chosen_device(name: str | torch.device) -> torch.device:
@@ -65,15 +65,30 @@ def computing(precision: str, device: torch.device) -> Iterator[None]:
             one.fp32_precision = was
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Within it torch uses one thread on the CPU, so that it starts no others.
+
+    A process whose pool of threads is running must not fork: a child that asks the pool for work
+    waits for ever.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 def room(device: torch.device) -> int:
     """Bytes that rows may take on a device; what is larger stays on the host.
 
     Half of what is free: the rest is for the networks and their steps. The environment variable
     ROBUSTPLL_DEVICE_BYTES sets another limit.
     """
-    asked = os.environ.get("ROBUSTPLL_DEVICE_BYTES")
+    asked = count_of_variable("ROBUSTPLL_DEVICE_BYTES")
     if asked is not None:
-        return int(asked)
+        return asked
     return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else sys.maxsize
 
 

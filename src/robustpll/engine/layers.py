@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -82,6 +82,9 @@ class Stack(nn.Module):
 
     Whatever a copy draws from torch's global generator, for its initial weights or in training
     mode, is drawn under a seed of its own, and the global generator is left as it was.
+
+    What a module froze stays so: its parameters without gradient do not learn, and a part of which
+    all parameters are frozen keeps to evaluation mode if it was built in it.
     """
 
     def __init__(
@@ -95,8 +98,24 @@ class Stack(nn.Module):
         for seed in self.seeds:
             with _own_numbers(draws.device), draws.device:
                 _set_seed(seed, draws.device)
-                copies.append(build().to(dtype=draws.dtype, device=draws.device))
+                copies.append(_copied(build()).to(dtype=draws.dtype, device=draws.device))
         self.copies = nn.ModuleList(copies)
+        self.frozen = [_frozen(module) for module in copies]  # names of parameters
+        self.resting = [_resting(module) for module in copies]  # names of parts
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        for module, names in zip(self.copies, self.resting, strict=True):
+            for name in names:
+                module.get_submodule(name).eval()
+        return self
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        super().requires_grad_(requires_grad)
+        for module, names in zip(self.copies, self.frozen, strict=True):
+            for name in names:
+                module.get_parameter(name).requires_grad_(False)
+        return self
 
     def forward(self, x: Tensor) -> Tensor:
         if not (self.training and self.random):
@@ -110,11 +129,36 @@ class Stack(nn.Module):
         return torch.stack(outputs)
 
 
+def _copied(module: nn.Module) -> nn.Module:
+    """A module of our own: one that a callable gives out again and again must not be trained."""
+    try:
+        return copy.deepcopy(module)
+    except RuntimeError:  # it holds tensors that were computed, as by torch.nn.utils.weight_norm
+        return module
+
+
+def _frozen(module: nn.Module) -> list[str]:
+    """Names of the parameters that are not to learn."""
+    return [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
+
+
+def _resting(module: nn.Module) -> list[str]:
+    """Names of the parts in evaluation mode that have parameters, all of them frozen."""
+    return [
+        name
+        for name, part in module.named_modules()
+        if not part.training and next(part.parameters(), None) is not None
+        if not any(parameter.requires_grad for parameter in part.parameters())
+    ]
+
+
 def joined(first: nn.Module, second: nn.Module) -> nn.Module:
     """One network of the models of both, the first's before the second's; takes both over."""
     if isinstance(first, Stack) and isinstance(second, Stack):
         first.copies.extend(second.copies)
         first.seeds += second.seeds
+        first.frozen += second.frozen
+        first.resting += second.resting
         return first
     for mine, other in zip(first.children(), second.children(), strict=True):
         joined(mine, other)
@@ -131,6 +175,7 @@ def some_models(net: nn.Module, models: slice) -> nn.Module:
     own = copy.copy(net)
     if isinstance(net, Stack) and isinstance(own, Stack):
         own.seeds, own._modules = net.seeds[models], {"copies": net.copies[models]}
+        own.frozen, own.resting = net.frozen[models], net.resting[models]
         return own
     own._parameters = {
         name: None if each is None else nn.Parameter(each[models], each.requires_grad)

@@ -141,8 +141,11 @@ def epochs_of(
     task = task.repeated(method.members)  # R runs -> M models
     draws = Draws.of(task.seeds, method.name, like=task.prior)
     own = method.spread(task.models, like=task.prior)
-    net = own.build(task.rows.shape, task.k, draws) if net is None else net
-    net.train().requires_grad_(True)
+    if net is None:
+        net = own.build(task.rows.shape, task.k, draws)
+    else:
+        net.requires_grad_(True)
+    net.train()
     if task.rows.on_host:
         task = replace(task, rows=Streamed.of_rows(task.rows, method.batch_size + 1))
     outer = Autocast(net) if method.precision == "bf16" else net
@@ -152,7 +155,7 @@ def epochs_of(
         outer,
         task,
         own.begin(task),
-        own.optimizer(net.parameters()),
+        own.optimizer(_learning(net)),
         draws,
         progress=zeros(()),
         total=zeros(task.models),
@@ -184,6 +187,19 @@ def epochs_of(
     if best is not None:
         best.restore()
     return _fitted(method, net, training, history)
+
+
+def _learning(net: nn.Module) -> list[nn.Parameter]:
+    """The parameters that are not frozen."""
+    parameters = list(net.parameters())
+    learning = [parameter for parameter in parameters if parameter.requires_grad]
+    if not learning:
+        msg = (
+            f"The network has nothing to learn: of its {len(parameters)} parameters none requires "
+            "a gradient. Leave one layer or more trainable, such as the last."
+        )
+        raise InputError(msg)
+    return learning
 
 
 def _fitted(method: "DeepMethod", net: nn.Module, training: Training, history: History) -> Networks:

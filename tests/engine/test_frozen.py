@@ -1,0 +1,118 @@
+"""What a user's network froze stays as it was built; the rest learns."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from robustpll import InputError, PLLClassifier
+from robustpll.engine.rows import Rows
+from robustpll.engine.task import Task
+from robustpll.engine.train import train
+from robustpll.methods import (
+    CroSel,
+    DeepMethod,
+    Proden,
+    ProdenAdvEns,
+    ProdenEdl,
+    ProdenL2,
+    Rc,
+    RobustPll,
+    RobustPllAt,
+    RobustPllEns,
+)
+
+WEIGHT = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+X = np.random.default_rng(0).normal(size=(60, 4))
+SETS = [{at % 3, (at + at // 3) % 3} for at in range(60)]
+
+
+def with_frozen_body(shape: tuple[int, ...], k: int) -> nn.Module:
+    """A body of known numbers, of which one is a negative zero."""
+    body = nn.Sequential(nn.Linear(shape[0], 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(0.5))
+    with torch.no_grad():
+        body[0].weight.copy_(WEIGHT)
+        body[0].bias.fill_(-0.0)
+    return nn.Sequential(body.requires_grad_(False).eval(), nn.Linear(6, k))
+
+
+METHODS_TRIED: list[DeepMethod] = [
+    Proden(weight_decay=0.1, averaged=0.5),
+    RobustPll(members=2, update="after"),
+    RobustPllEns(),
+    RobustPllAt(),
+    ProdenAdvEns(),
+    ProdenL2(decay="l2"),
+    ProdenEdl(),
+    CroSel(),
+    Rc(),
+]
+
+
+@pytest.mark.parametrize("watch", [None, 0.2], ids=["all epochs", "best epoch"])
+@pytest.mark.parametrize("method", METHODS_TRIED, ids=lambda method: method.name)
+def test_frozen_layers_are_bit_by_bit_as_they_were_built(
+    method: DeepMethod, watch: float | None
+) -> None:
+    model = PLLClassifier(method, random_state=0, watch=watch)
+    model.set_params(method__network=with_frozen_body, method__epochs=3).fit(X, SETS)
+    for copy in model.fitted_.net.copies:
+        linear, norm = copy[0][0], copy[0][1]
+        assert torch.equal(linear.weight, WEIGHT)
+        assert torch.signbit(linear.bias).all()
+        assert torch.equal(norm.running_mean, torch.zeros(6))  # it was built in evaluation mode
+        assert torch.equal(norm.weight, torch.ones(6))
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_layers_that_are_not_frozen_learn() -> None:
+    heads = []
+    for epochs in (1, 4):
+        method = Proden(epochs=epochs, network=with_frozen_body)
+        model = PLLClassifier(method, random_state=0).fit(X, SETS)
+        heads.append(model.fitted_.net.copies[0][1].weight)
+    assert (heads[0] != heads[1]).any()
+
+
+def frozen_altogether(shape: tuple[int, ...], k: int) -> nn.Module:
+    return nn.Linear(shape[0], k).requires_grad_(False)
+
+
+@pytest.mark.parametrize("build", [frozen_altogether, lambda shape, k: nn.Flatten()])
+def test_a_network_with_nothing_to_learn_is_refused(build: Any) -> None:
+    with pytest.raises(InputError, match=r"nothing to learn.* Leave one layer or more trainable"):
+        PLLClassifier(Proden(network=build, epochs=1)).fit(X, SETS)
+
+
+def test_a_network_that_is_trained_further_keeps_what_is_frozen() -> None:
+    rows = Rows.of(torch.from_numpy(X).float(), torch.arange(60)[None])
+    task = Task.of(rows, (torch.arange(60)[:, None] % 3 != torch.arange(3))[None], (0,))
+    method = Proden(epochs=2, network=with_frozen_body)
+    once = train(method, task)
+    head = once.net.copies[0][1].weight.clone()
+    again = train(method, task, net=once.net)
+    assert torch.equal(again.net.copies[0][0][0].weight, WEIGHT)
+    assert (again.net.copies[0][1].weight != head).any()
+
+
+def test_a_module_that_a_callable_gives_out_each_time_is_not_changed() -> None:
+    """Members share nothing, and a second fit begins where the first did."""
+    shared = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    before = [parameter.clone() for parameter in shared.parameters()]
+    model = PLLClassifier(Proden(epochs=2, members=2, network=lambda shape, k: shared))
+    first = model.set_params(random_state=0).fit(X, SETS).predict_proba(X)
+    assert all(map(torch.equal, before, shared.parameters()))
+    assert all(parameter.requires_grad for parameter in shared.parameters())
+    np.testing.assert_array_equal(model.fit(X, SETS).predict_proba(X), first)
+
+
+def test_a_module_that_cannot_be_copied_is_trained_as_it_is() -> None:
+    def build(shape: tuple[int, ...], k: int) -> nn.Module:
+        module = nn.Linear(shape[0], k)
+        module.computed = module.weight * 2  # type: ignore[assignment]  # refuses to be copied
+        return module
+
+    model = PLLClassifier(Proden(epochs=2, network=build)).fit(X, SETS)
+    assert np.isfinite(model.predict_proba(X)).all()
