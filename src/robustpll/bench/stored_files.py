@@ -146,7 +146,7 @@ def grid_in(path: Path) -> Grid:
 def _plain_grid(text: str) -> str:
     """The same text, if it is that of a grid."""
     plain = json.loads(text)
-    if not isinstance(plain["name"], str) or not all(each["name"] for each in plain["methods"]):
+    if not isinstance(plain["name"], str) or not all(method["name"] for method in plain["methods"]):
         msg = "it has no name, or methods without one"
         raise ValueError(msg)
     return text

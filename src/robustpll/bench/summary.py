@@ -165,7 +165,7 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
     runs = of_store(store, grid.runs(), versions)
     for planned in runs:
         _gather(found, store, planned)
-    contents = {each.run.dataset: each.run.content for each in runs if each.run.content}
+    contents = {run.run.dataset: run.run.content for run in runs if run.run.content}
     _name_absent(found)
     ood, curves = _ood(found, grid)
     return Summary(

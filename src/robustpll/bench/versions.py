@@ -54,7 +54,7 @@ def of_others(store: "ResultStore", planned: Iterable[PlannedRun]) -> list[str]:
     """A sentence for each dataset of which a store has runs on other versions than the planned."""
     counts: dict[tuple[str, str], Counter[str]] = {}
     for run in planned:
-        others = [each for each in store.contents(run.run) if each != run.run.content]
+        others = [content for content in store.contents(run.run) if content != run.run.content]
         counts.setdefault((run.run.dataset, run.run.content), Counter()).update(others)
     return [
         f"{name}: {count} stored runs are on the version {content or USUAL} of its file, but the "
@@ -70,7 +70,7 @@ def _on(planned: PlannedRun, content: str) -> PlannedRun:
 
 def _the_one(name: str, counts: Counter[str], chosen: str | None) -> str:
     """The version that is chosen, or else the only one."""
-    listed = ", ".join(f"{each or USUAL} ({counts[each]} runs)" for each in sorted(counts))
+    listed = ", ".join(f"{content or USUAL} ({counts[content]} runs)" for content in sorted(counts))
     if chosen is not None:
         content = "" if chosen == USUAL else chosen
         if content not in counts:

@@ -189,7 +189,7 @@ def report(
 def _versions(given: list[str]) -> dict[str, str]:
     from robustpll.errors import InputError
 
-    pairs = [each.partition("=") for each in given]
+    pairs = [word.partition("=") for word in given]
     if odd := [name for name, equals, chosen in pairs if not (name and equals and chosen)]:
         msg = f"--version takes DATASET=VERSION, such as lost=usual; got {', '.join(odd)}."
         raise InputError(msg)
@@ -207,7 +207,7 @@ def _held(kept: "ResultStore", asked: str | None) -> "Grid | None":
         return next(iter(grids.values())) if len(grids) == 1 else None
     if asked not in grids and (asked in GRIDS or asked.endswith(".toml")):
         whole = grid_of(asked)
-        if any(is_stored(kept, each) for each in whole.runs()):
+        if any(is_stored(kept, planned) for planned in whole.runs()):
             return whole
     return grids.get(asked)
 

@@ -20,7 +20,7 @@ def version_of(entry: Entry, sums: Sequence[str]) -> str:
     '8a3cd52a2ff9ace1'
     """
     pairs = zip(entry.files, sums, strict=True)
-    if all(each in (file.content, file.usual) for file, each in pairs):
+    if all(content in (file.content, file.usual) for file, content in pairs):
         return ""
     return hashlib.sha256("".join(sums).encode()).hexdigest()[:DIGITS]
 
