@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from robustpll.data.catalog import Entry, File, data_folders, how_to_get
 from robustpll.data.download import MOST_BYTES, Say, nobody, sentences_for_disk_errors
 from robustpll.errors import InputError
-from robustpll.files import write_whole
+from robustpll.files import refuse_replacing, write_whole
 
 FOREIGN = {b"Rar!": ".rar", b"7z\xbc\xaf": ".7z"}  # how archives begin that Python cannot open
 DAMAGE = (
@@ -45,6 +45,7 @@ def add(entry: Entry, source: Path, say: Say = nobody) -> Path:
         for note in _notes(entry, copy, source):
             say(f"{source}: {note}.")
         target.parent.mkdir(parents=True, exist_ok=True)
+        refuse_replacing(target, content.startswith, f"what {source} holds")
         write_whole(target, content)
     return target
 
