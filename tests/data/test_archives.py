@@ -172,7 +172,7 @@ def test_another_file_that_is_there_is_not_replaced(bring: Callable[..., Path]) 
     path = bring(SOUND)
     assert bring(in_zip(**{"lost.mat": SOUND})) == path  # the same once more
     path.write_bytes(b"a version of my own")
-    with pytest.raises(InputError, match="is there already, and is not what .*given holds"):
+    with pytest.raises(InputError, match=r"is there already, and is not what .*given holds"):
         bring(SOUND)
     assert path.read_bytes() == b"a version of my own"
 
