@@ -169,6 +169,15 @@ def test_what_is_unsound_is_refused_with_its_name_and_replaces_nothing(
     assert path.read_bytes() == SOUND
 
 
+def test_another_file_that_is_there_is_not_replaced(bring: Callable[..., Path]) -> None:
+    path = bring(SOUND)
+    assert bring(in_zip(**{"lost.mat": SOUND})) == path  # the same once more
+    path.write_bytes(b"a version of my own")
+    with pytest.raises(InputError, match=r"is there already, and is not what .*given holds"):
+        bring(SOUND)
+    assert path.read_bytes() == b"a version of my own"
+
+
 def test_what_is_odd_but_sound_is_said(bring: Callable[..., Path], tmp_path: Path) -> None:
     said: list[str] = []
     bring(mat(rows=29), said.append)

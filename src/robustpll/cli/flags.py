@@ -186,7 +186,7 @@ def _of_class_names(y: "Candidates | Votes", path: Path, columns: ColumnFlags) -
     sets = Candidates.of(y)
     if sets.classes.dtype.kind != "U":
         return
-    counts = sets.matrix[sets.sizes < len(sets.classes)].sum(0)  # the others tell nothing
+    counts = sets.matrix.sum(0) - (sets.sizes == len(sets.classes)).sum()  # these tell nothing
     spellings = Spellings.of(dict(zip(sets.classes.tolist(), counts.tolist(), strict=True)))
     if spellings.groups:
         yield (

@@ -14,7 +14,7 @@ from robustpll.data.bounded import Source, read_up_to
 from robustpll.data.catalog import Entry, File, data_folders, how_to_get
 from robustpll.data.download import MOST_BYTES, Say, nobody, sentences_for_disk_errors
 from robustpll.errors import InputError
-from robustpll.files import write_whole
+from robustpll.files import refuse_replacing, write_whole
 
 MOST_MEMBERS = 10_000  # of an archive; those of the datasets have a few
 MOST_ABOUT = 2**16  # bytes of a long name or the like in a tar, which is read at once
@@ -52,6 +52,7 @@ def add(entry: Entry, source: Path, say: Say = nobody) -> Path:
         for note in _notes(entry, copy, source):
             say(f"{source}: {note}.")
         target.parent.mkdir(parents=True, exist_ok=True)
+        refuse_replacing(target, content.startswith, f"what {source} holds")
         write_whole(target, content)
     return target
 

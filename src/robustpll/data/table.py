@@ -143,8 +143,7 @@ def read_table(
     Candidates(3 rows, 3 classes, 1.67 candidates on average)
     """
     _refuse_odd_options(separator, unanswered, on_bad_rows, decimal, like)
-    if errors_to is not None:
-        _refuse_other_list(Path(errors_to), source)
+    path = _list_of_bad_rows(errors_to, source)
     asked = Reading((), several(categories), several(missing), encoding, delimiter, decimal)
     reading = asked if like is None else asked.after(like.reading)
     opened = opened_source(source, asked, reading)
@@ -152,10 +151,9 @@ def read_table(
     roles = _roles(names_in(opened), columns, several(ignore), reading, like)
     raw = read_raw(opened, roles, reading.missing, None if like is None else like.features)
     labels = _labels(raw, roles, separator, unanswered)
-    bad = _faults(raw, roles, labels)
-    _report(bad, raw, on_bad_rows, errors_to)
-    found = _table(raw, roles, labels, bad, like)
-    return replace(found, reading=replace(reading, left_out=roles.left_out))
+    bad = _reported(_faults(raw, roles, labels), raw, on_bad_rows, path)
+    table = _table(raw, roles, labels, bad, like)
+    return replace(table, reading=replace(reading, left_out=roles.left_out))
 
 
 def is_list_of_bad_rows(start: bytes) -> bool:
@@ -168,14 +166,18 @@ def is_list_of_bad_rows(start: bytes) -> bool:
     return first[0] in ("line", "row") and tuple(first[1:]) == LISTED
 
 
-def _refuse_other_list(path: Path, source: Any) -> None:
-    """Before anything is read: a file that is there must be a list of bad rows."""
+def _list_of_bad_rows(path: str | Path | None, source: Any) -> Path | None:
+    """Where to list bad rows; before anything is read: a file that is there must be such a list."""
+    if path is None:
+        return None
+    path = Path(path)
     table = Path(source) if isinstance(source, str | PathLike) else None
     if table is not None and path.exists() and table.exists() and path.samefile(table):
         raise InputError(f"errors_to={str(path)!r} is the table itself. Pass another path.")
     if path.is_dir():
         raise InputError(f"errors_to={str(path)!r} is a folder. Pass the path of a file.")
     refuse_replacing(path, is_list_of_bad_rows, BAD_ROWS)
+    return path
 
 
 def _refuse_odd_options(
@@ -228,11 +230,10 @@ def _faults(raw: Raw, roles: Roles, labels: Labels | None) -> tuple[BadRow, ...]
     return tuple(sorted((*raw.bad, *odd, *(labels.bad if labels else ()))))
 
 
-def _report(
-    bad: tuple[BadRow, ...], raw: Raw, on_bad_rows: str, errors_to: str | Path | None
-) -> None:
-    """Write the list of bad rows; refuse them, unless they may be left out."""
-    path = None if errors_to is None else Path(errors_to)
+def _reported(
+    bad: tuple[BadRow, ...], raw: Raw, on_bad_rows: str, path: Path | None
+) -> tuple[BadRow, ...]:
+    """The bad rows, listed in a file; refused, unless they may be left out."""
     if path is not None and (bad or path.is_file()):  # an old list must not outlive its reasons
         text = io.StringIO(newline="")
         writer = csv.writer(text, lineterminator="\n")
@@ -254,6 +255,7 @@ def _report(
             f"{raw.title}: {len({one.line for one in bad})} rows do not parse ({some_of(first, 3)})"
             f". {listed} Correct them, or leave them out with on_bad_rows='skip'.{keep}"
         )
+    return bad
 
 
 def _table(
