@@ -19,13 +19,14 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.torch import load as tensors_of
+from safetensors.torch import save
 
 from robustpll import load
 from robustpll.clean.decided import read_decisions
 from robustpll.clean.thumbnails import thumbnail
 from robustpll.data.table import read_table
 from robustpll.errors import RobustPLLError
-from robustpll.model_container import content_of
+from robustpll.model_container import KEY, SUM, checksum
 
 HERE = Path(__file__).parent
 REFERENCE = HERE.parent / "reference" / "model-0.1.0.pll"
@@ -155,14 +156,15 @@ def changed_model(content: bytes, other: bytes, rng: random.Random) -> bytes:
     if rng.random() < 0.3:
         return changed_bytes(content, other, rng)
     length = int.from_bytes(content[:8], "little")
-    about = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["robustpll"])
+    about = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][KEY])
     tensors = tensors_of(content)
     if rng.random() < 0.2:
         name = rng.choice(sorted(tensors))
         odd = tensors[name].clone()
         odd.view(-1)[:1] = rng.choice((0, 1, math.nan) if odd.is_floating_point() else (0, 1))
         tensors[name] = rng.choice((odd, odd.view(-1)[:0], odd[..., None]))
-    return content_of(changed_json(about, rng), tensors)
+    text = json.dumps(changed_json(about, rng))
+    return save(tensors, {KEY: text, SUM: checksum(text, tensors)})
 
 
 def attempt(target: str, path: Path) -> None:

@@ -143,8 +143,8 @@ def frame_of(table: "pa.Table") -> "pd.DataFrame":
                 f"Column {name!r} holds text that is not UTF-8, or is damaged ({error}). Save it "
                 "anew as UTF-8."
             ) from error
+    table = table.replace_schema_metadata(None)  # what other programs noted may be damaged
     frame: pd.DataFrame = table.to_pandas(
-        ignore_metadata=True,
         self_destruct=True,
         # as Python's lists they would take several times the memory
         types_mapper=lambda kind: pd.ArrowDtype(kind) if pa.types.is_nested(kind) else None,
