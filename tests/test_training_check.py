@@ -67,7 +67,7 @@ def many_classes(k: int, rows_each: int = 1) -> tuple[np.ndarray, np.ndarray]:
 
 def test_evidence_that_never_grew_is_told_with_what_helps() -> None:
     rows, sets = many_classes(1000)
-    with pytest.warns(UserWarning, match=r"RobustPll has learned next to nothing.*proden") as told:
+    with pytest.warns(UserWarning, match=r"RobustPll has learned little.*proden") as told:
         model = RobustPLLClassifier(epochs=10, random_state=0).fit(rows, sets)
     assert len(told) == 1
     assert told[0].filename == __file__
@@ -92,12 +92,12 @@ def test_what_is_said_to_help_helps(model: Any) -> None:
 
 @pytest.mark.slow
 def test_the_default_collapses_with_1000_classes() -> None:
-    with pytest.warns(UserWarning, match="has learned next to nothing"):
-        RobustPLLClassifier(random_state=0).fit(*many_classes(1000, rows_each=3))
+    with pytest.warns(UserWarning, match="has learned little"):
+        RobustPLLClassifier(random_state=0).fit(*many_classes(1000))
 
 
 def test_few_epochs_for_many_classes_are_told() -> None:
-    with pytest.warns(UserWarning, match=r"Proden has learned next to nothing.* more epochs"):
+    with pytest.warns(UserWarning, match=r"Proden has learned little.* more epochs"):
         PLLClassifier(Proden(epochs=1), random_state=0).fit(*many_classes(200))
 
 

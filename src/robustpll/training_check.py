@@ -14,7 +14,7 @@ from robustpll.opinion import Opinion
 LOOKED_AT = 1000  # training rows, at the most
 FEWEST = 100  # of them: fewer tell little, and make for few steps
 PASSES = 16  # of a method that predicts by random passes
-TIED = 0.95  # share of rows of which the model says the same of several classes
+TIED = 0.5  # share of rows of which the model says the same of several classes
 RARELY = 0.1  # share of rows whose predicted class is a candidate
 BY_CHANCE = 0.05  # the same for a class drawn at random, at the most
 
@@ -26,7 +26,7 @@ def check_training(
 
     Diverged: numbers are not finite in the networks, in what is held of the training rows or
     predicted of some of them, or in the last loss (unless watched rows chose an earlier epoch).
-    Collapsed: networks tell hardly more of their training rows than a guess would. That is, nearly
+    Collapsed: networks tell hardly more of their training rows than a guess would. That is, half of
     all rows have several classes in first place and most predictions are no candidates; or hardly
     any prediction is one, though many classes are to be told apart.
     """
@@ -71,6 +71,6 @@ def _collapsed(fitted: Networks, k: int, rate: float, distinct: int) -> str:
             "more easily: kl_ceiling=0, or RobustPLLClassifier(adversary=0)."
         )
     return (
-        f"{fitted.method.title} has learned next to nothing: in {rate:.1%} of its training rows "
-        f"the predicted class is a candidate, and of {k:,} classes it names {distinct:,}. {remedy}"
+        f"{fitted.method.title} has learned little: in {rate:.1%} of its training rows the "
+        f"predicted class is a candidate, and of {k:,} classes it names {distinct:,}. {remedy}"
     )
