@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -387,3 +388,64 @@ def test_an_empty_label_is_a_missing_one() -> None:
 def test_a_name_made_of_other_names_is_warned_of(separator: str) -> None:
     with pytest.warns(UserWarning, match="made of other class names.* split it"):
         Candidates.of(["cat", "dog", f"cat{separator} dog"])
+
+
+# Names that numpy would change or swell
+
+
+@pytest.mark.parametrize("name", ["x\0", "\0", "a\0b"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda name: [{name}, {"x"}],
+        lambda name: [name, "x"],
+        lambda name: np.array([name, "x"], dtype=object),
+        lambda name: Votes([[name, "x"], ["x", None]]),
+        lambda name: pd.DataFrame({name: [1, 0], "x": [0, 1]}),
+    ],
+    ids=["sets", "labels", "objects", "votes", "columns"],
+)
+def test_a_class_name_with_nul_is_refused(form: Any, name: str) -> None:
+    """numpy drops a NUL at the end of a string, so that two classes would become one."""
+    with pytest.raises(InputError, match="holds a NUL character"):
+        Candidates.of(form(name))
+
+
+def test_a_nul_in_named_classes_is_refused() -> None:
+    with pytest.raises(InputError, match="holds a NUL character"):
+        Candidates.of(["x", "y"], classes=["x", "y", "y\0"])
+
+
+def test_a_class_name_of_more_than_10_000_characters_is_refused() -> None:
+    longest = "x" * 10_000
+    assert Candidates.of([longest, "y"]).classes.tolist() == [longest, "y"]
+    for y in ([longest + "x", "y"], [{longest + "x"}, {"y"}]):
+        with pytest.raises(InputError, match=r"begins with 'x{40}' has 10,001 characters"):
+            Candidates.of(y)
+
+
+def test_many_names_as_long_as_the_longest_are_refused() -> None:
+    with pytest.raises(InputError, match=r"among 10,001 names.* Shorten it"):
+        Candidates.of([{"x" * 9000, *map(str, range(10_000))}, {"1"}])
+
+
+# Tables of other libraries
+
+
+class Table:
+    """Has the protocol that tables of other libraries have, and nothing of pandas."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.frame = frame
+
+    def __dataframe__(self, *_: Any, **__: Any) -> Any:
+        return self.frame.__dataframe__()
+
+    def to_pandas(self) -> pd.DataFrame:
+        return self.frame
+
+
+def test_a_matrix_may_be_a_table_of_another_library() -> None:
+    frame = pd.DataFrame({"cat": [1, 0], "dog": [1, 1]})
+    for table in (Table(frame), pa.Table.from_pandas(frame)):
+        assert Candidates.of(table) == Candidates.of(frame)

@@ -1,13 +1,16 @@
 """The scikit-learn face: conventions, all forms of X and y, refusals, what a failure leaves."""
 
+import io
 import pickle
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
+from rich.console import Console
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import make_blobs
@@ -21,6 +24,7 @@ from torch import Tensor, nn
 from robustpll import PGD, Candidates, InputError, PLLClassifier, RobustPLLClassifier, Votes
 from robustpll.engine.history import reporting
 from robustpll.methods import Proden, RobustPll
+from robustpll.progress import progress_bars
 
 NAMES = np.array(["ant", "bee", "cow"])
 X, LABELS = make_blobs(90, centers=3, cluster_std=0.7, center_box=(-8, 8), random_state=3)
@@ -642,6 +646,76 @@ def test_verbose_shows_a_bar_with_the_epochs(capsys: pytest.CaptureFixture[str])
     assert "7/7" in shown
     quick(7).fit(X, SETS)
     assert capsys.readouterr().out == ""
+
+
+def test_a_notebook_shows_lines_and_no_warning() -> None:
+    """rich would ask for ipywidgets, and show nothing; here warnings are errors."""
+    shown = io.StringIO()
+    with progress_bars(Console(file=shown, force_jupyter=True)):
+        quick(30).fit(X, SETS)
+        quick(3).fit(X, SETS)
+    lines = shown.getvalue().splitlines()
+    assert len(lines) == 10 + 3
+    assert lines[0].startswith("RobustPll: epoch 3 of 30, loss ")
+    assert lines[-1].startswith("RobustPll: epoch 3 of 3, loss ")
+
+
+class Table:
+    """Has the protocol that tables of other libraries have, and nothing of pandas."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.frame, self.columns = frame, list(frame.columns)
+
+    def to_numpy(self) -> np.ndarray:
+        return self.frame.to_numpy()
+
+    def to_pandas(self) -> pd.DataFrame:
+        return self.frame
+
+    def __dataframe__(self, *_: Any, **__: Any) -> Any:
+        raise AssertionError
+
+
+class Streamed:
+    """Only gives out its data as Arrow does."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.table, self.shape = pa.Table.from_pandas(frame), frame.shape
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
+@pytest.mark.parametrize("form", [Table, Streamed, pa.Table.from_pandas])
+def test_a_table_of_another_library_is_read_as_one_of_pandas(form: Any) -> None:
+    plain = quick(3).fit(TABLE, SETS)
+    model = quick(3).fit(form(TABLE), SETS)
+    assert list(model.feature_names_in_) == list(TABLE.columns)
+    expected = plain.predict_proba(TABLE)
+    np.testing.assert_array_equal(model.predict_proba(form(TABLE)), expected)
+    np.testing.assert_array_equal(model.predict_proba(TABLE), expected)
+
+
+def test_a_table_that_takes_another_package_names_it() -> None:
+    class NeedsMore(Table):
+        def to_pandas(self) -> pd.DataFrame:
+            raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
+
+    with pytest.raises(InputError, match=r"A NeedsMore is read by pyarrow.* pip install pyarrow"):
+        quick(3).fit(NeedsMore(TABLE), SETS)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16, float])
+def test_shares_may_be_numbers_of_any_type(kind: Any) -> None:
+    model = quick(3, watch=kind(0.25)).fit(X, SETS)
+    assert model.decide(X, coverage=kind(0.5)).coverage == pytest.approx(0.5, abs=0.05)
+    model.calibrate_decisions(X, NAMES[LABELS], confidence=kind(0.5)).decide(X, error=kind(0.25))
+
+
+@pytest.mark.parametrize("share", [True, np.True_, np.nan, np.float32("nan"), 1.5, 0.5j, "0.5"])
+def test_what_is_no_share_is_refused(share: Any) -> None:
+    with pytest.raises(InputError, match="coverage must be a number"):
+        quick(1).fit(X, SETS).decide(X, coverage=share)
 
 
 # What a hurried user does

@@ -14,6 +14,7 @@ from robustpll.label_forms import (
     array_of,
     as_binary,
     as_names,
+    as_pandas,
     checked_classes,
     is_frame,
     items_of,
@@ -176,6 +177,7 @@ class Candidates:
             raise InputError(
                 "This requires y to be passed, but the target y is None: pass candidates as y."
             )
+        y = as_pandas(y)
         names = None if classes is None else checked_classes(array_of(classes))
         if isinstance(y, Candidates):
             return cls._of_candidates(y, names)

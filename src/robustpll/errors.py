@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable
 from itertools import islice
+from numbers import Real
 from typing import Any
 
 
@@ -66,9 +67,9 @@ def is_count(value: object, least: int = 0) -> bool:
 
 
 def is_share(value: object) -> bool:
-    """Whether something is a number from 0 to 1.
+    """Whether something is a number from 0 to 1, by whatever type.
 
-    >>> is_share(0.5), is_share("0.5"), is_share(1.5)
-    (True, False, False)
+    >>> is_share(0.5), is_share("0.5"), is_share(1.5), is_share(True), is_share(float("nan"))
+    (True, False, False, False, False)
     """
-    return isinstance(value, int | float) and 0 <= value <= 1
+    return not isinstance(value, bool) and isinstance(value, Real) and 0 <= float(value) <= 1

@@ -23,12 +23,13 @@ from robustpll.engine.rows import Rows
 from robustpll.engine.task import Task
 from robustpll.errors import InputError, refuse_other_length
 from robustpll.features import Features, finite, refuse_odd_table
-from robustpll.label_forms import array_of, is_frame, items_of, refuse_odd_labels
+from robustpll.label_forms import array_of, as_pandas, is_frame, items_of, refuse_odd_labels
 from robustpll.methods import METHODS, Method
 from robustpll.opinion import Opinion
 from robustpll.progress import progress_bars
 from robustpll.row_weights import ClassWeight, row_weights
 from robustpll.set_aside import fit_watching
+from robustpll.training_check import check_training
 from robustpll.trust import Trust
 from robustpll.unlike import Reference
 
@@ -101,6 +102,7 @@ class CandidateClassifier(Trust, ClassifierMixin, BaseEstimator):  # type: ignor
         )
         with progress_bars() if self.verbose else nullcontext():
             fitted, weights, opinion = fit_watching(method, task, self.watch)
+        check_training(fitted, task, weights, opinion, watched=self.watch is not None)
         self.features_, self.classes_ = features, candidates.classes
         self.label_weights_ = weights.cpu().numpy()
         self.opinion_ = replace(opinion.numpy(), classes=self.classes_)
@@ -144,7 +146,8 @@ class CandidateClassifier(Trust, ClassifierMixin, BaseEstimator):  # type: ignor
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row, (n,); the first of equally probable ones."""
-        return np.asarray(self.classes_[self.predict_opinion(X).predicted()])
+        predicted = self.predict_opinion(X).predicted()
+        return np.asarray(self.classes_[predicted])
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy where `y` holds labels; covering rate where it holds candidate sets.
@@ -191,7 +194,7 @@ class CandidateClassifier(Trust, ClassifierMixin, BaseEstimator):  # type: ignor
 
     def _read(self, X: Any, *, reset: bool) -> Any:
         """X as a DataFrame or a finite array of numbers, checked against the training rows."""
-        least = 2 if reset else 1
+        least, X = 2 if reset else 1, as_pandas(X)
         if is_frame(X):
             refuse_odd_table(X, least)
             validate_data(self, X, reset=reset, skip_check_array=True)

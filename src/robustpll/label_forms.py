@@ -21,6 +21,32 @@ def is_frame(y: object) -> bool:
     return hasattr(y, "columns") and hasattr(y, "to_numpy")
 
 
+def as_pandas(table: Any) -> Any:
+    """A table of another library, such as polars or pyarrow, as one of pandas; else what it is.
+
+    >>> as_pandas([[1, 2]])
+    [[1, 2]]
+    """
+    streamed = hasattr(table, "__arrow_c_stream__") and len(getattr(table, "shape", ())) == 2
+    if hasattr(table, "iloc") or not (streamed or hasattr(table, "__dataframe__")):
+        return table
+    try:
+        if hasattr(table, "to_pandas"):
+            return table.to_pandas()
+        if streamed:
+            import pyarrow
+
+            return pyarrow.table(table).to_pandas()
+        import pandas as pd
+
+        return pd.api.interchange.from_dataframe(table)
+    except ImportError as error:
+        raise InputError(
+            f"A {type(table).__name__} is read by {error.name}, which is not installed. Run pip "
+            f"install {error.name}, or pass a DataFrame of pandas or an array."
+        ) from error
+
+
 def row_index(rows: Any) -> Any:
     """An index of rows without the ellipsis that scikit-learn appends; one row stays a row."""
     if isinstance(rows, tuple):

@@ -175,7 +175,8 @@ def load_and_try(path: Path, **arguments: Any) -> Any:
     try:
         model = load(path, **arguments)
         features = model.features_
-        some = np.array([0.0, 0.3, 1.0, 9.0])[:, None] * features.scale + features.shift
+        with np.errstate(over="ignore"):
+            some = np.array([0.0, 0.3, 1.0, 9.0])[:, None] * features.scale + features.shift
         rows = features.rows(some.reshape(-1, *features.shape), model.fitted_.device)
         opinion = model._recalibrated(model._raw_opinion(rows))
         distance = model._distance(rows)

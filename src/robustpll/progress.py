@@ -13,13 +13,42 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 
+LINES = 10  # of a training, where no bar can be drawn
+
+
 @contextmanager
 def progress_bars(console: "Console | None" = None) -> Iterator[None]:
     """Within it every training shows a bar; bars of finished ones stay.
 
+    A notebook shows lines of text instead: a bar would need packages that few have.
+
     >>> with progress_bars():
     ...     pass
     """
+    from rich import get_console
+
+    console = get_console() if console is None else console
+    with _lines(console) if console.is_jupyter else _bars(console):
+        yield
+
+
+@contextmanager
+def _lines(console: "Console") -> Iterator[None]:
+    """Within it every training writes some lines as it goes on."""
+    from rich.console import Console
+
+    plain = Console(file=console.file, force_jupyter=False, force_terminal=False)
+
+    def tell(title: str, epoch: int, epochs: int, loss: Tensor) -> None:
+        if epoch * LINES // epochs > (epoch - 1) * LINES // epochs:
+            plain.print(f"{title}: epoch {epoch} of {epochs}, loss {float(loss.mean()):.3f}")
+
+    with reporting(tell):
+        yield
+
+
+@contextmanager
+def _bars(console: "Console") -> Iterator[None]:
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,

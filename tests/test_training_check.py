@@ -1,0 +1,142 @@
+"""A training that came to nothing says so, and others stay silent."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits, load_iris
+from torch import Tensor, nn
+
+from robustpll import InputError, PLLClassifier, RobustPLLClassifier
+from robustpll.methods import (
+    METHODS,
+    Cavl,
+    DeepMethod,
+    PlKnn,
+    Proden,
+    ProdenDropout,
+    RobustPll,
+    RobustPllAt,
+)
+
+RNG = np.random.default_rng(0)
+X, LABELS = RNG.normal(size=(90, 4)), np.arange(90) % 3
+
+
+# Divergence
+
+
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("kind", [RobustPll, Proden, RobustPllAt, Cavl], ids=lambda k: k.__name__)
+def test_a_training_that_diverges_is_refused(kind: type[DeepMethod], members: int) -> None:
+    model = PLLClassifier(kind(epochs=4, learning_rate=1e30, members=members), random_state=0)
+    with pytest.raises(InputError, match=r"Training diverged.* epoch 2 of .*lower learning_rate"):
+        model.fit(X, LABELS)
+    assert not hasattr(model, "fitted_")
+
+
+class Overflowing(nn.Linear):
+    """As statistics of BatchNorm can make a network: fine in training, and of no use after it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = super().forward(x)
+        return logits if self.training else logits * torch.inf
+
+
+def test_finite_weights_that_predict_nothing_finite_are_refused() -> None:
+    method = Proden(epochs=2, network=lambda shape, k: Overflowing(shape[0], k))
+    with pytest.raises(InputError, match=r"Training diverged.* not finite\. Fit again"):
+        PLLClassifier(method, random_state=0).fit(X, LABELS)
+
+
+# Collapse
+
+
+def many_classes(k: int, rows_each: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Rows around k different places, each with its own class and two others as candidates."""
+    draw = np.random.default_rng(0)
+    labels = np.repeat(np.arange(k), rows_each)
+    rows = draw.normal(size=(k, 32))[labels] + 0.15 * draw.normal(size=(len(labels), 32))
+    sets = np.zeros((len(labels), k), dtype=bool)
+    for others in (labels, *draw.integers(k, size=(2, len(labels)))):
+        sets[np.arange(len(labels)), others] = True
+    return rows, sets
+
+
+def test_evidence_that_never_grew_is_told_with_what_helps() -> None:
+    rows, sets = many_classes(1000)
+    with pytest.warns(UserWarning, match=r"RobustPll has learned little.*proden") as told:
+        model = RobustPLLClassifier(epochs=10, random_state=0).fit(rows, sets)
+    assert len(told) == 1
+    assert told[0].filename == __file__
+    assert "of 1,000 classes it names" in str(told[0].message)
+    assert model.score(rows, sets) < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "model",
+    [
+        PLLClassifier(Proden(epochs=30), random_state=0),
+        RobustPLLClassifier(epochs=60, kl_ceiling=0, random_state=0),
+        RobustPLLClassifier(epochs=60, adversary=0, random_state=0),
+    ],
+    ids=["proden", "ceiling", "adversary"],
+)
+def test_what_is_said_to_help_helps(model: Any) -> None:
+    rows, sets = many_classes(1000, rows_each=3)
+    assert model.fit(rows, sets).score(rows, sets) > 0.8  # a warning would be an error
+
+
+@pytest.mark.slow
+def test_the_default_collapses_with_1000_classes() -> None:
+    with pytest.warns(UserWarning, match="has learned little"):
+        RobustPLLClassifier(random_state=0).fit(*many_classes(1000))
+
+
+def test_few_epochs_for_many_classes_are_told() -> None:
+    with pytest.warns(UserWarning, match=r"Proden has learned little.* more epochs"):
+        PLLClassifier(Proden(epochs=1), random_state=0).fit(*many_classes(200))
+
+
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if issubclass(m, DeepMethod)])
+def test_healthy_trainings_are_silent(name: str) -> None:
+    """Of tables small and large, after a few epochs only; also where nothing can be learned."""
+    iris, species = load_iris(return_X_y=True)
+    digits, figures = load_digits(return_X_y=True)
+    noise = RNG.normal(size=(120, 5))
+    for rows, labels in (
+        (iris, species),
+        (digits[:400], figures[:400]),
+        (noise, np.arange(120) % 4),
+    ):
+        k = labels.max() + 1
+        sets = (labels[:, None] == np.arange(k)) | (RNG.random((len(labels), k)) < 0.3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            PLLClassifier(METHODS[name](epochs=3), random_state=0).fit(rows, sets)
+
+
+def test_sets_of_all_classes_leave_nothing_to_warn_of() -> None:
+    PLLClassifier(RobustPll(epochs=3), random_state=0).fit(
+        RNG.normal(size=(150, 3)), np.ones((150, 4), dtype=bool)
+    )
+
+
+def test_methods_without_networks_are_not_asked() -> None:
+    PLLClassifier(PlKnn(neighbours=1)).fit(*many_classes(300))
+
+
+def test_random_passes_are_few_in_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    few = ProdenDropout.with_passes
+
+    def counted(self: ProdenDropout, passes: int) -> ProdenDropout:
+        asked.append(passes)
+        return few(self, passes)
+
+    monkeypatch.setattr(ProdenDropout, "with_passes", counted)
+    PLLClassifier(ProdenDropout(epochs=1), random_state=0).fit(X, LABELS)
+    assert asked == [16]
