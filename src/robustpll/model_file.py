@@ -32,6 +32,7 @@ from robustpll.trust import trust_from_file, trust_to_file
 if TYPE_CHECKING:
     from robustpll.estimator import CandidateClassifier
 
+MOST_WORDS = 1000  # characters of a reason why a file is refused
 CALLABLE = "(callable)"  # stands for a network that only the user's code can build
 
 
@@ -154,7 +155,8 @@ def _blaming(path: Path, device: torch.device) -> Iterator[None]:
     ) as error:
         if device.type == "cuda" and "CUDA" in str(error):
             raise InputError(f"{_no_room(path, device)} It says: {error}") from error
-        raise ModelFileError(f"{path} is damaged, its description does not fit: {error}") from error
+        why = str(error)[:MOST_WORDS]  # it may quote a value of any length
+        raise ModelFileError(f"{path} is damaged: its description does not fit ({why}).") from error
 
 
 def _no_room(path: Path, device: torch.device) -> str:
@@ -164,27 +166,6 @@ def _no_room(path: Path, device: torch.device) -> str:
             'memory, or pass device="cpu".'
         )
     return f"{path} is not loaded: there is not enough memory for it. Free some."
-
-
-def load_and_try(path: Path, **arguments: Any) -> Any:
-    """A model that answers with finite probabilities, or None if the file or its rows are refused.
-
-    For those who look for files that do anything else; rows are drawn from where the training rows
-    lay, and from beyond.
-    """
-    try:
-        model = load(path, **arguments)
-        features = model.features_
-        with np.errstate(over="ignore"):
-            some = np.array([0.0, 0.3, 1.0, 9.0])[:, None] * features.scale + features.shift
-        rows = features.rows(some.reshape(-1, *features.shape), model.fitted_.device)
-        opinion = model._recalibrated(model._raw_opinion(rows))
-        distance = model._distance(rows)
-    except (ModelFileError, InputError):
-        return None
-    answers = (opinion.probability, opinion.uncertainty, opinion.entropy, distance)
-    assert all(np.isfinite(answer).all() for answer in answers)
-    return model
 
 
 class WrongNetwork(Exception):
