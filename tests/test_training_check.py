@@ -67,11 +67,11 @@ def many_classes(k: int, rows_each: int = 1) -> tuple[np.ndarray, np.ndarray]:
 
 def test_evidence_that_never_grew_is_told_with_what_helps() -> None:
     rows, sets = many_classes(1000)
-    with pytest.warns(UserWarning, match=r"RobustPll has learned little.*proden") as told:
+    with pytest.warns(UserWarning, match=r"RobustPll has learned little.*proden") as warned:
         model = RobustPLLClassifier(epochs=10, random_state=0).fit(rows, sets)
-    assert len(told) == 1
-    assert told[0].filename == __file__
-    assert "of 1,000 classes it names" in str(told[0].message)
+    assert len(warned) == 1
+    assert warned[0].filename == __file__
+    assert "of 1,000 classes it names" in str(warned[0].message)
     assert model.score(rows, sets) < 0.1
 
 
