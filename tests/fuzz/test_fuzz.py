@@ -4,6 +4,7 @@ A case that fails is kept in the folder that the message names. Put it into the 
 mended: `make test` tries the whole corpus.
 """
 
+import copy
 import json
 import math
 import os
@@ -119,22 +120,22 @@ def changed_bytes(content: bytes, other: bytes, rng: random.Random) -> bytes:
 
 def changed_json(value: Any, rng: random.Random) -> Any:
     """The same with one to three of its values replaced, removed, doubled or moved."""
-    value = json.loads(json.dumps(value))
+    value = copy.deepcopy(value)
     for _ in range(rng.choice((1, 1, 2, 3))):
         places = list(_places(value))
         if not places:
-            return rng.choice(VALUES)
+            return copy.deepcopy(rng.choice(VALUES))
         parent, key = rng.choice(places)
         kind = rng.randrange(4)
         if kind == 0:
             del parent[key]
         elif kind == 1:
             other, name = rng.choice(places)
-            parent[key] = json.loads(json.dumps(other[name]))
+            parent[key] = copy.deepcopy(other[name])
         elif kind == 2 and isinstance(parent, list):
-            parent.insert(key, rng.choice(VALUES))
+            parent.insert(key, copy.deepcopy(rng.choice(VALUES)))
         else:
-            parent[key] = rng.choice(VALUES)
+            parent[key] = copy.deepcopy(rng.choice(VALUES))
     return value
 
 
