@@ -5,6 +5,7 @@ import resource
 import signal
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -383,6 +384,19 @@ def test_only_a_model_is_replaced_by_a_model() -> None:
     assert Path("tensors.pll").read_bytes() == tensors
     assert fit(*form).exit_code == 0
     assert fit(*form).exit_code == 0  # over the model of a minute ago
+
+
+def test_a_training_that_learned_little_is_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def warn(*_: Any, **__: Any) -> None:
+        warnings.warn("It has learned little.", UserWarning, stacklevel=2)
+
+    monkeypatch.setattr("robustpll.estimator.check_training", warn)
+    write(frame(60))
+    result = fit("--votes", "by ", *others("votes", truth=False))
+    assert result.exit_code == 0
+    assert result.stderr == "It has learned little.\n"
 
 
 PATIENCE = 900  # seconds until a process counts as hanging, on the slowest of machines

@@ -67,8 +67,8 @@ def _collapsed(fitted: Networks, k: int, rate: float, distinct: int) -> str:
     remedy = "Train for more epochs, or try another learning_rate."
     if fitted.method.uncertain:
         remedy = (
-            'Use a method without evidence, such as PLLClassifier("proden"); or let evidence grow '
-            "more easily: kl_ceiling=0, or RobustPLLClassifier(adversary=0)."
+            'Use a method without evidence, such as "proden". Or let evidence grow more easily, in '
+            "Python, by kl_ceiling=0 or RobustPLLClassifier(adversary=0)."
         )
     return (
         f"{fitted.method.title} has learned little: in {rate:.1%} of its training rows the "

@@ -146,7 +146,7 @@ def _learned(
         f"{(y.sizes == 1).mean():.1%} of the rows have one candidate"
     )
     began = time.monotonic()
-    with _bars():
+    with warnings_said(UserWarning), _bars():
         model.fit(table.features.iloc[learned], y[learned])
     title = model.resolved_method().title
     yield (
