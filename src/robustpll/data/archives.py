@@ -108,7 +108,7 @@ def _mat_in_zip(source: Path) -> bytes:
         chosen = _the_mat(source, [member.filename for member in members])
         about = archive.getinfo(chosen)
         if about.compress_type not in PLAIN:
-            raise NotImplementedError("its .mat file is compressed in an unusual way")
+            raise zipfile.BadZipFile("its .mat file is compressed in an unusual way")
         _refuse_large(source, about.file_size)
         with archive.open(chosen) as member_file:
             return _content(source, member_file)
