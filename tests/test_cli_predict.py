@@ -105,6 +105,13 @@ def test_each_row_has_what_the_library_says_of_it() -> None:
     assert "100 rows predicted" in result.stdout
 
 
+def test_copied_cells_keep_any_line_ends() -> None:
+    cells = ["carriage\rreturn", "line\nfeed", "both\r\n", 'a "quote"', "form\x0cfeed", "\u2028"]
+    frame(len(cells), seed=1).assign(id=cells).to_parquet("new.parquet", index=False)
+    assert predict("--keep", "id", name="new.parquet").exit_code == 0
+    assert [row["id"] for row in rows_of()] == cells
+
+
 def test_pieces_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     frame(100, seed=1).to_csv("new.csv", index=False)
     predict(out="whole.csv")

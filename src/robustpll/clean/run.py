@@ -15,10 +15,10 @@ from robustpll.clean.folder import OutFolder
 from robustpll.clean.judge import FAULTY, Judgement, judge
 from robustpll.clean.page import MOST_COLUMNS, Shown, review_page
 from robustpll.clean.review import Review, review, review_frame
-from robustpll.clean.source import ENCODING, CsvText, Source
+from robustpll.clean.source import ENCODING, Source
 from robustpll.clean.thumbnails import pictures
 from robustpll.data.table_roles import no_column
-from robustpll.data.table_source import safe_cell
+from robustpll.data.table_source import CsvText, safe_cell
 from robustpll.errors import InputError, is_count, refuse_other_than_share
 from robustpll.methods import Method
 

@@ -11,31 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustpll.data.csv_rows import CsvFile
-from robustpll.data.table_source import names_in, opened_source, parquet_file, safe_cell
+from robustpll.data.table_source import (
+    CsvText,
+    names_in,
+    opened_source,
+    parquet_file,
+    safe_cell,
+)
 from robustpll.errors import InputError
 
 if TYPE_CHECKING:
     from robustpll.data.table import Table
 
 ENCODING = "utf-8-sig"  # with the mark at its beginning by which spreadsheets know it
-
-
-class CsvText(io.StringIO):
-    r"""What a CSV writer of "\r\n" writes, its rows ending in "\n".
-
-    Only such a writer puts quotes around cells with either sign.
-
-    >>> text = CsvText()
-    >>> csv.writer(text).writerows([["a\rb", "c"], ["d\ne", "f"]])
-    >>> text.getvalue()
-    '"a\rb",c\n"d\ne",f\n'
-    """
-
-    def __init__(self) -> None:
-        super().__init__(newline="")
-
-    def write(self, row: str) -> int:
-        return super().write(row.removesuffix("\r\n") + "\n")
 
 
 @dataclass(frozen=True, eq=False)

@@ -320,7 +320,7 @@ def _tell_new_words(table: "TableInPieces", path: Path) -> None:
 def _write(
     judge: Judge, table: "TableInPieces", out: Path, keep: list[str], truth: str | None
 ) -> None:
-    from robustpll.data.table_source import safe_cell
+    from robustpll.data.table_source import CsvText, safe_cell
 
     clash = [name for name in keep if name in (*COLUMNS, table.where)]
     if clash:
@@ -331,7 +331,8 @@ def _write(
     most = MOST_NUMBERS // max(len(judge.names), *judge.model.features_.shape)
     try:
         with writing(out) as raw, _text(raw) as text, _rows_done() as done:
-            writer = csv.writer(text, lineterminator="\n")
+            written = CsvText()
+            writer = csv.writer(written)
             writer.writerow([table.where, *map(safe_cell, keep), *COLUMNS])
             for piece in table.pieces(also, most):
                 truths = judge.truths(table, piece) if truth else {}
@@ -339,6 +340,7 @@ def _write(
                 for line, cells in judge.rows(piece, truths):
                     kept = piece.kept.get(line, nothing)[: len(keep)]
                     writer.writerow([line, *map(safe_cell, (*kept, *cells))])
+                text.write(written.pop())
                 done(len(piece.lines))
             if not judge.told:
                 raise InputError(f"No row of the table parses ({table.where} {judge.first_bad}).")

@@ -1,7 +1,6 @@
 """Tables as people have them: CSV, Parquet or a DataFrame, with candidates in three forms."""
 
 import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
@@ -32,7 +31,7 @@ from robustpll.data.table_labels import (
     truth_of,
 )
 from robustpll.data.table_roles import Reading, Roles, several
-from robustpll.data.table_source import Raw, names_in, opened_source, read_raw, safe_cell
+from robustpll.data.table_source import CsvText, Raw, names_in, opened_source, read_raw, safe_cell
 from robustpll.errors import InputError, some_of
 from robustpll.files import refuse_replacing, write_whole
 
@@ -235,8 +234,8 @@ def _reported(
 ) -> tuple[BadRow, ...]:
     """The bad rows, listed in a file; refused, unless they may be left out."""
     if path is not None and (bad or path.is_file()):  # an old list must not outlive its reasons
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
+        text = CsvText()
+        writer = csv.writer(text)
         writer.writerow((raw.where, *LISTED))
         writer.writerows((line, *map(safe_cell, cells)) for line, *cells in bad)
         try:

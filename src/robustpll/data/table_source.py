@@ -1,5 +1,6 @@
 """Where a table comes from: a file or a DataFrame becomes raw columns, at once or in pieces."""
 
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -167,3 +168,29 @@ def safe_cell(cell: str, decimal: str = ".") -> str:
         return cell
     number = cell.replace(".", "").replace(",", ".") if decimal == "," else cell
     return f"'{cell}" if number_of(number) is None else cell
+
+
+class CsvText(io.StringIO):
+    r"""What a CSV writer of "\r\n" writes, its rows ending in "\n".
+
+    Only such a writer puts quotes around cells with either sign.
+
+    >>> import csv
+    >>> text = CsvText()
+    >>> csv.writer(text).writerows([["a\rb", "c"], ["d\ne", "f"]])
+    >>> text.getvalue()
+    '"a\rb",c\n"d\ne",f\n'
+    """
+
+    def __init__(self) -> None:
+        super().__init__(newline="")
+
+    def write(self, row: str) -> int:
+        return super().write(row.removesuffix("\r\n") + "\n")
+
+    def pop(self) -> str:
+        """What was written since the last call."""
+        text = self.getvalue()
+        self.seek(0)
+        self.truncate()
+        return text
