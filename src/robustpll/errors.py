@@ -6,6 +6,8 @@ from itertools import islice
 from numbers import Real
 from typing import Any
 
+LONGEST = 200  # letters of a value in a message
+
 
 class RobustPLLError(Exception):
     """Anything this library raises on purpose."""
@@ -29,7 +31,7 @@ def refuse_other_length(rows: int, labels: int) -> None:
 
 
 def some_of(values: Iterable[Any], most: int = 5) -> str:
-    """The first few values, for a message.
+    """The first few values, for a message; of long ones the beginning.
 
     >>> some_of([17, 40, 92])
     '17, 40, 92'
@@ -37,7 +39,9 @@ def some_of(values: Iterable[Any], most: int = 5) -> str:
     '0, 1, 2, ...'
     """
     first = list(islice(iter(values), most + 1))
-    return ", ".join(str(value) for value in first[:most]) + (", ..." if len(first) > most else "")
+    texts = (str(value) for value in first[:most])
+    short = (text if len(text) <= LONGEST else f"{text[:LONGEST]}..." for text in texts)
+    return ", ".join(short) + (", ..." if len(first) > most else "")
 
 
 def count_of_variable(name: str) -> int | None:

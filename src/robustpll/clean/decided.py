@@ -72,18 +72,24 @@ def read_decisions(
         for line, (row, decision, when, table) in _lines(path):
             where = f"{path}, line {line}"
             if table != key:
+                named = some_of([table]) or "not named"
                 raise InputError(
-                    f"{where}: decided for another table ({table or 'not named'}, this is {key}). "
+                    f"{where}: decided for another table ({named}, this is {key}). "
                     "Pass the table and options that the page was made with."
                 )
             label = _label(decision, number)
             if row not in place or label is None:
-                what = f"row {row!r}" if row not in place else f"class {decision!r}"
-                raise InputError(f"{where}: there is no {what} in the table. Correct the line.")
+                what, cell = ("class", decision) if row in place else ("row", row)
+                raise InputError(
+                    f"{where}: there is no {what} {some_of([repr(cell)])} in the table. Correct "
+                    "the line."
+                )
             try:
                 moment = instant(when)
             except ValueError as error:
-                raise InputError(f"{where}: `when` is {when!r}, which {error}. {REMEDY}") from error
+                raise InputError(
+                    f"{where}: `when` is {some_of([repr(when)])}, which {error}. {REMEDY}"
+                ) from error
             said[place[row]].append(Decision(moment, label, where))
     latest = {at: max(several) for at, several in said.items()}
     _refuse_ties(said, latest, rows, classes)
