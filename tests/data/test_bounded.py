@@ -185,6 +185,14 @@ def test_a_compressed_matrix_is_unpacked_no_further_than_it_says(
     assert CountedUnpacker.total <= limit
 
 
+def test_a_small_file_unpacks_to_no_more_than_its_size_allows(tmp_path: Path) -> None:
+    path = tmp_path / "lost.mat"
+    savemat(path, {"data": np.zeros((9000, 1000))}, do_compression=True)
+    assert path.stat().st_size < 10**5
+    with pytest.raises(InputError, match="unpack to more than 67108864 bytes"):
+        read_mat(path, ["data"])
+
+
 def test_a_file_larger_than_any_dataset_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +207,7 @@ def test_a_matrix_of_hdf5_that_declares_too_much_is_not_read(tmp_path: Path) -> 
     with h5py.File(path, "w") as file:
         file.create_dataset("data", (10**6, 10**6), "f8", chunks=(100, 100))
     assert path.stat().st_size < 10**4
-    with pytest.raises(InputError, match="unpack to more than 1000000000 bytes"):
+    with pytest.raises(InputError, match="unpack to more than 67108864 bytes"):
         read_mat(path, ["data"])
 
 

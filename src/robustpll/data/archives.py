@@ -10,7 +10,7 @@ from pathlib import Path, PureWindowsPath
 from tempfile import TemporaryDirectory
 from typing import Self
 
-from robustpll.data.bounded import Source, read_up_to
+from robustpll.data.bounded import Source, most_from, read_up_to
 from robustpll.data.catalog import Entry, File, data_folders, how_to_get
 from robustpll.data.download import MOST_BYTES, Say, nobody, sentences_for_disk_errors
 from robustpll.errors import InputError
@@ -145,7 +145,7 @@ def _mat_in_tar(source: Path, archive: tarfile.TarFile) -> bytes:
 
 
 def _content(source: Path, member_file: Source) -> bytes:
-    content = read_up_to(member_file, MOST_BYTES)
+    content = read_up_to(member_file, _most(source))
     _refuse_large(source, len(content))
     return content
 
@@ -181,6 +181,14 @@ def _refuse_many(source: Path, count: int) -> None:
         )
 
 
+def _most(source: Path) -> int:
+    """Bytes that an archive may hold."""
+    return most_from(source.stat().st_size, MOST_BYTES)
+
+
 def _refuse_large(source: Path, size: int) -> None:
-    if size > MOST_BYTES:
-        raise InputError(f"{source} holds more than {MOST_BYTES} bytes; no dataset here does.")
+    if size > _most(source):
+        raise InputError(
+            f"{source} holds more than {_most(source):,} bytes: too much for a dataset, or for an "
+            "archive of its size. If you trust it, unpack it by hand, and pass its .mat file."
+        )

@@ -17,10 +17,19 @@ if TYPE_CHECKING:
 
 DEFLATED = 1032  # how many bytes zlib and gzip make of one at the most
 PIECE = 2**17  # bytes that are unpacked at once
-# Text of a table is 2 to 20 times as long as what gzip makes of it. Where so many bytes in a row
-# are more than so many times as long, it is no table.
+# Text of a table is 2 to 20 times as long as what gzip makes of it, and matrices are at most 100
+# times as long. Where so many bytes in a row are more than so many times as long, they are neither.
 MOST_RATIO = 200
 UNSUSPICIOUS = 2**26  # bytes
+
+
+def most_from(packed: int, most: int) -> int:
+    """How many bytes a file of `packed` bytes may unpack to; never more than `most`.
+
+    >>> most_from(10**6, 10**9), most_from(10**3, 10**9)
+    (200000000, 67108864)
+    """
+    return min(most, max(UNSUSPICIOUS, MOST_RATIO * packed))
 
 
 class Source(Protocol):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from robustpll.data.bounded import Room
+from robustpll.data.bounded import Room, most_from
 from robustpll.errors import InputError
 
 HDF5 = b"\x89HDF\r\n\x1a\n"  # at the start or, as MATLAB writes it, after 512 bytes
@@ -70,7 +70,8 @@ def _variables(raw: bytes, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
     order = BYTE_ORDERS.get(raw[HEADER - 2 : HEADER])
     if order is None:
         raise ValueError("it does not begin as one of version 5 or newer")
-    for content in _matrices(memoryview(raw)[HEADER:], order, Room(MOST_BYTES)):
+    room = Room(most_from(len(raw), MOST_BYTES))
+    for content in _matrices(memoryview(raw)[HEADER:], order, room):
         parts = _elements(content, order)
         flags, shape, letters = (part for _, part in islice(parts, 3))
         name = bytes(letters).decode("latin-1")
@@ -167,7 +168,7 @@ def _read_hdf5(path: Path, raw: bytes, names: Sequence[str]) -> dict[str, Any]:
             f"{path} is a .mat file of version 7.3, for which h5py is needed. Run "
             "pip install 'robustpll[mat73]', or save the file from MATLAB with '-v7'."
         ) from error
-    room = Room(MOST_BYTES)
+    room = Room(most_from(len(raw), MOST_BYTES))
     try:
         with h5py.File(io.BytesIO(raw)) as file:
             return {
