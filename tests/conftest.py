@@ -3,6 +3,8 @@
 import importlib.util
 import os
 import shutil
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
 # No test depends on the machine's speed: it may be busy with something else.
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any speed")
+
+# The background jobs of a shell ignore Ctrl-C, and so would all that tests start.
+if threading.current_thread() is threading.main_thread():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _absent() -> dict[str, str | None]:

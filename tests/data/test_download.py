@@ -462,13 +462,8 @@ def test_what_no_program_can_fetch_comes_with_the_steps(server: Server, tmp_path
 
 
 def start(server: Server, *, command: bool = False) -> subprocess.Popen[str]:
-    """Another process that fetches, by the library or by its command.
-
-    It heeds Ctrl-C, as in a terminal; a shell's background jobs, such as these tests, may not.
-    """
+    """Another process that fetches, by the library or by its command."""
     code = f"""
-import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
 from robustpll.cli import app
 from robustpll.data.catalog import CATALOG, Entry, File
 from robustpll.data.download import fetch
