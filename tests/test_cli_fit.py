@@ -184,7 +184,10 @@ def test_labels_that_the_model_cannot_tell_apart_give_a_model_without_a_promise(
     write(table)
     result = fit(*LABELLED)
     assert result.exit_code == 0, result.output
-    assert "too many held-out rows are. So predict marks all rows for review" in result.stdout
+    assert (
+        "too many predictions of held-out rows are wrong. So predict marks all rows for review"
+        in result.stdout
+    )
 
 
 def test_true_labels_that_are_few_or_of_unknown_classes_are_told_apart() -> None:
@@ -384,6 +387,14 @@ def test_only_a_model_is_replaced_by_a_model() -> None:
     assert Path("tensors.pll").read_bytes() == tensors
     assert fit(*form).exit_code == 0
     assert fit(*form).exit_code == 0  # over the model of a minute ago
+
+
+def test_one_file_cannot_be_the_model_and_the_list_of_bad_rows() -> None:
+    write(frame(60))
+    result = fit("--votes", "by ", "--errors", "model.pll")
+    assert result.exit_code == 2
+    assert "are the same file" in result.stderr
+    assert not Path("model.pll").exists()
 
 
 def test_a_training_that_learned_little_is_told_in_a_sentence(

@@ -413,12 +413,13 @@ def test_only_predictions_are_replaced_by_predictions() -> None:
 
 def test_an_onnx_file_of_another_program_is_not_replaced() -> None:
     line = ["export", "model.pll", "--out", "model.onnx"]
-    Path("model.onnx").write_bytes(b"\x08\x0a\x12\x07pytorch\x1a\x052.0.0" + b"x" * 500)
-    before = Path("model.onnx").read_bytes()
-    result = CliRunner().invoke(app, line)
-    assert result.exit_code == 1
-    assert "model.onnx is there already, and is not what export wrote" in result.stderr
-    assert Path("model.onnx").read_bytes() == before
+    other = b"\x08\x0a\x12\x07pytorch\x1a\x052.0.0" + b"x" * 500
+    for before in (other, b"a thesis about robustpll", Path("model.pll").read_bytes()):
+        Path("model.onnx").write_bytes(before)
+        result = CliRunner().invoke(app, line)
+        assert result.exit_code == 1
+        assert "model.onnx is there already, and is not what export wrote" in result.stderr
+        assert Path("model.onnx").read_bytes() == before
     Path("model.onnx").unlink()
     for _ in range(2):
         assert CliRunner().invoke(app, line).exit_code == 0
@@ -468,14 +469,15 @@ def test_notes_that_make_no_sense_are_told_in_a_sentence(notes: dict[str, Any]) 
     assert "Traceback" not in result.output
 
 
-def test_a_model_of_the_library_predicts_without_decisions() -> None:
+def test_a_model_without_calibration_leaves_all_rows_for_review() -> None:
     table = frame(100)
     PLLClassifier(Proden(epochs=2)).fit(table[FEATURES], table["gold"]).save("model.pll")
     table.to_csv("new.csv", index=False)
     result = predict()
     assert result.exit_code == 0
-    assert "no decisions and prediction sets" in result.stdout
-    assert {(row["decision"], row["prediction_set"]) for row in rows_of()} == {("", "")}
+    assert "no prediction sets, and all rows are for review" in result.stdout
+    assert {(row["decision"], row["prediction_set"]) for row in rows_of()} == {("review", "")}
+    assert {row["reason"] for row in rows_of()} == {"no promise can be made"}
     assert all(row["label"] in CLASSES for row in rows_of())
 
 

@@ -11,7 +11,7 @@ import robustpll
 
 SOURCE = Path(robustpll.__file__).parent
 LAYERS = (
-    ("errors", "files", "label_forms", "candidates", "opinion"),
+    ("errors", "files", "out_folder", "label_forms", "candidates", "opinion"),
     ("engine",),
     ("methods",),
     (

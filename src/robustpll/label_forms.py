@@ -247,8 +247,8 @@ def refuse_odd_text(names: Collection[str]) -> None:
         name = max(names, key=len)
         raise InputError(
             f"The class name that begins with {name[:40]!r} has {longest:,} characters, among "
-            f"{len(names):,} names. At most {LONGEST_NAME:,} are allowed, and {MOST_LETTERS:,} if "
-            "all names were as long. Shorten it."
+            f"{len(names):,} names. At most {min(LONGEST_NAME, MOST_LETTERS // len(names)):,} are "
+            "allowed for so many names. Shorten it."
         )
 
 

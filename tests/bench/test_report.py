@@ -104,6 +104,17 @@ def test_the_same_store_gives_the_same_bytes(
     assert {"index.html", "runs.csv", "environment.json"} <= set(one)
 
 
+def test_a_report_replaces_only_what_a_report_wrote(summary: Summary, tmp_path: Path) -> None:
+    write_report(summary, tmp_path)
+    before = files_of(tmp_path)
+    write_report(summary, tmp_path)
+    assert files_of(tmp_path).keys() == before.keys()
+    (tmp_path / "runs.csv").write_text("mine")
+    with pytest.raises(InputError, match=r"holds runs\.csv, not written by robustpll report"):
+        write_report(summary, tmp_path)
+    assert (tmp_path / "runs.csv").read_text() == "mine"
+
+
 def test_every_table_and_figure_is_in_files_and_on_the_page(
     summary: Summary, tmp_path: Path
 ) -> None:

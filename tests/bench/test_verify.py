@@ -207,7 +207,9 @@ def test_a_grid_of_a_method_that_is_not_known_here_is_not_damaged(store: ResultS
 def test_a_grid_file_that_is_nested_deeply_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "deep.toml"
     path.write_text(text)
-    with pytest.raises(InputError, match=r"deep\.toml is no TOML"):
+    with pytest.raises(
+        InputError, match=r"deep\.toml is no grid: its values are nested too deeply"
+    ):
         Grid.read(path)
 
 

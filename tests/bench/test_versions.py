@@ -157,8 +157,8 @@ def test_commands_say_what_there_is_and_take_a_version(
     second = put(mat(1))
     told = command("status", "--store", store)
     assert "0 of 2 runs are here; 2 to run" in told.stdout
-    assert f"2 stored runs are on the version {first} of its file" in told.stdout
-    assert f"{second} is here" in told.stdout
+    assert f"2 stored runs are on another version of its file ({first})" in told.stdout
+    assert f"the one that is here ({second})" in told.stdout
     run(LOST, store)
     refused = command("report", "--store", store, "--out", out)
     assert refused.exit_code == 1

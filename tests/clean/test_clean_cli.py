@@ -17,11 +17,11 @@ from typer.testing import CliRunner
 from robustpll import PLLClassifier
 from robustpll.candidates import Candidates
 from robustpll.clean.decided import fingerprint
-from robustpll.clean.folder import RECORD
 from robustpll.cli import app
 from robustpll.data.csv_rows import CsvFile
 from robustpll.data.table import read_table
 
+RECORD = ".robustpll-clean.json"
 FORM = ("--votes", "by ", "--truth", "gold", "--ignore", "name")
 HEAD = "row,decision,when,table\n"
 
@@ -384,7 +384,11 @@ def test_a_killed_run_leaves_each_file_old_or_new_and_can_be_run_again(
     assert run(pets, *options).exit_code == 0
     assert run(pets, *options, "--decisions", key, out="new").exit_code == 0
     out, new = pets.parent / "out", pets.parent / "new"
-    old = {path.name: path.read_bytes() for path in out.iterdir() if path.name != RECORD}
+    old = {
+        path.name: path.read_bytes()
+        for path in out.iterdir()
+        if path.name != ".robustpll-clean.json"
+    }
     line = ["clean", str(pets), *options, "--decisions", key, "--out", str(out)]
     found = subprocess.run([sys.executable, "-c", STOPPED, str(file), *line], check=False)
     assert found.returncode == -9
@@ -403,7 +407,11 @@ def test_a_killed_run_leaves_each_file_old_or_new_and_can_be_run_again(
 def test_a_full_disk_is_told_in_a_sentence(pets: Path) -> None:
     assert run(pets, *FORM).exit_code == 0
     out = pets.parent / "out"
-    old = {path.name: path.read_bytes() for path in out.iterdir() if path.name != RECORD}
+    old = {
+        path.name: path.read_bytes()
+        for path in out.iterdir()
+        if path.name != ".robustpll-clean.json"
+    }
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))  # noqa: E731
     code = "from robustpll.cli import app; app()"
     line = ["clean", str(pets), *FORM, "--method", "pl_knn", "--out", str(out)]
@@ -417,7 +425,11 @@ def test_a_full_disk_is_told_in_a_sentence(pets: Path) -> None:
     assert found.returncode == 1
     assert "cannot be" in found.stderr
     assert found.stderr.count("\n") == 1
-    assert {path.name: path.read_bytes() for path in out.iterdir() if path.name != RECORD} == old
+    assert {
+        path.name: path.read_bytes()
+        for path in out.iterdir()
+        if path.name != ".robustpll-clean.json"
+    } == old
     assert run(pets, *FORM).exit_code == 0
 
 

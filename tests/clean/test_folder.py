@@ -8,10 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from robustpll.clean import run as module
-from robustpll.clean.folder import RECORD, OutFolder
 from robustpll.cli import app
 from robustpll.errors import InputError
+from robustpll.out_folder import OutFolder
 
+RECORD = ".robustpll-clean.json"
 WRITTEN = (
     "annotators.csv",
     "candidates_that_look_wrong.csv",
@@ -44,7 +45,7 @@ def test_a_file_of_somebody_else_is_told_before_anything_is_learned(pets: Path, 
     result = run(pets, pets.parent)
     assert result.exit_code == 1
     assert f"holds {name}, not written by robustpll clean" in result.stderr
-    assert "pass another folder as --out, or move away" in result.stderr
+    assert "name another folder, or move away" in result.stderr
     assert result.stderr.count("\n") == 1
     assert (pets.parent / name).read_text() == "mine"
 
@@ -78,7 +79,7 @@ def test_a_damaged_record_counts_as_none(pets: Path, record: str) -> None:
 def test_a_folder_without_a_record_says_so(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("of version 0.1")
     with pytest.raises(InputError, match=r"It has no record \(\.robustpll-clean\.json\)"):
-        OutFolder.of(tmp_path).refuse_others(["table.csv"])
+        OutFolder.of(tmp_path, "clean").refuse_others(["table.csv"])
 
 
 @pytest.mark.parametrize("kind", ["folder", "link", "dangling link"])
@@ -89,11 +90,11 @@ def test_folders_and_links_are_not_replaced_either(tmp_path: Path, kind: str) ->
         path.mkdir()
     else:
         path.symlink_to(tmp_path / ("other" if kind == "link" else "nowhere"))
-    assert OutFolder.of(tmp_path).others(["table.csv"]) == ["table.csv"]
+    assert OutFolder.of(tmp_path, "clean").others(["table.csv"]) == ["table.csv"]
 
 
 def test_what_is_changed_while_rows_are_judged_is_not_replaced(tmp_path: Path) -> None:
-    folder = OutFolder.of(tmp_path)
+    folder = OutFolder.of(tmp_path, "clean")
     folder.write("table.csv", b"one")
     (tmp_path / "table.csv").write_text("mine")
     with pytest.raises(InputError, match=r"holds table\.csv"):
@@ -105,7 +106,7 @@ def test_what_is_changed_while_rows_are_judged_is_not_replaced(tmp_path: Path) -
 def test_a_stop_between_the_record_and_the_file_locks_nobody_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops_at: str
 ) -> None:
-    from robustpll.clean import folder as module
+    from robustpll import out_folder as module
     from robustpll.files import write_whole
 
     def stopped(path: Path, content: bytes) -> None:
@@ -113,13 +114,13 @@ def test_a_stop_between_the_record_and_the_file_locks_nobody_out(
             raise KeyboardInterrupt
         write_whole(path, content)
 
-    OutFolder.of(tmp_path).write("table.csv", b"old")
+    OutFolder.of(tmp_path, "clean").write("table.csv", b"old")
     with monkeypatch.context() as patch:
         patch.setattr(module, "write_whole", stopped)
         with pytest.raises(KeyboardInterrupt):
-            OutFolder.of(tmp_path).write("table.csv", b"new")
+            OutFolder.of(tmp_path, "clean").write("table.csv", b"new")
     assert (tmp_path / "table.csv").read_bytes() == b"old"
-    OutFolder.of(tmp_path).write("table.csv", b"newer")
+    OutFolder.of(tmp_path, "clean").write("table.csv", b"newer")
     assert (tmp_path / "table.csv").read_bytes() == b"newer"
     sums = json.loads((tmp_path / RECORD).read_text())["sha256"]
     assert len(sums["table.csv"]) == 2
@@ -127,5 +128,5 @@ def test_a_stop_between_the_record_and_the_file_locks_nobody_out(
 
 def test_a_file_of_the_name_of_a_probe_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / ".writable").write_text("mine")
-    OutFolder.of(tmp_path)
+    OutFolder.of(tmp_path, "clean")
     assert (tmp_path / ".writable").read_text() == "mine"

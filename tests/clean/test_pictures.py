@@ -142,21 +142,24 @@ def test_the_summary_says_how_many_are_not_shown_and_why(folder: Path) -> None:
     result = clean(table(folder, names))
     assert result.exit_code == 0, result.output
     assert (
-        "pictures that the page does not show: 4 of 30 (1 missing, 1 not a picture (PNG, JPEG, "
-        "GIF, WEBP, BMP, TIFF), 2 outside the folder)" in result.stdout
+        "pictures that the page does not show: 4 of 30 (1 damaged, too large, or not PNG, JPEG, "
+        "GIF, WEBP, BMP or TIFF, 1 missing, 2 outside the folder)" in result.stdout
     )
+    assert "pass --images-root FOLDER" in result.stdout
     page = (folder / "out" / "review.html").read_text(encoding="utf-8")
     assert page.count('"data:image/') == 1
     assert "secret" not in page
 
 
 def test_pictures_may_lie_below_another_folder_that_is_named(folder: Path) -> None:
-    path = table(folder, ["secret.png", "table/inside/good.png", "../elsewhere.png"])
-    result = clean(path, "--images-root", str(folder.parent))
-    assert result.exit_code == 0, result.output
-    assert "does not show: 1 of 30 (1 outside the folder)" in result.stdout
-    page = (folder / "out" / "review.html").read_text(encoding="utf-8")
-    assert "../../secret.png" in page
+    """Paths may be relative to that folder, or to the table as they were before."""
+    for own in ("secret.png", "../secret.png"):
+        path = table(folder, [own, "table/inside/good.png", "../../elsewhere.png"])
+        result = clean(path, "--images-root", str(folder.parent))
+        assert result.exit_code == 0, result.output
+        assert "does not show: 1 of 30 (1 outside the folder)" in result.stdout
+        page = (folder / "out" / "review.html").read_text(encoding="utf-8")
+        assert "../../secret.png" in page
 
 
 def test_a_root_that_is_no_folder_or_has_no_column_is_refused(folder: Path) -> None:

@@ -13,6 +13,11 @@ def groups(rows: dict[str, int]) -> list[set[str]]:
     return [{*names} for names in Spellings.of(rows).groups]
 
 
+def test_hyphens_and_underscores_between_words_do_not_part_names() -> None:
+    assert groups({"hot dog": 9, "hot-dog": 9, "hot_dog": 9}) == [{"hot dog", "hot-dog", "hot_dog"}]
+    assert groups({"A": 9, "A-": 9, "A+": 9, "-1": 3, "1": 4}) == []
+
+
 @pytest.mark.parametrize(
     "other",
     ["katze", "KATZE", "Katze ", " Katze", "\u00a0Katze", "Ｋatze", "Katz", "Kazte", "Katzze"],

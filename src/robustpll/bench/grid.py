@@ -142,6 +142,9 @@ class Grid:
     def read(cls, path: str | Path) -> Self:
         """A grid from a TOML file; what it does not say is as in `Grid.of`."""
         path = Path(path)
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            msg = f"{path} is no file. Pass a TOML file, or one of {', '.join(GRIDS)}."
+            raise InputError(msg)
         try:
             given = tomllib.loads(path.read_text(encoding="utf-8"))
             return cls.of({"name": path.stem} | given)
@@ -149,8 +152,11 @@ class Grid:
             names = ", ".join(GRIDS)
             msg = f"{path} cannot be read: {error.strerror}. Pass a TOML file, or one of {names}."
             raise InputError(msg) from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             msg = f"{path} is no TOML: {error}."
+            raise InputError(msg) from error
+        except RecursionError as error:
+            msg = f"{path} is no grid: its values are nested too deeply."
             raise InputError(msg) from error
         except InputError as error:
             msg = f"{path}: {error}"

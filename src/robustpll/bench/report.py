@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from robustpll.bench.contents import all_figures, all_tables
 from robustpll.bench.report_page import page
 from robustpll.errors import InputError
-from robustpll.files import write_whole
+from robustpll.out_folder import OutFolder
 from robustpll.plots.style import picture_bytes
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ def write_report(summary: "Summary", out: str | Path) -> Path:
     `tables/` has each table as Markdown, LaTeX and CSV, `figures/` each figure as SVG and PNG,
     `runs.csv` a line for each run and condition, `environment.json` the grid, where it ran and
     for how long. `index.html` shows all of it and needs none of the other files. The same summary
-    gives the same bytes.
+    gives the same bytes. Files that a report did not write, or that were changed since, are never
+    replaced; `.robustpll-report.json` records them.
 
     >>> import tempfile
     >>> from robustpll.bench.grid import Grid
@@ -30,23 +31,25 @@ def write_report(summary: "Summary", out: str | Path) -> Path:
     ...     nothing = summarize(ResultStore(folder), Grid.named("quick"))
     ...     path = write_report(nothing, Path(folder) / "report")
     ...     sorted(each.name for each in path.parent.iterdir())
-    ['environment.json', 'figures', 'index.html', 'runs.csv', 'tables']
+    ['.robustpll-report.json', 'environment.json', 'figures', 'index.html', 'runs.csv', 'tables']
     """
     out = Path(out)
     _make_folders(out)
+    folder = OutFolder.of(out, "report")
+    folder.refuse_others(["runs.csv", "environment.json", "index.html"])
     tables = all_tables(summary)
     for table in tables:
         forms = {"md": table.to_markdown(), "tex": table.to_latex(), "csv": table.to_csv()}
         for kind, text in forms.items():
-            write_whole(out / "tables" / f"{table.name}.{kind}", text.encode())
+            folder.write(f"tables/{table.name}.{kind}", text.encode())
     figures = all_figures(summary)
     for each in figures:
-        write_whole(out / "figures" / f"{each.name}.svg", each.svg)
-        write_whole(out / "figures" / f"{each.name}.png", picture_bytes(each.figure, "png"))
+        folder.write(f"figures/{each.name}.svg", each.svg)
+        folder.write(f"figures/{each.name}.png", picture_bytes(each.figure, "png"))
     runs = summary.runs.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-    write_whole(out / "runs.csv", runs.encode())
-    write_whole(out / "environment.json", _environment(summary).encode())
-    write_whole(out / "index.html", page(summary, tables, figures).encode())
+    folder.write("runs.csv", runs.encode())
+    folder.write("environment.json", _environment(summary).encode())
+    folder.write("index.html", page(summary, tables, figures).encode())
     return out / "index.html"
 
 

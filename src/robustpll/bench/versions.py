@@ -57,8 +57,8 @@ def of_others(store: "ResultStore", planned: Iterable[PlannedRun]) -> list[str]:
         others = [content for content in store.contents(run.run) if content != run.run.content]
         counts.setdefault((run.run.dataset, run.run.content), Counter()).update(others)
     return [
-        f"{name}: {count} stored runs are on the version {content or USUAL} of its file, but the "
-        f"version {here or USUAL} is here. They stay in the store, and do not count."
+        f"{name}: {count} stored runs are on another version of its file ({content or USUAL}) than "
+        f"the one that is here ({here or USUAL}). They stay in the store, and do not count."
         for (name, here), others in counts.items()
         for content, count in sorted(others.items())
     ]

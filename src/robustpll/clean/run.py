@@ -11,7 +11,6 @@ import numpy as np
 from robustpll.candidates import Candidates, Votes
 from robustpll.clean import findings
 from robustpll.clean.decided import fingerprint, read_decisions, with_decisions
-from robustpll.clean.folder import OutFolder
 from robustpll.clean.judge import FAULTY, Judgement, judge
 from robustpll.clean.page import MOST_COLUMNS, Shown, review_page
 from robustpll.clean.review import Review, review, review_frame
@@ -21,6 +20,7 @@ from robustpll.data.table_roles import no_column
 from robustpll.data.table_source import CsvText, safe_cell
 from robustpll.errors import InputError, is_count, refuse_other_than_share
 from robustpll.methods import Method
+from robustpll.out_folder import OutFolder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,7 +73,7 @@ class Cleaning:
     most: int = 10_000  # rows on the review page, the most doubtful
     decisions: Sequence[Path] = ()  # files from the review page
     images: str | None = None  # column with paths of pictures
-    images_root: Path | None = None  # the folder that these are in; None: that of the table
+    images_root: Path | None = None  # the folder that pictures must be below; None: the table's
     beside: Sequence[str] = ()  # columns on the page besides the features, such as names and texts
     seed: int = 0
     device: str = "auto"
@@ -91,7 +91,7 @@ class Cleaning:
         source = Source.of(path, table)
         refuse_no_column(self.images, source.names)
         _refuse_odd_root(self.images_root, self.images)
-        folder = OutFolder.of(out)
+        folder = OutFolder.of(out, "clean")
         source.refuse_overwriting(ADDED, out)
         votes = table.y if isinstance(table.y, Votes) else None
         folder.refuse_others([source.target, *map(_file, _findings(votes)), PAGE])
@@ -172,8 +172,8 @@ class Cleaning:
         content, cells = source.copied(added, [*columns, *also], to_ask.first(self.most).at)
         if self.images is None:
             return content, Shown(columns, cells)
-        root = source.path.parent if self.images_root is None else self.images_root
-        faces = pictures([row[-1] for row in cells], root, out)
+        names = [row[-1] for row in cells]
+        faces = pictures(names, source.path.parent, out, self.images_root)
         return content, Shown(columns, [row[:-1] for row in cells], faces)
 
 

@@ -17,7 +17,7 @@ FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")  # others may run progra
 MISSING, OUTSIDE, NO_PICTURE, NO_ROOM = (
     "missing",
     "outside the folder",
-    f"not a picture ({', '.join(FORMATS)})",
+    f"damaged, too large, or not {', '.join(FORMATS[:-1])} or {FORMATS[-1]}",
     f"linked only, as the others take {MOST_BYTES // 10**6} MB",
 )
 
@@ -30,11 +30,15 @@ class Picture(NamedTuple):
     fault: str = ""  # why there is no thumbnail
 
 
-def pictures(paths: Sequence[str], root: Path, out: Path) -> list[Picture]:
-    """For each path, relative to the folder `root`: the thumbnail, and a link from `out`.
+def pictures(
+    paths: Sequence[str], beside: Path, out: Path, root: Path | None = None
+) -> list[Picture]:
+    """For each path: the thumbnail, and a link from `out`.
 
-    A path that leads out of the folder, through links too, gets neither. When the thumbnails are
-    50 MB together, the others are linked only; so are files that are no pictures.
+    Paths are relative to the folder `root` or else, where nothing is there, to the folder `beside`
+    of the table. What they lead to, through links too, must be below the root, which is the
+    table's folder if there is none. When the thumbnails are 50 MB together, the others are linked
+    only; so are files that are no pictures.
 
     >>> pictures(["no such.png", "", "../a.png"], Path("."), Path("."))
     [Picture(small='', link='', fault='missing'), Picture(small='', link='', fault=''),
@@ -43,16 +47,18 @@ def pictures(paths: Sequence[str], root: Path, out: Path) -> list[Picture]:
     room = MOST_BYTES
     shown = []
     for name in paths:
-        picture = _picture(name, root, out, room > 0) if name else Picture()
+        picture = _picture(name, beside, out, root or beside, room > 0) if name else Picture()
         room -= len(picture.small)
         shown.append(picture if room >= 0 else picture._replace(small="", fault=NO_ROOM))
     return shown
 
 
-def _picture(name: str, root: Path, out: Path, room: bool) -> Picture:
+def _picture(name: str, beside: Path, out: Path, root: Path, room: bool) -> Picture:
     try:
         real_root = root.resolve()
         path = (real_root / name).resolve()
+        if not path.is_relative_to(real_root) or not path.exists():
+            path = (beside.resolve() / name).resolve()
         if not path.is_relative_to(real_root):
             return Picture(fault=OUTSIDE)
         is_there, is_file = path.exists(), path.is_file()  # a pipe or a device would block

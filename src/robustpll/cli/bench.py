@@ -142,7 +142,9 @@ def verify(
         damaged = damage(kept)
         for path, sentence in damaged.items():
             typer.echo(f"{sentence} It is now {set_aside(kept, path)}." if repair else sentence)
-    if not damaged:
+    if not damaged and not kept.grids():
+        say(f"{store} holds no grid that was run, so there is nothing to verify.")
+    elif not damaged:
         say("All files of the store are sound.")
     elif repair:
         say(f"{len(damaged):,} files were moved aside. The same 'bench run' makes them anew.")

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from robustpll.data.table import Table
     from robustpll.methods import Method
 
-IMAGES_ROOT = typer.Option(metavar="FOLDER", help="Of the pictures; by default that of the table.")
+IMAGES_ROOT = typer.Option(
+    metavar="FOLDER", help="Only pictures below it are shown; by default the table's folder."
+)
 WRONG = typer.Option(
     metavar="SHARE",
     help="Wrong labels to expect among rows that nobody looks at, if at most 5% of the sets miss "
@@ -45,7 +47,8 @@ def clean(
     bad_rows: BadRowFlags,
     decisions: Annotated[list[Path] | None, DECISIONS] = None,
     images: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Paths of pictures below --images-root.")
+        str | None,
+        typer.Option(metavar="COLUMN", help="Paths of pictures, from --images-root or the table."),
     ] = None,
     images_root: Annotated[Path | None, IMAGES_ROOT] = None,
     wrong: Annotated[float, WRONG] = 0.01,
@@ -54,7 +57,7 @@ def clean(
     epochs: Annotated[int | None, typer.Option(help="Of methods that have such.")] = None,
     folds: Annotated[int, typer.Option(help="Each is judged by what the others teach.")] = 5,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of everything random.")] = 0,
 ) -> None:
     """Resolve conflicting labels, and make a page on which people settle the rest.
 
@@ -134,6 +137,8 @@ def _without_pictures(
 
 
 def _summary(cleaned: "Cleaned", table: "Table", path: Path) -> Iterator[str]:
+    from robustpll.clean.thumbnails import OUTSIDE
+
     judged, found, out = cleaned.judged, cleaned.found, cleaned.page.parent
     y = judged.candidates
     yield (
@@ -165,6 +170,8 @@ def _summary(cleaned: "Cleaned", table: "Table", path: Path) -> Iterator[str]:
             f"pictures that the page does not show: {sum(cleaned.unseen.values()):,} of "
             f"{cleaned.shown:,} ({reasons})"
         )
+        if OUTSIDE in cleaned.unseen:
+            yield "pass --images-root FOLDER to show pictures that are below another folder"
     less = "" if cleaned.shown == len(cleaned.review) else f", the first {cleaned.shown:,} of them"
     yield f"Open {cleaned.page} in a browser to decide the rows that need a person{less}."
 

@@ -1,5 +1,6 @@
 """`robustpll export`: a model as an ONNX file, for other programs."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -20,12 +21,13 @@ def export(
         from robustpll import load
         from robustpll.export import INPUT, KEY, OUTPUTS
 
-        producer = KEY.encode()
-        refuse_unwritable(out, (model,), lambda start: producer in start[:64], "what export wrote")
+        # an ONNX file begins with its version and the length and name of the program that wrote it
+        begins = re.compile(rb"\x08.\x12" + bytes([len(KEY)]) + KEY.encode(), re.DOTALL).match
+        refuse_unwritable(out, (model,), lambda start: bool(begins(start)), "what export wrote")
         classifier = load(model, device="cpu")
         classifier.export_onnx(out)
         shape = " x ".join(map(str, classifier.features_.shape))
     typer.echo(
         f"{out} takes rows of {shape} numbers as {INPUT!r}, and gives {', '.join(OUTPUTS)}. Its "
-        "metadata names the classes, and the numbers of a row."
+        "metadata names the classes and the features."
     )

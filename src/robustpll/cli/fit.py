@@ -69,6 +69,8 @@ def fit(
         raise typer.BadParameter("--held-out must be at least 0, and below 1.")
     if not 0 < coverage < 1:
         raise typer.BadParameter("--coverage must be above 0, and below 1.")
+    if bad_rows.errors is not None and bad_rows.errors.resolve() == out.resolve():
+        raise typer.BadParameter(f"--errors and --out are the same file, {out}.")
     with refusals():
         model = _model(method, {"network": network, "epochs": epochs}, seed, device)
         refuse_unwritable(out, (path, *(decisions or ())), is_model, "a model of robustpll")
@@ -212,7 +214,7 @@ def _judged(
     if len(held) == 0:
         yield (
             "no rows are held out, as --held-out is 0 or each row has a class, word or gap that no "
-            "other has: nothing tells how good the model is, and predict decides none"
+            "other has: nothing tells how good the model is, and predict marks all rows for review"
         )
         return
     X, own = table.features.iloc[held], y[held]
@@ -225,7 +227,8 @@ def _judged(
     if len(held) < FEWEST:
         yield (
             f"that is too few for prediction sets and decisions, which take {FEWEST} held-out rows:"
-            " predict leaves them empty. Pass more rows, or a larger --held-out"
+            " predict writes no sets, and marks all rows for review. Pass more rows, or a larger "
+            "--held-out"
         )
         return
     try:
@@ -259,8 +262,8 @@ def _promise(model: Any, X: Any, learned: int) -> str:
     decision = model.decide(X, error=ERROR)
     if trial.confidence is not None and not decision.accepted.any():
         return (
-            f"{none} too many held-out rows are. So predict marks all rows for review, unless it "
-            "is passed a larger --error"
+            f"{none} too many predictions of held-out rows are wrong. So predict marks all rows "
+            "for review, unless it is passed a larger --error"
         )
     sure = (
         "an estimate: candidates are no true labels"

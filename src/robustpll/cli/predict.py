@@ -21,6 +21,7 @@ from robustpll.cli.flags import COLUMN, TABLE, FileFlags, as_options, with_flags
 from robustpll.cli.sentences import refusals, refuse_unwritable, say
 from robustpll.data.csv_rows import GAPS, BadRow
 from robustpll.data.table_roles import Reading, several
+from robustpll.decisions import NO_PROMISE
 from robustpll.errors import InputError, ModelFileError, is_share, some_of
 from robustpll.files import writing
 
@@ -194,7 +195,7 @@ class Judge:
         else:
             yield _sets(opinion.probability >= self.least, self.names)
         if self.model.trial_ is None:  # `decide` would go by how the table is cut in pieces
-            yield from (nothing, nothing)
+            yield from ([REVIEW] * len(at), [NO_PROMISE] * len(at))
             return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # the summary says it, once
@@ -218,8 +219,6 @@ class Judge:
             self.right[group] += truth in (label, f"{label}.0")
 
     def summary(self, path: Path) -> Iterator[str]:
-        from robustpll.decisions import NO_PROMISE
-
         total = self.told.total()
         groups = ", ".join(
             f"{count:,} {name} ({count / total:.1%})" for name, count in self.told.most_common()
@@ -227,8 +226,11 @@ class Judge:
         decided = self.model.trial_ is not None
         yield f"{path}: {total:,} rows predicted" + (f"; {groups}" if decided else "")
         if not decided:
-            yield "no decisions and prediction sets: too few rows were held out from the training"
-        if self.told[NO_PROMISE]:
+            yield (
+                "no prediction sets, and all rows are for review: the model was not calibrated, or "
+                "by too few held-out rows"
+            )
+        elif self.told[NO_PROMISE]:
             yield self._no_promise()
         if self.compared["all"]:
             parts = [

@@ -32,7 +32,8 @@ class Spellings:
     def of(cls, rows: Mapping[str, int]) -> "Spellings":
         """Two rules join names; nothing is merged.
 
-        Names are joined that differ in case, in blanks, or in how Unicode writes a letter; and
+        Names are joined that differ in case, in blanks, in hyphens or underscores between words, or
+        in how Unicode writes a letter; and
         names that differ in one letter, or by two neighbours that are swapped, if that is in a word
         of at least `FEWEST_LETTERS` letters, neither name has a digit in it, and one has at least
         `RARE` times as many rows as the other: slips are rare.
@@ -58,11 +59,11 @@ class Spellings:
 def _key(name: str) -> str:
     """The name without what people do not mean by it.
 
-    >>> _key("  KATZE\\u00a0 gross "), _key("ﬁsch")
-    ('katze gross', 'fisch')
+    >>> _key("  KATZE\\u00a0 gross "), _key("ﬁsch"), _key("hot-dog"), _key("A-")
+    ('katze gross', 'fisch', 'hot dog', 'a-')
     """
     plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-    return " ".join(plain.split())
+    return " ".join(re.sub(r"(?<=\w)[\s_-]+(?=\w)", " ", plain).split())
 
 
 def _slips(rows: Mapping[str, int]) -> Iterator[tuple[str, str]]:

@@ -1,41 +1,41 @@
-"""The folder that findings go to: only files that were written there by us are ever replaced."""
+"""A folder that a command writes to: only files that it wrote there are ever replaced."""
 
 import hashlib
 import json
 import tempfile
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
 from robustpll.errors import InputError, some_of
 from robustpll.files import write_whole
 
-RECORD = ".robustpll-clean.json"
 MOST_BYTES = 2**20  # of the record: a longer one is not ours
 
 
 @dataclass(frozen=True)
 class OutFolder:
-    """A folder, and the SHA-256 sums of what was written there: of each file the last two.
+    """A folder, and the SHA-256 sums of what a command wrote there: of each file the last two.
 
     A new sum is recorded before its file is written. So after a crash at any moment each file has
     one of its sums, and may be replaced.
 
     >>> with tempfile.TemporaryDirectory() as name:
-    ...     out = OutFolder.of(Path(name))
+    ...     out = OutFolder.of(Path(name), "clean")
     ...     out.write("twins.csv", b"row,twin")
     ...     _ = (Path(name) / "table.csv").write_text("mine")
-    ...     OutFolder.of(Path(name)).others(["table.csv", "twins.csv"])
+    ...     OutFolder.of(Path(name), "clean").others(["table.csv", "twins.csv"])
     ['table.csv']
     """
 
     path: Path
+    command: str
     sums: dict[str, list[str]] = field(default_factory=dict)
     lack: str = ""  # why there are no sums
 
     @classmethod
-    def of(cls, path: Path) -> Self:
+    def of(cls, path: Path, command: str) -> Self:
         """Make the folder if need be, see that it can be written, and read its record."""
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -46,26 +46,33 @@ class OutFolder:
                 f"out must be a folder that can be written, or the name of a new one; {path} is "
                 f"not ({error.strerror or error})."
             ) from error
-        record = path / RECORD
-        if not record.exists():
-            return cls(path, lack=f"It has no record ({RECORD}) of files that clean wrote. ")
+        empty = cls(path, command)
+        if not empty.record.exists():
+            lack = f"It has no record ({empty.record.name}) of files that {command} wrote. "
+            return replace(empty, lack=lack)
         try:
-            return cls(path, _sums_in(record))
+            return replace(empty, sums=_sums_in(empty.record))
         except (OSError, ValueError, RecursionError):
-            return cls(path, lack=f"Its record {RECORD} is damaged, and counts for nothing. ")
+            lack = f"Its record {empty.record.name} is damaged, and counts for nothing. "
+            return replace(empty, lack=lack)
+
+    @property
+    def record(self) -> Path:
+        """The file with the sums."""
+        return self.path / f".robustpll-{self.command}.json"
 
     def others(self, names: Iterable[str]) -> list[str]:
-        """Those that are there with a content that clean did not write."""
+        """Those that are there with a content that the command did not write."""
         return [name for name in names if self._is_other(name)]
 
     def refuse_others(self, names: Iterable[str]) -> None:
-        """Before anything is learned: none of the files to be written may be someone else's."""
+        """Before any work: none of the files to be written may be someone else's."""
         others = self.others(names)
         if others:
             raise InputError(
-                f"out: {self.path} holds {some_of(others, 10)}, not written by robustpll clean or "
-                f"changed since. {self.lack}Nothing is replaced: pass another folder as out, or "
-                "move away what you want to keep."
+                f"The folder {self.path} holds {some_of(others, 10)}, not written by robustpll "
+                f"{self.command} or changed since. {self.lack}Nothing is replaced: name another "
+                "folder, or move away what you want to keep."
             )
 
     def write(self, name: str, content: bytes) -> None:
@@ -74,7 +81,7 @@ class OutFolder:
         path = self.path / name
         before = [_sum(path.read_bytes())] if path.exists() else []
         self.sums[name] = [*before, _sum(content)]
-        write_whole(self.path / RECORD, json.dumps({"sha256": self.sums}, indent=1).encode())
+        write_whole(self.record, json.dumps({"sha256": self.sums}, indent=1).encode())
         write_whole(path, content)
 
     def _is_other(self, name: str) -> bool:
