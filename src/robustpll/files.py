@@ -1,5 +1,6 @@
 """Writing files so that they are there and whole, or not there, and never over another's file."""
 
+import errno
 import os
 import secrets
 from collections.abc import Callable, Iterator
@@ -50,6 +51,13 @@ def writing(path: Path) -> Iterator[BinaryIO]:
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
             error.filename = str(path)  # what the caller knows it by
         raise
+
+
+def plain_text(path: Path) -> str:
+    """The text of a file in UTF-8; an OSError if it is a pipe or a device, which may never end."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    return path.read_text(encoding="utf-8")
 
 
 def refuse_replacing(path: Path, is_ours: Callable[[bytes], bool], what: str) -> None:

@@ -203,13 +203,18 @@ def test_a_grid_of_a_method_that_is_not_known_here_is_not_damaged(store: ResultS
     assert "There is no method 'best_candidate'" in told.stderr
 
 
+def test_a_grid_that_is_no_plain_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    for path in (tmp_path, tmp_path / "pipe.toml"):
+        with pytest.raises(InputError, match="it is no plain file"):
+            Grid.read(path)
+
+
 @pytest.mark.parametrize("text", [f"a = {DEEP}", f"a = {'{b = ' * 50_000}"], ids=["list", "table"])
 def test_a_grid_file_that_is_nested_deeply_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "deep.toml"
     path.write_text(text)
-    with pytest.raises(
-        InputError, match=r"deep\.toml is no grid: its values are nested too deeply"
-    ):
+    with pytest.raises(InputError, match=r"deep\.toml is no TOML: nested too deeply"):
         Grid.read(path)
 
 

@@ -25,6 +25,7 @@ from robustpll.bench.run import (
 from robustpll.data.catalog import CATALOG, entry_of, find, how_to_get
 from robustpll.data.noise import Flip, InstanceDependent, Noise
 from robustpll.errors import InputError, is_count
+from robustpll.files import plain_text
 from robustpll.methods import METHODS, DeepMethod, Method
 from robustpll.methods.classical import ClassicalMethod
 
@@ -142,22 +143,16 @@ class Grid:
     def read(cls, path: str | Path) -> Self:
         """A grid from a TOML file; what it does not say is as in `Grid.of`."""
         path = Path(path)
-        if path.exists() and not path.is_file():  # a pipe would be waited for
-            msg = f"{path} is no file. Pass a TOML file, or one of {', '.join(GRIDS)}."
-            raise InputError(msg)
         try:
-            given = tomllib.loads(path.read_text(encoding="utf-8"))
+            given = tomllib.loads(plain_text(path))
             return cls.of({"name": path.stem} | given)
         except OSError as error:
             names = ", ".join(GRIDS)
             msg = f"{path} cannot be read: {error.strerror}. Pass a TOML file, or one of {names}."
             raise InputError(msg) from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            msg = f"{path} is no TOML: {error}."
-            raise InputError(msg) from error
-        except RecursionError as error:
-            msg = f"{path} is no grid: its values are nested too deeply."
-            raise InputError(msg) from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+            why = "nested too deeply" if isinstance(error, RecursionError) else error
+            raise InputError(f"{path} is no TOML: {why}.") from error
         except InputError as error:
             msg = f"{path}: {error}"
             raise InputError(msg) from error

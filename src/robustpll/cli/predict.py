@@ -21,7 +21,6 @@ from robustpll.cli.flags import COLUMN, TABLE, FileFlags, as_options, with_flags
 from robustpll.cli.sentences import refusals, refuse_unwritable, say
 from robustpll.data.csv_rows import GAPS, BadRow
 from robustpll.data.table_roles import Reading, several
-from robustpll.decisions import NO_PROMISE
 from robustpll.errors import InputError, ModelFileError, is_share, some_of
 from robustpll.files import writing
 
@@ -178,6 +177,8 @@ class Judge:
 
     def _columns(self, features: Any) -> Iterator[Sequence[str]]:
         """What `COLUMNS` names, of rows that parse."""
+        from robustpll.decisions import NO_PROMISE
+
         opinion = self.model.predict_opinion(features)
         at = opinion.predicted()
         rows = np.arange(len(at)), at
@@ -219,6 +220,8 @@ class Judge:
             self.right[group] += truth in (label, f"{label}.0")
 
     def summary(self, path: Path) -> Iterator[str]:
+        from robustpll.decisions import NO_PROMISE
+
         total = self.told.total()
         groups = ", ".join(
             f"{count:,} {name} ({count / total:.1%})" for name, count in self.told.most_common()
