@@ -22,10 +22,10 @@ from problems import problem_of, shortened
 from stored import spread_of
 
 from robustpll import load_dataset
-from robustpll.data.problem import Problem
+from robustpll.datasets.problem import Problem
 from robustpll.engine.device import chosen_device, device_name
+from robustpll.engine.progress import progress_bars
 from robustpll.methods import RobustPll, RobustPllEns
-from robustpll.progress import progress_bars
 
 MANY = 0.0005  # the factor on the divergence for 100 classes or more
 PAPER, ENSEMBLE = RobustPll.paper(), RobustPllEns.paper()

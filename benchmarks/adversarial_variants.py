@@ -24,15 +24,15 @@ from torch.nn import functional as F
 from torch.optim import AdamW, Optimizer
 
 from robustpll import load_dataset
-from robustpll.data.problem import Problem
+from robustpll.datasets.problem import Problem
+from robustpll.engine.data import Batch
 from robustpll.engine.layers import steady_statistics
-from robustpll.engine.task import Batch
+from robustpll.engine.progress import progress_bars
 from robustpll.engine.train import Training
 from robustpll.evaluate.audit import Audit
-from robustpll.evaluate.calibration import calibration_of
+from robustpll.measures.calibration import calibration_of
 from robustpll.methods import RobustPllAt
 from robustpll.methods.base import Number
-from robustpll.progress import progress_bars
 
 EPSILONS = (0.02, 0.05)
 

@@ -12,7 +12,7 @@ import pandas as pd
 from pages import ROOT, only_one, rewrite, table
 
 from robustpll import METHODS
-from robustpll.evaluate.significance import paired_p
+from robustpll.measures.significance import paired_p
 from robustpll.methods import FURTHER
 
 RESULTS, REPORTS = ROOT / "benchmarks" / "results", ROOT / "reports"

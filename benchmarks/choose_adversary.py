@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from robustpll import load_dataset
-from robustpll.data.dataset import Dataset
-from robustpll.data.problem import Problem
-from robustpll.engine.attack import PGD
+from robustpll.attacks.base import PGD
+from robustpll.datasets.dataset import Dataset
+from robustpll.datasets.problem import Problem
+from robustpll.engine.progress import progress_bars
 from robustpll.methods import RobustPllAt
 from robustpll.opinion import Opinion
-from robustpll.progress import progress_bars
 
 STRENGTHS = (0.0, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1)
 EPSILONS = (0.02, 0.05)

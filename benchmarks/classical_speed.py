@@ -41,8 +41,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from robustpll import load_dataset
-from robustpll.data.noise import InstanceDependent
-from robustpll.data.problem import pool_of
+from robustpll.datasets.noise import InstanceDependent
+from robustpll.datasets.problem import pool_of
 from robustpll.engine.device import computing, device_name
 from robustpll.engine.rows import Rows
 from robustpll.methods.classical import ClassicalMethod, OneRun

@@ -40,10 +40,10 @@ from sklearn.preprocessing import StandardScaler
 from stored import opened, written
 
 from robustpll import METHODS, PLLClassifier, load_dataset
-from robustpll.candidates import Candidates, Votes
-from robustpll.clean.asking import order_of_asking
-from robustpll.clean.decided import with_decisions
+from robustpll.clean.decisions_file import with_decisions
 from robustpll.clean.judge import Judgement, judge
+from robustpll.clean.query_order import order_of_asking
+from robustpll.labels.candidates import Candidates, Votes
 from robustpll.methods import Method
 
 SETS = ("digits", "mnist", "lost", "bird-song")

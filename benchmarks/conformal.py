@@ -28,11 +28,11 @@ from stored import opened, written
 from torch.nn.functional import one_hot
 
 from robustpll import METHODS, load_dataset
-from robustpll.data.dataset import Dataset
-from robustpll.data.noise import Uniform
-from robustpll.data.problem import Problem
-from robustpll.evaluate.conformal import ConformalSets
-from robustpll.progress import progress_bars
+from robustpll.datasets.dataset import Dataset
+from robustpll.datasets.noise import Uniform
+from robustpll.datasets.problem import Problem
+from robustpll.engine.progress import progress_bars
+from robustpll.measures.conformal import ConformalSets
 
 SPLITS = 100
 TAUGHT = "softmax"  # the network that knows the true labels

@@ -31,7 +31,7 @@ from scipy.io import loadmat, savemat
 from sklearn.datasets import load_digits, make_classification
 
 from robustpll import load_dataset
-from robustpll.data.catalog import CATALOG, Entry, cache_folder, existing, find
+from robustpll.datasets.catalog import CATALOG, Entry, cache_folder, existing, find
 from robustpll.engine.device import device_name
 
 Arrays = tuple[np.ndarray, ...]

@@ -22,16 +22,16 @@ from sklearn.metrics import average_precision_score, precision_recall_curve, roc
 from stored import opened, spread_of, written
 
 from robustpll import METHODS, load_dataset
-from robustpll.data.dataset import Dataset
-from robustpll.data.noise import Flip, Uniform
-from robustpll.data.problem import Problem, pool_of
+from robustpll.datasets.dataset import Dataset
+from robustpll.datasets.noise import Flip, Uniform
+from robustpll.datasets.problem import Problem, pool_of
+from robustpll.engine.data import Task
 from robustpll.engine.device import chosen_device
+from robustpll.engine.progress import progress_bars
 from robustpll.engine.random import Draws
 from robustpll.engine.rows import Rows
-from robustpll.engine.task import Task
-from robustpll.evaluate.faulty import By, suspicion
+from robustpll.evaluate.missing_truth import By, suspicion
 from robustpll.methods import Method
-from robustpll.progress import progress_bars
 
 FOLDS = 5
 RECALLS = tuple(number / 10 for number in range(1, 11))

@@ -24,10 +24,10 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from robustpll import METHODS, load_dataset
-from robustpll.data.problem import Problem
+from robustpll.datasets.problem import Problem
+from robustpll.engine.progress import progress_bars
 from robustpll.evaluate.label_free import approximated_accuracy, covering_rate
 from robustpll.methods import DeepMethod, Method, PlKnn, RobustPll
-from robustpll.progress import progress_bars
 
 RATES = (1e-3, 1e-4, 1e-2)  # the default first: it is taken where several are as good
 CEILINGS = (10.0, 1.0, 100.0)

@@ -23,7 +23,7 @@ import torch
 from training_speed import CUDA, DEVICE, epoch_seconds, random_task
 
 from robustpll import METHODS
-from robustpll.engine import capture
+from robustpll.engine import graphs
 from robustpll.engine.device import device_name
 from robustpll.methods import DeepMethod, Proden, RobustPll
 
@@ -53,7 +53,7 @@ def main() -> None:
         "preset": asked.preset,
         "methods": {},
     }
-    with patch.object(capture, "pays_back", return_value=CUDA):
+    with patch.object(graphs, "pays_back", return_value=CUDA):
         yardsticks: dict[int, float] = {}
         for name in asked.methods:
             report["methods"][name] = measured(name, asked, yardsticks)

@@ -16,8 +16,8 @@ from problems import Kept
 from stored import spread_of
 
 from robustpll import load_dataset
-from robustpll.data.noise import ClassDependent, Flip, InstanceDependent, Uniform
-from robustpll.data.problem import Problem
+from robustpll.datasets.noise import ClassDependent, Flip, InstanceDependent, Uniform
+from robustpll.datasets.problem import Problem
 from robustpll.engine.device import chosen_device, device_name
 
 PUBLISHED = {"mnist": 6.08, "fmnist": 5.44, "kmnist": 5.73, "notmnist": 6.99}

@@ -28,19 +28,19 @@ from stored import spread_of
 
 from robustpll import METHODS, InputError, load_dataset
 from robustpll.bench.compare import published_numbers
-from robustpll.data.ood import ood_rows
-from robustpll.data.problem import Problem
+from robustpll.datasets.ood import ood_rows
+from robustpll.datasets.problem import Problem
 from robustpll.engine.device import chosen_device, device_name
+from robustpll.engine.progress import progress_bars
 from robustpll.engine.rows import Rows
-from robustpll.evaluate.metrics import (
+from robustpll.evaluate.ood import RunScorer, separation
+from robustpll.measures.metrics import (
     as_recorded,
     cdf_area,
     published_gamma,
     signed_ks,
     signed_mmd,
 )
-from robustpll.evaluate.ood import RunScorer, separation
-from robustpll.progress import progress_bars
 
 NAMES = ("proden", "proden_ens", "proden_edl", "robust_pll", "robust_pll_ens")
 BINS = 200  # of entropies, for pictures

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from robustpll import Candidates, Dataset, load_dataset
-from robustpll.data.problem import Problem
+from robustpll.datasets.problem import Problem
 from robustpll.engine.device import chosen_device, device_name, has_bf16
 from robustpll.methods import Proden, RobustPll
 

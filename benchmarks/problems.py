@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from robustpll.data.dataset import Dataset, Split
-from robustpll.data.noise import InstanceDependent, Noise
-from robustpll.data.problem import Problem
+from robustpll.datasets.dataset import Dataset, Split
+from robustpll.datasets.noise import InstanceDependent, Noise
+from robustpll.datasets.problem import Problem
 from robustpll.engine.rows import Rows
 
 

@@ -22,11 +22,11 @@ import numpy as np
 import torch
 
 from robustpll import METHODS, PGD, load_dataset
-from robustpll.data.problem import Problem
+from robustpll.datasets.problem import Problem
 from robustpll.engine.device import chosen_device, device_name
+from robustpll.engine.progress import progress_bars
 from robustpll.evaluate.audit import EPSILONS, Audit, RobustnessReport
 from robustpll.opinion import Opinion
-from robustpll.progress import progress_bars
 
 NAMES = ("proden", "proden_ens", "proden_edl", "robust_pll", "robust_pll_ens")
 

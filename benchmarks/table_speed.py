@@ -26,7 +26,7 @@ READ = {
 MEASURE = """
 import sys, time
 path = sys.argv[1]
-import robustpll.data.table, pandas, pyarrow.csv
+import robustpll.tables.read, pandas, pyarrow.csv
 begun = time.process_time()
 {read}
 seconds = time.process_time() - begun

@@ -22,15 +22,15 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
+from fleet import train_all
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from robustpll.engine import capture
+from robustpll.engine import graphs
+from robustpll.engine.data import Task
 from robustpll.engine.device import chosen_device, computing, device_name, has_bf16
-from robustpll.engine.fleet import train_all
 from robustpll.engine.history import reporting
 from robustpll.engine.rows import Rows
-from robustpll.engine.task import Task
 from robustpll.engine.train import train
 from robustpll.methods import DeepMethod, RobustPll
 from robustpll.methods.evidential import evidential_error, flat_kl
@@ -75,7 +75,7 @@ def engine(method: RobustPll, task: Task, *, captured: bool, compiled: bool) -> 
     """Milliseconds per model and epoch, and the seconds that setting up took."""
     with ExitStack() as stack:
         stack.enter_context(patch.object(RobustPll, "captured", new=captured))
-        stack.enter_context(patch.object(capture, "pays_back", return_value=compiled))
+        stack.enter_context(patch.object(graphs, "pays_back", return_value=compiled))
         begun = time.perf_counter()
         seconds = epoch_seconds(method, task)
         whole = time.perf_counter() - begun
@@ -206,7 +206,7 @@ def part_kernels(rows: int) -> dict[str, Any]:
                 seen.stop()
 
         task = random_task(models, rows // 10)
-        with patch.object(capture, "pays_back", return_value=True), reporting(tell):
+        with patch.object(graphs, "pays_back", return_value=True), reporting(tell):
             RobustPll(epochs=5).fit(task)
         steps = 4 * -(-len(task) // BATCH)
         events = sorted(seen.key_averages(), key=lambda event: -event.device_time_total)
@@ -225,7 +225,7 @@ def part_flight(rows: int) -> dict[str, Any]:
     method = RobustPll(epochs=40)  # so that recording the graphs, one at a time, counts little
     bundles = [(method, random_task(5, rows)) for _ in range(8)]
     seconds = {}
-    with patch.object(capture, "pays_back", return_value=True):
+    with patch.object(graphs, "pays_back", return_value=True):
         train_all(bundles[:1])  # compiles
         for in_flight in (1, 8):
             wait()
@@ -248,7 +248,7 @@ def part_streaming(rows: int) -> dict[str, Any]:
     method, found = RobustPll(epochs=3), {}
     for compiled in (False, True):
         for name, each in (("resident", task), ("streamed", on_host)):
-            with patch.object(capture, "pays_back", return_value=compiled):
+            with patch.object(graphs, "pays_back", return_value=compiled):
                 seconds = epoch_seconds(method, each)
             found[f"{name}{' compiled' if compiled else ''}"] = seconds
     found["ratio"] = found["streamed"] / found["resident"]
@@ -291,7 +291,7 @@ def part_growth(_: int) -> dict[str, Any]:
             shape = plain | {side: size}
             if side == "models":
                 shape["rows"] = 2_000
-            with patch.object(capture, "pays_back", return_value=False):
+            with patch.object(graphs, "pays_back", return_value=False):
                 seconds.append(epoch_seconds(RobustPll(epochs=4), random_task(**shape)))
         exponents = [
             math.log(later / sooner) / math.log(large / small)

@@ -21,11 +21,11 @@ import numpy as np
 from stored import opened, written
 
 from robustpll import METHODS, InputError, Opinion, PLLClassifier, load_dataset
-from robustpll.data.noise import InstanceDependent, Uniform
-from robustpll.evaluate.calibration import CalibrationReport, calibration_of
+from robustpll.datasets.noise import InstanceDependent, Uniform
+from robustpll.estimator.recalibration import Recalibration
 from robustpll.evaluate.ood import OodScorer
-from robustpll.evaluate.selection import decision_report, risk_coverage
-from robustpll.recalibration import Recalibration
+from robustpll.measures.calibration import CalibrationReport, calibration_of
+from robustpll.measures.selection import decision_report, risk_coverage
 
 SETS = ("lost", "msrc-v2", "bird-song")
 MORE = ("fg-net", "italian", "digits", "synthetic", "mnist", "fmnist", "kmnist")

@@ -15,10 +15,10 @@ from pages import ROOT, cell, origin, rewrite, table
 from trust import COVERAGES, ERRORS, PICTURED, POINTS
 
 from robustpll import METHODS, Opinion
-from robustpll.evaluate.calibration import Reliability
-from robustpll.evaluate.selection import RiskCoverage
+from robustpll.measures.calibration import Reliability
+from robustpll.measures.selection import RiskCoverage
+from robustpll.plots.abstention import reliability_picture, risk_coverage_curve
 from robustpll.plots.style import COLOURS, MUTED, new_figure, plain, save_png
-from robustpll.plots.trust import reliability_picture, risk_coverage_curve
 
 RESULTS, DOCS = ROOT / "benchmarks" / "results", ROOT / "docs"
 SHOWN = ("pl_knn", "proden", "proden_ens", "robust_pll", "robust_pll_ens")

@@ -7,7 +7,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from robustpll import PLLClassifier
-from robustpll.data.noise import Uniform
+from robustpll.datasets.noise import Uniform
 from robustpll.methods import Proden, RobustPll
 
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from robustpll.data.catalog import CATALOG
+from robustpll.datasets.catalog import CATALOG
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from robustpll._files import refuse_replacing, write_whole, writing
 from robustpll.errors import InputError
-from robustpll.files import refuse_replacing, write_whole, writing
 
 
 def no_file(start: bytes) -> bool:
@@ -35,7 +35,7 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Pat
 
 def test_a_file_has_the_rights_that_the_umask_leaves(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from robustpll.files import write_whole\n"
+        "import os, sys; from pathlib import Path; from robustpll._files import write_whole\n"
         "os.umask(0o027); write_whole(Path(sys.argv[1]), b'x')"
     )
     subprocess.run([sys.executable, "-c", code, tmp_path / "note.txt"], check=True)

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import robustpll
-from robustpll import bench, evaluate
+from robustpll import bench, evaluate, measures
 
 WITH_METHODS = ("Candidates", "Opinion", "PLLClassifier", "RobustPLLClassifier")
 STORED = Path(__file__).parent / "reference" / "public-api.txt"
@@ -50,9 +50,10 @@ def own_names(module: ModuleType) -> list[str]:
 def test_the_public_api_is_as_stored() -> None:
     """A difference is deliberate or a mistake: see "What users rely on" in CONTRIBUTING.md."""
     found = {*listed(robustpll, robustpll.__all__), *listed(bench, bench.__all__)}
-    for part in pkgutil.iter_modules(evaluate.__path__):
-        module = import_module(f"robustpll.evaluate.{part.name}")
-        found |= {*listed(module, own_names(module))}
+    for package in (evaluate, measures):
+        for part in pkgutil.iter_modules(package.__path__):
+            module = import_module(f"{package.__name__}.{part.name}")
+            found |= {*listed(module, own_names(module))}
     stored = set(STORED.read_text().splitlines())
     assert sorted(stored - found) == [], "gone or changed"
     assert sorted(found - stored) == [], "new; add it to tests/reference/public-api.txt"

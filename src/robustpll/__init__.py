@@ -3,26 +3,28 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from robustpll import _moved as _moved
+
 if TYPE_CHECKING:
-    from robustpll.candidates import Candidates, Votes
-    from robustpll.data import load_dataset
-    from robustpll.data.dataset import Dataset
-    from robustpll.data.table import Table, read_table
-    from robustpll.decisions import Decision
-    from robustpll.engine.apgd import AutoPGD
-    from robustpll.engine.attack import PGD
-    from robustpll.engine.square import Square
+    from robustpll.attacks.autopgd import AutoPGD
+    from robustpll.attacks.base import PGD
+    from robustpll.attacks.square import Square
+    from robustpll.datasets import load_dataset
+    from robustpll.datasets.dataset import Dataset
     from robustpll.errors import InputError, ModelFileError, RobustPLLError
-    from robustpll.estimator import PLLClassifier
+    from robustpll.estimator.classifier import PLLClassifier
+    from robustpll.estimator.decision import Decision
+    from robustpll.estimator.model_file import load
+    from robustpll.estimator.robust import RobustPLLClassifier
     from robustpll.evaluate.audit import robustness_report
-    from robustpll.evaluate.calibration import calibration_report
-    from robustpll.evaluate.conformal import ConformalSets
-    from robustpll.evaluate.faulty import missing_truth_scores
+    from robustpll.evaluate.missing_truth import missing_truth_scores
     from robustpll.evaluate.ood import ood_report
+    from robustpll.labels.candidates import Candidates, Votes
+    from robustpll.measures.calibration import calibration_report
+    from robustpll.measures.conformal import ConformalSets
     from robustpll.methods import METHODS
-    from robustpll.model_file import load
     from robustpll.opinion import Opinion
-    from robustpll.robust_estimator import RobustPLLClassifier
+    from robustpll.tables.read import Table, read_table
 
 __version__ = "0.1.0"
 
@@ -55,27 +57,27 @@ __all__ = [
 
 _HOMES = {
     "METHODS": "methods",
-    "PGD": "engine.attack",
-    "AutoPGD": "engine.apgd",
-    "Candidates": "candidates",
-    "ConformalSets": "evaluate.conformal",
-    "Dataset": "data.dataset",
-    "Decision": "decisions",
+    "PGD": "attacks.base",
+    "AutoPGD": "attacks.autopgd",
+    "Candidates": "labels.candidates",
+    "ConformalSets": "measures.conformal",
+    "Dataset": "datasets.dataset",
+    "Decision": "estimator.decision",
     "InputError": "errors",
     "ModelFileError": "errors",
     "Opinion": "opinion",
-    "PLLClassifier": "estimator",
-    "RobustPLLClassifier": "robust_estimator",
+    "PLLClassifier": "estimator.classifier",
+    "RobustPLLClassifier": "estimator.robust",
     "RobustPLLError": "errors",
-    "Square": "engine.square",
-    "Table": "data.table",
-    "Votes": "candidates",
-    "calibration_report": "evaluate.calibration",
-    "load": "model_file",
-    "load_dataset": "data",
-    "missing_truth_scores": "evaluate.faulty",
+    "Square": "attacks.square",
+    "Table": "tables.read",
+    "Votes": "labels.candidates",
+    "calibration_report": "measures.calibration",
+    "load": "estimator.model_file",
+    "load_dataset": "datasets",
+    "missing_truth_scores": "evaluate.missing_truth",
     "ood_report": "evaluate.ood",
-    "read_table": "data.table",
+    "read_table": "tables.read",
     "robustness_report": "evaluate.audit",
 }
 

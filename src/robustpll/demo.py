@@ -12,16 +12,16 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from robustpll.candidates import Candidates
-from robustpll.data.noise import InstanceDependent
-from robustpll.engine.attack import PGD
+from robustpll._files import refuse_replacing
+from robustpll.attacks.base import PGD
+from robustpll.datasets.noise import InstanceDependent
+from robustpll.engine.progress import progress_bars
 from robustpll.errors import InputError
-from robustpll.estimator import PLLClassifier
-from robustpll.files import refuse_replacing
+from robustpll.estimator.classifier import PLLClassifier
+from robustpll.labels.candidates import Candidates
 from robustpll.methods import DeepMethod, Proden, RobustPll, RobustPllEns
 from robustpll.plots.style import save_png
 from robustpll.plots.tour import Example, Outcome, tour_picture
-from robustpll.progress import progress_bars
 
 UNKNOWN = (8, 9)  # classes that training never sees
 EPSILON = 0.1

@@ -11,19 +11,19 @@ import pytest
 from typer.testing import CliRunner
 
 from robustpll import InputError, load_dataset
-from robustpll.bench import examine
+from robustpll.bench import worker
 from robustpll.bench.accuracy_tables import audit_table, dataset_table, strengths, table_1, table_3
-from robustpll.bench.bundle import bundles, filled
+from robustpll.bench.bundles import bundles, filled
 from robustpll.bench.contents import all_tables
-from robustpll.bench.drawn import Packed
-from robustpll.bench.examine import perform
 from robustpll.bench.grid import Condition, Grid, PlannedRun, present
+from robustpll.bench.noise_cache import Packed
 from robustpll.bench.report import write_report
 from robustpll.bench.store import REALS, About, ResultStore
 from robustpll.bench.summary import summarize
+from robustpll.bench.worker import perform
 from robustpll.cli import app
-from robustpll.data.noise import Uniform
-from robustpll.data.problem import Problem
+from robustpll.datasets.noise import Uniform
+from robustpll.datasets.problem import Problem
 from robustpll.evaluate.audit import Audit
 from robustpll.methods import Proden
 
@@ -121,8 +121,8 @@ def test_an_audit_that_cannot_be_meant_is_refused(tmp_path: Path, line: str, sai
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(examine, "MOST_AUDITED", ROWS)
-    monkeypatch.setattr(examine, "Audit", partial(Audit, **QUICK))
+    monkeypatch.setattr(worker, "MOST_AUDITED", ROWS)
+    monkeypatch.setattr(worker, "Audit", partial(Audit, **QUICK))
 
 
 def audited(method: str, *, joined: bool) -> dict[str, pd.DataFrame]:
@@ -174,7 +174,7 @@ def test_what_is_stored_is_the_worst_case_of_a_report(few: None) -> None:
     fitted = Proden(epochs=3).fit(problem.task)
     grid = Grid.of({"methods": ["proden"], "datasets": ["digits"], "seeds": [3]})
     planned = replace(grid, audit=(("digits", (0.05, 0.1)),)).runs()
-    [table] = examine.examined(fitted, planned, problem)
+    [table] = worker.examined(fitted, planned, problem)
     frame = table.to_pandas()
     rows = replace(problem.test, at=problem.test.at[:, :ROWS])
     [report] = Audit((0.05, 0.1), **QUICK).reports(fitted, rows, problem.test_labels[:, :ROWS])

@@ -18,7 +18,7 @@ from robustpll.bench.other_tables import ood_table, timing_table
 from robustpll.bench.store import ResultStore
 from robustpll.bench.summary import Summary, summarize
 from robustpll.bench.tables import ReportTable, Row
-from robustpll.evaluate.calibration import calibration_of
+from robustpll.measures.calibration import calibration_of
 
 SHARES = {"Proden": 0.5, "RobustPll": 0.7, "Rc": 0.9, "Proden+Ens": 0.6}  # all promise 0.75
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from robustpll import InputError
 from robustpll.bench.grid import GRIDS, Condition, Entry, Grid, Run, present
-from robustpll.data.noise import ClassDependent, Flip, InstanceDependent, Uniform
+from robustpll.datasets.noise import ClassDependent, Flip, InstanceDependent, Uniform
 from robustpll.methods import (
     METHODS,
     PUBLISHED,

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from robustpll.bench import ResultStore, run_grid
-from robustpll.bench.drawn import Drawn, Packed
 from robustpll.bench.grid import Grid
+from robustpll.bench.noise_cache import Drawn, Packed
 from robustpll.bench.workers import LocalProcesses
-from robustpll.data.noise import Uniform
+from robustpll.datasets.noise import Uniform
 from robustpll.errors import InputError, RobustPLLError
 
 SMALL = """
@@ -200,12 +200,12 @@ def test_two_sweeps_share_a_store(grid: Path, undisturbed: ResultStore, tmp_path
 
 
 def test_claims_of_a_killed_sweep_are_free(tmp_path: Path) -> None:
-    from robustpll.bench.claims import Claims
+    from robustpll.bench.locks import Claims
 
     code = f"""
 import time
 from pathlib import Path
-from robustpll.bench.claims import Claims
+from robustpll.bench.locks import Claims
 with Claims(Path({str(tmp_path)!r})) as claims:
     print(claims.take("run"), flush=True)
     time.sleep(900)
@@ -221,7 +221,7 @@ with Claims(Path({str(tmp_path)!r})) as claims:
 
 
 def test_a_silent_owner_of_another_machine_loses_its_claims(tmp_path: Path) -> None:
-    from robustpll.bench.claims import SILENCE, Claims
+    from robustpll.bench.locks import SILENCE, Claims
 
     life = tmp_path / "other.alive"
     life.write_text(json.dumps({"pid": 1, "host": "elsewhere"}))

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from robustpll.bench.drawn import Drawn, Packed
 from robustpll.bench.grid import Condition, Grid, PlannedRun, Run
+from robustpll.bench.noise_cache import Drawn, Packed
 from robustpll.bench.store import About, ResultStore, StoreError, schema
-from robustpll.data.noise import Uniform
+from robustpll.datasets.noise import Uniform
 from robustpll.methods import Proden
 
 CLEAN, ATTACKED = Condition("test"), Condition("test", 0.1)

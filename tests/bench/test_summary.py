@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robustpll.bench.contents import all_tables
-from robustpll.bench.drawn import Drawn, Packed
 from robustpll.bench.grid import Condition, Grid, PlannedRun
 from robustpll.bench.measures import POINTS, curve
+from robustpll.bench.noise_cache import Drawn, Packed
 from robustpll.bench.store import ResultStore
 from robustpll.bench.summary import Summary, summarize
-from robustpll.data.noise import Uniform
-from robustpll.evaluate.metrics import distribution
+from robustpll.datasets.noise import Uniform
+from robustpll.measures.metrics import distribution
 
 
 def pair_grid(**changes: Any) -> Grid:

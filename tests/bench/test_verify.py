@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from robustpll.bench import Grid, ResultStore, run_grid, summarize
-from robustpll.bench.claims import SILENCE, Claims
+from robustpll.bench.locks import SILENCE, Claims
 from robustpll.bench.stored_files import ABOUT, StoreError
 from robustpll.bench.verify import damage, set_aside
 from robustpll.cli import app
@@ -226,7 +226,7 @@ def test_no_folder_is_no_sound_store(tmp_path: Path) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What the clock of this process shows."""
     shown = [1000.0]
-    monkeypatch.setattr("robustpll.bench.claims.time.monotonic", lambda: shown[0])
+    monkeypatch.setattr("robustpll.bench.locks.time.monotonic", lambda: shown[0])
     return shown
 
 

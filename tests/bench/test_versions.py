@@ -17,14 +17,14 @@ from typer.testing import CliRunner, Result
 
 from robustpll import load_dataset
 from robustpll.bench import Grid, ResultStore, examine, run_grid, summarize
-from robustpll.bench.bundle import Job, Place, bundles, drawn_of
-from robustpll.bench.examine import perform
+from robustpll.bench.bundles import Job, Place, bundles, drawn_of
 from robustpll.bench.runner import Outcome
 from robustpll.bench.versions import of_files
+from robustpll.bench.worker import perform
 from robustpll.bench.workers import Finished, failure_of
 from robustpll.cli import app
-from robustpll.data import download
-from robustpll.data.catalog import CATALOG
+from robustpll.datasets import download
+from robustpll.datasets.catalog import CATALOG
 from robustpll.errors import InputError
 
 REPORTS = Path(__file__).parents[2] / "reports"

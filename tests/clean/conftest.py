@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from robustpll.candidates import Candidates
 from robustpll.clean.judge import Judgement
+from robustpll.labels.candidates import Candidates
 from robustpll.opinion import Opinion
 
 CLASSES = ("ant", "bee", "cow")

@@ -15,11 +15,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from robustpll import PLLClassifier
-from robustpll.candidates import Candidates
-from robustpll.clean.decided import fingerprint
+from robustpll.clean.decisions_file import fingerprint
 from robustpll.cli import app
-from robustpll.data.csv_rows import CsvFile
-from robustpll.data.table import read_table
+from robustpll.labels.candidates import Candidates
+from robustpll.tables.csv_rows import CsvFile
+from robustpll.tables.read import read_table
 
 RECORD = ".robustpll-clean.json"
 FORM = ("--votes", "by ", "--truth", "gold", "--ignore", "name")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robustpll.clean.decided import ConflictWarning, read_decisions
+from robustpll.clean.decisions_file import ConflictWarning, read_decisions
 from robustpll.clean.when import instant
 from robustpll.errors import InputError
 

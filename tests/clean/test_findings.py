@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 import torch
 
-from robustpll.candidates import Votes
 from robustpll.clean.findings import (
     annotators,
     candidates_that_look_wrong,
@@ -18,6 +17,7 @@ from robustpll.clean.findings import (
 from robustpll.clean.judge import Judgement
 from robustpll.clean.review import review, review_frame
 from robustpll.errors import InputError
+from robustpll.labels.candidates import Votes
 
 Judged = Callable[..., Judgement]
 LINES = np.array([2, 3, 5])

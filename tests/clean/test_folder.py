@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from robustpll._output_folder import OutFolder
 from robustpll.clean import run as module
 from robustpll.cli import app
 from robustpll.errors import InputError
-from robustpll.out_folder import OutFolder
 
 RECORD = ".robustpll-clean.json"
 WRITTEN = (
@@ -106,8 +106,8 @@ def test_what_is_changed_while_rows_are_judged_is_not_replaced(tmp_path: Path) -
 def test_a_stop_between_the_record_and_the_file_locks_nobody_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops_at: str
 ) -> None:
-    from robustpll import out_folder as module
-    from robustpll.files import write_whole
+    from robustpll import _output_folder as module
+    from robustpll._files import write_whole
 
     def stopped(path: Path, content: bytes) -> None:
         if path.name == stops_at:

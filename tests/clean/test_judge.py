@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robustpll.candidates import Candidates
 from robustpll.clean.judge import Judgement, judge, parts, posterior, recalibrated
 from robustpll.errors import InputError
+from robustpll.labels.candidates import Candidates
 from robustpll.methods import PlKnn, Proden
 from robustpll.opinion import Opinion
 

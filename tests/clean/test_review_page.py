@@ -11,12 +11,12 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from robustpll.candidates import Candidates, Votes
-from robustpll.clean.decided import read_decisions
+from robustpll.clean.decisions_file import read_decisions
 from robustpll.clean.judge import Judgement
 from robustpll.clean.page import Shown, review_page
 from robustpll.clean.review import Review
 from robustpll.cli import app
+from robustpll.labels.candidates import Candidates, Votes
 from robustpll.opinion import Opinion
 
 if TYPE_CHECKING:

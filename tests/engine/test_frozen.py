@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from robustpll import InputError, PLLClassifier
+from robustpll.engine.data import Task
 from robustpll.engine.rows import Rows
-from robustpll.engine.task import Task
 from robustpll.engine.train import train
 from robustpll.methods import (
     CroSel,

@@ -9,12 +9,12 @@ from unittest.mock import PropertyMock, patch
 import numpy as np
 import pytest
 import torch
+from fleet import train_all
 
 from robustpll import InputError, PLLClassifier
-from robustpll.engine.fleet import train_all
+from robustpll.engine.data import Task
 from robustpll.engine.rows import Rows
 from robustpll.engine.stream import Feed, Streamed
-from robustpll.engine.task import Task
 from robustpll.engine.train import Training, train
 from robustpll.methods import DeepMethod, Proden, ProdenEdl, RobustPll, RobustPllEns
 

@@ -10,9 +10,9 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from robustpll import PGD, PLLClassifier, RobustPLLClassifier
+from robustpll.attacks.square import Square
+from robustpll.engine.data import Task
 from robustpll.engine.rows import Rows
-from robustpll.engine.square import Square
-from robustpll.engine.task import Task
 from robustpll.errors import InputError
 from robustpll.evaluate.audit import Audit, Findings, robustness_report
 from robustpll.evaluate.ood import rows_of

@@ -15,10 +15,10 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from robustpll import InputError, PLLClassifier, RobustPLLClassifier, load
+from robustpll.engine.data import Task
 from robustpll.engine.predict import Networks
 from robustpll.engine.rows import Rows
-from robustpll.engine.task import Task
-from robustpll.evaluate.metrics import cdf_area, signed_ks, signed_mmd
+from robustpll.estimator.novelty import representation
 from robustpll.evaluate.ood import (
     Gaussians,
     OodScorer,
@@ -29,9 +29,9 @@ from robustpll.evaluate.ood import (
     separation,
     shrunk_covariance,
 )
+from robustpll.measures.metrics import cdf_area, signed_ks, signed_mmd
 from robustpll.methods import CroSel, Method, Proden, ProdenEns, RobustPll, Valen
 from robustpll.methods.pl_knn import PlKnn
-from robustpll.unlike import representation
 
 ALL = ("entropy", "uncertainty", "missing probability", "energy", "class distance", "row distance")
 SCORES = st.lists(st.integers(-5, 5), min_size=1, max_size=30)

@@ -23,11 +23,11 @@ from safetensors.torch import load as tensors_of
 from safetensors.torch import save
 
 from robustpll import load
-from robustpll.clean.decided import read_decisions
+from robustpll.clean.decisions_file import read_decisions
 from robustpll.clean.thumbnails import thumbnail
-from robustpll.data.table import read_table
 from robustpll.errors import RobustPLLError
-from robustpll.model_container import KEY, SUM, checksum
+from robustpll.estimator.model_container import KEY, SUM, checksum
+from robustpll.tables.read import read_table
 
 HERE = Path(__file__).parent
 REFERENCE = HERE.parent / "reference" / "model-0.1.0.pll"

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from robustpll import PLLClassifier
+from robustpll.engine.data import State, Task
 from robustpll.engine.random import Draws
 from robustpll.engine.rows import Rows
-from robustpll.engine.task import State, Task
 from robustpll.engine.train import Training, train
 from robustpll.errors import InputError
 from robustpll.methods import (
@@ -30,7 +30,7 @@ from robustpll.methods import (
 )
 from robustpll.methods.cavl import picked
 from robustpll.methods.cc import underflowing
-from robustpll.methods.maths import covering, normalize, swapped, weighted_ce
+from robustpll.methods.losses import covering, normalize, swapped, weighted_ce
 from robustpll.methods.valen import concentration, revised
 
 P = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)

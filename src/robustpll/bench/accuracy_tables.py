@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 from robustpll.bench.named_grids import REAL_WORLD
 from robustpll.bench.run import MOST_AUDITED, Condition
 from robustpll.bench.tables import Cell, ReportTable, Row
-from robustpll.data.catalog import CATALOG
-from robustpll.evaluate.metrics import mean_std
-from robustpll.evaluate.significance import LEVEL, Groups, Runs, bold, single_best
+from robustpll.datasets.catalog import CATALOG
+from robustpll.measures.metrics import mean_std
+from robustpll.measures.significance import LEVEL, Groups, Runs, bold, single_best
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,7 @@ from robustpll.bench.accuracy_tables import POOLED, attacked, real_world, table_
 from robustpll.bench.named_grids import REAL_WORLD
 from robustpll.bench.other_tables import OOD_HEADS, table_2
 from robustpll.bench.tables import Cell, Published, ReportTable
-from robustpll.data.noise import InstanceDependent
+from robustpll.datasets.noise import InstanceDependent
 
 if TYPE_CHECKING:
     from robustpll.bench.summary import Line, Summary

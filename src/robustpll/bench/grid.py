@@ -10,6 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Self
 
+from robustpll._files import plain_text
 from robustpll.bench.named_grids import GRIDS
 from robustpll.bench.run import (
     Condition,
@@ -22,10 +23,9 @@ from robustpll.bench.run import (
     noise_of,
     refuse_unknown,
 )
-from robustpll.data.catalog import CATALOG, entry_of, find, how_to_get
-from robustpll.data.noise import Flip, InstanceDependent, Noise
+from robustpll.datasets.catalog import CATALOG, entry_of, find, how_to_get
+from robustpll.datasets.noise import Flip, InstanceDependent, Noise
 from robustpll.errors import InputError, is_count
-from robustpll.files import plain_text
 from robustpll.methods import METHODS, DeepMethod, Method
 from robustpll.methods.classical import ClassicalMethod
 

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustpll.errors import InputError
-from robustpll.evaluate.calibration import reliability
-from robustpll.evaluate.metrics import (
+from robustpll.evaluate.ood import separation
+from robustpll.measures.calibration import reliability
+from robustpll.measures.metrics import (
     accuracy,
     as_recorded,
     cdf_area,
@@ -19,7 +20,6 @@ from robustpll.evaluate.metrics import (
     signed_ks,
     signed_mmd,
 )
-from robustpll.evaluate.ood import separation
 
 Floats = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]  # of the predictions under one condition, in the order of rows

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from robustpll.bench.accuracy_tables import grouped, title_of
 from robustpll.bench.tables import Cell, ReportTable, Row
-from robustpll.evaluate.significance import single_best
+from robustpll.measures.significance import single_best
 
 if TYPE_CHECKING:
     from robustpll.bench.summary import Summary

@@ -11,7 +11,7 @@ from scipy import stats
 
 from robustpll.bench.accuracy_tables import Column, cells_of, title_of
 from robustpll.errors import InputError
-from robustpll.evaluate.significance import LEVEL
+from robustpll.measures.significance import LEVEL
 
 if TYPE_CHECKING:
     from robustpll.bench.summary import Summary

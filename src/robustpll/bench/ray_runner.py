@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from robustpll.bench.bundle import Job, Place
+from robustpll.bench.bundles import Job, Place
 from robustpll.bench.workers import ENVIRONMENT, GPU_WORKERS, Failure, Finished, failure_of
 from robustpll.errors import InputError
 
 if TYPE_CHECKING:
-    from robustpll.bench.examine import Done
+    from robustpll.bench.worker import Done
 
 RETRIES = 3  # by Ray, of a job whose process or machine was lost
 BETWEEN_COUNTS = 2.0  # seconds until machines that came or went are noticed
@@ -133,7 +133,7 @@ def performed(job: Job, device: str) -> tuple["Done | Failure", str]:
     """
     import ray
 
-    from robustpll.bench.examine import perform
+    from robustpll.bench.worker import perform
 
     torch.set_num_threads(1)
     worker = f"{device} of node {ray.get_runtime_context().get_node_id()[:8]}"

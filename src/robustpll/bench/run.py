@@ -9,7 +9,7 @@ from typing import Any, Literal, get_type_hints
 
 import numpy as np
 
-from robustpll.data.noise import ClassDependent, Flip, InstanceDependent, Noise, Uniform
+from robustpll.datasets.noise import ClassDependent, Flip, InstanceDependent, Noise, Uniform
 from robustpll.errors import InputError
 from robustpll.methods import METHODS, Method
 from robustpll.methods.base import Number

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from robustpll import __version__
-from robustpll.bench.board import Board
 from robustpll.bench.grid import Grid, present
+from robustpll.bench.progress_display import Board
 from robustpll.bench.store import ResultStore
 from robustpll.bench.stored_files import StoreError
 from robustpll.bench.sweep import Sweep

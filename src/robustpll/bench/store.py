@@ -16,8 +16,9 @@ from urllib.parse import quote
 
 import numpy as np
 
-from robustpll.bench.drawn import Drawn, Packed
+from robustpll._files import write_whole
 from robustpll.bench.grid import Grid
+from robustpll.bench.noise_cache import Drawn, Packed
 from robustpll.bench.run import Condition, PlannedRun, Run
 from robustpll.bench.stored_files import (
     ABOUT,
@@ -34,7 +35,6 @@ from robustpll.bench.stored_files import (
     session_in,
 )
 from robustpll.bench.versions import of_store
-from robustpll.files import write_whole
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from robustpll.bench.drawn import Packed
 from robustpll.bench.grid import Grid
+from robustpll.bench.noise_cache import Packed
 from robustpll.bench.run import FORMAT, Condition
 from robustpll.errors import InputError, RobustPLLError
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from robustpll.bench.drawn import Drawn
 from robustpll.bench.grid import Condition, Grid, PlannedRun
 from robustpll.bench.measures import (
     Columns,
@@ -22,11 +21,12 @@ from robustpll.bench.measures import (
     pooled,
     separated,
 )
+from robustpll.bench.noise_cache import Drawn
 from robustpll.bench.store import ResultStore
 from robustpll.bench.stored_files import About, StoreError
 from robustpll.bench.versions import of_store
-from robustpll.data.catalog import entry_of
-from robustpll.evaluate.metrics import as_recorded
+from robustpll.datasets.catalog import entry_of
+from robustpll.measures.metrics import as_recorded
 from robustpll.methods import Method
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from threading import Event
 from typing import Any
 
-from robustpll.bench.board import Board
-from robustpll.bench.bundle import (
+from robustpll.bench.bundles import (
     Bundle,
     Job,
     NoiseBundle,
@@ -22,11 +21,12 @@ from robustpll.bench.bundle import (
     noise_bundles,
     seconds_of,
 )
-from robustpll.bench.claims import Claims
-from robustpll.bench.drawn import Drawn, Packed
-from robustpll.bench.examine import Done
+from robustpll.bench.locks import Claims
+from robustpll.bench.noise_cache import Drawn, Packed
+from robustpll.bench.progress_display import Board
 from robustpll.bench.run import PlannedRun
 from robustpll.bench.store import ResultStore
+from robustpll.bench.worker import Done
 from robustpll.bench.workers import Executor, Failure, Finished
 
 PATIENCE = 2.0  # seconds until what others are at is looked at again

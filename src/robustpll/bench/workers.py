@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from robustpll.bench.bundle import Job, Place
-from robustpll.bench.side_by_side import side_by_side
+from robustpll.bench.bundles import Job, Place
+from robustpll.bench.mps import side_by_side
 from robustpll.engine.device import chosen_device, device_name
 from robustpll.errors import InputError, RobustPLLError, is_count
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
-    from robustpll.bench.examine import Done
+    from robustpll.bench.worker import Done
 
 GPU_WORKERS = 6  # for each GPU: small bundles leave most of it idle, and some just compile
 # One thread each: as many processes as cores have no use for more, and spinning ones do harm.
@@ -58,7 +58,7 @@ class Finished:
 class Executor(Protocol):
     """Who performs jobs: processes here, or machines elsewhere.
 
-    It calls `robustpll.bench.examine.perform(job, device)` for each job, where `device` is a GPU
+    It calls `robustpll.bench.worker.perform(job, device)` for each job, where `device` is a GPU
     for jobs of the place "device" if `joined` is true, and hands back what that returns. An
     exception, or a worker that is lost for good, is a `Failure`.
     """
@@ -229,7 +229,7 @@ def work(pipe: "connection.Connection[Any, Any]", device: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    from robustpll.bench.examine import perform
+    from robustpll.bench.worker import perform
 
     if device != "cpu":
         torch.zeros(1, device=device)  # makes the context, which takes seconds

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from robustpll.candidates import Votes
 from robustpll.clean.judge import Judgement, posterior
-from robustpll.evaluate.faulty import suspicion
+from robustpll.evaluate.missing_truth import suspicion
+from robustpll.labels.candidates import Votes
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,17 +9,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from robustpll.candidates import Candidates
+from robustpll.engine.data import Task
 from robustpll.engine.device import chosen_device
+from robustpll.engine.progress import progress_bars
 from robustpll.engine.random import seed_of
-from robustpll.engine.task import Task
 from robustpll.errors import InputError, is_count, refuse_other_length
-from robustpll.features import Features
+from robustpll.estimator.features import Features
+from robustpll.estimator.recalibration import Recalibration, Scaled
+from robustpll.labels.candidates import Candidates
 from robustpll.methods import Method
 from robustpll.methods.neighbours import neighbours
 from robustpll.opinion import Opinion
-from robustpll.progress import progress_bars
-from robustpll.recalibration import Recalibration, Scaled
 
 if TYPE_CHECKING:
     from robustpll.engine.rows import Rows

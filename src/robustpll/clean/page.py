@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robustpll.candidates import Candidates
 from robustpll.clean.judge import Judgement
 from robustpll.clean.review import Review
 from robustpll.clean.thumbnails import Picture
 from robustpll.html.shell import render_page
+from robustpll.labels.candidates import Candidates
 
 TEMPLATE = Path(__file__).parent / "review.html.j2"
 OUTSIDE = 2  # classes that are no candidates, but offered first, where they are likely:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from robustpll.clean.asking import order_of_asking
 from robustpll.clean.findings import names
 from robustpll.clean.judge import Judgement
-from robustpll.decisions import mean_threshold
+from robustpll.clean.query_order import order_of_asking
 from robustpll.errors import refuse_other_than_share
-from robustpll.evaluate.faulty import suspicion
+from robustpll.estimator.decision import mean_threshold
+from robustpll.evaluate.missing_truth import suspicion
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from robustpll.candidates import Candidates, Votes
+from robustpll._output_folder import OutFolder
 from robustpll.clean import findings
-from robustpll.clean.decided import fingerprint, read_decisions, with_decisions
+from robustpll.clean.decisions_file import fingerprint, read_decisions, with_decisions
 from robustpll.clean.judge import FAULTY, Judgement, judge
 from robustpll.clean.page import MOST_COLUMNS, Shown, review_page
 from robustpll.clean.review import Review, review, review_frame
 from robustpll.clean.source import ENCODING, Source
 from robustpll.clean.thumbnails import pictures
-from robustpll.data.table_roles import no_column
-from robustpll.data.table_source import CsvText, safe_cell
 from robustpll.errors import InputError, is_count, refuse_other_than_share
+from robustpll.labels.candidates import Candidates, Votes
 from robustpll.methods import Method
-from robustpll.out_folder import OutFolder
+from robustpll.tables.columns import no_column
+from robustpll.tables.source import CsvText, safe_cell
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from robustpll.data.table import Table
+    from robustpll.tables.read import Table
 
 ADDED = ("resolved_label", "confidence", "resolved_by")  # columns; the last is "" for open rows
 PAGE = "review.html"
@@ -50,7 +50,7 @@ class Cleaning:
     """How a table is cleaned; calling it with a table does so.
 
     >>> import tempfile
-    >>> from robustpll.data.table import read_table
+    >>> from robustpll.tables.read import read_table
     >>> from robustpll.methods import PlKnn
     >>> rows = [f"{size},{name},{name}" for size, name in ((1, "ant"), (2, "ant"), (8, "cow"))] * 5
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from robustpll.data.csv_rows import CsvFile
-from robustpll.data.table_source import (
+from robustpll.errors import InputError
+from robustpll.tables.csv_rows import CsvFile
+from robustpll.tables.source import (
     CsvText,
     names_in,
     opened_source,
     parquet_file,
     safe_cell,
 )
-from robustpll.errors import InputError
 
 if TYPE_CHECKING:
-    from robustpll.data.table import Table
+    from robustpll.tables.read import Table
 
 ENCODING = "utf-8-sig"  # with the mark at its beginning by which spreadsheets know it
 
@@ -31,7 +31,7 @@ class Source:
     """A file, and which of its rows were read as a table.
 
     >>> import tempfile
-    >>> from robustpll.data.table import read_table
+    >>> from robustpll.tables.read import read_table
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder) / "pets.csv"
     ...     _ = path.write_text("name,weight,seen\\nTom,04.0,cat\\nRex,30,dog|cat\\n")

@@ -11,8 +11,8 @@ from robustpll.cli.clean import clean
 from robustpll.cli.datasets import app as datasets
 from robustpll.cli.export import export
 from robustpll.cli.fit import fit
+from robustpll.cli.messages import refusals
 from robustpll.cli.predict import predict
-from robustpll.cli.sentences import refusals
 from robustpll.cli.streams import streams
 from robustpll.cli.table import table
 

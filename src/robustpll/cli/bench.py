@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from robustpll.cli.sentences import refusals, say
+from robustpll.cli.messages import refusals, say
 
 if TYPE_CHECKING:
     from robustpll.bench.grid import Grid

@@ -18,14 +18,14 @@ from robustpll.cli.flags import (
     with_flags,
 )
 from robustpll.cli.memory import refuse_too_large
-from robustpll.cli.sentences import refusals, warnings_said
-from robustpll.data.table_roles import Reading
+from robustpll.cli.messages import refusals, warnings_said
 from robustpll.errors import InputError
+from robustpll.tables.columns import Reading
 
 if TYPE_CHECKING:
     from robustpll.clean.run import Cleaned, Cleaning
-    from robustpll.data.table import Table
     from robustpll.methods import Method
+    from robustpll.tables.read import Table
 
 IMAGES_ROOT = typer.Option(
     metavar="FOLDER", help="Only pictures below it are shown; by default the table's folder."
@@ -95,7 +95,7 @@ def clean(
 
 def _cleaned(cleaning: "Cleaning", path: Path, table: "Table", out: Path) -> "Cleaned":
     """What was found; refusals speak of options."""
-    from robustpll.clean.decided import ConflictWarning
+    from robustpll.clean.decisions_file import ConflictWarning
 
     try:
         with warnings_said(ConflictWarning):
@@ -126,7 +126,7 @@ def _without_pictures(
     if images is None:
         return columns
     from robustpll.clean.run import refuse_no_column
-    from robustpll.data.table_source import names_in, opened_source
+    from robustpll.tables.source import names_in, opened_source
 
     reading = Reading(encoding=file.encoding, delimiter=file.delimiter, decimal=file.decimal)
     try:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robustpll.cli.sentences import refusals, say
-from robustpll.data.catalog import CATALOG, Entry, entry_of, find
+from robustpll.cli.messages import refusals, say
+from robustpll.datasets.catalog import CATALOG, Entry, entry_of, find
 from robustpll.errors import RobustPLLError
 
 if TYPE_CHECKING:
-    from robustpll.data.download import Say, Tell
+    from robustpll.datasets.download import Say, Tell
 
 app = typer.Typer(help="List, fetch and add datasets.", invoke_without_command=True)
 
@@ -54,7 +54,7 @@ def get(
     ],
 ) -> None:
     """Fetch datasets from their public addresses and check them; what is here is kept."""
-    from robustpll.data.download import fetch
+    from robustpll.datasets.download import fetch
 
     with refusals():
         everything = [name for name, entry in CATALOG.items() if _can_be_fetched(entry)]
@@ -80,7 +80,7 @@ def add(
     file: Annotated[Path, typer.Argument(help="Its .mat file, or a .zip or .tar with it.")],
 ) -> None:
     """Put a real-world dataset that you downloaded by hand at its place, if it is sound."""
-    from robustpll.data.archives import add as add_file
+    from robustpll.datasets.archives import add as add_file
 
     with refusals():
         path = add_file(entry_of(name), file, say)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from robustpll.cli.sentences import refusals, refuse_unwritable
+from robustpll.cli.messages import refusals, refuse_unwritable
 
 
 def export(
@@ -19,7 +19,7 @@ def export(
         raise typer.BadParameter(f"--out writes ONNX: {out} must end in .onnx.")
     with refusals():
         from robustpll import load
-        from robustpll.export import INPUT, KEY, OUTPUTS
+        from robustpll.estimator.onnx import INPUT, KEY, OUTPUTS
 
         # an ONNX file begins with its version and the length and name of the program that wrote it
         begins = re.compile(rb"\x08.\x12" + bytes([len(KEY)]) + KEY.encode(), re.DOTALL).match

@@ -22,14 +22,14 @@ from robustpll.cli.flags import (
     with_flags,
 )
 from robustpll.cli.memory import refuse_too_large
-from robustpll.cli.sentences import nearest, refusals, refuse_unwritable, warnings_said
+from robustpll.cli.messages import nearest, refusals, refuse_unwritable, warnings_said
 from robustpll.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from robustpll.candidates import Candidates
-    from robustpll.data.table import Table
+    from robustpll.labels.candidates import Candidates
+    from robustpll.tables.read import Table
 
 FEWEST = 30  # held-out rows by which decisions and prediction sets can be judged
 MOST_HELD_OUT = 0.5  # to advise: with more, too little is learned from
@@ -116,14 +116,14 @@ def _model(method: str, fields: dict[str, Any], seed: int, device: str) -> Any:
 
 def _decided(table: "Table", paths: list[Path]) -> tuple["Candidates", list[str]]:
     """The candidates, of rows that a person decided a single one; and how many these are."""
-    from robustpll.candidates import Candidates
-    from robustpll.clean.decided import (
+    from robustpll.clean.decisions_file import (
         ConflictWarning,
         fingerprint,
         read_decisions,
         with_decisions,
     )
     from robustpll.clean.run import ADDED
+    from robustpll.labels.candidates import Candidates
 
     added = [name for name in ADDED if name in table.features]
     if added and {*ADDED} <= {*table.features, *table.reading.left_out}:
@@ -187,7 +187,7 @@ def _bars() -> Any:
     """Progress on a terminal, beside what is printed."""
     from rich.console import Console
 
-    from robustpll.progress import progress_bars
+    from robustpll.engine.progress import progress_bars
 
     console = Console(stderr=True)
     return progress_bars(console) if console.is_terminal else nullcontext()
@@ -209,7 +209,7 @@ def _judged(
     model: Any, table: "Table", y: "Candidates", held: NDArray[np.int64], coverage: float
 ) -> Iterator[str]:
     """What the held-out rows tell: the covering rate; thresholds of decisions and sets."""
-    from robustpll.evaluate.conformal import ConformalSets
+    from robustpll.measures.conformal import ConformalSets
 
     if len(held) == 0:
         yield (

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from robustpll.cli.sentences import refusals, refuse_unwritable, say
+from robustpll.cli.messages import refusals, refuse_unwritable, say
 from robustpll.errors import InputError, some_of
 
 if TYPE_CHECKING:
-    from robustpll.candidates import Candidates, Votes
-    from robustpll.data.table import Table
+    from robustpll.labels.candidates import Candidates, Votes
+    from robustpll.tables.read import Table
 
 COLUMN, PREFIX = "COLUMN", "PREFIX"
 TABLE = typer.Argument(metavar="TABLE", help="A .csv, .tsv or .parquet file.")
@@ -132,7 +132,7 @@ def read_and_list(
     path: Path, columns: ColumnFlags, file: FileFlags, bad_rows: BadRowFlags
 ) -> "Table":
     """The rows that parse; says on stderr which do not, and which class names look odd."""
-    from robustpll.data.table import BAD_ROWS, is_list_of_bad_rows, read_table
+    from robustpll.tables.read import BAD_ROWS, is_list_of_bad_rows, read_table
 
     options: dict[str, Any] = asdict(columns) | asdict(file)
     with warnings.catch_warnings(record=True) as warned, refusals():
@@ -156,8 +156,8 @@ def read_and_list(
 
 def _of_bad_rows(table: "Table", path: Path, flags: BadRowFlags) -> Iterator[str]:
     """How many rows do not parse, the first faults, and what can be done."""
-    from robustpll.data.table_labels import NO_ANSWER
-    from robustpll.data.table_source import PARQUET
+    from robustpll.tables.labels import NO_ANSWER
+    from robustpll.tables.source import PARQUET
 
     bad, where = table.bad, "row" if path.suffix.lower() in PARQUET else "line"
     yield f"{path}: {len({one.line for one in bad}):,} rows do not parse and are left out:"
@@ -180,8 +180,8 @@ def _of_bad_rows(table: "Table", path: Path, flags: BadRowFlags) -> Iterator[str
 
 def _of_class_names(y: "Candidates | Votes", path: Path, columns: ColumnFlags) -> Iterator[str]:
     """Names that may be one class, and words that may be none; nothing is merged."""
-    from robustpll.candidates import Candidates
-    from robustpll.data.table_spelling import Spellings
+    from robustpll.labels.candidates import Candidates
+    from robustpll.tables.spelling import Spellings
 
     sets = Candidates.of(y)
     if sets.classes.dtype.kind != "U":

@@ -55,7 +55,7 @@ def _text(path: str) -> str:
 
 def _cells(path: Path) -> tuple[int, int]:
     """About how many cells and rows a file has; 0 where it is none that can be read."""
-    from robustpll.data.table_source import PARQUET, parquet_file
+    from robustpll.tables.source import PARQUET, parquet_file
 
     if not path.is_file():
         return 0, 0

@@ -16,16 +16,16 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from robustpll._files import writing
 from robustpll.cli.fit import ERROR
 from robustpll.cli.flags import COLUMN, TABLE, FileFlags, as_options, with_flags
-from robustpll.cli.sentences import refusals, refuse_unwritable, say
-from robustpll.data.csv_rows import GAPS, BadRow
-from robustpll.data.table_roles import Reading, several
+from robustpll.cli.messages import refusals, refuse_unwritable, say
 from robustpll.errors import InputError, ModelFileError, is_share, some_of
-from robustpll.files import writing
+from robustpll.tables.columns import Reading, several
+from robustpll.tables.csv_rows import GAPS, BadRow
 
 if TYPE_CHECKING:
-    from robustpll.data.table_pieces import Piece, TableInPieces
+    from robustpll.tables.pieces import Piece, TableInPieces
 
 MEASURES = ("probability", "belief", "uncertainty", "entropy")
 COLUMNS = ("label", *MEASURES, "prediction_set", "decision", "reason")
@@ -177,7 +177,7 @@ class Judge:
 
     def _columns(self, features: Any) -> Iterator[Sequence[str]]:
         """What `COLUMNS` names, of rows that parse."""
-        from robustpll.decisions import NO_PROMISE
+        from robustpll.estimator.decision import NO_PROMISE
 
         opinion = self.model.predict_opinion(features)
         at = opinion.predicted()
@@ -220,7 +220,7 @@ class Judge:
             self.right[group] += truth in (label, f"{label}.0")
 
     def summary(self, path: Path) -> Iterator[str]:
-        from robustpll.decisions import NO_PROMISE
+        from robustpll.estimator.decision import NO_PROMISE
 
         total = self.told.total()
         groups = ", ".join(
@@ -290,7 +290,7 @@ def _too_far(features: Any, rows: Any, lines: NDArray[np.int64]) -> list[BadRow]
 
 def _opened(judge: Judge, path: Path, file: FileFlags) -> "TableInPieces":
     """The table, if it has the model's columns."""
-    from robustpll.data.table_pieces import Schema, TableInPieces
+    from robustpll.tables.pieces import Schema, TableInPieces
 
     model = judge.model
     schema = Schema.of(model.features_, model.feature_names_in_, model.notes_.get("reading"))
@@ -325,7 +325,7 @@ def _tell_new_words(table: "TableInPieces", path: Path) -> None:
 def _write(
     judge: Judge, table: "TableInPieces", out: Path, keep: list[str], truth: str | None
 ) -> None:
-    from robustpll.data.table_source import CsvText, safe_cell
+    from robustpll.tables.source import CsvText, safe_cell
 
     clash = [name for name in keep if name in (*COLUMNS, table.where)]
     if clash:

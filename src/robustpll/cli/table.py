@@ -18,8 +18,8 @@ from robustpll.cli.flags import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from robustpll.candidates import Candidates, Votes
-    from robustpll.data.table import Table
+    from robustpll.labels.candidates import Candidates, Votes
+    from robustpll.tables.read import Table
 
 SHOWN = 30  # classes, columns or annotators; a list that runs off the screen is not read
 
@@ -41,7 +41,7 @@ def table(
 
 
 def _show(found: "Table", path: Path) -> None:
-    from robustpll.candidates import Candidates, Votes
+    from robustpll.labels.candidates import Candidates, Votes
 
     typer.echo(f"{path}: {len(found):,} rows, {found.features.shape[1]:,} features")
     if found.y is not None:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from robustpll.engine.attack import Attack, Outputs
+from robustpll.attacks.base import Attack, Outputs
 from robustpll.engine.device import computing
 from robustpll.engine.history import History
 from robustpll.engine.layers import folded, joined, some_models

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from robustpll.engine.average import Average
-from robustpll.engine.best import Best
-from robustpll.engine.capture import advance, compiled, step_of
+from robustpll.engine.averaging import Average
+from robustpll.engine.data import State, Task
 from robustpll.engine.device import computing, has_bf16
+from robustpll.engine.early_stopping import Best
+from robustpll.engine.graphs import advance, compiled, step_of
 from robustpll.engine.history import History
 from robustpll.engine.layers import Autocast, Dropout
 from robustpll.engine.predict import Networks, fused, logits_of
 from robustpll.engine.random import Draws
 from robustpll.engine.rows import Rows
 from robustpll.engine.stream import Feed, Streamed
-from robustpll.engine.task import State, Task
 from robustpll.errors import InputError
 
 if TYPE_CHECKING:

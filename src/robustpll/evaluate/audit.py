@@ -16,17 +16,17 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from robustpll.candidates import Candidates, is_label_vector
-from robustpll.engine.apgd import AutoPGD
-from robustpll.engine.attack import PGD, Attack
+from robustpll.attacks.autopgd import AutoPGD
+from robustpll.attacks.base import PGD, Attack
+from robustpll.attacks.square import Square
+from robustpll.engine.data import Task
 from robustpll.engine.predict import Fitted, Networks, scaled_rows
 from robustpll.engine.random import Draws
 from robustpll.engine.rows import Rows
-from robustpll.engine.square import Square
-from robustpll.engine.task import Task
 from robustpll.errors import InputError, refuse_other_length
-from robustpll.estimator import CandidateClassifier
+from robustpll.estimator.classifier import CandidateClassifier
 from robustpll.evaluate.ood import rows_of
+from robustpll.labels.candidates import Candidates, is_label_vector
 from robustpll.methods.proden import Proden
 from robustpll.opinion import Opinion
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from robustpll.candidates import Candidates, classes_with, is_label_vector
 from robustpll.errors import InputError, refuse_other_length
-from robustpll.label_forms import items_of
+from robustpll.labels.candidates import Candidates, classes_with, is_label_vector
+from robustpll.labels.parsing import items_of
 from robustpll.opinion import Opinion
 
 

@@ -18,10 +18,10 @@ from robustpll.engine.device import computing
 from robustpll.engine.predict import Fitted, Networks, logits_of
 from robustpll.engine.rows import Rows
 from robustpll.errors import InputError
-from robustpll.estimator import CandidateClassifier
-from robustpll.evaluate.metrics import Gamma, as_recorded, cdf_area, sample, signed_ks, signed_mmd
+from robustpll.estimator.classifier import CandidateClassifier
+from robustpll.estimator.novelty import representation
+from robustpll.measures.metrics import Gamma, as_recorded, cdf_area, sample, signed_ks, signed_mmd
 from robustpll.methods.neighbours import neighbours
-from robustpll.unlike import representation
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,7 +154,7 @@ class RunScorer:
     def of(cls, fitted: Fitted, training: Rows | None = None) -> Self:
         """For what a method's fit returned, and the rows that it was fitted on.
 
-        >>> from robustpll.engine.task import Task
+        >>> from robustpll.engine.data import Task
         >>> from robustpll.methods import Proden
         >>> rows = Rows.of(torch.eye(3), torch.tensor([[0, 1, 2], [0, 1, 1]]))
         >>> fitted = Proden(epochs=1).fit(Task.of(rows, torch.eye(3).bool()[rows.at], (0, 1)))

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
+from robustpll.engine.data import Batch, State, Task
 from robustpll.engine.networks import NETWORK_NAMES, Network, Shape, build_network
 from robustpll.engine.predict import Fitted
 from robustpll.engine.random import Draws
-from robustpll.engine.task import Batch, State, Task
 from robustpll.engine.train import train
 from robustpll.errors import InputError
 from robustpll.opinion import Opinion

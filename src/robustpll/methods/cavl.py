@@ -7,10 +7,10 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from robustpll.engine.data import Batch, State, Task
 from robustpll.engine.layers import steady_statistics
-from robustpll.engine.task import Batch, State, Task
 from robustpll.methods.base import WARM_UP, DeepMethod
-from robustpll.methods.maths import normalize, weighted_ce
+from robustpll.methods.losses import normalize, weighted_ce
 
 
 @dataclass(frozen=True)

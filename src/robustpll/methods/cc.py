@@ -7,9 +7,9 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from robustpll.engine.task import Batch, State, Task
+from robustpll.engine.data import Batch, State, Task
 from robustpll.methods.base import DeepMethod
-from robustpll.methods.maths import covering, normalize
+from robustpll.methods.losses import covering, normalize
 from robustpll.methods.rc import Rc
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from robustpll.methods.host import compiled
+from robustpll.methods.numba_utils import compiled
 
 Floats = NDArray[Any]
 Places = NDArray[np.int64]

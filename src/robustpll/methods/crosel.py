@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from robustpll.engine.task import Batch, State, Task, pick
+from robustpll.engine.data import Batch, State, Task, pick
 from robustpll.engine.train import Training
 from robustpll.errors import InputError
 from robustpll.methods.base import WARM_UP, DeepMethod, Number
 from robustpll.methods.cc import underflowing
-from robustpll.methods.maths import covering, normalize, swapped, weighted_ce
+from robustpll.methods.losses import covering, normalize, swapped, weighted_ce
 
 VIEWS = 3  # epochs that must agree on a row
 FEWEST = 0.05  # share of the rows that must be selected before a network learns from them

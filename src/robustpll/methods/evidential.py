@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from robustpll.engine.task import Batch
+from robustpll.engine.data import Batch
 from robustpll.methods.base import DeepMethod, Number
 from robustpll.opinion import Opinion
 

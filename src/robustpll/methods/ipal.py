@@ -12,10 +12,10 @@ from torch.nn.functional import one_hot
 from robustpll.engine.networks import Shape
 from robustpll.errors import InputError
 from robustpll.methods.classical import Around, ClassicalMethod, Layout, Learned, OneRun
-from robustpll.methods.host import threads
-from robustpll.methods.maths import normalize
+from robustpll.methods.losses import normalize
 from robustpll.methods.neighbours import nearest, weighted_sum
 from robustpll.methods.nnls import weights_from
+from robustpll.methods.numba_utils import threads
 from robustpll.opinion import Opinion
 
 NUMBERS_AT_ONCE = 2**20  # of the neighbours of some rows; 8 MiB, so that they stay in the cache

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from robustpll.methods.comparing import GROUP, Asked, Compiled, Found, compiled_comparison
-from robustpll.methods.host import threads
+from robustpll.methods.numba_utils import threads
 
 NUMBERS_AT_ONCE = 2**25  # lower bounds of one block at the most; 128 MiB in float32
 CACHED_AT_ONCE = 2**20  # on a CPU, 4 MiB, so that they stay in the cache,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from robustpll.methods.host import compiled
+from robustpll.methods.numba_utils import compiled
 
 Floats = NDArray[np.float64]
 

@@ -17,7 +17,7 @@ from robustpll.engine.networks import Shape
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError
 from robustpll.methods.classical import Around, ClassicalMethod, Layout, Learned, OneRun
-from robustpll.methods.host import compiled
+from robustpll.methods.numba_utils import compiled
 from robustpll.opinion import Opinion
 
 Floats = NDArray[np.float64]

@@ -6,10 +6,10 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from robustpll.engine.task import Batch, State, Task
+from robustpll.engine.data import Batch, State, Task
 from robustpll.engine.train import Training
 from robustpll.methods.base import Number
-from robustpll.methods.maths import normalize, weighted_ce
+from robustpll.methods.losses import normalize, weighted_ce
 from robustpll.methods.proden import Proden
 
 WINDOW = 5  # epochs that are averaged, and from one purification to the next

@@ -5,9 +5,9 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from robustpll.engine.task import Batch
+from robustpll.engine.data import Batch
 from robustpll.methods.base import DeepMethod
-from robustpll.methods.maths import normalize, weighted_ce
+from robustpll.methods.losses import normalize, weighted_ce
 
 
 @dataclass(frozen=True)

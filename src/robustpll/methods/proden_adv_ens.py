@@ -5,11 +5,11 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from robustpll.engine.attack import uphill
+from robustpll.attacks.base import uphill
+from robustpll.engine.data import Batch
 from robustpll.engine.layers import steady_statistics
-from robustpll.engine.task import Batch
 from robustpll.methods.base import Number
-from robustpll.methods.maths import normalize, weighted_ce
+from robustpll.methods.losses import normalize, weighted_ce
 from robustpll.methods.proden_ens import ProdenEns
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from robustpll.engine.data import State, Task
 from robustpll.engine.predict import Fitted
 from robustpll.engine.random import seed_of
-from robustpll.engine.task import State, Task
 from robustpll.engine.train import train
 from robustpll.methods.evidential import Edl
 from robustpll.methods.proden import Proden

@@ -6,12 +6,12 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from robustpll.engine.data import Batch, State, Task
 from robustpll.engine.layers import steady_statistics
-from robustpll.engine.task import Batch, State, Task
 from robustpll.errors import InputError
 from robustpll.methods.base import Number
 from robustpll.methods.evidential import Edl, evidential_error, surprise
-from robustpll.methods.maths import normalize
+from robustpll.methods.losses import normalize
 from robustpll.opinion import Opinion
 
 

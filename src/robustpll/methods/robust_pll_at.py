@@ -6,11 +6,11 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from robustpll.engine.attack import uphill
+from robustpll.attacks.base import uphill
+from robustpll.engine.data import Batch
 from robustpll.engine.layers import steady_statistics
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import Draws
-from robustpll.engine.task import Batch
 from robustpll.errors import InputError
 from robustpll.methods.base import Number
 from robustpll.methods.evidential import Evidence

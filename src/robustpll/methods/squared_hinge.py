@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 from torch.nn.functional import pad
 
-from robustpll.methods.host import threads
+from robustpll.methods.numba_utils import threads
 
 OFF_BY = 1e-4  # how far a decision value of a training row may be from the optimum's
 FIRST_NUMBERS = 2**16  # of the rows that a machine learns from before it is shown others

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from robustpll.engine.data import Batch, State, Task, pick
 from robustpll.engine.layers import Linear
 from robustpll.engine.networks import Shape, mlp, wide
 from robustpll.engine.random import Draws
-from robustpll.engine.task import Batch, State, Task, pick
 from robustpll.engine.train import Training
 from robustpll.errors import InputError
 from robustpll.methods.base import WARM_UP, DeepMethod
 from robustpll.methods.evidential import flat_kl
-from robustpll.methods.maths import weighted_ce
+from robustpll.methods.losses import weighted_ce
 from robustpll.methods.neighbours import nearest
 
 NEIGHBOURS = 3

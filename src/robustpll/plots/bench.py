@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustpll.errors import InputError
-from robustpll.evaluate.metrics import sample
+from robustpll.measures.metrics import sample
 from robustpll.plots.style import COLOURS, MUTED, new_figure, plain, unmarked
 
 if TYPE_CHECKING:

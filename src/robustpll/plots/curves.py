@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from robustpll.errors import InputError
-from robustpll.evaluate.metrics import distribution, sample
+from robustpll.measures.metrics import distribution, sample
 from robustpll.plots.style import COLOURS, new_figure, plain, unmarked
 
 if TYPE_CHECKING:

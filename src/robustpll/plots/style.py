@@ -4,7 +4,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from robustpll.files import write_whole
+from robustpll._files import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,0 +1,1 @@
+"""Adversarial attacks; they need only a function from rows to scores."""

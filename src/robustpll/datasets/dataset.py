@@ -1,0 +1,145 @@
+"""A dataset in memory, and its division into training and test rows."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustpll.datasets.catalog import Entry
+from robustpll.errors import InputError, is_count
+from robustpll.labels.candidates import Candidates
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Which rows teach and which test, in this order.
+
+    >>> Split(np.arange(4), np.arange(4, 5))
+    Split(4 to train, 1 to test)
+    """
+
+    train: NDArray[np.int64]
+    test: NDArray[np.int64]
+
+    def __repr__(self) -> str:
+        return f"Split({len(self.train)} to train, {len(self.test)} to test)"
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Rows with their true labels, candidates or both; made by `robustpll.load_dataset`.
+
+    Attributes
+    ----------
+    name, title : str
+        As `load_dataset` takes it, and as people write it.
+    features : array of shape (n, d)
+        Unscaled, as in the file: bytes for pictures, row by row, else float64.
+    classes : array of shape (k,)
+        The names of the classes.
+    labels : int64 array of shape (n,), or None
+        True labels, as positions in `classes`.
+    candidates : Candidates or None
+        None where noise is still to make them.
+    image_shape : (h, w) or None
+        Of a row that is a picture.
+    white : int
+        The value of a white pixel, by which pictures are divided before all else; else 1.
+    official : Split or None
+        The one that the makers of the dataset prescribe.
+    licence, source : str
+        On what terms the data may be used, and the page it comes from.
+    notes : tuple of str
+        What was left out or is odd, with the numbers of the rows or the names of the files.
+    content : str
+        Which version of its files it is: 16 digits of a SHA-256. Empty for the version that the
+        catalogue knows, and where there are no files.
+
+    Examples
+    --------
+    >>> from robustpll import load_dataset
+    >>> digits = load_dataset("digits")
+    >>> digits.features.shape, digits.image_shape
+    ((1797, 64), (8, 8))
+    >>> digits.split(seed=0)
+    Split(1437 to train, 360 to test)
+    """
+
+    name: str
+    title: str
+    features: NDArray[Any]
+    classes: NDArray[Any]
+    labels: NDArray[np.int64] | None = None
+    candidates: Candidates | None = None
+    image_shape: tuple[int, int] | None = None
+    white: int = 1
+    official: Split | None = None
+    licence: str = "your own"
+    source: str = "your own"
+    notes: tuple[str, ...] = ()
+    content: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        entry: Entry,
+        features: NDArray[Any],
+        labels: NDArray[np.int64],
+        classes: NDArray[Any],
+        **others: Any,
+    ) -> Self:
+        """The dataset of a catalog's entry; `others` are further fields."""
+        others |= {"licence": entry.licence, "source": entry.source}
+        return cls(entry.name, entry.title, features, classes, labels, **others)
+
+    def split(self, seed: int) -> Split:
+        """The official split if there is one, else 80 % for training, at random and unstratified.
+
+        The random one is that of the published experiments, row by row.
+        """
+        if self.official is not None:
+            return self.official
+        n = len(self)
+        if n < 2 or not is_count(seed):
+            raise InputError(
+                "A split needs 2 rows or more, and an int of at least 0 as its seed; got "
+                f"{n} rows and {seed!r}."
+            )
+        generator = np.random.Generator(np.random.PCG64(seed))
+        train = generator.choice(n, size=n * 4 // 5, replace=False, shuffle=False)
+        test = np.setdiff1d(np.arange(n), train)
+        generator.shuffle(train)
+        generator.shuffle(test)
+        return Split(train, test)
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def __repr__(self) -> str:
+        n, d = self.features.shape
+        facts = [f"{n} rows", f"{d} features", f"{len(self.classes)} classes"]
+        if self.candidates is not None:
+            facts.append(f"{self.candidates.sizes.mean():.2f} candidates on average")
+        if self.notes:
+            facts.append(f"{len(self.notes)} note{'s' * (len(self.notes) > 1)}")
+        return f"Dataset({self.title}: {', '.join(facts)})"
+
+
+def unusual_counts(entry: Entry, rows: int, features: int, classes: int) -> tuple[str, ...]:
+    """Notes on what is there in other numbers than usual: not wrong, but not the usual data.
+
+    >>> from robustpll.datasets.catalog import entry_of
+    >>> unusual_counts(entry_of("lost"), rows=1000, features=108, classes=16)
+    ('1000 rows, where 1122 are usual',)
+    """
+    counts = (
+        ("rows", rows, entry.rows),
+        ("features", features, entry.features),
+        ("classes", classes, entry.classes),
+    )
+    return tuple(
+        f"{found} {what}, where {usual} are usual"
+        for what, found, usual in counts
+        if found != usual
+    )

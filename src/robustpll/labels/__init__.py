@@ -1,0 +1,1 @@
+"""What users write as labels: candidate sets and votes."""

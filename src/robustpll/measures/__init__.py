@@ -1,0 +1,1 @@
+"""Measures: functions of arrays."""

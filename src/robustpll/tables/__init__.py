@@ -1,0 +1,1 @@
+"""Reading tables of people: columns, labels, and checks."""

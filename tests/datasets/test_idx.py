@@ -1,0 +1,240 @@
+"""Picture datasets in idx files: published facts, made files, broken ones."""
+
+import gzip
+import hashlib
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from robustpll import InputError, load_dataset
+from robustpll.datasets.idx import read_idx
+from robustpll.datasets.problem import pool_of
+from robustpll.engine.rows import Rows
+
+PICTURES = np.arange(24, dtype=np.uint8).reshape(4, 3, 2)
+NAMES = [
+    f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
+]
+
+
+def idx(values: np.ndarray, magic: bytes = b"\0\0\x08") -> bytes:
+    header = struct.pack(f">{values.ndim}i", *values.shape)
+    return magic + bytes([values.ndim]) + header + values.tobytes()
+
+
+def noise() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (50, 8, 8), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("values", [PICTURES, PICTURES[:, 0, 0], PICTURES[:0]], ids=np.shape)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_arrays_come_back(tmp_path: Path, values: np.ndarray, pack: type) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(pack(idx(values)))
+    found = read_idx(path)
+    assert found.dtype == np.uint8
+    assert found.shape == values.shape
+    assert (found == values).all()
+
+
+def with_byte(raw: bytes, at: int) -> bytes:
+    """The same with one byte set to 255."""
+    return raw[:at] + b"\xff" + raw[at + 1 :]
+
+
+PLAIN = idx(PICTURES)
+ZIPPED = gzip.compress(idx(noise()))
+BROKEN = {
+    "empty": (b"", "no idx file"),
+    "two bytes": (b"\0\0", "no idx file"),
+    "a web page": (b"<html>not found</html>", "no idx file"),
+    "other numbers": (idx(PICTURES, magic=b"\0\0\x0d"), "no idx file"),
+    "cut in the header": (PLAIN[:10], "no idx file"),
+    "cut in half": (PLAIN[: len(PLAIN) // 2], "4 x 3 x 2 bytes, but holds 4"),
+    "one byte too many": (PLAIN + b"\0", "holds 25"),
+    "negative lengths": (b"\0\0\x08\x02" + struct.pack(">2i", -2, -3) + bytes(6), "Get it anew"),
+    "gzip, empty": (gzip.compress(b""), "no idx file"),
+    "gzip, wrong length": (gzip.compress(PLAIN[:-1]), "holds 23"),
+    "gzip, header alone": (ZIPPED[:10], "cut short or damaged"),
+    "gzip, cut in half": (ZIPPED[: len(ZIPPED) // 2], "cut short or damaged"),
+    "gzip, wrong checksum": (ZIPPED[:-8] + bytes(8), "cut short or damaged"),
+    "gzip, wrong block": (with_byte(ZIPPED, 10), "cut short or damaged"),
+    "gzip, wrong method": (with_byte(ZIPPED, 2), "cut short or damaged"),
+}
+
+
+@pytest.mark.parametrize(("raw", "reason"), BROKEN.values(), ids=BROKEN.keys())
+def test_broken_files_are_named(tmp_path: Path, raw: bytes, reason: str) -> None:
+    path = tmp_path / "broken-file"
+    path.write_bytes(raw)
+    with pytest.raises(InputError, match=reason) as caught:
+        read_idx(path)
+    assert str(path) in str(caught.value)
+
+
+TRAIN, TEST = noise()[:30], noise()[30:]
+SOUND = {
+    NAMES[0]: TRAIN,
+    NAMES[1]: np.arange(30, dtype=np.uint8) % 10,
+    NAMES[2]: TEST,
+    NAMES[3]: np.arange(20, dtype=np.uint8) % 10,
+}
+
+
+@pytest.fixture
+def folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unpublished: Callable[..., None]
+) -> Path:
+    unpublished("mnist")
+    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "mnist").mkdir()
+    return tmp_path / "mnist"
+
+
+def fill(
+    folder: Path, arrays: dict[str, np.ndarray], packed: tuple[bool, ...] = (True,) * 4
+) -> None:
+    for (name, values), gz in zip(arrays.items(), packed, strict=True):
+        raw = idx(values)
+        (folder / (name + ".gz" * gz)).write_bytes(gzip.compress(raw) if gz else raw)
+
+
+@pytest.mark.parametrize(
+    "packed", [(True,) * 4, (False,) * 4, (True, False, False, True)], ids=["gz", "plain", "mixed"]
+)
+def test_four_files_make_a_dataset(folder: Path, packed: tuple[bool, ...]) -> None:
+    fill(folder, SOUND, packed)
+    found = load_dataset("mnist")
+    assert found.features.dtype == np.uint8
+    assert (found.features == noise().reshape(50, 64)).all()
+    assert found.image_shape == (8, 8)
+    assert found.labels is not None
+    assert found.labels.dtype == np.int64
+    assert found.labels.tolist() == [*range(10)] * 5
+    assert found.candidates is None
+    split = found.split(3)
+    assert split.train.tolist() == [*range(30)]
+    assert split.test.tolist() == [*range(30, 50)]
+    assert found.notes == ("50 rows, where 70000 are usual", "64 features, where 784 are usual")
+
+
+def test_the_users_cache_is_looked_at_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(folder, SOUND)
+    monkeypatch.setattr("robustpll.datasets.catalog.cache_folder", lambda: folder.parent)
+    monkeypatch.delenv("ROBUSTPLL_DATA")
+    assert len(load_dataset("mnist")) == 50
+
+
+def test_what_is_done_to_the_features_stays_in_memory(folder: Path) -> None:
+    fill(folder, SOUND)
+    found = load_dataset("mnist")
+    found.features[:] = 0
+    assert load_dataset("mnist").features.any()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_missing_file_is_named(folder: Path, name: str) -> None:
+    fill(folder, SOUND)
+    (folder / f"{name}.gz").unlink()
+    with pytest.raises(InputError, match="datasets get mnist") as caught:
+        load_dataset("mnist")
+    assert str(folder / name) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "reason"),
+    [
+        (NAMES[1], SOUND[NAMES[1]][:29], r"do not belong together"),
+        (NAMES[2], TEST[0], r"pictures of shape \(n, h, w\)"),
+        (NAMES[2], TEST[:, :7], r"one size; found \(8, 8\) and \(7, 8\)"),
+        (NAMES[3], SOUND[NAMES[3]] + 1, r"labels from 0 to 9; found 10"),
+    ],
+)
+def test_files_that_do_not_go_together_are_refused(
+    folder: Path, name: str, values: np.ndarray, reason: str
+) -> None:
+    fill(folder, SOUND | {name: values})
+    with pytest.raises(InputError, match=reason) as caught:
+        load_dataset("mnist")
+    assert str(folder / name) in str(caught.value)
+
+
+def test_what_is_not_published_is_refused(folder: Path, unpublished: Callable[..., None]) -> None:
+    """Where the catalogue has the sums; where it has none, versions are told apart."""
+    fill(folder, SOUND)
+    first = load_dataset("mnist").content
+    assert len(first) == 16
+    sums = [hashlib.sha256(idx(values)).hexdigest() for values in SOUND.values()]
+    unpublished("mnist", sums)
+    assert load_dataset("mnist").content == ""
+    changed = TEST.copy()
+    changed[7, 3, 3] ^= 1  # a single bit of a pixel
+    fill(folder, SOUND | {NAMES[2]: changed})
+    with pytest.raises(InputError, match="does not hold what is published") as caught:
+        load_dataset("mnist")
+    assert str(folder / f"{NAMES[2]}.gz") in str(caught.value)
+    assert "robustpll datasets get mnist" in str(caught.value)
+    unpublished("mnist")
+    assert load_dataset("mnist").content not in ("", first)
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["mnist", "fmnist", "kmnist"])
+def test_the_picture_sets_have_their_official_size(name: str) -> None:
+    found = load_dataset(name)
+    assert found.notes == ()
+    assert found.features.shape == (70_000, 784)
+    assert found.image_shape == (28, 28)
+    assert found.official is not None
+    assert found.labels is not None
+    assert (len(found.official.train), len(found.official.test)) == (60_000, 10_000)
+    counts = np.bincount(found.labels[found.official.train])
+    if name == "mnist":
+        assert counts.tolist() == [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+    else:
+        assert counts.tolist() == [6000] * 10
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "facts"),
+    # constant pixels, those never white in training, the darkest of their maxima
+    [("mnist", (67, 125, 7)), ("fmnist", (0, 54, 16))],
+)
+def test_some_pixels_are_never_white_in_training(name: str, facts: tuple[int, int, int]) -> None:
+    found = load_dataset(name)
+    train = found.features[found.split(0).train]
+    low, high = train.min(0), train.max(0)
+    dim = (low < high) & (high < 255)
+    assert ((low == high).sum(), dim.sum(), high[dim].min()) == facts
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "entries", "rows", "largest"), [("mnist", 25, 21, 3.097), ("fmnist", 23, None, 1.832)]
+)
+def test_scaled_test_pixels_leave_the_range_and_are_not_clipped(
+    name: str, entries: int, rows: int | None, largest: float
+) -> None:
+    found = load_dataset(name)
+    pool, split = pool_of(found, torch.device("cpu")), found.split(0)
+    train, test = (torch.from_numpy(part)[None] for part in (split.train, split.test))
+    shown = Rows.of(pool, train).others(pool, test)
+    scaled = shown.x(shown.everything)[0].flatten(1)
+    above = scaled > 1
+    assert above.sum() == entries
+    assert rows is None or above.any(-1).sum() == rows
+    assert scaled.max().item() == pytest.approx(largest, abs=5e-4)
+    assert scaled.min() == 0
+
+
+@pytest.mark.data
+def test_classes_have_their_names() -> None:
+    names = [load_dataset(name).classes.tolist() for name in ("mnist", "fmnist", "kmnist")]
+    assert [each[1] for each in names] == [1, "Trouser", "ki"]
+    assert [len(each) for each in names] == [10, 10, 10]

@@ -1,0 +1,370 @@
+"""Real-world datasets: published facts, made files of each form, and broken ones."""
+
+import struct
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.io import loadmat, savemat
+
+from robustpll import InputError, load_dataset
+from robustpll.datasets.catalog import CATALOG, existing
+from robustpll.datasets.mat import KEYS
+from robustpll.datasets.mat_file import read_mat
+
+Parts = dict[str, Any]
+
+
+def parts(n: int = 30, d: int = 4, k: int = 5) -> Parts:
+    """What a sound file holds: the true label and the next class are candidates of most rows."""
+    drawn = np.random.default_rng(0)
+    labels = np.arange(n) % k
+    target = np.eye(k)[labels].T
+    partial = np.maximum(target, np.roll(target, 1, axis=0) * (drawn.random(n) < 0.7))
+    return {"data": drawn.normal(size=(n, d)), "partial_target": partial, "target": target}
+
+
+def sparse_parts(found: Parts) -> Parts:
+    return {key: sparse.csc_matrix(value) for key, value in found.items()}
+
+
+def write_hdf5(path: Path, found: Parts, userblock: int = 512) -> None:
+    """As MATLAB writes version 7.3."""
+    with h5py.File(path, "w", userblock_size=userblock) as file:
+        for key, value in found.items():
+            if not sparse.issparse(value):
+                file[key] = value if isinstance(value, str) else np.asarray(value).T
+                continue
+            group = file.create_group(key)
+            group.attrs["MATLAB_sparse"] = np.uint64(value.shape[0])
+            group["jc"] = value.indptr.astype(np.uint64)
+            if value.nnz:
+                group["ir"], group["data"] = value.indices.astype(np.uint64), value.data
+    if userblock:
+        with path.open("r+b") as file:
+            file.write(b"MATLAB 7.3 MAT-file")
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
+    (tmp_path / "realworld").mkdir()
+    return tmp_path / "realworld"
+
+
+@pytest.mark.parametrize("name", ["soccer", "mir-flickr", "yahoo-news"])
+def test_files_of_the_usual_size_load_without_a_note(folder: Path, name: str) -> None:
+    entry = CATALOG[name]
+    made = parts(entry.rows, entry.features, entry.classes)
+    targets = sparse_parts({key: made[key] for key in ("partial_target", "target")})
+    savemat(folder / f"{name}.mat", made | targets)
+    found = load_dataset(name)
+    assert found.notes == ()
+    assert (found.features == made["data"]).all()
+    assert found.features.dtype == np.float64
+    assert found.labels is not None
+    assert found.labels.tolist() == (np.arange(entry.rows) % entry.classes).tolist()
+    assert found.labels.dtype == np.int64
+    assert found.candidates is not None
+    assert (found.candidates.matrix == made["partial_target"].T).all()
+    assert found.classes.tolist() == found.candidates.classes.tolist() == [*range(entry.classes)]
+    assert found.image_shape is found.official is None
+
+
+def write_by_hand(path: Path, found: Parts, order: str) -> None:
+    """As the format's description has it: numbers in small types, names in short elements."""
+
+    def element(kind: int, content: bytes) -> bytes:
+        if len(content) <= 4:
+            return struct.pack(f"{order}I", len(content) << 16 | kind) + content.ljust(4, b"\0")
+        padded = content.ljust(-(-len(content) // 8) * 8, b"\0")
+        return struct.pack(f"{order}II", kind, len(content)) + padded
+
+    whole = b"MATLAB 5.0".ljust(124) + struct.pack(
+        f"{order}H2s", 256, b"MI"[:: 1 - 2 * (order == "<")]
+    )
+    for key, value in found.items():
+        small = key != "data"
+        matrix = b"".join(
+            [
+                element(6, struct.pack(f"{order}II", 6, 0)),  # of class double
+                element(5, struct.pack(f"{order}ii", *value.shape)),
+                element(1, key.encode()),
+                element(
+                    2 if small else 9, value.astype("u1" if small else f"{order}f8").tobytes("F")
+                ),
+            ]
+        )
+        whole += element(14, matrix)
+    path.write_bytes(whole)
+
+
+FORMS: dict[str, Callable[[Path, Parts], None]] = {
+    "version 5": savemat,
+    "compressed": lambda path, found: savemat(path, found, do_compression=True),
+    "integers": lambda path, found: savemat(
+        path, found | {key: found[key].astype(np.uint8) for key in ("partial_target", "target")}
+    ),
+    "small types": lambda path, found: write_by_hand(path, found, "<"),
+    "big-endian": lambda path, found: write_by_hand(path, found, ">"),
+    "among others": lambda path, found: savemat(path, {"note": "text", "cells": {"a": 1}} | found),
+    "sparse": lambda path, found: savemat(path, sparse_parts(found)),
+    "version 7.3": write_hdf5,
+    "version 7.3, sparse": lambda path, found: write_hdf5(path, sparse_parts(found)),
+    "HDF5": lambda path, found: write_hdf5(path, found, userblock=0),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_all_forms_of_a_file_say_the_same(folder: Path, form: str) -> None:
+    made = parts()
+    FORMS[form](folder / "lost.mat", made)
+    found = load_dataset("lost")
+    assert (found.features == made["data"]).all()
+    assert found.labels is not None
+    assert found.labels.tolist() == made["target"].argmax(0).tolist()
+    assert found.candidates is not None
+    assert (found.candidates.matrix == made["partial_target"].T).all()
+    assert found.notes == (
+        "30 rows, where 1122 are usual",
+        "4 features, where 108 are usual",
+        "5 classes, where 16 are usual",
+    )
+
+
+def test_version_7_3_without_its_package_names_the_extra(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_hdf5(folder / "lost.mat", parts())
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(InputError, match=r"pip install 'robustpll\[mat73\]'"):
+        load_dataset("lost")
+
+
+def test_features_that_say_nothing_are_removed_and_named(folder: Path) -> None:
+    made = parts(n=40, d=7)
+    swing = np.tile([-1.0, 1.0], 20)
+    made["data"][:, 1] = 0.0
+    made["data"][:, 2] = 1e5 + 0.1  # whose mean does not round to it
+    made["data"][:, 4] = 9e-16 * swing  # a variance of 8.1e-31
+    made["data"][:, 5] = 1.1e-15 * swing  # a variance of 1.2e-30
+    savemat(folder / "lost.mat", made)
+    found = load_dataset("lost")
+    assert "3 constant features were removed: 1, 2, 4" in found.notes
+    assert (found.features == made["data"][:, [0, 3, 5, 6]]).all()
+
+
+def test_a_true_label_that_is_no_candidate_is_reported_and_kept(folder: Path) -> None:
+    made = parts()
+    for row in (3, 17):
+        label = made["target"][:, row].argmax()
+        made["partial_target"][:, row] = np.arange(5) == (label + 2) % 5
+    savemat(folder / "lost.mat", made)
+    found = load_dataset("lost")
+    assert len(found) == 30
+    assert "the true label is no candidate in 2 rows: 3, 17" in found.notes
+
+
+def test_ten_thousand_classes_load(folder: Path) -> None:
+    n, k = 1_000, 10_000
+    target = sparse.csc_matrix((np.ones(n), (np.arange(n) * 10, np.arange(n))), shape=(k, n))
+    made = {"data": parts(n)["data"], "partial_target": target, "target": target}
+    savemat(folder / "soccer.mat", made)
+    found = load_dataset("soccer")
+    assert found.labels is not None
+    assert found.labels.tolist() == list(range(0, k, 10))
+    assert len(found.classes) == k
+
+
+def with_cell(key: str, at: tuple[int, int], value: float) -> Parts:
+    made = parts()
+    made[key][at] = value
+    return made
+
+
+def without(key: str) -> Parts:
+    return {name: value for name, value in parts().items() if name != key}
+
+
+def no_candidates() -> Parts:
+    made = parts()
+    made["partial_target"][:, [2, 7]] = 0
+    return made
+
+
+ODD: dict[str, tuple[Parts, str]] = {
+    "without data": (without("data"), "it has no data"),
+    "without candidates": (without("partial_target"), "it has no partial_target"),
+    "without labels": (without("target"), "it has no target"),
+    "other keys": ({"X": np.eye(3), "y": np.eye(3)}, "no data, partial_target, target"),
+    "too few rows": (parts() | {"data": np.eye(29, 4)}, r"\(29, 4\), \(5, 30\) and \(5, 30\)"),
+    "targets the wrong way round": (
+        parts() | {key: parts()[key].T for key in ("partial_target", "target")},
+        "must both be k x n",
+    ),
+    "one class too many": (parts() | {"target": np.eye(6, 30)}, r"\(5, 30\) and \(6, 30\)"),
+    "no rows": ({key: value[:, :0] for key, value in parts().items()}, r"found \(30, 0\)"),
+    "NaN": (with_cell("data", (4, 1), np.nan), r"NaN, infinity.* in 1 rows \(4\)"),
+    "infinity": (with_cell("data", (5, 1), -np.inf), r"NaN, infinity.* in 1 rows \(5\)"),
+    "beyond float32": (with_cell("data", (6, 1), 1e39), r"NaN, infinity.* in 1 rows \(6\)"),
+    "all constant": (parts() | {"data": np.ones((30, 4))}, "all features are constant"),
+    "a probability": (with_cell("partial_target", (0, 0), 0.5), r"'partial_target'.*\(0.5\)"),
+    "a label of two": (with_cell("target", (0, 3), 2.0), r"'target'.*\(2.0\)"),
+    "NaN as label": (with_cell("target", (0, 3), np.nan), r"'target'.*\(nan\)"),
+    "no label": (with_cell("target", (1, 1), 0.0), r"one true label in 1 rows \(1\)"),
+    "two labels": (with_cell("target", (2, 1), 1.0), r"one true label in 1 rows \(1\)"),
+    "no candidates": (no_candidates(), r"no candidate in 2 rows \(2, 7\)"),
+    "no candidate at all": (parts() | {"partial_target": np.zeros((5, 30))}, "in 30 rows"),
+    "text": (parts() | {"target": "lost"}, "'target' must be a matrix of real numbers"),
+    "complex numbers": (parts() | {"data": 1j * parts()["data"]}, "real numbers, but is.*complex"),
+    "three axes": (parts() | {"data": np.ones((30, 2, 2))}, r"real numbers, but is.*\(30, 2, 2\)"),
+}
+
+
+@pytest.mark.parametrize(("made", "reason"), ODD.values(), ids=ODD.keys())
+@pytest.mark.parametrize("form", ["dense", "sparse", "version 7.3"])
+def test_odd_content_is_refused_by_name(folder: Path, made: Parts, reason: str, form: str) -> None:
+    path = folder / "lost.mat"
+    if form == "sparse":
+        made = {
+            key: sparse.csc_matrix(value) if np.ndim(value) == 2 and value.size else value
+            for key, value in made.items()
+        }
+    (write_hdf5 if form == "version 7.3" else savemat)(path, made)
+    with pytest.raises(InputError, match=reason) as caught:
+        load_dataset("lost")
+    assert str(path) in str(caught.value)
+
+
+def test_a_sparse_matrix_without_entries_is_all_zeros(folder: Path) -> None:
+    write_hdf5(folder / "lost.mat", sparse_parts(parts() | {"partial_target": np.zeros((5, 30))}))
+    with pytest.raises(InputError, match="no candidate in 30 rows"):
+        load_dataset("lost")
+
+
+@pytest.mark.parametrize("write", [savemat, write_hdf5])
+def test_a_sparse_matrix_that_points_outside_is_refused(folder: Path, write: Any) -> None:
+    made = sparse_parts(parts())
+    made["target"].indices[3] = 70_000
+    write(folder / "lost.mat", made)
+    with pytest.raises(InputError, match="can be read"):
+        load_dataset("lost")
+
+
+@pytest.mark.parametrize("write", [savemat, FORMS["sparse"], FORMS["compressed"], write_hdf5])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.5, 0.9])
+def test_a_cut_file_is_refused(folder: Path, write: Any, share: float) -> None:
+    path = folder / "lost.mat"
+    write(path, parts())
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(InputError, match=r"lost\.mat"):
+        load_dataset("lost")
+
+
+@pytest.mark.parametrize("raw", [b"<html>not found</html>" * 50, bytes(1000), b"PK\3\4" * 200])
+def test_another_kind_of_file_is_refused(folder: Path, raw: bytes) -> None:
+    (folder / "lost.mat").write_bytes(raw)
+    with pytest.raises(InputError, match=r"no \.mat file that can be read"):
+        load_dataset("lost")
+
+
+def test_files_of_other_bytes_are_other_versions(folder: Path) -> None:
+    made, versions = parts(), []
+    for _ in range(2):
+        savemat(folder / "lost.mat", made)
+        versions.append(load_dataset("lost").content)
+        made["data"][3, 1] += 1
+    assert all(len(version) == 16 for version in versions)
+    assert len(set(versions)) == 2
+
+
+def test_version_4_is_refused(folder: Path) -> None:
+    savemat(folder / "lost.mat", parts(), format="4")
+    with pytest.raises(InputError, match="version 5 or newer"):
+        load_dataset("lost")
+
+
+@pytest.mark.parametrize("write", [savemat, FORMS["sparse"], FORMS["compressed"], write_hdf5])
+def test_damaged_bytes_are_refused_or_leave_a_sound_dataset(folder: Path, write: Any) -> None:
+    path = folder / "lost.mat"
+    write(path, parts(n=6, d=2, k=3))
+    whole = path.read_bytes()
+    drawn = np.random.default_rng(0)
+    refused = 0
+    for at in drawn.integers(0, len(whole), 150):
+        path.write_bytes(whole[:at] + drawn.bytes(1) + whole[at + 1 :])
+        try:
+            found = load_dataset("lost")
+        except InputError:
+            refused += 1
+        else:
+            assert np.isfinite(found.features).all()
+            assert found.candidates is not None
+            assert found.candidates.matrix.any(-1).all()
+    assert refused > 0
+
+
+FACTS = {
+    # candidates: average, most, share of rows with one alone in percent
+    "bird-song": (4998, 38, 13, 2.1755, 4, 32.7),
+    "lost": (1122, 108, 16, 2.2317, 3, 6.0),
+    "msrc-v2": (1758, 48, 23, 3.1564, 7, 8.0),
+}
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", FACTS)
+def test_the_published_facts_hold(name: str) -> None:
+    n, d, k, average, most, alone = FACTS[name]
+    found = load_dataset(name)
+    assert found.notes == ()  # so the true label is always a candidate, no feature is constant
+    assert found.features.shape == (n, d)
+    assert found.candidates is not None
+    assert found.candidates.shape == (n, k)
+    sizes = found.candidates.sizes
+    assert sizes.mean() == pytest.approx(average, abs=5e-5)
+    assert (sizes.min(), sizes.max()) == (1, most)
+    assert 100 * (sizes == 1).mean() == pytest.approx(alone, abs=0.05)
+    split = found.split(0)
+    assert len(split.train) == CATALOG[name].rows * 8 // 10
+
+
+@pytest.mark.data
+def test_features_are_raw() -> None:
+    bird_song, lost, msrc = (load_dataset(name).features for name in FACTS)
+    assert 1e5 < bird_song.max() < 2e5
+    assert abs(lost.mean()) < 1e-2 * lost.std()
+    assert (msrc.min(), msrc.max()) == (0, 1)
+    assert len(msrc) - len(np.unique(msrc, axis=0)) == 5
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "shape", "k", "average"),
+    [("fg-net", (1002, 262), 78, 7.48), ("italian", (21878, 519 - 36), 90, 1.60)],
+)
+def test_the_two_further_sets_have_their_size(
+    name: str, shape: tuple[int, int], k: int, average: float
+) -> None:
+    found = load_dataset(name)
+    assert found.features.shape == shape
+    assert found.candidates is not None
+    assert found.candidates.shape == (shape[0], k)
+    assert found.candidates.sizes.mean() == pytest.approx(average, abs=5e-3)
+    assert not [note for note in found.notes if "constant features" not in note]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["bird-song", "lost", "msrc-v2", "fg-net", "italian"])
+def test_files_that_matlab_wrote_are_read_as_by_scipy(name: str) -> None:
+    path = existing(CATALOG[name], CATALOG[name].files[0])
+    expected = loadmat(path)
+    for key, found in zip(KEYS, read_mat(path, KEYS), strict=True):
+        assert found.shape == expected[key].shape
+        assert not (found != expected[key]).sum()

@@ -1,0 +1,327 @@
+"""NotMNIST: published facts, order, broken and evil archives, and the cache."""
+
+import gzip
+import io
+import os
+import tarfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from robustpll import Dataset, InputError, load_dataset
+from robustpll.datasets import notmnist
+from robustpll.datasets.catalog import CATALOG, existing
+from robustpll.datasets.notmnist import pixel_sum
+
+ROOT = "notMNIST_small"
+Members = Iterable[tuple[str, bytes]]
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The one file that is kept, in a cache folder of its own."""
+    monkeypatch.setattr(notmnist, "cache_folder", lambda: tmp_path / "cache")
+    return tmp_path / "cache" / "notmnist" / "pictures.cache"
+
+
+@pytest.fixture
+def archive(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    cache: Path,
+    unpublished: Callable[..., None],
+) -> Path:
+    """Where a made archive is looked for."""
+    unpublished("notmnist")
+    assert not cache.exists()
+    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
+    path = tmp_path / "notmnist" / "notMNIST_small.tar.gz"
+    path.parent.mkdir()
+    return path
+
+
+def png(shade: int, size: tuple[int, int] = (28, 28), mode: str = "L", form: str = "PNG") -> bytes:
+    file = io.BytesIO()
+    Image.new("L", size, shade).convert(mode).save(file, form)
+    return file.getvalue()
+
+
+def pack(path: Path, members: Members, *further: tarfile.TarInfo) -> None:
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+        for info in further:
+            tar.addfile(info)
+
+
+SOUND = [
+    (f"{ROOT}/B/a.png", png(3)),
+    (f"{ROOT}/A/b.png", png(1)),
+    (f"{ROOT}/J/a.png", png(4)),
+    (f"{ROOT}/A/B.png", png(0)),
+    (f"{ROOT}/A/é.png", png(2)),
+]
+
+
+def shades(found: Dataset) -> list[int]:
+    return found.features[:, 0].tolist()
+
+
+def test_folders_are_in_the_order_of_letters_and_files_in_that_of_bytes(archive: Path) -> None:
+    pack(archive, SOUND)
+    found = load_dataset("notmnist")
+    assert shades(found) == [0, 1, 2, 3, 4]
+    assert found.features.shape == (5, 784)
+    assert found.features.dtype == np.uint8
+    assert found.labels is not None
+    assert found.classes[found.labels].tolist() == ["A", "A", "A", "B", "J"]
+    assert found.classes.tolist() == list("ABCDEFGHIJ")
+    assert found.image_shape == (28, 28)
+    assert found.official is found.candidates is None
+    assert found.notes == ("5 rows, where 18724 are usual",)
+
+
+def test_pixels_are_read_row_by_row(archive: Path) -> None:
+    picture = np.random.default_rng(0).integers(0, 256, (28, 28), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(picture).save(file, "PNG")
+    pack(archive, [(f"{ROOT}/C/x.png", file.getvalue())])
+    assert (load_dataset("notmnist").features[0].reshape(28, 28) == picture).all()
+
+
+BROKEN = {
+    "empty": b"",
+    "text": b"no picture",
+    "cut": png(7)[:-30],
+    "wrong size": png(7, size=(28, 27)),
+    "claims to be huge": png(7)[:16] + b"\0\1\0\0\0\1\0\0" + png(7)[24:],
+    "coloured": png(7, mode="RGB"),
+    "black and white": png(7, mode="1"),
+    "JPEG": png(7, form="JPEG"),
+    "nothing after the header": png(7)[:33],
+    "zeros after the header": png(7)[:33] + bytes(100),
+}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN.keys())
+def test_a_picture_that_cannot_be_read_is_left_out_and_named(archive: Path, content: bytes) -> None:
+    pack(archive, [*SOUND, (f"{ROOT}/A/c.png", content), (f"{ROOT}/F/x.png", content)])
+    found = load_dataset("notmnist")
+    assert shades(found) == [0, 1, 2, 3, 4]
+    assert "2 pictures could not be read: A/c.png, F/x.png" in found.notes
+
+
+def test_other_files_are_passed_over_and_named(archive: Path) -> None:
+    others = [(f"{ROOT}/README", b"hello"), (f"{ROOT}/K/a.png", png(9)), ("A.png", png(9))]
+    folder = tarfile.TarInfo(f"{ROOT}/A")
+    folder.type = tarfile.DIRTYPE
+    pack(archive, SOUND + others, folder)
+    found = load_dataset("notmnist")
+    assert shades(found) == [0, 1, 2, 3, 4]
+    (note,) = (note for note in found.notes if "passed over" in note)
+    assert note.startswith("3 files")
+    assert note.endswith(f": {ROOT}/README, {ROOT}/K/a.png, A.png")
+
+
+def linked(kind: bytes) -> tarfile.TarInfo:
+    info = tarfile.TarInfo(f"{ROOT}/A/link.png")
+    info.type, info.linkname = kind, "/etc/passwd"
+    return info
+
+
+EVIL = {
+    "absolute": tarfile.TarInfo("/A/a.png"),
+    "upwards": tarfile.TarInfo(f"{ROOT}/../../A/a.png"),
+    "upwards at the end": tarfile.TarInfo(f"{ROOT}/A/.."),
+    "backslashes": tarfile.TarInfo("..\\..\\A\\a.png"),
+    "a drive": tarfile.TarInfo("C:\\A\\a.png"),
+    "symbolic link": linked(tarfile.SYMTYPE),
+    "hard link": linked(tarfile.LNKTYPE),
+    "device": linked(tarfile.CHRTYPE),
+}
+
+
+@pytest.mark.parametrize("member", EVIL.values(), ids=EVIL.keys())
+def test_an_archive_that_leads_out_of_itself_is_refused(
+    archive: Path, cache: Path, member: tarfile.TarInfo
+) -> None:
+    pack(archive, SOUND, member)
+    with pytest.raises(InputError, match="Do not use it") as caught:
+        load_dataset("notmnist")
+    assert repr(member.name) in str(caught.value)
+    assert not cache.exists()
+    assert sorted(path.name for path in archive.parent.iterdir()) == [archive.name]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_a_cut_archive_is_refused(archive: Path, cache: Path, share: float) -> None:
+    pack(archive, SOUND)
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises(InputError, match="cut short or damaged") as caught:
+        load_dataset("notmnist")
+    assert str(archive) in str(caught.value)
+    assert not cache.exists()
+
+
+def test_damage_that_unpacks_is_refused(archive: Path) -> None:
+    pack(archive, SOUND)
+    whole = archive.read_bytes()
+    archive.write_bytes(whole[:-8] + bytes(8))  # the sum of the content
+    with pytest.raises(InputError, match="cut short or damaged"):
+        load_dataset("notmnist")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"<html>", gzip.compress(b"no tar"), gzip.compress(b"x" * 5000)],
+    ids=["a page", "no tar", "no tar, but longer"],  # packed bytes hold the time
+)
+def test_another_kind_of_file_is_refused(archive: Path, raw: bytes) -> None:
+    archive.write_bytes(raw)
+    with pytest.raises(InputError, match="cut short or damaged"):
+        load_dataset("notmnist")
+
+
+def test_an_archive_without_pictures_is_refused(archive: Path) -> None:
+    pack(archive, [(f"{ROOT}/A/a.png", b"")])
+    with pytest.raises(InputError, match="no picture that can be read"):
+        load_dataset("notmnist")
+
+
+def test_an_archive_that_unpacks_without_end_is_refused(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack(archive, SOUND)
+    monkeypatch.setattr(notmnist, "MOST_BYTES", 10_239)  # a tar has blocks of 10,240
+    with pytest.raises(InputError, match="unpacks to more than 10239 bytes"):
+        load_dataset("notmnist")
+    monkeypatch.setattr(notmnist, "MOST_BYTES", 10_240)
+    assert len(load_dataset("notmnist")) == len(SOUND)
+    monkeypatch.setattr(notmnist, "MOST_MEMBERS", len(SOUND) - 1)
+    archive.write_bytes(gzip.compress(gzip.decompress(archive.read_bytes()), 1))  # not cached
+    with pytest.raises(InputError, match=f"or {len(SOUND) - 1} files"):
+        load_dataset("notmnist")
+
+
+def same(one: Dataset, other: Dataset) -> bool:
+    assert one.labels is not None
+    assert other.labels is not None
+    return (
+        np.array_equal(one.features, other.features)
+        and np.array_equal(one.labels, other.labels)
+        and one.notes == other.notes
+    )
+
+
+def unreadable(*_: object) -> None:
+    raise AssertionError("the archive was decoded")
+
+
+def test_the_second_load_decodes_nothing(
+    archive: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pack(archive, [*SOUND, (f"{ROOT}/A/c.png", b"")])
+    first = load_dataset("notmnist")
+    assert cache.is_file()
+    monkeypatch.setattr(notmnist, "_pixels", unreadable)
+    second = load_dataset("notmnist")
+    assert same(first, second)
+    second.features[:] = 9  # what a reader does to it
+    assert same(first, load_dataset("notmnist"))
+
+
+def test_a_changed_archive_is_noticed_even_with_size_and_time_unchanged(archive: Path) -> None:
+    pack(archive, SOUND)
+    load_dataset("notmnist")
+    before = archive.stat()
+    changed = [(name, png(50 + at)) for at, (name, _) in enumerate(SOUND)]
+    pack(archive, changed)
+    with archive.open("ab") as file:
+        file.write(bytes(before.st_size - archive.stat().st_size))
+    os.utime(archive, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert archive.stat().st_size == before.st_size
+    assert shades(load_dataset("notmnist")) == [53, 51, 54, 50, 52]
+
+
+@pytest.mark.parametrize("at", [0, 31, 32, 100, -1])
+def test_a_damaged_cache_is_made_anew(archive: Path, cache: Path, at: int) -> None:
+    pack(archive, SOUND)
+    first = load_dataset("notmnist")
+    whole = bytearray(cache.read_bytes())
+    sound = bytes(whole)
+    whole[at] ^= 1
+    cache.write_bytes(whole)
+    assert same(load_dataset("notmnist"), first)
+    assert cache.read_bytes() == sound
+
+
+@pytest.mark.parametrize("length", [0, 20, 500])
+def test_a_cut_cache_is_made_anew(archive: Path, cache: Path, length: int) -> None:
+    pack(archive, SOUND)
+    first = load_dataset("notmnist")
+    sound = cache.read_bytes()
+    cache.write_bytes(sound[:length])
+    assert same(load_dataset("notmnist"), first)
+    assert cache.read_bytes() == sound
+
+
+def test_where_no_cache_can_be_written_it_loads_all_the_same(archive: Path, cache: Path) -> None:
+    pack(archive, SOUND)
+    cache.parent.parent.write_text("a file where the folder should be")
+    assert len(load_dataset("notmnist")) == 5
+
+
+def test_what_is_not_published_is_refused_also_from_the_cache(
+    archive: Path, unpublished: Callable[..., None]
+) -> None:
+    pack(archive, SOUND)
+    unpublished("notmnist", [pixel_sum(archive)])
+    assert load_dataset("notmnist").content == ""
+    pack(archive, [(SOUND[0][0], png(99)), *SOUND[1:]])
+    for _ in range(2):
+        with pytest.raises(InputError, match="does not hold what is published"):
+            load_dataset("notmnist")
+
+
+def test_the_sum_of_the_pixels_does_not_depend_on_the_packing(tmp_path: Path) -> None:
+    one, other, third = (tmp_path / f"{name}.tar.gz" for name in "abc")
+    pack(one, SOUND)
+    pack(other, [(name.replace(ROOT, "else"), content) for name, content in reversed(SOUND)])
+    pack(third, [*SOUND[1:], (f"{ROOT}/B/a.png", png(8))])
+    assert pixel_sum(one) == pixel_sum(other)
+    assert pixel_sum(one) != pixel_sum(third)
+
+
+@pytest.mark.data
+def test_the_published_facts_hold(cache: Path) -> None:
+    found = load_dataset("notmnist")
+    assert found.features.shape == (18_724, 784)
+    assert found.labels is not None
+    counts = dict(zip(found.classes.tolist(), np.bincount(found.labels).tolist(), strict=True))
+    assert counts == {letter: 1873 if letter in "BCDE" else 1872 for letter in "ABCDEFGHIJ"}
+    assert (np.diff(found.labels) >= 0).all()
+    split = found.split(0)
+    assert (len(split.train), len(split.test)) == (14_979, 3_745)
+    assert (found.features.min(), found.features.max()) == (0, 255)
+    assert not [note for note in found.notes if "could not be read" not in note]
+
+
+@pytest.mark.data
+def test_the_pixels_have_their_sum() -> None:
+    file = CATALOG["notmnist"].files[0]
+    assert pixel_sum(existing(CATALOG["notmnist"], file)) == file.content
+
+
+@pytest.mark.data
+def test_the_second_load_decodes_no_picture(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = load_dataset("notmnist")
+    monkeypatch.setattr(notmnist, "_pixels", lambda content: pytest.fail("a picture was decoded"))
+    second = load_dataset("notmnist")
+    assert (second.features == first.features).all()
+    assert (second.labels == first.labels).all()

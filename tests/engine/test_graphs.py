@@ -1,0 +1,211 @@
+"""A captured step is the eager step; these tests need a GPU, apart from what can be compiled."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.optim import AdamW
+
+from robustpll import METHODS
+from robustpll.engine import graphs
+from robustpll.engine.data import Task
+from robustpll.engine.layers import Dropout
+from robustpll.engine.networks import Shape
+from robustpll.engine.random import Draws
+from robustpll.engine.rows import Rows
+from robustpll.engine.train import Training, train
+from robustpll.methods import DeepMethod, RobustPll
+from robustpll.methods.autoencoder import AutoEncoder
+from robustpll.methods.robust_pll_at import RobustPllAt
+
+DEEP: dict[str, type[DeepMethod]] = {
+    name: kind for name, kind in METHODS.items() if issubclass(kind, DeepMethod)
+}
+KINDS = DEEP | {kind.name: kind for kind in (AutoEncoder, RobustPllAt)}
+COMPILABLE = [name for name, kind in KINDS.items() if kind.compilable]
+# numbers in a step come from the host unless it is captured
+RANDOM = {"proden_dropout", "valen", "robust_pll_at", "robust_pll_at_ens"}
+WAYS = [(name, compiled) for name in KINDS for compiled in (False, True)]
+
+
+@contextmanager
+def nothing_random() -> Iterator[None]:
+    """Within it dropout is off, and samples are means: draws differ in a captured step."""
+
+    def mean(_: Draws, concentration: torch.Tensor) -> torch.Tensor:
+        return concentration / concentration.sum(-1, keepdim=True)
+
+    def zeros(draws: Draws, *shape: int) -> torch.Tensor:
+        return torch.zeros(draws.models, *shape, dtype=draws.dtype, device=draws.device)
+
+    def middle(_: RobustPllAt, rows: int, shape: Shape, draws: Draws) -> torch.Tensor:
+        return zeros(draws, rows, *shape) + 0.5
+
+    with (
+        patch.object(Dropout, "draw", lambda *_: None),
+        patch.object(Draws, "dirichlet", mean),
+        patch.object(Draws, "normal", zeros),
+        patch.object(RobustPllAt, "draw", middle),
+    ):
+        yield
+
+
+def task_on(device: str, digits: Any, candidates: np.ndarray, rows: int = 600) -> Task:
+    """Two runs in float64; 600 rows are two batches of 256 and one of 88."""
+    pool = torch.from_numpy(digits[0]).double().to(device)
+    at = torch.stack([torch.arange(rows), torch.arange(rows) + 100]).to(device)
+    return Task.of(Rows.of(pool, at), torch.from_numpy(candidates).to(device)[at], (0, 1))
+
+
+def parameters(method: DeepMethod, task: Task) -> list[torch.Tensor]:
+    return [tensor.cpu() for tensor in train(method, task).net.state_dict().values()]
+
+
+@contextmanager
+def own_adam(used: bool) -> Iterator[None]:
+    """Within it steps are those of the library's Adam, not compiled: torch's is less exact."""
+
+    def advance(training: Training) -> None:
+        with torch.no_grad():
+            graphs.adam(training.optimizer, graphs.adam_moves)  # type: ignore[arg-type]
+
+    with patch("robustpll.engine.train.advance", advance) if used else nullcontext():
+        yield
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses torch.jit
+@pytest.mark.parametrize(("name", "compiled"), WAYS)
+def test_captured_and_eager_training_agree_to_rounding(
+    name: str, compiled: bool, digits: Any, candidates: np.ndarray
+) -> None:
+    """51 steps, in float64: Adam makes full steps of gradients that are nothing but rounding."""
+    method = KINDS[name](epochs=17)
+    task = task_on("cuda", digits, candidates)
+    with nothing_random(), patch.object(type(method), "captured", new=False), own_adam(compiled):
+        eager = parameters(method, task)
+    with nothing_random(), patch.object(graphs, "pays_back", return_value=compiled):
+        captured = parameters(method, task)
+    for one, other in zip(eager, captured, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+
+
+@pytest.mark.gpu
+def test_recording_leaves_no_trace(digits: Any, candidates: np.ndarray) -> None:
+    """One step, captured: had the warm-up steps counted, there would be four."""
+    method = RobustPll(epochs=1, batch_size=600, precision="float32")
+    task = task_on("cuda", digits, candidates)
+    with patch.object(RobustPll, "captured", new=False):
+        eager = train(method, task)
+    captured = train(method, task)
+    for one, other in zip(
+        eager.net.state_dict().values(), captured.net.state_dict().values(), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+    torch.testing.assert_close(eager.label_weights, captured.label_weights, rtol=0, atol=1e-5)
+    torch.testing.assert_close(eager.history.loss, captured.history.loss, rtol=1e-5, atol=0)
+
+
+@contextmanager
+def no_waiting() -> Iterator[None]:
+    """Within it an operation that waits for the device is an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that it does not find every such operation
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [name for name in DEEP if name not in RANDOM])
+def test_a_step_never_waits_for_the_device(name: str, digits: Any, candidates: np.ndarray) -> None:
+    steps: list[int] = []
+    plain = Training.step
+
+    def watched(self: Training, at: torch.Tensor, stage: int) -> None:
+        with no_waiting():
+            plain(self, at, stage)
+        steps.append(at.shape[1])
+
+    method = DEEP[name](epochs=2)
+    with patch.object(Training, "step", watched), patch.object(type(method), "captured", new=False):
+        train(method, task_on("cuda", digits, candidates))
+    assert steps == [256, 256, 88] * method.total_epochs
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("network", ["lenet", "resnet"])
+def test_networks_of_the_library_are_captured(
+    network: str, digits: Any, candidates: np.ndarray
+) -> None:
+    task = task_on("cuda", digits, candidates)
+    pool = task.rows.pool.reshape(-1, 8, 8)
+    task = replace(task, rows=Rows.of(pool, task.rows.at))
+    plain = graphs.Captured.__call__
+    with patch.object(graphs.Captured, "__call__", autospec=True, side_effect=plain) as calls:
+        fitted = train(RobustPll(epochs=3, network=network), task)
+    assert calls.call_count == 9
+    assert fitted.history.loss.isfinite().all()
+
+
+def test_a_short_run_is_not_worth_compiling(digits: Any, candidates: np.ndarray) -> None:
+    task = task_on("cpu", digits, candidates)
+    task = replace(task, prior=task.prior.float())
+    short, long = (_training(RobustPll(epochs=epochs), task) for epochs in (10, 10_000_000))
+    assert not graphs.pays_back(short)
+    assert graphs.pays_back(long)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_the_librarys_adam_is_torchs(weight_decay: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    start = [torch.randn(shape, generator=generator) for shape in ((2, 3), (4,))]
+    mine, other = ([nn.Parameter(each.double()) for each in start] for _ in range(2))
+    ours, torchs = (AdamW(each, lr=0.01, weight_decay=weight_decay) for each in (mine, other))
+    for _ in range(20):
+        for one, two in zip(mine, other, strict=True):
+            one.grad = torch.randn(one.shape, generator=generator).double()
+            two.grad = one.grad.clone()
+        with torch.no_grad():
+            graphs.adam(ours, graphs.adam_moves)
+        torchs.step()
+    for one, two in zip(mine, other, strict=True):
+        torch.testing.assert_close(one, two, rtol=0, atol=1e-14)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses torch.jit
+@pytest.mark.parametrize("name", COMPILABLE)
+def test_every_step_compiles_as_one_graph(name: str, digits: Any, candidates: np.ndarray) -> None:
+    """On the CPU, where it can be seen too: no branch on a tensor, no host round trip."""
+    method = KINDS[name](epochs=2, batch_size=600)
+    task = task_on("cpu", digits, candidates)
+    with own_adam(used=True):
+        plain = parameters(method, task)
+    step = Training.step
+
+    def compiled(self: Training, at: torch.Tensor, stage: int) -> None:
+        self.compiled = self.fast_adam = True
+        step(self, at, stage)
+
+    with patch.object(Training, "step", compiled):
+        again = parameters(method, task)
+    for one, other in zip(plain, again, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+
+
+def _training(method: DeepMethod, task: Task) -> Training:
+    draws = Draws.of(task.seeds, like=task.prior)
+    net = method.build(task.rows.shape, task.k, draws)
+    optimizer = method.optimizer(net.parameters())
+    zero = torch.zeros(())
+    return Training(method, net, task, method.begin(task), optimizer, draws, zero, zero)

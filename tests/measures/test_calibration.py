@@ -1,0 +1,138 @@
+"""Calibration measures by hand, beside scikit-learn's, and on probabilities known to be honest."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.calibration import calibration_curve
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+
+from robustpll import InputError, PLLClassifier
+from robustpll.measures.calibration import calibration_of, calibration_report, reliability
+from robustpll.methods import PlKnn
+
+RNG = np.random.default_rng(0)
+PROMISES = st.lists(st.tuples(st.integers(0, 10), st.booleans()), min_size=1, max_size=40)
+
+
+def test_the_error_of_two_bins_worked_by_hand() -> None:
+    found = reliability([0.2, 0.4, 0.6, 1.0], [0, 0, 1, 0], bins=2)
+    np.testing.assert_allclose(found.promised, [0.3, 0.8])
+    np.testing.assert_allclose(found.right, [0.0, 0.5])
+    assert found.error == pytest.approx((2 * 0.3 + 2 * 0.3) / 4)
+
+
+def test_the_report_of_three_rows_worked_by_hand() -> None:
+    found = calibration_of([[0.5, 0.25, 0.25], [0.0, 1.0, 0.0], [0.5, 0.0, 0.5]], [0, 1, 2])
+    assert found.accuracy == pytest.approx(2 / 3)  # the first of equal ones is predicted
+    assert found.brier == pytest.approx((0.25 + 2 * 0.0625 + 0 + 0.25 + 0.25) / 3)
+    assert found.log_loss == pytest.approx(2 * math.log(2) / 3)
+    assert found.error == pytest.approx(0)  # 0.5 in two rows, of which one is right; 1 is right
+    # class 0: 0.5, 0, 0.5 of 1, 0, 0; class 1: 0.25, 1, 0 of 0, 1, 0; class 2: 0.25, 0, 0.5 of ..1
+    assert found.class_error == pytest.approx((0 + 0.25 / 3 + (0.25 + 0 + 0.5) / 3) / 3)
+
+
+def test_the_error_is_that_of_scikit_learns_quantile_bins() -> None:
+    for seed in range(5):
+        draw = np.random.default_rng(seed)
+        p = draw.random(1500)
+        right = draw.random(1500) < p**2
+        true, promised = calibration_curve(right, p, n_bins=15, strategy="quantile")
+        found = reliability(p, right, bins=15)
+        np.testing.assert_allclose(found.promised, promised)
+        np.testing.assert_allclose(found.right, true)
+        assert found.error == pytest.approx(np.abs(true - promised).mean())
+
+
+def test_log_loss_and_brier_are_scikit_learns() -> None:
+    p, y = RNG.dirichlet(np.ones(5), size=200), RNG.integers(5, size=200)
+    found = calibration_of(p, y)
+    assert found.log_loss == pytest.approx(log_loss(y, p, labels=range(5)))
+    assert found.brier == pytest.approx(((p - np.eye(5)[y]) ** 2).sum() / 200)
+
+
+@given(PROMISES, st.integers(1, 20), st.randoms())
+def test_the_order_of_rows_does_not_matter(rows: list[Any], bins: int, random: Any) -> None:
+    shuffled = random.sample(rows, len(rows))
+    errors = [
+        reliability([p / 10 for p, _ in each], [r for _, r in each], bins).error
+        for each in (rows, shuffled)
+    ]
+    assert errors[0] == pytest.approx(errors[1])
+
+
+@given(PROMISES, st.integers(1, 20))
+def test_equal_promises_share_a_bin_and_all_rows_have_one(rows: list[Any], bins: int) -> None:
+    p = np.array([each for each, _ in rows]) / 10
+    found = reliability(p, [right for _, right in rows], bins)
+    assert found.rows.sum() == len(rows)
+    assert len(found.rows) <= min(bins, len(np.unique(p)))
+    assert (np.diff(found.promised) > 0).all()
+    assert (found.rows * found.promised).sum() == pytest.approx(p.sum())
+
+
+@pytest.mark.parametrize("n", [30, 31, 44])
+def test_bins_have_equally_many_rows(n: int) -> None:
+    found = reliability(RNG.permutation(n) / n, np.ones(n), bins=15)
+    assert len(found.rows) == 15
+    assert found.rows.max() - found.rows.min() <= 1
+
+
+def test_honest_probabilities_have_no_error_but_chance() -> None:
+    p = RNG.dirichlet(np.full(4, 0.5), size=20_000)
+    y = (RNG.random((20_000, 1)) > p.cumsum(-1)).sum(-1).clip(max=3)
+    honest, boasting = calibration_of(p, y), calibration_of(p**3 / (p**3).sum(-1)[:, None], y)
+    assert honest.error < 0.015
+    assert honest.class_error < 0.015
+    assert boasting.error > 0.1
+    assert boasting.log_loss > honest.log_loss
+    assert boasting.brier > honest.brier
+
+
+def test_a_true_class_of_probability_0_costs_infinitely_much() -> None:
+    assert calibration_of([[1.0, 0.0]], [1]).log_loss == math.inf
+
+
+def test_a_report_takes_the_names_of_classes() -> None:
+    X, y = np.repeat(np.eye(2), 5, axis=0), np.repeat(["no", "yes"], 5)
+    model = PLLClassifier(PlKnn(neighbours=3)).fit(X, y)
+    right, wrong = calibration_report(model, X, y), calibration_report(model, X, y[::-1])
+    assert (right.accuracy, wrong.accuracy) == (1.0, 0.0)
+    assert right.error < 0.01
+    assert wrong.error > 0.9
+    assert repr(right).startswith("CalibrationReport(accuracy=1.0000, error=0.0")
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: reliability([0.5], [2]), "right must be 0 or 1"),
+        (lambda: reliability([1.5], [1]), r"promised must lie in \[0, 1\]"),
+        (lambda: reliability([np.nan], [1]), r"promised must lie in \[0, 1\]"),
+        (lambda: reliability([0.5, 0.5], [1]), "one number for each row"),
+        (lambda: reliability([], []), "one number for each row"),
+        (lambda: reliability([0.5], [1], bins=0), "bins must be"),
+        (lambda: calibration_of([[0.5, 0.6]], [0]), "sum to 1"),
+        (lambda: calibration_of([[0.5, 0.5]], [2]), "from 0 to 1"),
+        (lambda: calibration_of([[0.5, 0.5]], ["a"]), "one int for each row"),
+        (lambda: calibration_of([0.5, 0.5], [0]), r"shape \(n, k\)"),
+    ],
+)
+def test_what_is_no_promise_is_refused(call: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        call()
+
+
+def test_candidate_sets_and_other_models_are_refused() -> None:
+    X = np.eye(2)
+    model = PLLClassifier(PlKnn(neighbours=1)).fit(X, [0, 1])
+    with pytest.raises(InputError, match="true labels"):
+        calibration_report(model, X, [{0, 1}, {1}])
+    with pytest.raises(InputError, match="use calibration_of"):
+        calibration_report(LogisticRegression().fit(X, [0, 1]), X, [0, 1])
+    with pytest.raises(InputError, match="2 rows"):
+        calibration_report(model, X, [0, 1, 0])
