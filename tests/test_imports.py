@@ -24,7 +24,7 @@ FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__in
 
 
 def part(module: str) -> str:
-    """The part of the package a module belongs to: "engine" for robustpll.engine.rows."""
+    """The part of the package a module belongs to: "engine" for robustpll.engine.data."""
     return module.split(".")[1]
 
 

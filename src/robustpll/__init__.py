@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from robustpll import _moved as _moved
 
 if TYPE_CHECKING:
-    from robustpll.attacks.autopgd import AutoPGD
-    from robustpll.attacks.base import PGD
+    from robustpll.attacks.pgd import PGD, AutoPGD
     from robustpll.attacks.square import Square
     from robustpll.datasets import load_dataset
     from robustpll.datasets.dataset import Dataset
@@ -58,8 +57,8 @@ __all__ = [
 
 _HOMES = {
     "METHODS": "methods",
-    "PGD": "attacks.base",
-    "AutoPGD": "attacks.autopgd",
+    "PGD": "attacks.pgd",
+    "AutoPGD": "attacks.pgd",
     "Candidates": "labels.candidates",
     "ConformalSets": "measures.conformal",
     "Dataset": "datasets.dataset",

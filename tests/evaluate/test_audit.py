@@ -10,8 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from robustpll import PGD, PLLClassifier, RobustPLLClassifier
 from robustpll.attacks.square import Square
-from robustpll.engine.data import Task
-from robustpll.engine.rows import Rows
+from robustpll.engine.data import Rows, Task
 from robustpll.errors import InputError
 from robustpll.evaluate.audit import Audit, RobustnessReport, report_of_run, robustness_report
 from robustpll.evaluate.ood import rows_of

@@ -15,9 +15,8 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from robustpll import InputError, PLLClassifier, RobustPLLClassifier, load
-from robustpll.engine.data import Task
+from robustpll.engine.data import Rows, Task
 from robustpll.engine.predict import Networks
-from robustpll.engine.rows import Rows
 from robustpll.estimator.novelty import representation
 from robustpll.evaluate.ood import (
     Gaussians,

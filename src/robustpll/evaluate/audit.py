@@ -16,13 +16,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from robustpll.attacks.autopgd import AutoPGD
-from robustpll.attacks.base import PGD, Attack
+from robustpll.attacks.base import Attack
+from robustpll.attacks.pgd import PGD, AutoPGD
 from robustpll.attacks.square import Square
-from robustpll.engine.data import Task
-from robustpll.engine.predict import Fitted, Networks, scaled_rows
+from robustpll.engine.data import Rows, Task
+from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import Draws
-from robustpll.engine.rows import Rows
 from robustpll.errors import InputError, refuse_other_length
 from robustpll.estimator.classifier import CandidateClassifier
 from robustpll.evaluate.ood import rows_of
@@ -301,8 +300,10 @@ class Audit:
         """Train plain networks on the model's predictions for these rows and for rows near them."""
         x = rows.x(rows.everything)  # (R, n, *shape)
         draws = Draws.near((0,) * rows.models, "twin", like=x)
-        reach = replace(self.strongest, epsilon=self.scaled_epsilons[-1]).reach(x)
-        copies = scaled_rows(torch.cat([x, *(reach.somewhere(draws) for _ in range(COPIES))], 1))
+        bounds = replace(self.strongest, epsilon=self.scaled_epsilons[-1]).bounds(x)
+        copies = Rows.scaled(
+            torch.cat([x, *(bounds.random_point(draws) for _ in range(COPIES))], 1)
+        )
         opinion = fitted.predict(copies)
         labels = one_hot(torch.as_tensor(opinion.predicted()), opinion.belief.shape[-1]).bool()
         task = Task.of(copies, labels, seeds=(0,) * rows.models)

@@ -13,9 +13,9 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from robustpll.engine.data import Rows
 from robustpll.engine.device import computing
 from robustpll.engine.predict import Fitted, Networks, logits_of
-from robustpll.engine.rows import Rows
 from robustpll.errors import InputError
 from robustpll.estimator.classifier import CandidateClassifier
 from robustpll.estimator.novelty import representation
