@@ -110,14 +110,8 @@ class Rows:
 
     def repeated(self, members: int) -> Self:
         """Repeat each run's rows for `members` neighbouring models."""
-        if members == 1:
-            return self
-        return replace(
-            self,
-            at=self.at.repeat_interleave(members, 0),
-            shift=self.shift.repeat_interleave(members, 0),
-            scale=self.scale.repeat_interleave(members, 0),
-        )
+        at, shift, scale = (repeat(part, members) for part in (self.at, self.shift, self.scale))
+        return replace(self, at=at, shift=shift, scale=scale)
 
 
 @dataclass(frozen=True)
@@ -164,24 +158,14 @@ class Task:
 
     def part(self, runs: slice) -> Self:
         """The task of some of the runs."""
-        return replace(
-            self,
-            rows=self.rows.part(runs),
-            candidates=self.candidates[runs],
-            prior=self.prior[runs],
-            weight=self.weight[runs],
-            seeds=self.seeds[runs],
-        )
+        candidates, prior, weight = self.candidates[runs], self.prior[runs], self.weight[runs]
+        return type(self)(self.rows.part(runs), candidates, prior, weight, self.seeds[runs])
 
     def some_rows(self, at: Tensor) -> Self:
         """The task on each run's rows at these positions (b,), with the same scaling."""
-        return replace(
-            self,
-            rows=replace(self.rows, at=self.rows.at[:, at]),
-            candidates=self.candidates[:, at],
-            prior=self.prior[:, at],
-            weight=self.weight[:, at],
-        )
+        candidates, prior, weight = self.candidates[:, at], self.prior[:, at], self.weight[:, at]
+        rows = replace(self.rows, at=self.rows.at[:, at])
+        return type(self)(rows, candidates, prior, weight, self.seeds)
 
     def with_candidates(self, candidates: Tensor) -> Self:
         """A task on the same rows with other candidates (M, n, k) and a uniform prior on them."""
@@ -191,14 +175,13 @@ class Task:
     def repeated(self, members: int) -> Self:
         """Each run becomes `members` neighbouring models, each with its own seed."""
         if members == 1:
-            return self
-        return replace(
-            self,
-            rows=self.rows.repeated(members),
-            candidates=self.candidates.repeat_interleave(members, 0),
-            prior=self.prior.repeat_interleave(members, 0),
-            weight=self.weight.repeat_interleave(members, 0),
-            seeds=tuple(seed_of(seed, m) for seed in self.seeds for m in range(members)),
+            return self  # with the same seed
+        return type(self)(
+            self.rows.repeated(members),
+            repeat(self.candidates, members),
+            repeat(self.prior, members),
+            repeat(self.weight, members),
+            tuple(seed_of(seed, m) for seed in self.seeds for m in range(members)),
         )
 
 
@@ -265,6 +248,11 @@ class Batch:
     def label_weights(self) -> Tensor:
         """(M, b, k)."""
         return self.rows["label_weights"]
+
+
+def repeat(values: Tensor, members: int) -> Tensor:
+    """Repeat each run (R, ...) for neighbouring members (M, ...); no copy for one member."""
+    return values if members == 1 else values.repeat_interleave(members, 0)
 
 
 def pick(values: Tensor, at: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from robustpll.attacks.base import Attack, Outputs
-from robustpll.engine.data import Rows
+from robustpll.engine.data import Rows, repeat
 from robustpll.engine.device import computing
 from robustpll.engine.history import History
 from robustpll.engine.layers import folded, joined, some_models
@@ -213,7 +213,7 @@ class Attacker:
         method = method.with_passes(self.attack.passes)
 
         def outputs(x: Tensor) -> Tensor:
-            x = self._for_members(x)
+            x = repeat(x, self.together)
             if self.attack.target == "logits":
                 return torch.unflatten(net(x), 0, (-1, self.together)).mean(1)
             assert seeds is not None
@@ -232,10 +232,7 @@ class Attacker:
         moved = self.attack.attack_each(self.epsilons, outputs, wide, self.draws, truth)
         if moved.dtype != first.dtype:  # rounding must not leave the bounds
             moved = self.attack.bounds_of_each(self.epsilons, first).project(moved.to(first))
-        return self._for_members(moved)
-
-    def _for_members(self, x: Tensor) -> Tensor:
-        return x if self.together == 1 else x.repeat_interleave(self.together, 0)
+        return repeat(moved, self.together)
 
 
 def averaged(scores: Tensor) -> Tensor:
