@@ -1,6 +1,6 @@
-"""From a table with conflicting labels to labels, their doubts, and a page to settle these.
+"""Clean a table: resolve its labels, list doubtful ones, and make a page to decide them.
 
-`run.Cleaning` does all of it. Its parts: `judge` (what is held of each row without its own
-candidates), `findings` (what is odd), `review` and `asking` (which rows need a person, and in which
-order), `page`, and `decided` (what people said).
+`run.Cleaning` does all of it. `judge` predicts each row without its own candidates, `findings`
+lists what looks wrong, `review` chooses the rows for a person, `page` shows them, and
+`decisions_file` reads what people decided.
 """

@@ -137,7 +137,7 @@ def _without_pictures(
 
 
 def _summary(cleaned: "Cleaned", table: "Table", path: Path) -> Iterator[str]:
-    from robustpll.clean.thumbnails import OUTSIDE
+    from robustpll.clean.page import OUTSIDE
 
     judged, found, out = cleaned.judged, cleaned.found, cleaned.page.parent
     y = judged.candidates
@@ -184,7 +184,7 @@ def _compared(truth: Any, cleaned: "Cleaned") -> str:
     known = pd.notna(truth)
     right = cleaned.judged.labels == truth
     asked = np.zeros(len(right), dtype=bool)
-    asked[cleaned.review.at] = True
+    asked[cleaned.review.index] = True
     sure, doubted = right[known & ~asked], right[known & asked]
     parts = [
         f"{own.mean():.1%} of {len(own):,} {words}"
