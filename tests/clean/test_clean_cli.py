@@ -19,8 +19,8 @@ from robustpll.clean import run as clean_module
 from robustpll.clean.decisions_file import fingerprint
 from robustpll.cli import app
 from robustpll.labels.candidates import Candidates
-from robustpll.tables.csv_rows import CsvFile
 from robustpll.tables.read import read_table
+from robustpll.tables.source import CsvFile
 
 RECORD = ".robustpll-clean.json"
 FILES = (
@@ -197,7 +197,7 @@ def test_decided_rows_have_one_candidate_and_are_not_asked_again(pets: Path, run
         ("2,emu,now", None, "there is no class 'emu' in the table"),
         ("1,ant,now", None, "there is no row '1' in the table"),
         ("2,ant,now", "0123456789abcdef", "decided for another table"),
-        ("2,ant", None, "3 cells instead of 4"),
+        ("2,ant", None, "the line must have 4 cells"),
     ],
 )
 def test_decisions_that_do_not_fit_are_refused(

@@ -10,17 +10,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
+from robustpll.tables.read import Table
 from robustpll.tables.source import FORMULA
 
-if TYPE_CHECKING:
-    from robustpll.tables.read import Table
+Decision = tuple[datetime, int, str]  # when, index of the class, file and line
 
 COLUMNS = ("row", "decision", "when", "table")
 DATES = ("%d.%m.%Y", "%Y.%m.%d", "%Y/%m/%d", "%d/%m/%Y", "%m/%d/%Y")
@@ -33,25 +34,16 @@ class ConflictWarning(UserWarning):
     """Some rows have several decisions for different classes."""
 
 
-class Decision(NamedTuple):
-    """The class that a person chose for a row; sorted by time."""
-
-    when: datetime
-    label: int  # index of the class
-    where: str  # file and line
-
-
-def fingerprint(table: "Table", candidates: Candidates) -> str:
+def fingerprint(table: Table, candidates: Candidates) -> str:
     """Return 16 hex digits that depend on the table's content, so that reviews do not mix."""
-    import pandas as pd
-
-    digest = hashlib.sha256()
-    digest.update(repr([str(name) for name in candidates.classes]).encode())
-    digest.update(np.ascontiguousarray(candidates.matrix).tobytes())
-    digest.update(np.ascontiguousarray(table.rows, dtype="<i8").tobytes())
     hashed = pd.util.hash_pandas_object(table.features, index=False)
-    digest.update(np.ascontiguousarray(hashed.to_numpy(), dtype="<u8").tobytes())
-    return digest.hexdigest()[:16]
+    parts = (
+        repr([str(name) for name in candidates.classes]).encode(),
+        candidates.matrix.tobytes(),
+        table.rows.astype("<i8").tobytes(),
+        hashed.to_numpy().astype("<u8").tobytes(),
+    )
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
 
 
 def read_decisions(
@@ -89,7 +81,7 @@ def read_decisions(
                     f"{where}: `when` is {some_of([repr(when)])}, which {error}. Keep the form "
                     "that the page writes, such as 2026-11-15T10:00:00.000Z."
                 ) from error
-            decisions[position[row]].append(Decision(moment, label, where))
+            decisions[position[row]].append((moment, label, where))
     return _latest(decisions, rows, classes)
 
 
@@ -97,20 +89,19 @@ def _latest(
     decisions: dict[int, list[Decision]], rows: NDArray[np.int64], classes: NDArray[Any]
 ) -> dict[int, int]:
     """Return the label of the latest decision about each row; warn about conflicts."""
-    latest = {index: max(several) for index, several in decisions.items()}
-    conflicts = []
+    latest, conflicts = {}, []
     for index, several in decisions.items():
-        last = latest[index]
-        label = f"{str(classes[last.label])!r} ({last.where})"
-        for other in several:
-            if other.when == last.when and other.label != last.label:
+        when, label, where = max(several)
+        latest[index] = label
+        for other_when, other, other_where in several:
+            if other_when == when and other != label:
                 raise InputError(
-                    f"decisions: row {rows[index]} is {str(classes[other.label])!r} "
-                    f"({other.where}) and {label} at the same time, {last.when.isoformat()}. "
+                    f"decisions: row {rows[index]} is {str(classes[other])!r} ({other_where}) and "
+                    f"{str(classes[label])!r} ({where}) at the same time, {when.isoformat()}. "
                     "Delete the wrong line."
                 )
-        if len({decision.label for decision in several}) > 1:
-            conflicts.append(f"row {rows[index]}: {label}")
+        if any(other != label for _, other, _ in several):
+            conflicts.append(f"row {rows[index]}: {str(classes[label])!r} ({where})")
     if conflicts:
         warnings.warn(
             f"decisions: {len(conflicts):,} rows were decided more than once, with different "
@@ -118,7 +109,7 @@ def _latest(
             ConflictWarning,
             stacklevel=3,
         )
-    return {index: decision.label for index, decision in latest.items()}
+    return latest
 
 
 def parse_time(text: str) -> datetime:
@@ -156,21 +147,20 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
             f"decisions: {path} cannot be read ({reason}). Pass a file from the review page."
         ) from error
     # not str.splitlines: class names may contain characters that it takes for line ends
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
-        header = next(reader, [])
-        missing = [name for name in COLUMNS if name not in header]
-        if missing:
+        header = reader.fieldnames or ()
+        if missing := [name for name in COLUMNS if name not in header]:
             raise InputError(
                 f"decisions: {path} has no column {missing[0]!r}, but {some_of(map(repr, header))}."
                 " Pass a file from the review page."
             )
-        for cells in filter(None, reader):
-            if len(cells) != len(header):
+        for cells in reader:
+            if None in cells or None in cells.values():
                 raise InputError(
-                    f"{path}, line {reader.line_num}: {len(cells)} cells instead of {len(header)}."
+                    f"{path}, line {reader.line_num}: the line must have {len(header)} cells."
                 )
-            yield reader.line_num, [cells[header.index(name)] for name in COLUMNS]
+            yield reader.line_num, [cells[name] for name in COLUMNS]
     except csv.Error as error:
         raise InputError(
             f"{path}, line {reader.line_num}: the line does not parse ({error}). Correct it; a "

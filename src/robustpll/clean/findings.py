@@ -3,9 +3,10 @@
 Each function gets a judgement, the line or row numbers (n,) in the source, and the votes, if any.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
@@ -13,20 +14,13 @@ from robustpll.clean.judge import Ints, Judgement, posterior
 from robustpll.evaluate.missing_truth import suspicion
 from robustpll.labels.candidates import Votes
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 UNLIKELY = 0.05  # candidates with a lower probability look wrong
 NEAR = 0.1  # twins are closer than this share of the median distance to the nearest row
 MAX_PAIRS = 1000  # of confused classes
 
 
-def candidates_that_look_wrong(
-    judged: Judgement, rows: Ints, votes: Votes | None = None
-) -> "pd.DataFrame":
+def candidates_that_look_wrong(judged: Judgement, rows: Ints, votes: Votes | None) -> pd.DataFrame:
     """Return improbable candidates, the least probable first, and who named them."""
-    import pandas as pd
-
     classes = judged.candidates.classes
     unlikely = judged.candidates.matrix & (judged.probability < UNLIKELY)
     row, label = np.nonzero(unlikely & ~judged.decided[:, None])
@@ -48,17 +42,13 @@ def candidates_that_look_wrong(
 
 def _answers(votes: Votes, classes: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
     """Return annotators and the class index that each named, (n, annotators); -1 for none."""
-    import pandas as pd
-
     names = np.array([str(name) for name in votes.answers], dtype=object)
     index = pd.Index(classes)
     return names, np.stack([index.get_indexer(column) for _, column in votes.answers.items()], 1)
 
 
-def sets_that_miss_the_truth(judged: Judgement, rows: Ints, *_: Any) -> "pd.DataFrame":
+def sets_that_miss_the_truth(judged: Judgement, rows: Ints, *_: Any) -> pd.DataFrame:
     """Return rows whose predicted class is not a candidate, the most suspicious first."""
-    import pandas as pd
-
     score = suspicion(judged.opinion, judged.candidates.matrix, "rival")
     suspects = np.flatnonzero((score > 0.5) & ~judged.decided)
     frame = pd.DataFrame(
@@ -79,10 +69,8 @@ def candidate_names(judged: Judgement, indices: Ints) -> list[str]:
     return ["|".join(names[inside]) for inside in judged.candidates.matrix[indices]]
 
 
-def twins(judged: Judgement, rows: Ints, *_: Any) -> "pd.DataFrame":
+def twins(judged: Judgement, rows: Ints, *_: Any) -> pd.DataFrame:
     """Return pairs of nearly equal rows without a common candidate, the nearest first."""
-    import pandas as pd
-
     neighbour, distance = judged.near
     row, rank = np.nonzero(distance <= NEAR * np.median(distance[:, 0]))
     pairs = np.sort(np.stack([row, neighbour[row, rank]], 1), 1)
@@ -104,10 +92,8 @@ def twins(judged: Judgement, rows: Ints, *_: Any) -> "pd.DataFrame":
     return frame.sort_values("distance", kind="stable")
 
 
-def confused_pairs(judged: Judgement, *_: Any) -> "pd.DataFrame":
+def confused_pairs(judged: Judgement, *_: Any) -> pd.DataFrame:
     """Return pairs of classes, by the expected number of rows with one resolved as the other."""
-    import pandas as pd
-
     classes, matrix = judged.candidates.classes, judged.candidates.matrix.astype(np.float64)
     expected = np.zeros((len(classes), len(classes)))
     np.add.at(expected, judged.resolved, judged.probability)  # (resolved class, true class)
@@ -126,14 +112,11 @@ def confused_pairs(judged: Judgement, *_: Any) -> "pd.DataFrame":
     return frame.sort_values("confused_rows", ascending=False, kind="stable").head(MAX_PAIRS)
 
 
-def annotators(judged: Judgement, _: Ints, votes: Votes) -> "pd.DataFrame":
+def annotators(judged: Judgement, _: Ints, votes: Votes) -> pd.DataFrame:
     """Return how often each annotator agrees with the model and all other annotators.
 
-    Rows are sorted by the lower end of Wilson's 95 % interval, so that an annotator with few
-    answers does not win.
+    Sorting by the lower end of Wilson's 95 % interval prevents that few answers win.
     """
-    import pandas as pd
-
     classes, model = judged.candidates.classes, np.asarray(judged.opinion.probability)
     counts = votes.counts(classes)
     names, answers = _answers(votes, classes)
@@ -147,13 +130,10 @@ def annotators(judged: Judgement, _: Ints, votes: Votes) -> "pd.DataFrame":
         expected = posterior(model[answered], others / others.sum(-1, keepdims=True)).argmax(-1)
         expected = np.where(judged.decided[answered], judged.resolved[answered], expected)
         agreed = int((expected == label).sum())
-        interval = (np.nan, np.nan)
-        if n:
-            interval = binomtest(agreed, n).proportion_ci(method="wilson")
+        interval = binomtest(agreed, n).proportion_ci(method="wilson") if n else (np.nan, np.nan)
         rows.append((name, n, agreed, agreed / n if n else np.nan, *interval))
     columns = ["annotator", "answers", "agreed", "agreement", "low", "high"]
-    frame = pd.DataFrame(rows, columns=columns)
-    return frame.sort_values("low", ascending=False, kind="stable")
+    return pd.DataFrame(rows, columns=columns).sort_values("low", ascending=False, kind="stable")
 
 
 FINDINGS = (candidates_that_look_wrong, sets_that_miss_the_truth, twins, confused_pairs, annotators)

@@ -12,7 +12,7 @@ from robustpll.engine.data import Task
 from robustpll.engine.device import chosen_device
 from robustpll.engine.progress import progress_bars
 from robustpll.engine.random import seed_of
-from robustpll.errors import InputError, is_count, refuse_other_length
+from robustpll.errors import InputError, is_count
 from robustpll.estimator.features import Features
 from robustpll.estimator.recalibration import Recalibration, Scaled
 from robustpll.labels.candidates import Candidates
@@ -60,7 +60,6 @@ def judge(
     """
     rows = Features.of(X).rows(X, chosen_device(device))  # scaled by all rows, without labels
     n = len(rows)
-    refuse_other_length(n, len(candidates))
     if not is_count(folds, least=2) or folds > n // 2:
         raise InputError(
             f"folds must be an int of at least 2 and at most half of {n} rows; got {folds!r}."

@@ -5,17 +5,15 @@ import os
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from robustpll.clean.judge import Judgement
 from robustpll.html.shell import data_uri, render_page
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 TEMPLATE = Path(__file__).parent / "review.html.j2"
 MAX_OUTSIDE, LIKELY = 2, 0.02  # offered non-candidates, and their least probability
@@ -46,7 +44,7 @@ def review_page(
     title: str,
     key: str,
     judged: Judgement,
-    review: "pd.DataFrame",
+    review: pd.DataFrame,
     *,
     columns: Sequence[str],
     cells: Sequence[Sequence[str]],
@@ -59,6 +57,10 @@ def review_page(
     The browser stores decisions under the `key`, see `fingerprint`. `columns` and `cells` are what
     the table says about these rows; `votes` (n, k) counts the votes for each class in all rows.
     """
+
+    def shorten(cell: str) -> str:
+        return cell if len(cell) <= MAX_CELL else f"{cell[: MAX_CELL - 1]}…"
+
     indices = review.index.to_numpy()
     rows = zip(  # in the order that review.js expects
         review["row"].astype(str),
@@ -68,23 +70,19 @@ def review_page(
         judged.resolved[indices].tolist(),
         np.asarray(judged.opinion.uncertainty)[indices].round(3).tolist(),
         [_options(judged, index, votes) for index in indices],
-        [[_shortened(cell) for cell in row] for row in cells],
+        [[shorten(cell) for cell in row] for row in cells],
         pictures or [()] * len(review),
         strict=True,
     )
     data = {
         "key": key,
-        "name": title,
         "classes": [str(name) for name in judged.candidates.classes],
         "columns": list(columns),
         "voted": votes is not None,
-        "pictures": pictures is not None,
         "rows": list(rows),
     }
-    kinds = sorted(set(review["why"]))
-    return render_page(
-        TEMPLATE, title=title, data=data, kinds=kinds, count=len(review), assumed=assumed
-    )
+    kinds, count = sorted(set(review["why"])), len(review)
+    return render_page(TEMPLATE, title=title, data=data, kinds=kinds, count=count, assumed=assumed)
 
 
 def _options(judged: Judgement, row: int, votes: NDArray[np.float64] | None) -> list[list[Any]]:
@@ -101,10 +99,6 @@ def _options(judged: Judgement, row: int, votes: NDArray[np.float64] | None) -> 
         np.zeros_like(labels) if votes is None else votes[row, labels].astype(int),
     )
     return [list(option) for option in zip(*(column.tolist() for column in columns), strict=True)]
-
-
-def _shortened(cell: str) -> str:
-    return cell if len(cell) <= MAX_CELL else f"{cell[: MAX_CELL - 1]}…"
 
 
 def load_pictures(

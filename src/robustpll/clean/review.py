@@ -2,32 +2,25 @@
 
 from collections import defaultdict
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from robustpll.clean.findings import candidate_names
 from robustpll.clean.judge import Floats, Ints, Judgement
-from robustpll.errors import refuse_other_than_share
 from robustpll.estimator.decision import mean_threshold
 from robustpll.evaluate.missing_truth import suspicion
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 UNSURE = 0.5  # a row differs from the others if its uncertainty exceeds this and this quantile:
 UNSURE_QUANTILE = 0.95
 
 
-def review(judged: Judgement, rows: Ints, twins: "pd.DataFrame", error: float) -> "pd.DataFrame":
+def review(judged: Judgement, rows: Ints, twins: pd.DataFrame, error: float) -> pd.DataFrame:
     """Return the rows for a person to decide, in `query_order`; the index is the position.
 
     They are as few as possible so that the expected share of wrong labels among the other rows is
     at most `error`; contradicting `twins` are always included. `rows` (n,) are line or row numbers.
     """
-    import pandas as pd
-
-    refuse_other_than_share("error", error)
     doubt = 1 - judged.confidence
     descending = np.sort(judged.confidence)[::-1]
     asked = judged.confidence < mean_threshold(descending, 1 - descending, error)
@@ -87,14 +80,8 @@ def query_order(doubt: Floats, near: Ints, asked: Ints) -> tuple[Ints, Floats]:
     """Return the rows `asked` in the order of the value of asking, and that value.
 
     An answer removes the doubt (n,) about its row, and an m-th of the doubt about each row that has
-    it among its m nearest rows, `near` (n, m). The value is the doubt that the answer removes: the
-    expected number of corrected labels, given the answers before.
-
-    Values only fall. So an earlier value is an upper bound, and a heap needs few updates.
-
-    >>> near = np.array([[1], [3], [3], [2]])
-    >>> query_order(np.array([0.3, 0.4, 0.4, 0.2]), near, np.arange(4))
-    (array([3, 0, 1, 2]), array([1. , 0.3, 0. , 0. ]))
+    it among its m nearest rows, `near` (n, m). Its value is the doubt that it removes: the expected
+    number of corrected labels, given the answers before.
     """
     n, m = near.shape
     left = doubt.astype(np.float64)
@@ -105,7 +92,7 @@ def query_order(doubt: Floats, near: Ints, asked: Ints) -> tuple[Ints, Floats]:
     def value(row: int) -> float:
         return float(left[row] + left[around[row]].sum() / m)
 
-    heap = [(-value(row), row) for row in asked.tolist()]
+    heap = [(-value(row), row) for row in asked.tolist()]  # values only fall: these are bounds
     heapify(heap)
     order, values = [], []
     while heap:

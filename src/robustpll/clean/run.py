@@ -6,10 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow.parquet import write_table
 
 from robustpll._files import OutFolder
 from robustpll.clean.decisions_file import fingerprint, read_decisions, with_decisions
@@ -21,15 +24,8 @@ from robustpll.errors import InputError, is_count, refuse_other_than_share
 from robustpll.labels.candidates import Candidates, Votes
 from robustpll.methods import Method
 from robustpll.tables.columns import no_column
-from robustpll.tables.csv_rows import CsvFile
+from robustpll.tables.read import Table
 from robustpll.tables.source import CsvText, opened_source, parquet_file, safe_cell
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from robustpll.tables.read import Table
-
-Added = Mapping[str, NDArray[Any]]
 
 ADDED = ("resolved_label", "confidence", "resolved_by")  # columns; the last is "" for open rows
 PAGE = "review.html"
@@ -41,8 +37,8 @@ class Cleaned:
     """The results of cleaning a table."""
 
     judged: Judgement
-    found: "dict[str, pd.DataFrame]"  # findings by name
-    review: "pd.DataFrame"  # rows that need a person, indexed by position in the table
+    found: dict[str, pd.DataFrame]  # findings by name
+    review: pd.DataFrame  # rows that need a person, indexed by position in the table
     shown: int  # number of these rows on the page
     table: Path  # written with labels
     page: Path
@@ -52,20 +48,7 @@ class Cleaned:
 
 @dataclass(frozen=True)
 class Cleaning:
-    """Options of `robustpll clean`; calling the object cleans a table.
-
-    >>> import tempfile
-    >>> from robustpll.methods import PlKnn
-    >>> from robustpll.tables.read import read_table
-    >>> rows = ["1,ant,ant", "2,ant,ant", "8,cow,cow"] * 5
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder) / "pets.csv"
-    ...     _ = path.write_text("\\n".join(["size,by bob,by eve", *rows, "9,ant,cow"]))
-    ...     table = read_table(path, votes="by ")
-    ...     cleaned = Cleaning(PlKnn(neighbours=3), folds=4)(path, table, Path(folder) / "out")
-    >>> str(cleaned.judged.labels[15])
-    'cow'
-    """
+    """Options of `robustpll clean`; calling the object cleans a table."""
 
     method: Method
     folds: int = 5
@@ -79,15 +62,15 @@ class Cleaning:
     device: str = "auto"
     verbose: bool = False  # show a progress bar
 
-    def __call__(self, path: Path, table: "Table", out: Path) -> Cleaned:
+    def __call__(self, path: Path, table: Table, out: Path) -> Cleaned:
         """Clean the table that was read from `path`, and write the results to the folder `out`."""
         source: Any = opened_source(path, table.reading, table.reading)
-        target = "table.csv" if isinstance(source, CsvFile) else "table.parquet"
+        target = "table.parquet" if isinstance(source, Path) else "table.csv"
         self._check(path, table, out / target)
         state = path.stat()
         folder = OutFolder.of(out, "clean")
         votes = table.y if isinstance(table.y, Votes) else None
-        searches = {search.__name__: search for search in FINDINGS[: None if votes else -1]}
+        searches = {search.__name__: search for search in (FINDINGS if votes else FINDINGS[:-1])}
         names = [f"{name}.csv" for name in (*searches, "rows_for_review")]
         folder.refuse_others([target, *names, PAGE])
         candidates = Candidates.of(table.y)
@@ -108,10 +91,8 @@ class Cleaning:
         columns = dict.fromkeys((*self.beside, *map(str, table.features)))
         columns = [name for name in columns if name != self.images][:MAX_COLUMNS]
         images = [] if self.images is None else [self.images]
-        copied = _copied_csv if isinstance(source, CsvFile) else _copied_parquet
-        content, cells = copied(
-            source, table, dict(added), [*columns, *images], shown.index.to_numpy()
-        )
+        indices = shown.index.to_numpy()
+        content, cells = _copied(source, table, dict(added), [*columns, *images], indices)
         pictures = None
         if images:
             paths = [row.pop() for row in cells]
@@ -125,7 +106,7 @@ class Cleaning:
             columns=columns,
             cells=cells,
             pictures=pictures,
-            votes=votes and votes.counts(candidates.classes),
+            votes=None if votes is None else votes.counts(candidates.classes),
             assumed=assumed,
         )
         findings["rows_for_review"] = doubtful
@@ -136,17 +117,14 @@ class Cleaning:
         paths = out / target, out / PAGE
         return Cleaned(judged, findings, doubtful, len(shown), *paths, assumed, unseen)
 
-    def _check(self, path: Path, table: "Table", target: Path) -> None:
+    def _check(self, path: Path, table: Table, target: Path) -> None:
         """Raise InputError for impossible options, before anything is written or learned."""
-        if table.y is None:
-            raise InputError(
-                "The table was read without candidates: name one of candidates, indicators, votes."
-            )
         refuse_other_than_share("error", self.error)
         if not is_count(self.most, least=1):
             raise InputError(f"most must be an int of at least 1; got {self.most!r}.")
         names = [*table.features, *table.reading.left_out]
-        refuse_no_column(self.images, names)
+        if self.images is not None and self.images not in names:
+            raise InputError(f"`images`: there is {no_column(self.images, names)}")
         if self.images_root and not (self.images and self.images_root.is_dir()):
             raise InputError(
                 f"`images_root` must be the folder of the pictures that the column `images` names; "
@@ -162,7 +140,7 @@ class Cleaning:
                 f"{target} is the table itself, and would be lost. Pass another folder as out."
             )
 
-    def _judged(self, table: "Table", candidates: Candidates, key: str) -> Judgement:
+    def _judged(self, table: Table, candidates: Candidates, key: str) -> Judgement:
         decisions = read_decisions(self.decisions, table.rows, candidates.classes, key)
         return judge(
             table.features,
@@ -176,12 +154,6 @@ class Cleaning:
         )
 
 
-def refuse_no_column(images: str | None, names: Sequence[str]) -> None:
-    """Raise InputError if the column of pictures is not in the table."""
-    if images is not None and images not in names:
-        raise InputError(f"`images`: there is {no_column(images, names)}")
-
-
 def _assumption(judged: Judgement, suspects: int, error: float) -> str:
     share = suspects / max(int((~judged.decided).sum()), 1)
     return (
@@ -193,51 +165,47 @@ def _assumption(judged: Judgement, suspects: int, error: float) -> str:
     )
 
 
-def _csv_bytes(frame: "pd.DataFrame") -> bytes:
+def _csv_bytes(frame: pd.DataFrame) -> bytes:
     safe = frame.map(lambda cell: safe_cell(cell) if isinstance(cell, str) else cell)
     text = CsvText()
     safe.to_csv(text, index=False, float_format="%.4g", lineterminator="\r\n")
     return text.getvalue().encode(ENCODING)
 
 
-def _copied_csv(
-    file: CsvFile, table: "Table", added: Added, columns: Sequence[str], shown: Ints
+def _copied(
+    source: Any,
+    table: Table,
+    added: Mapping[str, NDArray[Any]],
+    columns: Sequence[str],
+    shown: Ints,
 ) -> tuple[bytes, list[list[str]]]:
     """Return the file with the added columns, and the cells of `columns` in the rows `shown`."""
+    if isinstance(source, Path):
+        names = {*table.features, *table.reading.left_out}
+        with parquet_file(source) as file:
+            copy = file.read([name for name in file.schema_arrow.names if name in names])
+        copy = copy.take(table.rows)
+        rows = copy.select([*columns]).take(shown).to_pylist()
+        for name, values in added.items():
+            copy = copy.append_column(name, pa.array(values.tolist()))
+        content = io.BytesIO()
+        write_table(copy, content)
+        cells = [["" if row[name] is None else str(row[name]) for name in columns] for row in rows]
+        return content.getvalue(), cells
 
     def as_text(cell: Any) -> str:
         if isinstance(cell, float):
-            return str(cell).replace(".", file.decimal)
-        return cell if cell in table.reading.missing else safe_cell(str(cell), file.decimal)
+            return str(cell).replace(".", source.decimal)
+        return cell if cell in table.reading.missing else safe_cell(str(cell), source.decimal)
 
     text = CsvText()
-    writer = csv.writer(text, delimiter=file.delimiter)
-    writer.writerow(map(safe_cell, [*file.header, *added]))
-    indices = [file.header.index(name) for name in columns]
-    lines, wanted, cells = {*table.rows.tolist()}, {*shown.tolist()}, {}
-    rows = (record.cells for record in file.records() if record.line in lines)
-    for number, (row, *values) in enumerate(zip(rows, *added.values(), strict=True)):
+    writer = csv.writer(text, delimiter=source.delimiter)
+    writer.writerow(map(safe_cell, [*source.header, *added]))
+    numbers = [source.header.index(name) for name in columns]
+    lines, wanted, shown_cells = {*table.rows.tolist()}, {*shown.tolist()}, {}
+    records = (record.cells for record in source.records() if record.line in lines)
+    for index, (row, *values) in enumerate(zip(records, *added.values(), strict=True)):
         writer.writerow(map(as_text, (*row, *values)))
-        if number in wanted:
-            cells[number] = [row[index] for index in indices]
-    return text.getvalue().encode(ENCODING), [cells[number] for number in shown.tolist()]
-
-
-def _copied_parquet(
-    path: Path, table: "Table", added: Added, columns: Sequence[str], shown: Ints
-) -> tuple[bytes, list[list[str]]]:
-    """As `_copied_csv`."""
-    import pyarrow as pa
-    from pyarrow.parquet import write_table
-
-    names = {*table.features, *table.reading.left_out}
-    with parquet_file(path) as file:
-        copy = file.read([name for name in file.schema_arrow.names if name in names])
-    copy = copy.take(table.rows)
-    rows = copy.select([*columns]).take(shown).to_pylist()
-    for name, values in added.items():
-        copy = copy.append_column(name, pa.array(values.tolist()))
-    content = io.BytesIO()
-    write_table(copy, content)
-    cells = [["" if row[name] is None else str(row[name]) for name in columns] for row in rows]
-    return content.getvalue(), cells
+        if index in wanted:
+            shown_cells[index] = [row[number] for number in numbers]
+    return text.getvalue().encode(ENCODING), [shown_cells[index] for index in shown.tolist()]

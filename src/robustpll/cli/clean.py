@@ -125,14 +125,13 @@ def _without_pictures(
     """The column of pictures is no feature."""
     if images is None:
         return columns
-    from robustpll.clean.run import refuse_no_column
+    from robustpll.tables.columns import no_column
     from robustpll.tables.source import names_in, opened_source
 
     reading = Reading(encoding=file.encoding, delimiter=file.delimiter, decimal=file.decimal)
-    try:
-        refuse_no_column(images, names_in(opened_source(path, reading, reading)))
-    except InputError as error:
-        raise InputError(_as_options(str(error))) from error
+    names = names_in(opened_source(path, reading, reading))
+    if images not in names:
+        raise InputError(f"--images: there is {no_column(images, names)}")
     return replace(columns, ignore=[*(columns.ignore or ()), images])
 
 
