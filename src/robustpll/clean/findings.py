@@ -112,7 +112,7 @@ def confused_pairs(judged: Judgement, *_: Any) -> pd.DataFrame:
     return frame.sort_values("confused_rows", ascending=False, kind="stable").head(MAX_PAIRS)
 
 
-def annotators(judged: Judgement, _: Ints, votes: Votes) -> pd.DataFrame:
+def annotators(judged: Judgement, _: Ints, votes: Any) -> pd.DataFrame:
     """Return how often each annotator agrees with the model and all other annotators.
 
     Sorting by the lower end of Wilson's 95 % interval prevents that few answers win.

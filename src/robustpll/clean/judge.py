@@ -20,7 +20,9 @@ from robustpll.methods import Method
 from robustpll.methods.neighbours import neighbours
 from robustpll.opinion import Opinion
 
-Bools, Ints, Floats = NDArray[np.bool_], NDArray[np.int64], NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 FAULTY = 0.05  # assumed share of candidate sets that miss the true class
 NEIGHBOURS = 5

@@ -48,7 +48,7 @@ def review_page(
     *,
     columns: Sequence[str],
     cells: Sequence[Sequence[str]],
-    pictures: Sequence[Picture] | None = None,
+    pictures: Sequence[Sequence[str]] | None = None,
     votes: NDArray[np.float64] | None = None,
     assumed: str = "",
 ) -> str:
@@ -71,7 +71,7 @@ def review_page(
         np.asarray(judged.opinion.uncertainty)[indices].round(3).tolist(),
         [_options(judged, index, votes) for index in indices],
         [[shorten(cell) for cell in row] for row in cells],
-        pictures or [()] * len(review),
+        pictures or [[]] * len(review),
         strict=True,
     )
     data = {

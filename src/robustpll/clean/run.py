@@ -88,8 +88,8 @@ class Cleaning:
                 f"{path} was changed while its labels were resolved, so they may belong to other "
                 "rows. Run the command again."
             )
-        columns = dict.fromkeys((*self.beside, *map(str, table.features)))
-        columns = [name for name in columns if name != self.images][:MAX_COLUMNS]
+        features = dict.fromkeys((*self.beside, *map(str, table.features)))
+        columns = [name for name in features if name != self.images][:MAX_COLUMNS]
         images = [] if self.images is None else [self.images]
         indices = shown.index.to_numpy()
         content, cells = _copied(source, table, dict(added), [*columns, *images], indices)
@@ -111,11 +111,11 @@ class Cleaning:
         )
         findings["rows_for_review"] = doubtful
         files = {f"{name}.csv": _csv_bytes(frame) for name, frame in findings.items()}
-        for name, written in ({target: content} | files | {PAGE: page.encode()}).items():
-            folder.write(name, written)
+        for name, data in ({target: content} | files | {PAGE: page.encode()}).items():
+            folder.write(name, data)
         unseen = Counter(picture.fault for picture in pictures or () if picture.fault)
-        paths = out / target, out / PAGE
-        return Cleaned(judged, findings, doubtful, len(shown), *paths, assumed, unseen)
+        written = out / target, out / PAGE
+        return Cleaned(judged, findings, doubtful, len(shown), *written, assumed, unseen)
 
     def _check(self, path: Path, table: Table, target: Path) -> None:
         """Raise InputError for impossible options, before anything is written or learned."""
@@ -186,8 +186,8 @@ def _copied(
             copy = file.read([name for name in file.schema_arrow.names if name in names])
         copy = copy.take(table.rows)
         rows = copy.select([*columns]).take(shown).to_pylist()
-        for name, values in added.items():
-            copy = copy.append_column(name, pa.array(values.tolist()))
+        for name, column in added.items():
+            copy = copy.append_column(name, pa.array(column.tolist()))
         content = io.BytesIO()
         write_table(copy, content)
         cells = [["" if row[name] is None else str(row[name]) for name in columns] for row in rows]
