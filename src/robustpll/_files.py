@@ -7,14 +7,13 @@ import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Self
 
 from robustpll.errors import InputError, some_of
 
-START_BYTES = 2**16  # read from the start of a file to tell who wrote it
 MAX_RECORD_BYTES = 2**20  # a longer record was not written by OutFolder
 
 
@@ -57,7 +56,7 @@ def refuse_replacing(path: Path, is_ours: Callable[[bytes], bool], what: str) ->
     if not path.is_file():
         raise InputError(f"{path} is no plain file, and cannot be replaced. Name another file.")
     with path.open("rb") as file:
-        start = file.read(START_BYTES)
+        start = file.read(2**16)  # enough to tell who wrote it
     if start and not is_ours(start):
         raise InputError(
             f"{path} is there already, and is not {what}: it would be lost. Name another file, or "
@@ -90,13 +89,11 @@ class OutFolder:
         record = path / f".robustpll-{command}.json"
         problem = f"It has no record ({record.name}) of files that {command} wrote. "
         if record.exists():
-            try:
+            with suppress(Exception):  # whatever is not such a record counts for nothing
                 if record.is_file() and record.stat().st_size <= MAX_RECORD_BYTES:
                     content = json.loads(record.read_bytes())["sha256"]
                     sums = {name: list(several) for name, several in content.items()}
                     return cls(path, record, command, sums)
-            except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-                pass  # whatever is not such a record counts for nothing
             problem = f"Its record {record.name} is damaged and is ignored. "
         return cls(path, record, command, problem=problem)
 

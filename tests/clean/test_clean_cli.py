@@ -117,14 +117,14 @@ def test_numbers_and_words_for_no_value_are_read_back_from_the_table(
 ) -> None:
     path = tmp_path / "numbers.csv"
     sizes = ["-1,5", "-", "-none-", "+2", "-3e-2", "-1.000,5"]
-    rows = [f"{sizes[at % 6]};{at % 2 - 1};{'ant' if at % 2 else '-bee'}" for at in range(60)]
+    rows = [f"{sizes[row % 6]};{row % 2 - 1};{'ant' if row % 2 else '-bee'}" for row in range(60)]
     path.write_text("\n".join(["size;x;by ann", *rows]))
     form = ("--votes", "by ", "--delimiter", ";", "--decimal", ",", "--ignore", "size")
     result = run(path, *form, "--missing", "-none-", "--missing", "-")
     assert result.exit_code == 0, result.output
     table = pd.read_csv(tmp_path / "out" / "table.csv", sep=";", dtype=str, keep_default_na=False)
-    assert table["size"].tolist() == [sizes[at % 6] for at in range(60)]
-    assert table["x"].tolist() == [str(at % 2 - 1) for at in range(60)]
+    assert table["size"].tolist() == [sizes[row % 6] for row in range(60)]
+    assert table["x"].tolist() == [str(row % 2 - 1) for row in range(60)]
     assert set(table["by ann"]) == {"ant", "'-bee"}
 
 

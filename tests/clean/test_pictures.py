@@ -141,7 +141,7 @@ def test_when_thumbnails_take_too_much_room_the_others_are_linked(
 def table(folder: Path, names: list[str]) -> Path:
     """Rows of two classes, all in doubt; the paths come first."""
     names = [*names, *[""] * (30 - len(names))]
-    lines = [f"{name},{at % 2}.{at},ant|bee" for at, name in enumerate(names)]
+    lines = [f"{name},{row % 2}.{row},ant|bee" for row, name in enumerate(names)]
     path = folder / "pets.csv"
     path.write_text("\n".join(["picture,size,seen", *lines, "", ""]))
     return path

@@ -48,7 +48,7 @@ def page_of(
         judged,
         pd.DataFrame(review),
         columns=["name", EVIL],
-        cells=[[f"pet {at}", EVIL] for at in range(rows)],
+        cells=[[f"pet {row}", EVIL] for row in range(rows)],
         pictures=None if picture is None else [picture] * rows,
         votes=np.tile([1.0, 1, 0, 0], (rows, 1)),
         assumed="Few sets miss it.",

@@ -112,12 +112,15 @@ def load_pictures(
     """
     room, pictures = MOST_BYTES, []
     for name in paths:
-        pictures.append(_picture(name, table_folder, out, root or table_folder, room))
-        room -= len(pictures[-1].thumbnail)
+        picture = _picture(name, table_folder, out, root or table_folder, room >= 0)
+        room -= len(picture.thumbnail)
+        if room < 0 and picture.thumbnail:
+            picture = Picture("", picture.link, NO_ROOM)
+        pictures.append(picture)
     return pictures
 
 
-def _picture(name: str, table_folder: Path, out: Path, root: Path, room: int) -> Picture:
+def _picture(name: str, table_folder: Path, out: Path, root: Path, room: bool) -> Picture:
     if not name:
         return Picture()
     try:
@@ -136,9 +139,9 @@ def _picture(name: str, table_folder: Path, out: Path, root: Path, room: int) ->
         link = quote(Path(os.path.relpath(target, out)).as_posix())  # no name can be a URL scheme
     except ValueError:  # on another drive
         link = target.resolve().as_uri()
-    small = thumbnail(path) if room > 0 else ""
-    if len(small) > room or room <= 0:
+    if not room:
         return Picture("", link, NO_ROOM)
+    small = thumbnail(path)
     return Picture(small, link, "" if small else NO_PICTURE)
 
 

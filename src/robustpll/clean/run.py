@@ -37,7 +37,7 @@ class Cleaned:
     """The results of cleaning a table."""
 
     judged: Judgement
-    found: dict[str, pd.DataFrame]  # findings by name
+    findings: dict[str, pd.DataFrame]  # by name
     review: pd.DataFrame  # rows that need a person, indexed by position in the table
     shown: int  # number of these rows on the page
     table: Path  # written with labels

@@ -138,7 +138,7 @@ def _without_pictures(
 def _summary(cleaned: "Cleaned", table: "Table", path: Path) -> Iterator[str]:
     from robustpll.clean.page import OUTSIDE
 
-    judged, found, out = cleaned.judged, cleaned.found, cleaned.page.parent
+    judged, found, out = cleaned.judged, cleaned.findings, cleaned.page.parent
     y = judged.candidates
     yield (
         f"{path}: {len(y):,} rows, {len(y.classes):,} classes, {y.sizes.mean():.2f} candidates a "
