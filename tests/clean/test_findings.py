@@ -18,7 +18,7 @@ from robustpll.clean.findings import (
 )
 from robustpll.clean.judge import Judgement
 from robustpll.clean.review import query_order, review
-from robustpll.labels.candidates import Votes
+from robustpll.labels.votes import Votes
 
 Judged = Callable[..., Judgement]
 LINES = np.array([2, 3, 5])

@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 
 from robustpll.clean.judge import Ints, Judgement, posterior
 from robustpll.evaluate.missing_truth import suspicion
-from robustpll.labels.candidates import Votes
+from robustpll.labels.votes import Votes
 
 UNLIKELY = 0.05  # candidates with a lower probability look wrong
 NEAR = 0.1  # twins are closer than this share of the median distance to the nearest row

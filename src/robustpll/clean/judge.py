@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from robustpll.engine.data import Task
 from robustpll.engine.device import chosen_device
-from robustpll.engine.progress import progress_bars
+from robustpll.engine.history import progress_bars
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_count
 from robustpll.estimator.features import Features

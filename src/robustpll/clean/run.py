@@ -21,7 +21,8 @@ from robustpll.clean.judge import FAULTY, Ints, Judgement, judge
 from robustpll.clean.page import MAX_COLUMNS, load_pictures, review_page
 from robustpll.clean.review import review
 from robustpll.errors import InputError, is_count, refuse_other_than_share
-from robustpll.labels.candidates import Candidates, Votes
+from robustpll.labels.candidates import Candidates
+from robustpll.labels.votes import Votes
 from robustpll.methods import Method
 from robustpll.tables.columns import no_column
 from robustpll.tables.read import Table
