@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from robustpll._output_folder import OutFolder
+from robustpll._files import OutFolder
 from robustpll.bench.contents import all_figures, all_tables
 from robustpll.bench.report_page import page
 from robustpll.errors import InputError

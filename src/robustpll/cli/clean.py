@@ -125,21 +125,20 @@ def _without_pictures(
     """The column of pictures is no feature."""
     if images is None:
         return columns
-    from robustpll.clean.run import refuse_no_column
+    from robustpll.tables.columns import no_column
     from robustpll.tables.source import names_in, opened_source
 
     reading = Reading(encoding=file.encoding, delimiter=file.delimiter, decimal=file.decimal)
-    try:
-        refuse_no_column(images, names_in(opened_source(path, reading, reading)))
-    except InputError as error:
-        raise InputError(_as_options(str(error))) from error
+    names = names_in(opened_source(path, reading, reading))
+    if images not in names:
+        raise InputError(f"--images: there is {no_column(images, names)}")
     return replace(columns, ignore=[*(columns.ignore or ()), images])
 
 
 def _summary(cleaned: "Cleaned", table: "Table", path: Path) -> Iterator[str]:
-    from robustpll.clean.thumbnails import OUTSIDE
+    from robustpll.clean.page import OUTSIDE
 
-    judged, found, out = cleaned.judged, cleaned.found, cleaned.page.parent
+    judged, found, out = cleaned.judged, cleaned.findings, cleaned.page.parent
     y = judged.candidates
     yield (
         f"{path}: {len(y):,} rows, {len(y.classes):,} classes, {y.sizes.mean():.2f} candidates a "
@@ -184,7 +183,7 @@ def _compared(truth: Any, cleaned: "Cleaned") -> str:
     known = pd.notna(truth)
     right = cleaned.judged.labels == truth
     asked = np.zeros(len(right), dtype=bool)
-    asked[cleaned.review.at] = True
+    asked[cleaned.review.index] = True
     sure, doubted = right[known & ~asked], right[known & asked]
     parts = [
         f"{own.mean():.1%} of {len(own):,} {words}"
