@@ -16,6 +16,7 @@ from robustpll.bench.summary import Summary
 from robustpll.bench.tables import (
     PUBLISHED,
     PUBLISHED_PAIR,
+    TEXTS,
     Table,
     all_tables,
     attacked_sets,
@@ -35,6 +36,7 @@ from robustpll.plots.style import picture_bytes
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+CAPTIONS = TEXTS["captions"]
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 PANELS = (  # the methods of the paper's figure
     ("proden", "proden_edl", "dst_pll", "robust_pll"),
@@ -125,16 +127,11 @@ def all_figures(summary: Summary) -> tuple[ReportFigure, ...]:
 
 
 def _entropy_figures(summary: Summary) -> Iterator[ReportFigure]:
-    caption = (
-        "Entropies on test rows (dark) and on rows of no known class (light): the share of rows up "
-        "to each entropy, pooled over the seeds. The further the light line is to the right of the "
-        "dark one, the better a method notices what it does not know."
-    )
     for pair in summary.grid.ood:
         if panels := entropy_panels(summary, *pair):
             name = "entropy" if pair == PUBLISHED_PAIR else f"entropy-{'-'.join(pair)}"
             title = f"Entropies: {' and '.join(map(title_of, pair))}"
-            yield ReportFigure(name, title, caption, distribution_lines(panels))
+            yield ReportFigure(name, title, CAPTIONS["entropy"], distribution_lines(panels))
 
 
 def entropy_panels(summary: Summary, dataset: str, other: str) -> list[dict[str, Any]]:
@@ -155,11 +152,6 @@ def entropy_panels(summary: Summary, dataset: str, other: str) -> list[dict[str,
 
 
 def _attack_figures(summary: Summary) -> Iterator[ReportFigure]:
-    caption = (
-        "Accuracy on test rows against the strength of the published attack, mean over the seeds; "
-        "other methods are grey. Methods without gradients are not attacked, and points that lack "
-        "runs are not drawn."
-    )
     pool = attacked_sets(summary)
     pooled = f"Real-world sets pooled: {', '.join(map(title_of, pool))}"
     plans = [("attack", pooled, pool)] if len(pool) > 1 else []
@@ -175,7 +167,8 @@ def _attack_figures(summary: Summary) -> Iterator[ReportFigure]:
                 curves.setdefault(str(label), {})[epsilon] = value / 100
         if curves:
             ordered = {label: curves[label] for label in attacked if label in curves}
-            yield ReportFigure(name, f"Attack: {title}", caption, attack_panels(ordered, title))
+            figure = attack_panels(ordered, title)
+            yield ReportFigure(name, f"Attack: {title}", CAPTIONS["attack"], figure)
 
 
 def _other_figures(summary: Summary) -> Iterator[ReportFigure]:
@@ -183,9 +176,8 @@ def _other_figures(summary: Summary) -> Iterator[ReportFigure]:
         average, distance, caption = ranks
         yield ReportFigure("ranks", "Average ranks", caption, rank_diagram(average, distance))
     columns = summary.timing[["label", "seconds_train", "seconds_examine"]]
-    if seconds := {label: pair for label, *pair in columns.itertuples(index=False, name=None)}:
-        caption = "Seconds of all runs of a method; runs that are trained together share the "
-        caption += f"seconds of their bundle. Machine: {', '.join(summary.facts['machine'])}."
+    if seconds := {m: (train, test) for m, train, test in columns.itertuples(index=False)}:
+        caption = CAPTIONS["timing"].format(machines=", ".join(summary.facts["machine"]))
         yield ReportFigure("timing", "Time by method", caption, time_bars(seconds))
 
 

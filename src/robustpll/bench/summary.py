@@ -23,7 +23,9 @@ from robustpll.bench.measures import (
     curve,
     measured,
 )
-from robustpll.bench.store import About, Drawn, ResultStore, StoreError
+from robustpll.bench.noise_cache import Drawn
+from robustpll.bench.store import ResultStore
+from robustpll.bench.stored_files import About, StoreError
 from robustpll.bench.versions import of_store
 from robustpll.datasets.catalog import entry_of
 from robustpll.errors import InputError
@@ -96,16 +98,16 @@ class Summary:
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
-        """The methods; entries with one label are one line."""
+        """The methods, ensembles last; entries with one label are one line."""
         planned = self.grid.runs()
         attacked = {run.label for run in planned if any(c.epsilon for c in run.conditions)}
         changed = {e.label for e in self.grid.entries if e.method != type(e.method).paper()}
-        lines = {}
+        lines: dict[str, Line] = {}
         for label, method in ((entry.label, entry.method) for entry in self.grid.entries):
             group: Any = "ensemble" if method.family == "ensemble" else "single"
             flags = (label in attacked, label not in changed)
             lines.setdefault(label, Line(label, method.name, method.title, group, *flags))
-        return tuple(lines.values())
+        return tuple(sorted(lines.values(), key=lambda line: line.group == "ensemble"))
 
     @cached_property
     def planned(self) -> pd.DataFrame:
@@ -154,9 +156,7 @@ class Summary:
             "format": FORMAT,
             "grid": json.loads(self.grid.to_json()),
             "ood": self.ood.to_dict("records"),
-            "curves": [
-                (*key, *(c.round(5).tolist() for c in self.curves[key])) for key in self.curves
-            ],
+            "curves": [(*key, *(c.round(5).tolist() for c in p)) for key, p in self.curves.items()],
             "candidates": dict(self.candidates),
             "sessions": dict(self.sessions),
             "contents": dict(self.contents),
@@ -172,10 +172,8 @@ def _schema() -> Any:
     """Return the columns of `runs.parquet`."""
     import pyarrow as pa
 
-    numbers = dict.fromkeys(
-        ["epsilon", "seconds_train", "seconds_examine", *MEASURES], pa.float64()
-    )
-    kinds = numbers | {"seed": pa.int64()}
+    numbers = ("epsilon", "seconds_train", "seconds_examine", *MEASURES)
+    kinds = {"seed": pa.int64()} | dict.fromkeys(numbers, pa.float64())
     columns = [*RUN_COLUMNS, "reason", "sentence"]
     return pa.schema([(name, kinds.get(name, pa.string())) for name in columns])
 
@@ -183,13 +181,6 @@ def _schema() -> Any:
 def read_summary(path: str | Path) -> Summary:
     """Read the `runs.parquet` of a report. Nothing in the file is executed.
 
-    Parameters
-    ----------
-    path : str or Path
-        A file that `robustpll bench report` or `Summary.to_parquet` wrote.
-
-    Examples
-    --------
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     summary = summarize(ResultStore(folder), Grid.named("quick"))
@@ -201,42 +192,33 @@ def read_summary(path: str | Path) -> Summary:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    faults = (pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError)
     try:
-        file = pq.ParquetFile(path)
-        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-        # A few bytes can stand for many equal rows, so rows count by their size in memory.
-        size = max(sum(g.total_byte_size for g in groups), 1000 * file.metadata.num_rows)
-        about = json.loads(file.schema_arrow.metadata[b"robustpll"])
-        if (
-            size > MOST_BYTES
-            or not file.schema_arrow.equals(_schema())
-            or about["format"] != FORMAT
-        ):
-            raise ValueError("other columns, size or format")  # noqa: TRY301
-        planned = file.read().to_pandas(ignore_metadata=True)
+        with pq.ParquetFile(path) as file:
+            groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+            # A few bytes can stand for many equal rows, so rows count by their size in memory.
+            size = max(sum(g.total_byte_size for g in groups), 1000 * file.metadata.num_rows)
+            about = json.loads(file.schema_arrow.metadata[b"robustpll"])
+            alike = file.schema_arrow.equals(_schema()) and about["format"] == FORMAT
+            if not alike or max(size, Path(path).stat().st_size) > MOST_BYTES:
+                raise ValueError("other columns, size or format")
+            planned = file.read().to_pandas(ignore_metadata=True)
         grid = Grid.of_json(json.dumps(about["grid"]))
         runs = {(run.label, run.run.dataset, run.run.seed) for run in grid.runs()}
         if not runs.issuperset(planned[IDENTITY[:3]].itertuples(index=False, name=None)):
-            raise ValueError("runs that its grid does not plan")  # noqa: TRY301
+            raise ValueError("runs that its grid does not plan")
         has_result = planned["reason"].isna()
         return Summary(
             grid,
             planned.loc[has_result, RUN_COLUMNS].astype({"rows": int}).reset_index(drop=True),
             planned.loc[~has_result, MISSING_COLUMNS].reset_index(drop=True),
             pd.DataFrame(about["ood"], columns=OOD_COLUMNS),
-            {tuple(key): (np.array(t), np.array(o)) for *key, t, o in about["curves"]},  # type: ignore[misc]
+            {(m, d, o): (np.array(test), np.array(ood)) for m, d, o, test, ood in about["curves"]},
             {name: (mean, single) for name, (mean, single) in about["candidates"].items()},
             about["sessions"],
             about["contents"],
         )
-    except (
-        pa.ArrowException,
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-    ) as error:
+    except (*faults, RecursionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
             f"{path} is not the runs.parquet of a report, or it is damaged ({reason}). Pass such a "
@@ -276,8 +258,9 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
     for planned in planned_runs:
         about, parts, problem = _stored(store, planned)
         for condition in planned.conditions:
-            values = (planned.label, planned.run.dataset, planned.run.seed, condition.part)
-            values += (condition.name, condition.epsilon or condition.audit, condition.ood)
+            run = (planned.label, planned.run.dataset, planned.run.seed)
+            strength = condition.epsilon or condition.audit
+            values = (*run, condition.part, condition.name, strength, condition.ood)
             identity = dict(zip(IDENTITY, values, strict=True))
             columns = parts.get((condition.part, condition.name))
             if about is None or columns is None:

@@ -2,11 +2,12 @@
 
 import math
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,35 +35,8 @@ PUBLISHED_PAIR = ("mnist", "notmnist")
 PLACE = ["group", "line", "label", "column", "decimals"]
 CELL = ["value", "std", "bold", "runs", "asked", "note"]
 PUBLISHED = ["published", "published_std", "difference", "tolerance", "agrees", "why_not"]
-WITHIN = {  # the tolerance of each table of the paper
-    1: "max(1.0, 2 std) points, and 2 points for real-world; std is the paper's",
-    2: "0.07; MMD does not count, because it depends on the bandwidth",
-    3: "2 points",
-}
+TEXTS = tomllib.loads(Path(__file__).with_name("report_texts.toml").read_text("utf-8"))
 OFF = "✗"  # marks a number that differs from the paper's by more than the tolerance
-TITLES = {
-    "table-1": "Table 1: accuracy on test rows, in percent",
-    "table-3": "Table 3: accuracy on real-world test rows under attack, in percent",
-    "real-world": "Accuracy on each real-world set, in percent",
-    "extra": "Accuracy on sets that are not in the paper, in percent",
-    "resolved": "Resolved training labels, in percent",
-    "calibration": "Calibration: expected error of probabilities, in percent",
-    "audit": "Worst case under the audit, accuracy in percent",
-}
-EPSILONS = "Columns are epsilons: the most that each scaled feature may change (0.0: no attack)."
-NOTES = {
-    "table-3": EPSILONS,
-    "resolved": "The share of training rows whose most probable class is the true one.",
-    "calibration": "Less is better. The expected calibration error of the predicted class's "
-    "probability, in percent: the mean distance between probability and accuracy, in 15 bins with "
-    "about equally many test rows.",
-    "audit": "Columns are datasets and epsilons: the most that each scaled feature may change. A "
-    "row is correct if the true class alone is the most probable, without attack and under all "
-    "attacks, at this epsilon and at smaller ones of the grid: several that follow gradients in "
-    "float64, one without gradients, and rows that fool a twin. Methods without gradients face the "
-    "last two only. Attacks that were not tried may do better. "
-    f"The first {MOST_AUDITED:,} test rows of each run count, or all if there are fewer.",
-}
 LATEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"}
@@ -159,7 +133,7 @@ def number(value: float, decimals: int, sign: str = "-") -> str:
 def cell_text(cell: Any) -> str:
     """Return a cell as a reader sees it: "95.9 ± 0.2", "missing", "95.9, paper 97.5, -1.6 ✗"."""
     published, has_value = getattr(cell, "published", math.nan), not math.isnan(cell.value)
-    text = number(cell.value, cell.decimals) if has_value else cell.note
+    text: str = number(cell.value, cell.decimals) if has_value else cell.note
     if not math.isnan(cell.std) and math.isnan(published):
         text += f" ± {number(cell.std, cell.decimals)}"
     if has_value and cell.runs < cell.asked:
@@ -168,7 +142,7 @@ def cell_text(cell: Any) -> str:
         text += f", paper {number(published, cell.decimals)}"
         text += f", {number(cell.difference, cell.decimals, '+')}" if has_value else ""
         text += f" {OFF}" if cell.agrees == 0 else ""
-    return str(text)
+    return text
 
 
 def in_markdown(text: str) -> str:
@@ -256,37 +230,29 @@ def _measure_tables(summary: Summary) -> Iterator[Table]:
     }
     tables |= {f"attack-{name}": by_strength((name,)) for name in stored}
     for name, columns in tables.items():
-        title, notes = TITLES.get(name, ""), [NOTES[name]] if name in NOTES else []
-        if not title:
-            title = f"Accuracy on {title_of(name.removeprefix('attack-'))} under attack, in percent"
-            notes = [EPSILONS]
-        notes += _pooled_note({"table-1": pool, "table-3": attacked}.get(name, ()))
-        absent = [n for n in families.get(name, ()) if n in grid.datasets and n not in stored]
-        if absent:
-            titles = ", ".join(PICTURES.get(n, title_of(n)) for n in absent)
-            notes.append(f"Planned, but no run is stored: {titles}.")
         if columns:
-            yield _measure_table(summary, name, title, columns, notes)
+            notes = _pooled_note({"table-1": pool, "table-3": attacked}.get(name, ()))
+            absent = [n for n in families.get(name, ()) if n in grid.datasets and n not in stored]
+            titles = ", ".join(PICTURES.get(n, title_of(n)) for n in absent)
+            notes += [TEXTS["rules"]["absent"].format(datasets=titles)] if absent else []
+            yield _measure_table(summary, name, columns, notes)
 
 
-def _measure_table(
-    summary: Summary, name: str, title: str, columns: Columns, notes: list[str]
-) -> Table:
+def _measure_table(summary: Summary, name: str, columns: Columns, notes: list[str]) -> Table:
     """Return the mean of a measure over seeds, for each method and column."""
     measure = "ece" if name == "calibration" else "accuracy"
     parts = {head: cells_of(summary, *column, measure) for head, column in columns.items()}
     lines = [line for line in summary.lines if line.attacked or name != "table-3"]
     cells = _cells_of_lines(parts, lines, MEASURES[measure].decimals)
-    seeds = len(summary.grid.seeds)
-    rule = f"Mean ± standard deviation over {seeds} seeds. Bold: the best of its group (ensembles, "
-    rule += "others), and methods that a paired t-test does not distinguish from it "
-    rule += f"(p ≥ {LEVEL:g}, not corrected for the number of tests)."
-    if seeds == 1:
-        rule = "One seed: a column of one dataset has no standard deviation, and only the best of "
-        rule += "its group (ensembles, others) is bold."
+    kind, _, dataset = name.partition("-") if name.startswith("attack-") else (name, "", "")
+    seeds, rules = len(summary.grid.seeds), TEXTS["rules"]
+    before = [rules["one-seed"] if seeds == 1 else rules["mean"].format(seeds=seeds, level=LEVEL)]
     if (cells["runs"] < cells["asked"]).any():
-        notes = ["Cells that lack runs say how many they have; they are never bold.", *notes]
-    return Table(name, title, cells, (rule, *notes))
+        before.append(rules["incomplete"])
+    if kind in TEXTS["notes"]:
+        before.append(TEXTS["notes"][kind].format(most=MOST_AUDITED))
+    title = TEXTS["titles"][kind].format(dataset=title_of(dataset))
+    return Table(name, title, cells, (*before, *notes))
 
 
 def cells_of(
@@ -316,9 +282,9 @@ def cells_of(
     scores = wide[runs == asked] if about.higher_is_better else 100 - wide[runs == asked]
     best: frozenset[str] = frozenset()
     if asked > 1:
-        best = bold(scores.to_dict("index"), groups)
+        best = bold({label: scores.loc[label].to_dict() for label in scores.index}, groups)
     elif len(scores):
-        best = single_best(scores.sum(axis="columns").to_dict(), groups)
+        best = single_best({label: scores.loc[label].sum() for label in scores.index}, groups)
     is_best = wide.index.isin(best).astype(int)
     return cells.assign(bold=is_best, runs=runs, asked=np.where(is_planned, asked, 0), note=note)
 
@@ -326,14 +292,16 @@ def cells_of(
 def _cells_of_lines(
     parts: Mapping[str, pd.DataFrame], lines: Sequence[Line], decimals: int
 ) -> pd.DataFrame:
-    """Return the cells of columns, line by line: single methods, then ensembles."""
-    ordered = sorted(lines, key=lambda line: line.group == "ensemble")
-    places = pd.DataFrame(
-        [(int(line.group == "ensemble"), n, line.label) for n, line in enumerate(ordered)],
-        columns=["group", "line", "label"],
-    )
+    """Return the cells of columns, line by line."""
+    places = {line.label: place for place, line in enumerate(lines)}
+    ensembles = [line.label for line in lines if line.group == "ensemble"]
     cells = pd.concat(parts, names=["column", "label"]).reset_index()
-    cells = cells.assign(decimals=decimals).merge(places, on="label")
+    cells = cells[cells["label"].isin(places)]
+    cells = cells.assign(
+        line=cells["label"].map(places),
+        group=cells["label"].isin(ensembles).astype(int),
+        decimals=decimals,
+    )
     return cells.sort_values("line", kind="stable", ignore_index=True)[[*PLACE, *CELL]]
 
 
@@ -353,57 +321,48 @@ def ood_table(summary: Summary, dataset: str, other: str) -> Table | None:
         defined = cells["value"].notna()
         cells["runs"] = frame["seeds"].where(defined).fillna(0).astype(int)
         cells["note"] = np.select([defined, has_runs], ["", "undefined"], "missing")
-        complete = cells["value"][cells["runs"] == asked].to_dict()
+        complete: Any = cells["value"][cells["runs"] == asked].to_dict()
         best = single_best(complete, groups) if complete else frozenset()
         parts[head] = cells.assign(asked=asked, bold=cells.index.isin(best).astype(int))
-    notes = [
-        f"Entropies are pooled over {asked} seeds. Positive: the method is less certain about rows "
-        "of no known class. Bold: the best of its group (ensembles, others), if it is above 0."
-    ]
+    rules = TEXTS["rules"]
+    notes = [rules["entropies"].format(seeds=asked)]
     if not math.isnan(gamma):
-        notes.append(
-            f"MMD: the bandwidth (gamma = {gamma:.4g}) comes from the entropies of all methods "
-            "here, so each number depends on which methods were run."
-        )
+        notes.append(rules["bandwidth"].format(gamma=gamma))
     if few := list(frame.index[~(frame["seeds"] >= asked)]):
-        notes.append(f"Runs are missing for {', '.join(few)}.")
-    title = f"entropies on test rows of {title_of(dataset)} and on {title_of(other)}"
+        notes.append(rules["few"].format(labels=", ".join(few)))
     published = (dataset, other) == PUBLISHED_PAIR
     name = "table-2" if published else f"ood-{dataset}-{other}"
-    title = f"Table 2: {title}" if published else title.capitalize()
+    title = TEXTS["titles"]["table-2" if published else "ood"]
+    title = title.format(dataset=title_of(dataset), other=title_of(other))
     return Table(name, title, _cells_of_lines(parts, lines, 4), tuple(notes))
 
 
 def _other_tables(summary: Summary) -> Iterator[Table]:
     """Yield the tables of datasets, time and missing runs."""
-    runs = summary.runs.groupby("dataset")["key"].nunique()
+
+    def table(name: str, head: str, cells: pd.DataFrame) -> Table:
+        note = TEXTS["notes"].get(name, "").format(machines=", ".join(summary.facts["machine"]))
+        return Table(name, TEXTS["titles"][name], cells, (note,) if note else (), head)
+
+    stored = summary.runs.groupby("dataset")["key"].nunique()
     sets = summary.datasets.set_index("title")
-    sets["stored runs"] = runs.reindex(sets["dataset"], fill_value=0).to_numpy()
+    sets["stored runs"] = stored.reindex(sets["dataset"], fill_value=0).to_numpy()
     sets["single"] *= 100
     heads = {"candidates": "candidates on average", "single": "one candidate in %"}
     sets = sets.drop(columns=["dataset", "kind"]).dropna(axis="columns", how="all")
-    cells = cells_of_frame(
-        sets.rename(columns=heads), dict(zip(heads.values(), (2, 1), strict=True))
-    )
-    notes = ("Generated candidates are counted on the training rows of all seeds.",)
-    yield Table("datasets", "Datasets", cells, notes, "dataset")
+    decimals = {"candidates on average": 2, "one candidate in %": 1}
+    yield table("datasets", "dataset", cells_of_frame(sets.rename(columns=heads), decimals))
 
-    ordered = sorted(summary.lines, key=lambda line: line.group == "ensemble")
     times = summary.timing.set_index("label")
-    lines = [line for line in ordered if line.label in times.index]
+    lines = [line for line in summary.lines if line.label in times.index]
     times = times.loc[[line.label for line in lines]].assign(share=100 * times["share"])
     times["models"] = times["models"].replace(0, math.nan)
     heads = {"runs": "runs", "models": "models per run", "seconds": "seconds per run"}
     heads |= {"seconds_train": "training", "seconds_examine": "examining", "share": "share in %"}
     decimals = {"seconds per run": 2, "training": 1, "examining": 1, "share in %": 1}
     groups = [int(line.group == "ensemble") for line in lines]
-    notes = (
-        "Runs are trained together; a run's seconds are its share of the bundle's. Examining is "
-        "predicting, with attacks.",
-        f"Machine: {', '.join(summary.facts['machine'])}.",
-    )
-    cells = cells_of_frame(times[list(heads)].rename(columns=heads), decimals, groups)
-    yield Table("timing", "Time by method", cells, notes)
+    times = times[list(heads)].rename(columns=heads)
+    yield table("timing", "method", cells_of_frame(times, decimals, groups))
 
     heads = {"starting": "starting", "noise, train": "noise", "runs, load": "loading"}
     heads |= {"runs, train": "training", "runs, examine": "examining", "write": "writing"}
@@ -415,21 +374,17 @@ def _other_tables(summary: Summary) -> Iterator[Table]:
         rows.append(counts | {head: seconds[part] for part, head in heads.items()})
         start = f"{name[:4]}-{name[4:6]}-{name[6:8]} {name[9:11]}:{name[11:13]}"
         labels.append(f"{start}, {session['executor']}")
-    notes = ("Seconds; all but those by the clock are summed over all processes.",)
-    cells = cells_of_frame(pd.DataFrame(rows, labels), {})
-    yield Table("sessions", "Where the time went", cells, notes, "begun")
+    yield table("sessions", "begun", cells_of_frame(pd.DataFrame(rows, labels), {}))
 
     rows, labels = [], []
     for key, group in summary.missing.groupby(["dataset", "reason", "sentence"], sort=False):
         dataset, reason, sentence = map(str, key)
         methods = list(dict.fromkeys(group["label"]))
-        everyone = len(methods) == len(summary.lines) > 1
-        words = {"methods": "all" if everyone else ", ".join(methods), "why": reason}
+        named = "all" if len(methods) == len(summary.lines) > 1 else ", ".join(methods)
         runs = len(group.drop_duplicates(["label", "seed"]))
-        rows.append({"runs": runs, **words, "in words": sentence})
+        rows.append({"runs": runs, "methods": named, "why": reason, "in words": sentence})
         labels.append(title_of(dataset))
-    cells = cells_of_frame(pd.DataFrame(rows, labels), {})
-    yield Table("missing", "Planned runs that are missing", cells, head="dataset")
+    yield table("missing", "dataset", cells_of_frame(pd.DataFrame(rows, labels), {}))
 
 
 @cache
@@ -439,8 +394,8 @@ def published_numbers() -> pd.DataFrame:
     >>> published_numbers().loc[(1, "RobustPll", "MNIST"), ["mean", "std"]].tolist()
     [96.0, 0.1]
     """
-    with files("robustpll.bench").joinpath("paper_tables.csv").open(encoding="utf-8") as file:
-        return pd.read_csv(file).set_index(["table", "method", "column"])
+    path = Path(__file__).with_name("paper_tables.csv")
+    return pd.read_csv(path).set_index(["table", "method", "column"])
 
 
 def compared_table(summary: Summary, number: int, table: Table) -> Table:
@@ -482,7 +437,7 @@ def compared_table(summary: Summary, number: int, table: Table) -> Table:
     counted = (cells["difference"] + cells["tolerance"]).notna() & (cells["runs"] == cells["asked"])
     cells["agrees"] = agrees.where(counted)
     pooled = [note for note in table.notes if note.startswith(POOLED)]
-    notes = (agreement(cells), f"A cell agrees within {WITHIN[number]}.", *pooled)
+    notes = (agreement(cells), TEXTS["rules"][f"within-{number}"], *pooled)
     return Table(f"compare-{number}", f"Table {number} beside the paper's", cells, notes)
 
 
@@ -549,19 +504,14 @@ def ranked(summary: Summary) -> tuple[dict[str, float], float, str] | None:
     if len(complete) < 2 or len(summary.lines) < 3:
         return None
     average, distance, p = ranks_of(pd.DataFrame(complete).T)
-    caption = (
-        f"Average ranks by accuracy without attack over {len(complete)} datasets "
-        f"({', '.join(map(title_of, complete))}); 1 is best. A dataset counts once, by the mean of "
-        "its seeds, because seeds of one dataset are no independent evidence about others. Methods "
-        f"under one bar are not distinguished: by Nemenyi's test at level {LEVEL:g} average ranks "
-        f"must differ by more than {distance:.2f}. Friedman's test that all are equal: p = {p:.2g}."
-    )
+    captions, titles = TEXTS["captions"], ", ".join(map(title_of, complete))
+    numbers = {"count": len(complete), "level": LEVEL, "distance": distance, "p": p}
+    caption = captions["ranks"].format(datasets=titles, **numbers)
     pairs = len(average) * (len(average) - 1) / 2
     if 2 / 2 ** len(complete) * pairs > LEVEL:  # the smallest p-value of a signed-rank test
-        caption += " Pairwise Wilcoxon tests with Holm's correction could not find any difference "
-        caption += "with so few datasets."
+        caption += captions["ranks-few"]
     if left_out := [title_of(name) for name in columns if name not in complete]:
-        caption += f" Left out, because runs are missing: {', '.join(left_out)}."
+        caption += captions["ranks-without"].format(datasets=", ".join(left_out))
     return average, distance, caption
 
 
@@ -589,10 +539,9 @@ def title_of(dataset: str) -> str:
 
 def _pooled_note(pool: Sequence[str]) -> list[str]:
     """Return which of the paper's six sets a pooled column rests on."""
-    titles, count = ", ".join(map(title_of, pool)), f"{len(pool)} of the"
-    note = f"{POOLED}: {'all the' if len(pool) == len(REAL_WORLD) else count} paper's six sets "
-    note += f"({titles}), whose runs are pooled with equal weight, so the deviation is mostly "
-    note += "between sets."
+    count = "all" if len(pool) == len(REAL_WORLD) else f"{len(pool)} of"
+    titles = ", ".join(map(title_of, pool))
+    note = TEXTS["rules"]["pooled"].format(count=count, datasets=titles)
     if absent := [title_of(name) for name in REAL_WORLD if name not in pool]:
-        note += f" Without {', '.join(absent)}: compare methods here, not with the paper."
+        note += TEXTS["rules"]["pooled-partly"].format(datasets=", ".join(absent))
     return [note] if pool else []
