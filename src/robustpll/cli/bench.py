@@ -154,7 +154,9 @@ def verify(
 
 @app.command()
 def report(
-    store: Annotated[Path, STORE],
+    store: Annotated[
+        Path, typer.Option(help="Folder of the results, or the runs.parquet of a report.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder for tables, figures and the page.")],
     grid: Annotated[
         str | None,
@@ -175,16 +177,26 @@ def report(
     """Write tables, figures and one page that shows everything, from what the store has."""
     from robustpll.bench.report import write_report
     from robustpll.bench.store import ResultStore
-    from robustpll.bench.summary import summarize
+    from robustpll.bench.summary import read_summary, summarize
+    from robustpll.errors import InputError
 
     with refusals():
-        kept = ResultStore(store)
-        found = _held(kept, grid)
-        if found is None:
-            names = ", ".join(sorted(kept.grids())) or "none"
-            say(f"Name one of the grids of {store}; it has {names}.")
-            raise typer.Exit(1)
-        page = write_report(summarize(kept, found, _versions(version or [])), out)
+        if store.is_file():
+            summary = read_summary(store)
+            if version or grid not in (None, summary.grid.name):
+                raise InputError(
+                    f"{store} holds one version of the grid {summary.grid.name!r}. Leave out GRID "
+                    "and --version, or name a folder of results."
+                )
+        else:
+            kept = ResultStore(store)
+            found = _held(kept, grid)
+            if found is None:
+                names = ", ".join(sorted(kept.grids())) or "none"
+                say(f"Name one of the grids of {store}; it has {names}.")
+                raise typer.Exit(1)
+            summary = summarize(kept, found, _versions(version or []))
+        page = write_report(summary, out)
     typer.echo(page)
 
 
