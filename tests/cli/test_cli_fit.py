@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from robustpll import load
 from robustpll.clean.decisions_file import fingerprint
 from robustpll.cli import app
-from robustpll.cli.fit import parted
+from robustpll.cli.fit import split_rows
 from robustpll.errors import InputError
 from robustpll.labels.candidates import Candidates
 from robustpll.tables.read import read_table
@@ -97,7 +97,7 @@ def test_the_covering_rate_is_that_of_rows_that_were_not_learned_from() -> None:
     result = fit("--candidates", "sets", *others("candidates", truth=False), "--seed", "5")
     y = Candidates.of([set(cell.split("|")) for cell in table["sets"]])
     features = table[["x", "town", "z"]].astype({"town": "string"})
-    learned, held = parted(features, y, 0.2, 5)
+    learned, held = split_rows(features, y, 0.2, 5)
     assert {*learned} | {*held} == {*range(300)}
     assert {*learned}.isdisjoint(held)
     predicted = load("model.pll").predict(features.iloc[held])
@@ -129,7 +129,7 @@ def test_a_row_with_the_only_gap_or_word_or_class_is_learned_from() -> None:
     features = pd.DataFrame({"x": [0.0] * 99 + [np.nan], "town": ["Rome"] * 98 + ["Bonn"] * 2})
     y = Candidates.of([{"a"}] * 97 + [{"a", "b"}] * 3)
     for seed in range(20):
-        learned, held = parted(features, y, 0.9, seed)
+        learned, held = split_rows(features, y, 0.9, seed)
         assert 99 in learned
         assert {98, 99} & {*learned}
         assert {97, 98, 99} & {*learned}
@@ -194,7 +194,7 @@ def test_true_labels_that_are_few_or_of_unknown_classes_are_told_apart() -> None
     table = frame(100)
     features = table[["x", "town", "z"]].astype({"town": "string"})
     y = Candidates.of([set(cell.split("|")) for cell in table["sets"]])
-    held = parted(features, y, 0.2, 0)[1]
+    held = split_rows(features, y, 0.2, 0)[1]
     gold = table["gold"].copy()
     table["gold"] = "Wolf"
     table.loc[held[0], "gold"] = gold[held[0]]  # the only row that can be compared

@@ -116,7 +116,7 @@ def test_pieces_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> No
     frame(100, seed=1).to_csv("new.csv", index=False)
     predict(out="whole.csv")
     for rows in (7, 1):
-        monkeypatch.setattr(MODULE, "MOST_NUMBERS", rows * NUMBERS)
+        monkeypatch.setattr(MODULE, "MAX_NUMBERS", rows * NUMBERS)
         assert predict(out="pieces.csv").exit_code == 0
         for one, other in zip(rows_of("whole.csv"), rows_of("pieces.csv"), strict=True):
             for name, cell in one.items():
@@ -287,7 +287,7 @@ def test_of_two_columns_of_one_name_none_is_taken(name: str) -> None:
 def test_words_that_are_all_new_are_refused_but_not_piece_by_piece(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(MODULE, "MOST_NUMBERS", 2 * NUMBERS)  # two rows at a time
+    monkeypatch.setattr(MODULE, "MAX_NUMBERS", 2 * NUMBERS)  # two rows at a time
     table = frame(8, seed=1)
     table["town"] = ["Rome", "Bonn", "Oslo", "Kyiv", "Lima", "Lagos", "Rome", "Bonn"]
     table.to_csv("new.csv", index=False)
@@ -304,7 +304,7 @@ def test_words_that_are_all_new_are_refused_but_not_piece_by_piece(
 def test_rows_with_words_that_training_did_not_see_are_counted_once_a_run(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MODULE, "MOST_NUMBERS", 2 * NUMBERS)  # two rows at a time
+    monkeypatch.setattr(MODULE, "MAX_NUMBERS", 2 * NUMBERS)  # two rows at a time
     table = frame(8, seed=1).astype({"town": object})
     table["town"] = ["Rome", "Oslo", None, "Oslo", "Lima", "Oslo", "Bonn", "Oslo"]
     table.loc[7, "x"] = np.inf  # does not parse, and so is not counted
