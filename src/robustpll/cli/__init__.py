@@ -92,8 +92,8 @@ def methods() -> None:
     from robustpll.methods import METHODS
 
     rows = [
-        (name, own.title, own.family, "yes" if own.uncertain else "no", own.reference())
-        for name, own in METHODS.items()
+        (name, method.title, method.family, "yes" if method.uncertain else "no", method.reference())
+        for name, method in METHODS.items()
     ]
     show_list(("name", "method", "family", "uncertainty", "paper"), rows, len(rows))
     typer.echo('\nuncertainty: whether it tells "I do not know" from "either of these"')

@@ -19,9 +19,9 @@ def refuse_too_large(path: Path) -> None:
     needed = cells * CELL_BYTES + rows * ROW_BYTES
     if needed > free:
         raise InputError(
-            f"{path} is too large to train on: about {rows:,} rows take {needed / 2**30:,.1f} GiB "
-            f"of memory, and {free / 2**30:,.1f} GiB are free. Train on a random sample of "
-            f"{int(rows * free / needed * 0.8):,} rows; predict takes tables of any size."
+            f"{path} is too large to learn from here: about {rows:,} rows take "
+            f"{needed / 2**30:,.1f} GiB of memory, and {free / 2**30:,.1f} GiB are free. Use a "
+            f"random sample of {int(rows * free / needed * 0.8):,} rows."
         )
 
 

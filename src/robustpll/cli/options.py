@@ -88,8 +88,8 @@ class TrainingOptions:
         if self.method not in METHODS:
             similar = get_close_matches(self.method, METHODS, n=1)
             question = f" Did you mean {similar[0]!r}?" if similar else ""
-            message = f"There is no method {self.method!r}.{question}"
-            raise InputError(f"{message} `robustpll methods` lists all methods.")
+            message = f"--method must be one that `robustpll methods` lists; got {self.method!r}."
+            raise InputError(message + question)
         chosen_device(self.device)
         model = PLLClassifier(self.method, random_state=self.seed, device=self.device)
         parameters |= {"epochs": self.epochs}
@@ -101,14 +101,13 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command for typer: each field of its dataclass parameters becomes an option."""
     parameters = inspect.signature(command, eval_str=True).parameters.values()
     groups: dict[str, Any] = {
-        own.name: own.annotation for own in parameters if is_dataclass(own.annotation)
+        one.name: one.annotation for one in parameters if is_dataclass(one.annotation)
     }
-    flat = []
-    for own in parameters:
-        options = (
-            inspect.signature(groups[own.name]).parameters.values() if own.name in groups else ()
-        )
-        flat += [option.replace(kind=option.KEYWORD_ONLY) for option in options] or [own]
+    flat: list[inspect.Parameter] = []
+    for one in parameters:
+        group = groups.get(one.name)
+        options = inspect.signature(group).parameters.values() if group else [one]
+        flat += [option.replace(kind=option.KEYWORD_ONLY) for option in options]
 
     @functools.wraps(command)
     def expanded(**options: Any) -> None:

@@ -80,7 +80,7 @@ class CalibrationReport:
     log_loss : float
         Mean of -ln of the true class's probability; infinite if that is 0 anywhere.
     top : Reliability
-        Of the most probable class: what `plots.trust.reliability_picture` draws.
+        Of the most probable class.
     classes : tuple of Reliability
         Of each class.
     """
