@@ -540,7 +540,7 @@ def test_a_full_disk_is_told_in_a_sentence() -> None:
     process = start(preexec_fn=limit)
     _, messages = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 1
-    assert messages.startswith("out.csv cannot be written: File too large.\n")
+    assert messages.startswith("out.csv cannot be read or written: File too large.\n")
     assert not list(Path().glob("*out.csv*"))
 
 

@@ -8,6 +8,7 @@ from typer import Argument, Option
 
 from robustpll.cli.messages import refusals, say
 from robustpll.cli.options import Device, Text, Texts
+from robustpll.errors import InputError
 
 if TYPE_CHECKING:
     from robustpll.bench.grid import Grid
@@ -45,19 +46,20 @@ def run(
     """Run what the store lacks of a grid; if stopped, the same command continues."""
     from robustpll.bench.runner import run_grid
 
-    changes: dict[str, Any] = {"methods": methods, "datasets": datasets, "seeds": seeds}
-    changes |= {"noise": noise, "epsilons": eps, "epochs": epochs, "train_rows": train_rows or None}
+    lists = {"methods": methods, "datasets": datasets, "seeds": seeds, "epsilons": eps}
+    changes: dict[str, Any] = {
+        name: tuple(part.strip() for part in text.split(",") if part)
+        for name, text in lists.items()
+        if text is not None
+    }
+    single = {"noise": noise, "epochs": epochs, "train_rows": train_rows or None}
+    changes |= {name: value for name, value in single.items() if value is not None}
     with refusals(stopped="Finished runs are stored; the same command runs the rest."):
-        outcome = run_grid(
-            _changed_grid(
-                grid, {key: value for key, value in changes.items() if value is not None}
-            ),
-            store,
-            device=device,
-            workers=workers,
-            until=until,
-            executor=None if ray is None else _ray_executor(ray, device, workers),
-        )
+        changed, executor = _changed_grid(grid, changes), None
+        if ray is not None:
+            executor = _ray_executor(ray, device, workers)
+        limits = {"device": device, "workers": workers, "until": until}
+        outcome = run_grid(changed, store, executor=executor, **limits)
     say(
         f"{outcome.done:,} runs done in {outcome.seconds:,.0f} s, {outcome.known:,} were known, "
         f"{len(outcome.failed):,} failed, {outcome.left:,} are left."
@@ -77,10 +79,7 @@ def _changed_grid(name: str, changes: dict[str, Any]) -> "Grid":
     """Return the grid, changed by the options that were passed."""
     from robustpll.bench.run import noise_of
     from robustpll.bench.runner import grid_of
-    from robustpll.errors import InputError
 
-    for key in {"methods", "datasets", "seeds", "epsilons"} & changes.keys():
-        changes[key] = tuple(part.strip() for part in changes[key].split(",") if part)
     try:
         if "seeds" in changes:
             seeds = tuple(int(seed) for seed in changes["seeds"])
@@ -96,13 +95,9 @@ def _changed_grid(name: str, changes: dict[str, Any]) -> "Grid":
 
 def _ray_executor(address: str, device: str, workers: int | None) -> Any:
     from robustpll.bench.ray_runner import RayExecutor
-    from robustpll.errors import InputError
 
     if workers is not None:
-        raise InputError(
-            "--workers does not go with --ray: each job takes a CPU or a share of a GPU. Limit "
-            "them with 'ray start --num-cpus'."
-        )
+        raise InputError("--workers does not go with --ray: use 'ray start --num-cpus' instead.")
     return RayExecutor(address, device)
 
 
@@ -187,7 +182,6 @@ def report(
     from robustpll.bench.report import write_report
     from robustpll.bench.store import ResultStore
     from robustpll.bench.summary import summarize
-    from robustpll.errors import InputError
 
     with refusals():
         results = ResultStore(store)
@@ -196,9 +190,8 @@ def report(
             names = ", ".join(sorted(results.grids())) or "none"
             raise InputError(f"Name one of the grids of {store}; it has {names}.")
         pairs = [text.partition("=") for text in version or ()]
-        if odd := [text for text in version or () if not all(text.partition("="))]:
-            odd_texts = ", ".join(odd)
-            raise InputError(f"--version takes DATASET=VERSION, as in lost=usual; got {odd_texts}.")
+        if odd := ["".join(pair) for pair in pairs if not all(pair)]:
+            raise InputError(f"--version takes DATASET=VERSION, as in lost=usual; got {odd}.")
         versions = {name: chosen for name, _, chosen in pairs}
         page = write_report(summarize(results, stored, versions), out)
     typer.echo(page)

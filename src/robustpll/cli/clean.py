@@ -11,7 +11,6 @@ from typer import BadParameter, Option
 from robustpll.cli import options as shared
 from robustpll.cli.memory import refuse_too_large
 from robustpll.cli.messages import refusals, warnings_said
-from robustpll.errors import InputError
 
 if TYPE_CHECKING:
     from robustpll.clean.run import Cleaned
@@ -83,13 +82,7 @@ def clean(
         refusals(stopped="Files that were written are complete; the others did not change."),
         warnings_said(ConflictWarning),
     ):
-        try:
-            cleaned = cleaning(path, table, out)
-        except InputError as error:
-            message = (
-                str(error).replace("`images_root`", "--images-root").replace("as out", "as --out")
-            )
-            raise InputError(message.replace("`images`", "--images")) from error
+        cleaned = cleaning(path, table, out)
     for sentence in _summary(cleaned, table, path):
         typer.echo(sentence)
 

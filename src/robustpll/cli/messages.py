@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import sys
 import tempfile
 import warnings
@@ -15,10 +16,31 @@ import typer
 from robustpll._files import refuse_replacing
 from robustpll.errors import InputError, RobustPLLError
 
+ARGUMENTS = (
+    "candidates|separator|indicators|votes|truth|ignore|categories|unanswered|errors|missing|"
+    "encoding|delimiter|decimal|images"
+)
+REWORDED = {"errors_to": "errors", "`images_root`": "--images-root", "as out.": "as --out."}
+
 
 def say(message: str) -> None:
     """Print a message for people on stderr; stdout is for other programs."""
     typer.echo(message, err=True)
+
+
+def as_options(message: str) -> str:
+    """Return a message about arguments of the library in terms of options.
+
+    >>> as_options("Pass delimiter=';', or name it in `ignore`.")
+    "Pass --delimiter ';', or name it in --ignore."
+    >>> as_options("If it is a set, split it: y = [set(row.split(',')) for row in y].")
+    "If it is a set, pass --separator ','."
+    """
+    for argument, option in REWORDED.items():
+        message = message.replace(argument, option)
+    message = re.sub(r"split it: y = .*split\((.*?)\).*", r"pass --separator \1.", message)
+    message = re.sub(rf"`({ARGUMENTS})`", r"--\1", message)
+    return re.sub(rf"\b({ARGUMENTS})=(?=['\"])", r"--\1 ", message)
 
 
 @contextmanager
@@ -48,7 +70,7 @@ def refusals(stopped: str = "", left: str = "") -> Iterator[None]:
 def _message(error: Exception) -> str:
     """Return the sentence for an expected error, and "" for a fault of the program."""
     if isinstance(error, RobustPLLError):
-        return str(error)
+        return as_options(str(error))
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
         file, reason = error.filename or "A file", error.strerror or error
         return f"{file} cannot be read or written: {reason}."
@@ -60,17 +82,17 @@ def _message(error: Exception) -> str:
 
 
 @contextmanager
-def warnings_said(kind: type[Warning], reword: Callable[[str], str] = str) -> Iterator[None]:
+def warnings_said(kind: type[Warning], prefix: str = "") -> Iterator[None]:
     """Print warnings of one kind as sentences on stderr; the others stay warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", kind)
         yield
     for warning in caught:
         if issubclass(warning.category, kind):
-            say(reword(str(warning.message)))
+            say(prefix + as_options(str(warning.message)))
         else:
-            place = warning.filename, warning.lineno
-            warnings.warn_explicit(warning.message, warning.category, *place)
+            source = warning.filename, warning.lineno
+            warnings.warn_explicit(warning.message, warning.category, *source)
 
 
 def refuse_unwritable(
@@ -79,10 +101,6 @@ def refuse_unwritable(
     """Raise before a long computation if `path` cannot be written or would destroy another file.
 
     An existing file must be `what` the command wrote before: `is_ours` gets its first bytes.
-
-    >>> refuse_unwritable(Path("nowhere/model.pll"), (), bool, "a model")
-    Traceback (most recent call last):
-    robustpll.errors.InputError: nowhere/model.pll cannot be written: there is no folder nowhere...
     """
     folder = path.parent
     if path.is_dir():
@@ -119,8 +137,7 @@ def safe_streams() -> Iterator[None]:
         if error.filename is not None:
             raise
         with suppress(OSError, ValueError, AttributeError):  # Python flushes stdout at exit
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno != errno.EPIPE:
             with suppress(OSError, AttributeError):  # stderr may fail for the same reason
                 sys.stderr.write(f"The output cannot be written: {error.strerror or error}.\n")

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from difflib import get_close_matches
@@ -11,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, BadParameter, Exit, Option
 
-from robustpll.cli.messages import refusals, refuse_unwritable, say, warnings_said
+from robustpll.cli.messages import as_options, refusals, refuse_unwritable, say, warnings_said
 from robustpll.errors import InputError, some_of
 
 if TYPE_CHECKING:
     from robustpll.labels.candidates import Candidates
     from robustpll.tables.read import Table
 
-Text, Texts = str | None, list[str] | None
+Text, Texts, Paths = str | None, list[str] | None, list[Path] | None
 column_option = functools.partial(Option, metavar="COLUMN")
 prefix_option = functools.partial(Option, metavar="PREFIX")
 file_option = functools.partial(Option, metavar="FILE")
@@ -45,9 +44,7 @@ class ColumnOptions:
     truth: Truth = None
     ignore: Annotated[Texts, column_option(help="Column to leave out; repeatable.")] = None
     categories: Annotated[Texts, column_option(help="Categorical column; repeatable.")] = None
-    unanswered: Annotated[str, Option(help='Sets without names: "error" or "all classes".')] = (
-        "error"
-    )
+    unanswered: Annotated[str, Option(help='Empty sets: "error" or "all classes".')] = "error"
     skip_bad_rows: SkipBadRows = False
     errors: Annotated[Path | None, file_option(help="CSV file that lists bad rows.")] = None
 
@@ -72,9 +69,7 @@ class FileOptions:
 class TrainingOptions:
     """What is trained, how and where."""
 
-    decisions: Annotated[
-        list[Path] | None, file_option(help="Decisions from the page of clean; repeatable.")
-    ] = None
+    decisions: Annotated[Paths, file_option(help="Decisions on a review page; repeatable.")] = None
     method: Annotated[str, Option(help="A method of `robustpll methods`.")] = "robust_pll"
     epochs: Annotated[int | None, Option(help="Training epochs, if the method has them.")] = None
     device: Device = "auto"
@@ -100,21 +95,20 @@ class TrainingOptions:
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command for typer: each field of its dataclass parameters becomes an option."""
     parameters = inspect.signature(command, eval_str=True).parameters.values()
-    groups: dict[str, Any] = {
-        one.name: one.annotation for one in parameters if is_dataclass(one.annotation)
-    }
+    groups: dict[str, Any] = {}
     flat: list[inspect.Parameter] = []
-    for one in parameters:
-        group = groups.get(one.name)
-        options = inspect.signature(group).parameters.values() if group else [one]
+    for parameter in parameters:
+        options = [parameter]
+        if is_dataclass(parameter.annotation):
+            groups[parameter.name] = parameter.annotation
+            options = [*inspect.signature(groups[parameter.name]).parameters.values()]
         flat += [option.replace(kind=option.KEYWORD_ONLY) for option in options]
 
     @functools.wraps(command)
     def expanded(**options: Any) -> None:
         for name, group in groups.items():
-            options[name] = group(
-                **{field.name: options.pop(field.name) for field in fields(group)}
-            )
+            values = {field.name: options.pop(field.name) for field in fields(group)}
+            options[name] = group(**values)
         command(**options)
 
     expanded.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
@@ -127,34 +121,32 @@ def read(
     columns: ColumnOptions,
     file: FileOptions,
     *,
-    images: str | None = None,
-    may_fail: bool = True,
+    images: Text = None,
+    show: bool = False,
 ) -> "Table":
     """Return the rows that parse; print the others and suspicious class names on stderr.
 
-    Rows that do not parse end the command, unless they may be skipped or it must not fail.
-    `images` is a column that is no feature.
+    Rows that do not parse end the command, unless they may be skipped or the table is to `show`.
+    The column `images` is no feature.
     """
     from robustpll.tables.read import BAD_ROWS, is_list_of_bad_rows, read_table
 
-    arguments = asdict(columns) | asdict(file) | {"on_bad_rows": "skip"}
-    arguments |= {"errors_to": arguments.pop("errors")}
-    arguments["ignore"] = [*(columns.ignore or ()), *([images] if images else [])]
-    skip_bad_rows = arguments.pop("skip_bad_rows")
-    with refusals(), warnings_said(Warning, lambda text: f"{path}: {as_options(text)}"):
+    arguments = asdict(columns) | asdict(file) | {"errors_to": columns.errors}
+    arguments |= {"ignore": [*(columns.ignore or ()), *([images] if images else ())]}
+    del arguments["errors"], arguments["skip_bad_rows"]
+    with refusals(), warnings_said(Warning, f"{path}: "):
         if columns.errors is not None:
             refuse_unwritable(columns.errors, (path,), is_list_of_bad_rows, BAD_ROWS)
         try:
-            table = read_table(path, **arguments)
+            table = read_table(path, on_bad_rows="skip", **arguments)
         except InputError as error:
-            message = as_options(str(error))
-            if images is not None and repr(images) in message:
-                message = message.replace("--ignore", "--images")
-            raise InputError(message) from error
+            if images is None or repr(images) not in str(error):
+                raise
+            raise InputError(str(error).replace("`ignore`", "`images`")) from error
     for messages in (_bad_row_messages, _class_name_messages):
         for message in messages(table, path, columns):
             say(message)
-    if table.bad and may_fail and not skip_bad_rows:
+    if table.bad and not show and not columns.skip_bad_rows:
         raise Exit(1)
     return table
 
@@ -206,23 +198,6 @@ def _class_name_messages(table: "Table", path: Path, columns: ColumnOptions) -> 
         option, prefix = ("ignore", columns.indicators) if columns.indicators else ("missing", "")
         remedy = " ".join(f"--{option} {prefix + word!r}" for word in words)
         yield f'{path}: {listed(words)} became a class. Pass {remedy} if it means "no answer".'
-
-
-def as_options(message: str) -> str:
-    """Return a message of `read_table` with options instead of arguments.
-
-    >>> as_options("Pass delimiter=';', or name it in `ignore`.")
-    "Pass --delimiter ';', or name it in --ignore."
-    >>> as_options("If it is a set, split it: y = [set(row.split(',')) for row in y].")
-    "If it is a set, pass --separator ','."
-    """
-    message = message.replace("errors_to", "errors")
-    message = re.sub(r"split it: y = .*split\((.*?)\).*", r"pass --separator \1.", message)
-    names = "|".join(
-        field.name for group in (ColumnOptions, FileOptions) for field in fields(group)
-    )
-    message = re.sub(rf"`({names})`", r"--\1", message)
-    return re.sub(rf"\b({names})=(?=['\"])", r"--\1 ", message)
 
 
 def candidate_summary(y: "Candidates") -> str:

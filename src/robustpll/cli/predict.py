@@ -8,7 +8,6 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -20,7 +19,7 @@ from typer import BadParameter, Option
 from robustpll._files import writing
 from robustpll.cli import options as shared
 from robustpll.cli.fit import ERROR, no_promise
-from robustpll.cli.messages import refusals, refuse_unwritable, say
+from robustpll.cli.messages import as_options, refusals, refuse_unwritable, say
 from robustpll.errors import InputError, ModelFileError, is_share, some_of
 
 if TYPE_CHECKING:
@@ -96,17 +95,13 @@ class Predictor:
     min_probability: float | None  # of the classes in a prediction set; None if there are no sets
     error: float
     names: list[str]  # of the classes
+    known: frozenset[str]  # true labels that name a class; gaps make floats of integers
     reasons: Counter[str] = field(default_factory=Counter)
     compared: Counter[tuple[str, bool]] = field(default_factory=Counter)  # decision, is right
     unknown: Counter[str] = field(default_factory=Counter)  # true classes that the model lacks
     unknown_accepted: int = 0
     bad_rows: int = 0
     first_bad_row: str = ""
-
-    @cached_property
-    def known(self) -> frozenset[str]:
-        """True labels that name a class: pandas makes floats of integers in a column with gaps."""
-        return frozenset(self.names).union(f"{name}.0" for name in self.names)
 
     @classmethod
     def load(cls, path: Path, error: float, device: str) -> Self:
@@ -123,20 +118,18 @@ class Predictor:
             raise ModelFileError(f"{path} is damaged: its prediction sets are {sets!r}.")
         if model.trial_ is None:  # it was recalibrated later, which changes probabilities
             minimum = None
-        return cls(model, minimum, error, [str(name) for name in model.classes_])
+        names = [str(name) for name in model.classes_]
+        known = frozenset(names).union(f"{name}.0" for name in names)
+        return cls(model, minimum, error, names, known)
 
     def open_table(self, path: Path, file: shared.FileOptions) -> "TableInPieces":
         """Open a table that has the model's columns."""
         from robustpll.tables.columns import Reading, several
         from robustpll.tables.pieces import Schema, TableInPieces
 
-        model = self.model
+        model, reading = self.model, Reading(**asdict(file) | {"missing": several(file.missing)})
         schema = Schema.of(model.features_, model.feature_names_in_, model.notes_.get("reading"))
-        reading = Reading(**asdict(file) | {"missing": several(file.missing)})
-        try:
-            return TableInPieces.opened(path, schema, reading)
-        except InputError as error:
-            raise InputError(shared.as_options(str(error))) from error
+        return TableInPieces.opened(path, schema, reading)
 
     def predict(self, piece: "Piece") -> dict[int, Sequence[str]]:
         """Return the cells of `COLUMNS` for all rows of a piece, by line."""
@@ -154,7 +147,7 @@ class Predictor:
         cells: dict[int, Sequence[str]] = dict(zip(lines.tolist(), rows, strict=True))
         faults: dict[int, list[str]] = defaultdict(list)
         for row in sorted(bad):
-            faults[row.line].append(shared.as_options(str(row)))
+            faults[row.line].append(as_options(str(row)))
             self.first_bad_row = self.first_bad_row or f"{row.line}: {faults[row.line][0]}"
         self.bad_rows += len(faults)
         for line, texts in faults.items():
@@ -249,34 +242,28 @@ def _write(
     predictor: Predictor, table: "TableInPieces", out: Path, keep: list[str], truth: str | None
 ) -> None:
     from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from robustpll.tables.csv_rows import GAPS
     from robustpll.tables.source import CsvText, safe_cell
 
     if clash := [name for name in keep if name in (*COLUMNS, table.where)]:
         raise InputError(f"--keep {clash[0]}: the output has a column of this name. Rename it.")
-    extra = [*keep, truth] if truth else keep
+    columns = [*keep, truth] if truth else keep
     max_rows = MAX_NUMBERS // max(len(predictor.names), *predictor.model.features_.shape)
     gaps = {*GAPS, *table.gaps} - predictor.known
-    console, text = Console(stderr=True), CsvText()
-    bar = (SpinnerColumn(), TextColumn("{task.completed:,.0f} rows"), TimeElapsedColumn())
-    hidden, writer = not console.is_terminal, csv.writer(text)
+    text = CsvText()
+    writer = csv.writer(text)
     writer.writerow([table.where, *map(safe_cell, keep), *COLUMNS])
-    try:
-        with writing(out) as file, Progress(*bar, console=console, disable=hidden) as progress:
-            task = progress.add_task("rows", total=None)
-            file.write(codecs.BOM_UTF8)  # spreadsheets recognise UTF-8 by it
-            for piece in table.pieces(extra, max_rows):
-                for line, cells in predictor.predict(piece).items():
-                    copied = piece.kept.get(line, ("",) * len(extra))
-                    label = copied[-1] if truth else ""
-                    predictor.count(cells, "" if label in gaps else label)
-                    writer.writerow([line, *map(safe_cell, (*copied[: len(keep)], *cells))])
-                file.write(text.pop().encode())
-                progress.advance(task, len(piece.lines))
-            if not predictor.reasons:
-                first = f"{table.where} {predictor.first_bad_row}"
-                raise InputError(f"No row of the table parses ({first}).")
-    except OSError as error:
-        raise InputError(f"{out} cannot be written: {error.strerror or error}.") from error
+    with writing(out) as file, Console(stderr=True).status("0 rows") as status:
+        file.write(codecs.BOM_UTF8)  # spreadsheets recognise UTF-8 by it
+        for piece in table.pieces(columns, max_rows):
+            for line, cells in predictor.predict(piece).items():
+                copied = piece.kept.get(line, ("",) * len(columns))
+                label = copied[-1] if truth else ""
+                predictor.count(cells, "" if label in gaps else label)
+                writer.writerow([line, *map(safe_cell, (*copied[: len(keep)], *cells))])
+            file.write(text.pop().encode())
+            status.update(f"{predictor.reasons.total() + predictor.bad_rows:,} rows")
+        if not predictor.reasons:
+            first = f"{table.where} {predictor.first_bad_row}"
+            raise InputError(f"No row of the table parses ({first}).")

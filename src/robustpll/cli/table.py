@@ -20,7 +20,7 @@ def table(
 ) -> None:
     """Show the rows, classes, features and annotators of a table, and rows that do not parse."""
     columns.check_form(required=False)
-    table = shared.read(path, columns, file, may_fail=False)
+    table = shared.read(path, columns, file, show=True)
     typer.echo(f"{path}: {len(table):,} rows, {table.features.shape[1]:,} features")
     if table.y is not None:
         _show_labels(table)
