@@ -69,9 +69,9 @@ def export(
         classifier.export_onnx(out)
         shape = " x ".join(map(str, classifier.features_.shape))
     typer.echo(
-        f"{out} takes rows of {shape} numbers as {INPUT!r}, and returns {', '.join(OUTPUTS)}. Its "
-        "metadata names the classes and the features."
+        f"{out} takes rows of {shape} numbers as {INPUT!r} and returns {', '.join(OUTPUTS)}."
     )
+    typer.echo("Its metadata names the classes and the features.")
 
 
 @app.command()

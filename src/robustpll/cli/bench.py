@@ -58,7 +58,7 @@ def run(
         changed, executor = _changed_grid(grid, changes), None
         if ray is not None:
             executor = _ray_executor(ray, device, workers)
-        limits = {"device": device, "workers": workers, "until": until}
+        limits: Any = {"device": device, "workers": workers, "until": until}
         outcome = run_grid(changed, store, executor=executor, **limits)
     say(
         f"{outcome.done:,} runs done in {outcome.seconds:,.0f} s, {outcome.known:,} were known, "

@@ -9,7 +9,6 @@ import typer
 from typer import BadParameter, Option
 
 from robustpll.cli import options as shared
-from robustpll.cli.memory import refuse_too_large
 from robustpll.cli.messages import refusals, warnings_said
 
 if TYPE_CHECKING:
@@ -24,14 +23,7 @@ FINDINGS = {
     "annotators": "annotators, by agreement with the model and all others",
     "confused_pairs": "pairs of classes, by how many rows are confused",
 }
-Wrong = Annotated[
-    float,
-    Option(
-        metavar="SHARE",
-        help="Expected share of wrong labels among rows that are not reviewed, if at most 5% of "
-        "the sets miss the true class.",
-    ),
-]
+WRONG = "Share of wrong labels to expect, if at most 5% of the sets miss the true class."
 
 
 @shared.with_options
@@ -43,10 +35,8 @@ def clean(
     file: shared.FileOptions,
     training: shared.TrainingOptions,
     images: Annotated[shared.Text, Option(metavar="COLUMN", help="Paths of pictures.")] = None,
-    images_root: Annotated[
-        Path | None, Option(metavar="FOLDER", help="Folder of all pictures, if not the table's.")
-    ] = None,
-    wrong: Wrong = 0.01,
+    images_root: Annotated[Path | None, Option(help="Folder of pictures, or the table's.")] = None,
+    wrong: Annotated[float, Option(metavar="SHARE", help=WRONG)] = 0.01,
     most: Annotated[int, Option(help="Most rows on the page.")] = 10_000,
     folds: Annotated[int, Option(help="Number of cross-validation folds.")] = 5,
 ) -> None:
@@ -76,12 +66,9 @@ def clean(
             device=training.device,
             verbose=sys.stderr.isatty(),
         )
-        refuse_too_large(path)
     table = shared.read(path, columns, file, images=images)
-    with (
-        refusals(stopped="Files that were written are complete; the others did not change."),
-        warnings_said(ConflictWarning),
-    ):
+    stopped = "Files that were written are complete; the others did not change."
+    with refusals(stopped=stopped), warnings_said(ConflictWarning):
         cleaned = cleaning(path, table, out)
     for sentence in _summary(cleaned, table, path):
         typer.echo(sentence)
@@ -90,18 +77,14 @@ def clean(
 def _summary(cleaned: "Cleaned", table: "Table", path: Path) -> Iterator[str]:
     from robustpll.clean.thumbnails import OUTSIDE
 
-    judged, y, review = cleaned.judged, cleaned.judged.candidates, cleaned.review
-    yield (
-        f"{path}: {len(y):,} rows, {len(y.classes):,} classes, {y.sizes.mean():.2f} candidates a "
-        "row on average"
-    )
-    decided = int(judged.decided.sum())
+    y, review = cleaned.judged.candidates, cleaned.review
+    decided = int(cleaned.judged.decided.sum())
+    resolved = len(y) - len(review) - decided
+    size = f"{len(y):,} rows, {len(y.classes):,} classes"
+    yield f"{path}: {size}, {y.sizes.mean():.2f} candidates a row on average"
     if decided:
         yield f"decided by a person: {decided:,}"
-    yield (
-        f"resolved by the model: {len(y) - len(review) - decided:,}; left to a person: "
-        f"{len(review):,}"
-    )
+    yield f"resolved by the model: {resolved:,}; left to a person: {len(review):,}"
     yield cleaned.assumed
     if table.truth is not None:
         yield _compare_with_truth(cleaned, table)
@@ -112,10 +95,8 @@ def _summary(cleaned: "Cleaned", table: "Table", path: Path) -> Iterator[str]:
             yield f"  {file}: {len(cleaned.found[name]):,} {description}"
     if cleaned.unseen:
         reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(cleaned.unseen.items()))
-        yield (
-            f"pictures that the page does not show: {sum(cleaned.unseen.values()):,} of "
-            f"{cleaned.shown:,} ({reasons})"
-        )
+        share = f"{sum(cleaned.unseen.values()):,} of {cleaned.shown:,}"
+        yield f"pictures that the page does not show: {share} ({reasons})"
         if OUTSIDE in cleaned.unseen:
             yield "pass --images-root FOLDER to show pictures from another folder"
     limit = "" if cleaned.shown == len(review) else f", the first {cleaned.shown:,} of them"
@@ -130,12 +111,10 @@ def _compare_with_truth(cleaned: "Cleaned", table: "Table") -> str:
     known, right = pd.notna(table.truth), cleaned.judged.labels == table.truth
     for_review = np.zeros(len(right), dtype=bool)
     for_review[cleaned.review.at] = True
+    groups = {"resolved ones": known & ~for_review, "that need a person": known & for_review}
     shares = [
         f"{right[rows].mean():.1%} of {rows.sum():,} {name}"
-        for rows, name in (
-            (known & ~for_review, "resolved ones"),
-            (known & for_review, "that need a person"),
-        )
+        for name, rows in groups.items()
         if rows.any()
     ]
     return f"by the true labels these are right: {', '.join(shares)}"

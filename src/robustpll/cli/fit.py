@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from typer import BadParameter, Option
 
 from robustpll.cli import options as shared
-from robustpll.cli.memory import refuse_too_large
 from robustpll.cli.messages import refusals, refuse_unwritable, warnings_said
 from robustpll.errors import InputError
 
@@ -57,25 +56,22 @@ def fit(
     with refusals():
         model = training.model(network=network)
         refuse_unwritable(out, (path, *decisions), is_model, "a model of robustpll")
-        refuse_too_large(path)
     table = shared.read(path, columns, file)
+    X = table.features
     with refusals(stopped="No model is written."):
         y, summary = _labels(table, decisions)
-        train, test = split_rows(table.features, y, held_out, training.seed)
+        train, test = split_rows(X, y, held_out, training.seed)
         _refuse_coverage(coverage, len(test))
-        summary += [
-            shared.candidate_summary(y),
-            _train(model, table.features.iloc[train], y[train]),
-        ]
+        summary += [shared.candidate_summary(y), _train(model, X.iloc[train], y[train])]
         model.notes_ = {"reading": asdict(table.reading)}
         model.save(out)  # the training must not be lost if the evaluation fails
     left = f"The model is {out}, but without decisions and prediction sets."
     with refusals(stopped=left, left=left):
-        summary += _evaluate(model, table.features.iloc[test], y[test], coverage, len(y))
+        summary += _evaluate(model, X.iloc[test], y[test], coverage, len(y))
         if table.truth is not None:
             summary += _compare_with_truth(model, table, train, test)
         model.save(out)
-    typer.echo(f"{path}: {len(table):,} rows, {table.features.shape[1]:,} features")
+    typer.echo(f"{path}: {len(table):,} rows, {X.shape[1]:,} features")
     typer.echo("\n".join(summary))
     typer.echo(f"The model is {out}. For predictions: robustpll predict {out} TABLE --out FILE.csv")
 
@@ -93,10 +89,8 @@ def _labels(table: "Table", decisions: list[Path]) -> tuple["Candidates", list[s
 
     added = [name for name in ADDED if name in table.features]
     if added and {*ADDED} <= {*table.features, *table.reading.left_out}:
-        raise InputError(
-            f"Column {added[0]!r} was added by robustpll clean and reveals the label. Pass the "
-            "original table and --decisions, or name the column in --ignore."
-        )
+        message = f"Column {added[0]!r} was added by robustpll clean and reveals the label."
+        raise InputError(f"{message} Pass the original table and --decisions, or --ignore it.")
     y = Candidates.of(table.y)
     if not decisions:
         return y, []
@@ -135,10 +129,8 @@ def _refuse_coverage(coverage: float, rows: int) -> None:
     """Raise before the training if prediction sets need more held-out rows."""
     needed = math.ceil(round(coverage / (1 - coverage), 9))
     if MIN_HELD_OUT <= rows < needed:
-        raise InputError(
-            f"--coverage {coverage:g} needs {needed:,} held-out rows, but there are {rows:,}. Pass "
-            "a larger --held-out, or a smaller --coverage."
-        )
+        message = f"--coverage {coverage:g} needs {needed:,} held-out rows, but there are {rows:,}."
+        raise InputError(f"{message} Pass a larger --held-out, or a smaller --coverage.")
 
 
 def _train(model: Any, X: "pd.DataFrame", y: "Candidates") -> str:
@@ -155,10 +147,8 @@ def _train(model: Any, X: "pd.DataFrame", y: "Candidates") -> str:
     if not ambiguous.any():
         return f"{trained}; no row had several candidates"
     resolved = model.opinion_.probability[ambiguous].max(-1) > 0.5
-    return (
-        f"{trained}; of the {ambiguous.sum():,} with several candidates, {resolved.sum():,} are "
-        f"resolved ({resolved.mean():.1%}): one candidate has a probability above 50%"
-    )
+    share = f"{resolved.sum():,} of {ambiguous.sum():,} rows with several candidates"
+    return f"{trained}; {share} ({resolved.mean():.1%}) have one above 50% probability"
 
 
 def _evaluate(
@@ -176,11 +166,8 @@ def _evaluate(
         f"predicted class is {matched}"
     ]
     if len(y) < MIN_HELD_OUT:
-        return [
-            *summary,
-            f"these are too few for prediction sets and decisions, which need {MIN_HELD_OUT} rows: "
-            "predict accepts no rows. Pass more rows, or a larger --held-out",
-        ]
+        needs = f"too few for prediction sets and decisions, which need {MIN_HELD_OUT} rows"
+        return [*summary, f"these are {needs}. Pass more rows, or a larger --held-out"]
     try:
         model.recalibrate(X, y)
         factor = f"recalibrated by the factor {model.recalibration_.factor:.3g}"
@@ -199,16 +186,17 @@ def _evaluate(
 
 def _promise(model: Any, X: "pd.DataFrame", total: int) -> str:
     """Return how many held-out rows are accepted, or why none is; there are `total` rows in all."""
-    trial = model.trial_
-    decision = model.decide(X, error=ERROR) if trial.can_promise(ERROR) else None
-    if trial.confidence is None:
-        basis = "an estimate: candidates are not true labels"
-    elif decision is not None and decision.accepted.any():
-        basis = f"with a confidence of about {trial.confidence:.0%}, if the labels are true"
-    else:
-        share = math.ceil(100 * trial.fewest(ERROR) / total) / 100
-        remedy = "" if decision or share > 0.5 else f". Pass --held-out {share:g}"
+    trial, needed = model.trial_, model.trial_.fewest(ERROR)
+    if needed > len(X):
+        share = math.ceil(100 * needed / total) / 100
+        remedy = f". Pass --held-out {share:g}" if share <= 0.5 else ""
         return no_promise(trial, ERROR) + remedy
+    decision = model.decide(X, error=ERROR)
+    basis = "an estimate: candidates are not true labels"
+    if trial.confidence is not None:
+        if not decision.accepted.any():
+            return no_promise(trial, ERROR)
+        basis = f"with a confidence of about {trial.confidence:.0%}, if the labels are true"
     return f"{decision.coverage:.1%} of them are accepted if {ERROR:.0%} may be wrong, {basis}"
 
 
@@ -237,7 +225,5 @@ def _compare_with_truth(model: Any, table: "Table", train: Rows, test: Rows) -> 
     shares = (f"{name} {rows.mean():.1%}" for name, rows in right.items() if len(rows))
     summary = [f"right by the true labels: {'; '.join(shares)}"]
     if unknown := int((pd.notna(truth) & ~known).sum()):
-        summary.append(
-            f"{unknown:,} rows have a true class that is no candidate of any row; they are left out"
-        )
+        summary.append(f"{unknown:,} rows have a true class that is no candidate of any row")
     return summary

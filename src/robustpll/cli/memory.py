@@ -51,13 +51,13 @@ def estimated_size(path: Path) -> tuple[int, int]:
     if path.suffix.lower() in PARQUET:
         with parquet_file(path) as file:
             return file.metadata.num_rows * file.metadata.num_columns, file.metadata.num_rows
-    compressed = path.suffix.lower() == ".gz"
+    compressed, size = path.suffix.lower() == ".gz", path.stat().st_size
     try:
         with gzip.open(path) if compressed else path.open("rb") as raw:
             sample = raw.read(SAMPLE_BYTES)
     except (OSError, EOFError, zlib.error):  # reading the table reports it
         return 0, 0
-    factor = path.stat().st_size * (COMPRESSION if compressed else 1) / max(1, len(sample))
+    factor = size * (COMPRESSION if compressed else 1) / max(1, len(sample))
     rows = sample.count(b"\n") or sample.count(b"\r")
     delimiters = max(sample.count(mark) for mark in (b",", b";", b"\t"))
     return round((delimiters + rows) * factor), round(rows * factor)

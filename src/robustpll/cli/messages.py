@@ -29,13 +29,7 @@ def say(message: str) -> None:
 
 
 def as_options(message: str) -> str:
-    """Return a message about arguments of the library in terms of options.
-
-    >>> as_options("Pass delimiter=';', or name it in `ignore`.")
-    "Pass --delimiter ';', or name it in --ignore."
-    >>> as_options("If it is a set, split it: y = [set(row.split(',')) for row in y].")
-    "If it is a set, pass --separator ','."
-    """
+    """Return a message about arguments, delimiter=';', in terms of options, --delimiter ';'."""
     for argument, option in REWORDED.items():
         message = message.replace(argument, option)
     message = re.sub(r"split it: y = .*split\((.*?)\).*", r"pass --separator \1.", message)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, BadParameter, Exit, Option
 
+from robustpll.cli.memory import refuse_too_large
 from robustpll.cli.messages import as_options, refusals, refuse_unwritable, say, warnings_said
 from robustpll.errors import InputError, some_of
 
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from robustpll.labels.candidates import Candidates
     from robustpll.tables.read import Table
 
-Text, Texts, Paths = str | None, list[str] | None, list[Path] | None
+Text = str | None
+Texts = list[str] | None
+Files = list[Path] | None
 column_option = functools.partial(Option, metavar="COLUMN")
 prefix_option = functools.partial(Option, metavar="PREFIX")
 file_option = functools.partial(Option, metavar="FILE")
@@ -69,7 +72,7 @@ class FileOptions:
 class TrainingOptions:
     """What is trained, how and where."""
 
-    decisions: Annotated[Paths, file_option(help="Decisions on a review page; repeatable.")] = None
+    decisions: Annotated[Files, file_option(help="Decisions on a review page; repeatable.")] = None
     method: Annotated[str, Option(help="A method of `robustpll methods`.")] = "robust_pll"
     epochs: Annotated[int | None, Option(help="Training epochs, if the method has them.")] = None
     device: Device = "auto"
@@ -126,8 +129,8 @@ def read(
 ) -> "Table":
     """Return the rows that parse; print the others and suspicious class names on stderr.
 
-    Rows that do not parse end the command, unless they may be skipped or the table is to `show`.
-    The column `images` is no feature.
+    Too large a table is refused, and rows that do not parse end the command, unless they may be
+    skipped; but not if the table is only to `show`. The column `images` is no feature.
     """
     from robustpll.tables.read import BAD_ROWS, is_list_of_bad_rows, read_table
 
@@ -135,6 +138,8 @@ def read(
     arguments |= {"ignore": [*(columns.ignore or ()), *([images] if images else ())]}
     del arguments["errors"], arguments["skip_bad_rows"]
     with refusals(), warnings_said(Warning, f"{path}: "):
+        if not show:
+            refuse_too_large(path)
         if columns.errors is not None:
             refuse_unwritable(columns.errors, (path,), is_list_of_bad_rows, BAD_ROWS)
         try:

@@ -2,7 +2,6 @@
 
 import codecs
 import csv
-import io
 import json
 import warnings
 from collections import Counter, defaultdict
@@ -79,19 +78,15 @@ def predict(
 
 def is_predictions(start: bytes) -> bool:
     """Return whether a file starts with the header that `predict` writes."""
-    text = io.StringIO(start.decode("utf-8-sig", errors="replace"), newline="")
-    try:
-        header = next(csv.reader(text), [])
-    except csv.Error:
-        return False
-    return header[:1] in (["line"], ["row"]) and tuple(header[-len(COLUMNS) :]) == COLUMNS
+    header = start.removeprefix(codecs.BOM_UTF8).split(b"\n")[0].decode(errors="replace")
+    return header.startswith(("line,", "row,")) and header.endswith(",".join(COLUMNS))
 
 
 @dataclass(eq=False)
 class Predictor:
     """A model, and counts over the rows that it has predicted so far."""
 
-    model: Any
+    model: Any  # a fitted classifier
     min_probability: float | None  # of the classes in a prediction set; None if there are no sets
     error: float
     names: list[str]  # of the classes
