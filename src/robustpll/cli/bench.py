@@ -44,6 +44,7 @@ def run(
     ] = None,
 ) -> None:
     """Run what the store lacks of a grid; if stopped, the same command continues."""
+    from robustpll.bench.ray_runner import RayExecutor
     from robustpll.bench.runner import run_grid
 
     lists = {"methods": methods, "datasets": datasets, "seeds": seeds, "epsilons": eps}
@@ -55,9 +56,10 @@ def run(
     single = {"noise": noise, "epochs": epochs, "train_rows": train_rows or None}
     changes |= {name: value for name, value in single.items() if value is not None}
     with refusals(stopped="Finished runs are stored; the same command runs the rest."):
-        changed, executor = _changed_grid(grid, changes), None
-        if ray is not None:
-            executor = _ray_executor(ray, device, workers)
+        if ray is not None and workers is not None:
+            raise InputError("--workers does not go with --ray: use 'ray start --num-cpus'.")
+        changed = _changed_grid(grid, changes)
+        executor = None if ray is None else RayExecutor(ray, device)
         limits: Any = {"device": device, "workers": workers, "until": until}
         outcome = run_grid(changed, store, executor=executor, **limits)
     say(
@@ -91,14 +93,6 @@ def _changed_grid(name: str, changes: dict[str, Any]) -> "Grid":
     if "noise" in changes:
         changes["noise"] = noise_of(changes["noise"])
     return grid_of(name).changed(**changes)
-
-
-def _ray_executor(address: str, device: str, workers: int | None) -> Any:
-    from robustpll.bench.ray_runner import RayExecutor
-
-    if workers is not None:
-        raise InputError("--workers does not go with --ray: use 'ray start --num-cpus' instead.")
-    return RayExecutor(address, device)
 
 
 @app.command()

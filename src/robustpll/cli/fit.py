@@ -61,7 +61,10 @@ def fit(
     with refusals(stopped="No model is written."):
         y, summary = _labels(table, decisions)
         train, test = split_rows(X, y, held_out, training.seed)
-        _refuse_coverage(coverage, len(test))
+        needed = math.ceil(round(coverage / (1 - coverage), 9))  # rows, for prediction sets
+        if MIN_HELD_OUT <= len(test) < needed:
+            message = f"--coverage {coverage:g} needs {needed:,} held-out rows"
+            raise InputError(f"{message}, but there are {len(test):,}. Pass a larger --held-out.")
         summary += [shared.candidate_summary(y), _train(model, X.iloc[train], y[train])]
         model.notes_ = {"reading": asdict(table.reading)}
         model.save(out)  # the training must not be lost if the evaluation fails
@@ -123,14 +126,6 @@ def split_rows(
     count = max(0, min(round(share * len(y)), len(y) - 2))
     test = np.sort(order[~needed][:count])
     return np.setdiff1d(np.arange(len(y)), test), test
-
-
-def _refuse_coverage(coverage: float, rows: int) -> None:
-    """Raise before the training if prediction sets need more held-out rows."""
-    needed = math.ceil(round(coverage / (1 - coverage), 9))
-    if MIN_HELD_OUT <= rows < needed:
-        message = f"--coverage {coverage:g} needs {needed:,} held-out rows, but there are {rows:,}."
-        raise InputError(f"{message} Pass a larger --held-out, or a smaller --coverage.")
 
 
 def _train(model: Any, X: "pd.DataFrame", y: "Candidates") -> str:
@@ -197,7 +192,8 @@ def _promise(model: Any, X: "pd.DataFrame", total: int) -> str:
         if not decision.accepted.any():
             return no_promise(trial, ERROR)
         basis = f"with a confidence of about {trial.confidence:.0%}, if the labels are true"
-    return f"{decision.coverage:.1%} of them are accepted if {ERROR:.0%} may be wrong, {basis}"
+    accepted = f"{decision.coverage:.1%} of held-out rows are accepted"
+    return f"{accepted} if {ERROR:.0%} of these may be wrong, {basis}"
 
 
 def no_promise(trial: Any, error: float) -> str:

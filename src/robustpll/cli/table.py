@@ -24,7 +24,8 @@ def table(
     typer.echo(f"{path}: {len(table):,} rows, {table.features.shape[1]:,} features")
     if table.y is not None:
         _show_labels(table)
-    kinds = [(name, _kind(table.features[name])) for name in table.features]
+    kinds = [(str(name), _kind(column)) for name, column in table.features.items()]
+    typer.echo()
     show_list(("feature", "is read as"), kinds)
     if table.bad and not columns.skip_bad_rows:
         raise typer.Exit(1)
@@ -48,8 +49,10 @@ def _show_labels(table: "Table") -> None:
     counts = y.matrix.sum(0)
     order = (-counts).argsort(kind="stable")
     rows = [(y.classes[k], f"{counts[k]:,}", f"{counts[k] / len(y):.1%}") for k in order]
+    typer.echo()
     show_list(("class", "candidate in rows", "share"), rows)
     if isinstance(table.y, Votes):
+        typer.echo()
         show_list(("annotator", "answers", "with the majority"), [*_agreement(table.y, y)])
 
 
@@ -91,7 +94,6 @@ def show_list(heading: Sequence[str], rows: Sequence[Sequence[Any]], limit: int 
         # names from the table must not be read as markup or as control characters
         shown.add_row(*(Text(cell if cell.isprintable() else repr(cell)) for cell in cells))
     console = Console(highlight=False)
-    console.print()
     console.print(shown)
     if len(rows) > limit:
         console.print(f"and {len(rows) - limit:,} more")
