@@ -131,7 +131,7 @@ def split_rows(
 def _train(model: Any, X: "pd.DataFrame", y: "Candidates") -> str:
     from rich.console import Console
 
-    from robustpll.engine.progress import progress_bars
+    from robustpll.engine.history import progress_bars
 
     start, console = time.monotonic(), Console(stderr=True)
     bars = progress_bars(console) if console.is_terminal else nullcontext()

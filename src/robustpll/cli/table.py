@@ -10,7 +10,8 @@ from robustpll.cli import options as shared
 if TYPE_CHECKING:
     import pandas as pd
 
-    from robustpll.labels.candidates import Candidates, Votes
+    from robustpll.labels.candidates import Candidates
+    from robustpll.labels.votes import Votes
     from robustpll.tables.read import Table
 
 
@@ -34,7 +35,8 @@ def table(
 def _show_labels(table: "Table") -> None:
     import pandas as pd
 
-    from robustpll.labels.candidates import Candidates, Votes
+    from robustpll.labels.candidates import Candidates
+    from robustpll.labels.votes import Votes
 
     y = Candidates.of(table.y)
     typer.echo(shared.candidate_summary(y))
