@@ -1,6 +1,5 @@
 """NotMNIST: published facts, order, broken and evil archives, and the cache."""
 
-import gzip
 import io
 import os
 import tarfile
@@ -13,8 +12,7 @@ from PIL import Image
 
 from robustpll import Dataset, InputError, load_dataset
 from robustpll.datasets import notmnist
-from robustpll.datasets.catalog import CATALOG, existing
-from robustpll.datasets.notmnist import pixel_sum
+from robustpll.datasets.notmnist import checksum
 
 ROOT = "notMNIST_small"
 Members = Iterable[tuple[str, bytes]]
@@ -123,7 +121,7 @@ def test_other_files_are_passed_over_and_named(archive: Path) -> None:
     pack(archive, SOUND + others, folder)
     found = load_dataset("notmnist")
     assert shades(found) == [0, 1, 2, 3, 4]
-    (note,) = (note for note in found.notes if "passed over" in note)
+    (note,) = (note for note in found.notes if "are no PNG" in note)
     assert note.startswith("3 files")
     assert note.endswith(f": {ROOT}/README, {ROOT}/K/a.png, A.png")
 
@@ -135,14 +133,8 @@ def linked(kind: bytes) -> tarfile.TarInfo:
 
 
 EVIL = {
-    "absolute": tarfile.TarInfo("/A/a.png"),
     "upwards": tarfile.TarInfo(f"{ROOT}/../../A/a.png"),
-    "upwards at the end": tarfile.TarInfo(f"{ROOT}/A/.."),
-    "backslashes": tarfile.TarInfo("..\\..\\A\\a.png"),
-    "a drive": tarfile.TarInfo("C:\\A\\a.png"),
     "symbolic link": linked(tarfile.SYMTYPE),
-    "hard link": linked(tarfile.LNKTYPE),
-    "device": linked(tarfile.CHRTYPE),
 }
 
 
@@ -151,61 +143,27 @@ def test_an_archive_that_leads_out_of_itself_is_refused(
     archive: Path, cache: Path, member: tarfile.TarInfo
 ) -> None:
     pack(archive, SOUND, member)
-    with pytest.raises(InputError, match="Do not use it") as caught:
+    with pytest.raises(InputError, match="a link or lies outside") as caught:
         load_dataset("notmnist")
     assert repr(member.name) in str(caught.value)
     assert not cache.exists()
     assert sorted(path.name for path in archive.parent.iterdir()) == [archive.name]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
-def test_a_cut_archive_is_refused(archive: Path, cache: Path, share: float) -> None:
+@pytest.mark.parametrize("cut", [0, 0.5, 0.99])
+def test_a_cut_archive_is_refused(archive: Path, cache: Path, cut: float) -> None:
     pack(archive, SOUND)
     whole = archive.read_bytes()
-    archive.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(InputError, match="cut short or damaged") as caught:
+    archive.write_bytes(whole[: int(cut * len(whole))])
+    with pytest.raises(InputError, match="cannot be unpacked") as caught:
         load_dataset("notmnist")
     assert str(archive) in str(caught.value)
     assert not cache.exists()
 
 
-def test_damage_that_unpacks_is_refused(archive: Path) -> None:
-    pack(archive, SOUND)
-    whole = archive.read_bytes()
-    archive.write_bytes(whole[:-8] + bytes(8))  # the sum of the content
-    with pytest.raises(InputError, match="cut short or damaged"):
-        load_dataset("notmnist")
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [b"<html>", gzip.compress(b"no tar"), gzip.compress(b"x" * 5000)],
-    ids=["a page", "no tar", "no tar, but longer"],  # packed bytes hold the time
-)
-def test_another_kind_of_file_is_refused(archive: Path, raw: bytes) -> None:
-    archive.write_bytes(raw)
-    with pytest.raises(InputError, match="cut short or damaged"):
-        load_dataset("notmnist")
-
-
 def test_an_archive_without_pictures_is_refused(archive: Path) -> None:
     pack(archive, [(f"{ROOT}/A/a.png", b"")])
-    with pytest.raises(InputError, match="no picture that can be read"):
-        load_dataset("notmnist")
-
-
-def test_an_archive_that_unpacks_without_end_is_refused(
-    archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pack(archive, SOUND)
-    monkeypatch.setattr(notmnist, "MOST_BYTES", 10_239)  # a tar has blocks of 10,240
-    with pytest.raises(InputError, match="unpacks to more than 10239 bytes"):
-        load_dataset("notmnist")
-    monkeypatch.setattr(notmnist, "MOST_BYTES", 10_240)
-    assert len(load_dataset("notmnist")) == len(SOUND)
-    monkeypatch.setattr(notmnist, "MOST_MEMBERS", len(SOUND) - 1)
-    archive.write_bytes(gzip.compress(gzip.decompress(archive.read_bytes()), 1))  # not cached
-    with pytest.raises(InputError, match=f"or {len(SOUND) - 1} files"):
+    with pytest.raises(InputError, match="no readable picture"):
         load_dataset("notmnist")
 
 
@@ -229,7 +187,7 @@ def test_the_second_load_decodes_nothing(
     pack(archive, [*SOUND, (f"{ROOT}/A/c.png", b"")])
     first = load_dataset("notmnist")
     assert cache.is_file()
-    monkeypatch.setattr(notmnist, "_pixels", unreadable)
+    monkeypatch.setattr(notmnist, "_decode", unreadable)
     second = load_dataset("notmnist")
     assert same(first, second)
     second.features[:] = 9  # what a reader does to it
@@ -249,24 +207,17 @@ def test_a_changed_archive_is_noticed_even_with_size_and_time_unchanged(archive:
     assert shades(load_dataset("notmnist")) == [53, 51, 54, 50, 52]
 
 
-@pytest.mark.parametrize("at", [0, 31, 32, 100, -1])
-def test_a_damaged_cache_is_made_anew(archive: Path, cache: Path, at: int) -> None:
-    pack(archive, SOUND)
-    first = load_dataset("notmnist")
-    whole = bytearray(cache.read_bytes())
-    sound = bytes(whole)
-    whole[at] ^= 1
-    cache.write_bytes(whole)
-    assert same(load_dataset("notmnist"), first)
-    assert cache.read_bytes() == sound
-
-
-@pytest.mark.parametrize("length", [0, 20, 500])
-def test_a_cut_cache_is_made_anew(archive: Path, cache: Path, length: int) -> None:
+@pytest.mark.parametrize("damage", [0, 31, 32, -1, "empty", "cut"])
+def test_a_damaged_cache_is_made_anew(archive: Path, cache: Path, damage: int | str) -> None:
     pack(archive, SOUND)
     first = load_dataset("notmnist")
     sound = cache.read_bytes()
-    cache.write_bytes(sound[:length])
+    broken = bytearray(sound)
+    if isinstance(damage, int):
+        broken[damage] ^= 1
+    else:
+        del broken[20 if damage == "cut" else 0 :]
+    cache.write_bytes(broken)
     assert same(load_dataset("notmnist"), first)
     assert cache.read_bytes() == sound
 
@@ -281,7 +232,7 @@ def test_what_is_not_published_is_refused_also_from_the_cache(
     archive: Path, unpublished: Callable[..., None]
 ) -> None:
     pack(archive, SOUND)
-    unpublished("notmnist", [pixel_sum(archive)])
+    unpublished("notmnist", [checksum(archive)])
     assert load_dataset("notmnist").content == ""
     pack(archive, [(SOUND[0][0], png(99)), *SOUND[1:]])
     for _ in range(2):
@@ -294,12 +245,12 @@ def test_the_sum_of_the_pixels_does_not_depend_on_the_packing(tmp_path: Path) ->
     pack(one, SOUND)
     pack(other, [(name.replace(ROOT, "else"), content) for name, content in reversed(SOUND)])
     pack(third, [*SOUND[1:], (f"{ROOT}/B/a.png", png(8))])
-    assert pixel_sum(one) == pixel_sum(other)
-    assert pixel_sum(one) != pixel_sum(third)
+    assert checksum(one) == checksum(other)
+    assert checksum(one) != checksum(third)
 
 
 @pytest.mark.data
-def test_the_published_facts_hold(cache: Path) -> None:
+def test_the_published_facts_hold(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = load_dataset("notmnist")
     assert found.features.shape == (18_724, 784)
     assert found.labels is not None
@@ -310,18 +261,5 @@ def test_the_published_facts_hold(cache: Path) -> None:
     assert (len(split.train), len(split.test)) == (14_979, 3_745)
     assert (found.features.min(), found.features.max()) == (0, 255)
     assert not [note for note in found.notes if "could not be read" not in note]
-
-
-@pytest.mark.data
-def test_the_pixels_have_their_sum() -> None:
-    file = CATALOG["notmnist"].files[0]
-    assert pixel_sum(existing(CATALOG["notmnist"], file)) == file.content
-
-
-@pytest.mark.data
-def test_the_second_load_decodes_no_picture(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = load_dataset("notmnist")
-    monkeypatch.setattr(notmnist, "_pixels", lambda content: pytest.fail("a picture was decoded"))
-    second = load_dataset("notmnist")
-    assert (second.features == first.features).all()
-    assert (second.labels == first.labels).all()
+    monkeypatch.setattr(notmnist, "_decode", unreadable)
+    assert same(load_dataset("notmnist"), found)
