@@ -19,7 +19,6 @@ from scipy.io import savemat
 
 from robustpll import InputError, read_table
 from robustpll.datasets import bounded, mat
-from robustpll.datasets import idx as idx_files
 from robustpll.datasets.bounded import read_members, read_up_to
 from robustpll.datasets.idx import read_idx
 from robustpll.datasets.mat import read_mat
@@ -46,13 +45,13 @@ def in_tar(mode: str = "w:gz", **members: bytes) -> bytes:
 
 
 @pytest.fixture
-def members(tmp_path: Path) -> Callable[..., tuple[dict[str, bytes], list[str]]]:
+def members(tmp_path: Path) -> Callable[[bytes], tuple[dict[str, bytes], list[str]]]:
     """Reads the .mat files of an archive with this content."""
 
-    def read(content: bytes, most_bytes: int = 10**9, most_members: int = 100) -> Any:
+    def read(content: bytes) -> tuple[dict[str, bytes], list[str]]:
         path = tmp_path / "archive"
         path.write_bytes(content)
-        return read_members(path, lambda name: name.endswith(".mat"), most_bytes, most_members)
+        return read_members(path, lambda name: name.endswith(".mat"))
 
     return read
 
@@ -64,14 +63,20 @@ PACKED |= {f"tar {mode}": in_tar(mode, **FILES) for mode in ("w", "w:gz", "w:bz2
 
 @pytest.mark.parametrize("content", PACKED.values(), ids=PACKED.keys())
 def test_the_wanted_members_are_read_and_the_others_named(
-    members: Callable[..., Any], tmp_path: Path, content: bytes
+    members: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes,
 ) -> None:
     assert members(content) == ({"a/one.mat": b"1" * 3000, "two.mat": b"2"}, ["readme"])
     assert bounded.is_archive(tmp_path / "archive")
-    with pytest.raises(InputError, match="more than 2 files"):
-        members(content, most_members=2)
+    monkeypatch.setattr(bounded, "MOST_BYTES", 3000)
     with pytest.raises(InputError, match="too many bytes"):
-        members(content, most_bytes=3000)
+        members(content)
+    monkeypatch.undo()
+    monkeypatch.setattr(bounded, "MOST_MEMBERS", 2)
+    with pytest.raises(InputError, match="more than 2 files"):
+        members(content)
 
 
 def zip_link() -> bytes:
@@ -207,7 +212,7 @@ def test_an_idx_file_is_unpacked_no_further_than_declared_or_allowed(
     with pytest.raises(InputError, match="declares 1000 bytes, but holds 1001 or more"):
         read_idx(idx(tmp_path / "file", (1000,), ZEROS))
     assert unpacked() == 8 + 1001
-    monkeypatch.setattr(idx_files, "MOST_BYTES", 10**5)
+    monkeypatch.setattr(bounded, "MOST_BYTES", 10**5)
     with pytest.raises(InputError, match="declares 2147483648 x 4 x 4 bytes, but holds 100001"):
         read_idx(idx(tmp_path / "file", (2**31, 4, 4), ZEROS))
     assert unpacked() == 8 + 1001 + 16 + 100_001
@@ -251,7 +256,7 @@ class CountedUnpacker:
 def test_a_compressed_matrix_is_unpacked_no_further_than_it_declares(
     monkeypatch: pytest.MonkeyPatch, declared: int, reason: str, limit: int
 ) -> None:
-    monkeypatch.setattr(mat, "MOST_BYTES", 5 * 10**6)
+    monkeypatch.setattr(bounded, "MOST_BYTES", 5 * 10**6)
     monkeypatch.setattr(mat.zlib, "decompressobj", CountedUnpacker)
     CountedUnpacker.total = 0
     with pytest.raises(InputError, match=reason):

@@ -154,17 +154,17 @@ def test_a_missing_file_is_named(folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "values", "reason"),
     [
-        (NAMES[1], SOUND[NAMES[1]][:29], r"do not belong together"),
-        (NAMES[2], TEST[0], r"pictures of shape \(n, h, w\)"),
-        (NAMES[2], TEST[:, :7], r"one size; found \(8, 8\) and \(7, 8\)"),
-        (NAMES[3], SOUND[NAMES[3]] + 1, r"labels from 0 to 9; found 10"),
+        (NAMES[1], SOUND[NAMES[1]][:29], r"\(29,\)"),
+        (NAMES[2], TEST[0], r"\(8, 8\), \(20,\)"),
+        (NAMES[2], TEST[:, :7], r"\(20, 7, 8\)"),
+        (NAMES[3], SOUND[NAMES[3]] + 1, r"labels up to 10"),
     ],
 )
 def test_files_that_do_not_go_together_are_refused(
     folder: Path, name: str, values: np.ndarray, reason: str
 ) -> None:
     fill(folder, SOUND | {name: values})
-    with pytest.raises(InputError, match=reason) as caught:
+    with pytest.raises(InputError, match=f"{reason}.*do not belong together") as caught:
         load_dataset("mnist")
     assert str(folder / name) in str(caught.value)
 

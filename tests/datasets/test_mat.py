@@ -370,8 +370,8 @@ def test_files_that_matlab_wrote_are_read_as_by_scipy(name: str) -> None:
     path = existing(CATALOG[name], CATALOG[name].files[0])
     expected = loadmat(path)
     for key, matrix in zip(KEYS, read_mat(path, path.read_bytes(), KEYS), strict=True):
-        assert matrix.shape == expected[key].shape
-        assert not (matrix != expected[key]).sum()
+        dense = expected[key]
+        assert np.array_equal(matrix, dense.toarray() if sparse.issparse(dense) else dense)
 
 
 TOY = replace(entry_of("lost"), rows=30, features=4, classes=5)
@@ -469,8 +469,6 @@ def test_a_file_larger_than_any_dataset_is_not_read(
     monkeypatch.setattr(mat, "MOST_BYTES", len(SOUND) - 1)
     with pytest.raises(InputError, match=f"has {len(SOUND)} bytes"):
         bring(SOUND)
-    with pytest.raises(InputError, match="too many bytes"):
-        bring(in_zip(**{"lost.mat": SOUND}))
 
 
 def test_errors_of_the_disk_are_sentences(

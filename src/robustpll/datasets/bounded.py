@@ -8,16 +8,18 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PureWindowsPath
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from robustpll.errors import InputError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+MOST_BYTES = 10**9  # of a file and, separately, of its unpacked content; datasets have 50 MB
+MOST_MEMBERS = 100_000  # of an archive; NotMNIST has 18,738
 PIECE = 2**17  # bytes to unpack at once
 # Tables are 2 to 20 times as long as their gzipped text, and matrices at most 100 times. More than
 # MOST_RATIO is suspicious, but only if the unpacked bytes exceed UNSUSPICIOUS.
@@ -28,23 +30,17 @@ PACKED: dict[bytes, Any] = {GZIP: gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lz
 IN_PIECES = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile unpacks other members at once
 DAMAGE = (EOFError, OSError, RuntimeError, ValueError, lzma.LZMAError, tarfile.TarError, zlib.error)
 DAMAGE += (zipfile.BadZipFile,)  # RuntimeError: a password, or an unknown compression
+Wanted = Callable[[str], bool]  # tells by its name whether a member is wanted
+Member = tuple[str, bool, bytes]  # name, whether it is a plain file or folder, content if wanted
 
 
-def unpacked_limit(packed: int, most: int) -> int:
-    """Return how many bytes a file of `packed` bytes may unpack to, at most `most`.
-
-    >>> unpacked_limit(10**6, 10**9), unpacked_limit(10**3, 10**9)
-    (200000000, 67108864)
-    """
-    return min(most, max(UNSUSPICIOUS, MOST_RATIO * packed))
+def unpacked_limit(packed: int) -> int:
+    """Return how many bytes a file of `packed` bytes may unpack to."""
+    return min(MOST_BYTES, max(UNSUSPICIOUS, MOST_RATIO * packed))
 
 
 def read_up_to(source: Any, most: int) -> bytes:
-    """Return all bytes of an open file, or the first `most` + 1; unpack nothing beyond them.
-
-    >>> read_up_to(io.BytesIO(b"hello"), 5), read_up_to(io.BytesIO(b"hello"), 3)
-    (b'hello', b'hell')
-    """
+    """Return all bytes of an open file, or the first `most` + 1; unpack nothing beyond them."""
     content = bytearray()
     while len(content) <= most and (piece := source.read(min(PIECE, most + 1 - len(content)))):
         content += piece
@@ -97,24 +93,16 @@ def is_archive(path: Path) -> bool:
     return is_tar or zipfile.is_zipfile(path)
 
 
-def read_members(
-    path: Path, wanted: Callable[[str], bool], most_bytes: int, most_members: int
-) -> tuple[dict[str, bytes], list[str]]:
+def read_members(path: Path, wanted: Wanted) -> tuple[dict[str, bytes], list[str]]:
     """Return the wanted files of an archive by name, and the names of its other files.
 
     Archives with links, with paths outside of their folder, or beyond the limits are refused.
     """
-    limit = unpacked_limit(path.stat().st_size, most_bytes)
     members = _zip_members if zipfile.is_zipfile(path) else _tar_members
     contents: dict[str, bytes] = {}
     others: list[str] = []
     try:
-        for count, (name, is_plain, content) in enumerate(members(path, wanted, limit), 1):
-            place = PureWindowsPath(name)  # knows both separators, and drives
-            if not is_plain or place.anchor or ".." in place.parts:
-                _refuse(f"{name!r} is a link or lies outside of the archive's folder")
-            if count > most_members:
-                _refuse(f"it holds more than {most_members:,} files")
+        for name, content in _checked(members(path, wanted)):
             if wanted(name):
                 contents[name] = content
             elif not name.endswith("/"):
@@ -127,42 +115,44 @@ def read_members(
     return contents, others
 
 
-def _refuse(reason: str) -> NoReturn:
-    raise ValueError(reason)
+def _checked(members: Iterable[Member]) -> Iterator[tuple[str, bytes]]:
+    for count, (name, is_plain, content) in enumerate(members, 1):
+        place = PureWindowsPath(name)  # knows both separators, and drives
+        if not is_plain or place.anchor or ".." in place.parts:
+            raise ValueError(f"{name!r} is a link or lies outside of the archive's folder")
+        if count > MOST_MEMBERS:
+            raise ValueError(f"it holds more than {MOST_MEMBERS:,} files")
+        yield name, content
 
 
 def _read_limited(source: Any, limit: int) -> bytes:
     content = read_up_to(source, limit)
     if len(content) > limit:
-        _refuse("it unpacks to too many bytes for an archive of its size")
+        raise ValueError("it unpacks to too many bytes for an archive of its size")
     return content
 
 
-def _zip_members(
-    path: Path, wanted: Callable[[str], bool], limit: int
-) -> Iterator[tuple[str, bool, bytes]]:
-    """Yield the name of each member, whether it is a plain file or folder, and its content."""
+def _zip_members(path: Path, wanted: Wanted) -> Iterator[Member]:
+    limit = unpacked_limit(path.stat().st_size)
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             content = b""
             if wanted(member.filename):
                 if member.compress_type not in IN_PIECES:
-                    _refuse(f"{member.filename} is compressed in an unusual way")
+                    raise ValueError(f"{member.filename} is compressed in an unusual way")
                 with archive.open(member) as file:
                     content = _read_limited(file, limit)
                 limit -= len(content)
             yield member.filename, not stat.S_ISLNK(member.external_attr >> 16), content
 
 
-def _tar_members(
-    path: Path, wanted: Callable[[str], bool], limit: int
-) -> Iterator[tuple[str, bool, bytes]]:
-    """As `_zip_members`; the limit holds for the whole archive, headers included."""
+def _tar_members(path: Path, wanted: Wanted) -> Iterator[Member]:
+    """Yield the members; the limit holds for the whole archive, headers included."""
     with path.open("rb") as file:
         start = file.read(6)
     opener = next((PACKED[magic] for magic in PACKED if start.startswith(magic)), open)
     with opener(path, "rb") as file:
-        archive = _read_limited(file, limit)
+        archive = _read_limited(file, unpacked_limit(path.stat().st_size))
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
         for member in tar:
             name, end = member.name + "/" * member.isdir(), member.offset_data + member.size

@@ -11,12 +11,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from robustpll.datasets.bounded import read_up_to, unpacked_file
+from robustpll.datasets.bounded import MOST_BYTES, read_up_to, unpacked_file
 from robustpll.errors import InputError
 
-MOST_BYTES = 10**9  # of a file and, separately, of its unpacked content; datasets have 50 MB
 USUAL = "usual"  # what people call the version whose checksum is in the catalog
-DIGITS = 16  # of a version: enough to tell versions apart, short enough for a file name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +48,10 @@ class Entry:
 
     @property
     def module(self) -> Any:
-        """The module with the function `load`."""
         return import_module(f"robustpll.datasets.{self.loader}")
 
     @property
     def is_downloadable(self) -> bool:
-        """Whether all files have a public address."""
         return bool(self.files) and all(file.url for file in self.files)
 
 
@@ -71,11 +67,7 @@ CATALOG = _read_catalog()
 
 
 def entry_of(name: str) -> Entry:
-    """Return the catalog entry of a dataset.
-
-    >>> entry_of("lost").classes
-    16
-    """
+    """Return the catalog entry of a dataset."""
     if str(name) not in CATALOG:
         raise InputError(f"There is no dataset {name!r}; the names are {', '.join(CATALOG)}.")
     return CATALOG[str(name)]
@@ -123,11 +115,11 @@ def _places(entry: Entry, file: File) -> Iterator[Path]:
 def find(entry: Entry, file: File) -> Path | None:
     """Return the path of a file, gzipped or plain; None if it does not exist."""
     for path in _places(entry, file):
-        is_tar = path.name.endswith(".tar.gz")
-        plain = path if is_tar else path.with_name(path.name.removesuffix(".gz"))
-        for candidate in (path, plain):
-            if candidate.is_file():
-                return candidate
+        if path.is_file():
+            return path
+        plain = path.with_name(path.name.removesuffix(".gz"))
+        if plain.is_file() and plain.suffix != ".tar":
+            return plain
     return None
 
 
@@ -141,11 +133,7 @@ def existing(entry: Entry, file: File) -> Path:
 
 
 def how_to_get(entry: Entry) -> str:
-    """Return a sentence that tells how to get a dataset.
-
-    >>> how_to_get(entry_of("mnist"))
-    "Run 'robustpll datasets get mnist'."
-    """
+    """Return a sentence that tells how to get a dataset."""
     if not entry.files:
         return "It is part of the library."
     if entry.is_downloadable:
@@ -182,27 +170,16 @@ def checked_version(entry: Entry, paths: Sequence[Path], sums: Sequence[str]) ->
 
 
 def version_of(entry: Entry, sums: Sequence[str]) -> str:
-    """Return the version of files with these checksums: "" for the usual one, else 16 digits.
-
-    >>> version_of(entry_of("soccer"), ["5feceb66ffc86f38d952786c6d696c79"])
-    '8a3cd52a2ff9ace1'
-    """
+    """Return the version of files with these checksums: "" for the usual one, else 16 digits."""
     pairs = zip(entry.files, sums, strict=True)
     if all(content in (file.content, file.usual) for file, content in pairs):
         return ""
-    return hashlib.sha256("".join(sums).encode()).hexdigest()[:DIGITS]
+    return hashlib.sha256("".join(sums).encode()).hexdigest()[:16]
 
 
 def version_here(name: str) -> str:
-    """Return the version of a dataset's local files without loading them.
-
-    Files with a published checksum are not read, because no other content is ever loaded. A file
-    that cannot be read gets a version, too; loading it raises the error.
-
-    >>> version_here("digits")
-    ''
-    """
+    """Return the version of a dataset's local files without loading them."""
     entry = entry_of(name)
-    if all(file.content for file in entry.files):
+    if all(file.content for file in entry.files):  # no other content is ever loaded
         return ""
     return version_of(entry, [checksum(entry, existing(entry, file)) for file in entry.files])

@@ -13,11 +13,7 @@ from robustpll.labels.candidates import Candidates
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The indices of the training rows and of the test rows, in order.
-
-    >>> Split(np.arange(4), np.arange(4, 5))
-    Split(4 to train, 1 to test)
-    """
+    """The indices of the training rows and of the test rows, in order."""
 
     train: NDArray[np.int64]
     test: NDArray[np.int64]
@@ -28,14 +24,14 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Rows with true labels, candidates or both; `robustpll.load_dataset` returns it.
+    """Rows with true labels, candidates or both.
 
     Attributes
     ----------
     name, title : str
         The name that `load_dataset` takes, and the name for display.
     features : array of shape (n, d)
-        Unscaled, as in the file: bytes for pictures, row by row, else float64.
+        Unscaled: bytes for pictures, row by row, else float64.
     classes : array of shape (k,)
         The names of the classes.
     labels : int64 array of shape (n,), or None
@@ -51,10 +47,9 @@ class Dataset:
     licence, source : str
         The terms of use, and the page the data comes from.
     notes : tuple of str
-        What was left out or is unusual, with the numbers of the rows or the names of the files.
+        What was left out or is unusual, with the rows or files.
     content : str
-        The version of the files: 16 digits of a SHA-256. Empty for the version that the catalog
-        knows, and if there are no files.
+        The version of the files: 16 digits of a SHA-256, or empty for the usual version.
 
     Examples
     --------
@@ -129,16 +124,14 @@ class Dataset:
 
 
 def unusual_counts(entry: Entry, rows: int, features: int, classes: int) -> tuple[str, ...]:
-    """Return a note for each count that differs from the catalog's.
-
-    >>> from robustpll.datasets.catalog import entry_of
-    >>> unusual_counts(entry_of("lost"), rows=1000, features=108, classes=16)
-    ('1000 rows, where 1122 are usual',)
-    """
-    counts = {"rows": rows, "features": features, "classes": classes}
-    usual = {name: getattr(entry, name) for name in counts}
+    """Return a note for each count that differs from the catalog's."""
+    counts = (
+        (rows, entry.rows, "rows"),
+        (features, entry.features, "features"),
+        (classes, entry.classes, "classes"),
+    )
     return tuple(
-        f"{count} {name}, where {usual[name]} are usual"
-        for name, count in counts.items()
-        if count != usual[name]
+        f"{count} {name}, where {usual} are usual"
+        for count, usual, name in counts
+        if count != usual
     )

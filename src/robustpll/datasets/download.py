@@ -6,15 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from robustpll import __version__
-from robustpll.datasets.catalog import (
-    MOST_BYTES,
-    Entry,
-    File,
-    checksum,
-    data_folders,
-    existing,
-    find,
-)
+from robustpll.datasets import catalog
+from robustpll.datasets.bounded import MOST_BYTES
+from robustpll.datasets.catalog import Entry, File
 from robustpll.errors import RobustPLLError
 
 TRIES = 5
@@ -51,10 +45,10 @@ def fetch(entry: Entry, say: Say, report: Report) -> tuple[Path, ...]:
 
 def _fetch_file(entry: Entry, file: File, say: Say, report: Report) -> Path:
     if file.url is None:
-        return existing(entry, file)
+        return catalog.existing(entry, file)
     from filelock import FileLock
 
-    target = data_folders()[0] / file.path
+    target = catalog.data_folders()[0] / file.path
     with disk_errors_explained(target):
         if path := _published_file(entry, file):
             return path
@@ -62,13 +56,13 @@ def _fetch_file(entry: Entry, file: File, say: Say, report: Report) -> Path:
         with FileLock(target.with_name(f".{target.name}.lock")):  # free if its process is killed
             if path := _published_file(entry, file):  # another process downloaded it meanwhile
                 return path
-            if path := find(entry, file):
+            if path := catalog.find(entry, file):
                 say(f"{path} does not hold what is published. It is downloaded again.")
             part = target.with_name(f"{target.name}.part")
             remedy = f"Try again later, or get it from {entry.source} and move it to {target}."
             try:
                 _download(file.url, part, say, _Progress(target.name, report), remedy)
-                if checksum(entry, part) == file.content:
+                if catalog.checksum(entry, part) == file.content:
                     return part.replace(target)
             finally:
                 part.unlink(missing_ok=True)
@@ -79,8 +73,8 @@ def _fetch_file(entry: Entry, file: File, say: Say, report: Report) -> Path:
 
 
 def _published_file(entry: Entry, file: File) -> Path | None:
-    path = find(entry, file)
-    return path if path and checksum(entry, path) == file.content else None
+    path = catalog.find(entry, file)
+    return path if path and catalog.checksum(entry, path) == file.content else None
 
 
 def _download(url: str, part: Path, say: Say, progress: "_Progress", remedy: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustpll.datasets.bounded import read_up_to, unpacked_file, unpacked_limit
-from robustpll.datasets.catalog import MOST_BYTES, Entry, checked_version, existing
+from robustpll.datasets.catalog import Entry, checked_version, existing
 from robustpll.datasets.dataset import Dataset, Split, unusual_counts
 from robustpll.errors import InputError
 
@@ -22,34 +22,25 @@ def load(entry: Entry) -> Dataset:
     paths = [existing(entry, file) for file in entry.files]
     (train, train_labels, test, test_labels), sums = zip(*map(read_idx, paths), strict=True)
     version = checked_version(entry, paths, sums)
-    for part, (images, labels) in enumerate(((train, train_labels), (test, test_labels))):
-        images_path, labels_path = paths[2 * part : 2 * part + 2]
-        if images.ndim != 3 or labels.shape != images.shape[:1]:
-            raise InputError(
-                f"{images_path} and {labels_path}: pictures of shape (n, h, w) need labels of "
-                f"shape (n,); found {images.shape} and {labels.shape}. The files do not belong "
-                "together: download them again."
-            )
-        if labels.max(initial=0) >= entry.classes:
-            raise InputError(
-                f"{labels_path} must hold labels from 0 to {entry.classes - 1}; found "
-                f"{labels.max()}. Download it again."
-            )
-    if train.shape[1:] != test.shape[1:]:
+    n, m, pictures = len(train), len(test), train.shape[1:]
+    shapes = [array.shape for array in (train, train_labels, test, test_labels)]
+    largest = max(labels.max(initial=0) for labels in (train_labels, test_labels))
+    is_consistent = shapes == [(n, *pictures), (n,), (m, *pictures), (m,)] and len(pictures) == 2
+    if not is_consistent or largest >= entry.classes:
         raise InputError(
-            f"{paths[0]} and {paths[2]} must hold pictures of one size; found {train.shape[1:]} "
-            f"and {test.shape[1:]}. Download the files again."
+            f"{', '.join(map(str, paths))} must hold pictures of shape (n, h, w) and labels of "
+            f"shape (n,) from 0 to {entry.classes - 1}; found shapes {shapes} and labels up to "
+            f"{largest}. The files do not belong together: download them again."
         )
-    height, width = train.shape[1:]
-    n = len(train) + len(test)
+    height, width = pictures
     return Dataset.of(
         entry,
-        np.concatenate([train, test]).reshape(n, height * width),
+        np.concatenate([train, test]).reshape(n + m, height * width),
         np.concatenate([train_labels, test_labels]),
         image_shape=(height, width),
         white=255,
-        official=Split(np.arange(len(train)), np.arange(len(train), n)),
-        notes=unusual_counts(entry, n, height * width, entry.classes),
+        official=Split(np.arange(n), np.arange(n, n + m)),
+        notes=unusual_counts(entry, n + m, height * width, entry.classes),
         content=version,
     )
 
@@ -60,7 +51,7 @@ def read_idx(path: Path) -> tuple[NDArray[np.uint8], str]:
     The header has two zeros, the type of number (8: bytes), the number of axes, and the length of
     each axis. No more is unpacked than one byte beyond the size that the header declares.
     """
-    limit = unpacked_limit(path.stat().st_size, MOST_BYTES)
+    limit = unpacked_limit(path.stat().st_size)
     try:
         with unpacked_file(path) as file:
             header = file.read(4)

@@ -18,15 +18,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from robustpll._files import refuse_replacing, write_whole
-from robustpll.datasets.bounded import is_archive, read_members, unpacked_limit
-from robustpll.datasets.catalog import (
-    MOST_BYTES,
-    Entry,
-    checked_version,
-    data_folders,
-    existing,
-    how_to_get,
-)
+from robustpll.datasets import catalog
+from robustpll.datasets.bounded import MOST_BYTES, is_archive, read_members, unpacked_limit
+from robustpll.datasets.catalog import Entry
 from robustpll.datasets.dataset import Dataset, unusual_counts
 from robustpll.datasets.download import disk_errors_explained
 from robustpll.errors import InputError, some_of
@@ -35,7 +29,6 @@ from robustpll.labels.candidates import Candidates
 KEYS = ("data", "partial_target", "target")  # (n, d), (k, n), (k, n), each dense or sparse
 LARGEST = 1e38  # so that float32 holds the difference of any two features
 LEAST_VARIANCE = 1e-30  # features with no more are removed
-MOST_MEMBERS = 10_000  # of an archive; those of the datasets have a few
 FOREIGN = {b"Rar!": ".rar", b"7z\xbc\xaf": ".7z"}  # archives that Python cannot open
 HDF5 = b"\x89HDF\r\n\x1a\n"  # at the start or, as MATLAB writes it, after 512 bytes
 NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8"}
@@ -43,27 +36,21 @@ NUMBERS |= {12: "i8", 13: "u8"}  # the types of an element that are numbers
 MATRIX, COMPRESSED = 14, 15  # further types of an element
 SPARSE, LAST_DENSE = 5, 15  # the classes of matrices of numbers lie between
 COMPLEX = 0x800
+Matrix = tuple[str, NDArray[Any]]  # a name and what it stands for
 
 
 def load(entry: Entry) -> Dataset:
     """Read a dataset from its .mat file, of version 5 to 7.3."""
-    path = existing(entry, entry.files[0])
+    path = catalog.existing(entry, entry.files[0])
     return _dataset(entry, path, _read_bytes(path))
 
 
 def add(entry: Entry, source: Path, say: Callable[[str], None]) -> Path:
-    """Write a downloaded .mat file, or that of an archive, to its place if it is sound.
-
-    >>> from robustpll.datasets.catalog import entry_of
-    >>> add(entry_of("digits"), Path("digits.mat"), print)
-    Traceback (most recent call last):
-    robustpll.errors.InputError: Only real-world datasets can be added; Digits is not. It is ...
-    """
+    """Write a downloaded .mat file, or that of an archive, to its place if it is sound."""
     if entry.kind != "real-world":
-        raise InputError(
-            f"Only real-world datasets can be added; {entry.title} is not. {how_to_get(entry)}"
-        )
-    target = data_folders()[0] / entry.files[0].path
+        remedy = catalog.how_to_get(entry)
+        raise InputError(f"Only real-world datasets can be added, not {entry.title}. {remedy}")
+    target = catalog.data_folders()[0] / entry.files[0].path
     with disk_errors_explained(target):
         content = _mat_in(source)
         dataset = _dataset(entry, source, content)
@@ -93,7 +80,7 @@ def _mat_in(source: Path) -> bytes:
         )
     if not is_archive(source):
         return _read_bytes(source)
-    contents, _ = read_members(source, _is_mat, MOST_BYTES, MOST_MEMBERS)
+    contents, _ = read_members(source, _is_mat)
     if len(contents) != 1:
         raise InputError(
             f"{source} must have one .mat file; found {', '.join(contents) or 'none'}. Unpack it "
@@ -116,8 +103,7 @@ def _read_bytes(path: Path) -> bytes:
 def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     """Check the content of a .mat file, and return its dataset; `path` is for messages."""
     data, partial, target = read_mat(path, raw, KEYS)
-    content = hashlib.sha256(raw).hexdigest()
-    version = checked_version(entry, [path], [content])
+    version = catalog.checked_version(entry, [path], [hashlib.sha256(raw).hexdigest()])
     if 0 in data.shape or partial.shape != target.shape or partial.shape[1] != data.shape[0]:
         raise InputError(
             f"{path}: for 'data' of n rows and d features, 'partial_target' and 'target' must both "
@@ -142,36 +128,30 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     )
 
 
-def _informative(path: Path, data: Any) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _informative(path: Path, data: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return the features (n, d) without the constant ones, and the indices of those."""
-    dense = data.toarray() if sparse.issparse(data) else data
-    low, high = (end.astype(np.float64) for end in (dense.min(0), dense.max(0)))
+    low, high = (end.astype(np.float64) for end in (data.min(0), data.max(0)))
     if not (low.min() >= -LARGEST and high.max() <= LARGEST):  # NaN is neither
-        odd = ~(np.abs(dense) <= LARGEST).all(-1)
+        odd = ~(np.abs(data) <= LARGEST).all(-1)
         _refuse_rows(path, odd, f"NaN, infinity or numbers beyond {LARGEST:g}", "Correct them")
     # so small a variance needs a range of no more than this: few features need a closer look
-    near = np.flatnonzero(high - low <= 2 * np.sqrt(len(dense) * LEAST_VARIANCE))
-    constant = near[(dense[:, near] - low[near]).var(0) <= LEAST_VARIANCE]
-    features = np.delete(dense, constant, axis=1) if len(constant) else dense
+    near = np.flatnonzero(high - low <= 2 * np.sqrt(len(data) * LEAST_VARIANCE))
+    constant = near[(data[:, near] - low[near]).var(0) <= LEAST_VARIANCE]
+    features = np.delete(data, constant, axis=1) if len(constant) else data
     if features.shape[1] == 0:
         raise InputError(f"{path}: all features are constant. Download the file again.")
     return np.array(features, dtype=np.float64, order="K"), constant
 
 
-def _zero_one(path: Path, key: str, matrix: Any) -> NDArray[np.bool_]:
+def _zero_one(path: Path, key: str, matrix: NDArray[Any]) -> NDArray[np.bool_]:
     """Return a matrix (k, n) of 0 and 1 as bool, (n, k)."""
-    values = matrix
-    if sparse.issparse(matrix):
-        matrix.sum_duplicates()
-        values = matrix.data
-    odd = values[~((values == 0) | (values == 1))]
+    odd = matrix[~((matrix == 0) | (matrix == 1))]
     if odd.size:
         raise InputError(
             f"{path}: {key!r} must hold only 0 and 1; found {odd.size} other values "
             f"({some_of(np.unique(odd))}). Correct them."
         )
-    binary = matrix.astype(bool).T
-    return np.ascontiguousarray(binary.toarray() if sparse.issparse(binary) else binary)
+    return np.ascontiguousarray(matrix.astype(bool).T)
 
 
 def _refuse_rows(path: Path, is_bad: NDArray[np.bool_], what: str, remedy: str) -> None:
@@ -180,10 +160,10 @@ def _refuse_rows(path: Path, is_bad: NDArray[np.bool_], what: str, remedy: str) 
         raise InputError(f"{path}: {what} in {len(rows)} rows ({some_of(rows)}). {remedy}.")
 
 
-def read_mat(path: Path, raw: bytes, names: Sequence[str]) -> list[Any]:
-    """Return the matrices of these names, dense or sparse, from the content of a .mat file."""
+def read_mat(path: Path, raw: bytes, names: Sequence[str]) -> list[NDArray[Any]]:
+    """Return the matrices of these names from the content of a .mat file, sparse ones dense."""
     is_hdf5 = HDF5 in (raw[:8], raw[512:520])
-    limit = unpacked_limit(len(raw), MOST_BYTES)
+    limit = unpacked_limit(len(raw))
     try:
         matrices = dict((_hdf5_matrices if is_hdf5 else _matrices)(raw, names, limit))
     except ImportError as error:
@@ -204,7 +184,7 @@ def read_mat(path: Path, raw: bytes, names: Sequence[str]) -> list[Any]:
     return [matrices[name] for name in names]
 
 
-def _matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[tuple[str, Any]]:
+def _matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matrix]:
     """Yield name and matrix from a file of version 5 to 7; unpack at most `room` bytes."""
     order = {b"IM": "<", b"MI": ">"}.get(raw[126:128])
     if order is None:
@@ -258,7 +238,7 @@ def _unpack(content: memoryview, order: str, room: int) -> tuple[int, memoryview
     return kind, memoryview(unpacked)[:size]
 
 
-def _matrix(name: str, about: int, shape: list[int], parts: list[NDArray[Any]]) -> Any:
+def _matrix(name: str, about: int, shape: list[int], parts: list[NDArray[Any]]) -> NDArray[Any]:
     kind = about & 0xFF
     if not SPARSE <= kind <= LAST_DENSE or about & COMPLEX or len(shape) != 2 or min(shape) < 0:
         what = f"class {kind}, shape {tuple(shape)}{', complex' if about & COMPLEX else ''}"
@@ -274,8 +254,8 @@ def _matrix(name: str, about: int, shape: list[int], parts: list[NDArray[Any]]) 
 
 def _sparse(
     values: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any], height: int
-) -> sparse.csc_matrix:
-    """Return a matrix from its values, column by column; refuse indices outside of it."""
+) -> NDArray[Any]:
+    """Return a dense matrix from its values, column by column; refuse indices outside of it."""
     if rows.dtype.kind not in "iu" or starts.dtype.kind not in "iu" or not len(starts):
         raise ValueError("the indices of a sparse matrix must be integers")
     starts = starts.astype(np.int64)
@@ -285,10 +265,10 @@ def _sparse(
     if starts[0] or (sizes < 0).any() or count > min(len(values), len(rows)):
         raise ValueError("the indices of a sparse matrix do not fit its values")
     indices = (rows[:count].astype(np.int64), np.repeat(np.arange(len(sizes)), sizes))
-    return sparse.csc_matrix((values[:count], indices), shape=(height, len(sizes)))
+    return sparse.csc_array((values[:count], indices), shape=(height, len(sizes))).toarray()
 
 
-def _hdf5_matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[tuple[str, Any]]:
+def _hdf5_matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matrix]:
     """Yield name and matrix from a file of version 7.3, which stores matrices transposed."""
     import h5py  # type: ignore[import-untyped]
 

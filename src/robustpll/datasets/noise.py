@@ -38,8 +38,6 @@ class Noise(ABC):
     ) -> Candidates:
         """Return candidates for the rows of X, whose true labels are given by name.
 
-        The classes are those that occur in `labels`, or all classes of `Candidates`.
-
         Examples
         --------
         >>> X = np.repeat(np.eye(3), 4, axis=0)
@@ -91,10 +89,10 @@ class InstanceDependent(Noise):
     Parameters
     ----------
     epochs, batch_size, learning_rate
-        Of the teacher. Fewer steps make it less certain and add more candidates.
+        Of the teacher. Fewer steps add more candidates.
     mean_over : {"all", "wrong"}
-        Whether the mean counts the true class as a zero, as in the published code, or only the
-        wrong classes, as in the paper's text.
+        Whether the true class counts as a zero in the mean, as in the published code, or not at
+        all, as in the paper's text.
     """
 
     epochs: int = 100
@@ -147,8 +145,7 @@ class ClassDependent(Noise):
     share : float
         Share of rows that get them.
     cooccurrence : float
-        Probability of the partner; all other classes share the rest. A value below theirs makes
-        all wrong classes equally likely.
+        Probability of the partner, at least that of the others, which share the rest equally.
 
     Examples
     --------

@@ -17,8 +17,6 @@ from robustpll.errors import InputError
 LETTERS = "ABCDEFGHIJ"
 SIDE = 28
 START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x1c\0\0\0\x1c\x08\0"  # 28 x 28 pixels, 8 bits, grey
-MOST_BYTES = 2**28  # of the unpacked archive; it has 22 MB
-MOST_MEMBERS = 100_000  # of the archive; it has 18,738
 FORMAT = b"robustpll notmnist 1"  # of the cache; change it with what is read
 
 Pictures = tuple[NDArray[np.uint8], NDArray[np.uint8], tuple[str, ...]]  # (n, 784), labels, notes
@@ -72,7 +70,7 @@ def _cached_pictures(path: Path) -> Pictures:
 
 def _read_pictures(path: Path) -> Pictures:
     """Decode an archive: folders in alphabetical order, files in the order of their bytes."""
-    contents, others = read_members(path, _is_letter, MOST_BYTES, MOST_MEMBERS)
+    contents, others = read_members(path, _is_letter)
     pixels, letters, broken = [], [], []
     for name in sorted(contents, key=lambda name: _place(name).encode(errors="surrogateescape")):
         picture, place = _decode(contents[name]), _place(name)

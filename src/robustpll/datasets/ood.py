@@ -29,11 +29,10 @@ def ood_rows(
     other : Dataset
         A dataset with rows of the same shape.
     subset : {"reference", "all", "test-split"}
-        The first rows, as many as the problem has test rows, as in the published experiments; all
-        rows; or the test rows of the other dataset's split under each run's seed.
+        The first rows, as many as the problem has test rows, as published; all rows; or the test
+        rows of the other dataset's split under each run's seed.
     normalisation : {"own", "train"}
-        Whether features are scaled by all rows of the other dataset, as in the published
-        experiments, or by the training rows.
+        Whether to scale by all rows of the other dataset, as published, or by the training rows.
 
     Examples
     --------
@@ -77,8 +76,7 @@ class HeldOut:
 def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> HeldOut:
     """Remove the rows of a class from a dataset, and the class from the candidates.
 
-    Both results keep the parts of the split as their official split. A random split depends on
-    `seed`: hold out the class once per seed.
+    Both results keep their parts of the split as the official split.
 
     Parameters
     ----------
@@ -87,7 +85,7 @@ def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> HeldOut:
     name : object
         One of ``dataset.classes``.
     seed : int
-        The seed of a random split.
+        The seed of a random split: hold out the class once per seed.
 
     Examples
     --------
