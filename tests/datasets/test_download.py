@@ -3,12 +3,10 @@
 import gzip
 import hashlib
 import http.server
-import io
 import signal
 import socket
 import subprocess
 import sys
-import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from robustpll.datasets import catalog, download
 from robustpll.datasets.catalog import CATALOG, Entry, File, checksum, entry_of, find
@@ -102,9 +99,9 @@ def sha(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def toy(url: str, content: str = sha(CONTENT), path: str = "toy/numbers.gz") -> Entry:
-    file = File(path=path, url=url, content=content)
-    return replace(entry_of("notmnist" if "tar" in path else "mnist"), name="toy", files=(file,))
+def toy(url: str, content: str = sha(CONTENT)) -> Entry:
+    file = File(path="toy/numbers.gz", url=url, content=content)
+    return replace(entry_of("mnist"), name="toy", files=(file,))
 
 
 def fetch(entry: Entry, say: Any = print, report: Any = lambda *_: None) -> tuple[Path, ...]:
@@ -368,39 +365,9 @@ def test_after_a_killed_process_the_next_one_downloads(
     assert remaining(tmp_path) == ["numbers.gz"]
 
 
-def letters(order: str) -> bytes:
-    """An archive of ten letters, packed in this order."""
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w:gz") as archive:
-        for letter in order:
-            png = io.BytesIO()
-            Image.fromarray(pixels(letter)).save(png, "png")
-            member = tarfile.TarInfo(f"notMNIST_small/{letter}/one.png")
-            member.size = len(png.getvalue())
-            archive.addfile(member, io.BytesIO(png.getvalue()))
-    return file.getvalue()
-
-
-def pixels(letter: str) -> np.ndarray:
-    return np.random.default_rng(ord(letter)).integers(0, 256, (28, 28), dtype=np.uint8)
-
-
-def test_pictures_are_checked_by_their_pixels(server: Server) -> None:
-    published = sha(b"".join(sorted(pixels(letter).tobytes() for letter in "ABCDEFGHIJ")))
-    entry = toy(server.url, published, "toy/letters.tar.gz")
-    server.answers = [sends(letters("ABCDEFGHIJ"))]
-    (path,) = fetch(entry)
-    path.write_bytes(letters("CBAJIHGFED"))
-    assert fetch(entry) == (path,)
-    assert server.requests == 1
-    path.write_bytes(letters("ABCDEFGHIJ")[:-200])
-    assert checksum(entry, path) == ""
-
-
 @pytest.mark.data
-@pytest.mark.parametrize("name", ["mnist", "notmnist"])
-def test_the_published_sums_are_those_of_the_data(name: str) -> None:
-    entry = CATALOG[name]
+def test_the_published_sums_are_those_of_the_data() -> None:
+    entry = CATALOG["mnist"]
     for file in entry.files:
         path = find(entry, file)
         assert path is not None

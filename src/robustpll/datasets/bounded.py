@@ -28,8 +28,9 @@ UNSUSPICIOUS = 2**26
 GZIP = b"\x1f\x8b"
 PACKED: dict[bytes, Any] = {GZIP: gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
 IN_PIECES = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile unpacks other members at once
-DAMAGE = (EOFError, OSError, RuntimeError, ValueError, lzma.LZMAError, tarfile.TarError, zlib.error)
-DAMAGE += (zipfile.BadZipFile,)  # RuntimeError: a password, or an unknown compression
+# a RuntimeError means a password or an unknown compression
+STANDARD = (EOFError, OSError, RuntimeError, ValueError)
+DAMAGE = (*STANDARD, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
 Wanted = Callable[[str], bool]  # tells by its name whether a member is wanted
 Member = tuple[str, bool, bytes]  # name, whether it is a plain file or folder, content if wanted
 

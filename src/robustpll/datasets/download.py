@@ -79,8 +79,8 @@ def _published_file(entry: Entry, file: File) -> Path | None:
 
 def _download(url: str, part: Path, say: Say, progress: "_Progress", remedy: str) -> None:
     """Write the content of an address to a file; try again if the connection fails."""
-    import pooch
-    from requests import RequestException  # type: ignore[import-untyped]
+    import pooch  # type: ignore[import-untyped]
+    from requests import RequestException
 
     download = pooch.HTTPDownloader(progress, CHUNK, timeout=STALL, headers=HEADERS)
     for attempt in range(1, TRIES + 1):

@@ -112,10 +112,10 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
         )
     features, constant = _informative(path, data)
     candidates, truth = _zero_one(path, KEYS[1], partial), _zero_one(path, KEYS[2], target)
-    _refuse_rows(path, ~candidates.any(-1), "no candidate", "Drop them, or add candidates")
+    _refuse_rows(path, candidates.sum(-1) == 0, "no candidate", "Drop them, or add candidates")
     _refuse_rows(path, truth.sum(-1) != 1, "not exactly one true label", "Correct or drop them")
     labels = truth.argmax(-1)
-    notes = unusual_counts(entry, *data.shape, candidates.shape[1])
+    notes = unusual_counts(entry, len(data), data.shape[1], len(partial))
     outside = np.flatnonzero(~candidates[np.arange(len(labels)), labels])
     facts = (
         (outside, f"the true label is no candidate in {len(outside)} rows"),

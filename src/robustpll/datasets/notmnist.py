@@ -34,7 +34,7 @@ def load(entry: Entry) -> Dataset:
         np.array(list(LETTERS)),
         image_shape=(SIDE, SIDE),
         white=255,
-        notes=unusual_counts(entry, *pixels.shape, len(LETTERS)) + notes,
+        notes=unusual_counts(entry, len(pixels), SIDE * SIDE, len(LETTERS)) + notes,
         content=version,
     )
 
