@@ -189,27 +189,22 @@ def _matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matrix]:
     order = {b"IM": "<", b"MI": ">"}.get(raw[126:128])
     if order is None:
         raise ValueError("it does not begin as a file of version 5 or newer")
-    for outer_kind, outer in _elements(memoryview(raw)[128:], order):
-        kind, content = outer_kind, outer
-        if outer_kind == COMPRESSED:
-            kind, content = _unpack(outer, order, room)
-            room -= len(content)
-        if kind != MATRIX:
-            continue
-        parts = _elements(content, order)
-        flags, sides, letters = (part for _, part in islice(parts, 3))
-        name = bytes(letters).decode("latin-1")
-        if name in names:
-            (about,) = struct.unpack_from(f"{order}I", flags)
-            shape = np.frombuffer(sides, f"{order}i4").tolist()
-            values = [
-                np.frombuffer(part, order + NUMBERS[kind]) if kind in NUMBERS else np.empty(0)
-                for kind, part in parts
-            ]
-            yield name, _matrix(name, about, shape, values)
+    for kind, content in _elements(memoryview(raw)[128:], order, room):
+        if kind == MATRIX:
+            parts = _elements(content, order)
+            flags, sides, letters = (part for _, part in islice(parts, 3))
+            name = bytes(letters).decode("latin-1")
+            if name in names:
+                (about,) = struct.unpack_from(f"{order}I", flags)
+                shape = np.frombuffer(sides, f"{order}i4").tolist()
+                numbers = [
+                    np.frombuffer(part if kind in NUMBERS else b"", order + NUMBERS.get(kind, "u1"))
+                    for kind, part in parts
+                ]
+                yield name, _matrix(name, about, shape, numbers)
 
 
-def _elements(raw: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
+def _elements(raw: memoryview, order: str, room: int = 0) -> Iterator[tuple[int, memoryview]]:
     """Yield type and content of each element: a type, a size, as many bytes, padded to 8."""
     position = 0
     while position < len(raw):
@@ -220,7 +215,11 @@ def _elements(raw: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
             kind, size, start, position = kind & 0xFFFF, min(kind >> 16, 4), start - 4, start
         if start + size > len(raw):
             raise ValueError("it ends too soon")
-        yield kind, raw[start : start + size]
+        content = raw[start : start + size]
+        if kind == COMPRESSED:
+            kind, content = _unpack(content, order, room)
+            room -= len(content)
+        yield kind, content
 
 
 def _unpack(content: memoryview, order: str, room: int) -> tuple[int, memoryview]:
@@ -272,36 +271,35 @@ def _hdf5_matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matr
     """Yield name and matrix from a file of version 7.3, which stores matrices transposed."""
     import h5py  # type: ignore[import-untyped]
 
-    with h5py.File(io.BytesIO(raw)) as file:
-        parts = {name: _hdf5_parts(file, name) for name in names if name in file}
-        if sum(part.nbytes for matrix in parts.values() for part in matrix.values()) > room:
-            raise ValueError("its matrices unpack to too many bytes for a file of its size")
-        for name, matrix in parts.items():
-            arrays = {key: np.asarray(part[()]) for key, part in matrix.items()}
-            if "jc" in arrays:
-                values, rows = arrays.get("data", np.empty(0)), arrays.get("ir", np.empty(0, int))
-                height = int(file[name].attrs["MATLAB_sparse"])
-                yield name, _sparse(values, rows, arrays["jc"], height)
-                continue
-            dense = arrays["dense"].T
-            if dense.dtype.kind not in "biuf" or dense.ndim != 2:
-                what = f"{dense.dtype}, shape {dense.shape}"
-                raise ValueError(f"{name!r} must be a matrix of real numbers, but is of {what}")
-            yield name, dense
-
-
-def _hdf5_parts(file: Any, name: str) -> dict[str, Any]:
-    """Return the HDF5 datasets of a matrix; refuse those that lie in other files."""
-    import h5py
-
     def local(group: Any, key: str) -> Any:
+        """Return a group or HDF5 dataset; refuse one that lies in another file."""
         is_link = not isinstance(group.get(key, getlink=True), h5py.HardLink)
         member = None if is_link else group[key]
         if is_link or (isinstance(member, h5py.Dataset) and (member.external or member.is_virtual)):
             raise ValueError(f"{key!r} is a link; matrices must be in the file itself")
         return member
 
-    matrix = local(file, name)
-    if "MATLAB_sparse" not in matrix.attrs:
-        return {"dense": matrix}
-    return {key: local(matrix, key) for key in ("jc", "ir", "data") if key in matrix}
+    with h5py.File(io.BytesIO(raw)) as file:
+        for name in names:
+            if name not in file:
+                continue
+            matrix = local(file, name)
+            height = matrix.attrs.get("MATLAB_sparse")  # None: a dense matrix
+            keys = [key for key in ("data", "ir", "jc") if height is not None and key in matrix]
+            parts = {key: local(matrix, key) for key in keys} or {"dense": matrix}
+            room -= sum(part.nbytes for part in parts.values())
+            if room < 0:
+                raise ValueError("its matrices unpack to too many bytes for a file of its size")
+            arrays = {key: np.asarray(part[()]) for key, part in parts.items()}
+            yield name, _hdf5_matrix(name, arrays, height)
+
+
+def _hdf5_matrix(name: str, arrays: dict[str, NDArray[Any]], height: Any) -> NDArray[Any]:
+    if height is not None:
+        values, rows = arrays.get("data", np.empty(0)), arrays.get("ir", np.empty(0, int))
+        return _sparse(values, rows, arrays["jc"], int(height))
+    dense = arrays["dense"].T
+    if dense.dtype.kind not in "biuf" or dense.ndim != 2:
+        what = f"{dense.dtype}, shape {dense.shape}"
+        raise ValueError(f"{name!r} must be a matrix of real numbers, but is of {what}")
+    return dense

@@ -82,17 +82,10 @@ class Teacher(DeepMethod):
 class InstanceDependent(Noise):
     """Adds wrong classes that a network finds plausible for the row.
 
-    A teacher g learns the true labels for a few epochs. A wrong class j joins with probability
-    min(1, x_j / mean x), where x_j = g_j / max g over the wrong classes. The most plausible wrong
-    class always joins, unless the teacher gives all wrong classes less than 1e-10.
-
-    Parameters
-    ----------
-    epochs, batch_size, learning_rate
-        Of the teacher. Fewer steps add more candidates.
-    mean_over : {"all", "wrong"}
-        Whether the true class counts as a zero in the mean, as in the published code, or not at
-        all, as in the paper's text.
+    A teacher g learns the true labels for a few epochs; fewer steps add more candidates. A wrong
+    class j joins with probability min(1, x_j / mean x), where x_j = g_j / max g over the wrong
+    classes. The most plausible one always joins, unless all have less than 1e-10. The mean counts
+    the true class as a zero, as in the published code, or is over "wrong" classes, as in the paper.
     """
 
     epochs: int = 100
@@ -138,15 +131,6 @@ class ClassDependent(Noise):
 
     A random permutation of the classes is cut into pairs; an odd class has no partner.
 
-    Parameters
-    ----------
-    added : int
-        Number of wrong classes to add.
-    share : float
-        Share of rows that get them.
-    cooccurrence : float
-        Probability of the partner, at least that of the others, which share the rest equally.
-
     Examples
     --------
     >>> labels = np.repeat(["a", "b", "c", "d"], 100)
@@ -156,9 +140,9 @@ class ClassDependent(Noise):
 
     looks_at_features: ClassVar[bool] = False
 
-    added: int = 1
-    share: float = 0.7
-    cooccurrence: float = 0.7
+    added: int = 1  # number of wrong classes to add
+    share: float = 0.7  # of the rows that get them
+    cooccurrence: float = 0.7  # probability of the partner; the others share the rest equally
 
     def __post_init__(self) -> None:
         if not (
@@ -220,13 +204,6 @@ class Flip(Noise):
 
     A set without other classes gets one wrong class instead, all equally likely.
 
-    Parameters
-    ----------
-    share : float
-        Share of rows whose set misses the true class.
-    noise : Noise or None
-        Makes the sets first; None uses the candidates of the dataset.
-
     Examples
     --------
     >>> labels = np.repeat(["a", "b", "c", "d"], 500)
@@ -236,8 +213,8 @@ class Flip(Noise):
     0.2
     """
 
-    share: float
-    noise: Noise | None = None
+    share: float  # of the rows whose set misses the true class
+    noise: Noise | None = None  # makes the sets first; None: they are those of the dataset
 
     def __post_init__(self) -> None:
         if not is_share(self.share) or not isinstance(self.noise, Noise | None):

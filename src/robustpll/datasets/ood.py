@@ -24,10 +24,8 @@ def ood_rows(
 
     Parameters
     ----------
-    problem : Problem
-        What the runs were trained on.
-    other : Dataset
-        A dataset with rows of the same shape.
+    problem, other : Problem, Dataset
+        What the runs were trained on, and a dataset with rows of the same shape.
     subset : {"reference", "all", "test-split"}
         The first rows, as many as the problem has test rows, as published; all rows; or the test
         rows of the other dataset's split under each run's seed.
@@ -76,16 +74,8 @@ class HeldOut:
 def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> HeldOut:
     """Remove the rows of a class from a dataset, and the class from the candidates.
 
-    Both results keep their parts of the split as the official split.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        A dataset with true labels.
-    name : object
-        One of ``dataset.classes``.
-    seed : int
-        The seed of a random split: hold out the class once per seed.
+    Both results keep their parts of the split as the official split. If the split is random, hold
+    out the class once per seed.
 
     Examples
     --------
