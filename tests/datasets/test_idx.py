@@ -35,16 +35,16 @@ def noise() -> np.ndarray:
 def test_arrays_come_back(tmp_path: Path, values: np.ndarray, pack: type) -> None:
     path = tmp_path / "file"
     path.write_bytes(pack(idx(values)))
-    found, content = read_idx(path)
+    array, content = read_idx(path)
     assert content == hashlib.sha256(idx(values)).hexdigest()
-    assert found.dtype == np.uint8
-    assert found.shape == values.shape
-    assert (found == values).all()
+    assert array.dtype == np.uint8
+    assert array.shape == values.shape
+    assert (array == values).all()
 
 
-def with_byte(raw: bytes, at: int) -> bytes:
+def with_byte(raw: bytes, position: int) -> bytes:
     """The same with one byte set to 255."""
-    return raw[:at] + b"\xff" + raw[at + 1 :]
+    return raw[:position] + b"\xff" + raw[position + 1 :]
 
 
 PLAIN = idx(PICTURES)
@@ -114,18 +114,18 @@ def fill(
 )
 def test_four_files_make_a_dataset(folder: Path, packed: tuple[bool, ...]) -> None:
     fill(folder, SOUND, packed)
-    found = load_dataset("mnist")
-    assert found.features.dtype == np.uint8
-    assert (found.features == noise().reshape(50, 64)).all()
-    assert found.image_shape == (8, 8)
-    assert found.labels is not None
-    assert found.labels.dtype == np.int64
-    assert found.labels.tolist() == [*range(10)] * 5
-    assert found.candidates is None
-    split = found.split(3)
+    dataset = load_dataset("mnist")
+    assert dataset.features.dtype == np.uint8
+    assert (dataset.features == noise().reshape(50, 64)).all()
+    assert dataset.image_shape == (8, 8)
+    assert dataset.labels is not None
+    assert dataset.labels.dtype == np.int64
+    assert dataset.labels.tolist() == [*range(10)] * 5
+    assert dataset.candidates is None
+    split = dataset.split(3)
     assert split.train.tolist() == [*range(30)]
     assert split.test.tolist() == [*range(30, 50)]
-    assert found.notes == ("50 rows, where 70000 are usual", "64 features, where 784 are usual")
+    assert dataset.notes == ("50 rows, where 70000 are usual", "64 features, where 784 are usual")
 
 
 def test_the_users_cache_is_looked_at_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,8 +137,8 @@ def test_the_users_cache_is_looked_at_too(folder: Path, monkeypatch: pytest.Monk
 
 def test_what_is_done_to_the_features_stays_in_memory(folder: Path) -> None:
     fill(folder, SOUND)
-    found = load_dataset("mnist")
-    found.features[:] = 0
+    dataset = load_dataset("mnist")
+    dataset.features[:] = 0
     assert load_dataset("mnist").features.any()
 
 

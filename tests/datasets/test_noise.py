@@ -34,8 +34,8 @@ def runs(*which: int, n: int = 60) -> tuple[Rows, Tensor]:
     pool = torch.rand(200, 8, generator=generator, dtype=torch.float64)
     labels = torch.randint(K, (200,), generator=generator)
     order = torch.stack([torch.randperm(200, generator=generator)[:n] for _ in range(4)])
-    at = order[list(which)]
-    return Rows.of(pool, at), labels[at]
+    indices = order[list(which)]
+    return Rows.of(pool, indices), labels[indices]
 
 
 @pytest.mark.parametrize(
@@ -44,9 +44,9 @@ def runs(*which: int, n: int = 60) -> tuple[Rows, Tensor]:
 )
 def test_worked_numbers(mean_over: Any, chances: Any, size: float) -> None:
     g = torch.tensor([0.6, 0.2, 0.1, 0.06, 0.04], dtype=torch.float64)
-    found = joining(g, torch.arange(5) == 0, mean_over)
-    np.testing.assert_allclose(found, chances, atol=1e-12)
-    assert 1 + found.sum().item() == pytest.approx(size)
+    chance = joining(g, torch.arange(5) == 0, mean_over)
+    np.testing.assert_allclose(chance, chances, atol=1e-12)
+    assert 1 + chance.sum().item() == pytest.approx(size)
 
 
 @pytest.mark.parametrize("mean_over", ["all", "wrong"])
@@ -70,12 +70,12 @@ def test_a_teacher_that_is_certain_adds_nothing() -> None:
 @pytest.mark.parametrize("mean_over", ["all", "wrong"])
 def test_true_label_stays_and_is_never_alone(mean_over: Any) -> None:
     rows, labels = runs(0, 1)
-    found = replace(FAST, mean_over=mean_over).candidates(rows, labels, K, (0, 1))
-    assert found.dtype == torch.bool
-    assert found.shape == (2, 60, K)
-    assert found.gather(-1, labels[..., None]).all()
-    assert (found.sum(-1) >= 2).all()
-    assert not found.all()
+    drawn = replace(FAST, mean_over=mean_over).candidates(rows, labels, K, (0, 1))
+    assert drawn.dtype == torch.bool
+    assert drawn.shape == (2, 60, K)
+    assert drawn.gather(-1, labels[..., None]).all()
+    assert (drawn.sum(-1) >= 2).all()
+    assert not drawn.all()
 
 
 def test_a_run_depends_on_its_seed_but_not_on_the_other_runs() -> None:
@@ -133,9 +133,9 @@ def test_wrong_labels_are_refused() -> None:
 
 def labels_of(k: int, n: int, seeds: int = 2) -> tuple[Rows, Tensor]:
     """Many rows without features, so that shares can be counted."""
-    at = torch.arange(n).expand(seeds, -1)
+    indices = torch.arange(n).expand(seeds, -1)
     labels = torch.arange(n) % k
-    return Rows.of(torch.ones(n, 1, dtype=torch.float64), at), labels.expand(seeds, -1)
+    return Rows.of(torch.ones(n, 1, dtype=torch.float64), indices), labels.expand(seeds, -1)
 
 
 @pytest.mark.parametrize(

@@ -67,22 +67,22 @@ SOUND = [
 ]
 
 
-def shades(found: Dataset) -> list[int]:
-    return found.features[:, 0].tolist()
+def shades(dataset: Dataset) -> list[int]:
+    return dataset.features[:, 0].tolist()
 
 
 def test_folders_are_in_the_order_of_letters_and_files_in_that_of_bytes(archive: Path) -> None:
     pack(archive, SOUND)
-    found = load_dataset("notmnist")
-    assert shades(found) == [0, 1, 2, 3, 4]
-    assert found.features.shape == (5, 784)
-    assert found.features.dtype == np.uint8
-    assert found.labels is not None
-    assert found.classes[found.labels].tolist() == ["A", "A", "A", "B", "J"]
-    assert found.classes.tolist() == list("ABCDEFGHIJ")
-    assert found.image_shape == (28, 28)
-    assert found.official is found.candidates is None
-    assert found.notes == ("5 rows, where 18724 are usual",)
+    dataset = load_dataset("notmnist")
+    assert shades(dataset) == [0, 1, 2, 3, 4]
+    assert dataset.features.shape == (5, 784)
+    assert dataset.features.dtype == np.uint8
+    assert dataset.labels is not None
+    assert dataset.classes[dataset.labels].tolist() == ["A", "A", "A", "B", "J"]
+    assert dataset.classes.tolist() == list("ABCDEFGHIJ")
+    assert dataset.image_shape == (28, 28)
+    assert dataset.official is dataset.candidates is None
+    assert dataset.notes == ("5 rows, where 18724 are usual",)
 
 
 def test_pixels_are_read_row_by_row(archive: Path) -> None:
@@ -107,12 +107,13 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN.keys())
-def test_a_picture_that_cannot_be_read_is_left_out_and_named(archive: Path, content: bytes) -> None:
-    pack(archive, [*SOUND, (f"{ROOT}/A/c.png", content), (f"{ROOT}/F/x.png", content)])
-    found = load_dataset("notmnist")
-    assert shades(found) == [0, 1, 2, 3, 4]
-    assert "2 pictures could not be read: A/c.png, F/x.png" in found.notes
+def test_pictures_that_cannot_be_read_are_left_out_and_named(archive: Path) -> None:
+    members = [(f"{ROOT}/C/{name}.png", content) for name, content in BROKEN.items()]
+    pack(archive, SOUND + members)
+    dataset = load_dataset("notmnist")
+    assert shades(dataset) == [0, 1, 2, 3, 4]
+    names = ", ".join(f"C/{name}.png" for name in sorted(BROKEN))
+    assert f"{len(BROKEN)} pictures could not be read: {names}" in dataset.notes
 
 
 def test_other_files_are_passed_over_and_named(archive: Path) -> None:
@@ -120,9 +121,9 @@ def test_other_files_are_passed_over_and_named(archive: Path) -> None:
     folder = tarfile.TarInfo(f"{ROOT}/A")
     folder.type = tarfile.DIRTYPE
     pack(archive, SOUND + others, folder)
-    found = load_dataset("notmnist")
-    assert shades(found) == [0, 1, 2, 3, 4]
-    (note,) = (note for note in found.notes if "are no PNG" in note)
+    dataset = load_dataset("notmnist")
+    assert shades(dataset) == [0, 1, 2, 3, 4]
+    (note,) = (note for note in dataset.notes if "are no PNG" in note)
     assert note.startswith("3 files")
     assert note.endswith(f": {ROOT}/README, {ROOT}/K/a.png, A.png")
 
@@ -180,7 +181,7 @@ def test_a_changed_archive_is_noticed_even_with_size_and_time_unchanged(archive:
     pack(archive, SOUND)
     load_dataset("notmnist")
     before = archive.stat()
-    changed = [(name, png(50 + at)) for at, (name, _) in enumerate(SOUND)]
+    changed = [(name, png(50 + number)) for number, (name, _) in enumerate(SOUND)]
     pack(archive, changed)
     with archive.open("ab") as file:
         file.write(bytes(before.st_size - archive.stat().st_size))
@@ -234,15 +235,15 @@ def test_the_sum_of_the_pixels_does_not_depend_on_the_packing(tmp_path: Path) ->
 @pytest.mark.data
 def test_the_published_facts_hold(letters_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notmnist, "cache_folder", lambda: letters_cache)
-    found = load_dataset("notmnist")
-    assert found.features.shape == (18_724, 784)
-    assert found.labels is not None
-    counts = dict(zip(found.classes.tolist(), np.bincount(found.labels).tolist(), strict=True))
+    dataset = load_dataset("notmnist")
+    assert dataset.features.shape == (18_724, 784)
+    assert dataset.labels is not None
+    counts = dict(zip(dataset.classes.tolist(), np.bincount(dataset.labels).tolist(), strict=True))
     assert counts == {letter: 1873 if letter in "BCDE" else 1872 for letter in "ABCDEFGHIJ"}
-    assert (np.diff(found.labels) >= 0).all()
-    split = found.split(0)
+    assert (np.diff(dataset.labels) >= 0).all()
+    split = dataset.split(0)
     assert (len(split.train), len(split.test)) == (14_979, 3_745)
-    assert (found.features.min(), found.features.max()) == (0, 255)
-    assert not [note for note in found.notes if "could not be read" not in note]
+    assert (dataset.features.min(), dataset.features.max()) == (0, 255)
+    assert not [note for note in dataset.notes if "could not be read" not in note]
     monkeypatch.setattr(notmnist, "_decode", unreadable)
-    assert same(load_dataset("notmnist"), found)
+    assert same(load_dataset("notmnist"), dataset)

@@ -63,20 +63,20 @@ def test_subsets(problem: Problem) -> None:
 @pytest.mark.parametrize("subset", ["reference", "all", "test-split"])
 def test_own_normalisation_is_by_all_rows_of_the_other_set(problem: Problem, subset: Any) -> None:
     rows = ood_rows(problem, other(500), subset, "own")
-    found = scaled(rows)
+    values = scaled(rows)
     number = rows.at.numpy() % 200
-    np.testing.assert_allclose(found[..., 0], number / 199, atol=1e-6)
-    assert (found[..., 20] == 1).all()  # constant, and not 0
+    np.testing.assert_allclose(values[..., 0], number / 199, atol=1e-6)
+    assert (values[..., 20] == 1).all()  # constant, and not 0
 
 
 @pytest.mark.parametrize("subset", ["reference", "all", "test-split"])
 def test_train_normalisation_is_by_the_training_rows(problem: Problem, subset: Any) -> None:
     rows = ood_rows(problem, other(500), subset, "train")
-    found = scaled(rows)
+    values = scaled(rows)
     number = rows.at.numpy() % 200
-    np.testing.assert_allclose(found[..., 0], number / 16, rtol=1e-6)  # black in training
+    np.testing.assert_allclose(values[..., 0], number / 16, rtol=1e-6)  # black in training
     high = problem.task.rows.pool[problem.task.rows.at[0]].flatten(1)[:, 20].max() * 16
-    np.testing.assert_allclose(found[0, :, 20], 4 / high, rtol=1e-6)
+    np.testing.assert_allclose(values[0, :, 20], 4 / high, rtol=1e-6)
 
 
 def test_wrong_switches_and_shapes_are_refused(problem: Problem) -> None:
@@ -92,9 +92,9 @@ def test_wrong_switches_and_shapes_are_refused(problem: Problem) -> None:
 def test_a_class_leaves_with_its_rows_and_its_column() -> None:
     labels = [0, 1, 2, 3, 1, 2, 0, 1]
     sets = [{"a", "b"}, {"b"}, {"c", "b"}, {"d"}, {"b", "d"}, {"c", "d"}, {"a"}, {"b", "c"}]
-    given = Candidates.of(sets, classes=["a", "b", "c", "d"])
+    candidates = Candidates.of(sets, classes=["a", "b", "c", "d"])
     split = Split(np.array([4, 0, 3, 7]), np.array([6, 1, 2, 5]))
-    held = hold_out(labelled(labels, candidates=given, official=split), "b")
+    held = hold_out(labelled(labels, candidates=candidates, official=split), "b")
     known = held.known
     assert known.classes.tolist() == ["a", "c", "d"]
     assert known.features.tolist() == [[0, 0], [2, 2], [3, 3], [5, 2], [6, 0]]
@@ -144,8 +144,8 @@ def test_the_dataset_itself_keeps_the_class_and_notes_say_that_they_are_older() 
 
 
 def test_a_row_that_would_lose_its_last_candidate_is_named() -> None:
-    given = Candidates.of([{"a"}, {"b"}, {"b"}, {"d"}], classes=["a", "b", "c", "d"])
-    data = labelled([0, 1, 2, 3], candidates=given)
+    candidates = Candidates.of([{"a"}, {"b"}, {"b"}, {"d"}], classes=["a", "b", "c", "d"])
+    data = labelled([0, 1, 2, 3], candidates=candidates)
     with pytest.raises(InputError, match=r"Without class b.* 1 rows .*\(2\)"):
         hold_out(data, "b")
 
