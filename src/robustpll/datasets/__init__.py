@@ -17,9 +17,8 @@ def load_dataset(name: str) -> "Dataset":
     Parameters
     ----------
     name : str
-        With true labels only, so that noise makes the candidates: "mnist", "fmnist", "kmnist",
-        "notmnist", "digits", "synthetic". With candidates: "bird-song", "lost", "mir-flickr",
-        "msrc-v2", "soccer", "yahoo-news", "fg-net", "italian".
+        A name that ``robustpll datasets`` lists, such as "mnist", to which noise adds candidates,
+        or "lost", which has candidates.
 
     Examples
     --------

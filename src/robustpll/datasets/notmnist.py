@@ -31,7 +31,6 @@ def load(entry: Entry) -> Dataset:
         entry,
         pixels,
         labels,
-        np.array(list(LETTERS)),
         image_shape=(SIDE, SIDE),
         white=255,
         notes=unusual_counts(entry, len(pixels), SIDE * SIDE, len(LETTERS)) + notes,
@@ -80,13 +79,8 @@ def _read_pictures(path: Path) -> Pictures:
             pixels.append(picture)
             letters.append(LETTERS.index(place[0]))
     if not pixels:
-        raise InputError(
-            f"{path} has no readable picture in its folders A to J. Download it again."
-        )
-    lists = (
-        (broken, "pictures could not be read"),
-        (others, "files are no PNG of a letter A to J"),
-    )
+        raise InputError(f"{path} has no readable picture in folders A to J. Download it again.")
+    lists = ((broken, "pictures could not be read"), (others, "files are no PNG in folders A to J"))
     return (
         np.frombuffer(bytearray().join(pixels), np.uint8).reshape(-1, SIDE * SIDE),
         np.array(letters, np.uint8),
@@ -108,10 +102,8 @@ def _decode(content: bytes) -> bytes | None:
     """Return the 784 bytes of a picture, row by row; None if it cannot be read."""
     from PIL import Image
 
-    if not content.startswith(START):
-        return None
-    try:
-        with Image.open(io.BytesIO(content), formats=("PNG",)) as picture:
+    if content.startswith(START):
+        # for damaged files, Pillow does not promise any type of error
+        with suppress(Exception), Image.open(io.BytesIO(content), formats=("PNG",)) as picture:
             return picture.tobytes()
-    except Exception:  # Pillow does not promise any type of error for damaged files
-        return None
+    return None
