@@ -18,7 +18,7 @@ from robustpll import PLLClassifier
 from robustpll.clean.decisions_file import fingerprint
 from robustpll.cli import app
 from robustpll.labels.candidates import Candidates
-from robustpll.tables.csv_rows import CsvFile
+from robustpll.tables.source import CsvFile
 from robustpll.tables.read import read_table
 
 RECORD = ".robustpll-clean.json"

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from robustpll import Candidates, InputError, RobustPLLClassifier, Table, Votes, read_table
-from robustpll.tables import csv_rows
+from robustpll.tables import source as csv_rows
 
 PETS = """weight,town,seen,gold
 4.5,Rome,cat,cat
@@ -192,8 +192,8 @@ def test_how_many_rows_are_read_at_once_changes_nothing(
     write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     """Among them a column of numbers with one word, and one that turns into text at its end."""
-    monkeypatch.setattr(csv_rows, "CELLS_AT_ONCE", at_once)
-    monkeypatch.setattr(csv_rows, "ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(csv_rows, "CHUNK", at_once)
+    monkeypatch.setattr(csv_rows, "CHUNK_PER_COLUMN", 1)
     odd = ["x" if i == 150 else i % 3 for i in range(200)]
     codes = [f"{'0' if i < 196 else 'w'}{i % 5}" for i in range(200)]
     rows = [f"{i % 7},{i / 8},{odd[i]},{codes[i]},c{i % 2}\n" for i in range(200)]

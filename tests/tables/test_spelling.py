@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from robustpll.tables.spelling import Spellings
+from robustpll.tables.labels import Spellings
 
 
 def groups(rows: dict[str, int]) -> list[set[str]]:
@@ -81,6 +81,6 @@ def test_many_names_are_not_compared_pair_by_pair(monkeypatch: pytest.MonkeyPatc
             looked_up += 1
             return super().__getitem__(name)
 
-    slips = __import__("robustpll.tables.spelling", fromlist=["_slips"])._slips
+    slips = __import__("robustpll.tables.labels", fromlist=["_typing_errors"])._typing_errors
     assert list(slips(Counted(rows))) == []
     assert looked_up < 200 * len(rows)

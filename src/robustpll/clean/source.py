@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustpll.errors import InputError
-from robustpll.tables.csv_rows import CsvFile
 from robustpll.tables.source import (
+    CsvFile,
     CsvText,
     names_in,
     opened_source,

@@ -181,7 +181,7 @@ def _of_bad_rows(table: "Table", path: Path, flags: BadRowFlags) -> Iterator[str
 def _of_class_names(y: "Candidates | Votes", path: Path, columns: ColumnFlags) -> Iterator[str]:
     """Names that may be one class, and words that may be none; nothing is merged."""
     from robustpll.labels.candidates import Candidates
-    from robustpll.tables.spelling import Spellings
+    from robustpll.tables.labels import Spellings
 
     sets = Candidates.of(y)
     if sets.classes.dtype.kind != "U":

@@ -22,7 +22,7 @@ from robustpll.cli.flags import COLUMN, TABLE, FileFlags, as_options, with_flags
 from robustpll.cli.messages import refusals, refuse_unwritable, say
 from robustpll.errors import InputError, ModelFileError, is_share, some_of
 from robustpll.tables.columns import Reading, several
-from robustpll.tables.csv_rows import GAPS, BadRow
+from robustpll.tables.source import GAPS, BadRow
 
 if TYPE_CHECKING:
     from robustpll.tables.pieces import Piece, TableInPieces
