@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates, Votes
-from robustpll.labels.parsing import SETS
 from robustpll.tables.labels import class_names, distinct
 from robustpll.tables.source import BadRow, is_amount, number_of
 
@@ -48,16 +47,6 @@ def too_large_cells(
                 reason = "is infinite" if np.isinf(cells[row]) else reason
                 bad.append(BadRow(int(lines[row]), str(name), str(cells[row]), reason))
     return bad
-
-
-def refuse_lists(features: pd.DataFrame, remedy: str) -> None:
-    """Raise an error if a cell holds several values: such cells cannot be compared or sorted."""
-    for name, column in features.items():
-        nested = column.dtype == object or "<" in str(column.dtype)  # list<..>, struct<..>
-        if nested and any(isinstance(cell, (*SETS, dict)) for cell in column):
-            raise InputError(
-                f"Column {name!r} holds lists or other containers, so it is not a feature: {remedy}."
-            )
 
 
 def refuse_odd_features(
@@ -132,8 +121,8 @@ def _numbers_as_text(column: "pd.Series[Any]", where: str, lines: NDArray[np.int
     example = f" such as {codes[0]!r}" if codes else ""
     remedy = "write them without leading zeros" if codes else "save them as numbers"
     return (
-        f"holds numbers as text{example}: name it in `categories` if they are names, in `ignore` to "
-        f"leave it out; {remedy} if they are amounts"
+        f"holds numbers as text{example}: name it in `categories` if they are names, or in `ignore`"
+        f" to leave it out; {remedy} if they are amounts"
     )
 
 
@@ -176,8 +165,8 @@ def _identifies_rows(known: "pd.Series[Any]", kind: str) -> str:
             is_key = known.is_unique or known.nunique() > max(FEW, len(known) / 10)
         if is_key:
             return (
-                f"has {known.nunique()} different integers in {len(known)} rows ({some_of(known)}), "
-                "so it numbers rows rather than describing them: name it in `ignore` to leave it "
+                f"has {known.nunique()} different integers in {len(known)} rows ({some_of(known)}),"
+                " so it numbers rows rather than describing them: name it in `ignore` to leave it "
                 "out, or write it as 7.0 instead of 7 if it measures something"
             )
     words = known.nunique() if kind == "string" else 0

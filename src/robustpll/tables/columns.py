@@ -11,11 +11,7 @@ from robustpll.errors import InputError, some_of
 
 @dataclass(frozen=True)
 class Reading:
-    """How a table was read; `read_table(..., like=table)` and `predict` repeat it.
-
-    >>> Reading(missing=("?",)).after(Reading(missing=("-",), delimiter=";")).missing
-    ('-', '?')
-    """
+    """How a table was read; `read_table(..., like=table)` and `predict` repeat it."""
 
     left_out: tuple[str, ...] = ()  # columns that are not features
     categories: tuple[str, ...] = ()
@@ -25,7 +21,7 @@ class Reading:
     decimal: str | None = None
 
     def after(self, before: Self) -> Self:
-        """Add to, or replace, how another table was read."""
+        """Return how a second table is read: these options add to, or replace, the first ones."""
         return replace(
             self,
             left_out=before.left_out,
@@ -39,12 +35,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Roles:
-    """The role of each column.
-
-    >>> roles = Roles.of(["age", "vote bob", "vote eve", "gold"], {"votes": "vote "}, truth="gold")
-    >>> roles.labels, roles.features
-    (('vote bob', 'vote eve'), ('age',))
-    """
+    """The role of each column."""
 
     form: str | None  # of the labels: "candidates", "indicators", "votes" or None
     labels: tuple[str, ...]
@@ -59,49 +50,46 @@ class Roles:
         cls,
         names: Sequence[str],
         forms: Mapping[str, str | None],
-        truth: str | None = None,
-        ignore: tuple[str, ...] = (),
-        categories: tuple[str, ...] = (),
+        *,
+        truth: str | None,
+        ignore: tuple[str, ...],
+        reading: Reading,
     ) -> Self:
-        """Check the arguments of `read_table` against the names of the columns."""
-        for role, name in {**forms, "truth": truth}.items():
+        """Check the arguments of `read_table`; columns left out before stay so if still unused."""
+        for argument, name in {**forms, "truth": truth}.items():
             if not isinstance(name, str | None):
                 raise InputError(
-                    f"{role}={name!r}: pass one text, the name or the prefix of columns. If the "
+                    f"{argument}={name!r}: pass one text, the name or the prefix of columns. If "
                     "columns are numbered, name them: frame.columns = frame.columns.map(str)."
                 )
-        passed = [form for form, name in forms.items() if name is not None]
-        if len(passed) > 1:
-            raise InputError(
-                f"{' and '.join(passed)} are passed. Pass only one of candidates, indicators and "
-                "votes."
-            )
+        form, *others = [form for form, name in forms.items() if name is not None] or [None]
+        if others:
+            raise InputError(f"{form} and {others[0]} are passed: pass only one of {[*forms]}.")
         refuse_equal_names(names, names)
-        single = {"candidates": several(forms.get("candidates")), "truth": several(truth)}
+        prefix = forms[form] or "" if form else ""
+        labels = (prefix,) if form == "candidates" else ()
         role_of: dict[str, str] = {}
-        for role, columns in {**single, "ignore": ignore, "categories": categories}.items():
+        arguments = {"candidates": labels, "truth": several(truth), "ignore": ignore}
+        for argument, columns in {**arguments, "categories": reading.categories}.items():
             for name in columns:
                 if name not in names:
-                    raise InputError(f"`{role}`: there is {no_column(name, names)}")
+                    raise InputError(f"`{argument}`: there is {no_column(name, names)}")
                 if name in role_of:
                     raise InputError(
-                        f"Column {name!r} is named in both `{role_of[name]}` and `{role}`: name it "
-                        "in one."
+                        f"Column {name!r} is named in both `{role_of[name]}` and `{argument}`: "
+                        "name it in one."
                     )
-                role_of[name] = role
-        form, labels, prefix = None, single["candidates"], ""
-        if passed:
-            form, prefix = passed[0], forms[passed[0]] or ""
-            if form != "candidates":
-                labels = _block(names, form, prefix, role_of)
-        used = {*role_of, *labels}.difference(categories)
+                role_of[name] = argument
+        if form and form != "candidates":
+            labels = _columns_with_prefix(names, form, prefix, role_of)
+        used = {*role_of, *labels}.difference(reading.categories)
+        used |= {name for name in reading.left_out if name not in reading.categories}
         features = tuple(name for name in names if name not in used)
         left_out = tuple(name for name in names if name in used)
-        return cls(form, labels, prefix, truth, categories, features, left_out)
+        return cls(form, labels, prefix, truth, reading.categories, features, left_out)
 
-    def like(self, features: Iterable[str]) -> Self:
+    def like(self, features: Sequence[str]) -> Self:
         """Return the same roles with exactly these features, in this order."""
-        features = tuple(features)
         missing = [name for name in features if name not in self.features]
         further = [name for name in self.features if name not in features]
         if missing or further:
@@ -111,40 +99,38 @@ class Roles:
                 f"The table differs from `like`: it {' and '.join(parts)}. Add or rename missing "
                 "columns. Name columns that are not features in `ignore`."
             )
-        return replace(self, features=features)
+        return replace(self, features=tuple(features))
 
 
-def _block(names: Sequence[str], role: str, prefix: str, taken: Collection[str]) -> tuple[str, ...]:
+def _columns_with_prefix(
+    names: Sequence[str], argument: str, prefix: str, taken: Collection[str]
+) -> tuple[str, ...]:
     """Return the columns that begin with a prefix and have no other role."""
     block = tuple(name for name in names if str(name).startswith(prefix) and name not in taken)
     if not prefix or not block:
-        starts = {name: str(name)[: len(prefix)].lower() for name in names}
-        close = [name for name in names if get_close_matches(prefix.lower(), [starts[name]])]
+        starts = {str(name)[: len(prefix)].lower(): name for name in names}
+        close = [starts[start] for start in get_close_matches(prefix.lower(), starts)] or names
         raise InputError(
-            f"{role}={prefix!r}: no column begins with it. There is "
-            f"{some_of(map(repr, close or names))}. Pass the common beginning of these columns."
+            f"{argument}={prefix!r}: no column begins with it. There is "
+            f"{some_of(map(repr, close))}. Pass the common beginning of these names."
         )
     if prefix in block:
         raise InputError(
-            f"{role}={prefix!r} is the whole name of a column, so no name of a class or annotator "
-            "is left. Name that column in `ignore`, or pass another prefix."
+            f"{argument}={prefix!r} is the whole name of a column, so no name of a class or "
+            "annotator is left. Name that column in `ignore`, or pass another prefix."
         )
     return block
 
 
 def several(names: Any) -> tuple[str, ...]:
-    """Return distinct names as a tuple.
-
-    >>> several("id"), several(["id", "date", "id"]), several(None)
-    (('id',), ('id', 'date'), ())
-    """
+    """Return distinct names as a tuple, from a name, several names or None."""
     if isinstance(names, str) or not isinstance(names, Iterable | None):
         return (names,)  # a DataFrame may number its columns
     return tuple(dict.fromkeys(names or ()))
 
 
 def no_column(name: Any, names: Sequence[str]) -> str:
-    """Say that a column is missing, and which names are close.
+    """Return a message that a column is missing, with similar names.
 
     >>> no_column("ids", ["id", "date"])
     "no column 'ids'. There is 'id'."

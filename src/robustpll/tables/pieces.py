@@ -8,32 +8,17 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from robustpll.errors import InputError, ModelFileError, some_of
 from robustpll.estimator.features import Features
-from robustpll.tables.checks import refuse_lists, too_large_cells
+from robustpll.tables.checks import too_large_cells
 from robustpll.tables.columns import Reading, no_column, refuse_equal_names
-from robustpll.tables.source import (
-    GAPS,
-    PARQUET,
-    SHOWN,
-    BadRow,
-    Batch,
-    CsvFile,
-    frame_of,
-    names_in,
-    opened_source,
-    parquet_file,
-    read_csv,
-    with_gaps,
-)
+from robustpll.tables.rows import read_rows, refuse_lists
+from robustpll.tables.source import GAPS, PARQUET, BadRow, CsvFile, names_in, opened_source
 
 MOST_ROWS = 2**13  # of a piece: enough to keep a network busy
 MOST_CELLS = 2**20  # of a piece
-BUFFER = 2**20  # bytes of each column of a Parquet file
 NEW_WORDS = 6  # of a column, for a message
 
 
@@ -109,7 +94,7 @@ class TableInPieces:
 
     @classmethod
     def opened(cls, path: Path, schema: Schema, requested: Reading | None = None) -> Self:
-        """Open a file; `requested` describes its format where it differs from the training table."""
+        """Open a file; `requested` overrides how the training table was read."""
         requested = requested or Reading()
         is_parquet = path.suffix.lower() in PARQUET
         before = Reading(missing=schema.reading.missing) if is_parquet else schema.reading
@@ -140,16 +125,18 @@ class TableInPieces:
                 raise InputError(f"There is {no_column(name, self.names)}")
         refuse_equal_names(self.names, {*self.schema.words, *keep})
         most_rows = max(1, min(most_rows, MOST_ROWS, MOST_CELLS // len(self.names)))
-        read = self._read_csv if isinstance(self.source, CsvFile) else self._read_parquet
+        kinds = {name: words is not None for name, words in self.schema.words.items()}
         is_empty = True
-        for frame, lines, faults, kept in read(keep, most_rows):
+        for rows in read_rows(self.source, kinds, self.gaps, keep=keep, most_rows=most_rows):
+            frame, lines, faults, kept = rows
             is_empty = False
+            refuse_lists(frame, "write it as in training")
             is_new = {name: self._replace_new_words(frame, name) for name in self.new_words}
             bad = [*faults, *too_large_cells(frame, lines)]
             bad += self._missing_numbers(frame, lines, {fault.line for fault in bad})
             is_good = ~np.isin(lines, [fault.line for fault in bad])
-            for name, rows in is_new.items():
-                self.new_words[name].rows += int(rows[is_good].sum())
+            for name, has_new in is_new.items():
+                self.new_words[name].rows += int(has_new[is_good].sum())
             yield Piece(frame.loc[is_good], lines[is_good], tuple(sorted(bad)), kept)
         if is_empty:
             raise InputError(
@@ -163,47 +150,6 @@ class TableInPieces:
                     f"{some_of(map(repr, self.schema.words[name] or ()))}. Write the words as in "
                     "the training table."
                 )
-
-    def _read_csv(self, keep: Sequence[str], most_rows: int) -> Iterator[tuple[Any, ...]]:
-        assert isinstance(self.source, CsvFile)
-        kinds = {name: words is not None for name, words in self.schema.words.items()}
-        for batch in self.source.batches(list(dict.fromkeys([*kinds, *keep]))):
-            bad = batch.bad
-            for start in range(0, max(1, len(batch.lines)), most_rows):
-                cells, lines = (part[start : start + most_rows] for part in batch[:2])
-                is_last = start + most_rows >= len(batch.lines)
-                here = [fault for fault in bad if is_last or fault.line <= lines[-1]]
-                bad = bad[len(here) :]
-                part = Batch(cells, lines, here)
-                text = [pc.utf8_trim_whitespace(cells[name]).to_pylist() for name in keep]
-                kept = dict(zip(lines.tolist(), zip(*text, strict=True), strict=bool(keep)))
-                yield *read_csv([part], kinds, self.gaps, self.source.decimal), kept
-
-    def _read_parquet(self, keep: Sequence[str], most_rows: int) -> Iterator[tuple[Any, ...]]:
-        assert isinstance(self.source, Path)
-        numeric = [name for name, words in self.schema.words.items() if words is None]
-        names, start = list(dict.fromkeys([*self.schema.words, *keep])), 0
-        with parquet_file(self.source, BUFFER) as file:
-            for rows in file.iter_batches(most_rows, columns=names):
-                frame = frame_of(pa.Table.from_batches([rows]))[[*self.schema.words]]
-                refuse_lists(frame, "write it as in training")
-                lines = np.arange(start, start + len(frame))
-                start += len(frame)
-                text = [
-                    ["" if cell is None else str(cell) for cell in rows[name].to_pylist()]
-                    for name in keep
-                ]
-                kept = dict(zip(lines.tolist(), zip(*text, strict=True), strict=bool(keep)))
-                frame, bad = with_gaps(frame, self.gaps, numeric), list[BadRow]()
-                for name in numeric:
-                    if not pd.api.types.is_numeric_dtype(frame[name]):
-                        cells = frame[name].astype(object)  # dates would become numbers
-                        numbers = pd.to_numeric(cells, errors="coerce").astype("float64")
-                        frame[name] = numbers
-                        for row in np.flatnonzero(numbers.isna() & cells.notna()):
-                            value = str(cells.iloc[row])[:SHOWN]
-                            bad.append(BadRow(int(lines[row]), name, value, "is not a number"))
-                yield frame, lines, bad, kept
 
     def _missing_numbers(
         self, frame: pd.DataFrame, lines: NDArray[np.int64], bad: set[int]

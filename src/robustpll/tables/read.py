@@ -14,33 +14,19 @@ from numpy.typing import NDArray
 from robustpll._files import refuse_replacing, write_whole
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates, Votes
-from robustpll.tables.checks import LARGEST, refuse_lists, refuse_odd_features, too_large_cells
+from robustpll.tables import labels as label_columns
+from robustpll.tables.checks import LARGEST, refuse_odd_features, too_large_cells
 from robustpll.tables.columns import Reading, Roles, several
-from robustpll.tables.labels import (
-    NO_ANSWER,
-    Labels,
-    Unanswered,
-    class_names,
-    distinct,
-    plain_integers,
-    read_indicators,
-    read_sets,
-    read_votes,
-    refuse_equal_numbers,
-    truth_of,
-)
+from robustpll.tables.labels import NO_ANSWER, Labels, Unanswered, class_names, distinct
+from robustpll.tables.rows import read_rows, refuse_lists
 from robustpll.tables.source import (
     GAPS,
     BadRow,
     CsvFile,
     CsvText,
-    frame_of,
     names_in,
     opened_source,
-    parquet_file,
-    read_csv,
     safe_cell,
-    with_gaps,
 )
 
 BAD_ROWS = "a list of bad rows"
@@ -151,7 +137,9 @@ def read_table(
     reading = requested if like is None else requested.after(like.reading)
     opened = opened_source(source, requested, reading)
     forms = {"candidates": candidates, "indicators": indicators, "votes": votes}
-    roles = _roles(names_in(opened), forms, truth, several(ignore), reading, like)
+    ignored = several(ignore)
+    roles = Roles.of(names_in(opened), forms, truth=truth, ignore=ignored, reading=reading)
+    roles = roles if like is None else roles.like(list(like.features))
     raw = _read_columns(opened, roles, reading, like)
     labels = _read_labels(raw, roles, separator, unanswered)
     too_large = too_large_cells(raw.frame[[*roles.features]], raw.lines, LARGEST)
@@ -215,50 +203,24 @@ def _check_options(
             raise InputError(f"{name}={value!r}: it must be {' or '.join(map(repr, permitted))}.")
 
 
-def _roles(
-    names: list[str],
-    forms: dict[str, str | None],
-    truth: str | None,
-    ignore: tuple[str, ...],
-    reading: Reading,
-    like: Table | None,
-) -> Roles:
-    """Assign roles; columns that `like` left out stay so unless they have a role now."""
-    used = (forms["candidates"], truth, *ignore)
-    prefixes = tuple(prefix for prefix in (forms["indicators"], forms["votes"]) if prefix)
-    left_out = [
-        name
-        for name in reading.left_out
-        if name in names and name not in used and not str(name).startswith(prefixes)
-    ]
-    roles = Roles.of(names, forms, truth, (*ignore, *left_out), reading.categories)
-    return roles if like is None else roles.like(like.features)
-
-
 def _read_columns(opened: Any, roles: Roles, reading: Reading, like: Table | None) -> _Raw:
-    single = () if roles.truth is None else (roles.truth,)
-    kinds: dict[str, bool | None] = dict.fromkeys((*roles.labels, *single), True)
+    truth = () if roles.truth is None else (roles.truth,)
+    kinds: dict[str, bool | None] = dict.fromkeys((*roles.labels, *truth), True)
     for name in roles.features:
-        numeric = like is not None and pd.api.types.is_numeric_dtype(like.features[name])
-        kinds[name] = name in roles.categories or (None if like is None else not numeric)
-    measures = set(roles.features).difference(roles.categories)
+        if like is not None:
+            kinds[name] = not pd.api.types.is_numeric_dtype(like.features[name])
+        kinds[name] = True if name in roles.categories else kinds.get(name)
+    is_csv = isinstance(opened, CsvFile)
+    gaps = (*(GAPS if is_csv else ()), *reading.missing)
     title = "The DataFrame" if isinstance(opened, pd.DataFrame) else str(opened)
-    if isinstance(opened, CsvFile):
-        gaps = (*GAPS, *reading.missing)
-        frame, lines, bad = read_csv(opened.batches(list(kinds)), kinds, gaps, opened.decimal)
-        for name in measures:
-            if frame[name].dtype == "category":  # only the user declares categories
-                frame[name] = frame[name].astype("string[pyarrow]")
-        raw = _Raw(frame, lines, bad, gaps, str(opened.path), "line")
-    else:
-        if isinstance(opened, Path):
-            with parquet_file(opened) as file:
-                opened = frame_of(file.read(columns=list(kinds)))
-        frame = with_gaps(opened[list(kinds)], reading.missing, measures)
-        raw = _Raw(frame, np.arange(len(frame)), [], reading.missing, title, "row")
-    if not len(raw.lines) and not raw.bad:
-        raise InputError(f"{raw.title} has columns, but no rows.")
-    return raw
+    title = str(opened.path) if is_csv else title
+    rows = next(read_rows(opened, kinds, gaps), None)
+    if rows is None or not (len(rows.lines) or rows.bad):
+        raise InputError(f"{title} has columns, but no rows.")
+    for name in set(roles.features).difference(roles.categories):
+        if is_csv and rows.frame[name].dtype == "category":  # only the user declares categories
+            rows.frame[name] = rows.frame[name].astype("string[pyarrow]")
+    return _Raw(rows.frame, rows.lines, rows.bad, gaps, title, "line" if is_csv else "row")
 
 
 def _read_labels(raw: _Raw, roles: Roles, separator: str, unanswered: Unanswered) -> Labels | None:
@@ -266,8 +228,8 @@ def _read_labels(raw: _Raw, roles: Roles, separator: str, unanswered: Unanswered
         return None
     if roles.form == "candidates":
         column = raw.frame[roles.labels[0]]
-        return read_sets(column, raw.lines, unanswered, separator, raw.gaps)
-    read = read_indicators if roles.form == "indicators" else read_votes
+        return label_columns.read_sets(column, raw.lines, unanswered, separator, raw.gaps)
+    read = getattr(label_columns, f"read_{roles.form}")
     return read(raw.frame[[*roles.labels]], raw.lines, unanswered, roles.prefix)
 
 
@@ -311,7 +273,9 @@ def _good_rows(
     truth = None if roles.truth is None else frame[roles.truth]
     names = labels.names if labels else []
     if raw.where == "line":
-        plain = plain_integers({*names, *(() if truth is None else distinct(truth)[1])})
+        plain = label_columns.plain_integers(
+            {*names, *(() if truth is None else distinct(truth)[1])}
+        )
         names = [plain.get(name, name) for name in names]
         truth = truth.map(plain) if truth is not None and plain else truth
     y = None if labels is None else labels.build(rows, names)
@@ -319,5 +283,7 @@ def _good_rows(
     named = like.y if y is None and like is not None else y
     classes = None if named is None else class_names(named)
     if raw.where == "line" and classes is not None:
-        refuse_equal_numbers(classes.tolist())
-    return Table(features, y, None if truth is None else truth_of(truth, classes), lines, bad)
+        label_columns.refuse_equal_numbers(classes.tolist())
+    return Table(
+        features, y, None if truth is None else label_columns.truth_of(truth, classes), lines, bad
+    )

@@ -1,10 +1,12 @@
 """Open table files, and convert their text to typed columns."""
 
+import codecs
 import csv
 import gzip
 import io
+import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +24,6 @@ from robustpll.labels.parsing import is_frame
 from robustpll.tables.columns import Reading
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
     OpenedTable = "CsvFile | Path | pd.DataFrame"
@@ -30,9 +31,7 @@ if TYPE_CHECKING:
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
 GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>")  # cells without a value
-ODD_CELLS = 0.01  # a column with a larger share of cells that are not numbers is text
 LEADING_ZERO = r"^[+-]?0[0-9]+$"  # a code: as a number, 00102 would lose its zeros
-NUMBER = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity|nan)$"
 CHUNK = 2**20  # characters to parse at once
 CHUNK_PER_COLUMN = 2**11  # at least: a chunk costs a kilobyte per column, even if it is short
 LONGEST_CELL = 2**26  # characters; the default of the csv module is too short for large sets
@@ -50,13 +49,9 @@ class BadRow(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        """Return the fault without its line.
-
-        >>> str(BadRow(17, "age", "ten", "is not a number"))
-        "column 'age': 'ten' is not a number"
-        """
-        cell = f"column {self.column!r}: {self.value!r} "
-        return f"{cell if self.column else ''}{self.reason}"
+        return (
+            f"column {self.column!r}: {self.value!r} {self.reason}" if self.column else self.reason
+        )
 
 
 class Record(NamedTuple):
@@ -137,16 +132,14 @@ class CsvFile:
             return None
         content = chunk.encode()
         columns = [str(number) for number in range(len(self.header))]
-        wanted = [columns[self.header.index(name)] for name in names]
+        wanted = {columns[self.header.index(name)]: pa.string() for name in names}
+        one_block = ReadOptions(
+            use_threads=False, block_size=len(content) + 1, column_names=columns
+        )
+        parsing = ParseOptions(delimiter=self.delimiter, quote_char=False)
+        as_text = ConvertOptions(include_columns=list(wanted), column_types=wanted)
         try:
-            cells = read_csv(
-                io.BytesIO(content),
-                ReadOptions(use_threads=False, block_size=len(content) + 1, column_names=columns),
-                ParseOptions(delimiter=self.delimiter, quote_char=False),
-                ConvertOptions(
-                    include_columns=wanted, column_types=dict.fromkeys(columns, pa.string())
-                ),
-            )
+            cells = read_csv(io.BytesIO(content), one_block, parsing, as_text)
         except pa.ArrowInvalid:
             return None
         return cells.rename_columns(list(names))
@@ -205,9 +198,13 @@ class CsvFile:
             fault = f"has {len(cells)} cells instead of {width}"
         if last == line:
             return fault
+        long = [at for at, cell in enumerate(cells) if "\n" in cell]
         # text of two lines may look like two rows of two cells
-        if not fault and last - line + width > 4 and _has_rows_in_a_cell(cells, self.delimiter):
-            fault = "has a cell that contains whole rows"
+        if not fault and len(long) == 1 and last - line + width > 4:
+            counts = [part.count(self.delimiter) for part in cells[long[0]].split("\n")]
+            counts[0] += long[0]
+            counts[-1] += width - 1 - long[0]
+            fault = "has a cell that contains whole rows" if set(counts) == {width - 1} else ""
         where = f"lines {line} to {last} are one row, so a quote may not be closed"
         return f"{fault}: {where}" if fault else ""
 
@@ -215,8 +212,7 @@ class CsvFile:
         while line := text.readline(LONGEST_LINE):
             if len(line) == LONGEST_LINE:
                 raise InputError(
-                    f"{self.path} has a line of {len(line):,} characters or more, so it is not a "
-                    "table. Look at the file."
+                    f"{self.path} is not a table: a line has over {len(line):,} letters."
                 )
             yield line
 
@@ -226,13 +222,12 @@ class CsvFile:
         limit = csv.field_size_limit(LONGEST_CELL)
         try:
             with self._bytes() as raw:
-                encoding = "utf-8-sig" if self._is_utf8 else self.encoding
+                encoding = codecs.lookup(self.encoding).name
+                encoding = "utf-8-sig" if encoding == "utf-8" else encoding  # skips a BOM
                 with io.TextIOWrapper(raw, encoding, newline="") as text:
                     yield text
         except LookupError as error:
-            raise InputError(
-                f"encoding={self.encoding!r} is unknown to Python. Pass for example 'cp1252'."
-            ) from error
+            raise InputError(f"encoding={self.encoding!r} is unknown. Try 'cp1252'.") from error
         except UnicodeError as error:
             reason = getattr(error, "reason", error)
             raise InputError(
@@ -240,12 +235,10 @@ class CsvFile:
                 "UTF-8, or pass its `encoding`: often 'cp1252' or 'utf-16' if Excel wrote it."
             ) from error
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            with self.path.open("rb") as file:
-                is_gzip = file.read(2) == b"\x1f\x8b"
-            what = "is a gzip file that is cut short or damaged"
-            if not is_gzip:
-                what = "is not a gzip file: rename it without .gz if it is plain text"
-            raise InputError(f"{self.path} {what} ({error}).") from error
+            raise InputError(
+                f"{self.path} is not a gzip file, or is cut short or damaged ({error}). Rename it "
+                "without .gz if it is plain text."
+            ) from error
         except OSError as error:
             raise InputError(f"{self.path} cannot be read: {error.strerror or error}.") from error
         finally:
@@ -254,15 +247,11 @@ class CsvFile:
     def _bytes(self) -> Any:
         return unpacked_table(self.path) if self.path.suffix == ".gz" else self.path.open("rb")
 
-    @property
-    def _is_utf8(self) -> bool:
-        return self.encoding.lower().replace("_", "-") in ("utf-8", "utf8", "utf-8-sig")
-
     def _place(self) -> str:
         """Return the place of the first byte that is not UTF-8; "" for other encodings."""
-        before = 0
+        before, is_utf8 = 0, codecs.lookup(self.encoding).name.startswith("utf-8")
         with self._bytes() as raw:
-            for line, content in enumerate(raw if self._is_utf8 else (), 1):
+            for line, content in enumerate(raw if is_utf8 else (), 1):
                 try:
                     content.decode()
                 except UnicodeDecodeError as error:
@@ -271,95 +260,17 @@ class CsvFile:
         return ""
 
 
-def _has_rows_in_a_cell(cells: Sequence[str], delimiter: str) -> bool:
-    """Whether two stray quotes seem to have joined several rows to one."""
-    positions = [at for at, cell in enumerate(cells) if "\n" in cell]
-    if len(positions) != 1:
-        return False
-    counts = [line.count(delimiter) for line in cells[positions[0]].split("\n")]
-    counts[0] += positions[0]
-    counts[-1] += len(cells) - 1 - positions[0]
-    return set(counts) == {len(cells) - 1}
-
-
-def read_csv(
-    batches: Iterable[Batch], kinds: Mapping[str, bool | None], gaps: Sequence[str], decimal: str
-) -> tuple["pd.DataFrame", NDArray[np.int64], list[BadRow]]:
-    """Return typed columns, the line of each row, and the faults.
-
-    `kinds` names the columns: True for text, False for numbers, None for what the cells look like.
-    Text becomes categories. Numbers become float64, or the smallest integers that hold them.
-    """
-    import pandas as pd
-    import pyarrow as pa
-
-    chunks: dict[str, list[pa.Array]] = {name: [] for name in kinds}
-    numbers, bad = [np.empty(0, dtype=np.int64)], list[BadRow]()
-    for batch in batches:
-        for name in kinds:
-            chunks[name] += batch.cells[name].chunks
-        numbers.append(batch.lines)
-        bad += batch.bad
-    lines = np.concatenate(numbers)
-    columns = {}
-    for name, kind in kinds.items():
-        text = pa.chunked_array(chunks.pop(name), pa.string())
-        columns[name], odd = _typed(text, kind, gaps, decimal)
-        for row in odd:
-            word = text[row].as_py().strip()[:SHOWN]
-            remedy = f"correct it, or pass missing={word!r} if it means that there is no value"
-            bad.append(BadRow(int(lines[row]), name, word, f"is not a number: {remedy}"))
-    return pd.DataFrame(columns, index=range(len(lines)), copy=False), lines, bad
-
-
-def _typed(
-    text: "pa.ChunkedArray", kind: bool | None, gaps: Sequence[str], decimal: str
-) -> tuple["pd.Series[Any]", NDArray[np.int64]]:
-    """Convert a column; also return the rows whose cell should be a number and is not."""
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    none, odd = pa.scalar(None, pa.string()), np.empty(0, dtype=np.int64)
-    text = pc.utf8_trim_whitespace(text)
-    text = digits = pc.if_else(pc.is_in(text, pa.array(gaps, pa.string())), none, text)
-    if kind:
-        return text.dictionary_encode().to_pandas(), odd
-    if decimal == ",":
-        for mark, other in (".\0", ",.", "\0,"):
-            digits = pc.replace_substring(digits, mark, other)
-    is_code = pc.match_substring_regex(digits, LEADING_ZERO)
-    try:
-        numbers = digits.cast(pa.float64())
-    except pa.ArrowInvalid:
-        is_number = pc.match_substring_regex(digits, NUMBER)
-        odd = np.flatnonzero(pc.equal(is_number, pa.scalar(False)).fill_null(False))
-        digits = pc.if_else(is_number, digits, none)
-        numbers = digits.cast(pa.float64())
-    many = len(odd) > ODD_CELLS * (len(text) - text.null_count)
-    if kind is None and (many or pc.any(is_code).as_py()):
-        return text.dictionary_encode().to_pandas(), odd[:0]
-    is_integer = pc.all(pc.equal(numbers, pc.round(numbers)), min_count=0).as_py()
-    if is_integer and not len(odd):
-        try:
-            integers = digits.cast(pa.int64())  # from the text: float64 loses long integers
-            types = {pa.int64(): pd.Int64Dtype()}.get if integers.null_count else None
-            return pd.to_numeric(integers.to_pandas(types_mapper=types), downcast="integer"), odd
-        except pa.ArrowInvalid:  # 1e3 or 5.0
-            pass
-    return numbers.to_pandas(), odd
-
-
 def number_of(word: str) -> float | None:
-    """Return the number that a word stands for, or None.
-
-    >>> number_of("1e3"), number_of("ten"), number_of("1_000")
-    (1000.0, None, None)
-    """
+    """Return the number that a word stands for, or None."""
     try:
         return None if "_" in word else float(word)
     except ValueError:
         return None
+
+
+def is_amount(word: str) -> bool:
+    """Whether a word is a number without leading zeros."""
+    return number_of(word) is not None and re.match(LEADING_ZERO, word) is None
 
 
 def opened_source(source: Any, requested: Reading, reading: Reading) -> "OpenedTable":
@@ -373,9 +284,7 @@ def opened_source(source: Any, requested: Reading, reading: Reading) -> "OpenedT
     if path and ending in DELIMITERS:
         delimiter: Any = DELIMITERS[ending] if reading.delimiter is None else reading.delimiter
         if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n\0':
-            raise InputError(
-                f"delimiter={delimiter!r}: it must be one character, such as ',' or ';'."
-            )
+            raise InputError(f"delimiter={delimiter!r}: it must be one character such as ';'.")
         return CsvFile(path, delimiter, reading.encoding or "utf-8", reading.decimal or ".")
     if path and path.suffix.lower() not in PARQUET:
         raise InputError(
@@ -384,8 +293,7 @@ def opened_source(source: Any, requested: Reading, reading: Reading) -> "OpenedT
         )
     if (requested.encoding, requested.delimiter, requested.decimal) != (None, None, None):
         raise InputError(
-            "encoding, delimiter and decimal are for CSV files. Do not pass them for Parquet files "
-            "and DataFrames."
+            "encoding, delimiter and decimal are for CSV files. Do not pass them here."
         )
     return source if path is None else path
 
@@ -419,83 +327,17 @@ def parquet_file(path: Path, buffer: int = 0) -> Iterator[Any]:
             "again as UTF-8."
         ) from error
     except (pa.ArrowException, OSError) as error:
-        raise InputError(
-            f"{path} is not a Parquet file, or is damaged ({str(error).splitlines()[0]})."
-        ) from error
-
-
-def frame_of(table: "pa.Table") -> "pd.DataFrame":
-    """Convert what was read from Parquet, and free it; its text must be UTF-8."""
-    import pandas as pd
-    import pyarrow as pa
-
-    for name in table.column_names:
-        try:
-            table[name].validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise InputError(
-                f"Column {name!r} holds text that is not UTF-8, or is damaged ({error}). Save it "
-                "again as UTF-8."
-            ) from error
-    table = table.replace_schema_metadata(None)  # notes of other programs may be damaged
-    frame: pd.DataFrame = table.to_pandas(
-        self_destruct=True,
-        # as Python lists they would take several times the memory
-        types_mapper=lambda kind: pd.ArrowDtype(kind) if pa.types.is_nested(kind) else None,
-    )
-    return frame
-
-
-def with_gaps(
-    frame: "pd.DataFrame", missing: Sequence[str], numeric: Collection[str]
-) -> "pd.DataFrame":
-    """Return a copy with gaps in place of the words and numbers in `missing`.
-
-    A column of text in `numeric` becomes numbers if all other cells are numbers.
-
-    >>> import pandas as pd
-    >>> frame = pd.DataFrame({"x": ["1.5", "?"], "y": [-1, 2]})
-    >>> with_gaps(frame, ("?", "-1"), ("x", "y")).to_numpy().tolist()
-    [[1.5, <NA>], [nan, 2]]
-    """
-    import pandas as pd
-
-    numbers = [number for number in map(number_of, missing) if number is not None]
-    frame = frame.copy(deep=False)
-    for name, column in frame.items() if missing else ():
-        if pd.api.types.is_numeric_dtype(column):
-            is_gap = column.isin(numbers).to_numpy(dtype=bool)
-            integer = pd.api.types.is_integer_dtype(column) and is_gap.any()
-            frame[name] = (column.astype("Int64") if integer else column).mask(is_gap)
-            continue
-        is_gap = np.array([isinstance(cell, str) and cell in missing for cell in column], bool)
-        if is_gap.any():
-            rest = column.mask(is_gap)
-            plain = name in numeric and all(is_amount(str(cell)) for cell in rest.dropna())
-            frame[name] = pd.to_numeric(rest) if plain else rest
-    return frame
-
-
-def is_amount(word: str) -> bool:
-    """Whether a word is a number without leading zeros.
-
-    >>> is_amount("7.5"), is_amount("007"), is_amount("seven")
-    (True, False, False)
-    """
-    digits = word.lstrip("+-")
-    return number_of(word) is not None and not (digits[:1] == "0" and digits[1:].isdigit())
+        reason = str(error).splitlines()[0]
+        raise InputError(f"{path} is not a Parquet file, or is damaged ({reason}).") from error
 
 
 def safe_cell(cell: str, decimal: str = ".") -> str:
-    """Put an apostrophe before a cell that a spreadsheet might compute.
+    """Put an apostrophe before a cell that a spreadsheet might compute, but not before numbers.
 
-    Numbers and a single sign stay as they are. Cells that begin with apostrophes before such a sign
-    get one more, so that different cells stay different.
+    Different cells stay different: "=A1" and "'=A1" both get an apostrophe.
 
     >>> safe_cell("=HYPERLINK(A1)"), safe_cell("-1"), safe_cell("cat"), safe_cell("'=A1")
     ("'=HYPERLINK(A1)", '-1', 'cat', "''=A1")
-    >>> safe_cell("-1,5", decimal=","), safe_cell("-")
-    ('-1,5', '-')
     """
     if len(cell) < 2 or not cell.lstrip("'").startswith(FORMULA):
         return cell
@@ -507,11 +349,6 @@ class CsvText(io.StringIO):
     r"""Text of a `csv.writer`, with rows that end in "\n".
 
     The writer must write "\r\n": otherwise Python 3.11 does not quote cells with "\r".
-
-    >>> text = CsvText()
-    >>> csv.writer(text).writerows([["a\rb", "c"], ["d\ne", "f"]])
-    >>> text.getvalue()
-    '"a\rb",c\n"d\ne",f\n'
     """
 
     def __init__(self) -> None:
