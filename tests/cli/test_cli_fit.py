@@ -256,7 +256,7 @@ def test_another_method_and_its_options() -> None:
         (("--votes", "by ", "--method", "robustpll"), "Did you mean 'robust_pll'?"),
         (("--candidates", "set"), "--candidates: there is no column 'set'. There is 'sets'"),
         (("--votes", "by ", "--ignore", "twon"), "There is 'town'"),
-        (("--votes", "BY_"), "no column begins with it, of 'by ann', 'by bob'. Pass"),
+        (("--votes", "BY_"), "no column begins with it. There is 'by ann', 'by bob'. Pass"),
         (("--votes", "by ", "--device", "tpu"), "device must be 'auto', 'cpu' or 'cuda'"),
     ],
 )
@@ -293,7 +293,7 @@ def test_a_damaged_gzip_file_is_one_sentence() -> None:
     Path("table.csv.gz").write_bytes(whole[:2000] + damaged + whole[2100:])
     result = fit("--votes", "by ", name="table.csv.gz")
     assert result.exit_code == 1
-    assert result.stderr.startswith("table.csv.gz is a gzip file that is cut short or damaged")
+    assert result.stderr.startswith("table.csv.gz is not a gzip file, or is cut short or damaged")
     assert result.stderr.count("\n") == 1
 
 

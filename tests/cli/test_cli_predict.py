@@ -233,8 +233,8 @@ def test_a_missing_column_is_told_with_the_nearest() -> None:
     result = predict()
     assert result.exit_code == 1
     assert result.stderr == (
-        "new.csv lacks 'town': the model was fitted with this column. It has 'twon': rename it, if "
-        "that is the same.\n"
+        "new.csv lacks 'town': the model was fitted with this column. It has 'twon': rename it if it "
+        "is the same.\n"
     )
     assert not Path("out.csv").exists()
 
@@ -247,7 +247,7 @@ def test_rows_that_do_not_parse_keep_their_place_and_say_why() -> None:
     assert "4 rows do not parse" in result.stderr
     found = {int(row["line"]): row for row in rows_of()}
     assert [*found] == [2, 3, 4, 5, 6, 7, 9]
-    assert "column 'x': 'ten' is no number: correct it, or pass --missing" in found[3]["reason"]
+    assert "column 'x': 'ten' is not a number: correct it, or pass --missing" in found[3]["reason"]
     assert found[4]["reason"] == "has 2 cells instead of 3"
     assert found[5]["reason"] == "column 'x': '' is missing, and never was in training"
     assert found[6]["reason"] == "column 'x': 'inf' is infinite"
@@ -584,7 +584,7 @@ def test_lists_in_place_of_words_are_told_in_a_sentence() -> None:
     frame(10).assign(town=[["Rome", "Bonn"]] * 10).to_parquet("new.parquet")
     result = predict(name="new.parquet")
     assert result.exit_code == 1
-    assert result.stderr.startswith("Column 'town' holds lists or the like")
+    assert result.stderr.startswith("Column 'town' holds lists, which are not features")
     assert result.stderr.count("\n") == 1
 
 
@@ -594,7 +594,7 @@ def test_dates_in_place_of_numbers_are_no_numbers(dates: Any) -> None:
     result = predict(name="new.parquet")
     assert result.exit_code == 1
     assert "No row of the table parses (row 0: column 'x'" in result.stderr
-    assert "is no number" in result.stderr
+    assert "is not a number" in result.stderr
     assert not Path("out.csv").exists()
 
 
@@ -605,4 +605,4 @@ def test_a_schema_reads_numbers_that_parquet_has_as_text() -> None:
     (piece,) = table.pieces()
     assert piece.features["x"].isna().tolist() == [False, True]
     assert piece.features["code"].astype(object).fillna("").tolist() == ["1", ""]
-    assert [(one.line, one.value, one.reason) for one in piece.bad] == [(2, "ten", "is no number")]
+    assert [(one.line, one.value, one.reason) for one in piece.bad] == [(2, "ten", "is not a number")]

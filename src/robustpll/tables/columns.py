@@ -108,11 +108,11 @@ def _columns_with_prefix(
     """Return the columns that begin with a prefix and have no other role."""
     block = tuple(name for name in names if str(name).startswith(prefix) and name not in taken)
     if not prefix or not block:
-        starts = {str(name)[: len(prefix)].lower(): name for name in names}
-        close = [starts[start] for start in get_close_matches(prefix.lower(), starts)] or names
+        start = {name: str(name)[: len(prefix)].lower() for name in names}
+        close = [name for name in names if get_close_matches(prefix.lower(), [start[name]])]
         raise InputError(
             f"{argument}={prefix!r}: no column begins with it. There is "
-            f"{some_of(map(repr, close))}. Pass the common beginning of these names."
+            f"{some_of(map(repr, close or names))}. Pass the common beginning of these names."
         )
     if prefix in block:
         raise InputError(

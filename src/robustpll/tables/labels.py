@@ -3,7 +3,6 @@
 import json
 import re
 import unicodedata
-from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -31,14 +30,11 @@ INDICATORS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """Class names, faults, and `build(rows, names)`, which makes `y` from rows without faults.
+    """Class names and faults, and a function that makes `y` from rows without faults."""
 
-    The `names` passed to `build` replace those found, one by one.
-    """
-
-    names: list[Any]
+    names: set[Any]
     bad: list[BadRow]
-    build: Callable[[Any, list[Any]], Candidates | Votes]
+    build: Callable[[Any, Mapping[Any, str]], Candidates | Votes]  # from rows and new names
 
 
 def read_sets(
@@ -47,45 +43,37 @@ def read_sets(
     """Read a column of sets, each distinct cell once."""
     codes, cells = distinct(column)
     cells.append("")  # the code -1 of a gap leads here
-    positions: dict[Any, int] = {}
+    codes %= len(cells)
     faults: dict[int, str] = {}
-    # all sets one after the other: a million Python sets would take a gigabyte
-    all_sizes, all_members = array("q"), array("q")
+    sets: list[frozenset[Any]] = []
     for code, cell in enumerate(cells):
-        names: frozenset[Any] = frozenset()
+        sets.append(frozenset())
         try:
-            names = names_of(cell, separator, gaps)
-            if not names and unanswered == "error":
+            sets[code] = names_of(cell, separator, gaps)
+            if not sets[code] and unanswered == "error":
                 faults[code] = NO_CLASS
         except ValueError as error:
             faults[code] = str(error)
-        all_sizes.append(len(names))
-        all_members.extend(positions.setdefault(name, len(positions)) for name in names)
-    sizes, members = np.array(all_sizes, dtype=np.int64), np.array(all_members, dtype=np.int64)
-    codes = codes % len(cells)
     bad = [
-        BadRow(int(lines[row]), str(column.name), str(cells[code])[:SHOWN], faults[code])
+        BadRow(
+            int(lines[row]), str(column.name), str(cells[codes[row]])[:SHOWN], faults[codes[row]]
+        )
         for row in np.flatnonzero(np.isin(codes, list(faults)))
-        for code in [codes[row]]
     ]
 
-    def build(rows: Any, names: list[Any]) -> Candidates:
+    def build(rows: Any, new_names: Mapping[Any, str]) -> Candidates:
         used, code = np.unique(codes[rows], return_inverse=True)
-        inside = np.repeat(np.isin(np.arange(len(sizes)), used), sizes)
-        present, member = np.unique(members[inside], return_inverse=True)
-        names_present = as_names([names[position] for position in present])
-        _check_classes(f"Column {column.name!r}", names_present, len(code))
-        classes, class_of = np.unique(names_present, return_inverse=True)
-        matrix = np.zeros((len(used), len(classes)), dtype=bool)
-        matrix[np.repeat(np.arange(len(used)), sizes[used]), class_of[member]] = True
-        matrix[sizes[used] == 0] = True  # unanswered: all classes
-        return Candidates.of(matrix, classes=classes)[code]
+        used_sets = [{new_names.get(name, name) for name in sets[number]} for number in used]
+        classes = set().union(*used_sets)
+        _check_classes(f"Column {column.name!r}", classes, len(code))
+        return Candidates.of([names or classes for names in used_sets])[code]
 
-    return Labels(list(positions), bad, build)
+    return Labels(set().union(*sets), bad, build)
 
 
 def read_indicators(columns: pd.DataFrame, lines: Lines, unanswered: str, prefix: str) -> Labels:
     """Read 0/1 columns, one for each class."""
+    names = [str(name).removeprefix(prefix) for name in columns]
     matrix, bad = np.empty(columns.shape, dtype=bool), list[BadRow]()
     for position, (name, column) in enumerate(columns.items()):
         codes, cells = distinct(column)
@@ -102,11 +90,12 @@ def read_indicators(columns: pd.DataFrame, lines: Lines, unanswered: str, prefix
     else:
         bad += [BadRow(line, f"{prefix}*", "", NO_CLASS) for line in lines[is_empty].tolist()]
 
-    def build(rows: Any, names: list[Any]) -> Candidates:
-        _check_classes(f"The prefix {prefix!r}", names, len(matrix))
-        return Candidates.of(matrix[rows], classes=names)
+    def build(rows: Any, new_names: Mapping[Any, str]) -> Candidates:
+        classes = [new_names.get(name, name) for name in names]
+        _check_classes(f"The prefix {prefix!r}", classes, len(matrix))
+        return Candidates.of(matrix[rows], classes=classes)
 
-    return Labels([str(name).removeprefix(prefix) for name in columns], bad, build)
+    return Labels(set(names), bad, build)
 
 
 def read_votes(columns: pd.DataFrame, lines: Lines, unanswered: Unanswered, prefix: str) -> Labels:
@@ -115,19 +104,15 @@ def read_votes(columns: pd.DataFrame, lines: Lines, unanswered: Unanswered, pref
     for name in columns:
         is_empty &= distinct(columns[name])[0] < 0
     bad = [BadRow(line, f"{prefix}*", "", NOBODY) for line in lines[is_empty].tolist()]
-    votes = Votes(columns.rename(columns=lambda name: name.removeprefix(prefix)), unanswered)
-    old_names = _answers(votes)
+    columns = columns.rename(columns=lambda name: name.removeprefix(prefix))
 
-    def build(rows: Any, names: list[Any]) -> Votes:
-        answers = votes.answers
-        if names != old_names:
-            new = dict(zip(old_names, names, strict=True))
-            answers = pd.DataFrame({name: cells.map(new) for name, cells in answers.items()})
-        y = Votes(answers, unanswered)[rows]
-        _check_classes(f"The prefix {prefix!r}", class_names(y), len(y))
-        return y
+    def build(rows: Any, new_names: Mapping[Any, str]) -> Votes:
+        answers = columns.apply(lambda cells: cells.map(new_names)) if new_names else columns
+        votes = Votes(answers, unanswered)[rows]
+        _check_classes(f"The prefix {prefix!r}", class_names(votes), len(votes))
+        return votes
 
-    return Labels(old_names, bad, build)
+    return Labels(_answers(columns), bad, build)
 
 
 def _check_classes(where: str, names: Collection[Any], rows: int) -> None:
@@ -147,17 +132,20 @@ def _check_classes(where: str, names: Collection[Any], rows: int) -> None:
 
 def class_names(y: Candidates | Votes) -> NDArray[Any]:
     """Return the sorted names of the classes."""
-    return y.classes if isinstance(y, Candidates) else np.unique(as_names(_answers(y)))
+    return (
+        y.classes if isinstance(y, Candidates) else np.unique(as_names(list(_answers(y.answers))))
+    )
 
 
-def _answers(votes: Votes) -> list[Any]:
-    return list({name for _, column in votes.answers.items() for name in distinct(column)[1]})
+def _answers(columns: pd.DataFrame) -> set[Any]:
+    return {name for _, column in columns.items() for name in distinct(column)[1]}
 
 
 def plain_integers(names: Collection[Any]) -> dict[Any, str]:
     """Map "1.0" to "1" if all names are integers: pandas writes "1.0" in columns with gaps."""
     plain = {name: name.partition(".")[0] for name in names if re.fullmatch(r"-?\d+(\.0+)?", name)}
-    return plain if len(plain) == len(names) else {}
+    is_other = len(plain) == len(names) and any(name != new for name, new in plain.items())
+    return plain if is_other else {}
 
 
 def refuse_equal_numbers(classes: Collection[Any]) -> None:
@@ -252,9 +240,8 @@ def truth_of(cells: "pd.Series[Any]", classes: NDArray[Any] | None) -> NDArray[A
     names = as_names(values)
     if classes is not None and classes.dtype.kind == "U":
         names = names.astype(str)
-    if classes is not None and (
-        names.dtype.kind != classes.dtype.kind or not np.isin(names, classes).any()
-    ):
+    shared = set(names.tolist()).intersection([] if classes is None else classes.tolist())
+    if classes is not None and not shared:
         raise InputError(
             f"Column {cells.name!r} names true labels ({some_of(map(repr, names.tolist()))}) of "
             f"which none is a class ({some_of(map(repr, classes.tolist()))}): true labels and "

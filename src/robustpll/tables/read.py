@@ -271,14 +271,12 @@ def _good_rows(
     refuse_lists(features, "name it in `ignore` to leave it out")
     features = features.astype(dict.fromkeys(roles.categories, "category"))
     truth = None if roles.truth is None else frame[roles.truth]
-    names = labels.names if labels else []
+    new_names: dict[Any, str] = {}
     if raw.where == "line":
-        plain = label_columns.plain_integers(
-            {*names, *(() if truth is None else distinct(truth)[1])}
-        )
-        names = [plain.get(name, name) for name in names]
-        truth = truth.map(plain) if truth is not None and plain else truth
-    y = None if labels is None else labels.build(rows, names)
+        names = set() if truth is None else {*distinct(truth)[1]}
+        new_names = label_columns.plain_integers(names | (labels.names if labels else set()))
+        truth = truth.map(new_names) if truth is not None and new_names else truth
+    y = None if labels is None else labels.build(rows, new_names)
     refuse_odd_features(features, y, raw.where, lines)
     named = like.y if y is None and like is not None else y
     classes = None if named is None else class_names(named)

@@ -84,7 +84,7 @@ class CsvFile:
     def header(self) -> list[str]:
         """The names of the columns."""
         with self._open() as text:
-            record = next(self._parse(self._lines(text)), None)
+            record = next(self._parse(_lines(text)), None)
         if record is None:
             raise InputError(f"{self.path} is empty. Its first line must name the columns.")
         if record.fault:
@@ -100,12 +100,12 @@ class CsvFile:
     def records(self) -> Iterator[Record]:
         """Yield the rows after the header."""
         with self._open() as text:
-            yield from islice(self._parse(self._lines(text)), 1, None)
+            yield from islice(self._parse(_lines(text)), 1, None)
 
     def batches(self, names: Sequence[str]) -> Iterator[Batch]:
         """Yield all rows after the header, about a megabyte at a time, with these columns."""
         with self._open() as text:
-            lines = self._lines(text)
+            lines = _lines(text)
             done = next(self._parse(lines)).last
             size = max(CHUNK, CHUNK_PER_COLUMN * len(self.header))
             while chunk := text.read(size):
@@ -208,14 +208,6 @@ class CsvFile:
         where = f"lines {line} to {last} are one row, so a quote may not be closed"
         return f"{fault}: {where}" if fault else ""
 
-    def _lines(self, text: TextIO) -> Iterator[str]:
-        while line := text.readline(LONGEST_LINE):
-            if len(line) == LONGEST_LINE:
-                raise InputError(
-                    f"{self.path} is not a table: a line has over {len(line):,} letters."
-                )
-            yield line
-
     @contextmanager
     def _open(self) -> Iterator[TextIO]:
         """Open the file as text; explain what is wrong with its bytes."""
@@ -258,6 +250,11 @@ class CsvFile:
                     return f": line {line}, byte {before + error.start + 1} of the file"
                 before += len(content)
         return ""
+
+
+def _lines(text: TextIO) -> Iterator[str]:
+    """Yield lines; a longer one is cut, so that its parts have the wrong number of cells."""
+    return iter(lambda: text.readline(LONGEST_LINE), "")
 
 
 def number_of(word: str) -> float | None:
