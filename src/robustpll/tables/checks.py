@@ -1,7 +1,6 @@
 """Find columns that should not be features: dates, row numbers, true labels, numbers as text."""
 
 import re
-import sys
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,11 @@ from numpy.typing import NDArray
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates, Votes
 from robustpll.tables.labels import class_names, distinct
-from robustpll.tables.source import BadRow, is_amount, number_of
+from robustpll.tables.source import is_amount, number_of
 
 FEW = 20  # rows or words: it is no surprise if so few are all different
 MOST_WORDS = 1000  # of a column that is not declared as categories: each costs a number per row
 NEARLY_ALL = 0.99
-LARGEST = float(np.finfo(np.float32).max)  # networks compute in float32
 EXPLAINED = 3  # columns; further ones are only named
 WORDS_SEEN = 1000  # to decide whether a column holds dates
 DATE = re.compile(
@@ -30,23 +28,6 @@ NOTATION = re.compile(
 )
 NAMES = ("string", "integer", "floating", "mixed-integer-float")  # types that class names may have
 ROW_NAME = re.compile(r"(?i:|Unnamed: 0|(.*[\W_])?(id|idx|index|key|nr|row|uuid))|.*[a-z](Id|ID)")
-
-
-def too_large_cells(
-    features: pd.DataFrame, lines: NDArray[np.int64], most: float = sys.float_info.max
-) -> list[BadRow]:
-    """Return a fault for each number that is infinite or larger than `most`."""
-    bad = []
-    for name, column in features.items():
-        if pd.api.types.is_float_dtype(column):
-            cells = column.to_numpy(dtype=np.float64, na_value=np.nan)
-            for row in np.flatnonzero(np.abs(cells) > most):
-                reason = (
-                    f"is beyond {LARGEST:.1e}: correct it, or write the column in a larger unit"
-                )
-                reason = "is infinite" if np.isinf(cells[row]) else reason
-                bad.append(BadRow(int(lines[row]), str(name), str(cells[row]), reason))
-    return bad
 
 
 def refuse_odd_features(

@@ -62,12 +62,13 @@ class Roles:
                     f"{argument}={name!r}: pass one text, the name or the prefix of columns. If "
                     "columns are numbered, name them: frame.columns = frame.columns.map(str)."
                 )
-        form, *others = [form for form, name in forms.items() if name is not None] or [None]
-        if others:
-            raise InputError(f"{form} and {others[0]} are passed: pass only one of {[*forms]}.")
+        passed = [form for form, name in forms.items() if name is not None]
+        if len(passed) > 1:
+            raise InputError(f"{' and '.join(passed)} are passed: pass only one of {[*forms]}.")
+        form = passed[0] if passed else None
         refuse_equal_names(names, names)
         prefix = forms[form] or "" if form else ""
-        labels = (prefix,) if form == "candidates" else ()
+        labels: tuple[str, ...] = (prefix,) if form == "candidates" else ()
         role_of: dict[str, str] = {}
         arguments = {"candidates": labels, "truth": several(truth), "ignore": ignore}
         for argument, columns in {**arguments, "categories": reading.categories}.items():
@@ -130,11 +131,7 @@ def several(names: Any) -> tuple[str, ...]:
 
 
 def no_column(name: Any, names: Sequence[str]) -> str:
-    """Return a message that a column is missing, with similar names.
-
-    >>> no_column("ids", ["id", "date"])
-    "no column 'ids'. There is 'id'."
-    """
+    """Return a message that a column is missing, with similar names."""
     close = get_close_matches(str(name), map(str, names)) or names
     return f"no column {name!r}. There is {some_of(map(repr, close))}."
 

@@ -162,11 +162,7 @@ def refuse_equal_numbers(classes: Collection[Any]) -> None:
 
 
 def names_of(cell: Any, separator: str, gaps: Collection[str] = ()) -> frozenset[Any]:
-    """Return the class names in a cell; raise a ValueError with the fault of a bad cell.
-
-    >>> sorted(names_of("cat | dog", "|")), sorted(names_of('["a|b", "c"]', "|"))
-    (['cat', 'dog'], ['a|b', 'c'])
-    """
+    """Return the class names in a cell; raise a ValueError with the fault of a bad cell."""
     names: Any = cell if isinstance(cell, tuple) else (cell,)
     if isinstance(cell, str):
         text = cell.strip()
@@ -266,12 +262,7 @@ MOST_NAMES = 10_000  # to look for typing errors among
 
 @dataclass(frozen=True)
 class Spellings:
-    """Class names that look wrong, with the number of rows of each name.
-
-    >>> spellings = Spellings.of({"Katze": 90, "katze ": 2, "Katz": 1, "Hund": 60, "?": 3})
-    >>> spellings.groups, spellings.placeholders
-    (({'Katze': 90, 'katze ': 2, 'Katz': 1},), {'?': 3})
-    """
+    """Class names that look wrong, with the number of rows of each name."""
 
     groups: tuple[dict[str, int], ...]  # names that may be one class; the most frequent first
     placeholders: dict[str, int]  # words for "no answer"

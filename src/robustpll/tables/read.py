@@ -15,10 +15,10 @@ from robustpll._files import refuse_replacing, write_whole
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates, Votes
 from robustpll.tables import labels as label_columns
-from robustpll.tables.checks import LARGEST, refuse_odd_features, too_large_cells
+from robustpll.tables.checks import refuse_odd_features
 from robustpll.tables.columns import Reading, Roles, several
 from robustpll.tables.labels import NO_ANSWER, Labels, Unanswered, class_names, distinct
-from robustpll.tables.rows import read_rows, refuse_lists
+from robustpll.tables.pieces import read_rows, refuse_lists, too_large_cells
 from robustpll.tables.source import (
     GAPS,
     BadRow,
@@ -30,6 +30,7 @@ from robustpll.tables.source import (
 )
 
 BAD_ROWS = "a list of bad rows"
+LARGEST = float(np.finfo(np.float32).max)  # networks compute in float32
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +140,7 @@ def read_table(
     forms = {"candidates": candidates, "indicators": indicators, "votes": votes}
     ignored = several(ignore)
     roles = Roles.of(names_in(opened), forms, truth=truth, ignore=ignored, reading=reading)
-    roles = roles if like is None else roles.like(list(like.features))
+    roles = roles if like is None else roles.like(like.features.columns.tolist())
     raw = _read_columns(opened, roles, reading, like)
     labels = _read_labels(raw, roles, separator, unanswered)
     too_large = too_large_cells(raw.frame[[*roles.features]], raw.lines, LARGEST)
@@ -214,23 +215,26 @@ def _read_columns(opened: Any, roles: Roles, reading: Reading, like: Table | Non
     gaps = (*(GAPS if is_csv else ()), *reading.missing)
     title = "The DataFrame" if isinstance(opened, pd.DataFrame) else str(opened)
     title = str(opened.path) if is_csv else title
-    rows = next(read_rows(opened, kinds, gaps), None)
-    if rows is None or not (len(rows.lines) or rows.bad):
+    piece = next(read_rows(opened, kinds, gaps), None)
+    if piece is None or not (len(piece.lines) or piece.bad):
         raise InputError(f"{title} has columns, but no rows.")
+    frame = piece.features
     for name in set(roles.features).difference(roles.categories):
-        if is_csv and rows.frame[name].dtype == "category":  # only the user declares categories
-            rows.frame[name] = rows.frame[name].astype("string[pyarrow]")
-    return _Raw(rows.frame, rows.lines, rows.bad, gaps, title, "line" if is_csv else "row")
+        if is_csv and frame[name].dtype == "category":  # only the user declares categories
+            frame[name] = frame[name].astype("string[pyarrow]")
+    return _Raw(frame, piece.lines, piece.bad, gaps, title, "line" if is_csv else "row")
 
 
 def _read_labels(raw: _Raw, roles: Roles, separator: str, unanswered: Unanswered) -> Labels | None:
-    if roles.form is None:
-        return None
+    columns = raw.frame[[*roles.labels]]
     if roles.form == "candidates":
-        column = raw.frame[roles.labels[0]]
+        column = columns.iloc[:, 0]
         return label_columns.read_sets(column, raw.lines, unanswered, separator, raw.gaps)
-    read = getattr(label_columns, f"read_{roles.form}")
-    return read(raw.frame[[*roles.labels]], raw.lines, unanswered, roles.prefix)
+    if roles.form == "indicators":
+        return label_columns.read_indicators(columns, raw.lines, unanswered, roles.prefix)
+    if roles.form == "votes":
+        return label_columns.read_votes(columns, raw.lines, unanswered, roles.prefix)
+    return None
 
 
 def _report(bad: tuple[BadRow, ...], raw: _Raw, listing: Path | None, on_bad_rows: str) -> None:

@@ -24,9 +24,8 @@ from robustpll.labels.parsing import is_frame
 from robustpll.tables.columns import Reading
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
-
-    OpenedTable = "CsvFile | Path | pd.DataFrame"
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
@@ -49,9 +48,8 @@ class BadRow(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        return (
-            f"column {self.column!r}: {self.value!r} {self.reason}" if self.column else self.reason
-        )
+        cell = f"column {self.column!r}: {self.value!r} " if self.column else ""
+        return f"{cell}{self.reason}"
 
 
 class Record(NamedTuple):
@@ -79,6 +77,10 @@ class CsvFile:
     delimiter: str
     encoding: str
     decimal: str = "."
+
+    @cached_property
+    def _position(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.header)}
 
     @cached_property
     def header(self) -> list[str]:
@@ -132,7 +134,7 @@ class CsvFile:
             return None
         content = chunk.encode()
         columns = [str(number) for number in range(len(self.header))]
-        wanted = {columns[self.header.index(name)]: pa.string() for name in names}
+        wanted = {columns[self._position[name]]: pa.string() for name in names}
         one_block = ReadOptions(
             use_threads=False, block_size=len(content) + 1, column_names=columns
         )
@@ -163,7 +165,7 @@ class CsvFile:
                 lines.append(line)
             if done >= end:
                 break
-        positions = [self.header.index(name) for name in names]
+        positions = [self._position[name] for name in names]
         columns = [pa.array([row[at] for row in rows], pa.string()) for at in positions]
         table = pa.Table.from_arrays(columns, names=list(names))
         return Batch(table, np.array(lines, dtype=np.int64), bad), done
@@ -270,7 +272,9 @@ def is_amount(word: str) -> bool:
     return number_of(word) is not None and re.match(LEADING_ZERO, word) is None
 
 
-def opened_source(source: Any, requested: Reading, reading: Reading) -> "OpenedTable":
+def opened_source(
+    source: Any, requested: Reading, reading: Reading
+) -> "CsvFile | Path | pd.DataFrame":
     """Check the source; `requested` is the part of `reading` that the caller passed."""
     if not isinstance(source, str | PathLike) and not is_frame(source):
         raise InputError(f"source must be a path or a DataFrame; got a {type(source).__name__}.")
@@ -295,7 +299,7 @@ def opened_source(source: Any, requested: Reading, reading: Reading) -> "OpenedT
     return source if path is None else path
 
 
-def names_in(opened: "OpenedTable") -> list[str]:
+def names_in(opened: "CsvFile | Path | pd.DataFrame") -> list[str]:
     """Return the names of the columns."""
     if isinstance(opened, CsvFile):
         return opened.header
