@@ -18,8 +18,8 @@ from robustpll import PLLClassifier
 from robustpll.clean.decisions_file import fingerprint
 from robustpll.cli import app
 from robustpll.labels.candidates import Candidates
-from robustpll.tables.source import CsvFile
 from robustpll.tables.read import read_table
+from robustpll.tables.source import CsvFile
 
 RECORD = ".robustpll-clean.json"
 FORM = ("--votes", "by ", "--truth", "gold", "--ignore", "name")

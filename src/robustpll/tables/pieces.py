@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -14,11 +14,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from robustpll.errors import InputError, ModelFileError, some_of
-from robustpll.estimator.features import Features
 from robustpll.labels.parsing import SETS
 from robustpll.tables import source
 from robustpll.tables.columns import Reading, no_column, refuse_equal_names
 from robustpll.tables.source import SHOWN, BadRow, Batch, CsvFile
+
+if TYPE_CHECKING:
+    from robustpll.estimator.features import Features
 
 Kinds = Mapping[str, bool | None]  # columns: True for text, False for numbers, None to find out
 ODD_CELLS = 0.01  # a column with a larger share of cells that are not numbers is text
@@ -180,26 +182,26 @@ def _with_gaps(
     """
     numbers = [number for number in map(source.number_of, gaps) if number is not None]
     frame, bad = frame.copy(deep=False), list[BadRow]()
-    for name in kinds:
-        column = frame[name]
-        if pd.api.types.is_numeric_dtype(column):
-            is_gap = column.isin(numbers).to_numpy(dtype=bool)
-            if is_gap.any():
-                integer = pd.api.types.is_integer_dtype(column)
-                frame[name] = (column.astype("Int64") if integer else column).mask(is_gap)
-            continue
-        is_gap = np.array([isinstance(cell, str) and cell in gaps for cell in column], dtype=bool)
-        cells = column.mask(is_gap) if is_gap.any() else column
-        if kinds[name] is False:
+    for name, kind in kinds.items():
+        cells, has_gaps = frame[name], False
+        is_number = pd.api.types.is_numeric_dtype(cells)
+        if gaps:
+            words = (isinstance(cell, str) and cell in gaps for cell in cells)
+            is_gap = cells.isin(numbers).to_numpy(dtype=bool) if is_number else np.array([*words])
+            has_gaps = bool(is_gap.any())
+        if has_gaps:
+            is_integer = pd.api.types.is_integer_dtype(cells)
+            cells = (cells.astype("Int64") if is_integer else cells).mask(is_gap)
+        if kind is False and not is_number:
             refuse_lists(frame[[name]], "write it as in training")
             cells = cells.astype(object)  # dates would become numbers
             frame[name] = pd.to_numeric(cells, errors="coerce").astype("float64")
             for row in np.flatnonzero(frame[name].isna() & cells.notna()):
                 value = str(cells.iloc[row])[:SHOWN]
                 bad.append(BadRow(int(lines[row]), name, value, "is not a number"))
-        elif is_gap.any():
-            is_text = kinds[name] or not all(source.is_amount(str(cell)) for cell in cells.dropna())
-            frame[name] = cells if is_text else pd.to_numeric(cells)
+        elif has_gaps:
+            is_text = kind or not all(source.is_amount(str(cell)) for cell in cells.dropna())
+            frame[name] = cells if is_number or is_text else pd.to_numeric(cells)
     return frame, lines, bad
 
 
@@ -234,7 +236,7 @@ class Schema:
 
     @classmethod
     def of(
-        cls, features: Features, names: Sequence[str], reading: Mapping[str, Any] | None = None
+        cls, features: "Features", names: Sequence[str], reading: Mapping[str, Any] | None = None
     ) -> Self:
         """Make a schema from a model file; `reading` is a `Reading` in JSON."""
         words = {str(name): features.categories.get(str(name)) for name in names}
