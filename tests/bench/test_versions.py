@@ -16,7 +16,7 @@ from scipy.io import savemat
 from typer.testing import CliRunner, Result
 
 from robustpll import load_dataset
-from robustpll.bench import Grid, ResultStore, examine, run_grid, summarize
+from robustpll.bench import Grid, ResultStore, run_grid, summarize, worker
 from robustpll.bench.bundles import Job, Place, bundles, drawn_of
 from robustpll.bench.runner import Outcome
 from robustpll.bench.versions import of_files
@@ -87,8 +87,8 @@ def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[b
 
 def _forget() -> None:
     """What this process keeps of the usual version, which is another one in each test."""
-    examine._dataset.cache_clear()
-    examine._loaded.cache_clear()
+    worker._dataset.cache_clear()
+    worker._loaded.cache_clear()
 
 
 def make_usual(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from robustpll import __version__
-from robustpll.attacks.base import PGD
+from robustpll.attacks.pgd import PGD
 from robustpll.bench.bundles import Bundle, Job, NoiseBundle, Stretch
 from robustpll.bench.noise_cache import Packed
 from robustpll.bench.run import MOST_AUDITED, Condition, PlannedRun
@@ -27,10 +27,10 @@ from robustpll.datasets.dataset import Dataset
 from robustpll.datasets.noise import Noise
 from robustpll.datasets.ood import ood_rows
 from robustpll.datasets.problem import Problem
+from robustpll.engine.data import Rows
 from robustpll.engine.device import device_name
 from robustpll.engine.predict import Fitted
 from robustpll.engine.random import seed_of
-from robustpll.engine.rows import Rows
 from robustpll.errors import InputError, RobustPLLError
 from robustpll.evaluate.audit import Audit
 from robustpll.opinion import Opinion

@@ -8,7 +8,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from robustpll.errors import InputError, some_of
-from robustpll.labels.candidates import Candidates, Votes
+from robustpll.labels.candidates import Candidates
+from robustpll.labels.votes import Votes
 from robustpll.tables.labels import class_names, distinct
 from robustpll.tables.source import is_amount, number_of
 

@@ -14,8 +14,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from robustpll.errors import InputError, some_of
-from robustpll.labels.candidates import Candidates, Votes
+from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import SETS, TEXT_OF_NOTHING, as_names
+from robustpll.labels.votes import Votes
 from robustpll.tables.source import SHOWN, BadRow
 
 Unanswered = Literal["error", "all classes"]

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from robustpll._files import refuse_replacing, write_whole
 from robustpll.errors import InputError, some_of
-from robustpll.labels.candidates import Candidates, Votes
+from robustpll.labels.candidates import Candidates
+from robustpll.labels.votes import Votes
 from robustpll.tables import labels as label_columns
 from robustpll.tables.checks import refuse_odd_features
 from robustpll.tables.columns import Reading, Roles, several
