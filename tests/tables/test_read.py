@@ -176,11 +176,14 @@ def test_the_quick_and_the_exact_parser_agree(tmp_path: Path, rows: list[str], s
             patch.setattr(source, "CHUNK", chunk)
             patch.setattr(source, "CHUNK_PER_COLUMN", 1)
             batches = list(file.batches(["x", "c"]))
-        cells = [
-            [cell.strip() for cell in row.values()] for b in batches for row in b.cells.to_pylist()
-        ]
-        bad = [fault for batch in batches for fault in batch.bad]
-        return cells, [line for batch in batches for line in batch.lines], bad
+        rows, bad = [], []
+        for cells, lines, faults in batches:
+            columns = (cells[name].to_pylist() for name in ("x", "c"))
+            rows += [
+                (x.strip(), c.strip(), line) for x, c, line in zip(*columns, lines, strict=True)
+            ]
+            bad += faults
+        return rows, bad
 
     assert result(size) == result(2**20)
 

@@ -76,8 +76,12 @@ def _by_line(lines: NDArray[np.int64], text: Sequence[Sequence[str]]) -> dict[in
 def _joined(batches: Iterator[Batch]) -> Iterator[Batch]:
     """Yield all rows as one batch, or nothing if there are none."""
     if parts := list(batches):
-        cells, lines, bad = zip(*parts, strict=True)
-        yield Batch(pa.concat_tables(cells), np.concatenate(lines), list(chain(*bad)))
+        cells = {}
+        for name in [*parts[0].cells]:
+            chunks = chain(*(part.cells.pop(name).chunks for part in parts))
+            cells[name] = pa.chunked_array(chunks, pa.string())
+        bad = chain(*(part.bad for part in parts))
+        yield Batch(cells, np.concatenate([part.lines for part in parts]), list(bad))
 
 
 def _sliced(batches: Iterator[Batch], most_rows: int) -> Iterator[Batch]:
@@ -88,18 +92,21 @@ def _sliced(batches: Iterator[Batch], most_rows: int) -> Iterator[Batch]:
             stop = start + most_rows
             end = lines[stop] if stop < len(lines) else np.inf
             here = [fault for fault in bad if begin <= fault.line < end]
-            yield Batch(cells[start:stop], lines[start:stop], here)
+            part = {name: column[start:stop] for name, column in cells.items()}
+            yield Batch(part, lines[start:stop], here)
             begin = end
 
 
 def _typed_columns(
     batch: Batch, kinds: Kinds, gaps: Sequence[str], decimal: str
 ) -> tuple[pd.DataFrame, NDArray[np.int64], list[BadRow]]:
+    """Convert and free one column after the other."""
     columns, bad = {}, batch.bad
     for name, kind in kinds.items():
-        columns[name], odd = _typed(batch.cells[name], kind, gaps, decimal)
+        text = batch.cells.pop(name)
+        columns[name], odd = _typed(text, kind, gaps, decimal)
         for row in odd:
-            word = batch.cells[name][row].as_py().strip()[:SHOWN]
+            word = text[row].as_py().strip()[:SHOWN]
             remedy = f"correct it, or pass missing={word!r} if it means that there is no value"
             bad.append(BadRow(int(batch.lines[row]), name, word, f"is not a number: {remedy}"))
     return pd.DataFrame(columns, index=range(len(batch.lines)), copy=False), batch.lines, bad

@@ -64,7 +64,7 @@ class Record(NamedTuple):
 class Batch(NamedTuple):
     """Consecutive rows of a CSV file as text."""
 
-    cells: "pa.Table"
+    cells: "dict[str, pa.ChunkedArray]"  # by column
     lines: NDArray[np.int64]
     bad: list[BadRow]
 
@@ -119,7 +119,7 @@ class CsvFile:
                 else:
                     numbers = np.arange(done + 1, done + 1 + len(cells))
                     done += len(cells)
-                    yield Batch(cells, numbers, [])
+                    yield Batch(dict(zip(names, cells.columns, strict=True)), numbers, [])
 
     def _parse_quickly(self, chunk: str, names: Sequence[str]) -> "pa.Table | None":
         """Parse regular rows; return None if a row has quotes or a fault, or is blank.
@@ -141,10 +141,9 @@ class CsvFile:
         parsing = ParseOptions(delimiter=self.delimiter, quote_char=False)
         as_text = ConvertOptions(include_columns=list(wanted), column_types=wanted)
         try:
-            cells = read_csv(io.BytesIO(content), one_block, parsing, as_text)
+            return read_csv(io.BytesIO(content), one_block, parsing, as_text)
         except pa.ArrowInvalid:
             return None
-        return cells.rename_columns(list(names))
 
     def _parse_exactly(
         self, chunk: str, rest: Iterator[str], done: int, names: Sequence[str]
@@ -165,10 +164,11 @@ class CsvFile:
                 lines.append(line)
             if done >= end:
                 break
-        positions = [self._position[name] for name in names]
-        columns = [pa.array([row[at] for row in rows], pa.string()) for at in positions]
-        table = pa.Table.from_arrays(columns, names=list(names))
-        return Batch(table, np.array(lines, dtype=np.int64), bad), done
+        columns = {}
+        for name in names:
+            position = self._position[name]
+            columns[name] = pa.chunked_array([[row[position] for row in rows]], pa.string())
+        return Batch(columns, np.array(lines, dtype=np.int64), bad), done
 
     def _parse(self, lines: Iterable[str], done: int = 0) -> Iterator[Record]:
         """Parse rows after `done` lines. Blank lines are skipped."""
