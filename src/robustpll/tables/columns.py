@@ -50,7 +50,6 @@ class Roles:
         cls,
         names: Sequence[str],
         forms: Mapping[str, str | None],
-        *,
         truth: str | None,
         ignore: tuple[str, ...],
         reading: Reading,

@@ -108,11 +108,10 @@ def read_table(
 
     Parameters
     ----------
-    candidates, separator
-        A column whose cells are ``cat|dog``, ``["cat", "a|b"]`` or lists.
-    indicators, votes
-        Instead: the prefix of 0/1 columns, one for each class; or the prefix of columns with
-        answers, one for each annotator. For prediction, pass none of the three.
+    candidates, separator, indicators, votes
+        A column whose cells are ``cat|dog``, ``["cat", "a|b"]`` or lists; or the prefix of 0/1
+        columns, one for each class; or the prefix of columns with answers, one for each annotator.
+        For prediction, pass none of the three.
     truth, ignore, categories
         The column of true labels, for scoring; columns to leave out; columns to treat as
         categorical even if their values are numeric. All other columns are features.
@@ -120,9 +119,9 @@ def read_table(
         Words that mean "no value", in addition to "", NA, NaN and null in CSV files; the format of
         a CSV file that is not UTF-8 with commas (or tabs) and decimal points.
     unanswered, on_bad_rows, errors_to
-        A row without candidates is bad, or has "all classes". Other bad rows have too many or too
-        few cells, infinite or huge numbers, or a word in a column with 99 % numbers. They are an
-        "error", or "skip" leaves them out. `errors_to` is a CSV file to list them in.
+        A row without candidates is bad, or has "all classes". Bad rows also have too many or few
+        cells, huge numbers, or a word in a column with 99 % numbers. They are an "error", or
+        "skip" leaves them out. `errors_to` is a CSV file to list them in.
     like
         A table read before. Its features are read in the same way; its other columns are left out.
 
@@ -139,16 +138,13 @@ def read_table(
     reading = requested if like is None else requested.after(like.reading)
     opened = opened_source(source, requested, reading)
     forms = {"candidates": candidates, "indicators": indicators, "votes": votes}
-    ignored = several(ignore)
-    roles = Roles.of(names_in(opened), forms, truth=truth, ignore=ignored, reading=reading)
+    roles = Roles.of(names_in(opened), forms, truth, several(ignore), reading)
     roles = roles if like is None else roles.like(like.features.columns.tolist())
     raw = _read_columns(opened, roles, reading, like)
     labels = _read_labels(raw, roles, separator, unanswered)
-    too_large = too_large_cells(raw.frame[[*roles.features]], raw.lines, LARGEST)
-    bad = tuple(sorted((*raw.bad, *too_large, *(labels.bad if labels else ()))))
-    _report(bad, raw, listing, on_bad_rows)
-    table = _good_rows(raw, roles, labels, bad, like)
-    return replace(table, reading=replace(reading, left_out=roles.left_out))
+    bad = _report(raw, labels, listing, on_bad_rows)
+    reading = replace(reading, left_out=roles.left_out)
+    return replace(_good_rows(raw, roles, labels, bad, like), reading=reading)
 
 
 class _Raw(NamedTuple):
@@ -223,7 +219,8 @@ def _read_columns(opened: Any, roles: Roles, reading: Reading, like: Table | Non
     for name in set(roles.features).difference(roles.categories):
         if is_csv and frame[name].dtype == "category":  # only the user declares categories
             frame[name] = frame[name].astype("string[pyarrow]")
-    return _Raw(frame, piece.lines, piece.bad, gaps, title, "line" if is_csv else "row")
+    bad = piece.bad + too_large_cells(frame[[*roles.features]], piece.lines, LARGEST)
+    return _Raw(frame, piece.lines, bad, gaps, title, "line" if is_csv else "row")
 
 
 def _read_labels(raw: _Raw, roles: Roles, separator: str, unanswered: Unanswered) -> Labels | None:
@@ -238,8 +235,11 @@ def _read_labels(raw: _Raw, roles: Roles, separator: str, unanswered: Unanswered
     return None
 
 
-def _report(bad: tuple[BadRow, ...], raw: _Raw, listing: Path | None, on_bad_rows: str) -> None:
-    """List the faults in a file; raise an error unless bad rows may be left out."""
+def _report(
+    raw: _Raw, labels: Labels | None, listing: Path | None, on_bad_rows: str
+) -> tuple[BadRow, ...]:
+    """Return the faults and list them in a file; raise an error unless they may be left out."""
+    bad = tuple(sorted((*raw.bad, *(labels.bad if labels else ()))))
     if listing is not None and (bad or listing.is_file()):  # an old list must not stay
         text = CsvText()
         writer = csv.writer(text)
@@ -261,6 +261,7 @@ def _report(bad: tuple[BadRow, ...], raw: _Raw, listing: Path | None, on_bad_row
             f"{listed} Correct them, or leave them out with on_bad_rows='skip'."
             f"{permit if any(fault.reason in NO_ANSWER for fault in bad) else ''}"
         )
+    return bad
 
 
 def _good_rows(
