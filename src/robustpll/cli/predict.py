@@ -22,8 +22,8 @@ from robustpll.cli.messages import as_options, refusals, refuse_unwritable, say
 from robustpll.errors import InputError, ModelFileError, is_share, some_of
 
 if TYPE_CHECKING:
-    from robustpll.tables.csv_rows import BadRow
     from robustpll.tables.pieces import Piece, TableInPieces
+    from robustpll.tables.source import BadRow
 
 MEASURES = ("probability", "belief", "uncertainty", "entropy")
 COLUMNS = ("label", *MEASURES, "prediction_set", "decision", "reason")
@@ -219,7 +219,7 @@ def _set_cells(member: NDArray[np.bool_], names: list[str]) -> list[str]:
 
 def _too_far(features: Any, rows: Any, lines: NDArray[np.int64]) -> "list[BadRow]":
     """Return rows that are too far from the training data, with the number that is farthest."""
-    from robustpll.tables.csv_rows import BadRow
+    from robustpll.tables.source import BadRow
 
     names = [name for name in map(str, rows.columns) if name in features.columns]
     places = [features.columns.index(name) for name in names]
@@ -238,8 +238,7 @@ def _write(
 ) -> None:
     from rich.console import Console
 
-    from robustpll.tables.csv_rows import GAPS
-    from robustpll.tables.source import CsvText, safe_cell
+    from robustpll.tables.source import GAPS, CsvText, safe_cell
 
     if clash := [name for name in keep if name in (*COLUMNS, table.where)]:
         raise InputError(f"--keep {clash[0]}: the output has a column of this name. Rename it.")
