@@ -172,9 +172,7 @@ def dataset_row(dataset: str) -> list[str]:
     )
     first, second = best(dataset, ensembles=False), best(dataset, ensembles=True)
     alike = [
-        each
-        for each in group(ensembles=False)
-        if each != first and found[each, dataset]["bold"]
+        each for each in group(ensembles=False) if each != first and found[each, dataset]["bold"]
     ]
     return [
         dataset,

@@ -133,7 +133,7 @@ def number(value: float, decimals: int, sign: str = "-") -> str:
 def cell_text(cell: Any) -> str:
     """Return a cell as a reader sees it: "95.9 ± 0.2", "missing", "95.9, paper 97.5, -1.6 ✗"."""
     published, has_value = getattr(cell, "published", math.nan), not math.isnan(cell.value)
-    text: str = number(cell.value, cell.decimals) if has_value else cell.note
+    text = number(cell.value, cell.decimals) if has_value else str(cell.note)
     if not math.isnan(cell.std) and math.isnan(published):
         text += f" ± {number(cell.std, cell.decimals)}"
     if has_value and cell.runs < cell.asked:
@@ -172,7 +172,7 @@ def csv_text(frame: pd.DataFrame, **options: Any) -> str:
     """
     words = frame.select_dtypes(exclude="number")
     safe = words.replace(r"^(?='*[=+\-@\t\r].)", "'", regex=True)
-    return frame.assign(**safe).to_csv(index=False, lineterminator="\n", **options)
+    return str(frame.assign(**safe).to_csv(index=False, lineterminator="\n", **options))
 
 
 def cells_of_frame(
