@@ -163,7 +163,7 @@ def verify(
 
 @app.command()
 def report(
-    store: Store,
+    store: Annotated[Path, Option(help="Folder of the results, or a report's runs.parquet.")],
     out: Annotated[Path, Option(help="Folder for tables, figures and the page.")],
     grid: Annotated[
         Text, Argument(metavar="[GRID]", help="A grid of the store or library, or a TOML file.")
@@ -175,19 +175,28 @@ def report(
     """Write tables, figures and one page that shows everything, from the store."""
     from robustpll.bench.report import write_report
     from robustpll.bench.store import ResultStore
-    from robustpll.bench.summary import summarize
+    from robustpll.bench.summary import read_summary, summarize
 
     with refusals():
-        results = ResultStore(store)
-        stored = _stored_grid(results, grid)
-        if stored is None:
-            names = ", ".join(sorted(results.grids())) or "none"
-            raise InputError(f"Name one of the grids of {store}; it has {names}.")
-        pairs = [text.partition("=") for text in version or ()]
-        if odd := ["".join(pair) for pair in pairs if not all(pair)]:
-            raise InputError(f"--version takes DATASET=VERSION, as in lost=usual; got {odd}.")
-        versions = {name: chosen for name, _, chosen in pairs}
-        page = write_report(summarize(results, stored, versions), out)
+        if store.is_file():
+            summary = read_summary(store)
+            if version or grid not in (None, summary.grid.name):
+                raise InputError(
+                    f"{store} holds one version of the grid {summary.grid.name!r}. Leave out GRID "
+                    "and --version, or name a folder of results."
+                )
+        else:
+            results = ResultStore(store)
+            stored = _stored_grid(results, grid)
+            if stored is None:
+                names = ", ".join(sorted(results.grids())) or "none"
+                raise InputError(f"Name one of the grids of {store}; it has {names}.")
+            pairs = [text.partition("=") for text in version or ()]
+            if odd := ["".join(pair) for pair in pairs if not all(pair)]:
+                raise InputError(f"--version takes DATASET=VERSION, as in lost=usual; got {odd}.")
+            versions = {name: chosen for name, _, chosen in pairs}
+            summary = summarize(results, stored, versions)
+        page = write_report(summary, out)
     typer.echo(page)
 
 
