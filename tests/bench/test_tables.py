@@ -201,6 +201,10 @@ def test_resolved_training_labels_have_a_table_where_they_are_planned() -> None:
         return 0.7 if condition.part == "train" else 0.5
 
     tables = all_tables(summary_of(pictures(["proden", "rc"], train_rows=True), answer))
+    assert "compare-1" in tables
+    ours = all_tables(summary_of(pictures(["robust_pll_at"]), answer))
+    assert "table-1" in ours
+    assert "compare-1" not in ours, "the paper does not have the method"
     assert text(tables["resolved"], "Rc", "MNIST") == "70.0 ± 0.0"
     assert text(tables["table-1"], "Rc", "MNIST") == "50.0 ± 0.0"
     assert "resolved" not in all_tables(summary_of(pictures(["proden"]), answer))

@@ -158,7 +158,7 @@ def _attack_figures(summary: Summary) -> Iterator[ReportFigure]:
     plans += [(f"attack-{name}", title_of(name), (name,)) for name in summary.stored]
     attacked = [line.label for line in summary.lines if line.attacked]
     for name, title, datasets in plans:
-        steps = sorted({epsilon for each in datasets for epsilon in strengths(summary, each)})
+        steps = strengths(summary, *datasets)
         curves: dict[str, dict[float, float]] = {}
         for epsilon in steps if len(steps) > 1 else ():
             cells = cells_of(summary, datasets, Condition("test", epsilon)).loc[attacked]

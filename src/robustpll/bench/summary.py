@@ -134,8 +134,8 @@ class Summary:
         rows = []
         for entry in map(entry_of, self.grid.datasets):
             facts = (entry.name, entry.title, entry.kind, entry.rows, entry.features, entry.classes)
-            given = math.nan if entry.candidates is None else entry.candidates
-            rows.append((*facts, *self.candidates.get(entry.name, (given, math.nan))))
+            mean = math.nan if entry.candidates is None else entry.candidates
+            rows.append((*facts, *self.candidates.get(entry.name, (mean, math.nan))))
         names = ["dataset", "title", "kind", "rows", "features", "classes", "candidates", "single"]
         return pd.DataFrame(rows, columns=names)
 
@@ -229,9 +229,8 @@ def read_summary(path: str | Path) -> Summary:
 def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None = None) -> Summary:
     """Compute all measures of a grid's runs from the predictions in a store.
 
-    A run without a result is listed in `missing`, and no number stands for it. Files are read one
-    by one, so memory does not grow with the store. Runs on several versions of a dataset are never
-    mixed: that is an error, unless `versions` chooses one.
+    Runs without a result are listed in `missing`. Memory does not grow with the size of the store.
+    Runs on several versions of a dataset are an error, unless `versions` chooses one.
 
     Parameters
     ----------
@@ -244,10 +243,8 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
 
     Examples
     --------
-    >>> import tempfile
     >>> grid = Grid.of({"methods": ["proden"], "datasets": ["digits"], "seeds": 2})
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     summary = summarize(ResultStore(folder), grid)
+    >>> summary = summarize(ResultStore("an-empty-folder"), grid)
     >>> len(summary.runs), len(summary.missing), summary.stored
     (0, 2, ())
     """
@@ -258,10 +255,9 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
     for planned in planned_runs:
         about, parts, problem = _stored(store, planned)
         for condition in planned.conditions:
-            run = (planned.label, planned.run.dataset, planned.run.seed)
-            strength = condition.epsilon or condition.audit
-            values = (*run, condition.part, condition.name, strength, condition.ood)
-            identity = dict(zip(IDENTITY, values, strict=True))
+            run, strength = planned.run, condition.epsilon or condition.audit
+            values = (planned.label, run.dataset, run.seed, condition.part, condition.name)
+            identity = dict(zip(IDENTITY, (*values, strength, condition.ood), strict=True))
             columns = parts.get((condition.part, condition.name))
             if about is None or columns is None:
                 missing.append(identity | problem)
@@ -269,12 +265,12 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
             clean = parts.get(("test", "clean"))
             if condition.part == "ood" and clean is not None:
                 pair = as_recorded(clean["entropy"]), as_recorded(columns["entropy"])
-                by_label = entropies.setdefault((planned.run.dataset, condition.ood), {})
+                by_label = entropies.setdefault((run.dataset, condition.ood), {})
                 by_label.setdefault(planned.label, []).append(pair)
                 columns = {**columns, "known_entropy": pair[0]}
             runs.append(identity | _described(planned, about) | measured(columns))
     _mark_absent_datasets(missing, {row["dataset"] for row in runs})
-    contents = {p.run.dataset: p.run.content for p in planned_runs if p.run.content}
+    contents = {plan.run.dataset: plan.run.content for plan in planned_runs if plan.run.content}
     rows, curves = _pooled(entropies, len(grid.seeds))
     return Summary(
         grid,
@@ -366,7 +362,7 @@ def _candidates(
         if noise is None:
             continue
         packed = [store.candidates(Drawn(name, noise, seed, content)) for seed in grid.seeds]
-        if sizes := [each.matrix().sum(-1) for each in packed if each]:
+        if sizes := [sets.matrix().sum(-1) for sets in packed if sets]:
             counts = np.concatenate(sizes)
             statistics[name] = float(counts.mean()), float((counts == 1).mean())
     return statistics

@@ -133,7 +133,7 @@ def number(value: float, decimals: int, sign: str = "-") -> str:
 def cell_text(cell: Any) -> str:
     """Return a cell as a reader sees it: "95.9 ± 0.2", "missing", "95.9, paper 97.5, -1.6 ✗"."""
     published, has_value = getattr(cell, "published", math.nan), not math.isnan(cell.value)
-    text: str = number(cell.value, cell.decimals) if has_value else cell.note
+    text = number(cell.value, cell.decimals) if has_value else str(cell.note)
     if not math.isnan(cell.std) and math.isnan(published):
         text += f" ± {number(cell.std, cell.decimals)}"
     if has_value and cell.runs < cell.asked:
@@ -172,7 +172,7 @@ def csv_text(frame: pd.DataFrame, **options: Any) -> str:
     """
     words = frame.select_dtypes(exclude="number")
     safe = words.replace(r"^(?='*[=+\-@\t\r].)", "'", regex=True)
-    return frame.assign(**safe).to_csv(index=False, lineterminator="\n", **options)
+    return str(frame.assign(**safe).to_csv(index=False, lineterminator="\n", **options))
 
 
 def cells_of_frame(
@@ -206,21 +206,23 @@ def _measure_tables(summary: Summary) -> Iterator[Table]:
     others = [name for name in grid.datasets if name not in (*PICTURES, *REAL_WORLD)]
     families = {"table-1": tuple(PICTURES), "real-world": REAL_WORLD, "extra": tuple(others)}
 
-    def each(names: Iterable[str], condition: Condition = CLEAN) -> Columns:
+    def by_dataset(names: Iterable[str], condition: Condition = CLEAN) -> Columns:
         return {title_of(name): ((name,), condition) for name in names if name in stored}
 
     def by_strength(datasets: Sequence[str]) -> Columns:
-        steps = sorted({epsilon for name in datasets for epsilon in strengths(summary, name)})
+        steps = strengths(summary, *datasets)
         return {str(e): (datasets, Condition("test", e)) for e in steps if len(steps) > 1}
 
-    pictures = {PICTURES[name]: column for name in PICTURES for column in each([name]).values()}
+    pictures = {
+        PICTURES[name]: column for name in PICTURES for column in by_dataset([name]).values()
+    }
     tables: dict[str, Columns] = {
         "table-1": pictures | ({POOLED: (pool, CLEAN)} if pool else {}),
         "table-3": by_strength(attacked) if any(line.attacked for line in summary.lines) else {},
-        "real-world": each(pool),
-        "extra": each(others),
-        "resolved": each(stored if grid.train_rows else (), Condition("train")),
-        "calibration": each(stored),
+        "real-world": by_dataset(pool),
+        "extra": by_dataset(others),
+        "resolved": by_dataset(stored if grid.train_rows else (), Condition("train")),
+        "calibration": by_dataset(stored),
         "audit": {
             f"{title_of(name)} {epsilon:g}": ((name,), Condition("test", audit=epsilon))
             for name, epsilons in grid.audit
@@ -268,25 +270,26 @@ def cells_of(
     groups = {line.label: line.group for line in summary.lines}
     wide = chosen.pivot(index="label", columns=["dataset", "seed"], values=measure)
     wide = about.scale * wide.reindex(list(groups))  # a row for each label, a column for each run
-    runs, asked = wide.count(axis="columns"), len(datasets) * len(summary.grid.seeds)
+    runs, planned_runs = wide.count(axis="columns"), len(datasets) * len(summary.grid.seeds)
     spreads = [
         mean_std(v) if len(v := row.dropna()) else (math.nan,) * 2 for _, row in wide.iterrows()
     ]
     cells = pd.DataFrame(spreads, wide.index, ["value", "std"])
-    if asked == 1:
+    if planned_runs == 1:
         cells["std"] = math.nan
     is_planned = wide.index.isin(chosen["label"])
     failed = wide.index.isin(chosen["label"][chosen["reason"] == "failed"])
     absent = "not attacked" if condition.epsilon else "not asked for"
     note = np.select([runs > 0, ~is_planned, failed], ["", absent, "failed"], "missing")
-    scores = wide[runs == asked] if about.higher_is_better else 100 - wide[runs == asked]
+    complete = wide[runs == planned_runs]
+    scores = complete if about.higher_is_better else 100 - complete
     best: frozenset[str] = frozenset()
-    if asked > 1:
+    if planned_runs > 1:
         best = bold({label: scores.loc[label].to_dict() for label in scores.index}, groups)
     elif len(scores):
         best = single_best({label: scores.loc[label].sum() for label in scores.index}, groups)
-    is_best = wide.index.isin(best).astype(int)
-    return cells.assign(bold=is_best, runs=runs, asked=np.where(is_planned, asked, 0), note=note)
+    is_best, asked = wide.index.isin(best).astype(int), np.where(is_planned, planned_runs, 0)
+    return cells.assign(bold=is_best, runs=runs, asked=asked, note=note)
 
 
 def _cells_of_lines(
@@ -314,21 +317,21 @@ def ood_table(summary: Summary, dataset: str, other: str) -> Table | None:
     lines = [line for line in summary.lines if line.label in planned]
     groups = {line.label: line.group for line in lines}
     frame = frame.set_index("label").reindex(list(groups))
-    asked, gamma = len(summary.grid.seeds), float(frame["gamma"].max())
+    seeds, gamma = len(summary.grid.seeds), float(frame["gamma"].max())
     has_runs, parts = frame["seeds"].notna(), {}
     for measure, head in OOD_HEADS.items():
         cells = pd.DataFrame({"value": frame[measure].astype(float), "std": math.nan})
         defined = cells["value"].notna()
         cells["runs"] = frame["seeds"].where(defined).fillna(0).astype(int)
         cells["note"] = np.select([defined, has_runs], ["", "undefined"], "missing")
-        complete: Any = cells["value"][cells["runs"] == asked].to_dict()
+        complete: Any = cells["value"][cells["runs"] == seeds].to_dict()
         best = single_best(complete, groups) if complete else frozenset()
-        parts[head] = cells.assign(asked=asked, bold=cells.index.isin(best).astype(int))
+        parts[head] = cells.assign(asked=seeds, bold=cells.index.isin(best).astype(int))
     rules = TEXTS["rules"]
-    notes = [rules["entropies"].format(seeds=asked)]
+    notes = [rules["entropies"].format(seeds=seeds)]
     if not math.isnan(gamma):
         notes.append(rules["bandwidth"].format(gamma=gamma))
-    if few := list(frame.index[~(frame["seeds"] >= asked)]):
+    if few := list(frame.index[~(frame["seeds"] >= seeds)]):
         notes.append(rules["few"].format(labels=", ".join(few)))
     published = (dataset, other) == PUBLISHED_PAIR
     name = "table-2" if published else f"ood-{dataset}-{other}"
@@ -398,8 +401,8 @@ def published_numbers() -> pd.DataFrame:
     return pd.read_csv(path).set_index(["table", "method", "column"])
 
 
-def compared_table(summary: Summary, number: int, table: Table) -> Table:
-    """Return a table of the paper with the published numbers beside ours; empty if it has none.
+def compared_table(summary: Summary, number: int, table: Table) -> Table | None:
+    """Return a table of the paper with the published numbers beside ours; None if it has none.
 
     A cell counts if all its runs are stored, with the paper's settings and datasets. The others
     are shown, and say why they do not count.
@@ -412,6 +415,8 @@ def compared_table(summary: Summary, number: int, table: Table) -> Table:
         if line.title in titles and (line.as_published or line.label == line.title)
     }
     cells = table.cells[table.cells["label"].isin(lines)].assign(bold=0)
+    if cells.empty:
+        return None
     heads = {"CDF area": "cdf_area", "KS": "ks", "MMD": "mmd"}
     keys = [
         (number, lines[label].title, f"eps={head}" if number == 3 else heads.get(head, head))
@@ -525,9 +530,9 @@ def attacked_sets(summary: Summary) -> tuple[str, ...]:
     return tuple(name for name in real_world(summary) if len(strengths(summary, name)) > 1)
 
 
-def strengths(summary: Summary, dataset: str) -> tuple[float, ...]:
-    """Return the epsilons of the published attack on a dataset, with 0."""
-    runs = summary.runs[(summary.runs["dataset"] == dataset) & (summary.runs["part"] == "test")]
+def strengths(summary: Summary, *datasets: str) -> tuple[float, ...]:
+    """Return the epsilons of the published attack on datasets, with 0."""
+    runs = summary.runs[summary.runs["dataset"].isin(datasets) & (summary.runs["part"] == "test")]
     steps = runs["epsilon"][~runs["condition"].str.startswith("audit")].unique()
     return tuple(sorted(map(float, steps)))
 

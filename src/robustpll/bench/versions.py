@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from robustpll.bench.run import PlannedRun
-from robustpll.datasets.content import USUAL, version_here
+from robustpll.datasets.catalog import USUAL, version_here
 from robustpll.errors import InputError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from robustpll.bench.run import MOST_AUDITED, Condition, PlannedRun
 from robustpll.bench.store import now
 from robustpll.bench.stored_files import COLUMNS, REALS, UNKNOWN, About, schema
 from robustpll.datasets import load_dataset
-from robustpll.datasets.content import USUAL
+from robustpll.datasets.catalog import USUAL
 from robustpll.datasets.dataset import Dataset
 from robustpll.datasets.noise import Noise
 from robustpll.datasets.ood import ood_rows

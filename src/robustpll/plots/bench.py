@@ -140,8 +140,9 @@ def time_bars(seconds: Mapping[str, tuple[float, float]]) -> "Figure":
     axes.barh(places, both[:, 1], left=both[:, 0], label="examining", **look)
     for place, total in zip(places, totals, strict=True):
         words = f"{total:,.0f} s, {100 * total / (totals.sum() or 1.0):.1f} %"
-        look = {"textcoords": "offset points", "va": "center", "size": 7}
-        axes.annotate(words, (total, place), (4, 0), **look)
+        axes.annotate(
+            words, (total, place), (4, 0), textcoords="offset points", va="center", size=7
+        )
     axes.set_yticks(places, list(map(unmarked, seconds)), fontsize=8)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.25 * float(totals.max() or 1.0))
