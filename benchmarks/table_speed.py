@@ -19,12 +19,13 @@ READ = {
     "pandas": "import pandas; t = pandas.read_csv(path)",
 }
 MEASURE = """
-import resource, sys, time
+import sys, time
 import robustpll.tables.read, pandas, pyarrow.csv
 path, begun = sys.argv[1], time.process_time()
 {read}
 seconds = time.process_time() - begun
-print(len(t), seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
+memory = open("/proc/self/status").read().split("VmHWM:")[1].split()[0]
+print(len(t), seconds, int(memory) / 1e3)
 """
 
 
