@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from robustpll.bench.named_grids import REAL_WORLD
+from robustpll.bench.grid import REAL_WORLD
 from robustpll.bench.run import MOST_AUDITED, Condition
 from robustpll.bench.tables import Cell, ReportTable, Row
 from robustpll.datasets.catalog import CATALOG

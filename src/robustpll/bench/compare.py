@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from robustpll.bench.accuracy_tables import POOLED, attacked, real_world, table_1, table_3
-from robustpll.bench.named_grids import REAL_WORLD
+from robustpll.bench.grid import REAL_WORLD
 from robustpll.bench.other_tables import OOD_HEADS, table_2
 from robustpll.bench.tables import Cell, Published, ReportTable
 from robustpll.datasets.noise import InstanceDependent

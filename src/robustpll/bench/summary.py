@@ -21,10 +21,8 @@ from robustpll.bench.measures import (
     pooled,
     separated,
 )
-from robustpll.bench.noise_cache import Drawn
-from robustpll.bench.store import ResultStore
-from robustpll.bench.stored_files import About, StoreError
-from robustpll.bench.versions import of_store
+from robustpll.bench.run import noise_key
+from robustpll.bench.store import ResultStore, RunResult, StoreError, of_store
 from robustpll.datasets.catalog import entry_of
 from robustpll.measures.metrics import as_recorded
 from robustpll.methods import Method
@@ -211,7 +209,7 @@ def _row(
     found: _Found,
     planned: PlannedRun,
     condition: Condition,
-    about: About,
+    about: RunResult,
     stored: dict[tuple[str, str], Columns],
 ) -> dict[str, Any]:
     columns, run = stored[condition.part, condition.name], planned.run
@@ -330,8 +328,9 @@ def _datasets(store: ResultStore, grid: Grid, contents: Mapping[str, str]) -> li
             mean = entry.candidates
         elif noise is not None:
             content = contents.get(name, "")
-            drawn = (store.candidates(Drawn(name, noise, seed, content)) for seed in grid.seeds)
-            sizes = [each.matrix().sum(-1) for each in drawn if each]
+            keys = [noise_key(name, noise, seed, content) for seed in grid.seeds]
+            drawn = [matrix for key in keys if (matrix := store.candidates(key)) is not None]
+            sizes = [matrix.sum(-1) for matrix in drawn]
             if sizes:
                 every = np.concatenate(sizes)
                 mean, single = float(every.mean()), float((every == 1).mean())

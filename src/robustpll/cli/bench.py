@@ -9,8 +9,8 @@ from robustpll.cli.messages import refusals, say
 
 if TYPE_CHECKING:
     from robustpll.bench.grid import Grid
-    from robustpll.bench.ray_runner import RayExecutor
-    from robustpll.bench.runner import Outcome
+    from robustpll.bench.ray import RayExecutor
+    from robustpll.bench.executor import Outcome
     from robustpll.bench.store import ResultStore
 
 app = typer.Typer(help="Run methods on datasets, and compare them.", no_args_is_help=True)
@@ -61,7 +61,7 @@ def run(
     ] = None,
 ) -> None:
     """Run what the store lacks of a grid. Stop it at will: the same command runs the rest."""
-    from robustpll.bench.runner import run_grid
+    from robustpll.bench.executor import run_grid
 
     changes: dict[str, Any] = {"methods": methods, "datasets": datasets, "seeds": seeds}
     changes |= {"noise": noise, "epsilons": eps, "epochs": epochs, "train_rows": train_rows or None}
@@ -85,7 +85,7 @@ def run(
 @app.command()
 def status(store: Annotated[Path, STORE], grid: Annotated[str | None, GRID] = None) -> None:
     """How much of the store's grids is done, what failed, and what is missing."""
-    from robustpll.bench.runner import grid_of
+    from robustpll.bench.grid import grid_of
     from robustpll.bench.store import ResultStore
 
     with refusals():
@@ -100,22 +100,22 @@ def status(store: Annotated[Path, STORE], grid: Annotated[str | None, GRID] = No
 
 def _tell_status(kept: "ResultStore", name: str, grid: "Grid") -> None:
     from robustpll.bench.grid import present
-    from robustpll.bench.versions import is_stored, of_files, of_others
+    from robustpll.bench.store import is_stored, of_files, of_others
 
-    here, every = present(grid), {planned.run.key: planned for planned in grid.runs()}
-    away = [planned for planned in every.values() if planned.run.dataset in here.absent]
-    can_run = of_files(here.grid.runs()) if here.grid else ()
+    (here, absent), every = present(grid), {planned.run.key: planned for planned in grid.runs()}
+    away = [planned for planned in every.values() if planned.run.dataset in absent]
+    can_run = of_files(here.runs()) if here else ()
     missing = kept.missing(can_run)
-    absent = [planned for planned in away if not is_stored(kept, planned)]
+    lacking = [planned for planned in away if not is_stored(kept, planned)]
     failed = [planned for planned in missing if kept.failure(planned.run)]
-    done, waiting = len(every) - len(missing) - len(absent), len(missing) - len(failed)
+    done, waiting = len(every) - len(missing) - len(lacking), len(missing) - len(failed)
     typer.echo(
         f"{name}: {done:,} of {len(every):,} runs are here; {waiting:,} to run, "
-        f"{len(failed):,} failed, {len(absent):,} lack data"
+        f"{len(failed):,} failed, {len(lacking):,} lack data"
     )
     for planned in failed:
         typer.echo(f"  {planned.name}: {kept.failure(planned.run)}")
-    for dataset, way in here.absent.items():
+    for dataset, way in absent.items():
         typer.echo(f"  {dataset} is not here. {way}")
     for sentence in (*of_others(kept, can_run), *kept.damaged((*can_run, *away))):
         typer.echo(f"  {sentence}")
@@ -131,8 +131,7 @@ def verify(
     ] = False,
 ) -> None:
     """Read all that the store holds, and list what is damaged. Nothing is ever deleted."""
-    from robustpll.bench.store import ResultStore
-    from robustpll.bench.verify import damage, set_aside
+    from robustpll.bench.store import ResultStore, damage, set_aside
 
     with refusals():
         kept = ResultStore(store)
@@ -200,9 +199,8 @@ def _versions(given: list[str]) -> dict[str, str]:
 
 def _held(kept: "ResultStore", asked: str | None) -> "Grid | None":
     """A grid of the store, or one that was run there in parts."""
-    from robustpll.bench.grid import GRIDS
-    from robustpll.bench.runner import grid_of
-    from robustpll.bench.versions import is_stored
+    from robustpll.bench.grid import GRIDS, grid_of
+    from robustpll.bench.store import is_stored
 
     grids = kept.grids()
     if asked is None:
@@ -215,7 +213,7 @@ def _held(kept: "ResultStore", asked: str | None) -> "Grid | None":
 
 
 def _on_ray(address: str, device: str, workers: int | None) -> "RayExecutor":
-    from robustpll.bench.ray_runner import RayExecutor
+    from robustpll.bench.ray import RayExecutor
     from robustpll.errors import InputError
 
     if workers is not None:
@@ -229,8 +227,8 @@ def _on_ray(address: str, device: str, workers: int | None) -> "RayExecutor":
 
 def _changed(name: str, changes: dict[str, Any]) -> "Grid":
     """The grid with what the options say."""
+    from robustpll.bench.grid import grid_of
     from robustpll.bench.run import noise_of
-    from robustpll.bench.runner import grid_of
     from robustpll.errors import InputError
 
     for listed in ("methods", "datasets", "seeds", "epsilons"):
