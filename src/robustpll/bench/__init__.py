@@ -4,8 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from robustpll.bench.grid import Grid
     from robustpll.bench.executor import run_grid
+    from robustpll.bench.grid import Grid
     from robustpll.bench.store import ResultStore
     from robustpll.bench.summary import summarize
 

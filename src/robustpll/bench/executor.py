@@ -1,4 +1,4 @@
-"""Running a grid: the driver that starts jobs and stores results, and processes that do the work."""
+"""Running a grid: a driver that starts jobs and stores results, and local worker processes."""
 
 import os
 import shutil
@@ -8,16 +8,16 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from multiprocessing import active_children, current_process, get_context, resource_tracker
+from multiprocessing import active_children, current_process, get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -42,9 +42,7 @@ GUARD = "In a script, call run_grid below `if __name__ == '__main__':`."
 LOOK_AGAIN = 2.0  # seconds between looks at jobs that another driver works on
 BETWEEN_RECORDS = 20.0  # seconds between two writes of the session's record
 PLACES: tuple[Place, ...] = ("device", "host")
-MPS, MPS_PIPES, MPS_LOGS = (
-    *("nvidia-cuda-mps-control", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"),
-)
+MPS, MPS_PIPES = "nvidia-cuda-mps-control", "CUDA_MPS_PIPE_DIRECTORY"
 
 
 class Executor(ABC):
@@ -58,10 +56,11 @@ class Executor(ABC):
     def submit(self, bundle: Bundle) -> Future[JobResult]:
         """Start a bundle; the caller respects `sizes`."""
 
+    @abstractmethod
     def result(self, future: Future[JobResult]) -> JobResult:
         """The result of a finished future; a lost worker becomes an error."""
-        return future.result()
 
+    @abstractmethod
     def close(self) -> None:
         """End all processes at once; may be called twice."""
 
@@ -81,9 +80,8 @@ class LocalExecutor(Executor):
 
     Examples
     --------
-    >>> executor = LocalExecutor("cpu", workers=2)
-    >>> executor.sizes["device"], executor.joined
-    (2, False)
+    >>> LocalExecutor("cpu", workers=2).sizes
+    {'device': 2, 'host': 0}
     """
 
     def __init__(self, device: str = "auto", workers: int | None = None) -> None:
@@ -138,24 +136,23 @@ class LocalExecutor(Executor):
         try:
             result = future.result()
             self.any_result = True
-        except BrokenProcessPool:
+        except BrokenProcessPool as error:
             pool.shutdown()  # waits for the process
-            result = self._death(self.processes[pool].exitcode or 0)
+            code = self.processes[pool].exitcode or 0
+            if code > 0 and not self.any_result:
+                msg = f"A worker process ended before it could begin; its error is above. {GUARD}"
+                raise RobustPLLError(msg) from error
+            ending = (
+                f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited ({code})"
+            )
+            memory = " It may have run out of memory." if code == -signal.SIGKILL else ""
+            result = JobResult(error=f"Its process {ending}.{memory}", died=True)
         if result.died or "CUDA error" in result.error:  # which makes a process useless
             pool.shutdown(wait=False)
             self.idle[place].insert(0, (device, None))
         else:
             self.idle[place].append((device, pool))
         return result
-
-    def _death(self, code: int) -> JobResult:
-        ending = f"ended with code {code}" if code >= 0 else f"was ended by {_signal_name(-code)}"
-        if code > 0 and not self.any_result:
-            raise RobustPLLError(
-                f"A worker process {ending} before it could begin; its error is above. {GUARD}"
-            )
-        memory = " It may have run out of memory." if code == -signal.SIGKILL else ""
-        return JobResult(error=f"Its process {ending}.{memory}", died=True)
 
     def close(self) -> None:
         for _, _, pool in self.busy.values():
@@ -171,33 +168,21 @@ class LocalExecutor(Executor):
         self.services.close()
 
 
-def _signal_name(number: int) -> str:
-    with suppress(ValueError):
-        return signal.Signals(number).name
-    return f"signal {number}"
-
-
 @contextmanager
 def _child_settings(device: str, mps_settings: Mapping[str, str]) -> Iterator[None]:
-    """Environment and signal mask of a child; both apply before it imports torch."""
-    settings = ENVIRONMENT | ({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else mps_settings)
+    """Environment of a child before it imports torch; it also inherits that Ctrl-C is ignored."""
+    in_main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
     before = dict(os.environ)
-    os.environ.update(settings)
-    # A terminal sends Ctrl-C to all its processes; a child inherits that it is blocked here.
-    blocks = hasattr(signal, "pthread_sigmask")
-    if blocks:
-        resource_tracker.ensure_running()  # starting it with the first child would unblock signals
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    os.environ.update(ENVIRONMENT)
+    os.environ.update({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else mps_settings)
     try:
         yield
     finally:
-        if blocks:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for name in settings:
-            if name in before:
-                os.environ[name] = before[name]
-            else:
-                del os.environ[name]
+        os.environ.clear()
+        os.environ.update(before)
+        if in_main:
+            signal.signal(signal.SIGINT, handler)
 
 
 @contextmanager
@@ -207,10 +192,6 @@ def mps_service() -> Iterator[dict[str, str]]:
     It lets kernels of several processes run at the same time on one GPU. On an H200, three bundles
     of ten models were 1.8 times faster with it. Without the service, or if the environment names
     one, nothing happens.
-
-    >>> with mps_service() as settings:
-    ...     sorted(settings)  # here, without a GPU
-    []
     """
     if MPS_PIPES in os.environ or shutil.which(MPS) is None:
         yield {}
@@ -218,59 +199,42 @@ def mps_service() -> Iterator[dict[str, str]]:
     # One folder for each user, so that a service that outlived its driver is found again.
     folder = Path(tempfile.gettempdir()) / f"robustpll-mps-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    settings = {MPS_PIPES: str(folder), MPS_LOGS: str(folder)}
+    settings = {MPS_PIPES: str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
 
-    def control(arguments: list[str], command: str = "") -> bool:
-        options: dict[str, Any] = {"text": True, "capture_output": True, "check": False}
-        try:
-            done = subprocess.run(
-                [MPS, *arguments], input=command, env=os.environ | settings, timeout=20, **options
+    def control(*arguments: str, command: str = "") -> bool:
+        with suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(
+                [MPS, *arguments],
+                input=command.encode(),
+                env=os.environ | settings,
+                timeout=20,
+                capture_output=True,
+                check=True,
             )
-        except (OSError, subprocess.TimeoutExpired):
-            return False
-        return done.returncode == 0
+            return True
+        return False
 
-    control(["-d"])
-    is_running = control([], "get_server_list\n")
+    control("-d")  # fails if it runs already
+    is_running = control(command="get_server_list\n")
     try:
         yield settings if is_running else {}
     finally:
         if is_running:
-            control([], "quit\n")
+            control(command="quit\n")
 
 
 @dataclass
 class Outcome:
-    """What came of running a grid.
+    """What came of running a grid."""
 
-    Attributes
-    ----------
-    grid : Grid
-        The grid on the datasets that are here.
-    known : int
-        Runs that the store had before.
-    done : int
-        Runs that were added, by this or another process.
-    failed : dict of str to str
-        Errors of runs by their names; the next call tries these runs again.
-    left : int
-        Runs that did not start before `until`.
-    absent : dict of str to str
-        How to get the datasets that are not here, by name.
-    seconds : float
-        The duration.
-    parts : dict of str to float
-        How the time was spent, summed over all processes.
-    """
-
-    grid: Grid
-    known: int = 0
-    done: int = 0
-    failed: dict[str, str] = field(default_factory=dict)
-    left: int = 0
-    absent: dict[str, str] = field(default_factory=dict)
+    grid: Grid  # on the datasets that are here
+    known: int = 0  # runs that the store had before
+    done: int = 0  # runs that were added, by this or another process
+    failed: dict[str, str] = field(default_factory=dict)  # errors by the names of runs
+    left: int = 0  # runs that did not start before `until`
+    absent: dict[str, str] = field(default_factory=dict)  # how to get datasets that are not here
     seconds: float = 0.0
-    parts: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    parts: Counter[str] = field(default_factory=Counter)  # seconds of all processes, by activity
 
 
 def run_grid(
@@ -329,20 +293,19 @@ class Driver:
 
     def __init__(self, grid: Grid, store: ResultStore, executor: Executor, quiet: bool) -> None:
         from rich.console import Console
-        from rich.progress import Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress, TextColumn
 
         self.grid, self.store, self.executor = grid, store, executor
         self.console = Console(stderr=True, quiet=quiet, markup=False, highlight=False)
         self.progress = Progress(
-            *Progress.get_default_columns()[1:3],
-            TimeRemainingColumn(),
+            *Progress.get_default_columns()[1:],  # bar, percentage, remaining time
             TextColumn("{task.description}", markup=False),
             console=self.console,
             disable=quiet or not self.console.is_terminal,
             speed_estimate_period=3600,
         )
         self.bar = self.progress.add_task("starting")
-        self.shown = (-1, 0.0)  # runs in the last line of the log, and its time
+        self.last_line = (-1, 0.0)  # number of runs in the last line of the log, and its time
         self.begun = self.recorded = time.monotonic()
         self.session = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
         self.outcome = Outcome(grid)
@@ -355,7 +318,7 @@ class Driver:
         self.candidates: dict[str, Candidates] = {}
         self.noise_errors: dict[str, JobResult] = {}
         self.notes: set[str] = set()
-        self.finished_work = 0.0  # expected seconds of finished bundles
+        self.finished = 0.0  # expected seconds of finished bundles
 
     def plan(self) -> None:
         """Find what the store lacks, and cut it into bundles."""
@@ -367,22 +330,20 @@ class Driver:
         runs = of_files(here.runs())
         self.store.keep_grid(self.grid)
         self.store.sweep()
-        for name, remedy in absent.items():
-            self.console.print(f"{name} is not here and is left out. {remedy}")
-        for message in of_others(self.store, runs):
+        messages = [f"{name} is not here and is left out. {how}" for name, how in absent.items()]
+        messages += of_others(self.store, runs)
+        messages += [f"{message} It is run again." for message in self.store.damaged(runs)]
+        for message in messages:
             self.console.print(message)
-        for message in self.store.damaged(runs):
-            self.console.print(f"{message} It is run again.")
         missing = self.store.missing(runs)
-        self.outcome.grid, self.outcome.absent = here, absent
-        self.outcome.known = len({run.key for run in runs}) - len(missing)
-        self.outcome.left = len(missing)
+        known = len({run.key for run in runs}) - len(missing)
+        self.outcome = Outcome(here, known, left=len(missing), absent=absent)
         for key in {run.noise_key for run in missing if run.noise}:
             if (candidates := self.store.candidates(key)) is not None:
                 self.candidates[key] = candidates
-        unknown = [run for run in missing if run.noise_key not in self.candidates]
+        undrawn = [run for run in missing if run.noise_key not in self.candidates]
         joined = self.executor.joined
-        self.waiting = [*noise_bundles(unknown, joined=joined), *bundles(missing, joined=joined)]
+        self.waiting = [*noise_bundles(undrawn, joined=joined), *bundles(missing, joined=joined)]
         self.outcome.parts["planning"] = time.monotonic() - self.begun
 
     def drive(self, until: float | None) -> Outcome:
@@ -415,15 +376,14 @@ class Driver:
         if self.postponed and time.monotonic() > self.look_again:
             self.waiting, self.postponed = self.waiting + self.postponed, []
         settled = self.candidates.keys() | self.noise_errors.keys()
-        for place in PLACES:
-            room = self.executor.sizes[place]
-            room -= sum(bundle.place == place for bundle in self.running.values())
-            for bundle in [bundle for bundle in self.waiting if bundle.place == place]:
-                if room > 0 and settled.issuperset(bundle.needs):
-                    self.waiting.remove(bundle)
-                    if (claimed := self.claim(bundle)) is not None:
-                        self.running[self.executor.submit(claimed)] = claimed
-                        room -= 1
+        rooms = Counter(self.executor.sizes)
+        rooms.subtract(bundle.place for bundle in self.running.values())
+        for bundle in list(self.waiting):
+            if rooms[bundle.place] > 0 and settled.issuperset(bundle.needs):
+                self.waiting.remove(bundle)
+                if (claimed := self.claim(bundle)) is not None:
+                    self.running[self.executor.submit(claimed)] = claimed
+                    rooms[bundle.place] -= 1
         return bool(self.running or self.waiting or self.postponed)
 
     def claim(self, bundle: Bundle) -> Bundle | None:
@@ -435,44 +395,33 @@ class Driver:
                 self.fail(run, replace(failure, error=f"Its noise: {failure.error}"))
             elif not self.lock(key):
                 others.append(run)
-            elif not self.is_done(run, bundle.draws_noise):
+            elif bundle.draws_noise and (stored := self.store.candidates(key)) is not None:
+                self.candidates[key] = stored  # drawn by another driver
+                self.unlock([key])
+            elif bundle.draws_noise or self.store.lacks(run):
                 mine.append(run)
-            else:  # by another driver, after the plan was made
+            else:  # done by another driver
+                self.count_done()
                 self.unlock([key])
         if others:
             self.postponed.append(replace(bundle, runs=tuple(others)))
             self.look_again = time.monotonic() + LOOK_AGAIN
         return replace(bundle, runs=tuple(mine)).with_candidates(self.candidates) if mine else None
 
-    def is_done(self, run: Run, draws_noise: bool) -> bool:
-        if not draws_noise:
-            is_done = not self.store.lacks(run)
-            self.count(is_done)
-            return is_done
-        candidates = self.store.candidates(run.noise_key)
-        if candidates is not None:
-            self.candidates[run.noise_key] = candidates
-        return candidates is not None
-
-    def count(self, done: int) -> None:
-        self.outcome.done += done
-        self.outcome.left -= done
-
     def lock(self, key: str) -> bool:
         """Whether this driver may compute a key; the system frees the locks of killed drivers."""
         from filelock import FileLock, Timeout
 
-        if key in self.locks:
-            return True
-        path = self.store.root / "locks" / f"{key}.lock"
-        lock = FileLock(path)
-        with writing(path):
-            path.parent.mkdir(exist_ok=True)
-            try:
-                lock.acquire(blocking=False)
-            except Timeout:
-                return False
-        self.locks[key] = lock
+        if key not in self.locks:
+            path = self.store.root / "locks" / f"{key}.lock"
+            with writing(path):
+                path.parent.mkdir(exist_ok=True)
+                lock = FileLock(path)
+                try:
+                    lock.acquire(blocking=False)
+                except Timeout:
+                    return False
+            self.locks[key] = lock
         return True
 
     def unlock(self, keys: Iterable[str]) -> None:
@@ -490,10 +439,10 @@ class Driver:
         return [(self.running.pop(future), self.executor.result(future)) for future in finished]
 
     def keep(self, results: Iterable[tuple[Bundle, JobResult]]) -> None:
-        """Store results; a bundle that failed starts again in parts, to save its other runs."""
+        """Store results, or handle errors."""
         parts = self.outcome.parts
         for bundle, result in results:
-            self.finished_work += self.expected(bundle)
+            self.finished += self.expected_seconds(bundle)
             what = "noise" if bundle.draws_noise else "runs"
             for name, seconds in result.seconds.items():
                 parts[name if name == "starting" else f"{what}, {name}"] += seconds
@@ -504,9 +453,10 @@ class Driver:
             for key, candidates in result.candidates.items():
                 self.store.keep_candidates(key, candidates)
                 self.candidates[key] = candidates
-            for run, stored in zip(bundle.runs, result.results, strict=not bundle.draws_noise):
-                self.store.write(run, stored)
-                self.count(1)
+            if not bundle.draws_noise:
+                for run, run_result in zip(bundle.runs, result.results, strict=True):
+                    self.store.write(run, run_result)
+                    self.count_done()
             self.unlock(bundle.keys)
             parts["write"] += time.monotonic() - begun
             for note in set(result.notes) - self.notes:
@@ -514,16 +464,17 @@ class Driver:
                 self.notes.add(note)
 
     def retry(self, bundle: Bundle, result: JobResult) -> None:
+        """Start a failed bundle again in parts, to save its other runs; record a failed run."""
         if result.died and bundle.keys not in self.retried:
             self.retried.add(bundle.keys)
             self.waiting.insert(0, bundle)
         elif len(bundle.runs) > 1:
             self.waiting[:0] = bundle.parts()
-        elif bundle.draws_noise:
-            self.noise_errors[bundle.keys[0]] = result
-            self.unlock(bundle.keys)
         else:
-            self.fail(bundle.runs[0], result)
+            if bundle.draws_noise:
+                self.noise_errors[bundle.keys[0]] = result
+            else:
+                self.fail(bundle.runs[0], result)
             self.unlock(bundle.keys)
 
     def fail(self, run: Run, result: JobResult) -> None:
@@ -532,43 +483,47 @@ class Driver:
         self.outcome.left -= 1
         self.console.print(f"{run.name} failed: {result.error}")
 
-    def expected(self, bundle: Bundle) -> float:
+    def count_done(self) -> None:
+        self.outcome.done += 1
+        self.outcome.left -= 1
+
+    def expected_seconds(self, bundle: Bundle) -> float:
         return bundle.seconds(cuda=self.executor.joined and bundle.place == "device")
 
     def show(self) -> None:
         """Update the bar on a terminal; print a line now and then elsewhere."""
         done = self.outcome.done + len(self.outcome.failed)
         text = f"{done:,} of {done + self.outcome.left:,} runs"
-        rest = sum(map(self.expected, (*self.waiting, *self.postponed, *self.running.values())))
-        total = self.finished_work + rest
-        titles = "; ".join(bundle.title for bundle in list(self.running.values())[:3])
+        running = list(self.running.values())
+        rest = sum(map(self.expected_seconds, (*self.waiting, *self.postponed, *running)))
+        titles = "; ".join(bundle.title for bundle in running[:3])
         self.progress.update(
-            self.bar, completed=self.finished_work, total=total, description=f"{text}; {titles}"
+            self.bar,
+            completed=self.finished,
+            total=self.finished + rest,
+            description=f"{text}; {titles}",
         )
-        last, when = self.shown
+        last, when = self.last_line
         if not self.console.is_terminal and time.monotonic() - when > (5 if done > last else 60):
-            remaining = self.progress.tasks[0].time_remaining
-            left = "" if remaining is None else f", about {remaining / 60 + 0.5:.0f} min left"
-            self.console.print(text + left)
-            self.shown = (done, time.monotonic())
+            seconds = self.progress.tasks[0].time_remaining
+            self.console.print(text + (f", {seconds / 60:.1f} min left" if seconds else ""))
+            self.last_line = (done, time.monotonic())
 
     def record(self) -> None:
         """Store how the time was spent so far."""
         self.recorded = time.monotonic()
-        if not self.finished_work:
-            return
-        parts = {name: round(seconds, 2) for name, seconds in self.outcome.parts.items()}
-        facts = {
-            "grid": self.grid.name,
-            "executor": self.executor.title,
-            "torch": torch.__version__,
-            "version": __version__,
-            "seconds": round(time.monotonic() - self.begun, 2),
-            "runs": self.outcome.done,
-            "failed": len(self.outcome.failed),
-            "parts": parts,
-        }
-        self.store.keep_session(self.session, facts)
+        if self.finished:
+            facts = {
+                "grid": self.grid.name,
+                "executor": self.executor.title,
+                "torch": torch.__version__,
+                "version": __version__,
+                "seconds": round(self.recorded - self.begun, 2),
+                "runs": self.outcome.done,
+                "failed": len(self.outcome.failed),
+                "parts": {name: round(value, 2) for name, value in self.outcome.parts.items()},
+            }
+            self.store.keep_session(self.session, facts)
 
 
 @contextmanager

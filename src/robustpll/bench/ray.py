@@ -54,7 +54,9 @@ class RayExecutor(Executor):
         if not resources["CPU"]:
             problem = f"The Ray cluster at {address!r} has no CPU for jobs. Add machines first."
         elif device == "cuda" and not resources["GPU"]:
-            problem = f"device is 'cuda', but the Ray cluster at {address!r} has no GPU. Use 'auto'."
+            problem = (
+                f"device is 'cuda', but the Ray cluster at {address!r} has no GPU. Use 'auto'."
+            )
         if problem:
             self.close()
             raise InputError(problem)

@@ -114,7 +114,7 @@ class Run:
             "seed": self.seed,
         } | ({"content": self.content} if self.content else {})
 
-    @property
+    @cached_property
     def noise_key(self) -> str:
         """The name of the stored candidate sets; "" if the dataset has candidates."""
         if self.noise is None:

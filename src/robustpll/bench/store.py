@@ -39,7 +39,11 @@ REALS = (
 COLUMNS = ("part", "condition", "row", "truth", "predicted", "guess", *REALS)
 UNKNOWN = -1  # truth of out-of-distribution rows; prediction of rows that an audit fooled
 ABOUT = b"robustpll"  # key of the record in a file's footer
-SESSION = {"grid": str, "executor": str, "runs": int, "seconds": int | float, "parts": dict}
+JSON_FILES: dict[str, dict[str, Any]] = {  # required keys of each kind of file
+    "grids": {"name": str, "methods": list},
+    "sessions": {"grid": str, "executor": str, "runs": int, "seconds": int | float, "parts": dict},
+    "failures": {"error": str},
+}
 FOLDERS = ("runs", "failures", "candidates", "grids", "sessions")
 TEMPORARY = ".*.*.????????"  # names of `write_whole`: .KEY.parquet.k3x_9abz
 STALE = 600.0  # seconds after which a temporary file has no writer any more
@@ -182,7 +186,7 @@ class ResultStore:
             compression="zstd",
             compression_level=9,
             use_dictionary=["part", "condition"],
-            column_encoding={**dict.fromkeys(REALS, "BYTE_STREAM_SPLIT")}
+            column_encoding=dict.fromkeys(REALS, "BYTE_STREAM_SPLIT")
             | {"row": "DELTA_BINARY_PACKED"},
             write_page_checksum=True,
             store_schema=True,
@@ -206,7 +210,7 @@ class ResultStore:
         """The error message of a run that failed; None if it did not."""
         path = self._failure_path(run)
         try:
-            return _failure_in(path) if path.exists() else None
+            return str(_json_in(path)["error"]) if path.exists() else None
         except StoreError:
             return "It failed, but the record of the error is damaged."
 
@@ -223,7 +227,12 @@ class ResultStore:
     def grids(self) -> dict[str, Grid]:
         """The stored grids by name, the latest last."""
         paths = sorted((self.root / "grids").glob("*.json"), key=lambda path: path.stat().st_mtime)
-        return {path.stem: _grid_in(path) for path in paths}
+        grids = {}
+        for path in paths:
+            content = json.dumps(_json_in(path))
+            with _reading(path):
+                grids[path.stem] = Grid.of_json(content)
+        return grids
 
     def keep_candidates(self, key: str, candidates: Candidates) -> None:
         """Store candidate sets (rows, classes) by their noise key, as bits."""
@@ -246,7 +255,7 @@ class ResultStore:
     def sessions(self) -> dict[str, dict[str, Any]]:
         """All sessions by name, the earliest first."""
         paths = sorted((self.root / "sessions").glob("*.json"))
-        return {path.stem: _session_in(path) for path in paths}
+        return {path.stem: _json_in(path) for path in paths}
 
     def sweep(self) -> None:
         """Remove temporary files of killed writers; other hidden files stay."""
@@ -281,12 +290,8 @@ def now() -> str:
 
 
 def _with_conditions(run: Run, further: Iterable[Condition]) -> Run:
-    """The run with further conditions, in the order of evaluation."""
-    conditions = {*run.conditions, *further}
-    return replace(run, conditions=tuple(sorted(conditions, key=lambda one: one.order)))
-
-
-# Reading of files
+    conditions = sorted({*run.conditions, *further}, key=lambda condition: condition.order)
+    return replace(run, conditions=tuple(conditions))
 
 
 def schema() -> "pa.Schema":
@@ -304,9 +309,11 @@ def schema() -> "pa.Schema":
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Turn every error of a damaged file into a StoreError; libraries raise many kinds."""
+    """Turn all errors of a damaged file, of whatever kind, into a StoreError."""
     try:
         yield
+    except InputError as error:  # a method or dataset that this version does not know
+        raise StoreError(f"{path} cannot be read here: {error}") from error
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise StoreError(
@@ -345,41 +352,17 @@ def _candidates_in(path: Path) -> Candidates:
         return np.unpackbits(stored["bits"], count=rows * classes).reshape(rows, classes) == 1
 
 
-def _grid_text_in(path: Path) -> str:
+def _json_in(path: Path) -> dict[str, Any]:
+    """The content of a grid, session or failure, by the folder it is in."""
     with _reading(path):
-        text = path.read_text(encoding="utf-8")
-        grid = json.loads(text)
-        if not isinstance(grid["name"], str) or not all(m["name"] for m in grid["methods"]):
-            raise ValueError("it has no name, or methods without one")
-        return text
-
-
-def _grid_in(path: Path) -> Grid:
-    text = _grid_text_in(path)
-    with _reading(path):
-        try:
-            return Grid.of_json(text)
-        except InputError as error:
-            unknown = StoreError(f"{path} is a grid that cannot be read here: {error}")
-    raise unknown
-
-
-def _session_in(path: Path) -> dict[str, Any]:
-    with _reading(path):
-        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        for name, kind in SESSION.items():
-            if not isinstance(facts[name], kind):
-                raise TypeError(f"{name} is {facts[name]!r}")
-        sum(map(float, facts["parts"].values()))  # raises if a part is no number
-        return facts
-
-
-def _failure_in(path: Path) -> str:
-    with _reading(path):
-        return str(json.loads(path.read_text(encoding="utf-8"))["error"])
-
-
-# Verification
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for name, kind in JSON_FILES[path.parent.name].items():
+            if not isinstance(content[name], kind):
+                raise TypeError(f"{name} is {content[name]!r}")
+        if not all(method["name"] for method in content.get("methods", [])):
+            raise ValueError("it has methods without a name")
+        sum(map(float, content.get("parts", {}).values()))  # raises if a part is no number
+        return content
 
 
 def damage(store: ResultStore) -> dict[Path, str]:
@@ -430,13 +413,8 @@ def _check_run(path: Path) -> None:
 CHECKS: dict[str, Callable[[Path], object]] = {
     "runs/*/*/*.parquet": _check_run,
     "candidates/*.npz": _candidates_in,
-    "grids/*.json": _grid_text_in,
-    "sessions/*.json": _session_in,
-    "failures/*.json": _failure_in,
+    **{f"{folder}/*.json": _json_in for folder in JSON_FILES},
 }
-
-
-# Versions of datasets
 
 
 def of_files(runs: Iterable[Run]) -> tuple[Run, ...]:

@@ -105,42 +105,34 @@ def compute(bundle: Bundle, device: str = "cpu") -> JobResult:
     >>> compute(bundle.with_candidates(every_class)).results[0].table.num_rows
     360
     """
-    laps = [time.perf_counter()]
+    seconds: dict[str, float] = {}
+    last = time.perf_counter()
 
-    def lap() -> None:
+    def lap(name: str) -> None:
+        nonlocal last
         if device.startswith("cuda"):
             torch.cuda.synchronize(device)
-        laps.append(time.perf_counter())
+        seconds[name], last = time.perf_counter() - last, time.perf_counter()
 
     tables: list[pa.Table] = []
     candidates: dict[str, Candidates] = {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        parts = [
-            (runs, _problem(runs, bundle, device))
-            for _, group in groupby(bundle.runs, key=lambda run: run.dataset)
-            if (runs := tuple(group))
-        ]
-        problem = parts[0][1] if len(parts) == 1 else Problem.joined([part for _, part in parts])
-        lap()
+        parts = _problems(bundle, device)
+        whole = parts[0][1] if len(parts) == 1 else Problem.joined([part for _, part in parts])
+        lap("load")
         if bundle.draws_noise:
-            assert (noise := bundle.runs[0].noise) is not None
-            task = problem.task
-            drawn = noise.candidates(task.rows, problem.train_labels, task.k, task.seeds)
-            candidates = dict(zip(bundle.keys, drawn.cpu().numpy(), strict=True))
-            lap()
+            candidates = _draw(bundle, whole)
+            lap("train")
         else:
             methods = [run.method for run in bundle.runs]
-            fitted = type(methods[0]).stacked(methods).fit(problem.task)
-            lap()
-            start = 0
+            fitted = type(methods[0]).stacked(methods).fit(whole.task)
+            lap("train")
             for runs, part in parts:
-                stop = start + len(runs)
-                subset = fitted if len(parts) == 1 else fitted.part(slice(start, stop))
-                tables += evaluate(subset, runs, part)
-                start = stop
-            lap()
-    seconds = dict(zip(("load", "train", "examine"), np.diff(laps).tolist(), strict=False))
+                own = slice(len(tables), len(tables) + len(runs))
+                tables += evaluate(fitted if len(parts) == 1 else fitted.part(own), runs, part)
+            lap("examine")
+    share = {name: value / len(bundle.runs) for name, value in seconds.items()}
     facts = {
         "machine": device_name(torch.device(device)),
         "torch": torch.__version__,
@@ -148,27 +140,38 @@ def compute(bundle: Bundle, device: str = "cpu") -> JobResult:
         "date": now(),
         "models_in_bundle": bundle.models,
     }
-    share = {name: value / len(bundle.runs) for name, value in seconds.items()}
     results = tuple(
         RunResult(run.key, run.description, run.conditions, share, facts, table)
-        for run, table in zip(bundle.runs, tables, strict=False)
+        for run, table in zip(bundle.runs, tables, strict=not bundle.draws_noise)
     )
     notes = tuple(dict.fromkeys(str(warning.message) for warning in caught))
     return JobResult(results, candidates, seconds, notes)
 
 
-def _problem(runs: Sequence[Run], bundle: Bundle, device: str) -> Problem:
-    """The problem of runs on one dataset; while noise is drawn, candidates are the true labels."""
-    dataset = _dataset(runs[0].dataset, runs[0].content)
-    noise = None
-    if bundle.draws_noise or runs[0].noise_key:
-        noise = _Drawn(tuple(bundle.candidates[run.noise_key] for run in runs if bundle.candidates))
-    return Problem.of(dataset, noise, [run.seed for run in runs], device)
+def _problems(bundle: Bundle, device: str) -> list[tuple[tuple[Run, ...], Problem]]:
+    """The runs of each dataset, and their problem; before noise is drawn, with true labels only."""
+    parts = []
+    for name, group in groupby(bundle.runs, key=lambda run: run.dataset):
+        runs = tuple(group)
+        noise = None
+        if runs[0].noise_key:
+            known = bundle.candidates
+            noise = _Known(tuple(known[run.noise_key] for run in runs if not bundle.draws_noise))
+        seeds = tuple(run.seed for run in runs)
+        parts.append((runs, Problem.of(_dataset(name, runs[0].content), noise, seeds, device)))
+    return parts
+
+
+def _draw(bundle: Bundle, problem: Problem) -> dict[str, Candidates]:
+    noise, task = bundle.runs[0].noise, problem.task
+    assert noise is not None
+    drawn = noise.candidates(task.rows, problem.train_labels, task.k, task.seeds)
+    return dict(zip(bundle.keys, drawn.cpu().numpy(), strict=True))
 
 
 @dataclass(frozen=True, eq=False)
-class _Drawn(Noise):
-    """Candidate sets that were drawn before, one matrix for each seed; true labels if there are none."""
+class _Known(Noise):
+    """Candidate sets that were drawn before, one matrix for each seed; if none, true labels."""
 
     matrices: tuple[Candidates, ...]
 

@@ -8,9 +8,9 @@ import typer
 from robustpll.cli.messages import refusals, say
 
 if TYPE_CHECKING:
+    from robustpll.bench.executor import Outcome
     from robustpll.bench.grid import Grid
     from robustpll.bench.ray import RayExecutor
-    from robustpll.bench.executor import Outcome
     from robustpll.bench.store import ResultStore
 
 app = typer.Typer(help="Run methods on datasets, and compare them.", no_args_is_help=True)
