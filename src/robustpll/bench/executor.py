@@ -142,9 +142,7 @@ class LocalExecutor(Executor):
             if code > 0 and not self.any_result:
                 msg = f"A worker process ended before it could begin; its error is above. {GUARD}"
                 raise RobustPLLError(msg) from error
-            ending = (
-                f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited ({code})"
-            )
+            ending = f"was killed by {signal.Signals(-code).name}" if code < 0 else "exited"
             memory = " It may have run out of memory." if code == -signal.SIGKILL else ""
             result = JobResult(error=f"Its process {ending}.{memory}", died=True)
         if result.died or "CUDA error" in result.error:  # which makes a process useless
@@ -234,7 +232,7 @@ class Outcome:
     left: int = 0  # runs that did not start before `until`
     absent: dict[str, str] = field(default_factory=dict)  # how to get datasets that are not here
     seconds: float = 0.0
-    parts: Counter[str] = field(default_factory=Counter)  # seconds of all processes, by activity
+    parts: dict[str, float] = field(default_factory=dict)  # seconds of all processes, by activity
 
 
 def run_grid(
@@ -445,7 +443,8 @@ class Driver:
             self.finished += self.expected_seconds(bundle)
             what = "noise" if bundle.draws_noise else "runs"
             for name, seconds in result.seconds.items():
-                parts[name if name == "starting" else f"{what}, {name}"] += seconds
+                activity = name if name == "starting" else f"{what}, {name}"
+                parts[activity] = parts.get(activity, 0.0) + seconds
             if result.error:
                 self.retry(bundle, result)
                 continue
@@ -458,7 +457,7 @@ class Driver:
                     self.store.write(run, run_result)
                     self.count_done()
             self.unlock(bundle.keys)
-            parts["write"] += time.monotonic() - begun
+            parts["write"] = parts.get("write", 0.0) + time.monotonic() - begun
             for note in set(result.notes) - self.notes:
                 self.console.print(f"{bundle.title}: {note}")
                 self.notes.add(note)

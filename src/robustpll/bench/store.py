@@ -349,7 +349,8 @@ def _candidates_in(path: Path) -> Candidates:
         rows, classes = (int(size) for size in stored["shape"])
         if stored["bits"].shape != ((rows * classes + 7) // 8,):
             raise ValueError(f"{stored['bits'].shape} are not the bits of {rows} x {classes}")
-        return np.unpackbits(stored["bits"], count=rows * classes).reshape(rows, classes) == 1
+        bits = np.unpackbits(stored["bits"], count=rows * classes)
+        return bits.reshape(rows, classes).astype(bool)
 
 
 def _json_in(path: Path) -> dict[str, Any]:
