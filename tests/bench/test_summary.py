@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from robustpll.bench.contents import all_tables
 from robustpll.bench.grid import Condition, Grid, PlannedRun
 from robustpll.bench.measures import POINTS, curve
-from robustpll.bench.noise_cache import Drawn, Packed
+from robustpll.bench.run import noise_key
 from robustpll.bench.store import ResultStore
 from robustpll.bench.summary import Summary, summarize
 from robustpll.datasets.noise import Uniform
@@ -194,7 +194,7 @@ def test_lines_know_their_group_and_whether_their_settings_are_the_papers() -> N
 def test_candidates_that_noise_made_are_counted(store: ResultStore) -> None:
     grid = Grid.of({"methods": ["proden"], "datasets": ["digits"], "seeds": 2, "noise": "uniform"})
     matrix = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 1], [0, 1, 0]], bool)
-    store.keep_candidates(Drawn("digits", Uniform(), 0), Packed.of(matrix))
+    store.keep_candidates(noise_key("digits", Uniform(), 0), matrix)
     (row,) = summarize(store, grid).datasets.to_dict("records")
     assert (row["candidates"], row["single"]) == (1.75, 0.5)
 
