@@ -46,9 +46,7 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    inline: Any, grid: Path, tmp_path_factory: pytest.TempPathFactory
-) -> ResultStore:
+def undisturbed(inline: Any, grid: Path, tmp_path_factory: pytest.TempPathFactory) -> ResultStore:
     """The store of a driver without other processes, to which nothing happened."""
     store = ResultStore(tmp_path_factory.mktemp("undisturbed"))
     outcome = run_grid(Grid.read(grid), store, executor=inline(), quiet=True)
@@ -170,7 +168,9 @@ def test_a_run_that_kills_its_worker_twice_is_recorded_and_others_go_on(
 
     values = {"methods": ["pl_knn"], "datasets": ["synthetic", "digits"], "seeds": 2}
     executor = Dying(joined=True)
-    outcome = run_grid(Grid.of(values | {"noise": "uniform"}), tmp_path, executor=executor, quiet=True)
+    outcome = run_grid(
+        Grid.of(values | {"noise": "uniform"}), tmp_path, executor=executor, quiet=True
+    )
     assert (outcome.done, outcome.left) == (2, 0)
     assert set(outcome.failed) == {f"PlKnn on synthetic, seed {seed}" for seed in (0, 1)}
     tried = [bundle.title for bundle in executor.submitted if "PlKnn on synthetic" in bundle.title]

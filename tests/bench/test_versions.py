@@ -85,9 +85,7 @@ def command(*words: object) -> Result:
     return CliRunner().invoke(app, ["bench", *map(str, words)])
 
 
-def test_two_versions_of_a_file_are_two_sets_of_runs(
-    put: Put, run: Run, tmp_path: Path
-) -> None:
+def test_two_versions_of_a_file_are_two_sets_of_runs(put: Put, run: Run, tmp_path: Path) -> None:
     clear, noisy = mat(0, right=0.95), mat(1, right=0.0)
     put(clear)
     assert run(LOST, tmp_path).done == 2
@@ -98,9 +96,7 @@ def test_two_versions_of_a_file_are_two_sets_of_runs(
     assert run(LOST, tmp_path).known == 2
 
 
-def test_a_summary_is_about_one_version_and_says_which(
-    put: Put, run: Run, tmp_path: Path
-) -> None:
+def test_a_summary_is_about_one_version_and_says_which(put: Put, run: Run, tmp_path: Path) -> None:
     versions = {}
     for name, content in (("clear", mat(0, right=0.95)), ("noisy", mat(1, right=0.0))):
         versions[name] = put(content)
@@ -125,9 +121,7 @@ def test_a_summary_is_about_one_version_and_says_which(
         summarize(store, LOST, {"soccer": "usual"})
 
 
-def test_commands_say_what_there_is_and_take_a_version(
-    put: Put, run: Run, tmp_path: Path
-) -> None:
+def test_commands_say_what_there_is_and_take_a_version(put: Put, run: Run, tmp_path: Path) -> None:
     store, out = tmp_path / "store", tmp_path / "report"
     first = put(mat(0))
     run(LOST, store)
@@ -208,9 +202,7 @@ def test_a_file_that_changes_after_the_plan_was_made_is_not_trained_on(
         worker.compute(bundle)
 
 
-def test_planning_reads_a_file_once(
-    put: Put, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_planning_reads_a_file_once(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     put(mat(0))
     read: list[Path] = []
     before = download.content_sum
