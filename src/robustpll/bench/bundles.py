@@ -100,13 +100,6 @@ def bundles(runs: Iterable[Run], *, joined: bool) -> list[Bundle]:
     If `joined`, runs of equal shape train at once, as suits a GPU. Otherwise each run is a bundle:
     float32 results depend on the other runs of a bundle in the last digit, and results on a CPU
     must not depend on what was left to do after an interruption.
-
-    >>> from robustpll.bench.grid import Grid
-    >>> grid = Grid.named("paper").changed(methods=["proden"], datasets=["mnist", "kmnist"])
-    >>> [bundle.title for bundle in bundles(grid.runs(), joined=True)]
-    ['Proden on mnist, kmnist (10 runs)']
-    >>> len(bundles(grid.runs(), joined=False))
-    10
     """
     groups: dict[object, list[Run]] = {}
     for run in runs:

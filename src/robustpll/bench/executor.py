@@ -41,7 +41,6 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 GUARD = "In a script, call run_grid below `if __name__ == '__main__':`."
 LOOK_AGAIN = 2.0  # seconds between looks at jobs that another driver works on
 BETWEEN_RECORDS = 20.0  # seconds between two writes of the session's record
-PLACES: tuple[Place, ...] = ("device", "host")
 MPS, MPS_PIPES = "nvidia-cuda-mps-control", "CUDA_MPS_PIPE_DIRECTORY"
 
 
@@ -66,20 +65,11 @@ class Executor(ABC):
 
 
 class LocalExecutor(Executor):
-    """Worker processes on this machine; they end with this process.
+    """Worker processes on this machine; device and workers are as in `run_grid`.
 
-    Every worker is a process pool of its own, so that a killed worker breaks no other one.
+    Every worker is a process pool of its own, so that a killed worker breaks no other one. Beside
+    GPUs, a process for each other core runs the methods that do not use a GPU.
 
-    Parameters
-    ----------
-    device : str
-        "auto", "cpu" or "cuda"; "auto" and "cuda" use all GPUs, if there are any.
-    workers : int or None
-        Processes that train networks; by default one for each core, or 6 for each GPU. With GPUs,
-        one more process for each other core runs the methods that do not use a GPU.
-
-    Examples
-    --------
     >>> LocalExecutor("cpu", workers=2).sizes
     {'device': 2, 'host': 0}
     """
@@ -247,7 +237,7 @@ def run_grid(
 ) -> Outcome:
     """Run what a store lacks of a grid.
 
-    Results are stored as they come. After an interruption, the same call runs the rest. Several
+    Results are stored as they come; after an interruption, the same call runs the rest. Several
     processes may share one store. Predictions on a CPU do not depend on the order of the work; on
     a GPU they agree within rounding. In a script, call this below
     ``if __name__ == "__main__":``, because it starts processes.
@@ -294,12 +284,13 @@ class Driver:
         from rich.progress import Progress, TextColumn
 
         self.grid, self.store, self.executor = grid, store, executor
-        self.console = Console(stderr=True, quiet=quiet, markup=False, highlight=False)
+        console = Console(stderr=True, quiet=quiet, markup=False, highlight=False)
+        self.console, is_shown = console, console.is_terminal and not quiet
         self.progress = Progress(
             *Progress.get_default_columns()[1:],  # bar, percentage, remaining time
             TextColumn("{task.description}", markup=False),
-            console=self.console,
-            disable=quiet or not self.console.is_terminal,
+            console=console,
+            disable=not is_shown,
             speed_estimate_period=3600,
         )
         self.bar = self.progress.add_task("starting")
@@ -346,6 +337,11 @@ class Driver:
 
     def drive(self, until: float | None) -> Outcome:
         """Run until all is done or failed; Ctrl-C keeps what is finished."""
+        with suppress(ImportError, OSError, ValueError):  # a lock is an open file
+            import resource
+
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
         try:
             with self.progress, stop_requests() as stop:
                 self.plan()

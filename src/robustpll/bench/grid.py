@@ -360,13 +360,7 @@ def _selected(entries: tuple[Entry, ...], names: Sequence[str]) -> tuple[Entry, 
 
 
 def present(grid: Grid) -> tuple[Grid | None, dict[str, str]]:
-    """The grid on the datasets whose files are here, and how to get the others, by name.
-
-    The grid is None if nothing of it can run.
-
-    >>> present(Grid.named("quick"))[1]
-    {}
-    """
+    """The grid on the datasets whose files are here, or None, and how to get the others."""
     names = dict.fromkeys((*grid.datasets, *(other for _, other in grid.ood)))
     entries = [entry_of(name) for name in names]
     absent = {e.name: how_to_get(e) for e in entries if not all(find(e, file) for file in e.files)}
@@ -379,11 +373,7 @@ def present(grid: Grid) -> tuple[Grid | None, dict[str, str]]:
 
 
 def grid_of(grid: Grid | str | Path) -> Grid:
-    """A grid, given itself, its name or its TOML file.
-
-    >>> grid_of("quick").name
-    'quick'
-    """
+    """A grid, given itself, its name or its TOML file."""
     if isinstance(grid, Grid):
         return grid
     is_file = str(grid).endswith(".toml") or Path(grid).is_file()

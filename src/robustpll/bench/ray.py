@@ -21,24 +21,15 @@ START = "Start one by 'ray start --head', or take 'local'."
 class RayExecutor(Executor):
     """Runs jobs on all machines of a Ray cluster, including machines that join later.
 
-    Every machine needs this version of robustpll with the extra ``ray``. It looks for data in the
-    folder that its ROBUSTPLL_DATA named when Ray was started there. A job takes one CPU, or a share
-    of a GPU if the cluster has GPUs. Ray runs the jobs of lost processes and machines again. If the
-    head is lost, the run ends, and the same call runs the rest. Members of a cluster execute
-    whatever they send each other: join only clusters you trust.
+    Every machine needs this version of robustpll with the extra ``ray``, and the data in the folder
+    that ROBUSTPLL_DATA named when Ray was started there. A job takes one CPU, or a share of a GPU if
+    the cluster has GPUs. Ray runs the jobs of lost machines again; if the head is lost, the run
+    ends. Members of a cluster execute what they send each other: join only clusters you trust.
 
-    Parameters
-    ----------
-    address : str
-        "local" starts a cluster on this machine and ends it afterwards. "auto" joins the cluster
-        that runs on this machine. "host:port" joins a cluster that includes this machine.
-    device : str
-        "auto", "cpu" or "cuda"; "auto" uses GPUs if the cluster has any.
+    `address` "local" starts a cluster on this machine and ends it afterwards, "auto" joins the one
+    on this machine, "host:port" joins one that includes this machine. `device` is "auto", "cpu" or
+    "cuda"; "auto" uses GPUs if the cluster has any.
 
-    Examples
-    --------
-    >>> from robustpll.bench import run_grid
-    >>> run_grid("quick", "results", executor=RayExecutor("auto"))  # doctest: +SKIP
     >>> RayExecutor("auto", device="abacus")
     Traceback (most recent call last):
     robustpll.errors.InputError: device must be auto, cpu or cuda on a Ray cluster; got 'abacus'.

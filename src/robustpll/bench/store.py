@@ -295,11 +295,7 @@ def _with_conditions(run: Run, further: Iterable[Condition]) -> Run:
 
 
 def schema() -> "pa.Schema":
-    """The columns of a table of predictions, one row for each prediction.
-
-    >>> schema().names[:6]
-    ['part', 'condition', 'row', 'truth', 'predicted', 'guess']
-    """
+    """The columns of a table of predictions, one row for each prediction."""
     import pyarrow as pa
 
     word = pa.dictionary(pa.int8(), pa.string())
@@ -367,15 +363,7 @@ def _json_in(path: Path) -> dict[str, Any]:
 
 
 def damage(store: ResultStore) -> dict[Path, str]:
-    """A message for each damaged file of a store, by path.
-
-    Every file is read completely, and the checksums of the predictions are compared.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     damage(ResultStore(folder))
-    {}
-    """
+    """A message for each damaged file of a store, by path; checksums are compared, too."""
     messages = {}
     for pattern, check in CHECKS.items():
         for path in sorted(store.root.glob(pattern)):
@@ -419,13 +407,7 @@ CHECKS: dict[str, Callable[[Path], object]] = {
 
 
 def of_files(runs: Iterable[Run]) -> tuple[Run, ...]:
-    """The runs on the versions of the files that are here; each file is read at most once.
-
-    >>> from robustpll.bench.grid import Grid
-    >>> runs = Grid.named("quick").runs()
-    >>> of_files(runs) == runs  # datasets without files have no versions
-    True
-    """
+    """The runs on the versions of the files that are here; each file is read at most once."""
     runs = tuple(runs)
     versions = {name: version_here(name) for name in {run.dataset for run in runs}}
     return tuple(replace(run, content=versions[run.dataset]) for run in runs)
