@@ -111,7 +111,7 @@ def of_seed(run: Run, condition: Condition) -> dict[str, Any]:
     return share_right(0.5 + 0.01 * run.seed - condition.epsilon)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def made() -> SimpleNamespace:
     """The functions above, for tests."""
     functions = (predictions, share_right, unknown, of_seed, keep)
@@ -123,7 +123,7 @@ def store(tmp_path: Path) -> ResultStore:
     return ResultStore(tmp_path / "store")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def small() -> Grid:
     """Three single methods and an ensemble, on two sets of the paper and another, attacked."""
     return Grid.of(
