@@ -24,7 +24,7 @@ from stored import spread_of
 from robustpll import load_dataset
 from robustpll.datasets.problem import Problem
 from robustpll.engine.device import chosen_device, device_name
-from robustpll.engine.progress import progress_bars
+from robustpll.engine.history import progress_bars
 from robustpll.methods import RobustPll, RobustPllEns
 
 MANY = 0.0005  # the factor on the divergence for 100 classes or more

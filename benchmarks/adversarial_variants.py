@@ -26,8 +26,8 @@ from torch.optim import AdamW, Optimizer
 from robustpll import load_dataset
 from robustpll.datasets.problem import Problem
 from robustpll.engine.data import Batch
+from robustpll.engine.history import progress_bars
 from robustpll.engine.layers import steady_statistics
-from robustpll.engine.progress import progress_bars
 from robustpll.engine.train import Training
 from robustpll.evaluate.audit import Audit
 from robustpll.measures.calibration import calibration_of

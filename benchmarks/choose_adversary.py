@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from robustpll import load_dataset
-from robustpll.attacks.base import PGD
+from robustpll.attacks.pgd import PGD
 from robustpll.datasets.dataset import Dataset
 from robustpll.datasets.problem import Problem
-from robustpll.engine.progress import progress_bars
+from robustpll.engine.history import progress_bars
 from robustpll.methods import RobustPllAt
 from robustpll.opinion import Opinion
 

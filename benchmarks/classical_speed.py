@@ -43,8 +43,8 @@ from torch.nn.functional import one_hot
 from robustpll import load_dataset
 from robustpll.datasets.noise import InstanceDependent
 from robustpll.datasets.problem import pool_of
+from robustpll.engine.data import Rows
 from robustpll.engine.device import computing, device_name
-from robustpll.engine.rows import Rows
 from robustpll.methods.classical import ClassicalMethod, OneRun
 from robustpll.methods.dst_pll import DstPll
 from robustpll.methods.ipal import Ipal

@@ -43,7 +43,8 @@ from robustpll import METHODS, PLLClassifier, load_dataset
 from robustpll.clean.decisions_file import with_decisions
 from robustpll.clean.judge import Judgement, judge
 from robustpll.clean.query_order import order_of_asking
-from robustpll.labels.candidates import Candidates, Votes
+from robustpll.labels.candidates import Candidates
+from robustpll.labels.votes import Votes
 from robustpll.methods import Method
 
 SETS = ("digits", "mnist", "lost", "bird-song")

@@ -31,7 +31,7 @@ from robustpll import METHODS, load_dataset
 from robustpll.datasets.dataset import Dataset
 from robustpll.datasets.noise import Uniform
 from robustpll.datasets.problem import Problem
-from robustpll.engine.progress import progress_bars
+from robustpll.engine.history import progress_bars
 from robustpll.measures.conformal import ConformalSets
 
 SPLITS = 100

@@ -21,10 +21,9 @@ from problems import problem_of, shortened
 from robustpll import load_dataset
 from robustpll.datasets.ood import ood_rows
 from robustpll.datasets.problem import Problem
-from robustpll.engine.data import Task
+from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device, device_name
-from robustpll.engine.progress import progress_bars
-from robustpll.engine.rows import Rows
+from robustpll.engine.history import progress_bars
 from robustpll.measures.metrics import as_recorded, cdf_area, signed_ks
 from robustpll.methods import DstPll
 from robustpll.methods.autoencoder import CODE, Encoder, codes, trained_encoders

@@ -25,10 +25,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustpll import PGD
-from robustpll.engine.data import Task
+from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device, computing, device_name
 from robustpll.engine.predict import Networks
-from robustpll.engine.rows import Rows
 from robustpll.measures.metrics import published_gamma, signed_mmd
 from robustpll.methods import Proden
 

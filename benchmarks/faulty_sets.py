@@ -25,11 +25,10 @@ from robustpll import METHODS, load_dataset
 from robustpll.datasets.dataset import Dataset
 from robustpll.datasets.noise import Flip, Uniform
 from robustpll.datasets.problem import Problem, pool_of
-from robustpll.engine.data import Task
+from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device
-from robustpll.engine.progress import progress_bars
+from robustpll.engine.history import progress_bars
 from robustpll.engine.random import Draws
-from robustpll.engine.rows import Rows
 from robustpll.evaluate.missing_truth import By, suspicion
 from robustpll.methods import Method
 

@@ -25,7 +25,7 @@ from torch.nn.functional import one_hot
 
 from robustpll import METHODS, load_dataset
 from robustpll.datasets.problem import Problem
-from robustpll.engine.progress import progress_bars
+from robustpll.engine.history import progress_bars
 from robustpll.evaluate.label_free import approximated_accuracy, covering_rate
 from robustpll.methods import DeepMethod, Method, PlKnn, RobustPll
 

@@ -30,9 +30,9 @@ from robustpll import METHODS, InputError, load_dataset
 from robustpll.bench.compare import published_numbers
 from robustpll.datasets.ood import ood_rows
 from robustpll.datasets.problem import Problem
+from robustpll.engine.data import Rows
 from robustpll.engine.device import chosen_device, device_name
-from robustpll.engine.progress import progress_bars
-from robustpll.engine.rows import Rows
+from robustpll.engine.history import progress_bars
 from robustpll.evaluate.ood import RunScorer, separation
 from robustpll.measures.metrics import (
     as_recorded,

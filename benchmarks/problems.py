@@ -9,7 +9,7 @@ import torch
 from robustpll.datasets.dataset import Dataset, Split
 from robustpll.datasets.noise import InstanceDependent, Noise
 from robustpll.datasets.problem import Problem
-from robustpll.engine.rows import Rows
+from robustpll.engine.data import Rows
 
 
 def shortened(dataset: Dataset, rows: int) -> Dataset:

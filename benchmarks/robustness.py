@@ -24,7 +24,7 @@ import torch
 from robustpll import METHODS, PGD, load_dataset
 from robustpll.datasets.problem import Problem
 from robustpll.engine.device import chosen_device, device_name
-from robustpll.engine.progress import progress_bars
+from robustpll.engine.history import progress_bars
 from robustpll.evaluate.audit import EPSILONS, Audit, RobustnessReport
 from robustpll.opinion import Opinion
 

@@ -27,10 +27,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from robustpll.engine import graphs
-from robustpll.engine.data import Task
+from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device, computing, device_name, has_bf16
 from robustpll.engine.history import reporting
-from robustpll.engine.rows import Rows
 from robustpll.engine.train import train
 from robustpll.methods import DeepMethod, RobustPll
 from robustpll.methods.evidential import evidential_error, flat_kl

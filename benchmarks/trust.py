@@ -24,8 +24,9 @@ from robustpll import METHODS, InputError, Opinion, PLLClassifier, load_dataset
 from robustpll.datasets.noise import InstanceDependent, Uniform
 from robustpll.estimator.recalibration import Recalibration
 from robustpll.evaluate.ood import OodScorer
+from robustpll.evaluate.reports import decision_report
 from robustpll.measures.calibration import CalibrationReport, calibration_of
-from robustpll.measures.selection import decision_report, risk_coverage
+from robustpll.measures.selection import risk_coverage
 
 SETS = ("lost", "msrc-v2", "bird-song")
 MORE = ("fg-net", "italian", "digits", "synthetic", "mnist", "fmnist", "kmnist")

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from robustpll import _moved as _moved
 
 if TYPE_CHECKING:
-    from robustpll.attacks.autopgd import AutoPGD
-    from robustpll.attacks.base import PGD
+    from robustpll.attacks.pgd import PGD, AutoPGD
     from robustpll.attacks.square import Square
     from robustpll.datasets import load_dataset
     from robustpll.datasets.dataset import Dataset
@@ -19,8 +18,9 @@ if TYPE_CHECKING:
     from robustpll.evaluate.audit import robustness_report
     from robustpll.evaluate.missing_truth import missing_truth_scores
     from robustpll.evaluate.ood import ood_report
-    from robustpll.labels.candidates import Candidates, Votes
-    from robustpll.measures.calibration import calibration_report
+    from robustpll.evaluate.reports import calibration_report
+    from robustpll.labels.candidates import Candidates
+    from robustpll.labels.votes import Votes
     from robustpll.measures.conformal import ConformalSets
     from robustpll.methods import METHODS
     from robustpll.opinion import Opinion
@@ -57,8 +57,8 @@ __all__ = [
 
 _HOMES = {
     "METHODS": "methods",
-    "PGD": "attacks.base",
-    "AutoPGD": "attacks.autopgd",
+    "PGD": "attacks.pgd",
+    "AutoPGD": "attacks.pgd",
     "Candidates": "labels.candidates",
     "ConformalSets": "measures.conformal",
     "Dataset": "datasets.dataset",
@@ -71,8 +71,8 @@ _HOMES = {
     "RobustPLLError": "errors",
     "Square": "attacks.square",
     "Table": "tables.read",
-    "Votes": "labels.candidates",
-    "calibration_report": "measures.calibration",
+    "Votes": "labels.votes",
+    "calibration_report": "evaluate.reports",
     "load": "estimator.model_file",
     "load_dataset": "datasets",
     "missing_truth_scores": "evaluate.missing_truth",
@@ -83,7 +83,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loads what is asked for: torch takes seconds, and `robustpll --version` needs none of it."""
+    """Import names on first use: torch takes seconds, and `--version` does not need it."""
     if name not in _HOMES:
         raise AttributeError(f"module 'robustpll' has no attribute {name!r}")
     return getattr(import_module(f"robustpll.{_HOMES[name]}"), name)

@@ -8,47 +8,49 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-MOVED = {
-    "robustpll.candidates": "robustpll.labels.candidates",
-    "robustpll.data": "robustpll.datasets",
-    "robustpll.data.noise": "robustpll.datasets.noise",
-    "robustpll.data.ood": "robustpll.datasets.ood",
-    "robustpll.data.problem": "robustpll.datasets.problem",
-    "robustpll.engine.task": "robustpll.engine.data",
-    "robustpll.evaluate.calibration": "robustpll.measures.calibration",
-    "robustpll.evaluate.conformal": "robustpll.measures.conformal",
-    "robustpll.evaluate.faulty": "robustpll.evaluate.missing_truth",
-    "robustpll.evaluate.metrics": "robustpll.measures.metrics",
-    "robustpll.evaluate.selection": "robustpll.measures.selection",
-    "robustpll.evaluate.significance": "robustpll.measures.significance",
-    "robustpll.methods.maths": "robustpll.methods.losses",
+MOVED = {  # former module -> its present modules, below robustpll
+    "candidates": ("labels.candidates",),
+    "data": ("datasets",),
+    "data.noise": ("datasets.noise",),
+    "data.ood": ("datasets.ood",),
+    "data.problem": ("datasets.problem",),
+    "engine.task": ("engine.data",),
+    "evaluate.calibration": ("measures.calibration", "evaluate.reports"),
+    "evaluate.conformal": ("measures.conformal",),
+    "evaluate.faulty": ("evaluate.missing_truth",),
+    "evaluate.metrics": ("measures.metrics",),
+    "evaluate.selection": ("measures.selection", "evaluate.reports"),
+    "evaluate.significance": ("measures.significance",),
+    "methods.maths": ("methods.losses",),
 }
 
 
 class MovedModules(MetaPathFinder, Loader):
-    """Finds a module under its former name and hands out the module itself, not a copy."""
+    """Finds a module under its former name; it holds the names of the present modules."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in MOVED:
+        if fullname.removeprefix("robustpll.") not in MOVED:
             return None
         return ModuleSpec(fullname, self, is_package=fullname == "robustpll.data")
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
+        homes = [f"robustpll.{name}" for name in MOVED[spec.name.removeprefix("robustpll.")]]
         warnings.warn(
-            f"{spec.name} has moved: import from {MOVED[spec.name]}. "
+            f"{spec.name} has moved: import from {' or '.join(homes)}. "
             "The former name will be removed in version 0.3.",
             DeprecationWarning,
             stacklevel=2,
         )
         module = ModuleType(spec.name)
-        new = importlib.import_module(MOVED[spec.name])
-        vars(module).update({k: v for k, v in vars(new).items() if not k.startswith("__")})
+        for home in homes:
+            names = vars(importlib.import_module(home))
+            vars(module).update({k: v for k, v in names.items() if not k.startswith("__")})
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing to run: `create_module` filled the module."""
+        """Do nothing: `create_module` has filled the module."""
 
 
 sys.meta_path.append(MovedModules())

@@ -13,9 +13,9 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from robustpll._files import refuse_replacing
-from robustpll.attacks.base import PGD
+from robustpll.attacks.pgd import PGD
 from robustpll.datasets.noise import InstanceDependent
-from robustpll.engine.progress import progress_bars
+from robustpll.engine.history import progress_bars
 from robustpll.errors import InputError
 from robustpll.estimator.classifier import PLLClassifier
 from robustpll.labels.candidates import Candidates

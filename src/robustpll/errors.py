@@ -1,4 +1,4 @@
-"""What can go wrong by a user's doing, told apart from faults of the library."""
+"""Exceptions for invalid input, and small checks that raise them."""
 
 import os
 from collections.abc import Iterable
@@ -6,23 +6,23 @@ from itertools import islice
 from numbers import Real
 from typing import Any
 
-LONGEST = 200  # letters of a value in a message
+LONGEST = 200  # characters of a value in a message
 
 
 class RobustPLLError(Exception):
-    """Anything this library raises on purpose."""
+    """Base class of all exceptions that this library raises on purpose."""
 
 
 class InputError(RobustPLLError, ValueError):
-    """An argument breaks a rule; the message names it, the rule, what was found and the remedy."""
+    """An argument is invalid; the message names the argument, rule, value and remedy."""
 
 
 class ModelFileError(RobustPLLError, ValueError):
-    """A file is not a model this version can read; nothing in it was executed."""
+    """A file is not a model that this version can read; nothing in it was executed."""
 
 
 def refuse_other_length(rows: int, labels: int) -> None:
-    """X and y must go together row by row."""
+    """Refuse X and y of different numbers of rows."""
     if rows != labels:
         raise InputError(
             f"X has {rows} rows, but y has {labels}: inconsistent numbers of samples. Pass the "
@@ -31,7 +31,7 @@ def refuse_other_length(rows: int, labels: int) -> None:
 
 
 def some_of(values: Iterable[Any], most: int = 5) -> str:
-    """The first few values, for a message; of long ones the beginning.
+    """Join the first few values for a message, shortening long ones.
 
     >>> some_of([17, 40, 92])
     '17, 40, 92'
@@ -39,13 +39,13 @@ def some_of(values: Iterable[Any], most: int = 5) -> str:
     '0, 1, 2, ...'
     """
     first = list(islice(iter(values), most + 1))
-    texts = (str(value) for value in first[:most])
-    short = (text if len(text) <= LONGEST else f"{text[:LONGEST]}..." for text in texts)
+    texts = [str(value) for value in first[:most]]
+    short = [text if len(text) <= LONGEST else f"{text[:LONGEST]}..." for text in texts]
     return ", ".join(short) + (", ..." if len(first) > most else "")
 
 
 def count_of_variable(name: str) -> int | None:
-    """The count that an environment variable names; None if it is not set, or empty."""
+    """Read a count from an environment variable; None if it is unset or empty."""
     value = os.environ.get(name, "").strip()
     if value and not (value.isascii() and value.isdigit()):
         raise InputError(
@@ -56,13 +56,13 @@ def count_of_variable(name: str) -> int | None:
 
 
 def refuse_other_than_share(name: str, value: object) -> None:
-    """A share that can be promised: neither none nor all."""
+    """Refuse a value that is not a number strictly between 0 and 1."""
     if not is_share(value) or value in (0, 1):
-        raise InputError(f"{name} must be a number between 0 and 1, without these; got {value!r}.")
+        raise InputError(f"{name} must be a number above 0 and below 1; got {value!r}.")
 
 
 def is_count(value: object, least: int = 0) -> bool:
-    """Whether something is an integer of at least so much, by whatever type.
+    """Whether a value is an integer of at least `least`, of any integer type.
 
     >>> is_count(3), is_count(3.0), is_count(True), is_count(0, least=1)
     (True, False, False, False)
@@ -71,7 +71,7 @@ def is_count(value: object, least: int = 0) -> bool:
 
 
 def is_share(value: object) -> bool:
-    """Whether something is a number from 0 to 1, by whatever type.
+    """Whether a value is a number from 0 to 1, of any real type.
 
     >>> is_share(0.5), is_share("0.5"), is_share(1.5), is_share(True), is_share(float("nan"))
     (True, False, False, False, False)

@@ -1,4 +1,4 @@
-"""Subjective-logic opinions: what is believed of each class, and what is not committed."""
+"""Subjective-logic opinions: belief in each class, and uncertainty."""
 
 import math
 from collections.abc import Callable
@@ -19,18 +19,18 @@ ROWS_SHOWN = 10
 
 @dataclass(frozen=True, eq=False)
 class Opinion:
-    """What is held of each row: belief in each class, a prior, and the uncommitted mass.
+    """Opinions about rows: belief in each class, a prior, and uncertainty.
 
-    Arrays are numpy's for people and tensors inside the engine. Numpy arrays are checked (beliefs
-    and uncertainty are not negative and sum to 1, the prior sums to 1); tensors are trusted, since
-    a check would make a GPU wait.
+    Users get numpy arrays, the engine uses tensors. Numpy arrays are checked: belief and
+    uncertainty are not negative and sum to 1, the prior sums to 1. Tensors are not checked, because
+    a GPU would have to wait.
 
     Attributes
     ----------
     belief : array of shape (..., n, k)
         Mass committed to each class.
     prior : array of shape (..., n, k)
-        How the uncommitted mass would be shared.
+        How the uncommitted mass is shared among classes.
     uncertainty : array of shape (..., n)
         The uncommitted mass.
     classes : array of shape (k,), optional
@@ -38,7 +38,7 @@ class Opinion:
 
     Examples
     --------
-    Two opinions may agree on every probability and yet differ in how much they know:
+    Two opinions may have equal probabilities but different uncertainty:
 
     >>> prior = np.full((2, 3), 1 / 3)
     >>> belief = np.array([[2 / 3, 1 / 6, 1 / 6], [1 / 2, 0, 0]])
@@ -47,7 +47,7 @@ class Opinion:
     array([[0.667, 0.167, 0.167],
            [0.667, 0.167, 0.167]])
 
-    Softmax cannot tell the outputs (4, 1, 1) and (7, 4, 4) apart; as evidence they differ:
+    Softmax gives the same result for (4, 1, 1) and (7, 4, 4); as evidence they differ:
 
     >>> opinion = Opinion.of_evidence(np.array([[4.0, 1, 1], [7, 4, 4]]))
     >>> opinion.probability.round(3)
@@ -64,8 +64,8 @@ class Opinion:
     prior: Array
     uncertainty: Array
     classes: NDArray[Any] | None = None
-    # Which classes share the first place (..., n, k), where another opinion settled that: see
-    # `named_as`. It is no argument, so that an opinion with other numbers forgets it.
+    # The classes that share the largest probability (..., n, k), if `named_as` set them. Not an
+    # argument, so that `replace` with other numbers drops it.
     _leaders: Array | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class Opinion:
 
     @classmethod
     def of_evidence(cls, evidence: Array, prior: Array | None = None) -> Self:
-        """From non-negative evidence (..., n, k); without a prior it is uniform.
+        """Create from non-negative evidence (..., n, k); the prior defaults to uniform.
 
         belief = e / (k + sum e), uncertainty = k / (k + sum e).
         """
@@ -88,10 +88,7 @@ class Opinion:
     def of_probability(
         cls, probability: Array, uncertainty: Array | None = None, prior: Array | None = None
     ) -> Self:
-        """From probabilities (..., n, k), of which `uncertainty` (..., n) is owed to the prior.
-
-        Without `uncertainty` all mass is committed: belief equals probability.
-        """
+        """Create from probabilities (..., n, k); uncertainty (..., n) defaults to 0."""
         probability = _as_array(probability)
         prior = _uniform_like(probability) if prior is None else prior
         if uncertainty is None:
@@ -106,7 +103,7 @@ class Opinion:
 
     @property
     def entropy(self) -> Array:
-        """Of the probability, divided by log k: 0 is certain, 1 is uniform; (..., n).
+        """Entropy of the probability divided by log k, (..., n): 0 is certain, 1 is uniform.
 
         >>> Opinion.of_evidence(np.array([[4.0, 1, 1], [0, 0, 0]])).entropy.round(6)
         array([0.905713, 1.      ])
@@ -117,9 +114,9 @@ class Opinion:
 
     @property
     def variance(self) -> Array:
-        """Of each class's probability under the Dirichlet distribution this opinion stands for.
+        """Variance of each class's probability under the opinion's Dirichlet distribution.
 
-        p (1 - p) / (A + 1) with A = k / uncertainty, (..., n, k); 0 where all mass is committed.
+        p (1 - p) / (A + 1) with A = k / uncertainty, (..., n, k); 0 without uncertainty.
         """
         p, u = self.probability, self.uncertainty[..., None]
         return p * (1 - p) * u / (p.shape[-1] + u)
@@ -130,39 +127,39 @@ class Opinion:
         return self._tied().sum(-1) > 1
 
     def predicted(self, generator: np.random.Generator | None = None) -> Array:
-        """Index of the most probable class, (..., n): the first of the tied, or one at random.
+        """Index of the most probable class, (..., n): the first of tied classes, or a random one.
 
-        Whatever names a class in this library calls this: `predict`, `decide`, the command line.
-        A number is drawn for every row, tied or not, so that rows do not depend on each other.
+        All predictions of this library use this rule. A number is drawn for every row, tied or not,
+        so that rows do not depend on each other.
         """
         tied = self._tied()
         if generator is None:
             return _as_int(tied).argmax(-1)
-        drawn: Array = generator.random(tuple(tied.shape[:-1]))
+        random: Array = generator.random(tuple(tied.shape[:-1]))
         if isinstance(tied, torch.Tensor):
-            drawn = torch.as_tensor(drawn, device=tied.device)
-        rank = _as_int(drawn * tied.sum(-1))  # which of the tied, from 0
+            random = torch.as_tensor(random, device=tied.device)
+        rank = _as_int(random * tied.sum(-1))  # which of the tied classes, from 0
         return _as_int(_as_int(tied).cumsum(-1) > rank[..., None]).argmax(-1)
 
     def within(self, candidates: Array) -> Self:
-        """Belief outside the candidates (..., n, k) becomes uncertainty; the prior stays."""
+        """Turn belief outside the candidates (..., n, k) into uncertainty; the prior stays."""
         belief = self.belief * candidates
         return replace(self, belief=belief, uncertainty=1 - belief.sum(-1))
 
     def mean(self, axis: int) -> Self:
         """Average over an axis of members."""
-        return replace(self._each(lambda array: array.mean(axis)))  # forgets the leaders
+        return replace(self._each(lambda array: array.mean(axis)))  # drops _leaders
 
     def numpy(self) -> Self:
-        """The same in numpy arrays on the host, checked."""
+        """Convert to numpy arrays on the host, and check them."""
         return self._each(lambda array: np.asarray(torch.as_tensor(array).detach().cpu()))
 
     def __getitem__(self, index: Any) -> Self:
-        """A part along the leading axes."""
+        """Select along the leading axes."""
         return self._each(lambda array: array[index])
 
     def _each(self, change: Callable[[Array], Array]) -> Self:
-        """The same change of belief, prior and uncertainty, and of leaders if they are settled."""
+        """Apply a function to belief, prior and uncertainty, and to _leaders if set."""
         changed = replace(
             self,
             belief=change(self.belief),
@@ -177,10 +174,7 @@ class Opinion:
         return len(self.uncertainty)
 
     def _tied(self) -> Array:
-        """Classes whose probability equals the largest within 1e-8 + 1e-5 of it, (..., n, k).
-
-        A recalibrated opinion has those of the one before: the order of classes stays.
-        """
+        """Classes whose probability equals the largest up to 1e-8 + 1e-5 of it, (..., n, k)."""
         if self._leaders is not None:
             return self._leaders
         p = self.probability
@@ -204,23 +198,23 @@ class Opinion:
             raise InputError(
                 f"{len(self.classes)} classes are named, but belief has {belief.shape[-1]}."
             )
-        off = 1e-4  # rounding of a float32 sum over thousands of classes stays below this
-        sound = {
+        off = 1e-4  # above the rounding of a float32 sum over thousands of classes
+        rules = {
             "belief must not be negative": (belief >= -off).all(-1),
             "uncertainty must lie in [0, 1]": (uncertainty >= -off) & (uncertainty <= 1 + off),
             "belief and uncertainty must sum to 1": abs(belief.sum(-1) + uncertainty - 1) <= off,
             "prior must not be negative": (prior >= -off).all(-1),
             "prior must sum to 1": abs(prior.sum(-1) - 1) <= off,
         }
-        for rule, holds in sound.items():
+        for rule, holds in rules.items():
             rows = np.flatnonzero(~holds)
             if len(rows):
                 raise InputError(
-                    f"{rule}: broken in {len(rows)} rows ({some_of(rows)}). Check what was passed."
+                    f"{rule}: broken in {len(rows)} rows ({some_of(rows)}). Correct these rows."
                 )
 
     def _repr_html_(self) -> str:
-        """The first rows as a table, for notebooks; names of classes are escaped."""
+        """The first rows as a table for notebooks; class names are escaped."""
         flat = self.numpy()
         if flat.belief.ndim != 2:
             return f"<code>{escape(repr(flat))}</code>"
@@ -242,9 +236,9 @@ class Opinion:
 
 
 def named_as(opinion: Opinion, other: Opinion) -> Opinion:
-    """An opinion whose `predicted` and `guess` are those of another one of the same rows.
+    """Return an opinion with the `predicted` and `guess` of another opinion of the same rows.
 
-    For copies whose probabilities are stretched: there rounding may tie classes or part them.
+    Used for rescaled probabilities, where rounding may create or break ties.
 
     >>> flat = Opinion.of_probability(np.array([[0.4999999, 0.5000001]]))
     >>> sure = Opinion.of_probability(np.array([[0.1, 0.9]]))
@@ -257,7 +251,7 @@ def named_as(opinion: Opinion, other: Opinion) -> Opinion:
 
 
 def _bar(share: float, colour: str) -> str:
-    """A number with a bar as long as the share."""
+    """A number with a bar of proportional length."""
     width = round(100 * float(share))
     return (
         f'<span style="display:inline-block;height:0.7em;width:{width}px;background:{colour}">'

@@ -9,10 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from robustpll.attacks.autopgd import AutoPGD
-from robustpll.engine.data import Task
+from robustpll.attacks.pgd import AutoPGD
+from robustpll.engine.data import Rows, Task
 from robustpll.engine.predict import Networks
-from robustpll.engine.rows import Rows
 from robustpll.methods import Proden
 
 ROWS, STEPS, RESTARTS, SEEDS = 500, 30, 2, (0, 1, 2)

@@ -1,4 +1,4 @@
-"""Attacks stay within their reach, treat each model alone, and do harm."""
+"""Attacks stay within their bounds, treat each model alone, and do harm."""
 
 import copy
 from dataclasses import replace
@@ -9,15 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from robustpll.attacks.autopgd import AutoPGD
-from robustpll.attacks.base import PGD, Attack, evidential_error_to
+from robustpll.attacks.base import Attack, evidential_error_to
+from robustpll.attacks.pgd import PGD, AutoPGD
 from robustpll.attacks.square import Square
-from robustpll.engine.data import Task
+from robustpll.engine.data import Rows, Task
 from robustpll.engine.layers import BatchNorm, folded
 from robustpll.engine.networks import build_network, mlp
-from robustpll.engine.predict import Attacked, Networks, averaged, fused, logits_of
+from robustpll.engine.predict import Attacker, Networks, averaged, fused, logits_of
 from robustpll.engine.random import Draws
-from robustpll.engine.rows import Rows
 from robustpll.errors import InputError
 from robustpll.methods import METHODS, Proden, ProdenDropout, RobustPll
 from robustpll.methods.base import DeepMethod
@@ -103,7 +102,7 @@ def test_a_bundle_is_attacked_as_each_model_alone(attack: Attack) -> None:
 def test_several_epsilons_at_once_are_each_alone(attack: Attack) -> None:
     x, net = features(), bundle(*SEEDS)
     epsilons = (0.05, 0.0, np.linspace(0, 0.3, 6))
-    together = attack.at_each(epsilons, net, x, draws_of(*SEEDS, like=x))
+    together = attack.attack_each(epsilons, net, x, draws_of(*SEEDS, like=x))
     for found, epsilon in zip(together.split(x.shape[1], 1), epsilons, strict=True):
         alone = replace(attack, epsilon=epsilon)(net, x, draws_of(*SEEDS, like=x))
         torch.testing.assert_close(found, alone, rtol=0, atol=1e-12)
@@ -117,7 +116,7 @@ def test_several_epsilons_of_pictures_are_each_alone(make: Any) -> None:
     def outputs(x: Tensor) -> Tensor:
         return x.flatten(2).square()[..., :4]
 
-    together = attack.at_each((0.1, 0.2), outputs, x, draws_of(0, 1, like=x))
+    together = attack.attack_each((0.1, 0.2), outputs, x, draws_of(0, 1, like=x))
     for found, epsilon in zip(together.split(4, 1), (0.1, 0.2), strict=True):
         alone = replace(attack, epsilon=epsilon)(outputs, x, draws_of(0, 1, like=x))
         torch.testing.assert_close(found, alone, rtol=0, atol=1e-12)
@@ -184,7 +183,7 @@ def test_only_a_joint_attack_hands_all_members_the_same_row(attack: Attack, join
     rows = Rows.of(pool, torch.arange(12).view(2, 6)).repeated(2)  # two runs of two members
     net = Watched(bundle(*SEEDS))
     together = 2 if joint else 1
-    attacked = Attacked(attack, together, draws_of(*SEEDS[::together], like=pool), None)
+    attacked = Attacker(attack, together, draws_of(*SEEDS[::together], like=pool), None, (0.2,))
     logits = logits_of(Proden(members=2), net, rows, attacked, SEEDS)
     assert logits.shape == (4, 6, 4)
     assert torch.equal(net.seen[0], net.seen[1]) == joint
@@ -197,19 +196,22 @@ def test_a_joint_attack_follows_the_mean_of_the_logits() -> None:
     rows = Rows.of(pool, torch.arange(6)[None]).repeated(2)
     net = Watched(bundle(3, 4))
     attack = PGD(0.2, random_start=False)
-    logits_of(Proden(members=2), net, rows, Attacked(attack, 2, draws_of(3, like=pool), None))
+    logits_of(
+        Proden(members=2), net, rows, Attacker(attack, 2, draws_of(3, like=pool), None, (0.2,))
+    )
     x = rows.x(rows.everything)[:1]
     alone = attack(lambda x: net.net(x.expand(2, -1, -1)).mean(0)[None], x, draws_of(3, like=x))
     torch.testing.assert_close(net.seen[0][:6], alone[0], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("make", [PGD, AutoPGD, Square], ids=lambda make: make.__name__)
-def test_each_feature_has_its_own_reach_and_some_have_none(make: Any) -> None:
+def test_each_feature_has_its_own_bounds_and_some_are_fixed(make: Any) -> None:
     x = 1.2 * features() - 0.1  # some lie outside the range
     epsilon = np.array([0.1, 0.2, 0.0, 0.3, 0.05, 0.4])
     low, high = np.array([0.0, 0.1, 0.0, 0.2, 0.0, 0.0]), np.full(6, 0.9)
     fixed = np.array([False, True, False, False, True, False])
-    attack = make(epsilon, labels="clean", clip=(low, high), outside="kept", fixed=fixed)
+    more = {"queries": 200} if make is Square else {}
+    attack = make(epsilon, labels="clean", clip=(low, high), outside="kept", fixed=fixed, **more)
     found = attack(bundle(*SEEDS), x, draws_of(*SEEDS, like=x)).numpy()
     x = x.numpy()
     assert (found >= np.maximum(x - epsilon, np.minimum(low, x))).all()
@@ -293,7 +295,7 @@ def test_float64_moves_rows_whose_gradient_is_zero_in_float32(gap: float) -> Non
 
     def moves(precision: Any) -> bool:
         attack = PGD(0.05, labels="clean", random_start=False, precision=precision)
-        attacked = Attacked(attack, 1, draws_of(0, like=x), None)
+        attacked = Attacker(attack, 1, draws_of(0, like=x), None, (0.05,))
         outputs = attacked.outputs(Proden(), Scaled(scale), None)
         return not torch.equal(attacked.features(outputs, x, torch.zeros(1, 1).long()), x)
 
@@ -312,15 +314,15 @@ class Scaled(nn.Module):
         return self.scale * x
 
 
-def test_rounding_to_float32_does_not_leave_the_reach() -> None:
+def test_rounding_to_float32_does_not_leave_the_bounds() -> None:
     x = features(1, 50).float()
     attack = AutoPGD(0.1, labels="clean", steps=5, precision="float64")
-    attacked = Attacked(attack, 1, draws_of(3, like=x), None)
+    attacked = Attacker(attack, 1, draws_of(3, like=x), None, (0.1,))
     outputs = attacked.outputs(Proden(), bundle(3), (3,))
     found = attacked.features(outputs, x, torch.arange(50)[None])
     assert found.dtype == torch.float32
-    reach = attack.reach(x)
-    assert ((found >= reach.low) & (found <= reach.high)).all()
+    bounds = attack.bounds(x)
+    assert ((found >= bounds.low) & (found <= bounds.high)).all()
 
 
 def test_square_asks_for_outputs_alone_and_stays_at_the_ends() -> None:
@@ -328,8 +330,8 @@ def test_square_asks_for_outputs_alone_and_stays_at_the_ends() -> None:
     attack = Square(0.2, labels="clean", queries=100)
     with torch.no_grad():
         found = attack(lambda x: torch.from_numpy(net(x).numpy()), x, draws_of(*SEEDS, like=x))
-    reach = attack.reach(x)
-    assert ((found == reach.low) | (found == reach.high)).all()
+    bounds = attack.bounds(x)
+    assert ((found == bounds.low) | (found == bounds.high)).all()
     before, after = (net(each).softmax(-1) for each in (x, found))
     top = before.argmax(-1, keepdim=True)
     assert (after.gather(-1, top) < before.gather(-1, top)).double().mean() > 0.9
@@ -379,7 +381,7 @@ def test_arguments_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None
         (PGD, {"restarts": 3}, "restarts above 1 need keep"),
         (PGD, {"keep": "worst"}, "labels that stay"),
         (PGD, {"loss": "evidential", "labels": "true"}, "needs target='probabilities'"),
-        (AutoPGD, {"keep": "last"}, "goes back to its best"),
+        (AutoPGD, {"keep": "last"}, "returns to its best"),
         (Square, {"labels": "current"}, "labels='clean' or 'true'"),
         (Square, {"part": 0.0}, "part above 0"),
     ],
@@ -417,8 +419,8 @@ def test_a_trained_network_loses_accuracy(
 
 def test_an_attack_is_the_same_each_time(trained: tuple[Networks, Rows]) -> None:
     fitted, rows = trained
-    found = [fitted.predict(rows, PGD(0.2)).probability for _ in range(2)]
-    assert torch.equal(*found)
+    once, again = (fitted.predict(rows, PGD(0.2)).probability for _ in range(2))
+    assert torch.equal(once, again)
 
 
 def test_an_attack_on_the_true_class_needs_it_and_leaves_it(
@@ -444,7 +446,7 @@ def test_stronger_attacks_leave_less(trained: tuple[Networks, Rows], digits: Any
 
     plain = PGD(0.1, labels="true")
     restarted = PGD(0.1, labels="true", loss="margin", keep="worst", restarts=3)
-    strong = AutoPGD(0.1, steps=20, restarts=3)
+    strong = AutoPGD(0.1, steps=15, restarts=2)
     assert accuracy(PGD(0.1)) > accuracy(plain) >= accuracy(restarted) >= accuracy(strong)
     assert accuracy(strong) < accuracy(Square(0.1, queries=200)) < accuracy(PGD(0.01))
 
@@ -531,7 +533,7 @@ def test_only_methods_with_evidence_have_an_evidential_loss(
     trained: tuple[Networks, Rows], digits: Any, candidates: np.ndarray
 ) -> None:
     attack = AutoPGD(0.1, steps=10, loss="evidential")
-    with pytest.raises(InputError, match="does not predict by evidence"):
+    with pytest.raises(InputError, match="does not predict evidence"):
         trained[0].predict(trained[1], attack)
     fitted, rows = fitted_by(RobustPll(epochs=30), digits, candidates)
     truth = torch.from_numpy(digits[3][:300])[None]

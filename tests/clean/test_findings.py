@@ -17,7 +17,7 @@ from robustpll.clean.findings import (
 from robustpll.clean.judge import Judgement
 from robustpll.clean.review import review, review_frame
 from robustpll.errors import InputError
-from robustpll.labels.candidates import Votes
+from robustpll.labels.votes import Votes
 
 Judged = Callable[..., Judgement]
 LINES = np.array([2, 3, 5])

@@ -16,7 +16,8 @@ from robustpll.clean.judge import Judgement
 from robustpll.clean.page import Shown, review_page
 from robustpll.clean.review import Review
 from robustpll.cli import app
-from robustpll.labels.candidates import Candidates, Votes
+from robustpll.labels.candidates import Candidates
+from robustpll.labels.votes import Votes
 from robustpll.opinion import Opinion
 
 if TYPE_CHECKING:

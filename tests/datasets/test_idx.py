@@ -13,7 +13,7 @@ import torch
 from robustpll import InputError, load_dataset
 from robustpll.datasets.idx import read_idx
 from robustpll.datasets.problem import pool_of
-from robustpll.engine.rows import Rows
+from robustpll.engine.data import Rows
 
 PICTURES = np.arange(24, dtype=np.uint8).reshape(4, 3, 2)
 NAMES = [

@@ -20,8 +20,7 @@ from robustpll.datasets.noise import (
     Uniform,
     joining,
 )
-from robustpll.engine.data import Task
-from robustpll.engine.rows import Rows
+from robustpll.engine.data import Rows, Task
 from robustpll.errors import InputError
 
 FAST = InstanceDependent(epochs=10, batch_size=16, learning_rate=0.1)

@@ -15,7 +15,7 @@ from robustpll.datasets.dataset import Split
 from robustpll.datasets.noise import InstanceDependent
 from robustpll.datasets.ood import hold_out, ood_rows
 from robustpll.datasets.problem import Problem
-from robustpll.engine.rows import Rows
+from robustpll.engine.data import Rows
 
 FAST = InstanceDependent(epochs=1)
 SEEDS = (0, 5)

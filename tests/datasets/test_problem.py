@@ -11,7 +11,7 @@ from robustpll import Candidates, Dataset, InputError, load_dataset
 from robustpll.datasets.dataset import Split
 from robustpll.datasets.noise import Noise
 from robustpll.datasets.problem import Problem
-from robustpll.engine.rows import Rows
+from robustpll.engine.data import Rows
 
 SEEDS = (0, 3, 7)
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from robustpll import InputError
-from robustpll.engine.data import Task
+from robustpll.engine.data import Rows, Task
 from robustpll.engine.layers import tensors_of
-from robustpll.engine.rows import Rows
 from robustpll.engine.train import Training
 from robustpll.methods import Proden, RobustPllAt
 

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from robustpll import InputError, PLLClassifier
-from robustpll.engine.data import Task
-from robustpll.engine.rows import Rows
+from robustpll.engine.data import Rows, Task
 from robustpll.engine.train import train
 from robustpll.methods import (
     CroSel,
@@ -82,7 +81,7 @@ def frozen_altogether(shape: tuple[int, ...], k: int) -> nn.Module:
 
 @pytest.mark.parametrize("build", [frozen_altogether, lambda shape, k: nn.Flatten()])
 def test_a_network_with_nothing_to_learn_is_refused(build: Any) -> None:
-    with pytest.raises(InputError, match=r"nothing to learn.* Leave one layer or more trainable"):
+    with pytest.raises(InputError, match=r"nothing to learn.* Leave at least one layer trainable"):
         PLLClassifier(Proden(network=build, epochs=1)).fit(X, SETS)
 
 

@@ -15,11 +15,10 @@ from torch.optim import AdamW
 
 from robustpll import METHODS
 from robustpll.engine import graphs
-from robustpll.engine.data import Task
+from robustpll.engine.data import Rows, Task
 from robustpll.engine.layers import Dropout
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import Draws
-from robustpll.engine.rows import Rows
 from robustpll.engine.train import Training, train
 from robustpll.methods import DeepMethod, RobustPll
 from robustpll.methods.autoencoder import AutoEncoder
@@ -74,9 +73,9 @@ def own_adam(used: bool) -> Iterator[None]:
 
     def advance(training: Training) -> None:
         with torch.no_grad():
-            graphs.adam(training.optimizer, graphs.adam_moves)  # type: ignore[arg-type]
+            graphs.adam(training.optimizer, graphs.adam_update)  # type: ignore[arg-type]
 
-    with patch("robustpll.engine.train.advance", advance) if used else nullcontext():
+    with patch("robustpll.engine.train.optimizer_step", advance) if used else nullcontext():
         yield
 
 
@@ -176,7 +175,7 @@ def test_the_librarys_adam_is_torchs(weight_decay: float) -> None:
             one.grad = torch.randn(one.shape, generator=generator).double()
             two.grad = one.grad.clone()
         with torch.no_grad():
-            graphs.adam(ours, graphs.adam_moves)
+            graphs.adam(ours, graphs.adam_update)
         torchs.step()
     for one, two in zip(mine, other, strict=True):
         torch.testing.assert_close(one, two, rtol=0, atol=1e-14)

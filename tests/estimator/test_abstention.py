@@ -35,7 +35,7 @@ from robustpll.estimator.decision import (
 )
 from robustpll.estimator.recalibration import Recalibration
 from robustpll.evaluate.ood import OodScorer, rows_of
-from robustpll.measures.selection import decision_report
+from robustpll.evaluate.reports import decision_report
 from robustpll.methods import DstPll, Method, PlKnn, Proden, ProdenEns, RobustPll, Valen
 from robustpll.opinion import named_as
 

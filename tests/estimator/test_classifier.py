@@ -22,8 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor, nn
 
 from robustpll import PGD, Candidates, InputError, PLLClassifier, RobustPLLClassifier, Votes
-from robustpll.engine.history import reporting
-from robustpll.engine.progress import progress_bars
+from robustpll.engine.history import progress_bars, reporting
 from robustpll.methods import Proden, RobustPll
 
 NAMES = np.array(["ant", "bee", "cow"])

@@ -353,7 +353,7 @@ def test_a_later_change_of_y_leaves_candidates_alone() -> None:
 
 
 def test_a_table_of_one_column_is_a_label_vector() -> None:
-    with pytest.warns(DataConversionWarning, match="one label a row"):
+    with pytest.warns(DataConversionWarning, match="one label per row"):
         y = Candidates.of(pd.DataFrame({"label": ["a", "b"]}))
     assert y.sets() == [frozenset({"a"}), frozenset({"b"})]
 

@@ -12,7 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from robustpll import InputError, PLLClassifier
-from robustpll.measures.calibration import calibration_of, calibration_report, reliability
+from robustpll.evaluate.reports import calibration_report
+from robustpll.measures.calibration import calibration_of, reliability
 from robustpll.methods import PlKnn
 
 RNG = np.random.default_rng(0)
@@ -130,7 +131,7 @@ def test_what_is_no_promise_is_refused(call: Any, sentence: str) -> None:
 def test_candidate_sets_and_other_models_are_refused() -> None:
     X = np.eye(2)
     model = PLLClassifier(PlKnn(neighbours=1)).fit(X, [0, 1])
-    with pytest.raises(InputError, match="true labels"):
+    with pytest.raises(InputError, match="one true label"):
         calibration_report(model, X, [{0, 1}, {1}])
     with pytest.raises(InputError, match="use calibration_of"):
         calibration_report(LogisticRegression().fit(X, [0, 1]), X, [0, 1])

@@ -14,10 +14,9 @@ from torch import nn
 from torch.nn.functional import one_hot
 
 from robustpll import METHODS, InputError, PLLClassifier
-from robustpll.engine.data import Task
+from robustpll.engine.data import Rows, Task
 from robustpll.engine.predict import Fitted
 from robustpll.engine.random import Draws
-from robustpll.engine.rows import Rows
 from robustpll.engine.train import minibatches, train
 from robustpll.methods import (
     Cavl,

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from robustpll.engine.data import Task
-from robustpll.engine.rows import Rows
+from robustpll.engine.data import Rows, Task
 from robustpll.methods.classical import Classical, ClassicalMethod, alike
 from robustpll.methods.dst_pll import DstPll
 from robustpll.methods.ipal import Ipal

@@ -10,9 +10,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from robustpll import PLLClassifier
-from robustpll.engine.data import State, Task
+from robustpll.engine.data import Rows, State, Task
 from robustpll.engine.random import Draws
-from robustpll.engine.rows import Rows
 from robustpll.engine.train import Training, train
 from robustpll.errors import InputError
 from robustpll.methods import (

@@ -13,10 +13,9 @@ from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
 from robustpll import InputError, PLLClassifier
-from robustpll.engine.data import State, Task
+from robustpll.engine.data import Rows, State, Task
 from robustpll.engine.history import reporting
 from robustpll.engine.random import Draws
-from robustpll.engine.rows import Rows
 from robustpll.methods import dempster_shafer
 from robustpll.methods.autoencoder import AutoEncoder, codes, encoders_of
 from robustpll.methods.classical import Classical

@@ -12,8 +12,7 @@ from scipy.special import softmax
 from torch.nn.functional import one_hot
 
 from robustpll import InputError, PLLClassifier, Votes, load_dataset
-from robustpll.engine.data import Task
-from robustpll.engine.rows import Rows
+from robustpll.engine.data import Rows, Task
 from robustpll.methods.ipal import (
     Ipal,
     left_over,

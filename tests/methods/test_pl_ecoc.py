@@ -15,8 +15,7 @@ from sklearn.svm import LinearSVC
 from torch import Tensor
 
 from robustpll import PLLClassifier
-from robustpll.engine.data import Task
-from robustpll.engine.rows import Rows
+from robustpll.engine.data import Rows, Task
 from robustpll.methods import squared_hinge
 from robustpll.methods.pl_ecoc import PlEcoc, decoded, dichotomies, one_sided, reliability
 from robustpll.methods.squared_hinge import machines

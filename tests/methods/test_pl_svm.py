@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import EfficiencyWarning
 
 from robustpll import InputError, PLLClassifier
-from robustpll.engine.data import Task
-from robustpll.engine.rows import Rows
+from robustpll.engine.data import Rows, Task
 from robustpll.methods import pl_svm
 from robustpll.methods.pl_svm import PlSvm, Steps, compiled_steps, plain_steps
 

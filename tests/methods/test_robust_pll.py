@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from robustpll import InputError
-from robustpll.engine.data import Batch, State, Task
+from robustpll.engine.data import Batch, Rows, State, Task
 from robustpll.engine.random import Draws
-from robustpll.engine.rows import Rows
 from robustpll.methods import RobustPll
 from robustpll.opinion import Opinion
 

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from robustpll import InputError, RobustPLLClassifier, robustness_report
-from robustpll.engine.data import Batch, State, Task
+from robustpll.engine.data import Batch, Rows, State, Task
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import Draws
-from robustpll.engine.rows import Rows
 from robustpll.methods import RobustPll, RobustPllAt
 
 REACH = 0.07

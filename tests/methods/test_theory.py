@@ -15,9 +15,8 @@ from scipy.special import digamma
 from torch import Tensor, nn
 from torch.distributions import Dirichlet, kl_divergence
 
-from robustpll.engine.data import Batch, Task
+from robustpll.engine.data import Batch, Rows, Task
 from robustpll.engine.random import Draws
-from robustpll.engine.rows import Rows
 from robustpll.methods import DeepMethod, Proden, RobustPll, RobustPllEns
 from robustpll.methods.evidential import evidential_error, flat_kl, surprise
 from robustpll.opinion import Opinion

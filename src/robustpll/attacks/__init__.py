@@ -1,1 +1,1 @@
-"""Adversarial attacks; they need only a function from rows to scores."""
+"""Adversarial attacks for all models at once; they need only a function from rows to scores."""

@@ -1,4 +1,4 @@
-"""An attack that needs no gradient: it tries changes, and keeps those that help."""
+"""An attack without gradients: random search on outputs."""
 
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal
@@ -6,12 +6,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from robustpll.attacks.base import Attack, Outputs, margin
-from robustpll.attacks.bounds import Reach, expanded
+from robustpll.attacks.base import Attack, Bounds, Outputs, expand, margin
 from robustpll.engine.random import Draws
 from robustpll.errors import InputError
 
-# After which shares of the queries the changed part of a row is halved.
+# The changed part of a row is halved after these shares of the queries.
 HALVINGS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 
 
@@ -19,17 +18,17 @@ HALVINGS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 class Square(Attack):
     """Square attack (Andriushchenko et al., ECCV 2020): random search on outputs alone.
 
-    Every feature is always at an end of its reach. A query moves some to a random end, and is kept
-    for the rows whose margin it raises: in a picture the pixels of a square, each channel to one
-    end; in a table random features, each to an end of its own. It attacks any method, also one
-    without a network.
+    Every feature is always at its lower or upper bound. A query moves some features to a random
+    bound, and is kept for the rows whose margin it raises. In a picture it moves a square, each
+    channel to one bound; in a table it moves random features independently. It attacks any method,
+    including those without a network.
 
     Parameters
     ----------
     epsilon, labels, target, joint, clip, outside, fixed, precision, passes
         As of every `Attack`; labels must be "clean" or "true".
     queries : int
-        How often the outputs are asked for.
+        Number of times the outputs are computed.
     part : float
         Share of a row that the first queries change.
 
@@ -54,42 +53,41 @@ class Square(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.labels == "current" or not 0 < self.part <= 1:
-            msg = (
-                "Square needs labels='clean' or 'true', and a part above 0 and at most 1; got "
-                f"{self.labels!r} and {self.part!r}."
-            )
-            raise InputError(msg)
+            msg = "Square needs labels='clean' or 'true', and a part above 0 and at most 1; got "
+            raise InputError(f"{msg}{self.labels!r} and {self.part!r}.")
 
-    def moved(self, outputs: Outputs, reach: Reach, draws: Draws, labels: Tensor | None) -> Tensor:
+    def perturb(
+        self, outputs: Outputs, bounds: Bounds, draws: Draws, labels: Tensor | None
+    ) -> Tensor:
         assert labels is not None
-        best = _ends(reach, draws, stripes=True)
-        found = margin(outputs(best), labels)  # (M, b)
+        best = _corner(bounds, draws, stripes=True)
+        best_margin = margin(outputs(best), labels)  # (M, b)
         for query in range(1, self.queries):
-            share = self.part / 2 ** sum(query > at * self.queries for at in HALVINGS)
-            changed = reach.for_each(_somewhere(reach, share, draws))
-            tried = torch.where(changed, _ends(reach, draws), best)
-            now = margin(outputs(tried), labels)
-            better = now > found
-            best = torch.where(expanded(better, best), tried, best)
-            found = torch.where(better, now, found)
+            share = self.part / 2 ** sum(query > after * self.queries for after in HALVINGS)
+            changed = bounds.tile(_changed_features(bounds, share, draws))
+            trial = torch.where(changed, _corner(bounds, draws), best)
+            trial_margin = margin(outputs(trial), labels)
+            better = trial_margin > best_margin
+            best = torch.where(expand(better, best), trial, best)
+            best_margin = torch.where(better, trial_margin, best_margin)
         return best
 
 
-def _ends(reach: Reach, draws: Draws, *, stripes: bool = False) -> Tensor:
-    """Each feature at an end of its reach, (M, b, *shape).
+def _corner(bounds: Bounds, draws: Draws, *, stripes: bool = False) -> Tensor:
+    """Each feature at a random bound, (M, b, *shape).
 
-    In a picture all of a channel is at the same end, or with `stripes` all of a column.
+    In a picture each channel has one bound, or with `stripes` each column.
     """
-    shape = list(reach.x.shape[2:])
+    shape = list(bounds.x.shape[2:])
     if len(shape) >= 2:
         shape = [*shape[:-2], 1, shape[-1] if stripes else 1]
-    up = reach.for_each(draws.uniform(reach.rows, *shape) < 0.5)
-    return torch.where(up, reach.high, reach.low)
+    up = bounds.tile(draws.uniform(bounds.rows, *shape) < 0.5)
+    return torch.where(up, bounds.high, bounds.low)
 
 
-def _somewhere(reach: Reach, share: float, draws: Draws) -> Tensor:
-    """Which features of rows (M, b, *shape) change: about that share, at least one."""
-    x, b, shape = reach.x, reach.rows, list(reach.x.shape[2:])
+def _changed_features(bounds: Bounds, share: float, draws: Draws) -> Tensor:
+    """Mask (M, b, *shape) of about that share of the features, at least one."""
+    x, b, shape = bounds.x, bounds.rows, list(bounds.x.shape[2:])
     if len(shape) < 2:
         count = max(1, round(share * x[0, 0].numel()))
         return draws.uniform(b, *shape).argsort(-1).argsort(-1) < count

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from robustpll import __version__
-from robustpll.attacks.base import PGD
+from robustpll.attacks.pgd import PGD
 from robustpll.bench.bundles import Bundle, Candidates
 from robustpll.bench.run import MOST_AUDITED, Condition, Run
 from robustpll.bench.store import COLUMNS, REALS, UNKNOWN, RunResult, now, schema
@@ -31,10 +31,10 @@ from robustpll.datasets.dataset import Dataset
 from robustpll.datasets.noise import Noise
 from robustpll.datasets.ood import ood_rows
 from robustpll.datasets.problem import Problem
+from robustpll.engine.data import Rows
 from robustpll.engine.device import device_name
 from robustpll.engine.predict import Fitted
 from robustpll.engine.random import seed_of
-from robustpll.engine.rows import Rows
 from robustpll.errors import InputError, RobustPLLError
 from robustpll.evaluate.audit import Audit
 from robustpll.opinion import Opinion

@@ -8,7 +8,7 @@ from scipy.stats import binomtest
 
 from robustpll.clean.judge import Judgement, posterior
 from robustpll.evaluate.missing_truth import suspicion
-from robustpll.labels.candidates import Votes
+from robustpll.labels.votes import Votes
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from robustpll.engine.data import Task
 from robustpll.engine.device import chosen_device
-from robustpll.engine.progress import progress_bars
+from robustpll.engine.history import progress_bars
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_count, refuse_other_length
 from robustpll.estimator.features import Features
@@ -22,7 +22,7 @@ from robustpll.methods.neighbours import neighbours
 from robustpll.opinion import Opinion
 
 if TYPE_CHECKING:
-    from robustpll.engine.rows import Rows
+    from robustpll.engine.data import Rows
 
 Floats = NDArray[np.float64]
 

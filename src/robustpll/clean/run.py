@@ -17,7 +17,8 @@ from robustpll.clean.review import Review, review, review_frame
 from robustpll.clean.source import ENCODING, Source
 from robustpll.clean.thumbnails import pictures
 from robustpll.errors import InputError, is_count, refuse_other_than_share
-from robustpll.labels.candidates import Candidates, Votes
+from robustpll.labels.candidates import Candidates
+from robustpll.labels.votes import Votes
 from robustpll.methods import Method
 from robustpll.tables.columns import no_column
 from robustpll.tables.source import CsvText, safe_cell

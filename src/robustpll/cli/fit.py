@@ -187,7 +187,7 @@ def _bars() -> Any:
     """Progress on a terminal, beside what is printed."""
     from rich.console import Console
 
-    from robustpll.engine.progress import progress_bars
+    from robustpll.engine.history import progress_bars
 
     console = Console(stderr=True)
     return progress_bars(console) if console.is_terminal else nullcontext()

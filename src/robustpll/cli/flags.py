@@ -15,7 +15,8 @@ from robustpll.cli.messages import refusals, refuse_unwritable, say
 from robustpll.errors import InputError, some_of
 
 if TYPE_CHECKING:
-    from robustpll.labels.candidates import Candidates, Votes
+    from robustpll.labels.candidates import Candidates
+    from robustpll.labels.votes import Votes
     from robustpll.tables.read import Table
 
 COLUMN, PREFIX = "COLUMN", "PREFIX"

@@ -18,7 +18,8 @@ from robustpll.cli.flags import (
 if TYPE_CHECKING:
     import pandas as pd
 
-    from robustpll.labels.candidates import Candidates, Votes
+    from robustpll.labels.candidates import Candidates
+    from robustpll.labels.votes import Votes
     from robustpll.tables.read import Table
 
 SHOWN = 30  # classes, columns or annotators; a list that runs off the screen is not read
@@ -41,7 +42,8 @@ def table(
 
 
 def _show(found: "Table", path: Path) -> None:
-    from robustpll.labels.candidates import Candidates, Votes
+    from robustpll.labels.candidates import Candidates
+    from robustpll.labels.votes import Votes
 
     typer.echo(f"{path}: {len(found):,} rows, {found.features.shape[1]:,} features")
     if found.y is not None:

@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 from torch.optim import SGD, Optimizer
 
-from robustpll.engine.data import Batch, Task
+from robustpll.engine.data import Batch, Rows, Task
 from robustpll.engine.device import chosen_device
 from robustpll.engine.random import Draws
-from robustpll.engine.rows import Rows
 from robustpll.errors import InputError, is_count, is_share, refuse_other_length
 from robustpll.estimator.features import Features, finite
 from robustpll.labels.candidates import Candidates

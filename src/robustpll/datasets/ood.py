@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from robustpll.datasets.dataset import Dataset, Split
 from robustpll.datasets.problem import Problem, pool_of
-from robustpll.engine.rows import Rows
+from robustpll.engine.data import Rows
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
 

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from robustpll.datasets.dataset import Dataset
 from robustpll.datasets.noise import Flip, Noise
-from robustpll.engine.data import Task
+from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device
 from robustpll.engine.random import Draws
-from robustpll.engine.rows import Rows
 from robustpll.errors import InputError
 
 

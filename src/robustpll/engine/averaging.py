@@ -1,4 +1,4 @@
-"""The mean of the networks after each of the last epochs, which often errs less than the last."""
+"""Weight averaging over the last epochs (Izmailov et al., UAI 2018)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +10,9 @@ from robustpll.engine.layers import tensors_of
 
 
 class Average:
-    """Keeps the mean of a network's numbers over the last epochs; the training is as without it.
+    """The mean of a network's parameters and BatchNorm statistics over the last epochs.
 
-    Running statistics of BatchNorm are averaged as weights are. After Izmailov et al. (UAI 2018).
+    Training itself does not change.
     """
 
     def __init__(self, net: nn.Module, share: float, epochs: int) -> None:
@@ -20,33 +20,33 @@ class Average:
             tensor
             for tensor, _ in tensors_of(net)
             if tensor.is_floating_point()
-            if tensor.requires_grad or not isinstance(tensor, nn.Parameter)  # not what is frozen
+            if tensor.requires_grad or not isinstance(tensor, nn.Parameter)  # not frozen ones
         ]
         self.first = epochs - max(1, round(share * epochs)) if share else epochs
         self.means = [torch.zeros_like(tensor) for tensor in self.live] if share else []
 
     @torch.no_grad()
     def add(self, epoch: int) -> None:
-        """The network as it is now, after so many epochs and one."""
+        """Include the network as it is after this epoch (counted from 0)."""
         if epoch >= self.first:
             torch._foreach_lerp_(self.means, self.live, 1 / (epoch - self.first + 1))
 
     @contextmanager
-    def shown(self, epoch: int) -> Iterator[None]:
-        """Within it the network is the mean, once there is one."""
+    def applied(self, epoch: int) -> Iterator[None]:
+        """Replace the network by the mean within the context, once there is one."""
         if epoch < self.first:
             yield
             return
-        own = [tensor.detach().clone() for tensor in self.live]
-        self.use()
+        saved = [tensor.detach().clone() for tensor in self.live]
+        self.apply()
         try:
             yield
         finally:
             with torch.no_grad():
-                torch._foreach_copy_(self.live, own)
+                torch._foreach_copy_(self.live, saved)
 
     @torch.no_grad()
-    def use(self) -> None:
-        """The network becomes the mean, if there is one."""
+    def apply(self) -> None:
+        """Replace the network by the mean, if there is one."""
         if self.means:
             torch._foreach_copy_(self.live, self.means)

@@ -1,26 +1,130 @@
-"""What a bundle trains on (Task), what changes meanwhile (State), and a step's view (Batch)."""
+"""Rows; the task to train on; the state that training changes; and the batch of a step."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from robustpll.engine.random import Draws, seed_of
-from robustpll.engine.rows import Rows
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of R runs or M models in one pool, scaled when they are read.
+
+    The pool may hold several datasets of equal shape. A pool that is too large for the device
+    stays on the host, and so does `at`.
+    """
+
+    pool: Tensor  # (N, *shape), unscaled, stored once
+    at: Tensor  # (M, n): positions in the pool of each model's rows
+    shift: Tensor  # (M, 1, *shape)
+    scale: Tensor  # (M, 1, *shape)
+
+    @classmethod
+    def of(cls, pool: Tensor, at: Tensor) -> Self:
+        """Scale rows of `pool` (N, *shape) by the minimum and maximum of each model's rows.
+
+        A feature that is constant for a model becomes 1, or stays 0 if it is 0.
+
+        >>> pool = torch.tensor([[0.0, 2, 0], [1, 2, 0], [4, 2, 0]])
+        >>> rows = Rows.of(pool, torch.arange(3)[None])
+        >>> rows.x(rows.everything)[0]
+        tensor([[0.0000, 1.0000, 0.0000],
+                [0.2500, 1.0000, 0.0000],
+                [1.0000, 1.0000, 0.0000]])
+        """
+        # One model after another: M copies of the rows may not fit.
+        extremes = [torch.stack(torch.aminmax(pool[index], dim=0, keepdim=True)) for index in at]
+        low, high = torch.stack(extremes, 1)  # (M, 1, *shape) each
+        constant = low == high
+        low = low.masked_fill(constant, 0)
+        high = high.masked_fill(constant & (high == 0), 1)
+        return cls(pool, at, low, high - low)
+
+    @classmethod
+    def scaled(cls, x: Tensor) -> Self:
+        """Rows of R runs whose features (R, n, *shape) are scaled already."""
+        at = torch.arange(x.shape[0] * x.shape[1], device=x.device).view(x.shape[:2])
+        zeros = torch.zeros_like(x[:, :1])
+        return cls(x.flatten(0, 1), at, zeros, torch.ones_like(zeros))
+
+    @classmethod
+    def joined(cls, several: Sequence[Self]) -> Self:
+        """Join the models of several rows of equal number and shape; shared pools stay shared."""
+        pools = list({id(rows.pool): rows.pool for rows in several}.values())
+        starts = dict(zip(map(id, pools), accumulate(map(len, pools), initial=0), strict=False))
+        return cls(
+            torch.cat(pools) if len(pools) > 1 else pools[0],
+            torch.cat([rows.at + starts[id(rows.pool)] for rows in several]),
+            torch.cat([rows.shift for rows in several]),
+            torch.cat([rows.scale for rows in several]),
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one row."""
+        return tuple(self.pool.shape[1:])
+
+    @property
+    def device(self) -> torch.device:
+        """Device of scaled rows."""
+        return self.shift.device
+
+    @property
+    def on_host(self) -> bool:
+        """Whether rows must be copied to the device batch by batch."""
+        return self.pool.device != self.shift.device
+
+    @property
+    def models(self) -> int:
+        return self.at.shape[0]
+
+    def __len__(self) -> int:
+        return self.at.shape[1]
+
+    @property
+    def everything(self) -> Tensor:
+        """All positions, (M, n)."""
+        return torch.arange(len(self), device=self.at.device).expand(self.models, -1)
+
+    def x(self, at: Tensor) -> Tensor:
+        """Return the scaled features (M, b, *shape) of positions (M, b) in 0 .. n-1."""
+        raw = self.pool[self.at.gather(1, at.to(self.at.device))]
+        return (raw.to(self.shift.device) - self.shift) / self.scale
+
+    def elsewhere(self, at: Tensor) -> Tensor:
+        """As `x`, for rows outside the batch."""
+        return self.x(at)
+
+    def others(self, pool: Tensor, at: Tensor) -> Self:
+        """Test or out-of-distribution rows under the same scaling."""
+        return replace(self, pool=pool, at=at)
+
+    def part(self, models: slice) -> Self:
+        """Rows of some of the models."""
+        return replace(self, at=self.at[models], shift=self.shift[models], scale=self.scale[models])
+
+    def repeated(self, members: int) -> Self:
+        """Repeat each run's rows for `members` neighbouring models."""
+        at, shift, scale = (repeat(part, members) for part in (self.at, self.shift, self.scale))
+        return replace(self, at=at, shift=shift, scale=scale)
 
 
 @dataclass(frozen=True)
 class Task:
     """Training problems of one shape: R runs as given to fit, M models inside train.
 
-    Candidates stand here only, and never change.
+    Candidates are stored only here and never change.
     """
 
     rows: Rows
     candidates: Tensor  # (M, n, k) bool
     prior: Tensor  # (M, n, k)
-    weight: Tensor  # (M, n): how much a row counts
+    weight: Tensor  # (M, n): sample weights
     seeds: tuple[int, ...]  # (M,)
 
     @classmethod
@@ -32,7 +136,7 @@ class Task:
         prior: Tensor | None = None,
         weight: Tensor | None = None,
     ) -> Self:
-        """Without a prior it is uniform on the candidates (M, n, k); weights default to 1."""
+        """The prior defaults to uniform on the candidates (M, n, k); weights default to 1."""
         if prior is None:
             prior = candidates / candidates.sum(-1, keepdim=True)
         if weight is None:
@@ -53,55 +157,44 @@ class Task:
         return len(self.rows)
 
     def part(self, runs: slice) -> Self:
-        """Some of the runs."""
-        return replace(
-            self,
-            rows=self.rows.part(runs),
-            candidates=self.candidates[runs],
-            prior=self.prior[runs],
-            weight=self.weight[runs],
-            seeds=self.seeds[runs],
-        )
+        """The task of some of the runs."""
+        candidates, prior, weight = self.candidates[runs], self.prior[runs], self.weight[runs]
+        return type(self)(self.rows.part(runs), candidates, prior, weight, self.seeds[runs])
 
     def some_rows(self, at: Tensor) -> Self:
-        """Each run's rows at these positions (b,), scaled as before."""
-        return replace(
-            self,
-            rows=replace(self.rows, at=self.rows.at[:, at]),
-            candidates=self.candidates[:, at],
-            prior=self.prior[:, at],
-            weight=self.weight[:, at],
-        )
+        """The task on each run's rows at these positions (b,), with the same scaling."""
+        candidates, prior, weight = self.candidates[:, at], self.prior[:, at], self.weight[:, at]
+        rows = replace(self.rows, at=self.rows.at[:, at])
+        return type(self)(rows, candidates, prior, weight, self.seeds)
 
     def with_candidates(self, candidates: Tensor) -> Self:
-        """Another task on the same rows; its prior is uniform on the candidates (M, n, k)."""
+        """A task on the same rows with other candidates (M, n, k) and a uniform prior on them."""
         prior = (candidates / candidates.sum(-1, keepdim=True)).to(self.prior)
         return replace(self, candidates=candidates, prior=prior)
 
     def repeated(self, members: int) -> Self:
-        """Each run becomes `members` neighbours on the model axis, with seeds of their own."""
+        """Each run becomes `members` neighbouring models, each with its own seed."""
         if members == 1:
-            return self
-        return replace(
-            self,
-            rows=self.rows.repeated(members),
-            candidates=self.candidates.repeat_interleave(members, 0),
-            prior=self.prior.repeat_interleave(members, 0),
-            weight=self.weight.repeat_interleave(members, 0),
-            seeds=tuple(seed_of(seed, m) for seed in self.seeds for m in range(members)),
+            return self  # with the same seed
+        return type(self)(
+            self.rows.repeated(members),
+            repeat(self.candidates, members),
+            repeat(self.prior, members),
+            repeat(self.weight, members),
+            tuple(seed_of(seed, m) for seed in self.seeds for m in range(members)),
         )
 
 
 @dataclass
 class State:
-    """All that changes while training, apart from the network."""
+    """Everything that changes in training, except the network."""
 
-    rows: dict[str, Tensor]  # each (M, n, c); "label_weights" is always there
-    memory: dict[str, Tensor] = field(default_factory=dict)  # what a method keeps besides
+    rows: dict[str, Tensor]  # each (M, n, c); always has "label_weights"
+    memory: dict[str, Tensor] = field(default_factory=dict)  # further tensors of a method
 
     @classmethod
     def of(cls, task: Task, **rows: Tensor | float) -> Self:
-        """The prior as label weights; further row state, a number standing for (M, n, 1)."""
+        """Start with the prior as label weights; a number in `rows` is filled to (M, n, 1)."""
         one = task.prior[..., :1]
         filled = {
             name: value.clone() if isinstance(value, Tensor) else torch.full_like(one, value)
@@ -112,7 +205,7 @@ class State:
     def batch(
         self, task: Task, at: Tensor, stage: int, draws: Draws, drawn: Tensor | None = None
     ) -> "Batch":
-        """What a step sees of the rows at (M, b)."""
+        """Return the step's view of the rows at (M, b)."""
         return Batch(
             x=task.rows.x(at),
             candidates=pick(task.candidates, at),
@@ -128,10 +221,11 @@ class State:
         )
 
     def write(self, at: Tensor, written: dict[str, Tensor]) -> None:
-        """Row state for the rows at (M, b), in place."""
+        """Write row state of the rows at (M, b), in place."""
         for name, value in written.items():
-            into = self.rows[name]
-            into.scatter_(1, at[..., None].expand(-1, -1, into.shape[-1]), value.to(into.dtype))
+            target = self.rows[name]
+            index = at[..., None].expand(-1, -1, target.shape[-1])
+            target.scatter_(1, index, value.to(target.dtype))
 
 
 @dataclass(frozen=True)
@@ -143,17 +237,22 @@ class Batch:
     prior: Tensor  # (M, b, k)
     weight: Tensor  # (M, b)
     rows: dict[str, Tensor]  # row state, each (M, b, c)
-    memory: dict[str, Tensor]  # what a method keeps besides
-    at: Tensor  # (M, b): which rows these are
-    task: Task  # for methods that look at other rows, too
-    stage: int  # a Python int, so a step may branch on it
+    memory: dict[str, Tensor]  # further tensors of a method
+    at: Tensor  # (M, b): positions of these rows
+    task: Task  # for methods that read rows outside the batch
+    stage: int  # a Python int, so that a step may branch on it
     draws: Draws
-    drawn: Any = None  # what the method's `draw` gave: (M, b, ...), or None
+    drawn: Any = None  # the result of the method's `draw`: (M, b, ...), or None
 
     @property
     def label_weights(self) -> Tensor:
         """(M, b, k)."""
         return self.rows["label_weights"]
+
+
+def repeat(values: Tensor, members: int) -> Tensor:
+    """Repeat each run (R, ...) for neighbouring members (M, ...); no copy for one member."""
+    return values if members == 1 else values.repeat_interleave(members, 0)
 
 
 def pick(values: Tensor, at: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Early stopping without labels: the epoch that fits the candidates of watched rows best."""
+"""Early stopping without true labels, by the covering rate of validation rows."""
 
 from typing import TYPE_CHECKING
 
@@ -13,47 +13,48 @@ if TYPE_CHECKING:
     from robustpll.engine.train import Training
     from robustpll.methods.base import DeepMethod
 
-PASSES = 16  # of a method that predicts by random passes: it is asked after every epoch
+PASSES = 16  # random passes per epoch, for methods that predict by their mean
 
 
-class Best:
-    """Keeps for each model its network and row state after its best epoch.
+class EarlyStopping:
+    """Keeps the network and row state of each model after its best epoch.
 
-    That is the one with the highest covering rate: the share of watched rows whose predicted class
-    is a candidate, weighted as the rows are. Of equally good epochs the last one counts. Training
-    draws the same numbers as without it, and nothing here makes a GPU wait.
+    The best epoch has the highest covering rate: the weighted share of validation rows whose
+    predicted class is a candidate. Of equally good epochs the last one is kept. Training draws the
+    same random numbers as without early stopping, and no GPU has to wait.
     """
 
     def __init__(
-        self, method: "DeepMethod", net: nn.Module, training: "Training", watch: Task
+        self, method: "DeepMethod", net: nn.Module, training: "Training", validation: Task
     ) -> None:
         self.method, self.net = method.with_passes(PASSES), net
-        self.watch, self.seeds = watch.repeated(method.members), training.task.seeds
+        self.validation, self.seeds = validation.repeated(method.members), training.task.seeds
         rows = [(tensor, slice(None)) for tensor in training.state.rows.values()]
         self.live = [*tensors_of(net), *rows]
-        self.kept = [tensor.detach().clone() for tensor, _ in self.live]
+        self.best = [tensor.detach().clone() for tensor, _ in self.live]
         self.rate = torch.full_like(training.total, -1.0)  # (M,), before the first epoch
 
     @torch.no_grad()
-    def look(self) -> Tensor:
-        """The covering rate of each model as it is now, (M,)."""
-        opinion = opinions_of(self.method, self.net, self.watch.rows, self.seeds)
+    def update(self) -> Tensor:
+        """Return the current covering rate of each model (M,), and keep models that improved."""
+        opinion = opinions_of(self.method, self.net, self.validation.rows, self.seeds)
         self.net.train()
-        named = opinion.predicted()[..., None]  # (M, n, 1)
-        covered = self.watch.candidates.gather(-1, named)[..., 0]
-        weight = self.watch.weight
-        # Divided last: sums of ones are exact, and equal rates are equal to the bit.
+        predicted = opinion.predicted()[..., None]  # (M, n, 1)
+        covered = self.validation.candidates.gather(-1, predicted)[..., 0]
+        weight = self.validation.weight
+        # Divide last: sums of ones are exact, so equal rates are equal to the bit.
         rate = (covered * weight).sum(-1) / weight.sum(-1).clamp(min=1e-10)
         better = rate >= self.rate
-        for (tensor, models), kept in zip(self.live, self.kept, strict=True):
-            chosen = better[models]
-            chosen = chosen.view(-1, *[1] * (tensor.ndim - 1)) if chosen.ndim else chosen
-            kept.copy_(torch.where(chosen, tensor, kept))
+        for (tensor, models), best in zip(self.live, self.best, strict=True):
+            improved = better[models]
+            if improved.ndim:
+                improved = improved.view(-1, *[1] * (tensor.ndim - 1))
+            best.copy_(torch.where(improved, tensor, best))
         self.rate = torch.maximum(rate, self.rate)
         return rate
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Every model as it was after its best epoch."""
-        for (tensor, _), kept in zip(self.live, self.kept, strict=True):
-            tensor.copy_(kept)
+        """Set every model back to its best epoch."""
+        for (tensor, _), best in zip(self.live, self.best, strict=True):
+            tensor.copy_(best)

@@ -1,7 +1,7 @@
-"""One step as a CUDA graph, compiled where that pays back; the only file that knows of graphs.
+"""A training step as a CUDA graph, compiled where that saves time; no other file knows graphs.
 
-What a graph asks for: fixed shapes (one graph for each stage and batch size), everything that
-changes between steps in tensors written in place, and random numbers from a registered generator.
+A graph needs fixed shapes (one graph per stage and batch size), tensors written in place for
+everything that changes between steps, and random numbers from a registered generator.
 """
 
 import warnings
@@ -24,26 +24,26 @@ Step = Callable[[Tensor, int], None]  # positions (M, b) and the stage
 
 WARM_UPS = 3
 LIMITS = {"recompile_limit": 100_000, "accumulated_recompile_limit": 100_000}
-# What compiling costs once and saves in each step, in seconds, for a step of one model and for each
-# further one: measured on an H200 by benchmarks/training_speed.py. It is skipped for shorter runs.
+# Seconds that compiling costs once, and saves in each step: for one model, and for each further
+# model. Measured on an H200 by benchmarks/training_speed.py. Shorter trainings are not compiled.
 COMPILE_COST = 15.0
 COMPILE_SAVES, COMPILE_SAVES_PER_MODEL = 3.8e-4, 9e-6
 
 
 def step_of(training: "Training") -> Step:
-    """How to run the steps of a training: captured on CUDA, plainly elsewhere."""
+    """Return the step function of a training: captured on CUDA, plain elsewhere."""
     on_cuda = training.task.prior.device.type == "cuda"
-    return Captured(training) if on_cuda and capturable(training) else training.step
+    return CapturedStep(training) if on_cuda and capturable(training) else training.step
 
 
 def compilable(training: "Training") -> bool:
-    """Whether torch's compiler takes a step; M copies of a module are M times as much code."""
+    """Whether torch can compile a step; M copies of a module would be M times as much code."""
     copies = any(isinstance(part, Stack) for part in training.net.modules())
     return training.own.compilable and not copies
 
 
 def capturable(training: "Training") -> bool:
-    """Foreign modules that may draw from torch's global generator cannot be captured."""
+    """Whether a step can be captured; user modules may draw from torch's global generator."""
     foreign = any(isinstance(part, Stack) and part.random for part in training.net.modules())
     return training.own.captured and not foreign
 
@@ -55,8 +55,8 @@ def pays_back(training: "Training") -> bool:
     return training.task.prior.dtype == torch.float32 and steps * saved > COMPILE_COST
 
 
-class Captured:
-    """Records a step at its first call for a stage and batch size, and replays it after."""
+class CapturedStep:
+    """Records a step at its first call for a stage and batch size, and replays it afterwards."""
 
     def __init__(self, training: "Training") -> None:
         self.training = training
@@ -77,23 +77,20 @@ class Captured:
 
     def _record(self, at: Tensor, stage: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         training, static = self.training, at.clone()
-        # The last batch of an epoch has a size of its own: one step in many is not worth compiling.
-        whole = at.shape[1] == min(training.own.batch_size, len(training.task))
-        training.fast_adam = self.compiled  # parameters have the same size whatever the batch
-        training.compiled = self.compiled and whole and compilable(training)
-        # Bundles in flight record on the stream they replay on: what cuBLAS and Adam keep for a
-        # stream must not be shared by graphs that run side by side.
-        own, default = torch.cuda.current_stream(), torch.cuda.default_stream()
-        stream = recording_stream(at.device) if own == default else own
-        stream.wait_stream(own)
-        with torch.cuda.stream(stream), no_trace(training):
+        # The last batch of an epoch has its own size; one step in many is not worth compiling.
+        full_batch = at.shape[1] == min(training.own.batch_size, len(training.task))
+        training.fast_adam = self.compiled  # parameters do not depend on the batch size
+        training.compiled = self.compiled and full_batch and compilable(training)
+        current, stream = torch.cuda.current_stream(), recording_stream(at.device)
+        stream.wait_stream(current)
+        with torch.cuda.stream(stream), restored_afterwards(training):
             for _ in range(WARM_UPS):
                 training.step(static, stage)
-        own.wait_stream(stream)
+        current.wait_stream(stream)
         training.optimizer.zero_grad()  # the graph allocates gradients in its own memory
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(training.draws.in_step)
-        # Other threads, such as one that gathers rows, may go on meanwhile.
+        # Other threads, such as the one that gathers rows, may go on meanwhile.
         mode = "thread_local"
         with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode=mode):
             training.step(static, stage)
@@ -102,41 +99,39 @@ class Captured:
 
 @cache
 def recording_stream(device: torch.device) -> torch.cuda.Stream:
-    """For trainings on the default stream, which cannot record; one for all of them, since cuBLAS
-    keeps 32 MiB for each stream that it has seen.
-    """
+    """One stream for all recordings: cuBLAS keeps 32 MiB for each stream that it has seen."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
-def no_trace(training: "Training") -> Iterator[None]:
-    """What is trained within it is as before afterwards; new optimiser state is zero."""
-    before = {id(tensor): (tensor, tensor.detach().clone()) for tensor in _changing(training)}
+def restored_afterwards(training: "Training") -> Iterator[None]:
+    """Undo all training steps within the context; new optimizer state becomes zero."""
+    saved = {id(tensor): (tensor, tensor.detach().clone()) for tensor in _written(training)}
     generator = training.draws.in_step
-    numbers = None if generator is None else generator.get_state()
+    random_state = None if generator is None else generator.get_state()
     yield
     with torch.no_grad():
-        for tensor in _changing(training):
-            if id(tensor) in before:
-                tensor.copy_(before[id(tensor)][1])
+        for tensor in _written(training):
+            if id(tensor) in saved:
+                tensor.copy_(saved[id(tensor)][1])
             else:
                 tensor.zero_()
-    if generator is not None and numbers is not None:
-        generator.set_state(numbers)
+    if generator is not None and random_state is not None:
+        generator.set_state(random_state)
 
 
-def _changing(training: "Training") -> list[Tensor]:
+def _written(training: "Training") -> list[Tensor]:
     """Every tensor that a step writes."""
-    state = training.optimizer.state.values()
-    kept: list[Any] = [value for each in state for value in each.values()]
-    kept += [*training.net.parameters(), *training.net.buffers(), *training.state.rows.values()]
-    kept += [*training.state.memory.values(), training.total]
-    return [value for value in kept if isinstance(value, Tensor)]
+    optimizer_state = training.optimizer.state.values()
+    values: list[Any] = [value for state in optimizer_state for value in state.values()]
+    values += [*training.net.parameters(), *training.net.buffers(), *training.state.rows.values()]
+    values += [*training.state.memory.values(), training.total]
+    return [value for value in values if isinstance(value, Tensor)]
 
 
 @contextmanager
 def _compiling() -> Iterator[None]:
-    """Different methods and sizes share compiled code: torch's limits on that are raised."""
+    """Raise torch's limits, because different methods and sizes share compiled code."""
     from torch._dynamo import config
 
     with config.patch(LIMITS), warnings.catch_warnings():
@@ -144,66 +139,10 @@ def _compiling() -> Iterator[None]:
         yield
 
 
-def advance(training: "Training") -> None:
-    """The optimiser's step, compiled where the training is long enough for it."""
-    if training.fast_adam and isinstance(training.optimizer, AdamW):
-        with torch.no_grad(), _compiling():
-            adam(training.optimizer, _compiled_moves())
-    else:
-        training.optimizer.step()
-
-
-def adam(optimizer: AdamW, moves: Callable[..., None]) -> None:
-    """A step of AdamW by `moves`.
-
-    torch's fused kernel gives 65,536 parameters to each processor of the device, so few of them
-    work for few models: compiled, a step of one model is a fifth faster, of a hundred a twentieth.
-    """
-    for group in optimizer.param_groups:
-        used = [parameter for parameter in group["params"] if parameter.grad is not None]
-        states = [optimizer.state[parameter] for parameter in used]
-        for parameter, state in zip(used, states, strict=True):
-            if not state:  # as AdamW begins
-                state["step"] = torch.zeros((), device=parameter.device)
-                state["exp_avg"] = torch.zeros_like(parameter)
-                state["exp_avg_sq"] = torch.zeros_like(parameter)
-        torch._foreach_add_([state["step"] for state in states], 1)
-        moments = tuple([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
-        rates = (group["lr"], group["weight_decay"])
-        moves(used, [parameter.grad for parameter in used], moments, states[0]["step"], rates)
-
-
-def adam_moves(
-    parameters: list[Tensor],
-    gradients: list[Tensor],
-    moments: tuple[list[Tensor], list[Tensor]],
-    count: Tensor,
-    rates: tuple[float, float],
-) -> None:
-    """Adam with decoupled weight decay, in place, where `count` is the number of this step."""
-    (means, squares), (learning_rate, weight_decay) = moments, rates
-    count = count.double()  # in float32, 1 - 0.999 would be off by a part in 20,000
-    torch._foreach_mul_(parameters, 1 - learning_rate * weight_decay)
-    torch._foreach_lerp_(means, gradients, 1 - 0.9)
-    torch._foreach_mul_(squares, 0.999)
-    torch._foreach_addcmul_(squares, gradients, gradients, 1 - 0.999)
-    roots = torch._foreach_sqrt(squares)
-    torch._foreach_div_(roots, (1 - 0.999**count).sqrt())
-    torch._foreach_add_(roots, 1e-8)
-    moves = torch._foreach_div(means, roots)
-    torch._foreach_mul_(moves, learning_rate / (1 - 0.9**count))
-    torch._foreach_sub_(parameters, moves)
-
-
-@cache
-def _compiled_moves() -> Callable[..., None]:
-    return torch.compile(adam_moves, dynamic=False, fullgraph=True)
-
-
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function` compiled once for each shape and kind of method; as it is where that fails.
+    """Compile `function` once per shape and method, where the training asks for it.
 
-    The compiler takes seconds to load: it is asked only when a training is worth it.
+    It runs as it is if compiling fails. The compiler is loaded only when needed: it takes seconds.
     """
     failed: set[str] = set()
 
@@ -226,3 +165,60 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(training, *arguments)
 
     return run
+
+
+def optimizer_step(training: "Training") -> None:
+    """Run the optimizer's step, compiled where the training is long enough for it."""
+    if training.fast_adam and isinstance(training.optimizer, AdamW):
+        with torch.no_grad(), _compiling():
+            adam(training.optimizer, _compiled_update())
+    else:
+        training.optimizer.step()
+
+
+def adam(optimizer: AdamW, update: Callable[..., None]) -> None:
+    """Run a step of AdamW by `update`.
+
+    torch's fused kernel gives 65,536 parameters to each processor of the device, so few models use
+    few processors. Compiled, a step of one model is a fifth faster, of a hundred a twentieth.
+    """
+    for group in optimizer.param_groups:
+        parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+        states = [optimizer.state[parameter] for parameter in parameters]
+        for parameter, state in zip(parameters, states, strict=True):
+            if not state:  # initial values of AdamW
+                state["step"] = torch.zeros((), device=parameter.device)
+                state["exp_avg"] = torch.zeros_like(parameter)
+                state["exp_avg_sq"] = torch.zeros_like(parameter)
+        torch._foreach_add_([state["step"] for state in states], 1)
+        moments = tuple([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        gradients = [parameter.grad for parameter in parameters]
+        rates = (group["lr"], group["weight_decay"])
+        update(parameters, gradients, moments, states[0]["step"], rates)
+
+
+def adam_update(
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    moments: tuple[list[Tensor], list[Tensor]],
+    count: Tensor,
+    rates: tuple[float, float],
+) -> None:
+    """Adam with decoupled weight decay, in place; `count` is the number of this step."""
+    (means, squares), (learning_rate, weight_decay) = moments, rates
+    count = count.double()  # in float32, 1 - 0.999 would be wrong by one part in 20,000
+    torch._foreach_mul_(parameters, 1 - learning_rate * weight_decay)
+    torch._foreach_lerp_(means, gradients, 1 - 0.9)
+    torch._foreach_mul_(squares, 0.999)
+    torch._foreach_addcmul_(squares, gradients, gradients, 1 - 0.999)
+    roots = torch._foreach_sqrt(squares)
+    torch._foreach_div_(roots, (1 - 0.999**count).sqrt())
+    torch._foreach_add_(roots, 1e-8)
+    updates = torch._foreach_div(means, roots)
+    torch._foreach_mul_(updates, learning_rate / (1 - 0.9**count))
+    torch._foreach_sub_(parameters, updates)
+
+
+@cache
+def _compiled_update() -> Callable[..., None]:
+    return torch.compile(adam_update, dynamic=False, fullgraph=True)

@@ -1,38 +1,45 @@
-"""What each epoch gave, and who is told about it."""
+"""Losses of each epoch, and progress bars that show them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
 
-Listener = Callable[[str, int, int, "Tensor"], None]  # what is trained, epoch, of how many, loss
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+
+Listener = Callable[[str, int, int, Tensor], None]  # title, epoch, number of epochs, loss (M,)
 
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+LINES = 10  # lines per training in a notebook
 
 
 @dataclass
 class History:
-    """The mean loss of each epoch, one number per model; a GPU is asked only when it is read."""
+    """The mean loss of each epoch, one number per model; copied from the GPU only when read."""
 
     losses: list[Tensor] = field(default_factory=list)  # (M,) each
-    covering_rates: list[Tensor] = field(default_factory=list)  # (M,) each, of watched rows
+    covering_rates: list[Tensor] = field(default_factory=list)  # (M,) each, of validation rows
 
     @property
     def loss(self) -> Tensor:
         """(epochs, M), on the CPU."""
-        return _stacked(self.losses)
+        return torch.stack(self.losses).cpu() if self.losses else torch.empty(0, 0)
 
     @property
     def covering_rate(self) -> Tensor:
-        """(epochs, M), on the CPU; (0, 0) where no rows were watched."""
-        return _stacked(self.covering_rates)
+        """(epochs, M), on the CPU; (0, 0) without validation rows."""
+        rates = self.covering_rates
+        return torch.stack(rates).cpu() if rates else torch.empty(0, 0)
 
     def add(self, title: str, epochs: int, loss: Tensor, covering_rate: Tensor | None) -> None:
-        """The one report of an epoch."""
+        """Record an epoch and report it to the listener."""
         self.losses.append(loss)
         if covering_rate is not None:
             self.covering_rates.append(covering_rate)
@@ -41,28 +48,24 @@ class History:
             listener(title, len(self.losses), epochs, loss)
 
     def part(self, models: slice) -> Self:
-        """Of some of the models."""
+        """The history of some of the models."""
         return type(self)(
             [loss[models] for loss in self.losses], [rate[models] for rate in self.covering_rates]
         )
 
     def beside(self, other: Self) -> Self:
-        """Of the models of both."""
+        """The history of the models of both."""
         losses = zip(self.losses, other.losses, strict=True)
         rates = zip(self.covering_rates, other.covering_rates, strict=True)
-        return type(self)([torch.cat(each) for each in losses], [torch.cat(each) for each in rates])
-
-
-def _stacked(each: list[Tensor]) -> Tensor:
-    return torch.stack(each).cpu() if each else torch.empty(0, 0)
+        return type(self)([torch.cat(pair) for pair in losses], [torch.cat(pair) for pair in rates])
 
 
 @contextmanager
 def reporting(listener: Listener) -> Iterator[None]:
-    """Within it, `listener` is told of every epoch of every training.
+    """Call `listener` after every epoch of every training within the context.
 
-    >>> def tell(title, epoch, epochs, loss): ...
-    >>> with reporting(tell):
+    >>> def show(title, epoch, epochs, loss): ...
+    >>> with reporting(show):
     ...     pass
     """
     token = _listener.set(listener)
@@ -70,3 +73,61 @@ def reporting(listener: Listener) -> Iterator[None]:
         yield
     finally:
         _listener.reset(token)
+
+
+@contextmanager
+def progress_bars(console: "Console | None" = None) -> Iterator[None]:
+    """Show a progress bar for every training within the context.
+
+    A notebook shows lines of text instead, because a bar would need additional packages.
+
+    >>> with progress_bars():
+    ...     pass
+    """
+    from rich import get_console
+
+    console = get_console() if console is None else console
+    with _lines(console) if console.is_jupyter else _bars(console):
+        yield
+
+
+@contextmanager
+def _lines(console: "Console") -> Iterator[None]:
+    from rich.console import Console
+
+    plain = Console(file=console.file, force_jupyter=False, force_terminal=False)
+
+    def show(title: str, epoch: int, epochs: int, loss: Tensor) -> None:
+        if epoch * LINES // epochs > (epoch - 1) * LINES // epochs:
+            plain.print(f"{title}: epoch {epoch} of {epochs}, loss {float(loss.mean()):.3f}")
+
+    with reporting(show):
+        yield
+
+
+@contextmanager
+def _bars(console: "Console") -> Iterator[None]:
+    from rich import progress
+
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("loss {task.fields[loss]:.3f}"),
+        progress.TimeRemainingColumn(elapsed_when_finished=True),
+    )
+    with progress.Progress(*columns, console=console) as bars:
+        bar: TaskID | None = None
+
+        def show(title: str, epoch: int, epochs: int, loss: Tensor) -> None:
+            nonlocal bar
+            if epoch == 1 or bar is None:
+                bar = bars.add_task(f"{title:14}", total=epochs, loss=float("nan"))
+            task = bars.tasks[bar]
+            # Reading the loss waits for the device, so read it only a few times a second.
+            if epoch == epochs or (task.elapsed or 0) - task.fields.get("read", -1) > 0.2:
+                bars.update(bar, loss=float(loss.mean()), read=task.elapsed)
+            bars.update(bar, completed=epoch)
+
+        with reporting(show):
+            yield

@@ -12,7 +12,7 @@ from robustpll.engine.random import Blank, Draws, seed_of
 
 
 class Linear(nn.Module):
-    """M independent linear maps, initialised as `torch.nn.Linear` does."""
+    """M independent linear maps, initialized as in `torch.nn.Linear`."""
 
     def __init__(self, inputs: int, outputs: int, draws: Draws) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class Linear(nn.Module):
 
 
 class BatchNorm(nn.Module):
-    """Normalises each feature of each model over its own batch, as `torch.nn.BatchNorm1d` does."""
+    """Normalizes each feature of each model over its own batch, as `torch.nn.BatchNorm1d` does."""
 
     running_mean: Tensor
     running_var: Tensor
@@ -46,7 +46,7 @@ class BatchNorm(nn.Module):
             return self._scaled(x, self.running_mean, self.running_var)
         x = x.to(self.weight.dtype)  # statistics of bfloat16 products in float32
         var, mean = torch.var_mean(x, dim=-2, correction=0, keepdim=True)  # (M, 1, features)
-        if self.momentum:  # else they are to stay as they are
+        if self.momentum:  # 0 within `steady_statistics`
             with torch.no_grad():
                 b = x.shape[-2]
                 self.running_mean.lerp_(mean, self.momentum)
@@ -60,31 +60,31 @@ class BatchNorm(nn.Module):
 class Dropout(nn.Module):
     """Zeroes features at a rate, by each model's own draws; the identity in evaluation mode.
 
-    Which ones is drawn before a step, by `draw`: torch's compiler does not take a generator.
+    `draw` draws the mask before a step, because torch's compiler does not accept a generator.
     """
 
     def __init__(self, rate: float, features: int, draws: Draws) -> None:
         super().__init__()
         self.rate, self.features, self.draws = rate, features, draws
-        self.kept: Tensor | None = None  # (M, b, features)
+        self.mask: Tensor | None = None  # (M, b, features)
 
     def draw(self, rows: int) -> None:
-        self.kept = self.draws.uniform(rows, self.features) >= self.rate
+        self.mask = self.draws.uniform(rows, self.features) >= self.rate
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.kept is None:
+        if not self.training or self.mask is None:
             return x
-        return x * self.kept / (1 - self.rate)
+        return x * self.mask / (1 - self.rate)
 
 
 class Stack(nn.Module):
-    """M copies of any torch module behind the face of one: (M, b, *shape) -> (M, b, k).
+    """M copies of any torch module as one network: (M, b, *shape) -> (M, b, k).
 
-    Whatever a copy draws from torch's global generator, for its initial weights or in training
-    mode, is drawn under a seed of its own, and the global generator is left as it was.
+    Each copy has its own seed for what it draws from torch's global generator, in its initial
+    weights and in training mode. The state of the global generator does not change.
 
-    What a module froze stays so: its parameters without gradient do not learn, and a part of which
-    all parameters are frozen keeps to evaluation mode if it was built in it.
+    Frozen parameters stay frozen. A part in evaluation mode stays in it if all its parameters are
+    frozen.
     """
 
     def __init__(
@@ -96,16 +96,28 @@ class Stack(nn.Module):
         self.calls = 0
         copies = []
         for seed in self.seeds:
-            with _own_numbers(draws.device), draws.device:
+            with _restored_generators(draws.device), draws.device:
                 _set_seed(seed, draws.device)
                 copies.append(_copied(build()).to(dtype=draws.dtype, device=draws.device))
         self.copies = nn.ModuleList(copies)
-        self.frozen = [_frozen(module) for module in copies]  # names of parameters
-        self.resting = [_resting(module) for module in copies]  # names of parts
+        # Names of the frozen parameters of each copy, and of its parts that stay in evaluation mode
+        self.frozen = [
+            [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
+            for module in copies
+        ]
+        self.in_eval = [
+            [
+                name
+                for name, part in module.named_modules()
+                if not part.training and next(part.parameters(), None) is not None
+                if not any(parameter.requires_grad for parameter in part.parameters())
+            ]
+            for module in copies
+        ]
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
-        for module, names in zip(self.copies, self.resting, strict=True):
+        for module, names in zip(self.copies, self.in_eval, strict=True):
             for name in names:
                 module.get_submodule(name).eval()
         return self
@@ -121,8 +133,8 @@ class Stack(nn.Module):
         if not (self.training and self.random):
             return torch.stack([copy(rows) for copy, rows in zip(self.copies, x, strict=True)])
         self.calls += 1
-        with _own_numbers(x.device):
-            outputs = []
+        outputs = []
+        with _restored_generators(x.device):
             for seed, copy, rows in zip(self.seeds, self.copies, x, strict=True):
                 _set_seed(seed_of(seed, self.calls), x.device)
                 outputs.append(copy(rows))
@@ -130,35 +142,20 @@ class Stack(nn.Module):
 
 
 def _copied(module: nn.Module) -> nn.Module:
-    """A module of our own: one that a callable gives out again and again must not be trained."""
+    """Copy a module, because the user's callable may return the same one every time."""
     try:
         return copy.deepcopy(module)
-    except RuntimeError:  # it holds tensors that were computed, as by torch.nn.utils.weight_norm
+    except RuntimeError:  # it holds computed tensors, as with torch.nn.utils.weight_norm
         return module
 
 
-def _frozen(module: nn.Module) -> list[str]:
-    """Names of the parameters that are not to learn."""
-    return [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
-
-
-def _resting(module: nn.Module) -> list[str]:
-    """Names of the parts in evaluation mode that have parameters, all of them frozen."""
-    return [
-        name
-        for name, part in module.named_modules()
-        if not part.training and next(part.parameters(), None) is not None
-        if not any(parameter.requires_grad for parameter in part.parameters())
-    ]
-
-
 def joined(first: nn.Module, second: nn.Module) -> nn.Module:
-    """One network of the models of both, the first's before the second's; takes both over."""
+    """Return one network with the models of both, the first's first; both are used up."""
     if isinstance(first, Stack) and isinstance(second, Stack):
         first.copies.extend(second.copies)
         first.seeds += second.seeds
         first.frozen += second.frozen
-        first.resting += second.resting
+        first.in_eval += second.in_eval
         return first
     for mine, other in zip(first.children(), second.children(), strict=True):
         joined(mine, other)
@@ -171,43 +168,43 @@ def joined(first: nn.Module, second: nn.Module) -> nn.Module:
 
 
 def some_models(net: nn.Module, models: slice) -> nn.Module:
-    """A network of some of the models, which shares its numbers with all of them."""
-    own = copy.copy(net)
-    if isinstance(net, Stack) and isinstance(own, Stack):
-        own.seeds, own._modules = net.seeds[models], {"copies": net.copies[models]}
-        own.frozen, own.resting = net.frozen[models], net.resting[models]
-        return own
-    own._parameters = {
-        name: None if each is None else nn.Parameter(each[models], each.requires_grad)
-        for name, each in net._parameters.items()
+    """Return a network of some of the models, which shares memory with the given one."""
+    subset = copy.copy(net)
+    if isinstance(net, Stack) and isinstance(subset, Stack):
+        subset.seeds, subset._modules = net.seeds[models], {"copies": net.copies[models]}
+        subset.frozen, subset.in_eval = net.frozen[models], net.in_eval[models]
+        return subset
+    subset._parameters = {
+        name: None if tensor is None else nn.Parameter(tensor[models], tensor.requires_grad)
+        for name, tensor in net._parameters.items()
     }
-    own._buffers = {
-        name: None if each is None else each[models] for name, each in net._buffers.items()
+    subset._buffers = {
+        name: None if tensor is None else tensor[models] for name, tensor in net._buffers.items()
     }
-    own._modules = {
-        name: None if each is None else some_models(each, models)
-        for name, each in net._modules.items()
+    subset._modules = {
+        name: None if part is None else some_models(part, models)
+        for name, part in net._modules.items()
     }
-    return own
+    return subset
 
 
 def tensors_of(net: nn.Module) -> list[tuple[Tensor, int | slice]]:
-    """Parameters and buffers, each with its models: all along its first axis, or a single one."""
+    """Return parameters and buffers, each with its models: all (a slice), or a single one."""
     if isinstance(net, Stack):
         return [
             (tensor, model)
             for model, copy in enumerate(net.copies)
             for tensor in (*copy.parameters(), *copy.buffers())
         ]
-    own = (*net.parameters(recurse=False), *net.buffers(recurse=False))
+    tensors = (*net.parameters(recurse=False), *net.buffers(recurse=False))
     below = [pair for part in net.children() for pair in tensors_of(part)]
-    return [*((tensor, slice(None)) for tensor in own), *below]
+    return [*((tensor, slice(None)) for tensor in tensors), *below]
 
 
 def folded(net: nn.Module) -> nn.Module:
-    """The same function in evaluation mode, with each BatchNorm as part of the Linear after it.
+    """Merge each BatchNorm into the Linear after it; the function in evaluation mode is the same.
 
-    Half as much memory is read and written. A network of other parts comes back as it is.
+    This halves the memory traffic. Networks that are not sequential are returned unchanged.
     """
     if not isinstance(net, nn.Sequential):
         return net
@@ -215,27 +212,27 @@ def folded(net: nn.Module) -> nn.Module:
     for layer in net:
         norm = layers[-1] if layers else None
         if isinstance(layer, Linear) and isinstance(norm, BatchNorm):
-            layers[-1] = _after(norm, layer)
+            layers[-1] = _merged(norm, layer)
         else:
             layers.append(layer)
     return nn.Sequential(*layers)
 
 
-def _after(norm: BatchNorm, linear: Linear) -> Linear:
-    """(x s + t) W + b = x (s W) + (t W + b), in float64: products may be in TF32."""
-    weight, kind = linear.weight.double(), linear.weight.dtype
+def _merged(norm: BatchNorm, linear: Linear) -> Linear:
+    """(x s + t) W + b = x (s W) + (t W + b), in float64 because products may use TF32."""
+    weight, dtype = linear.weight.double(), linear.weight.dtype
     scale = norm.weight.double() * torch.rsqrt(norm.running_var.double() + norm.eps)
     shift = norm.bias.double() - norm.running_mean.double() * scale  # (M, 1, features)
     models, inputs, outputs = linear.weight.shape
-    both = Linear(inputs, outputs, Blank.models_of(models, kind))
-    both.weight = nn.Parameter((scale.mT * weight).to(kind), requires_grad=False)
+    merged = Linear(inputs, outputs, Blank.models_of(models, dtype))
+    merged.weight = nn.Parameter((scale.mT * weight).to(dtype), requires_grad=False)
     bias = torch.baddbmm(linear.bias.double(), shift, weight)
-    both.bias = nn.Parameter(bias.to(kind), requires_grad=False)
-    return both
+    merged.bias = nn.Parameter(bias.to(dtype), requires_grad=False)
+    return merged
 
 
 class Autocast(nn.Module):
-    """A network whose matrix products are computed in bfloat16; weights and outputs are not."""
+    """Computes matrix products in bfloat16; weights and outputs keep their type."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -249,7 +246,7 @@ class Autocast(nn.Module):
 
 @contextmanager
 def steady_statistics(net: nn.Module) -> Iterator[None]:
-    """Within it a pass in training mode leaves the running statistics of BatchNorm as they are."""
+    """Keep the running statistics of BatchNorm unchanged by passes in training mode."""
     norms: list[Any] = [part for part in net.modules() if hasattr(part, "running_mean")]
     momenta = [norm.momentum for norm in norms]
     for norm in norms:
@@ -261,13 +258,13 @@ def steady_statistics(net: nn.Module) -> Iterator[None]:
             norm.momentum = momentum
 
 
-def _own_numbers(device: torch.device) -> AbstractContextManager[None]:
-    """Within it the global generators may be seeded; afterwards they are as before."""
+def _restored_generators(device: torch.device) -> AbstractContextManager[None]:
+    """Restore the global generators of the CPU and this device after the context."""
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
 def _set_seed(seed: int, device: torch.device) -> None:
-    """Seeds the generators in use here alone; torch.manual_seed would touch every device's."""
+    """Seed the CPU's and this device's generator; torch.manual_seed would seed every device."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)

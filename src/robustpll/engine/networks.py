@@ -19,7 +19,7 @@ HIDDEN = (300, 300, 300)
 
 
 def build_network(network: Network, shape: Shape, k: int, draws: Draws) -> nn.Module:
-    """M networks for rows of `shape` and k classes: (M, b, *shape) -> logits (M, b, k)."""
+    """Build M networks for rows of `shape` and k classes: (M, b, *shape) -> logits (M, b, k)."""
     if network == "mlp":
         return mlp(shape, k, draws)
     if network == "wide":
@@ -44,7 +44,7 @@ def mlp(shape: Shape, k: int, draws: Draws, dropout: float = 0.0) -> nn.Sequenti
 
 
 def wide(shape: Shape, k: int, draws: Draws) -> nn.Sequential:
-    """Linear and ReLU three times, as wide as the input and without BatchNorm, then Linear."""
+    """Linear and ReLU three times at the width of the input, then Linear; no BatchNorm."""
     width = torch.Size(shape).numel()
     layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten(start_dim=2))
     for number in range(1, 4):
@@ -57,7 +57,7 @@ def wide(shape: Shape, k: int, draws: Draws) -> nn.Sequential:
 def lenet(shape: Shape, k: int) -> nn.Module:
     """LeNet-5 with padded convolutions, so that small pictures fit; for one model.
 
-    BatchNorm follows each ReLU, as in the MLP: without it evidence stays at nothing for long.
+    BatchNorm follows each ReLU, as in the MLP: without it evidence stays near zero for long.
     """
     channels, height, width = _image(shape, "lenet", least=4)
     flat = 16 * (height // 4) * (width // 4)
@@ -104,14 +104,14 @@ NETWORK_NAMES = ("mlp", "wide", *NETWORKS)
 
 
 class Channels(nn.Module):
-    """Gives grey pictures (b, h, w) their one channel; others pass."""
+    """Adds a channel axis to grey pictures (b, h, w)."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x[:, None] if x.ndim == 3 else x
 
 
 class Residual(nn.Module):
-    """Two 3x3 convolutions beside a shortcut; a shortcut that changes shape drops and pads."""
+    """Two 3x3 convolutions and a shortcut, which is subsampled and zero-padded where needed."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class Residual(nn.Module):
 
 
 def _image(shape: Shape, name: str, least: int) -> tuple[int, int, int]:
-    """Channels, height and width of rows that are pictures."""
+    """Return channels, height and width, and refuse rows that are not pictures."""
     if len(shape) not in (2, 3) or min(shape[-2:]) < least:
         msg = (
             f"network={name!r} needs pictures, X of shape (n, h, w) or (n, c, h, w) with h and w "

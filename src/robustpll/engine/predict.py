@@ -1,4 +1,4 @@
-"""What a training leaves behind, and how it is asked about other rows."""
+"""Fitted models, and their predictions for other rows."""
 
 import copy
 import math
@@ -12,27 +12,27 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from robustpll.attacks.base import Attack, Outputs
+from robustpll.engine.data import Rows, repeat
 from robustpll.engine.device import computing
 from robustpll.engine.history import History
 from robustpll.engine.layers import folded, joined, some_models
 from robustpll.engine.random import Draws
-from robustpll.engine.rows import Rows
 from robustpll.errors import InputError
 from robustpll.opinion import Opinion
 
 if TYPE_CHECKING:
     from robustpll.methods.base import DeepMethod
 
-FEWEST_ROWS = 16  # with fewer a CPU's matrix product rounds differently: 1e-6 in a probability
-NUMBERS_AT_ONCE = 2**25  # of one layer's output, for all models; 128 MiB in float32
-IN_CACHE = 2**20  # of which a CPU is done sooner together than one after the other
-MOST_ON_DEVICE = 2**27  # the same on a GPU with much memory: 1 GiB in float64, some 20 times
+FEWEST_ROWS = 16  # with fewer rows a CPU's matrix product rounds differently: 1e-6 in probability
+NUMBERS_AT_ONCE = 2**25  # size of one layer's output for all models: 128 MiB in float32
+IN_CACHE = 2**20  # below this size a CPU is faster with several epsilons together
+MOST_ON_DEVICE = 2**27  # as NUMBERS_AT_ONCE, on a GPU with much memory: 1 GiB in float64
 
-Strengths = Sequence[float | ArrayLike]  # epsilons, instead of the attack's own
+Epsilons = Sequence[float | ArrayLike]
 
 
 class Fitted(ABC):
-    """What every method's fit returns, networks or not; members are averaged."""
+    """The result of every method's fit; predictions are averaged over members."""
 
     label_weights: Tensor  # (R, n, k)
     opinion: Opinion  # of the training rows, (R, n, ...)
@@ -40,47 +40,47 @@ class Fitted(ABC):
 
     @abstractmethod
     def without_training_rows(self) -> Self:
-        """What predictions need, and nothing of the size of the training rows."""
+        """Drop everything of the size of the training rows; predictions do not need it."""
 
     @abstractmethod
     def part(self, runs: slice) -> Self:
-        """Some of the runs, neighbours of each other."""
+        """A contiguous part of the runs."""
 
     @property
     @abstractmethod
     def device(self) -> torch.device:
-        """Where rows to predict must be."""
+        """The device that rows to predict must be on."""
 
     @abstractmethod
     def predict(
         self, rows: Rows, attack: Attack | None = None, truth: Tensor | None = None
     ) -> Opinion:
-        """Of other rows of the same R runs, (R, n, ...); `truth` (R, n) is for attacks alone."""
+        """Predict rows of the same R runs, (R, n, ...); only attacks use `truth` (R, n)."""
 
     def predict_at_each(
-        self, epsilons: Strengths, rows: Rows, attack: Attack, truth: Tensor | None = None
+        self, epsilons: Epsilons, rows: Rows, attack: Attack, truth: Tensor | None = None
     ) -> list[Opinion]:
         """As `predict`, for several epsilons instead of the attack's own."""
         attacks = [replace(attack, epsilon=epsilon) for epsilon in epsilons]
-        return [self.predict(rows, each, truth) for each in attacks]
+        return [self.predict(rows, attack, truth) for attack in attacks]
 
     def attacked(self, rows: Rows, attack: Attack, truth: Tensor | None = None) -> Rows:
-        """The rows as an attack leaves them, scaled; all members of a run see the same.
+        """Return the attacked rows, scaled; all members of a run see the same rows.
 
-        What is written here asks for predictions alone, so it is for attacks without gradients.
+        This version uses predictions alone, so it works for attacks without gradients.
         """
 
         def outputs(x: Tensor) -> Tensor:
-            probability: Tensor = self.predict(scaled_rows(x)).probability
+            probability: Tensor = self.predict(Rows.scaled(x)).probability
             return probability.clamp(min=1e-30).log()
 
         draws = Draws.near((0,) * rows.models, "attack", like=rows.shift)
-        return scaled_rows(attack(outputs, rows.x(rows.everything), draws, truth))
+        return Rows.scaled(attack(outputs, rows.x(rows.everything), draws, truth))
 
 
 @dataclass(frozen=True)
 class Networks(Fitted):
-    """M trained networks, which are R runs of as many members each."""
+    """M trained networks: R runs with the same number of members each."""
 
     method: "DeepMethod"
     net: nn.Module
@@ -90,7 +90,7 @@ class Networks(Fitted):
     history: History
 
     def followed_by(self, other: Self) -> Self:
-        """The runs of both, this one's first; takes both networks over."""
+        """Join the runs of both, this one's first; both networks are used up."""
         return replace(
             self,
             net=joined(self.net, other.net),
@@ -130,23 +130,23 @@ class Networks(Fitted):
         self, rows: Rows, attack: Attack | None = None, truth: Tensor | None = None
     ) -> Opinion:
         rows = rows.repeated(self.method.members)
-        attacked = None if attack is None else self._attacked(attack, rows.shift, truth)
-        return self._predict(rows, attacked)
+        attacker = None if attack is None else self._attacker(attack, rows.shift, truth)
+        return self._predict(rows, attacker)
 
     def predict_at_each(
-        self, epsilons: Strengths, rows: Rows, attack: Attack, truth: Tensor | None = None
+        self, epsilons: Epsilons, rows: Rows, attack: Attack, truth: Tensor | None = None
     ) -> list[Opinion]:
-        """All epsilons at one go, or as many of them as fit: a GPU has little to do with one."""
+        """Predict as many epsilons together as fit: one alone would leave a GPU idle."""
         rows = rows.repeated(self.method.members)
-        found = []
-        for some in in_parts(epsilons, rows):
-            opinion = self._predict(rows, self._attacked(attack, rows.shift, truth, some))
-            starts = range(0, len(some) * len(rows), len(rows))
-            found += [opinion[:, at : at + len(rows)] for at in starts]
-        return found
+        opinions = []
+        for group in epsilon_groups(epsilons, rows):
+            opinion = self._predict(rows, self._attacker(attack, rows.shift, truth, group))
+            starts = range(0, len(group) * len(rows), len(rows))
+            opinions += [opinion[:, start : start + len(rows)] for start in starts]
+        return opinions
 
-    def _predict(self, rows: Rows, attacked: "Attacked | None") -> Opinion:
-        opinion = opinions_of(self.method, self.net, rows, self.seeds, attacked)
+    def _predict(self, rows: Rows, attacker: "Attacker | None") -> Opinion:
+        opinion = opinions_of(self.method, self.net, rows, self.seeds, attacker)
         return fused(opinion, self.method.members)
 
     def attacked(
@@ -155,65 +155,65 @@ class Networks(Fitted):
         attack: Attack,
         truth: Tensor | None = None,
         *,
-        epsilons: Strengths | None = None,
+        epsilons: Epsilons | None = None,
     ) -> Rows:
-        """With epsilons instead of the attack's own: all rows under the first, then the second."""
+        """With several epsilons, all rows under the first come first."""
         rows, members = rows.repeated(self.method.members), self.method.members
         own = self.method.spread(rows.models, like=rows.shift)
-        found = []
-        for some in in_parts((attack.epsilon,) if epsilons is None else epsilons, rows):
-            attacked = self._attacked(attack, rows.shift, truth, some)
-            if attacked.together != members:
+        groups = []
+        for group in epsilon_groups((attack.epsilon,) if epsilons is None else epsilons, rows):
+            attacker = self._attacker(attack, rows.shift, truth, group)
+            if attacker.together != members:
                 msg = f"{attack!r} makes a row for each member. Use joint=True to get one for all."
                 raise InputError(msg)
             with torch.no_grad(), computing(own.precision, rows.device):
-                outputs = attacked.outputs(own, self.net, self.seeds)
+                outputs = attacker.outputs(own, self.net, self.seeds)
                 moved = [
-                    by_strength(attacked.features(outputs, rows.x(at), at)[::members], at, b)
+                    by_epsilon(attacker.features(outputs, rows.x(at), at)[::members], at, b)
                     for at, b in pieces(rows)
                 ]
-            found.append(torch.cat(moved, 2).flatten(1, 2))
-        return scaled_rows(torch.cat(found, 1))
+            groups.append(torch.cat(moved, 2).flatten(1, 2))
+        return Rows.scaled(torch.cat(groups, 1))
 
-    def _attacked(
-        self, attack: Attack, like: Tensor, truth: Tensor | None, epsilons: Strengths | None = None
-    ) -> "Attacked":
+    def _attacker(
+        self, attack: Attack, like: Tensor, truth: Tensor | None, epsilons: Epsilons | None = None
+    ) -> "Attacker":
         if attack.needs_evidence and not self.method.uncertain:
             msg = (
-                f"{self.method.title} does not predict by evidence, so it has no evidential loss. "
+                f"{self.method.title} does not predict evidence, so it has no evidential loss. "
                 "Use loss='margin' or 'cross-entropy'."
             )
             raise InputError(msg)
         joint = attack.joint or self.method.attacked_jointly
         together = self.method.members if joint else 1
-        each = self.method.members // together  # attacks for each run
-        truth = truth if truth is None else truth.repeat_interleave(each, 0)
+        if truth is not None:
+            truth = truth.repeat_interleave(self.method.members // together, 0)
         draws = Draws.near(self.seeds[::together], self.method.name, "attack", like=like)
-        return Attacked(attack, together, draws, truth, epsilons)
+        return Attacker(attack, together, draws, truth, epsilons or (attack.epsilon,))
 
 
 @dataclass(frozen=True)
-class Attacked:
-    """An attack on so many neighbouring models together, with what it needs to know."""
+class Attacker:
+    """An attack on groups of `together` neighbouring models, with its inputs."""
 
     attack: Attack
     together: int
     draws: Draws
     truth: Tensor | None  # (M / together, n)
-    epsilons: Strengths | None = None  # None: the attack's own
+    epsilons: Epsilons
 
     def outputs(
         self, method: "DeepMethod", net: nn.Module, seeds: tuple[int, ...] | None
     ) -> Outputs:
-        """What the attack reads, (M / together, b, *shape) -> (M / together, b, k)."""
+        """Return the function to attack, (M / together, b, *shape) -> (M / together, b, k)."""
         if self.attack.precision == "float64":
             net = copy.deepcopy(net).double()
-        if self.draws.device.type == "cuda":  # elsewhere the published numbers stay to the bit
+        if self.draws.device.type == "cuda":  # on a CPU the published numbers stay bit-equal
             net = folded(net)
         method = method.with_passes(self.attack.passes)
 
         def outputs(x: Tensor) -> Tensor:
-            x = _repeated(x, self.together)
+            x = repeat(x, self.together)
             if self.attack.target == "logits":
                 return torch.unflatten(net(x), 0, (-1, self.together)).mean(1)
             assert seeds is not None
@@ -223,30 +223,23 @@ class Attacked:
         return outputs
 
     def features(self, outputs: Outputs, x: Tensor, at: Tensor) -> Tensor:
-        """Attacked features (M, E b, *shape) for the rows at (M, b) under each epsilon."""
+        """Return attacked features (M, E b, *shape) of the rows at (M, b) under each epsilon."""
         truth = self.truth
         if truth is not None:
             truth = truth.gather(1, at[:: self.together].to(truth.device))
         first = x[:: self.together]
         wide = first.double() if self.attack.precision == "float64" else first
-        epsilons = (self.attack.epsilon,) if self.epsilons is None else self.epsilons
-        moved = self.attack.at_each(epsilons, outputs, wide, self.draws, truth)
-        if moved.dtype != first.dtype:  # rounding must not leave the reach
-            moved = self.attack.reach_at_each(epsilons, first).project(moved.to(first))
-        return _repeated(moved, self.together)
-
-
-def _repeated(x: Tensor, members: int) -> Tensor:
-    """Each run's rows for so many neighbouring models; no copy for one."""
-    return x if members == 1 else x.repeat_interleave(members, 0)
+        moved = self.attack.attack_each(self.epsilons, outputs, wide, self.draws, truth)
+        if moved.dtype != first.dtype:  # rounding must not leave the bounds
+            moved = self.attack.bounds_of_each(self.epsilons, first).project(moved.to(first))
+        return repeat(moved, self.together)
 
 
 def averaged(scores: Tensor) -> Tensor:
-    """Scores of members, (R, members, b, k), as those of their mean opinion, (R, b, k).
+    """Average the scores of members, (R, members, b, k), as their mean opinion, (R, b, k).
 
-    Softmax of a score is a probability, and the sum of its exponential stands for the evidence: of
-    probabilities the arithmetic mean is taken, of evidence the harmonic one, since uncertainty is
-    its inverse.
+    The softmax of scores is a probability, and the sum of their exponentials is the evidence.
+    Probabilities have an arithmetic mean. Evidence has a harmonic one: it is 1 / uncertainty.
     """
     if scores.shape[1] == 1:
         return scores[:, 0]
@@ -255,23 +248,16 @@ def averaged(scores: Tensor) -> Tensor:
     return probability + math.log(scores.shape[1]) - (-total).logsumexp(1)
 
 
-def scaled_rows(x: Tensor) -> Rows:
-    """Rows of R runs whose features (R, n, *shape) are scaled already."""
-    at = torch.arange(x.shape[0] * x.shape[1], device=x.device).view(x.shape[:2])
-    zeros = torch.zeros_like(x[:, :1])
-    return Rows(x.flatten(0, 1), at, zeros, torch.ones_like(zeros))
-
-
 def opinions_of(
     method: "DeepMethod",
     net: nn.Module,
     rows: Rows,
     seeds: tuple[int, ...],
-    attacked: Attacked | None = None,
+    attacker: Attacker | None = None,
 ) -> Opinion:
-    """What each of M models holds of the rows, in evaluation mode."""
+    """Return the opinion of each of M models about the rows, in evaluation mode."""
     own = method.spread(rows.models, like=rows.shift)
-    outputs = logits_of(own, net, rows, attacked, seeds)
+    outputs = logits_of(own, net, rows, attacker, seeds)
     return method.spread(rows.models, like=outputs).opinion(outputs)
 
 
@@ -279,43 +265,41 @@ def logits_of(
     method: "DeepMethod",
     net: nn.Module,
     rows: Rows,
-    attacked: Attacked | None = None,
+    attacker: Attacker | None = None,
     seeds: tuple[int, ...] | None = None,
 ) -> Tensor:
-    """Logits of all rows in evaluation mode, (M, n, k), in float64 whatever the network's type.
+    """Return the logits of all rows in evaluation mode, (M, n, k), or (M, E n, k) under attack.
 
-    Under attacks of several strengths they are (M, E n, k), all rows under the first come first.
-    With seeds they are what the method makes predictions of: its outputs, which may be random.
-
-    Opinions are computed from them in float64, so that probabilities sum to 1 to the last digit.
+    With seeds, return the method's outputs, which may be random. They are float64, so that
+    probabilities sum to 1 to the last digit.
     """
     net.eval()
-    found = []
+    logits = []
     with torch.no_grad(), computing(method.precision, rows.device):
-        attack_reads = None if attacked is None else attacked.outputs(method, net, seeds)
+        attacked_outputs = None if attacker is None else attacker.outputs(method, net, seeds)
         for at, b in pieces(rows):
             x = rows.x(at)
-            if attacked is not None and attack_reads is not None:
-                x = attacked.features(attack_reads, x, at)
+            if attacker is not None and attacked_outputs is not None:
+                x = attacker.features(attacked_outputs, x, at)
             outputs = net(x) if seeds is None else method.outputs(net, x, seeds)
-            found.append(by_strength(outputs, at, b).double())
-    return torch.cat(found, 2).flatten(1, 2)
+            logits.append(by_epsilon(outputs, at, b).double())
+    return torch.cat(logits, 2).flatten(1, 2)
 
 
-def by_strength(found: Tensor, at: Tensor, b: int) -> Tensor:
-    """Of E times the rows at (M, b or more): (M, E * at.shape[1], ...) -> (M, E, b, ...)."""
-    return torch.unflatten(found, 1, (-1, at.shape[1]))[:, :, :b]
+def by_epsilon(values: Tensor, at: Tensor, b: int) -> Tensor:
+    """(M, E * at.shape[1], ...) -> (M, E, b, ...), without the padding of `pieces`."""
+    return torch.unflatten(values, 1, (-1, at.shape[1]))[:, :, :b]
 
 
 def pieces(rows: Rows) -> Iterator[tuple[Tensor, int]]:
-    """Positions (M, at least b) of all rows, piece by piece, and how many b of them count."""
+    """Yield positions of all rows in pieces (M, b), padded to FEWEST_ROWS, and each piece's b."""
     for piece in torch.split(rows.everything, piece_size(rows), dim=1):
         b = piece.shape[1]
         yield torch.cat([piece, piece[:, -1:].expand(-1, max(0, FEWEST_ROWS - b))], 1), b
 
 
-def in_parts(epsilons: Strengths, rows: Rows) -> Iterator[Strengths]:
-    """As many epsilons at once as a device is served well by."""
+def epsilon_groups(epsilons: Epsilons, rows: Rows) -> Iterator[Epsilons]:
+    """Split epsilons into groups of a size that suits the device."""
     numbers = numbers_at_once(rows.device) if rows.device.type == "cuda" else IN_CACHE
     size = min(piece_size(rows), len(rows)) * rows.models * widest_layer(rows)
     count = max(1, numbers // size)
@@ -324,25 +308,25 @@ def in_parts(epsilons: Strengths, rows: Rows) -> Iterator[Strengths]:
 
 
 def piece_size(rows: Rows) -> int:
-    """How many rows of each model are looked at together."""
+    """Number of rows of each model to predict together."""
     return max(256, numbers_at_once(rows.device) // (rows.models * widest_layer(rows)))
 
 
 def widest_layer(rows: Rows) -> int:
-    """Numbers of one row in the widest layer, as far as is known here."""
+    """Numbers per row in the widest layer, estimated: the network is not known here."""
     return max(300, torch.Size(rows.shape).numel())
 
 
 def numbers_at_once(device: torch.device) -> int:
-    """Of one layer's output: what keeps a device busy, and has room many times over."""
+    """Size of one layer's output that keeps a device busy and uses little of its memory."""
     if device.type != "cuda":
         return NUMBERS_AT_ONCE
-    bytes_there = torch.cuda.get_device_properties(device).total_memory
-    return max(NUMBERS_AT_ONCE, min(MOST_ON_DEVICE, bytes_there // 512))
+    device_bytes = torch.cuda.get_device_properties(device).total_memory
+    return max(NUMBERS_AT_ONCE, min(MOST_ON_DEVICE, device_bytes // 512))
 
 
 def fused(opinion: Opinion, members: int) -> Opinion:
-    """Opinions of M models -> of R runs, the mean of neighbouring members."""
+    """Average the opinions of M models over members: R runs."""
     return Opinion(
         opinion.belief.unflatten(0, (-1, members)),
         opinion.prior.unflatten(0, (-1, members)),

@@ -1,4 +1,4 @@
-"""Randomness that belongs to a model: what one draws never depends on its neighbours."""
+"""Random numbers per model: what one model draws does not depend on the others."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def seed_of(*key: object) -> int:
-    """A seed that depends on all parts of a key and on nothing else.
+    """Return a seed that depends only on the parts of a key.
 
     >>> seed_of(0, "proden") == seed_of(0, "proden"), seed_of(0, "proden") == seed_of(1, "proden")
     (True, False)
@@ -22,9 +22,9 @@ def seed_of(*key: object) -> int:
 
 @dataclass
 class Draws:
-    """One generator per model, on the CPU; numbers come out stacked, on the task's device.
+    """One CPU generator per model; numbers are stacked and moved to the task's device.
 
-    A captured step cannot ask the CPU: within it numbers for all models come from `in_step`.
+    A captured step cannot use the CPU, so `in_step` draws the numbers of all models there.
     """
 
     generators: tuple[torch.Generator, ...]
@@ -34,15 +34,15 @@ class Draws:
 
     @classmethod
     def of(cls, seeds: Iterable[int], *purpose: object, like: Tensor) -> Self:
-        """Generators for these seeds (M,) and this purpose; numbers of the kind of `like`."""
+        """Seed generators by seeds (M,) and purpose; `like` sets dtype and device."""
         generators = tuple(torch.Generator().manual_seed(seed_of(seed, *purpose)) for seed in seeds)
         return cls(generators, like.device, like.dtype)
 
     @classmethod
     def near(cls, seeds: Iterable[int], *purpose: object, like: Tensor) -> Self:
-        """As `of`, with generators on the device of `like`: for many numbers, outside of training.
+        """As `of`, with generators on the device of `like`: faster for many numbers.
 
-        A GPU draws others than a CPU, and others again where rows come in pieces of other sizes.
+        The numbers differ between devices, and between splits of the rows into pieces.
         """
         seeds = [seed_of(seed, *purpose) for seed in seeds]
         generators = tuple(torch.Generator(like.device).manual_seed(seed) for seed in seeds)
@@ -53,70 +53,66 @@ class Draws:
         return len(self.generators)
 
     def uniform(self, *shape: int) -> Tensor:
-        """From [0, 1), (M, *shape)."""
-        return self._drawn(torch.rand, shape)
+        """Uniform numbers from [0, 1), (M, *shape)."""
+        return self._draw(torch.rand, shape)
 
     def normal(self, *shape: int) -> Tensor:
-        """Of mean 0 and variance 1, (M, *shape)."""
-        return self._drawn(torch.randn, shape)
+        """Standard normal numbers, (M, *shape)."""
+        return self._draw(torch.randn, shape)
 
-    def _drawn(self, draw: Callable[..., Tensor], shape: tuple[int, ...]) -> Tensor:
+    def _draw(self, draw: Callable[..., Tensor], shape: tuple[int, ...]) -> Tensor:
         if self.in_step is not None:
-            return draw(
-                (self.models, *shape),
-                generator=self.in_step,
-                device=self.device,
-                dtype=self.dtype,
-            )
-        drawn = [
+            size = (self.models, *shape)
+            return draw(size, generator=self.in_step, device=self.device, dtype=self.dtype)
+        numbers = [
             draw(shape, generator=g, device=g.device, dtype=self.dtype) for g in self.generators
         ]
-        return torch.stack(drawn).to(self.device)
+        return torch.stack(numbers).to(self.device)
 
     def dirichlet(self, concentration: Tensor) -> Tensor:
-        """A sample for each row of concentrations (M, b, k), with a gradient through them."""
+        """Sample for each row of concentrations (M, b, k); gradients flow through the sample."""
         if self.in_step is not None:
             return _dirichlet(concentration, self.in_step)
         rows = zip(concentration.cpu(), self.generators, strict=True)
-        return torch.stack([_dirichlet(each, g) for each, g in rows]).to(self.device)
+        return torch.stack([_dirichlet(alpha, g) for alpha, g in rows]).to(self.device)
 
     def order(self, n: int) -> Tensor:
         """A permutation of 0 .. n-1 for each model, (M, n), on the host."""
-        drawn = torch.stack([torch.randperm(n, generator=g) for g in self.generators])
-        # from pinned memory it can be copied while the device goes on
-        return drawn.pin_memory() if self.device.type == "cuda" else drawn
+        order = torch.stack([torch.randperm(n, generator=g) for g in self.generators])
+        # Pinned memory can be copied while the device computes.
+        return order.pin_memory() if self.device.type == "cuda" else order
 
     def seeds(self) -> list[int]:
-        """A seed for each model, for code that only knows torch's global generator."""
+        """One seed per model, for code that uses torch's global generator."""
         return [int(torch.randint(2**62, (), generator=g)) for g in self.generators]
 
 
 def _dirichlet(concentration: Tensor, generator: torch.Generator) -> Tensor:
-    drawn: Tensor = _Dirichlet.apply(concentration, generator)  # type: ignore[no-untyped-call]
-    return drawn
+    sample: Tensor = _Dirichlet.apply(concentration, generator)  # type: ignore[no-untyped-call]
+    return sample
 
 
 class _Dirichlet(torch.autograd.Function):
-    """Samples by a generator of one's own, which torch.distributions does not take."""
+    """Samples with a given generator, which torch.distributions does not accept."""
 
     @staticmethod
     def forward(ctx: Any, concentration: Tensor, generator: torch.Generator) -> Tensor:
-        drawn = torch._sample_dirichlet(concentration, generator=generator)
-        ctx.save_for_backward(drawn, concentration)
-        return drawn
+        sample = torch._sample_dirichlet(concentration, generator=generator)
+        ctx.save_for_backward(sample, concentration)
+        return sample
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """By implicit differentiation (Figurnov et al., NeurIPS 2018), as torch does it."""
-        drawn, concentration = ctx.saved_tensors
+        """Implicit differentiation (Figurnov et al., NeurIPS 2018), as in torch."""
+        sample, concentration = ctx.saved_tensors
         total = concentration.sum(-1, keepdim=True).expand_as(concentration)
-        slope = torch._dirichlet_grad(drawn, concentration, total)
-        return slope * (gradient - (drawn * gradient).sum(-1, keepdim=True)), None
+        slope = torch._dirichlet_grad(sample, concentration, total)
+        return slope * (gradient - (sample * gradient).sum(-1, keepdim=True)), None
 
 
 @dataclass
 class Blank(Draws):
-    """Shapes without numbers: lays out a network whose weights come from elsewhere."""
+    """Shapes without numbers, to build a network whose weights are loaded afterwards."""
 
     count: int = 1
 

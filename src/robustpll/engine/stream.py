@@ -1,4 +1,4 @@
-"""Rows that do not fit the device: gathered on the host and copied ahead of the step."""
+"""Rows that do not fit the device: gathered on the host and copied ahead of each step."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,46 +9,46 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from robustpll.engine.rows import Rows
+from robustpll.engine.data import Rows
 from robustpll.errors import InputError
 
-# Batches of one model that are gathered and copied as one: a hand-over to a thread is not free.
-# They take 2 x 13 MB on the device for 784 features, and as much on the host.
+# Batches of one model that are gathered and copied together, because a hand-over to a thread is
+# not free. For 784 features they take 2 x 13 MB on the device, and as much on the host.
 TOGETHER = 16
 SLOTS = 2  # one is copied to the device while the other is used
 
 
 @dataclass(frozen=True)
 class Streamed(Rows):
-    """Rows of which the device holds one batch at a time; a `Feed` puts it there."""
+    """Rows of which the device holds one batch at a time; a `Feed` copies it there."""
 
     buffer: Tensor  # (M * b, *shape), before shift and scale
 
     @classmethod
     def of_rows(cls, rows: Rows, size: int) -> Self:
-        """Room for batches of up to `size` rows."""
+        """Allocate a buffer for batches of up to `size` rows."""
         buffer = rows.shift.new_empty((rows.models * size, *rows.shape))
         return cls(rows.pool, rows.at, rows.shift, rows.scale, buffer)
 
     def x(self, at: Tensor) -> Tensor:
-        """The batch in the buffer, scaled; its positions (M, b) only tell its size."""
+        """Return the batch in the buffer, scaled; only the shape of `at` (M, b) is used."""
         models, b = at.shape
         raw = self.buffer[: models * b].view(models, b, *self.shape)
         return (raw - self.shift) / self.scale
 
     def elsewhere(self, at: Tensor) -> Tensor:
         msg = (
-            "This method looks at rows besides those of the batch, so all must fit the device; "
-            "these are streamed from the host. Use a method without, or fewer rows."
+            "This method reads rows outside the batch, so all rows must fit the device's memory; "
+            "these are streamed from the host. Use another method, or fewer rows."
         )
         raise InputError(msg)
 
 
 class Feed:
-    """Brings batches into the buffer of streamed rows, some ahead of the step that needs them.
+    """Copies batches into the buffer of streamed rows, ahead of the step that needs them.
 
-    A thread gathers several batches into pinned memory; a stream of its own copies them to the
-    device while steps run; before each step its batch is copied within the device.
+    A thread gathers several batches into pinned memory. A separate CUDA stream copies them to the
+    device while steps run. Before each step its batch is copied within the device.
     """
 
     def __init__(self, rows: Streamed) -> None:
@@ -64,38 +64,38 @@ class Feed:
         self.used = [_Event(self.cuda) for _ in range(SLOTS)]
         self.stream: Any = None
         if self.cuda:
-            # of another priority than those of trainings, so that it is none of them
+            # Another priority guarantees that training does not use this stream.
             device = rows.buffer.device
             self.stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
             self.stream.wait_stream(torch.cuda.current_stream(device))  # the memory may be in use
         self.gatherer = ThreadPoolExecutor(1, thread_name_prefix="gather")
 
     def batches(self, positions: Sequence[Tensor]) -> Iterator[None]:
-        """For each of the positions (M, b), on the host: yields when the batch is in the buffer."""
+        """Yield once per batch (M, b) of host positions, when its rows are in the buffer."""
         starts = range(0, len(positions), self.together)
-        parts = [positions[start : start + self.together] for start in starts]
-        coming = [self._submit(number, part) for number, part in enumerate(parts[:SLOTS])]
-        for number, part in enumerate(parts):
+        groups = [positions[start : start + self.together] for start in starts]
+        pending = [self._submit(number, group) for number, group in enumerate(groups[:SLOTS])]
+        for number, group in enumerate(groups):
             slot = number % SLOTS
-            coming[slot].result()
+            pending[slot].result()
             self.copied[slot].hold_current_stream()
             start = 0
-            for at in part:
+            for at in group:
                 rows = at.numel()
                 self.rows.buffer[:rows].copy_(self.on_device[slot][start : start + rows])
                 start += rows
                 yield
             self.used[slot].record()
-            if number + SLOTS < len(parts):
-                coming[slot] = self._submit(number + SLOTS, parts[number + SLOTS])
+            if number + SLOTS < len(groups):
+                pending[slot] = self._submit(number + SLOTS, groups[number + SLOTS])
 
-    def _submit(self, number: int, part: Sequence[Tensor]) -> "Future[None]":
-        return self.gatherer.submit(self._bring, number % SLOTS, part)
+    def _submit(self, number: int, group: Sequence[Tensor]) -> "Future[None]":
+        return self.gatherer.submit(self._gather, number % SLOTS, group)
 
-    def _bring(self, slot: int, part: Sequence[Tensor]) -> None:
-        """Gathers these batches one after the other, and sends them off to the device."""
-        index = torch.cat([self.rows.at.gather(1, at).flatten() for at in part])
-        self.copied[slot].wait_on_host()  # the pinned memory is free again
+    def _gather(self, slot: int, group: Sequence[Tensor]) -> None:
+        """Gather the rows of these batches and start their copy to the device."""
+        index = torch.cat([self.rows.at.gather(1, at).flatten() for at in group])
+        self.copied[slot].wait_on_host()  # until the pinned memory is free again
         gathered = self.on_host[slot][: len(index)]
         torch.index_select(self.rows.pool, 0, index, out=gathered)
         with torch.cuda.stream(self.stream) if self.cuda else nullcontext():
@@ -108,12 +108,12 @@ class Feed:
 
     def __exit__(self, *_: object) -> None:
         self.gatherer.shutdown(cancel_futures=True)
-        if self.cuda:  # copies may still be on their way into memory that is given back
+        if self.cuda:  # copies may still be writing into memory that is about to be freed
             torch.cuda.current_stream(self.rows.buffer.device).wait_stream(self.stream)
 
 
 class _Event:
-    """A CUDA event; nothing on a CPU, where every operation is over when it returns."""
+    """A CUDA event; does nothing on a CPU, where every operation is complete when it returns."""
 
     def __init__(self, cuda: bool) -> None:
         self.event: Any = torch.cuda.Event() if cuda else None  # type: ignore[no-untyped-call]
@@ -123,7 +123,7 @@ class _Event:
             self.event.record()
 
     def hold_current_stream(self) -> None:
-        """What is queued from now on begins after what was recorded."""
+        """Let later work of the current stream wait for the recorded work."""
         if self.event is not None:
             torch.cuda.current_stream().wait_event(self.event)
 

@@ -2,8 +2,8 @@
 
 import gc
 import warnings
-from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,48 +12,45 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from robustpll.engine.averaging import Average
-from robustpll.engine.data import State, Task
+from robustpll.engine.data import Rows, State, Task
 from robustpll.engine.device import computing, has_bf16
-from robustpll.engine.early_stopping import Best
-from robustpll.engine.graphs import advance, compiled, step_of
+from robustpll.engine.early_stopping import EarlyStopping
+from robustpll.engine.graphs import compiled, optimizer_step, step_of
 from robustpll.engine.history import History
 from robustpll.engine.layers import Autocast, Dropout
 from robustpll.engine.predict import Networks, fused, logits_of
 from robustpll.engine.random import Draws
-from robustpll.engine.rows import Rows
 from robustpll.engine.stream import Feed, Streamed
 from robustpll.errors import InputError
 
 if TYPE_CHECKING:
     from robustpll.methods.base import DeepMethod
 
-Epochs = Generator[None, None, Networks]  # a training that stops after each step
-
 
 @dataclass
 class Training:
-    """All that a step touches."""
+    """Everything that a training step reads or writes."""
 
-    own: "DeepMethod"  # with its numbers spread over the models
+    own: "DeepMethod"  # its hyperparameters are tensors with a model axis
     net: nn.Module
     task: Task
     state: State
     optimizer: Optimizer
     draws: Draws
     progress: Tensor  # ()
-    total: Tensor  # (M,): the epoch's mean loss so far
-    compiled: bool = False  # network and loss
+    total: Tensor  # (M,): the mean loss of the epoch so far
+    compiled: bool = False  # whether network and loss are compiled
     fast_adam: bool = False
 
     def step(self, at: Tensor, stage: int) -> None:
-        """One step of all models, on the rows at (M, b); nothing in it waits for the device."""
+        """Run one step of all models on the rows at (M, b), without waiting for the device."""
         for layer in self.random_layers:
             layer.draw(at.shape[1])
         drawn = self.own.draw(at.shape[1], self.task.rows.shape, self.draws)
         loss, written = losses(self, at, stage, drawn)  # (M,)
         self.optimizer.zero_grad()
         loss.sum().backward()  # models do not mix
-        advance(self)
+        optimizer_step(self)
         if self.own.second_pass:
             batch = self.state.batch(self.task, at, stage, self.draws)
             written = self.own.after_step(self.net, batch)
@@ -64,18 +61,18 @@ class Training:
     def random_layers(self) -> list[Dropout]:
         return [part for part in self.net.modules() if isinstance(part, Dropout)]
 
-    def forget(self) -> None:
-        """The optimiser as new, in place: graphs go on with its tensors."""
-        for kept in self.optimizer.state.values():
-            for value in kept.values():
-                value.zero_()
+    def reset_optimizer(self) -> None:
+        """Zero the optimizer's state in place, because captured graphs hold its tensors."""
+        for tensors in self.optimizer.state.values():
+            for tensor in tensors.values():
+                tensor.zero_()
 
 
 @compiled
 def losses(
     training: Training, at: Tensor, stage: int, drawn: Tensor | None
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Mean loss of each model (M,), and the row state to write."""
+    """Return the mean loss of each model (M,) and the row state to write."""
     batch = training.state.batch(training.task, at, stage, training.draws, drawn)
     loss, written = training.own.step(training.net, batch, training.progress)  # (M, b)
     return (loss * batch.weight).mean(-1), written
@@ -88,52 +85,40 @@ def train(
     net: nn.Module | None = None,
     watch: Task | None = None,
 ) -> Networks:
-    """Trains the models of all runs of a task at once; a given `net` is trained further.
+    """Train the models of all runs of a task at once; a given `net` is trained further.
 
-    With `watch`, other rows of the same runs, each model is left as it was after the epoch with the
-    highest covering rate on them. Where the device's memory does not hold all models, one half is
-    trained after the other: a run does not depend on its neighbours.
+    With `watch`, a validation task of the same runs, each model ends as it was after the epoch
+    with the highest covering rate. If the models do not fit the device's memory, they are trained
+    in two halves: a run does not depend on the runs beside it.
     """
     try:
-        return _finished(epochs_of(method, task, net, watch))
+        return _train(method, task, net, watch)
     except torch.OutOfMemoryError:
         if task.models == 1 or net is not None:
             raise
-    gc.collect()  # what the failed attempt held may hang in cycles
+    gc.collect()  # reference cycles may hold memory of the failed attempt
     torch.cuda.empty_cache()
     half = task.models // 2
     message = f"{task.models} runs do not fit the device's memory: trained as {half} and the rest."
     warnings.warn(message, RuntimeWarning, stacklevel=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # one warning is enough
-        parts = [
+        first, second = (
             train(
                 method.part(runs, task.models),
                 task.part(runs),
                 watch=None if watch is None else watch.part(runs),
             )
             for runs in (slice(half), slice(half, None))
-        ]
-    return replace(parts[0].followed_by(parts[1]), method=method)
+        )
+    return replace(first.followed_by(second), method=method)
 
 
-def _finished(steps: Epochs) -> Networks:
-    with closing(steps):
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                fitted: Networks = end.value
-                return fitted
+def _train(method: "DeepMethod", task: Task, net: nn.Module | None, watch: Task | None) -> Networks:
+    """Train all models together.
 
-
-def epochs_of(
-    method: "DeepMethod", task: Task, net: nn.Module | None = None, watch: Task | None = None
-) -> Epochs:
-    """The training itself: yields after each step, so that several can take turns.
-
-    Adam acts on each number alone and the sum over models has no cross terms, so one optimiser
-    over stacked parameters is M independent optimisers.
+    Adam treats each parameter alone and the sum of losses has no cross terms between models, so
+    one optimizer of stacked parameters equals M independent optimizers.
     """
     if method.precision == "bf16" and not has_bf16(task.prior.device):
         msg = f"precision='bf16': {task.prior.device} has no units for bfloat16. Use 'auto'."
@@ -148,67 +133,64 @@ def epochs_of(
     net.train()
     if task.rows.on_host:
         task = replace(task, rows=Streamed.of_rows(task.rows, method.batch_size + 1))
-    outer = Autocast(net) if method.precision == "bf16" else net
-    zeros = task.prior.new_zeros
     training = Training(
         own,
-        outer,
+        Autocast(net) if method.precision == "bf16" else net,
         task,
         own.begin(task),
-        own.optimizer(_learning(net)),
+        own.optimizer(_trainable(net)),
         draws,
-        progress=zeros(()),
-        total=zeros(task.models),
+        progress=task.prior.new_zeros(()),
+        total=task.prior.new_zeros(task.models),
     )
     for layer in training.random_layers:
-        layer.draws = draws  # of this training, also in a network from an earlier one
+        layer.draws = draws  # a network from an earlier training has other draws
     history = History()
-    best = None if watch is None else Best(method, net, training, watch)
+    stopping = None if watch is None else EarlyStopping(method, net, training, watch)
     average = Average(net, method.averaged, method.total_epochs)
-    with computing(method.precision, task.prior.device), feed_of(task.rows) as feed:
+    feed = Feed(task.rows) if isinstance(task.rows, Streamed) else None
+    with computing(method.precision, task.prior.device), feed or nullcontext():
         step = step_of(training)
         for epoch in range(method.total_epochs):
             training.progress.fill_(epoch / method.total_epochs)
             training.total.zero_()
             if method.restarts and epoch == method.warm_up:
-                training.forget()
+                training.reset_optimizer()
             for at in minibatches(len(task), method.batch_size, draws, feed):
                 step(at, method.stage(epoch))
-                yield
             own.end_epoch(training, epoch)
             average.add(epoch)
-            if best is None:
-                rate = None
-            else:
-                with average.shown(epoch):
-                    rate = best.look()
+            rate = None
+            if stopping is not None:
+                with average.applied(epoch):
+                    rate = stopping.update()
             history.add(method.title, method.total_epochs, training.total.clone(), rate)
-    average.use()
-    if best is not None:
-        best.restore()
+    average.apply()
+    if stopping is not None:
+        stopping.restore()
     return _fitted(method, net, training, history)
 
 
-def _learning(net: nn.Module) -> list[nn.Parameter]:
+def _trainable(net: nn.Module) -> list[nn.Parameter]:
     """The parameters that are not frozen."""
     parameters = list(net.parameters())
-    learning = [parameter for parameter in parameters if parameter.requires_grad]
-    if not learning:
+    trainable = [parameter for parameter in parameters if parameter.requires_grad]
+    if not trainable:
         msg = (
-            f"The network has nothing to learn: of its {len(parameters)} parameters none requires "
-            "a gradient. Leave one layer or more trainable, such as the last."
+            f"The network has nothing to learn: none of its {len(parameters)} parameters requires "
+            "a gradient. Leave at least one layer trainable, such as the last."
         )
         raise InputError(msg)
-    return learning
+    return trainable
 
 
 def _fitted(method: "DeepMethod", net: nn.Module, training: Training, history: History) -> Networks:
-    """What is left of a training, members averaged."""
-    training.optimizer.zero_grad()  # a graph's gradients would keep its memory
+    """Turn a finished training into fitted networks; label weights are averaged over members."""
+    training.optimizer.zero_grad()  # gradients of a graph would keep its memory
     for layer in training.random_layers:
-        layer.kept = None
+        layer.mask = None
     task, state = training.task, training.state
-    rows = Rows(task.rows.pool, task.rows.at, task.rows.shift, task.rows.scale)  # all, not a batch
+    rows = Rows(task.rows.pool, task.rows.at, task.rows.shift, task.rows.scale)  # not streamed
     training.own.finish(task, state, lambda: logits_of(method, net, rows))
     opinion = training.own.training_opinion(task, state)
     weights = torch.unflatten(state.rows["label_weights"], 0, (-1, method.members)).mean(1)
@@ -223,10 +205,10 @@ def _fitted(method: "DeepMethod", net: nn.Module, training: Training, history: H
 
 
 def minibatches(n: int, size: int, draws: Draws, feed: Feed | None = None) -> Iterator[Tensor]:
-    """Positions (M, b) that cover all n rows once, in an order of its own for each model.
+    """Yield positions (M, b) that cover all n rows once, in a random order for each model.
 
-    A last batch of one row joins the one before it: BatchNorm needs two rows. A feed brings the
-    rows of each batch to the device.
+    A last batch of one row joins the batch before it, because BatchNorm needs two rows. A feed
+    copies the rows of each batch to the device.
     """
     order = draws.order(n)  # (M, n), on the host
     ends = list(range(size, n, size))
@@ -239,7 +221,3 @@ def minibatches(n: int, size: int, draws: Draws, feed: Feed | None = None) -> It
     arrivals = feed.batches(torch.tensor_split(order, ends, dim=1))
     for at, _ in zip(on_device, arrivals, strict=True):
         yield at
-
-
-def feed_of(rows: Rows) -> AbstractContextManager[Feed | None]:
-    return Feed(rows) if isinstance(rows, Streamed) else nullcontext()

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from robustpll.engine.data import Rows
 from robustpll.engine.predict import Fitted
-from robustpll.engine.rows import Rows
 from robustpll.errors import InputError, is_share, refuse_other_length, refuse_other_than_share
 from robustpll.estimator.decision import LIKE_THESE, NEVER, Decision, Trial
 from robustpll.estimator.novelty import MOST_ROWS, Reference

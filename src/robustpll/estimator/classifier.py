@@ -16,11 +16,10 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from robustpll.attacks.base import Attack
-from robustpll.engine.data import Task
+from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device
+from robustpll.engine.history import progress_bars
 from robustpll.engine.predict import Fitted
-from robustpll.engine.progress import progress_bars
-from robustpll.engine.rows import Rows
 from robustpll.errors import InputError, refuse_other_length
 from robustpll.estimator.abstention import Trust
 from robustpll.estimator.early_stopping import fit_watching

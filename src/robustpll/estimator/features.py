@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from robustpll.engine.data import Rows
 from robustpll.engine.device import room
-from robustpll.engine.rows import Rows
 from robustpll.errors import InputError, some_of
 from robustpll.labels.parsing import is_frame
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from robustpll._files import write_whole
-from robustpll.engine.device import chosen_device, one_thread
+from robustpll.engine.device import chosen_device, threads
 from robustpll.engine.history import History
 from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Networks
@@ -117,7 +117,7 @@ def load(
     True
     """
     where, path = chosen_device(device), Path(path)
-    with one_thread(), _blaming(path, where):  # without threads, so that the process may fork
+    with threads(1), _blaming(path, where):  # without threads, so that the process may fork
         about, tensors = read(path)
         method = _method(about["method"], network)
         classifier = _classifier(about, method, device)

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from robustpll.engine.data import Rows
 from robustpll.engine.device import computing
 from robustpll.engine.layers import Linear
 from robustpll.engine.predict import Fitted, Networks, logits_of
 from robustpll.engine.random import seed_of
-from robustpll.engine.rows import Rows
 from robustpll.errors import ModelFileError
 from robustpll.methods.neighbours import neighbours
 from robustpll.methods.valen import Enhancer

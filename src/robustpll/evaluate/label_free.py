@@ -1,6 +1,6 @@
-"""How good a classifier is, judged by candidate sets: to choose parameters where no label is known.
+"""Model selection without true labels: scores of a classifier by candidate sets.
 
-Both measures are those of Wang, Wu, Wang, Niu, Zhang, Sugiyama: Realistic Evaluation of Deep
+Both measures are from Wang, Wu, Wang, Niu, Zhang, Sugiyama: Realistic Evaluation of Deep
 Partial-Label Learning Algorithms. ICLR 2025.
 """
 
@@ -20,7 +20,7 @@ from robustpll.opinion import Opinion
 def covering_rate(probability: ArrayLike, candidates: ArrayLike) -> float:
     """Share of rows whose predicted class is a candidate; both arrays are (n, k).
 
-    It is at least the accuracy where the true class always is a candidate, and blind to mistakes
+    It is at least the accuracy if the true class is always a candidate. It does not see mistakes
     among the candidates.
 
     >>> probability = [[0.6, 0.3, 0.1], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.1, 0.6, 0.3]]
@@ -32,11 +32,11 @@ def covering_rate(probability: ArrayLike, candidates: ArrayLike) -> float:
 
 
 def approximated_accuracy(probability: ArrayLike, candidates: ArrayLike) -> float:
-    """The accuracy to expect were each row's true class drawn from its candidates by probability.
+    """Expected accuracy if each row's true class is drawn from its candidates by probability.
 
-    A row counts by the predicted class's share of the probability of its candidates, and by 0 where
-    that class is none; both arrays are (n, k). It is at most the covering rate, and high for a
-    classifier that is sure of itself, rightly or not.
+    A row counts by the predicted class's share of the probability of its candidates, or by 0 if
+    that class is not a candidate; both arrays are (n, k). It is at most the covering rate, and high
+    for any overconfident classifier.
 
     >>> probability = [[0.6, 0.3, 0.1], [0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.1, 0.6, 0.3]]
     >>> candidates = [[1, 1, 0], [0, 1, 1], [0, 0, 1], [0, 1, 1]]
@@ -48,9 +48,9 @@ def approximated_accuracy(probability: ArrayLike, candidates: ArrayLike) -> floa
 
 @dataclass(frozen=True)
 class LabelFreeScorer:
-    """A measure of this file as scikit-learn's searches take it: called with (model, X, y).
+    """One of these measures as a scikit-learn scorer, called with (model, X, y).
 
-    `SCORERS` holds both. Pass one as `scoring`, or both and the name of one as `refit`.
+    `SCORERS` holds both. Pass one as `scoring`, or both with the name of one as `refit`.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class LabelFreeScorer:
     measure: Callable[[ArrayLike, ArrayLike], float]
 
     def __call__(self, model: Any, X: Any, y: Any) -> float:
-        """`y` holds candidates in any form; classes that the model does not know are mistakes."""
+        """Score a model on candidates in any form; classes unknown to it count as mistakes."""
         classes = np.asarray(model.classes_)
         if is_label_vector(y):
             y = [{label} for label in items_of(y).tolist()]
@@ -88,15 +88,14 @@ SCORERS = {
 
 
 def _weights_of_predicted(probability: ArrayLike, candidates: ArrayLike) -> NDArray[np.float64]:
-    """The predicted class's share among the candidates, (n,); 0 where it is none."""
+    """The predicted class's share among the candidates, (n,); 0 if it is not one of them."""
     p, matrix = np.asarray(probability, dtype=np.float64), np.asarray(candidates, dtype=bool)
     if p.ndim != 2 or p.shape != matrix.shape or len(p) == 0:
-        msg = (
+        raise InputError(
             "probability and candidates must both have shape (n, k), with one row or more; got "
             f"{p.shape} and {matrix.shape}. Pass predict_proba(X) and Candidates.of(y).matrix."
         )
-        raise InputError(msg)
-    at = np.arange(len(p)), Opinion.of_probability(p).predicted()
-    covered = matrix[at]
+    predicted = np.arange(len(p)), Opinion.of_probability(p).predicted()
+    covered = matrix[predicted]
     total = np.where(covered, (p * matrix).sum(-1), 1.0)
-    return np.where(covered, p[at] / total, 0.0)
+    return np.where(covered, p[predicted] / total, 0.0)

@@ -1,4 +1,4 @@
-"""Which candidate sets likely miss the true class."""
+"""Candidate sets that probably miss the true class."""
 
 from typing import Any, Literal, get_args
 
@@ -18,26 +18,25 @@ By = Literal["rival", "probability", "belief"]
 def missing_truth_scores(
     classifier: Any, X: Any, y: Any, *, folds: int = 5, by: By = "rival", random_state: Any = None
 ) -> NDArray[np.float64]:
-    """How likely each row's candidates miss its true class, (n,): higher is more suspect.
+    """Score how likely each row's candidates miss its true class, (n,): higher is more suspect.
 
-    Each row is judged by a copy of the classifier that was fitted without it, so that none has
-    learned the candidates it judges. A high score is a reason to look, not a proof: sort by it, and
-    check the first rows.
+    Each row is scored out of fold, by a copy of the classifier that was fitted without it. A high
+    score is a reason to look, not a proof: sort by it and check the first rows.
 
     Parameters
     ----------
     classifier : CandidateClassifier
-        Not fitted, or fitted before: it is cloned.
+        Fitted or not; it is cloned.
     X : array, DataFrame or pictures
         Rows.
     y : object
         Candidates in any form that `Candidates.of` accepts.
     folds : int
-        Parts of the rows; each is judged by what the others teach.
+        Number of folds.
     by : {"rival", "probability", "belief"}
         As of `suspicion`.
     random_state : int, RandomState or None
-        Which rows are judged together.
+        Seed of the folds.
 
     Examples
     --------
@@ -55,24 +54,25 @@ def missing_truth_scores(
     rows = X.shape[0] if hasattr(X, "shape") else len(X)
     refuse_other_length(rows, len(candidates))
     if not is_count(folds, least=2) or folds > rows // 2:
-        msg = f"folds must be an int of at least 2 and at most half of {rows} rows; got {folds!r}."
-        raise InputError(msg)
+        raise InputError(
+            f"folds must be an int of at least 2 and at most half of {rows} rows; got {folds!r}."
+        )
     scores = np.empty(rows)
-    parts = KFold(folds, shuffle=True, random_state=random_state)
-    for others, own in parts.split(np.arange(rows)):
-        model = clone(classifier).fit(_safe_indexing(X, others), candidates[others])
-        opinion = model.predict_opinion(_safe_indexing(X, own))
-        scores[own] = suspicion(opinion, candidates.matrix[own], by)
+    splitter = KFold(folds, shuffle=True, random_state=random_state)
+    for train, test in splitter.split(np.arange(rows)):
+        model = clone(classifier).fit(_safe_indexing(X, train), candidates[train])
+        opinion = model.predict_opinion(_safe_indexing(X, test))
+        scores[test] = suspicion(opinion, candidates.matrix[test], by)
     return scores
 
 
 def suspicion(opinion: Opinion, candidates: NDArray[np.bool_], by: By = "rival") -> Any:
-    """How much an opinion of rows speaks for classes that are no candidates (n, k), (n,).
+    """Return how much an opinion supports classes outside the candidates (n, k), (n,).
 
-    "rival": the largest probability outside the candidates, divided by its sum with the largest
-    among them; above 0.5 where the predicted class is no candidate. "probability": all that is
-    outside, "belief": all that is committed there. These two count many small amounts, so that
-    small sets are the more suspect, above all where little is known.
+    "rival" is the largest probability outside the candidates, divided by its sum with the largest
+    among them; it exceeds 0.5 if the predicted class is not a candidate. "probability" is the total
+    probability outside, "belief" the total belief there. These two add many small amounts, so that
+    small sets score higher, most of all for uncertain opinions.
 
     >>> opinion = Opinion.of_evidence(np.array([[6.0, 0, 1], [0, 0, 0]]))
     >>> candidates = np.array([[False, True, True], [False, True, True]])
@@ -80,8 +80,7 @@ def suspicion(opinion: Opinion, candidates: NDArray[np.bool_], by: By = "rival")
     [array([0.78, 0.5 ]), array([0.7 , 0.33]), array([0.6, 0. ])]
     """
     if by not in get_args(By):
-        msg = f"by must be one of {', '.join(map(repr, get_args(By)))}; got {by!r}."
-        raise InputError(msg)
+        raise InputError(f"by must be one of {', '.join(map(repr, get_args(By)))}; got {by!r}.")
     if by == "rival":
         p = np.asarray(opinion.probability)
         outside, inside = (p * ~candidates).max(-1), (p * candidates).max(-1)

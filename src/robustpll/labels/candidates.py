@@ -1,8 +1,7 @@
-"""Every accepted form of `y` becomes one thing: validated candidate sets with their prior."""
+"""Validated candidate sets, from every accepted form of `y`."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,118 +17,29 @@ from robustpll.labels.parsing import (
     checked_classes,
     is_frame,
     items_of,
-    missing_cells,
     positions,
     refuse_odd_labels,
     refuse_odd_sets,
     row_index,
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Votes:
-    """Answers of several annotators, one column each; their shares become the prior.
-
-    Parameters
-    ----------
-    answers : array, list of lists or DataFrame of shape (n, annotators)
-        Class names. ``None``, ``NaN``, ``pandas.NA`` and the empty string mean "no answer".
-    unanswered : {"error", "all classes"}
-        What to do with a row that nobody answered: refuse it, or let every class be a candidate.
-    missing : str or int, optional
-        One more value that means "no answer", such as -1 in an array of integers.
-
-    Examples
-    --------
-    >>> votes = Votes([["cat", "dog", "cat"], ["dog", None, "dog"]])
-    >>> Candidates.of(votes).prior.round(2)
-    array([[0.67, 0.33],
-           [0.  , 1.  ]], dtype=float32)
-    """
-
-    answers: Any
-    unanswered: Literal["error", "all classes"] = "error"
-    missing: str | int | None = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return np.shape(self.answers)
-
-    def __len__(self) -> int:
-        return len(self.answers)
-
-    def __getitem__(self, rows: Any) -> Self:
-        """Some of the rows, so that scikit-learn's splitters work."""
-        rows = row_index(rows)
-        answers = self.answers.iloc[rows] if hasattr(self.answers, "iloc") else self._cells()[rows]
-        return type(self)(answers, self.unanswered, self.missing)
-
-    def names(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """All answers given: in which row, and the class named; (answers,) each."""
-        if self.unanswered not in ("error", "all classes"):
-            raise InputError(
-                f"Votes(unanswered={self.unanswered!r}): it must be 'error' or 'all classes'."
-            )
-        cells = self._cells()
-        answered = ~missing_cells(cells, also=(self.missing,))
-        silent = np.flatnonzero(~answered.any(-1))
-        if len(silent) and self.unanswered == "error":
-            raise InputError(
-                f"Nobody answered row {silent[0]}: every row needs at least one candidate class. "
-                f"Found {len(silent)} such rows ({some_of(silent)}). Drop them, or pass "
-                "Votes(answers, unanswered='all classes')."
-            )
-        row, column = np.nonzero(answered)
-        return row, as_names(cells[row, column].tolist(), row)
-
-    def counts(self, classes: NDArray[Any]) -> NDArray[np.float64]:
-        """How many votes each class got in each row, (n, k); all 0 where nobody answered."""
-        row, found = self.names()
-        counts = np.zeros((len(self), len(classes)))
-        np.add.at(counts, (row, positions(found, classes, "Votes", row)), 1.0)
-        return counts
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """The answers as words with "" for gaps: scikit-learn looks at them to choose folds."""
-        cells = self._cells()
-        gaps = missing_cells(cells, also=(self.missing,))
-        return np.array(np.where(gaps, "", cells.astype(str)), dtype=dtype, copy=copy)
-
-    def _cells(self) -> NDArray[Any]:
-        cells = self.answers
-        if isinstance(cells, Sequence):
-            sizes = np.array([len(row) if isinstance(row, SETS) else 1 for row in cells])
-            short = np.flatnonzero(sizes < sizes.max(initial=0))
-            if len(short):
-                raise InputError(
-                    "Votes needs one answer or None per annotator in each row; "
-                    f"{len(short)} rows are short ({some_of(short)})."
-                )
-            cells = np.array(cells, dtype=object)
-        cells = cells.to_numpy() if hasattr(cells, "to_numpy") else np.asarray(cells)
-        if cells.ndim != 2:
-            raise InputError(
-                f"Votes needs a table of shape (n, annotators); got an array of shape {cells.shape}"
-                ". One annotator alone gives a label vector: pass that as y."
-            )
-        return np.asarray(cells)
+from robustpll.labels.votes import Votes
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Validated candidate sets, with the prior they imply.
+    """Validated candidate sets with a prior, made by `Candidates.of`.
 
-    Made by `Candidates.of`; the constructor itself trusts its arguments. It can be handed to
-    scikit-learn's splitters and searches as it is.
+    The constructor does not check its arguments. scikit-learn's splitters and searches accept
+    candidates as `y`.
 
     Attributes
     ----------
     matrix : bool array of shape (n, k)
-        Which classes a row may have; no row is empty.
+        The candidate classes of each row; no row is empty.
     classes : array of shape (k,)
         The names of the classes.
     prior : float32 array of shape (n, k)
-        Shares of votes, else uniform on the candidates; rows sum to 1 and are 0 elsewhere.
+        Shares of votes, or uniform on the candidates; rows sum to 1 and are 0 elsewhere.
 
     Examples
     --------
@@ -150,7 +60,7 @@ class Candidates:
 
     @classmethod
     def of(cls, y: Any, *, classes: ArrayLike | None = None) -> Self:
-        """Candidates from any accepted form of `y`.
+        """Read candidates from any accepted form of `y`.
 
         Parameters
         ----------
@@ -159,14 +69,13 @@ class Candidates:
             array or Series of sets (or lists) of class names; a vector of labels, one candidate
             each; `Votes`; or `Candidates`.
         classes : array of shape (k,), optional
-            The names of all classes, in the order of the columns. By default the names that occur,
-            sorted; ``0 .. k-1`` for a matrix; the column names of a DataFrame.
+            The names of all classes, in the order of the columns. By default the sorted names that
+            occur; ``0 .. k-1`` for a matrix; the column names of a DataFrame.
 
         Notes
         -----
-        scikit-learn's searches and ``cross_val_*`` look at `y` before the estimator does, and
-        refuse a list of lists: hand them ``Candidates.of(y)`` instead. With
-        ``method="predict_proba"`` they also need a matrix or `Candidates` rather than sets.
+        scikit-learn's searches and ``cross_val_*`` refuse a list of lists: pass
+        ``Candidates.of(y)`` instead. With ``method="predict_proba"`` they refuse sets, too.
 
         Examples
         --------
@@ -194,18 +103,18 @@ class Candidates:
     def _of_candidates(cls, y: "Candidates", names: NDArray[Any] | None) -> Self:
         if names is None or np.array_equal(names, y.classes):
             return cls(y.matrix, y.classes, y.prior)
-        at = positions(y.classes, names, "y.classes")
+        columns = positions(y.classes, names, "y.classes")
         prior = np.zeros((len(y), len(names)), dtype=np.float32)
-        prior[:, at] = y.prior
+        prior[:, columns] = y.prior
         matrix = np.zeros(prior.shape, dtype=bool)
-        matrix[:, at] = y.matrix
+        matrix[:, columns] = y.matrix
         return cls(matrix, names, prior)
 
     @classmethod
     def _of_votes(cls, y: Votes, names: NDArray[Any] | None) -> Self:
         names = checked_classes(np.unique(y.names()[1])) if names is None else names
         counts = y.counts(names)
-        counts[counts.sum(-1) == 0] = 1.0  # nobody answered: every class is as likely
+        counts[counts.sum(-1) == 0] = 1.0  # without answers, every class is equally likely
         return cls(counts > 0, names, (counts / counts.sum(-1, keepdims=True)).astype(np.float32))
 
     @classmethod
@@ -240,12 +149,13 @@ class Candidates:
     @classmethod
     def _of_sets(cls, sets: NDArray[Any], names: NDArray[Any] | None) -> Self:
         refuse_odd_sets(sets)
-        _refuse_empty(np.flatnonzero([len(names_of_row) == 0 for names_of_row in sets]))
-        row = np.repeat(np.arange(len(sets)), [len(names_of_row) for names_of_row in sets])
-        found = as_names([name for names_of_row in sets for name in names_of_row], row)
-        names = checked_classes(np.unique(found)) if names is None else names
+        sizes = [len(one) for one in sets]
+        _refuse_empty(np.flatnonzero(np.equal(sizes, 0)))
+        row = np.repeat(np.arange(len(sets)), sizes)
+        members = as_names([name for one in sets for name in one], row)
+        names = checked_classes(np.unique(members)) if names is None else names
         matrix = np.zeros((len(sets), len(names)), dtype=bool)
-        matrix[row, positions(found, names, "y", row)] = True
+        matrix[row, positions(members, names, "y", row)] = True
         return cls._of_bool(matrix, names)
 
     @classmethod
@@ -260,7 +170,7 @@ class Candidates:
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """How many candidates each row has, (n,)."""
+        """Number of candidates of each row, (n,)."""
         return np.asarray(self.matrix.sum(-1, dtype=np.int64))
 
     def sets(self) -> list[frozenset[Any]]:
@@ -275,7 +185,7 @@ class Candidates:
         return len(self.matrix)
 
     def __getitem__(self, rows: Any) -> Self:
-        """Some of the rows, under the same classes."""
+        """Select rows; the classes stay the same."""
         rows = row_index(rows)
         return type(self)(self.matrix[rows], self.classes, self.prior[rows])
 
@@ -297,7 +207,7 @@ class Candidates:
 
 
 def is_label_vector(y: object) -> bool:
-    """Whether `y` names one label per row, rather than sets, a matrix or votes.
+    """Whether `y` holds one label per row, rather than sets, a matrix or votes.
 
     >>> is_label_vector(["cat", "dog"]), is_label_vector([{"cat"}, {"dog"}])
     (True, False)
@@ -311,26 +221,26 @@ def is_label_vector(y: object) -> bool:
 
 
 def classes_with(y: object, classes: NDArray[Any]) -> NDArray[Any]:
-    """`classes`, then the further names that `y` mentions; a plain matrix mentions none."""
+    """Return `classes` and the new names in `y`; a matrix without column names has none."""
     if isinstance(y, Candidates):
-        found = y.classes
+        names = y.classes
     elif isinstance(y, Votes):
-        found = np.unique(y.names()[1])
+        names = np.unique(y.names()[1])
     elif is_frame(y):
         columns = _column_names(y)
-        found = classes if columns is None else columns
+        names = classes if columns is None else columns
     elif sparse.issparse(y) or items_of(y).ndim == 2:
         return classes
     else:
-        found = np.unique(as_names([name for row in items_of(y) for name in row]))
-    if (found.dtype.kind == "U") != (classes.dtype.kind == "U"):
-        return classes  # words against numbers: refused by name where y is read
-    further = found[~np.isin(found, classes)]
-    return np.concatenate([classes, further]) if len(further) else classes
+        names = np.unique(as_names([name for row in items_of(y) for name in row]))
+    if (names.dtype.kind == "U") != (classes.dtype.kind == "U"):
+        return classes  # strings and numbers are refused where y is read
+    new = names[~np.isin(names, classes)]
+    return np.concatenate([classes, new]) if len(new) else classes
 
 
 def _column_names(y: Any) -> NDArray[Any] | None:
-    """What a table's columns are called; None for columns that are only numbered, or no table."""
+    """Column names of a DataFrame; None if the columns are only numbered."""
     columns = np.asarray(y.columns) if is_frame(y) else np.arange(y.shape[1])
     return None if np.array_equal(columns, np.arange(len(columns))) else columns
 

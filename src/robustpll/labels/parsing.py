@@ -1,4 +1,4 @@
-"""Reading the forms in which people hold labels: rows, class names, missing answers."""
+"""Helpers that read labels: rows, class names and missing answers."""
 
 import warnings
 from collections.abc import Collection, Iterable, Sequence
@@ -12,17 +12,17 @@ from robustpll.errors import InputError, some_of
 
 SETS = (set, frozenset, list, tuple, np.ndarray)
 LONGEST_NAME = 10_000  # characters of a class name
-MOST_LETTERS = 2**26  # of all names, were each as long as the longest: so numpy keeps them
-TEXT_OF_NOTHING = ("nan", "<NA>")  # what numpy and pandas make of a gap in an array of strings
+MOST_LETTERS = 2**26  # of all names at the length of the longest, as numpy stores them
+TEXT_OF_NOTHING = ("nan", "<NA>")  # gaps as numpy and pandas write them in arrays of strings
 
 
 def is_frame(y: object) -> bool:
-    """A DataFrame, without importing pandas to ask."""
+    """Whether y is a DataFrame; does not import pandas."""
     return hasattr(y, "columns") and hasattr(y, "to_numpy")
 
 
 def as_pandas(table: Any) -> Any:
-    """A table of another library, such as polars or pyarrow, as one of pandas; else what it is.
+    """Convert a table of another library, such as polars or pyarrow, to pandas.
 
     >>> as_pandas([[1, 2]])
     [[1, 2]]
@@ -48,16 +48,16 @@ def as_pandas(table: Any) -> Any:
 
 
 def row_index(rows: Any) -> Any:
-    """An index of rows without the ellipsis that scikit-learn appends; one row stays a row."""
+    """Normalize an index of rows: scikit-learn appends an ellipsis; one row stays a row."""
     if isinstance(rows, tuple):
         rows = rows[0]
     return [rows] if isinstance(rows, int | np.integer) else rows
 
 
 def items_of(y: Any) -> NDArray[Any]:
-    """One item per row: labels or sets, 1-d; a 2-d array stays a matrix.
+    """Return one item per row: labels or sets (1-d), or a matrix (2-d array).
 
-    A list of lists is a list of sets of names, never a matrix: nothing is guessed.
+    A list of lists is always a list of sets, never a matrix.
     """
     if isinstance(y, str | bytes | set | frozenset | dict):
         raise InputError(
@@ -66,9 +66,7 @@ def items_of(y: Any) -> NDArray[Any]:
         )
     array = array_of(y)
     if array.ndim == 2 and array.shape[1] == 1:
-        message = (
-            "A column-vector y was passed when a 1d array was expected: taken as one label a row."
-        )
+        message = "A column-vector y was passed when a 1d array was expected: one label per row."
         warnings.warn(message, DataConversionWarning, stacklevel=4)
         return np.asarray(array[:, 0])
     if array.ndim not in (1, 2):
@@ -80,13 +78,13 @@ def items_of(y: Any) -> NDArray[Any]:
 
 
 def array_of(values: Any) -> NDArray[Any]:
-    """An array in which a list keeps its sets, and words are not mixed with what is no word."""
+    """Convert to an array; sets stay items, and strings are not mixed with other types."""
     if not isinstance(values, Sequence):
         return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
-    words = {isinstance(item, str) for item in values}
-    if words == {True}:
+    is_text = {isinstance(item, str) for item in values}
+    if is_text == {True}:
         refuse_odd_text(set(values))
-    if len(words) > 1 or any(isinstance(item, SETS) for item in values):
+    if len(is_text) > 1 or any(isinstance(item, SETS) for item in values):
         return _object_array(values)
     try:
         return np.asarray(values)
@@ -97,14 +95,14 @@ def array_of(values: Any) -> NDArray[Any]:
 
 
 def _object_array(items: Sequence[Any]) -> NDArray[Any]:
-    """Keeps equally long lists as items; numpy would make a matrix of them."""
+    """Keep lists as items; numpy would turn lists of equal length into a matrix."""
     array = np.empty(len(items), dtype=object)
     array[:] = list(items)
     return array
 
 
 def as_binary(matrix: NDArray[Any]) -> NDArray[np.bool_]:
-    """A 0/1 matrix as bool; anything else is refused."""
+    """Convert a 0/1 matrix to bool; refuse anything else."""
     if matrix.dtype == bool:
         return matrix.copy()
     if matrix.dtype == object:
@@ -112,7 +110,7 @@ def as_binary(matrix: NDArray[Any]) -> NDArray[np.bool_]:
     if matrix.dtype.kind not in "iuf" and not all(
         isinstance(cell, int | float | bool) for cell in matrix.ravel().tolist()
     ):
-        # even of "0" and "1": these may be answers of annotators
+        # strings "0" and "1", too: they may be answers of annotators
         raise InputError(
             "y is a matrix of names, but a matrix must be 0/1 with one column for each class. Wrap "
             "answers of annotators as Votes(y), or pass a list with the candidate set of each row."
@@ -120,7 +118,7 @@ def as_binary(matrix: NDArray[Any]) -> NDArray[np.bool_]:
     numbers = matrix.astype(np.float64)
     odd = ~np.isin(numbers, (0.0, 1.0))
     if odd.any():
-        row, column = (int(at[0]) for at in np.nonzero(odd))
+        row, column = np.argwhere(odd)[0].tolist()
         rows = np.flatnonzero(odd.any(-1))
         raise InputError(
             f"y[{row}, {column}] is {matrix[row, column]}: a matrix of candidates is 0/1 or bool, "
@@ -131,14 +129,12 @@ def as_binary(matrix: NDArray[Any]) -> NDArray[np.bool_]:
 
 
 def missing_cells(cells: NDArray[Any], also: tuple[Any, ...] = ()) -> NDArray[np.bool_]:
-    """None, NaN, pandas.NA, "" and what else means "nothing", in an array of any shape."""
+    """Which cells are None, NaN, pandas.NA, "" or one of `also`, in an array of any shape."""
     if cells.dtype.kind != "O":
         gaps = np.isnan(cells) if cells.dtype.kind == "f" else np.zeros(cells.shape, dtype=bool)
-        text = cells.dtype.kind == "U"
-        alike = [
-            value for value in ("", *also) if isinstance(value, str) == text and value is not None
-        ]
-        return np.asarray(gaps | np.isin(cells, alike)) if alike else gaps
+        is_text = cells.dtype.kind == "U"
+        values = [v for v in ("", *also) if isinstance(v, str) == is_text and v is not None]
+        return np.asarray(gaps | np.isin(cells, values)) if values else gaps
     flat = [
         item is None
         or type(item).__name__ in ("NAType", "NaTType")
@@ -150,7 +146,7 @@ def missing_cells(cells: NDArray[Any], also: tuple[Any, ...] = ()) -> NDArray[np
 
 
 def refuse_odd_labels(labels: NDArray[Any]) -> None:
-    """A label vector with gaps, infinities or fractions is refused, by row."""
+    """Refuse a label vector with gaps, infinities or fractions, and name the rows."""
     if labels.dtype.kind not in "OUiufb":
         raise InputError(f"Unknown label type: {labels.dtype}. Labels are strings or integers.")
     missing = np.flatnonzero(missing_cells(labels))
@@ -175,38 +171,38 @@ def refuse_odd_labels(labels: NDArray[Any]) -> None:
 
 
 def refuse_odd_sets(sets: NDArray[Any]) -> None:
-    """Rows that are no sets, repeat a name, or could as well be rows of a 0/1 matrix."""
-    odd = [at for at, row in enumerate(sets) if not isinstance(row, SETS)]
+    """Refuse rows that are not sets, repeat a name, or look like rows of a 0/1 matrix."""
+    odd = [index for index, row in enumerate(sets) if not isinstance(row, SETS)]
     if odd:
         raise InputError(
             f"y[{odd[0]}] is {sets[odd[0]]!r}, not a set or list of class names, while other rows "
             f"are. Found {len(odd)} such rows ({some_of(odd)}). Write one label as {{label}}."
         )
-    twice = [at for at, row in enumerate(sets) if len(_hashed(at, row)) != len(row)]
+    twice = [index for index, row in enumerate(sets) if len(_as_set(index, row)) != len(row)]
     equally_long = len({len(row) for row in sets}) == 1 and len(sets[0]) > 1
     zero_one = equally_long and all(
         isinstance(row, list | tuple | np.ndarray) and set(row) <= {0, 1} for row in sets
     )
     if zero_one or twice:
-        what = f"y[{twice[0]}] names a class twice" if twice else "every y[i] is a list of 0 and 1"
+        fault = f"y[{twice[0]}] names a class twice" if twice else "every y[i] is a list of 0 and 1"
         raise InputError(
-            f"{what}: a list of lists is read as candidate sets of class names. If y is a 0/1 "
+            f"{fault}: a list of lists is read as candidate sets of class names. If y is a 0/1 "
             "matrix pass numpy.asarray(y); if it holds answers of annotators pass Votes(y); if "
             "these are names pass sets."
         )
 
 
-def _hashed(at: int, row: Iterable[Any]) -> frozenset[Any]:
+def _as_set(index: int, row: Iterable[Any]) -> frozenset[Any]:
     try:
         return frozenset(row)
     except TypeError as error:
         raise InputError(
-            f"y[{at}] holds {row!r}, but a candidate is a class name: a string or an integer."
+            f"y[{index}] holds {row!r}, but a candidate is a class name: a string or an integer."
         ) from error
 
 
 def as_names(values: list[Any], rows: NDArray[Any] | None = None) -> NDArray[Any]:
-    """Class names as an array of strings or of integers; anything else is refused.
+    """Convert class names to an array of strings or integers; refuse anything else.
 
     >>> as_names([2.0, 1])
     array([2, 1])
@@ -219,9 +215,9 @@ def as_names(values: list[Any], rows: NDArray[Any] | None = None) -> NDArray[Any
         return np.asarray(values, dtype=np.int64)
     missing = missing_cells(_object_array(values))
     if missing.any():
-        at = np.flatnonzero(missing) if rows is None else np.unique(rows[missing])
+        gaps = np.flatnonzero(missing) if rows is None else np.unique(rows[missing])
         raise InputError(
-            f"y holds a missing class name in {len(at)} rows ({some_of(at)}): a candidate set "
+            f"y holds a missing class name in {len(gaps)} rows ({some_of(gaps)}): a candidate set "
             "names classes only. Leave the missing name out of the set."
         )
     kinds = sorted({type(value).__name__ for value in values})
@@ -232,7 +228,7 @@ def as_names(values: list[Any], rows: NDArray[Any] | None = None) -> NDArray[Any
 
 
 def refuse_odd_text(names: Collection[str]) -> None:
-    """Names of classes that numpy would cut, or would need much memory for.
+    """Refuse class names that numpy would cut, or that would need much memory.
 
     >>> refuse_odd_text(["cat", "dog"])
     """
@@ -253,7 +249,7 @@ def refuse_odd_text(names: Collection[str]) -> None:
 
 
 def _refuse_odd_names(names: set[str]) -> None:
-    """Text that stands for a gap or for a whole set is refused; text that may is warned of."""
+    """Refuse text of a gap or a whole set; warn about names made of other names."""
     refuse_odd_text(names)
     odd = sorted(name for name in names if name in TEXT_OF_NOTHING or name[:1] in ("{", "["))
     if odd:
@@ -274,7 +270,7 @@ def _refuse_odd_names(names: set[str]) -> None:
 
 
 def checked_classes(names: NDArray[Any]) -> NDArray[Any]:
-    """The names of at least two classes, each once."""
+    """Check class names: at least two, all distinct."""
     if names.ndim == 1 and (names.dtype == object or missing_cells(names).any()):
         names = as_names(names.tolist())
     elif names.ndim == 1 and names.dtype.kind == "U":
@@ -290,20 +286,20 @@ def checked_classes(names: NDArray[Any]) -> NDArray[Any]:
 
 
 def positions(
-    found: NDArray[Any], names: NDArray[Any], where: str, rows: NDArray[Any] | None = None
+    values: NDArray[Any], names: NDArray[Any], where: str, rows: NDArray[Any] | None = None
 ) -> NDArray[np.int64]:
-    """Where each found name stands among the classes; `rows` says in which row it was found."""
+    """Return the index of each value among the class names; `rows` are for the error message."""
     order = np.argsort(names)
-    alike = (found.dtype.kind == "U") == (names.dtype.kind == "U")
-    at = np.zeros(len(found), dtype=np.int64)
-    if alike:
-        at = order[np.searchsorted(names, found, sorter=order).clip(max=len(names) - 1)]
-    unknown = np.flatnonzero(names[at] != found) if alike else np.arange(len(found))
+    comparable = (values.dtype.kind == "U") == (names.dtype.kind == "U")
+    index = np.zeros(len(values), dtype=np.int64)
+    if comparable:
+        index = order[np.searchsorted(names, values, sorter=order).clip(max=len(names) - 1)]
+    unknown = np.flatnonzero(names[index] != values) if comparable else np.arange(len(values))
     if len(unknown):
-        at_rows = unknown if rows is None else np.unique(rows[unknown])
+        bad_rows = unknown if rows is None else np.unique(rows[unknown])
         raise InputError(
-            f"{where} names unknown classes ({some_of(np.unique(found[unknown]))}) in "
-            f"{len(at_rows)} rows ({some_of(at_rows)}): the classes are {some_of(names, 10)}. "
+            f"{where} names unknown classes ({some_of(np.unique(values[unknown]))}) in "
+            f"{len(bad_rows)} rows ({some_of(bad_rows)}): the classes are {some_of(names, 10)}. "
             "Correct the names, or name all classes: Candidates.of(y, classes=[...])."
         )
-    return at
+    return index

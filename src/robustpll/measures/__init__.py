@@ -1,1 +1,1 @@
-"""Measures: functions of arrays."""
+"""Measures of predictions: pure functions of arrays."""

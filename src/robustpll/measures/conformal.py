@@ -1,7 +1,7 @@
-"""Prediction sets that hold the true class with a promised frequency (split conformal prediction).
+"""Split conformal prediction: sets that hold the true class with a chosen frequency.
 
 Vovk, Gammerman, Shafer: Algorithmic Learning in a Random World. 2005. For candidate sets instead of
-labels see Javanmardi, Sale, Hofman, Hüllermeier: Conformal Prediction with Partially Labeled Data.
+labels: Javanmardi, Sale, Hofman, Hüllermeier: Conformal Prediction with Partially Labeled Data.
 COPA 2023.
 """
 
@@ -20,18 +20,18 @@ Hold = Literal["all", "any", "weighted"]
 
 @dataclass(frozen=True, eq=False)
 class ConformalSets:
-    """A fitted classifier that answers with sets of classes; made by `ConformalSets.of`.
+    """A fitted classifier that predicts sets of classes; made by `ConformalSets.of`.
 
-    A row's set holds the classes of at least some probability. Where probabilities are right no
-    other rule has smaller sets on average (Sadinle, Lei, Wasserman, JASA 2019). A set may be empty,
-    which says that no class fits the row.
+    A row's set holds the classes with at least a threshold probability. If the probabilities are
+    right, no other rule has smaller sets on average (Sadinle, Lei, Wasserman, JASA 2019). An empty
+    set means that no class fits the row.
 
     Attributes
     ----------
     classifier : object
-        With `predict_proba` and `classes_`: one of this library's, or any of scikit-learn's.
+        With `predict_proba` and `classes_`: of this library or of scikit-learn.
     least : float
-        The least probability of a class that belongs to a set.
+        The threshold: the smallest probability of a class in a set.
     """
 
     classifier: Any
@@ -41,34 +41,31 @@ class ConformalSets:
     def of(
         cls, classifier: Any, X: Any, y: Any, coverage: float = 0.9, *, hold: Hold = "all"
     ) -> Self:
-        """Choose the least probability by rows that the classifier has not learned from.
+        """Choose the threshold on calibration rows, which must not be training rows.
 
-        The guarantees hold if these rows and the later ones are exchangeable, such as independent
-        draws from one source. They are averages over draws of these rows and of a later one, not
-        for each class, nor for one choice of rows: with n rows whose probabilities differ, the
-        share of later rows that are covered is distributed as Beta(m, n + 1 - m), where
-        m = ceil((n + 1) coverage).
+        The guarantees hold if calibration rows and later rows are exchangeable, such as independent
+        draws from one source. They are averages over draws of both, not per class and not for one
+        choice of rows: with n rows of distinct probabilities, the covered share of later rows is
+        distributed as Beta(m, n + 1 - m), where m = ceil((n + 1) coverage).
 
         Parameters
         ----------
         classifier : object
             Fitted, with `predict_proba` and `classes_`.
         X : array, DataFrame or pictures
-            Rows, none of which is a training row.
+            Calibration rows.
         y : object
             Their true labels, or candidates in any form that `Candidates.of` accepts.
         coverage : float
-            The promised share of sets that hold the true class.
+            The share of sets that shall hold the true class.
         hold : {"all", "any", "weighted"}
-            What a set promises where `y` holds candidate sets; for labels the three are one.
-            "all": all candidates of a later row are in its set with at least the promised
-            frequency, and so is the true class *if it is always a candidate*; if it is missing from
-            a share e of the candidate sets, the promise sinks by at most e. It is cautious: wrong
-            candidates make sets larger. "any": one candidate or more is in the set; nothing is
-            promised of the true class. "weighted": each candidate counts by the classifier's
-            probability for it, times the prior, within its row. The true class is covered about as
-            promised if these weights are right, and less often if the classifier is too sure: an
-            approximation, without a guarantee.
+            The guarantee if `y` holds candidate sets; for labels all three are equal.
+            "all": a later row's set holds all its candidates with this frequency, and so the true
+            class if it is always a candidate; if it is missing from a share e of the candidate
+            sets, coverage falls by at most e. Wrong candidates make the sets larger.
+            "any": a set holds at least one candidate; there is no guarantee for the true class.
+            "weighted": each candidate counts by the classifier's probability times the prior. This
+            is an approximation without a guarantee: overconfident classifiers cover less.
 
         Examples
         --------
@@ -86,8 +83,9 @@ class ConformalSets:
         [frozenset({0, 1})]
         """
         if hold not in get_args(Hold):
-            msg = f"hold must be one of {', '.join(map(repr, get_args(Hold)))}; got {hold!r}."
-            raise InputError(msg)
+            raise InputError(
+                f"hold must be one of {', '.join(map(repr, get_args(Hold)))}; got {hold!r}."
+            )
         candidates = Candidates.of(y, classes=classifier.classes_)
         probability = np.asarray(classifier.predict_proba(X))
         refuse_other_length(len(probability), len(candidates))
@@ -108,7 +106,7 @@ def least_probability(
 ) -> float:
     """The m-th largest of n rows' probabilities (n, k), where m = ceil((n + 1) coverage).
 
-    One number a row counts, that of its least or most likely candidate; or all, weighted.
+    Each row counts by its least or most likely candidate, or by all of them, weighted.
 
     >>> p = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.1, 0.8]])
     >>> y = Candidates.of([{0, 1}, {1}, {2, 0}], classes=[0, 1, 2])
@@ -117,24 +115,22 @@ def least_probability(
     """
     n, matrix = len(candidates), candidates.matrix
     if not (is_share(coverage) and 0 < coverage < 1):
-        msg = f"coverage must be a number above 0 and below 1; got {coverage!r}."
-        raise InputError(msg)
-    place = math.ceil(round((n + 1) * coverage, 9))  # 0.9 of 10 rows is 9, whatever its last bit
+        raise InputError(f"coverage must be a number above 0 and below 1; got {coverage!r}.")
+    place = math.ceil(round((n + 1) * coverage, 9))  # rounded, so that 0.9 of 10 rows is 9
     if place > n:
         fewest = math.ceil(round(coverage / (1 - coverage), 9))
-        msg = (
+        raise InputError(
             f"coverage={coverage} needs {fewest} rows or more to choose a threshold by; got {n}. "
             "Pass more rows, or ask for less coverage."
         )
-        raise InputError(msg)
     if hold == "weighted":
         weights = probability * candidates.prior
         total = weights.sum(-1, keepdims=True)
         weights = np.where(total > 0, weights / np.where(total > 0, total, 1), candidates.prior)
         order = np.argsort(-probability, axis=None)
         mass = weights.ravel()[order].cumsum()
-        at = int(np.searchsorted(mass, place - 1e-6))  # n rows weigh n, but for rounding
-        return float(probability.ravel()[order[min(at, len(order) - 1)]])
+        index = int(np.searchsorted(mass, place - 1e-6))  # the slack is for rounding
+        return float(probability.ravel()[order[min(index, len(order) - 1)]])
     if hold == "all":
         of_row = probability.min(-1, where=matrix, initial=np.inf)
     else:

@@ -1,7 +1,6 @@
-"""The published measures: accuracy, and how far the entropies of test and OOD rows lie apart.
+"""Accuracy, and the published measures of how far entropies of test and OOD rows lie apart.
 
-Measures of two samples are positive where OOD rows have the higher entropies: a model that is
-unsure of what it does not know.
+Measures of two samples are positive if out-of-distribution (OOD) rows have higher entropies.
 """
 
 import math
@@ -17,8 +16,8 @@ Floats = NDArray[np.float64]
 Gamma = Literal["pooled-mean", "median"] | float
 
 DECIMALS = 6  # of stored entropies
-PAIRS, PAIRS_SEED = 10_000, 42  # of which the bandwidth is made
-NUMBERS_AT_ONCE = 2**18  # of kernel values, so that they stay in the cache
+PAIRS, PAIRS_SEED = 10_000, 42  # random pairs that set the bandwidth
+NUMBERS_AT_ONCE = 2**18  # kernel values per block, so that they stay in the cache
 
 
 class MeanStd(NamedTuple):
@@ -28,43 +27,63 @@ class MeanStd(NamedTuple):
     std: float
 
 
+def sample(values: ArrayLike, name: str, least: int = 1) -> Floats:
+    """Check and return finite numbers (n,), at least `least` of them.
+
+    >>> sample([1, 2], "values")
+    array([1., 2.])
+    """
+    array = np.asarray(values)
+    if array.ndim != 1 or len(array) < least or array.dtype.kind not in "biuf":
+        raise InputError(
+            f"{name} must be a one-dimensional array of at least {least} numbers; got shape "
+            f"{array.shape} of type {array.dtype}. Pass one number for each row or run."
+        )
+    odd = np.flatnonzero(~np.isfinite(array))
+    if len(odd):
+        raise InputError(
+            f"{name} must be finite; {len(odd)} of its numbers are not (at {some_of(odd)}). "
+            "Correct or drop them; as_recorded replaces missing entropies."
+        )
+    return array.astype(np.float64)
+
+
 def accuracy(correct: ArrayLike) -> float:
-    """Share of right predictions, from a column that says of each row whether it was right.
+    """Share of correct predictions, from an array of 0 and 1.
 
     >>> accuracy([1, 0, 1, 1])
     0.75
     """
-    found = sample(correct, "correct")
-    odd = found[(found != 0) & (found != 1)]
+    values = sample(correct, "correct")
+    odd = values[(values != 0) & (values != 1)]
     if len(odd):
-        msg = (
+        raise InputError(
             f"correct must hold 0 and 1, or False and True; found {some_of(odd)}. Compare "
             "predicted and true labels first."
         )
-        raise InputError(msg)
-    return float(found.mean())
+    return float(values.mean())
 
 
 def mean_std(values: ArrayLike) -> MeanStd:
-    """Over runs, such as five seeds; the deviation is that of the population (divided by n).
+    """Mean and population standard deviation (divided by n) over runs, such as five seeds.
 
-    >>> found = mean_std([0.96, 0.961, 0.959, 0.96, 0.962])
-    >>> f"{found.mean:.4f} ± {found.std:.6f}"
+    >>> result = mean_std([0.96, 0.961, 0.959, 0.96, 0.962])
+    >>> f"{result.mean:.4f} ± {result.std:.6f}"
     '0.9604 ± 0.001020'
     """
-    found = sample(values, "values")
-    return MeanStd(float(found.mean()), float(found.std()))
+    array = sample(values, "values")
+    return MeanStd(float(array.mean()), float(array.std()))
 
 
 def as_recorded(entropy: ArrayLike) -> Floats:
-    """Entropies as result tables hold them: six decimals, and 1 where there is none (NaN).
+    """Round entropies as result tables do: six decimals, and 1 for NaN.
 
     >>> as_recorded([0.12345678, np.nan])
     array([0.123457, 1.      ])
     """
-    found = np.array(entropy, dtype=np.float64)
-    found[np.isnan(found)] = 1.0
-    return found.round(DECIMALS)
+    values = np.array(entropy, dtype=np.float64)
+    values[np.isnan(values)] = 1.0
+    return values.round(DECIMALS)
 
 
 def cdf_area(test: ArrayLike, ood: ArrayLike, *, exact: bool = False) -> float:
@@ -75,9 +94,9 @@ def cdf_area(test: ArrayLike, ood: ArrayLike, *, exact: bool = False) -> float:
     test, ood : arrays of shape (n,) and (m,)
         Entropies.
     exact : bool
-        The integral of the two step functions' difference, which is the difference of the means.
-        Without it, the published number: the test function is interpolated between its steps, and
-        the trapezoid rule runs over the distinct OOD values alone. It is not symmetric, and 0 where
+        Integrate the difference of the step functions, which equals the difference of the means.
+        Otherwise compute the published number: the test function is interpolated between its steps
+        and the trapezoid rule runs over the distinct OOD values. That is not symmetric, and 0 if
         all OOD values are equal.
 
     Examples
@@ -91,27 +110,25 @@ def cdf_area(test: ArrayLike, ood: ArrayLike, *, exact: bool = False) -> float:
     t, o = sample(test, "test"), sample(ood, "ood")
     if exact:
         return float(o.mean() - t.mean())
-    at_test, below_test = distribution(t)
-    at_ood, below_ood = distribution(o)
-    gap = np.interp(at_ood, at_test, below_test) - below_ood
-    return float(trapezoid(gap, at_ood))
+    x_test, cdf_test = distribution(t)
+    x_ood, cdf_ood = distribution(o)
+    return float(trapezoid(np.interp(x_ood, x_test, cdf_test) - cdf_ood, x_ood))
 
 
 def distribution(values: ArrayLike) -> tuple[Floats, Floats]:
-    """The empirical distribution function: distinct values, and the share up to each.
+    """Empirical distribution function: the distinct values, and the share of values up to each.
 
     >>> distribution([0, 0.1, 0.1, 0.3])
     (array([0. , 0.1, 0.3]), array([0.25, 0.75, 1.  ]))
     """
-    at, counts = np.unique(sample(values, "values"), return_counts=True)
-    return at, counts.cumsum() / counts.sum()
+    x, counts = np.unique(sample(values, "values"), return_counts=True)
+    return x, counts.cumsum() / counts.sum()
 
 
 def signed_ks(test: ArrayLike, ood: ArrayLike) -> float:
-    """The Kolmogorov-Smirnov distance of test and OOD entropies, with a sign.
+    """Kolmogorov-Smirnov distance of test and OOD entropies, with a sign.
 
-    It is positive where the test function is further above the other than it is below anywhere,
-    also if both are equal.
+    Positive if the largest difference has the test function above the OOD function.
 
     >>> test, ood = [0, 0.1, 0.1, 0.3], [0.2, 0.6, 0.9, 1.0]
     >>> signed_ks(test, ood), signed_ks(ood, test)
@@ -119,20 +136,20 @@ def signed_ks(test: ArrayLike, ood: ArrayLike) -> float:
     """
     t, o = sample(test, "test"), sample(ood, "ood")
     points = np.concatenate([t, o])
-    gap = _number_up_to(points, t) * len(o) - _number_up_to(points, o) * len(t)  # whole: ties count
+    up_to_t, up_to_o = (
+        np.searchsorted(np.sort(values), points, side="right").astype(np.int64) for values in (t, o)
+    )
+    gap = up_to_t * len(o) - up_to_o * len(t)  # integers, so that ties are exact
     above, below = int(gap.max()), -int(gap.min())
     return (above if above >= below else -below) / (len(t) * len(o))
 
 
 def signed_mmd(test: ArrayLike, ood: ArrayLike, gamma: Gamma = "pooled-mean") -> float:
-    """The maximum mean discrepancy of test and OOD entropies, positive where OOD's mean is higher.
+    """Maximum mean discrepancy of test and OOD entropies, positive if the OOD mean is higher.
 
-    The kernel is exp(-gamma (a - b)^2). No value is paired with itself. Samples of equal size are
-    compared as published: a test value is not paired with the OOD value at the same place, so their
-    order matters a little. Samples of other sizes are compared in all pairs. The largest number is
-    the square root of 2.
-
-    All pairs count, at a price that grows with the number of values, not of pairs.
+    The kernel is exp(-gamma (a - b)^2), and no value is paired with itself. For samples of equal
+    size the published rule also leaves out pairs at the same position, so their order matters a
+    little. The result is at most the square root of 2. Its cost grows with n + m, not with n m.
 
     Parameters
     ----------
@@ -158,62 +175,36 @@ def signed_mmd(test: ArrayLike, ood: ArrayLike, gamma: Gamma = "pooled-mean") ->
     weights = 1 / (n * (n - 1)), 1 / (m * (m - 1)), 1 / (n * (n - 1) if paired else n * m)
     square = _kernel_sum(t, o, number, weights) - 1 / (n - 1) - 1 / (m - 1)
     if paired:
-        square += 2 * weights[2] * _kernel(t - o, number).sum()
+        square += 2 * weights[2] * np.exp(-number * (t - o) ** 2).sum()
     size = math.sqrt(max(0.0, square))
     return size if o.mean() > t.mean() else -size
 
 
 def published_gamma(values: ArrayLike) -> float:
-    """1 / (2 m^2) for the mean distance m of 10,000 random pairs; the draw is always the same.
+    """1 / (2 m^2) for the mean distance m of 10,000 random pairs, drawn with a fixed seed.
 
-    For the published numbers `values` are the test and OOD entropies of all methods and seeds, so
-    a method's number depends on which others were run. Where no drawn pair differs, m is the mean
-    over all pairs.
+    For the published numbers, `values` are the entropies of all methods and seeds, so the number of
+    one method depends on the others. If no drawn pair differs, m is the mean over all pairs.
 
     >>> round(published_gamma([0, 0.1, 0.1, 0.3, 0.2, 0.6, 0.9, 1.0]), 1)
     3.3
     """
-    found = sample(values, "values")
-    mean = float(_distances_of_pairs(found).mean()) or _mean_distance(found)
+    array = sample(values, "values")
+    mean = float(_pair_distances(array).mean())
+    if mean == 0:  # all ordered pairs; shifted by the minimum, so that equal values give exactly 0
+        n, above = len(array), np.sort(array - array.min())
+        mean = float(2 * (above * (2 * np.arange(n) - n + 1)).sum() / n**2)
     return _gamma_of(mean, "mean", "There is nothing to compare.")
 
 
 def median_gamma(values: ArrayLike) -> float:
-    """As `published_gamma`, by the median distance: the usual rule, and the one the paper names.
+    """As `published_gamma`, with the median distance: the usual rule, and the one the paper names.
 
     >>> round(median_gamma([0, 0.1, 0.1, 0.3, 0.2, 0.6, 0.9, 1.0]), 1)
     5.6
     """
-    median = float(np.median(_distances_of_pairs(sample(values, "values"))))
+    median = float(np.median(_pair_distances(sample(values, "values"))))
     return _gamma_of(median, "median", "Use published_gamma, or gamma='pooled-mean'.")
-
-
-def sample(values: ArrayLike, name: str, least: int = 1) -> Floats:
-    """Finite numbers (n,), at least so many; the one check of all measures.
-
-    >>> sample([1, 2], "values")
-    array([1., 2.])
-    """
-    found = np.asarray(values)
-    if found.ndim != 1 or len(found) < least or found.dtype.kind not in "biuf":
-        msg = (
-            f"{name} must be a one-dimensional array of at least {least} numbers; got shape "
-            f"{found.shape} of type {found.dtype}. Pass one number for each row or run."
-        )
-        raise InputError(msg)
-    odd = np.flatnonzero(~np.isfinite(found))
-    if len(odd):
-        msg = (
-            f"{name} must be finite; {len(odd)} of its numbers are not (at {some_of(odd)}). "
-            "Correct or drop them; as_recorded replaces missing entropies."
-        )
-        raise InputError(msg)
-    return found.astype(np.float64)
-
-
-def _number_up_to(points: Floats, values: Floats) -> NDArray[np.int64]:
-    """How many values are at most each point."""
-    return np.searchsorted(np.sort(values), points, side="right").astype(np.int64)
 
 
 def _checked_gamma(gamma: Gamma, both: Floats) -> float:
@@ -222,71 +213,62 @@ def _checked_gamma(gamma: Gamma, both: Floats) -> float:
         return rules[gamma](both) if both.min() < both.max() else 1.0
     number = isinstance(gamma, int | float | np.number) and not isinstance(gamma, bool)
     if not number or not 0 < float(gamma) < math.inf:
-        msg = f"gamma must be 'pooled-mean', 'median' or a number above 0; got {gamma!r}."
-        raise InputError(msg)
+        raise InputError(
+            f"gamma must be 'pooled-mean', 'median' or a number above 0; got {gamma!r}."
+        )
     return float(gamma)
 
 
-def _distances_of_pairs(values: Floats) -> Floats:
-    """Of random pairs, drawn with replacement."""
-    at = np.random.default_rng(PAIRS_SEED).integers(len(values), size=(2, PAIRS))
-    distances: Floats = np.abs(values[at[0]] - values[at[1]])
-    return distances
-
-
-def _mean_distance(values: Floats) -> float:
-    """Over all ordered pairs, a value with itself included."""
-    n, above = len(values), np.sort(values - values.min())  # equal values give 0, unrounded
-    return float(2 * (above * (2 * np.arange(n) - n + 1)).sum() / n**2)
+def _pair_distances(values: Floats) -> Floats:
+    """Distances of random pairs, drawn with replacement."""
+    index = np.random.default_rng(PAIRS_SEED).integers(len(values), size=(2, PAIRS))
+    return np.asarray(np.abs(values[index[0]] - values[index[1]]))
 
 
 def _gamma_of(distance: float, kind: str, remedy: str) -> float:
     if distance < 1e-150:  # its square would be 0
-        msg = f"The {kind} distance of the values is {distance:g}: no bandwidth. {remedy}"
-        raise InputError(msg)
+        raise InputError(
+            f"The {kind} distance of the values is {distance:g}: no bandwidth. {remedy}"
+        )
     return 1 / (2 * distance**2)
 
 
-def _kernel(gaps: Floats, gamma: float) -> Floats:
-    return np.exp(-gamma * gaps**2)
-
-
 def _kernel_sum(t: Floats, o: Floats, gamma: float, weights: tuple[float, float, float]) -> float:
-    """Kernel values of all pairs within t, within o, less twice those across; each weighted.
+    """Weighted kernel sums over all pairs within t, plus within o, minus twice across.
 
-    By Poisson's summation formula a Gaussian that is repeated every `period` is a sum of cosines,
-    exp(-gamma x^2) = sum_f c_f cos(2 pi f x / period), and a sum of cosines over pairs is a
-    product of sums over values. What other repetitions add, and frequencies that are left out, is
-    below e^-40, so nothing but rounding is lost. For entropies some 20 frequencies do.
+    By Poisson's summation formula, a Gaussian repeated with a period is a sum of cosines:
+    exp(-gamma x^2) = sum_f c_f cos(2 pi f x / period). A sum of cosines over pairs is a product of
+    sums over values. Omitted frequencies and other repetitions add less than e^-40, so only
+    rounding is lost. Entropies need about 20 frequencies.
     """
     within_t, within_o, across = weights
     low, high = min(t.min(), o.min()), max(t.max(), o.max())
     period = high - low + math.sqrt(40 / gamma)
     frequencies = math.ceil(period * math.sqrt(40 * gamma) / math.pi) + 1
     if frequencies > len(t) + len(o):
-        each = _direct_sum(t, t, gamma), _direct_sum(o, o, gamma), _direct_sum(t, o, gamma)
-        return within_t * each[0] + within_o * each[1] - 2 * across * each[2]
-    of_t, of_o = (_waves(2 * math.pi * (each - low) / period, frequencies) for each in (t, o))
+        sums = _direct_sum(t, t, gamma), _direct_sum(o, o, gamma), _direct_sum(t, o, gamma)
+        return within_t * sums[0] + within_o * sums[1] - 2 * across * sums[2]
+    wave_t, wave_o = (_waves(2 * math.pi * (x - low) / period, frequencies) for x in (t, o))
     height = np.exp(-((math.pi * np.arange(frequencies) / period) ** 2) / gamma)
     height[1:] *= 2  # f and -f
-    spread = within_t * np.abs(of_t) ** 2 + within_o * np.abs(of_o) ** 2
-    spread -= 2 * across * (of_t * of_o.conj()).real
+    spread = within_t * np.abs(wave_t) ** 2 + within_o * np.abs(wave_o) ** 2
+    spread -= 2 * across * (wave_t * wave_o.conj()).real
     return math.sqrt(math.pi / gamma) / float(period) * float(height @ spread)
 
 
 def _waves(angles: Floats, frequencies: int) -> NDArray[np.complex128]:
-    """Sum of exp(i f angle) over the angles, for f from 0, (frequencies,)."""
+    """Sum of exp(i f angle) over the angles, for f = 0, 1, ..., (frequencies,)."""
     turn = np.exp(1j * angles)
     wave = np.ones_like(turn)
-    found = np.empty(frequencies, dtype=np.complex128)
+    sums = np.empty(frequencies, dtype=np.complex128)
     for f in range(frequencies):
-        found[f] = wave.sum()
+        sums[f] = wave.sum()
         wave *= turn
-    return found
+    return sums
 
 
 def _direct_sum(a: Floats, b: Floats, gamma: float) -> float:
-    """Kernel values of all pairs, block by block."""
+    """Kernel values of all pairs, summed block by block."""
     size = max(1, NUMBERS_AT_ONCE // len(b))
-    blocks = (a[at : at + size, None] - b for at in range(0, len(a), size))
-    return math.fsum(float(_kernel(block, gamma).sum()) for block in blocks)
+    blocks = (a[start : start + size, None] - b for start in range(0, len(a), size))
+    return math.fsum(float(np.exp(-gamma * block**2).sum()) for block in blocks)

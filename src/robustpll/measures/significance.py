@@ -1,4 +1,4 @@
-"""Which results are bold: those that no paired test tells from the best."""
+"""Which results to print in bold: the best, and those that a paired test does not tell from it."""
 
 import math
 from collections.abc import Hashable, Mapping
@@ -12,14 +12,12 @@ from robustpll.measures.metrics import sample
 
 LEVEL = 0.05
 
-Runs = Mapping[Hashable, float]  # accuracy by (dataset, seed), or whatever tells runs apart
-Groups = Mapping[str, Hashable]  # such as "ensemble", by method
+Runs = Mapping[Hashable, float]  # accuracy by (dataset, seed), or another key of a run
+Groups = Mapping[str, Hashable]  # method -> group, such as "ensemble"
 
 
 def paired_p(first: ArrayLike, second: ArrayLike) -> float:
-    """p-value of the two-sided paired t-test; NaN where it is undefined.
-
-    That is for equal samples, and for a single pair.
+    """p-value of the two-sided paired t-test; NaN for equal samples and for a single pair.
 
     >>> best = [0.96, 0.961, 0.959, 0.96, 0.962]
     >>> round(paired_p(best, [0.955, 0.958, 0.957, 0.953, 0.96]), 6)
@@ -29,30 +27,30 @@ def paired_p(first: ArrayLike, second: ArrayLike) -> float:
     """
     a, b = sample(first, "first"), sample(second, "second")
     if len(a) != len(b):
-        msg = f"Pairs are needed, but there are {len(a)} and {len(b)} numbers. Pass equal numbers."
-        raise InputError(msg)
+        raise InputError(
+            f"Pairs are needed, but there are {len(a)} and {len(b)} numbers. Pass equal numbers."
+        )
     gaps = a - b
     if len(gaps) < 2 or not gaps.any():
         return math.nan
-    error = float(gaps.std(ddof=1)) / math.sqrt(len(gaps))
-    if error == 0:
-        return 0.0  # always the same difference
-    return float(2 * stats.t.sf(abs(float(gaps.mean())) / error, df=len(gaps) - 1))
+    if gaps.std(ddof=1) == 0:
+        return 0.0  # always the same difference; scipy would warn
+    return float(stats.ttest_rel(a, b).pvalue)
 
 
 def bold(column: Mapping[str, Runs], groups: Groups | None = None) -> frozenset[str]:
-    """The methods that are bold in a column of accuracies.
+    """Return the methods that are bold in a column of accuracies.
 
-    In each group that is the best one, of the highest mean and first if several have it, and all
-    whose paired two-sided t-test against it gives p >= 0.05 or is undefined. Tests are not
-    corrected for their number.
+    In each group these are the method with the highest mean (the first of several), and all methods
+    whose paired t-test against it gives p >= 0.05 or is undefined. There is no correction for the
+    number of tests.
 
     Parameters
     ----------
     column : mapping of methods, in the table's order, to their runs
-        Runs are a mapping of (dataset, seed) to accuracy, the same keys for all methods of a group.
+        Runs map (dataset, seed) to accuracy, with the same keys for all methods of a group.
     groups : mapping of methods to groups, optional
-        Methods are compared within their group, such as ensembles; without it with all.
+        Methods are compared within their group, such as ensembles; by default all together.
 
     Examples
     --------
@@ -61,21 +59,20 @@ def bold(column: Mapping[str, Runs], groups: Groups | None = None) -> frozenset[
     >>> sorted(bold({"Proden": b, "RobustPll": a}))
     ['RobustPll']
     """
-    found: set[str] = set()
+    marked: set[str] = set()
     for methods in _grouped(column, groups):
-        runs = _by_the_same_keys({method: column[method] for method in methods})
+        runs = _paired_runs({method: column[method] for method in methods})
         best = max(methods, key=lambda method: math.fsum(runs[method]))
-        tests = {method: paired_p(runs[method], runs[best]) for method in methods}
-        found |= {method for method, p in tests.items() if math.isnan(p) or p >= LEVEL}
-        found.add(best)
-    return frozenset(found)
+        p_values = {method: paired_p(runs[method], runs[best]) for method in methods}
+        marked |= {method for method, p in p_values.items() if math.isnan(p) or p >= LEVEL}
+        marked.add(best)
+    return frozenset(marked)
 
 
 def single_best(column: Mapping[str, float], groups: Groups | None = None) -> frozenset[str]:
-    """The methods that are bold in a column of signed measures, such as `signed_ks`.
+    """Return the methods that are bold in a column of signed measures, such as `signed_ks`.
 
-    In each group that is the one with the highest value, first if several have it, provided that
-    this is positive.
+    In each group this is the first method with the highest value, if that is positive.
 
     >>> groups = {"Proden": "single", "RobustPll": "single", "Proden+Ens": "ensemble"}
     >>> single_best({"Proden": 0.1, "RobustPll": 0.5, "Proden+Ens": -0.2}, groups)
@@ -92,22 +89,24 @@ def _grouped(column: Mapping[str, object], groups: Groups | None) -> list[list[s
         return [list(column)] if column else []
     without = [method for method in column if method not in groups]
     if without:
-        msg = f"groups must name a group for every method; there is none for {some_of(without)}."
-        raise InputError(msg)
+        raise InputError(
+            f"groups must name a group for every method; there is none for {some_of(without)}."
+        )
     names = dict.fromkeys(groups[method] for method in column)
     return [[method for method in column if groups[method] == name] for name in names]
 
 
-def _by_the_same_keys(runs: Mapping[str, Runs]) -> dict[str, np.ndarray]:
-    """Accuracies of each method, paired by place."""
+def _paired_runs(runs: Mapping[str, Runs]) -> dict[str, np.ndarray]:
+    """Accuracies of each method in the same order of keys."""
     first = next(iter(runs))
-    keys = list(runs[first])
-    for method, own in runs.items():
-        odd = own.keys() ^ runs[first].keys()
+    for method, values in runs.items():
+        odd = values.keys() ^ runs[first].keys()
         if odd:
-            msg = (
+            raise InputError(
                 f"Runs are compared in pairs, but {method} and {first} differ in "
                 f"{some_of(sorted(map(str, odd)))}. Pass the same datasets and seeds for both."
             )
-            raise InputError(msg)
-    return {m: sample([float(own[key]) for key in keys], m) for m, own in runs.items()}
+    keys = list(runs[first])
+    return {
+        name: sample([float(values[key]) for key in keys], name) for name, values in runs.items()
+    }

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from robustpll.engine.data import Batch, Task
+from robustpll.engine.data import Batch, Rows, Task
 from robustpll.engine.layers import Linear
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import Draws
-from robustpll.engine.rows import Rows
 from robustpll.engine.train import train
 from robustpll.methods.base import DeepMethod
 from robustpll.methods.classical import alike

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from robustpll.attacks.base import Attack
-from robustpll.engine.data import Task
+from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import computing
 from robustpll.engine.history import History
 from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Fitted
-from robustpll.engine.rows import Rows
 from robustpll.errors import InputError
 from robustpll.methods.base import Method, check_fields
 from robustpll.opinion import Opinion

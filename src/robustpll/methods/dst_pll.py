@@ -6,10 +6,9 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from robustpll.engine.data import Task
+from robustpll.engine.data import Rows, Task
 from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Fitted
-from robustpll.engine.rows import Rows
 from robustpll.errors import InputError
 from robustpll.methods.autoencoder import CODE, Encoder, codes, encoder_shapes, encoders_of
 from robustpll.methods.classical import (

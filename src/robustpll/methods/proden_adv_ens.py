@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from robustpll.attacks.base import uphill
+from robustpll.attacks.base import sign_of_gradient
 from robustpll.engine.data import Batch
 from robustpll.engine.layers import steady_statistics
 from robustpll.methods.base import Number
@@ -41,7 +41,7 @@ class ProdenAdvEns(ProdenEns):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         x = batch.x
         with steady_statistics(net):
-            rising = uphill(lambda moved: weighted_ce(net(moved), batch.label_weights), x)
+            rising = sign_of_gradient(lambda moved: weighted_ce(net(moved), batch.label_weights), x)
         logits = net(x)
         epsilon = self.epsilon.view(-1, *[1] * (x.ndim - 1))
         attacked = weighted_ce(net(x + epsilon * rising), batch.label_weights)

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from robustpll.attacks.base import uphill
+from robustpll.attacks.base import sign_of_gradient
 from robustpll.engine.data import Batch
 from robustpll.engine.layers import steady_statistics
 from robustpll.engine.networks import Shape
@@ -111,6 +111,8 @@ class RobustPllAt(RobustPll):
         moved: Tensor = low + (high - low) * batch.drawn
         stride = 2.5 * reach / self.attack_steps  # far enough to cross from one end to the other
         for _ in range(self.attack_steps):
-            rising = uphill(lambda at: self.error(self.evidence_of(net(at)), batch), moved)
+            rising = sign_of_gradient(
+                lambda at: self.error(self.evidence_of(net(at)), batch), moved
+            )
             moved = torch.clamp(moved + stride * rising, low, high)
         return moved.detach()

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustpll.errors import InputError, some_of
-from robustpll.labels.candidates import Candidates, Votes
+from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import SETS
+from robustpll.labels.votes import Votes
 from robustpll.tables.csv_rows import LEADING_ZERO, BadRow, number_of
 from robustpll.tables.labels import class_names, distinct
 

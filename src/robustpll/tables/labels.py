@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robustpll.errors import InputError, some_of
-from robustpll.labels.candidates import Candidates, Votes
+from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import SETS, TEXT_OF_NOTHING, as_names, missing_cells
+from robustpll.labels.votes import Votes
 from robustpll.tables.csv_rows import SHOWN, BadRow
 
 if TYPE_CHECKING:

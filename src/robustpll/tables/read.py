@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from robustpll._files import refuse_replacing, write_whole
 from robustpll.errors import InputError, some_of
-from robustpll.labels.candidates import Candidates, Votes
+from robustpll.labels.candidates import Candidates
+from robustpll.labels.votes import Votes
 from robustpll.tables.checks import (
     LARGEST,
     refuse_lists,
