@@ -32,7 +32,7 @@ datasets = ["digits", "synthetic"]
 seeds = 2
 noise = {name = "instance-dependent", epochs = 5, learning_rate = 0.1}
 epsilons = [0.1]
-epochs = 3
+epochs = 4
 train_rows = true
 """
 PROGRAM = [sys.executable, "-c", "from robustpll.cli import app; app()", "bench"]

@@ -22,8 +22,8 @@ class RayExecutor(Executor):
     """Runs jobs on all machines of a Ray cluster, including machines that join later.
 
     Every machine needs this version of robustpll with the extra ``ray``, and the data in the folder
-    that ROBUSTPLL_DATA named when Ray was started there. A job takes one CPU, or a share of a GPU if
-    the cluster has GPUs. Ray runs the jobs of lost machines again; if the head is lost, the run
+    that ROBUSTPLL_DATA named when Ray was started there. A job takes one CPU, or a share of a GPU
+    if the cluster has GPUs. Ray runs the jobs of lost machines again; if the head is lost, the run
     ends. Members of a cluster execute what they send each other: join only clusters you trust.
 
     `address` "local" starts a cluster on this machine and ends it afterwards, "auto" joins the one
