@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Literal, get_type_hints
 
 import numpy as np
@@ -147,7 +147,7 @@ def fields_of(thing: Method | Noise) -> dict[str, Any]:
     A method's `added_fields` are left out at the values that they had before they were added, so
     that the keys of earlier runs stay valid.
     """
-    hints = get_type_hints(type(thing), include_extras=True)
+    hints = _type_hints(type(thing))
     added = getattr(thing, "added_fields", {})
     values: dict[str, Any] = {}
     for field in fields(thing):  # type: ignore[arg-type]
@@ -156,6 +156,11 @@ def fields_of(thing: Method | Noise) -> dict[str, Any]:
             is_float = hints[field.name] in (float, Number)
             values[field.name] = _plain(f"{type(thing).__name__}.{field.name}", value, is_float)
     return values
+
+
+@lru_cache  # resolving annotations takes most of the time of a plan
+def _type_hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
 
 
 def _plain(name: str, value: Any, is_float: bool) -> Any:

@@ -290,8 +290,8 @@ def now() -> str:
 
 
 def _with_conditions(run: Run, further: Iterable[Condition]) -> Run:
-    conditions = sorted({*run.conditions, *further}, key=lambda condition: condition.order)
-    return replace(run, conditions=tuple(conditions))
+    every = tuple(sorted({*run.conditions, *further}, key=lambda condition: condition.order))
+    return run if every == run.conditions else replace(run, conditions=every)
 
 
 def schema() -> "pa.Schema":
