@@ -284,13 +284,14 @@ class Driver:
         from rich.progress import Progress, TextColumn
 
         self.grid, self.store, self.executor = grid, store, executor
-        console = Console(stderr=True, quiet=quiet, markup=False, highlight=False)
-        self.console, is_shown = console, console.is_terminal and not quiet
+        self.console = Console(
+            stderr=True, quiet=quiet, markup=False, highlight=False, soft_wrap=True
+        )
         self.progress = Progress(
             *Progress.get_default_columns()[1:],  # bar, percentage, remaining time
             TextColumn("{task.description}", markup=False),
-            console=console,
-            disable=not is_shown,
+            console=self.console,
+            disable=quiet or not self.console.is_terminal,
             speed_estimate_period=3600,
         )
         self.bar = self.progress.add_task("starting")

@@ -286,18 +286,16 @@ def _rules(grid: Grid) -> Iterable[tuple[bool, str]]:
     is_bare_flip = isinstance(grid.noise, Flip) and grid.noise.noise is None
     is_name = re.fullmatch(r"[\w-]+", str(grid.name))
     yield not is_name, "a name has letters, digits, '-' and '_' alone"
-    yield not labels, "there are no methods"
+    for name, values in (("methods", labels), ("datasets", grid.datasets), ("seeds", grid.seeds)):
+        yield not values, f"there are no {name}"
     yield clash, f"labels must differ; got {labels}. Set label = ..."
-    yield not grid.datasets, "there are no datasets"
-    yield _repeats(grid.datasets), f"datasets repeat: {grid.datasets}"
-    yield not grid.seeds, "there are no seeds"
     yield bool(bad_seeds), f"seeds must be ints of at least 0; got {bad_seeds}"
-    yield _repeats(grid.seeds), f"seeds repeat: {grid.seeds}"
+    for name in ("datasets", "seeds", "epsilons"):
+        yield _repeats(getattr(grid, name)), f"{name} repeat: {getattr(grid, name)}"
     names = ", ".join(bare)
     yield bool(bare) and grid.noise is None, f"{names} have no candidates, so a noise is needed"
     yield bool(bare) and is_bare_flip, f"the noise flip needs a noise within, for {names}"
     yield bool(bad_epsilons), f"epsilons must be numbers above 0; got {bad_epsilons}"
-    yield _repeats(grid.epsilons), f"epsilons repeat: {grid.epsilons}"
     yield bool(pairs), f"ood is about datasets that are not in the grid: {pairs}"
     yield not isinstance(grid.train_rows, bool), "train_rows must be true or false"
     yield _repeats(audited), f"audit names datasets twice: {audited}"
