@@ -42,7 +42,7 @@ from stored import opened, written
 from robustpll import METHODS, PLLClassifier, load_dataset
 from robustpll.clean.decisions_file import with_decisions
 from robustpll.clean.judge import Judgement, judge
-from robustpll.clean.query_order import order_of_asking
+from robustpll.clean.review import query_order
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.votes import Votes
 from robustpll.methods import Method
@@ -271,17 +271,17 @@ Order = Callable[[Judgement, int], np.ndarray]
 def in_order(judged: Judgement, seed: int) -> np.ndarray:
     """Rows that nobody answered yet, those most worth asking about first."""
     open_rows = np.flatnonzero(~judged.decided)
-    return order_of_asking(1 - judged.confidence, judged.near[0], open_rows)[0]
+    return query_order(1 - judged.confidence, judged.near[0], open_rows)[0]
 
 
 def at_random(judged: Judgement, seed: int) -> np.ndarray:
-    drawn = np.random.default_rng(seed).permutation(len(judged))
+    drawn = np.random.default_rng(seed).permutation(len(judged.labels))
     return drawn[~judged.decided[drawn]]
 
 
 def questions(case: Case, judged: Judgement, method: Method, order: Order) -> float:
     """Share of the rows that are answered until enough labels are right, trained in between."""
-    n = len(judged)
+    n = len(judged.labels)
     while True:
         asked = order(judged, case.seed)
         more = until_enough(judged.resolved, asked, case.truth)
@@ -305,7 +305,7 @@ def tenth_answered(name: str, method: Method, faulty: float, seed: int) -> dict[
     first = judge(X, y, method, seed=seed)
     n, doubt = len(truth), 1 - first.confidence
     orders = {
-        "in this order": order_of_asking(doubt, first.near[0], np.arange(n))[0],
+        "in this order": query_order(doubt, first.near[0], np.arange(n))[0],
         "by doubt alone": np.argsort(-doubt),
         "at random": np.random.default_rng(seed).permutation(n),
     }

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from figures import attack_curves, ood_histogram
 from pages import ROOT, cell, only_one, origin, rewrite, table
 
-from robustpll.plots.curves import attack_curves, distribution_lines, ood_histogram
+from robustpll.plots.curves import distribution_lines
 from robustpll.plots.style import save_png
 
 MIDDLE = "0.05"  # the epsilon at which attacks are compared with each other

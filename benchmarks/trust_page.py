@@ -11,13 +11,13 @@ import json
 from typing import Any
 
 import numpy as np
+from figures import reliability_picture, risk_coverage_curve
 from pages import ROOT, cell, origin, rewrite, table
 from trust import COVERAGES, ERRORS, PICTURED, POINTS
 
 from robustpll import METHODS, Opinion
 from robustpll.measures.calibration import Reliability
 from robustpll.measures.selection import RiskCoverage
-from robustpll.plots.abstention import reliability_picture, risk_coverage_curve
 from robustpll.plots.style import COLOURS, MUTED, new_figure, plain, save_png
 
 RESULTS, DOCS = ROOT / "benchmarks" / "results", ROOT / "docs"

@@ -1,26 +1,25 @@
-"""Files are there and whole, or not there; and nobody else's file is lost."""
+"""Files are written atomically, and nobody else's file is replaced."""
 
 import errno
+import json
 import os
 import stat
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
-from robustpll._files import refuse_replacing, write_whole, writing
+from robustpll import _files
+from robustpll._files import OutFolder, refuse_replacing, write_whole, writing
 from robustpll.errors import InputError
 
-
-def no_file(start: bytes) -> bool:
-    return False
+RECORD = ".robustpll-clean.json"
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "note.txt"
-    path.write_text("older")
+    write_whole(path, b"older")
 
     def interrupted() -> None:
         with writing(path) as file:
@@ -33,34 +32,22 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Pat
     assert [*tmp_path.iterdir()] == [path]
 
 
-def test_a_file_has_the_rights_that_the_umask_leaves(tmp_path: Path) -> None:
+def test_a_file_has_the_permissions_of_the_umask_which_is_never_changed(tmp_path: Path) -> None:
     code = (
         "import os, sys; from pathlib import Path; from robustpll._files import write_whole\n"
-        "os.umask(0o027); write_whole(Path(sys.argv[1]), b'x')"
+        "os.umask(0o027); os.umask = None; write_whole(Path(sys.argv[1]), b'x')"
     )
     subprocess.run([sys.executable, "-c", code, tmp_path / "note.txt"], check=True)
     assert stat.S_IMODE((tmp_path / "note.txt").stat().st_mode) == 0o640
 
 
-def test_the_umask_of_other_threads_is_never_changed(
+def test_errors_name_the_file_that_was_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    changes: list[int] = []
-    monkeypatch.setattr(os, "umask", lambda mask: changes.append(mask) or 0o022)
-    threads = [
-        threading.Thread(target=write_whole, args=(tmp_path / f"{at}.txt", b"x")) for at in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len([*tmp_path.iterdir()]) == 4
-    assert changes == []
+    with pytest.raises(OSError, match=r"model\.pll") as caught:
+        write_whole(Path("/proc/model.pll"), b"x")
+    assert caught.value.filename == "/proc/model.pll"
 
-
-def test_a_full_disk_is_told_with_the_name_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -71,24 +58,74 @@ def test_a_full_disk_is_told_with_the_name_of_the_file(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_folder_that_takes_no_files_is_told_by_the_name_that_was_asked_for() -> None:
-    with pytest.raises(OSError, match=r"model\.pll") as caught:
-        write_whole(Path("/proc/model.pll"), b"x")
-    assert caught.value.filename == "/proc/model.pll"
-
-
 def test_only_what_we_wrote_or_what_is_empty_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "list.csv"
-    refuse_replacing(path, no_file, "a list")
-    path.write_bytes(b"")
-    refuse_replacing(path, no_file, "a list")
-    path.write_bytes(b"ours")
-    refuse_replacing(path, lambda start: start == b"ours", "a list")
+    for content in (None, b"", b"ours"):
+        if content is not None:
+            path.write_bytes(content)
+        refuse_replacing(path, lambda start: start == b"ours", "a list")
     with pytest.raises(InputError, match=r"is not a list: it would be lost\. Name another file"):
-        refuse_replacing(path, no_file, "a list")
-
-
-def test_a_pipe_is_neither_read_nor_replaced(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
+        refuse_replacing(path, lambda _: False, "a list")
+    os.mkfifo(tmp_path / "pipe")  # reading it would block
     with pytest.raises(InputError, match="is no plain file"):
-        refuse_replacing(tmp_path / "pipe", no_file, "a list")
+        refuse_replacing(tmp_path / "pipe", lambda _: False, "a list")
+
+
+def test_an_output_folder_says_why_a_file_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("of version 0.1")
+    with pytest.raises(InputError, match=r"It has no record \(\.robustpll-clean\.json\)"):
+        OutFolder.of(tmp_path, "clean").refuse_others(["table.csv"])
+
+
+@pytest.mark.parametrize(
+    "record", ["", "{", "[]", '{"sha256": 3}', '{"sha256": {"a": 3}}', "[" * 10**5, " " * 2**21]
+)
+def test_a_damaged_record_counts_as_none(tmp_path: Path, record: str) -> None:
+    (tmp_path / RECORD).write_text(record)
+    (tmp_path / "table.csv").write_text("mine")
+    with pytest.raises(InputError, match=f"holds table.csv.* Its record {RECORD} is damaged"):
+        OutFolder.of(tmp_path, "clean").refuse_others(["table.csv", "twins.csv"])
+
+
+@pytest.mark.parametrize("kind", ["folder", "link", "dangling link"])
+def test_folders_and_links_are_not_replaced_either(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "table.csv"
+    (tmp_path / "other").write_text("mine")
+    if kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path / ("other" if kind == "link" else "nowhere"))
+    assert OutFolder.of(tmp_path, "clean").others(["table.csv"]) == ["table.csv"]
+
+
+def test_a_file_that_changes_in_the_meantime_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / ".writable").write_text("not a probe")
+    folder = OutFolder.of(tmp_path, "clean")
+    folder.write("table.csv", b"one")
+    assert OutFolder.of(tmp_path, "clean").others(["table.csv"]) == []
+    (tmp_path / "table.csv").write_text("mine")
+    with pytest.raises(InputError, match=r"holds table\.csv"):
+        folder.write("table.csv", b"two")
+    assert (tmp_path / "table.csv").read_text() == "mine"
+    assert (tmp_path / ".writable").read_text() == "not a probe"
+
+
+@pytest.mark.parametrize("stops_at", [RECORD, "table.csv"])
+def test_a_stop_between_the_record_and_the_file_locks_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops_at: str
+) -> None:
+    def stopped(path: Path, content: bytes) -> None:
+        if path.name == stops_at:
+            raise KeyboardInterrupt
+        write_whole(path, content)
+
+    OutFolder.of(tmp_path, "clean").write("table.csv", b"old")
+    with monkeypatch.context() as patch:
+        patch.setattr(_files, "write_whole", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            OutFolder.of(tmp_path, "clean").write("table.csv", b"new")
+    assert (tmp_path / "table.csv").read_bytes() == b"old"
+    OutFolder.of(tmp_path, "clean").write("table.csv", b"newer")
+    assert (tmp_path / "table.csv").read_bytes() == b"newer"
+    sums = json.loads((tmp_path / RECORD).read_text())["sha256"]
+    assert len(sums["table.csv"]) == 2

@@ -11,7 +11,7 @@ import robustpll
 
 SOURCE = Path(robustpll.__file__).parent
 LAYERS = (
-    ("errors", "_moved", "_files", "_output_folder", "labels", "opinion"),
+    ("errors", "_moved", "_files", "labels", "opinion"),
     ("engine", "attacks"),
     ("methods", "measures"),
     ("estimator",),

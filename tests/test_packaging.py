@@ -25,7 +25,7 @@ def test_the_wheel_holds_the_package_and_its_files(tmp_path: Path) -> None:
     assert "robustpll/py.typed" in names
     assert not [name for name in names if name.startswith("tests")]
     package = ROOT / "src" / "robustpll"
-    kinds = {".j2", ".js", ".css", ".csv"}
+    kinds = {".j2", ".js", ".css", ".csv", ".toml"}
     inside = {
         str(path.relative_to(ROOT / "src")) for path in package.rglob("*") if path.suffix in kinds
     }

@@ -1,47 +1,36 @@
-"""Writing files so that they are there and whole, or not there, and never over another's file."""
+"""Atomic writes, and output folders in which a command replaces only its own files."""
 
 import errno
+import hashlib
+import json
 import os
 import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 
-from robustpll.errors import InputError
+from robustpll.errors import InputError, some_of
 
-LOOKED_AT = 2**16  # bytes at the beginning of a file, which tell who wrote it
+MAX_RECORD_BYTES = 2**20  # a longer record was not written by OutFolder
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write under a temporary name beside `path`, sync, rename.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_whole(Path(folder) / "note.txt", b"hello")
-    ...     sorted(file.name for file in Path(folder).iterdir())
-    ['note.txt']
-    """
+    """Write a file atomically: after a crash, it has its old or its new content."""
     with writing(path) as file:
         file.write(content)
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to piece by piece; it gets its name when all of it is written.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder, writing(Path(folder) / "note.txt") as file:
-    ...     file.write(b"hello")
-    5
-    """
+    """Open a temporary file; when the block ends, sync it and rename it to `path`."""
     if not path.parent.is_dir():
-        raise InputError(
-            f"{path} cannot be written: there is no folder {path.parent}. Make it first."
-        )
+        raise InputError(f"{path} cannot be written: there is no folder {path.parent}. Make it.")
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with temporary.open("xb") as file:  # with the rights that the umask leaves
+        with temporary.open("xb") as file:  # permissions follow the umask
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -49,36 +38,94 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(temporary)):
-            error.filename = str(path)  # what the caller knows it by
+            error.filename = str(path)  # the caller does not know the temporary name
         raise
 
 
 def plain_text(path: Path) -> str:
-    """The text of a file in UTF-8; an OSError if it is a pipe or a device, which may never end."""
+    """Read a UTF-8 file; raise OSError for a pipe or a device, which may never end."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is no plain file", str(path))
     return path.read_text(encoding="utf-8")
 
 
 def refuse_replacing(path: Path, is_ours: Callable[[bytes], bool], what: str) -> None:
-    """Refuse to write over a file, unless it is empty or its beginning says that we wrote it.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     thesis = Path(folder) / "thesis.txt"
-    ...     write_whole(thesis, b"Years of work")
-    ...     refuse_replacing(thesis, lambda start: start.startswith(b"line,"), "a list of ours")
-    Traceback (most recent call last):
-    robustpll.errors.InputError: .../thesis.txt is there already, and is not a list of ours...
-    """
+    """Raise InputError if `path` exists, is not empty, and `is_ours` rejects its first bytes."""
     if not path.exists():
         return
     if not path.is_file():
-        raise InputError(f"{path} is no plain file, and cannot be replaced. Name another one.")
+        raise InputError(f"{path} is no plain file, and cannot be replaced. Name another file.")
     with path.open("rb") as file:
-        start = file.read(LOOKED_AT)
+        start = file.read(2**16)  # enough to tell who wrote it
     if start and not is_ours(start):
         raise InputError(
             f"{path} is there already, and is not {what}: it would be lost. Name another file, or "
             "move this one."
         )
+
+
+@dataclass(frozen=True)
+class OutFolder:
+    """An output folder, with a record of the SHA-256 sums of the files a command wrote there."""
+
+    path: Path
+    record: Path  # the file with the sums
+    command: str
+    sums: dict[str, list[str]] = field(default_factory=dict)
+    problem: str = ""  # why there are no sums
+
+    @classmethod
+    def of(cls, path: Path, command: str) -> Self:
+        """Create the folder if necessary, check that it is writable, and read its record."""
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path):
+                pass
+        except OSError as error:
+            raise InputError(
+                f"out must be a writable folder or the name of a new one; {path} is not "
+                f"({error.strerror or error})."
+            ) from error
+        record = path / f".robustpll-{command}.json"
+        problem = f"It has no record ({record.name}) of files that {command} wrote. "
+        if record.exists():
+            with suppress(Exception):  # whatever is not such a record counts for nothing
+                if record.is_file() and record.stat().st_size <= MAX_RECORD_BYTES:
+                    content = json.loads(record.read_bytes())["sha256"]
+                    sums = {name: list(several) for name, several in content.items()}
+                    return cls(path, record, command, sums)
+            problem = f"Its record {record.name} is damaged and is ignored. "
+        return cls(path, record, command, problem=problem)
+
+    def others(self, names: Iterable[str]) -> list[str]:
+        """Return the files that exist with a content that the command did not write."""
+        changed = []
+        for name in names:
+            path = self.path / name
+            regular = path.is_file() and not path.is_symlink()
+            ours = regular and _sum(path.read_bytes()) in self.sums.get(name, [])
+            if os.path.lexists(path) and not ours:
+                changed.append(name)
+        return changed
+
+    def refuse_others(self, names: Iterable[str]) -> None:
+        """Raise InputError if someone else wrote or changed any of these files."""
+        if others := self.others(names):
+            raise InputError(
+                f"The folder {self.path} holds {some_of(others, 10)}, not written by robustpll "
+                f"{self.command} or changed since. {self.problem}Nothing is replaced: name another "
+                "folder, or move away what you want to keep."
+            )
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file of the folder, unless someone else has changed it in the meantime."""
+        self.refuse_others([name])
+        path = self.path / name
+        before = [_sum(path.read_bytes())] if path.exists() else []
+        self.sums[name] = [*before, _sum(content)]  # whichever a crash leaves, it is ours
+        write_whole(self.record, json.dumps({"sha256": self.sums}, indent=1).encode())
+        write_whole(path, content)
+
+
+def _sum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,6 +1,5 @@
 """Versions of one dataset's file: told apart in the store, and never in one table."""
 
-import csv
 import gzip
 import hashlib
 import io
@@ -20,8 +19,9 @@ from robustpll import load_dataset
 from robustpll.bench import Grid, ResultStore, run_grid, summarize, worker
 from robustpll.bench.bundles import bundles
 from robustpll.bench.store import of_files
+from robustpll.bench.summary import read_summary
 from robustpll.cli import app
-from robustpll.datasets import download
+from robustpll.datasets import catalog
 from robustpll.datasets.catalog import CATALOG
 from robustpll.errors import InputError
 
@@ -205,13 +205,12 @@ def test_a_file_that_changes_after_the_plan_was_made_is_not_trained_on(
 def test_planning_reads_a_file_once(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     put(mat(0))
     read: list[Path] = []
-    before = download.content_sum
+    before = catalog.checksum
     monkeypatch.setattr(
-        download, "content_sum", lambda path, file: [read.append(path), before(path, file)][1]
+        catalog, "checksum", lambda entry, path: [read.append(path), before(entry, path)][1]
     )
     grid = replace(LOST, seeds=tuple(range(50)))
-    first, second = of_files(grid.runs()), of_files(grid.runs())
-    assert first == second
+    first = of_files(grid.runs())
     assert [path.name for path in read] == ["lost.mat"]
     put(mat(1))
     assert of_files(grid.runs()) != first
@@ -251,11 +250,9 @@ def test_candidates_that_noise_made_are_of_one_version_too(
 
 @pytest.mark.parametrize("name", ["paper", "sound", "audit"])
 def test_runs_of_the_published_reports_have_their_keys(name: str) -> None:
-    told = json.loads((REPORTS / name / "environment.json").read_text())
-    grid = Grid.of_json(json.dumps(told["grid"]))
-    keys = {planned.key for planned in grid.runs()}
-    with (REPORTS / name / "runs.csv").open(newline="") as file:
-        assert {row["key"] for row in csv.DictReader(file)} <= keys
+    summary = read_summary(REPORTS / name / "runs.parquet")
+    keys = {planned.key for planned in summary.grid.runs()}
+    assert keys.issuperset(summary.runs["key"])
 
 
 @pytest.mark.data

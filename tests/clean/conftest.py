@@ -1,4 +1,4 @@
-"""A small table that several people voted on."""
+"""A small table with votes, cleaned once for all tests that only look at the result."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,17 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
-from robustpll.clean.judge import Judgement
+from robustpll.clean.judge import Judgement, judgement
+from robustpll.cli import app
 from robustpll.labels.candidates import Candidates
 from robustpll.opinion import Opinion
 
 CLASSES = ("ant", "bee", "cow")
 SKILL = {"ada": 1.0, "bob": 0.8, "zoe": 0.4}
+FORM = ("--votes", "by ", "--truth", "gold", "--ignore", "name")
 
 
-@pytest.fixture
-def pets(tmp_path: Path) -> Path:
+def write_pets(folder: Path) -> Path:
     """Three clusters of 40; Ada is always right, Zoe seldom. Line 2 is the first row."""
     random = np.random.default_rng(0)
     truth = np.repeat([0, 1, 2], 40)
@@ -29,21 +31,42 @@ def pets(tmp_path: Path) -> Path:
             for skill in SKILL.values()
         ]
         lines.append(f"pet {row},{size:.4f},{legs:.4f},{','.join(answers)},{CLASSES[label]}")
-    path = tmp_path / "pets.csv"
+    path = folder / "pets.csv"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
 
 @pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    return write_pets(tmp_path)
+
+
+def run_clean(path: Path, *options: str, out: str | Path = "out") -> Any:
+    """Run `robustpll clean` with a quick method; `out` is relative to the table's folder."""
+    line = ["clean", str(path), "--method", "pl_knn", "--out", str(path.parent / out), *options]
+    return CliRunner().invoke(app, line)
+
+
+@pytest.fixture(scope="session")
+def run() -> Callable[..., Any]:
+    return run_clean
+
+
+@pytest.fixture(scope="session")
+def cleaned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    """The table in its folder, cleaned into `out`, and what the command printed."""
+    path = write_pets(tmp_path_factory.mktemp("cleaned"))
+    return path, run_clean(path, *FORM)
+
+
+@pytest.fixture(scope="session")
 def judged_as() -> Callable[..., Judgement]:
     """Makes a judgement without any training; classes are ant, bee, cow."""
 
-    def made(
-        probability: Any, sets: list[set[str]], features: Any = None, votes: Any = None
-    ) -> Judgement:
-        y = Candidates.of(votes if votes is not None else sets, classes=CLASSES)
+    def make(probability: Any, sets: Any, features: Any = None, decided: Any = None) -> Judgement:
         p = np.asarray(probability, dtype=np.float64)
         x = torch.arange(len(p), dtype=torch.float32)[:, None] if features is None else features
-        return Judgement(y, Opinion.of_probability(p), x, np.zeros(len(p), dtype=bool))
+        y = Candidates.of(sets, classes=CLASSES)
+        return judgement(y, Opinion.of_probability(p), x, decided)
 
-    return made
+    return make

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from robustpll.clean.decisions_file import ConflictWarning, read_decisions
-from robustpll.clean.when import instant
+from robustpll.clean.decisions_file import ConflictWarning, parse_time, read_decisions
 from robustpll.errors import InputError
 
 KEY = "0123456789abcdef"
@@ -28,30 +27,27 @@ def decisions(path: Path, *lines: tuple[object, ...]) -> Path:
     return path
 
 
-@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\x85", "\x0c", "\x0b", "\x1c", "\r", "\r\n"])
-def test_a_class_may_hold_what_some_take_for_the_end_of_a_line(tmp_path: Path, mark: str) -> None:
-    names = np.array([f"a{mark}b", "bee"])
-    path = decisions(tmp_path / "d.csv", (2, names[0], NOON), (3, "bee", NOON))
-    assert read_decisions([path], ROWS, names, KEY) == {0: 0, 1: 1}
+LINE_ENDS = ["\u2028", "\u2029", "\x85", "\x0c", "\x0b", "\x1c", "\r", "\r\n"]
 
 
+@settings(max_examples=30)
 @given(st.lists(st.text(min_size=1), min_size=1, unique=True))
+@example([f"a{mark}b" for mark in LINE_ENDS])
 def test_any_name_is_read_back(tmp_path_factory: pytest.TempPathFactory, names: list[str]) -> None:
     path = tmp_path_factory.mktemp("decided") / "d.csv"
     classes = np.array([name for name in names if not name.startswith("'")] or ["a"], dtype=object)
     decisions(path, *((row, name, NOON) for row, name in zip(ROWS, classes, strict=False)))
-    found = read_decisions([path], ROWS, classes, KEY)
-    assert list(found.values()) == list(range(min(len(classes), len(ROWS))))
+    labels = read_decisions([path], ROWS, classes, KEY)
+    assert list(labels.values()) == list(range(min(len(classes), len(ROWS))))
 
 
 def test_names_like_formulas_are_read_with_the_apostrophe_of_the_page_and_without(
     tmp_path: Path,
 ) -> None:
     names = np.array(["=1+1", "'=1+1", "'tis", "-1"])
-    said = [(2, "'=1+1"), (3, "''=1+1"), (4, "'tis"), (5, "-1"), (6, "'-1"), (7, "=1+1")]
-    path = decisions(tmp_path / "d.csv", *((*line, NOON) for line in said))
-    found = read_decisions([path], ROWS, names, KEY)
-    assert list(found.values()) == [0, 1, 2, 3, 3, 0]
+    cells = [(2, "'=1+1"), (3, "''=1+1"), (4, "'tis"), (5, "-1"), (6, "'-1"), (7, "=1+1")]
+    path = decisions(tmp_path / "d.csv", *((*line, NOON) for line in cells))
+    assert list(read_decisions([path], ROWS, names, KEY).values()) == [0, 1, 2, 3, 3, 0]
 
 
 @pytest.mark.parametrize(
@@ -60,9 +56,10 @@ def test_names_like_formulas_are_read_with_the_apostrophe_of_the_page_and_withou
         ("2026-09-01T10:00:00.000Z", "2026-11-16T10:00:00.000Z"),
         ("1.9.2026 10:00", "16.11.2026 9:00"),
         ("2026/9/1", "2026/11/16"),
-        ("11/16/2026 9:59 AM", "11/16/2026 1:00 PM"),
-        ("11/16/2026 12:30 AM", "11/16/2026 12:30 PM"),
+        ("11/16/2026 9:59 AM", "11/16/2026, 1:00:30PM"),
+        ("11/16/2026 12:30 am", "11/16/2026 12:30 PM"),
         ("16/11/2026 09:00", "2026-11-16T10:00:00Z"),
+        ("11/11/2026 09:00:59.25", "11/11/2026 9:01"),
         ("2026-11-16T10:00:00+02:00", "2026-11-16T09:00:00Z"),
         ("2026-11-16 08:00:00", "2026-11-16T10:00:00+01:00"),  # without a zone it is in UTC
         ("2026-11-16T10:00:00.001Z", "2026-11-16T10:00:00.002Z"),
@@ -71,12 +68,10 @@ def test_names_like_formulas_are_read_with_the_apostrophe_of_the_page_and_withou
 def test_the_latest_moment_counts_and_not_the_largest_text(
     tmp_path: Path, earlier: str, later: str
 ) -> None:
-    assert instant(earlier) < instant(later)
-    for lines in (
-        [(2, "ant", earlier), (2, "bee", later)],
-        [(2, "bee", later), (2, "ant", earlier)],
-    ):
-        path = decisions(tmp_path / "d.csv", *lines)
+    assert parse_time(earlier) < parse_time(later)
+    lines = [(2, "ant", earlier), (2, "bee", later)]
+    for order in (lines, lines[::-1]):
+        path = decisions(tmp_path / "d.csv", *order)
         with pytest.warns(ConflictWarning, match="1 rows were decided more than once"):
             assert read_decisions([path], ROWS, NAMES, KEY) == {0: 1}
 
@@ -84,15 +79,16 @@ def test_the_latest_moment_counts_and_not_the_largest_text(
 @pytest.mark.parametrize(
     ("when", "why"),
     [
-        ("9/1/2026", "may be the 1st of month 9, or the 9th of month 1"),
-        ("11/12/2026 10:00", "may be the 12th of month 11"),
-        ("11/16/26", "does not write the year in four digits"),
-        ("yesterday", "is no date"),
-        ("", "is no date"),
-        ("46342.4167", "is no date"),
-        ("31.2.2026", "is no date"),
-        ("11/16/2026 13:00 PM", "is no date"),
-        ("0001-01-01T00:00:00+23:00", "is no date"),
+        ("9/1/2026", "may be 2026-01-09 or 2026-09-01"),
+        ("11/12/2026 10:00", "may be 2026-11-12 or 2026-12-11"),
+        ("11/16/26", "is not a date with a year of four digits"),
+        ("yesterday", "is not a date"),
+        ("now", "is not a date"),
+        ("", "is not a date"),
+        ("46342.4167", "is not a date"),
+        ("31.2.2026", "is not a date"),
+        ("11/16/2026 13:00 PM", "is not a date"),
+        ("0001-01-01T00:00:00+23:00", "is not a date"),
     ],
 )
 def test_what_is_no_date_or_may_be_two_is_refused_with_its_line(
@@ -106,7 +102,7 @@ def test_what_is_no_date_or_may_be_two_is_refused_with_its_line(
     assert "2026-11-15T10:00:00.000Z" in message
 
 
-def test_two_people_who_disagree_are_told_and_the_later_one_counts(tmp_path: Path) -> None:
+def test_people_who_disagree_are_reported_and_the_later_one_counts(tmp_path: Path) -> None:
     one = decisions(tmp_path / "one.csv", (2, "ant", "2026-11-15T12:00:00Z"), (3, "ant", NOON))
     other = decisions(tmp_path / "other.csv", (2, "cow", "2026-11-15T11:00:00Z"), (3, "ant", NOON))
     with pytest.warns(ConflictWarning) as warned:
@@ -115,31 +111,24 @@ def test_two_people_who_disagree_are_told_and_the_later_one_counts(tmp_path: Pat
         "decisions: 1 rows were decided more than once, with different classes. The latest "
         f"decision counts (row 2: 'ant' ({one}, line 2))."
     )
-
-
-def test_those_who_agree_are_not_told(tmp_path: Path) -> None:
-    one = decisions(tmp_path / "one.csv", (2, "ant", "2026-11-15T12:00:00Z"), (2, "ant", NOON))
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert read_decisions([one, one], ROWS, NAMES, KEY) == {0: 0}
+        warnings.simplefilter("error")  # they agree with themselves
+        assert read_decisions([one, one], ROWS, NAMES, KEY) == {0: 0, 1: 0}
 
 
 def test_different_decisions_of_the_same_moment_are_refused(tmp_path: Path) -> None:
     one = decisions(tmp_path / "one.csv", (5, "ant", "2026-11-15T12:00:00Z"))
     other = decisions(tmp_path / "other.csv", (5, "cow", "2026-11-15T13:00:00+01:00"))
-    with pytest.raises(
-        InputError, match=r"row 5 is 'ant' .* and 'cow' .* at the same time"
-    ) as told:
+    reason = r"row 5 is 'ant' .*one\.csv.* and 'cow' .*other\.csv.* at the same time"
+    with pytest.raises(InputError, match=reason):
         read_decisions([one, other], ROWS, NAMES, KEY)
-    assert str(one) in str(told.value)
-    assert str(other) in str(told.value)
     late = decisions(tmp_path / "late.csv", (5, "bee", "2026-11-16T12:00:00Z"))
     with pytest.warns(ConflictWarning):
         assert read_decisions([one, other, late], ROWS, NAMES, KEY) == {3: 1}
 
 
 @pytest.mark.parametrize("cell", ["a" * 200_000, '"a"b', '"never closed'])
-def test_cells_that_do_not_parse_are_a_sentence(tmp_path: Path, cell: str) -> None:
+def test_cells_that_do_not_parse_are_refused(tmp_path: Path, cell: str) -> None:
     path = tmp_path / "d.csv"
     path.write_text(f"row,decision,when,table\n2,{cell},{NOON},{KEY}\n")
     with pytest.raises(InputError, match=r"line \d: the line does not parse"):

@@ -16,7 +16,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from robustpll.cli import app
-from robustpll.datasets import catalog
 from robustpll.datasets.catalog import CATALOG, File
 
 CONTENT = b"five pictures"
@@ -52,8 +51,10 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
         thread.start()
         for name in ("mnist", "fmnist", "kmnist", "notmnist"):
             url = f"http://127.0.0.1:{server.server_port}/{name}.gz"
-            file = File(f"{name}/{name}.gz", url, hashlib.sha256(CONTENT).hexdigest())
-            monkeypatch.setitem(CATALOG, name, replace(CATALOG[name], files=(file,)))
+            sum_ = hashlib.sha256(CONTENT).hexdigest()
+            file = File(path=f"{name}/{name}.gz", url=url, content=sum_)
+            entry = replace(CATALOG[name], files=(file,), own_checksum=False)
+            monkeypatch.setitem(CATALOG, name, entry)
         yield folder
         server.shutdown()
         thread.join()
@@ -97,7 +98,7 @@ def test_places_are_shown_whole_however_long(tmp_path: Path) -> None:
     ways = result.stdout.split("To get ")[1:]
     assert ways[0].startswith("fmnist, kmnist, notmnist, run")
     assert "robustpll datasets get fmnist kmnist notmnist\n" in ways[0]
-    assert catalog.PLL_PAGE in ways[1]
+    assert CATALOG["lost"].source in ways[1]
     assert "robustpll datasets add NAME ARCHIVE\n" in ways[1]
     assert "lost" not in ways[1]
 
@@ -130,7 +131,7 @@ def test_what_fails_does_not_keep_the_others(served: Path, tmp_path: Path) -> No
     assert result.exit_code == 1
     assert len(lines(result, "mnist")) == 1
     refused, steps = result.stderr.splitlines()
-    assert "/fmnist.gz cannot be fetched: the server answers 404" in refused
+    assert "/fmnist.gz cannot be downloaded: 404" in refused
     assert "in a browser" in steps
     assert str(tmp_path / "data" / "realworld" / "lost.mat") in steps
 

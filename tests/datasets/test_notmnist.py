@@ -1,6 +1,5 @@
 """NotMNIST: published facts, order, broken and evil archives, and the cache."""
 
-import gzip
 import io
 import os
 import tarfile
@@ -12,9 +11,9 @@ import pytest
 from PIL import Image
 
 from robustpll import Dataset, InputError, load_dataset
-from robustpll.datasets import notmnist
-from robustpll.datasets.catalog import CATALOG, existing
-from robustpll.datasets.notmnist import pixel_sum
+from robustpll.datasets import catalog, notmnist
+from robustpll.datasets.catalog import CATALOG
+from robustpll.datasets.notmnist import checksum
 
 ROOT = "notMNIST_small"
 Members = Iterable[tuple[str, bytes]]
@@ -68,22 +67,22 @@ SOUND = [
 ]
 
 
-def shades(found: Dataset) -> list[int]:
-    return found.features[:, 0].tolist()
+def shades(dataset: Dataset) -> list[int]:
+    return dataset.features[:, 0].tolist()
 
 
 def test_folders_are_in_the_order_of_letters_and_files_in_that_of_bytes(archive: Path) -> None:
     pack(archive, SOUND)
-    found = load_dataset("notmnist")
-    assert shades(found) == [0, 1, 2, 3, 4]
-    assert found.features.shape == (5, 784)
-    assert found.features.dtype == np.uint8
-    assert found.labels is not None
-    assert found.classes[found.labels].tolist() == ["A", "A", "A", "B", "J"]
-    assert found.classes.tolist() == list("ABCDEFGHIJ")
-    assert found.image_shape == (28, 28)
-    assert found.official is found.candidates is None
-    assert found.notes == ("5 rows, where 18724 are usual",)
+    dataset = load_dataset("notmnist")
+    assert shades(dataset) == [0, 1, 2, 3, 4]
+    assert dataset.features.shape == (5, 784)
+    assert dataset.features.dtype == np.uint8
+    assert dataset.labels is not None
+    assert dataset.classes[dataset.labels].tolist() == ["A", "A", "A", "B", "J"]
+    assert dataset.classes.tolist() == list("ABCDEFGHIJ")
+    assert dataset.image_shape == (28, 28)
+    assert dataset.official is dataset.candidates is None
+    assert dataset.notes == ("5 rows, where 18724 are usual",)
 
 
 def test_pixels_are_read_row_by_row(archive: Path) -> None:
@@ -108,12 +107,13 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN.keys())
-def test_a_picture_that_cannot_be_read_is_left_out_and_named(archive: Path, content: bytes) -> None:
-    pack(archive, [*SOUND, (f"{ROOT}/A/c.png", content), (f"{ROOT}/F/x.png", content)])
-    found = load_dataset("notmnist")
-    assert shades(found) == [0, 1, 2, 3, 4]
-    assert "2 pictures could not be read: A/c.png, F/x.png" in found.notes
+def test_pictures_that_cannot_be_read_are_left_out_and_named(archive: Path) -> None:
+    members = [(f"{ROOT}/C/{name}.png", content) for name, content in BROKEN.items()]
+    pack(archive, SOUND + members)
+    dataset = load_dataset("notmnist")
+    assert shades(dataset) == [0, 1, 2, 3, 4]
+    names = ", ".join(f"C/{name}.png" for name in sorted(BROKEN))
+    assert f"{len(BROKEN)} pictures could not be read: {names}" in dataset.notes
 
 
 def test_other_files_are_passed_over_and_named(archive: Path) -> None:
@@ -121,91 +121,32 @@ def test_other_files_are_passed_over_and_named(archive: Path) -> None:
     folder = tarfile.TarInfo(f"{ROOT}/A")
     folder.type = tarfile.DIRTYPE
     pack(archive, SOUND + others, folder)
-    found = load_dataset("notmnist")
-    assert shades(found) == [0, 1, 2, 3, 4]
-    (note,) = (note for note in found.notes if "passed over" in note)
+    dataset = load_dataset("notmnist")
+    assert shades(dataset) == [0, 1, 2, 3, 4]
+    (note,) = (note for note in dataset.notes if "are no PNG" in note)
     assert note.startswith("3 files")
     assert note.endswith(f": {ROOT}/README, {ROOT}/K/a.png, A.png")
 
 
-def linked(kind: bytes) -> tarfile.TarInfo:
-    info = tarfile.TarInfo(f"{ROOT}/A/link.png")
-    info.type, info.linkname = kind, "/etc/passwd"
-    return info
-
-
-EVIL = {
-    "absolute": tarfile.TarInfo("/A/a.png"),
-    "upwards": tarfile.TarInfo(f"{ROOT}/../../A/a.png"),
-    "upwards at the end": tarfile.TarInfo(f"{ROOT}/A/.."),
-    "backslashes": tarfile.TarInfo("..\\..\\A\\a.png"),
-    "a drive": tarfile.TarInfo("C:\\A\\a.png"),
-    "symbolic link": linked(tarfile.SYMTYPE),
-    "hard link": linked(tarfile.LNKTYPE),
-    "device": linked(tarfile.CHRTYPE),
-}
-
-
-@pytest.mark.parametrize("member", EVIL.values(), ids=EVIL.keys())
-def test_an_archive_that_leads_out_of_itself_is_refused(
-    archive: Path, cache: Path, member: tarfile.TarInfo
-) -> None:
-    pack(archive, SOUND, member)
-    with pytest.raises(InputError, match="Do not use it") as caught:
+def test_an_archive_that_leads_out_of_itself_is_refused(archive: Path, cache: Path) -> None:
+    pack(archive, SOUND, tarfile.TarInfo(f"{ROOT}/../../A/a.png"))
+    with pytest.raises(InputError, match=r"\.\./A/a\.png' is a link or lies outside"):
         load_dataset("notmnist")
-    assert repr(member.name) in str(caught.value)
-    assert not cache.exists()
-    assert sorted(path.name for path in archive.parent.iterdir()) == [archive.name]
-
-
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
-def test_a_cut_archive_is_refused(archive: Path, cache: Path, share: float) -> None:
-    pack(archive, SOUND)
-    whole = archive.read_bytes()
-    archive.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(InputError, match="cut short or damaged") as caught:
-        load_dataset("notmnist")
-    assert str(archive) in str(caught.value)
     assert not cache.exists()
 
 
-def test_damage_that_unpacks_is_refused(archive: Path) -> None:
+def test_a_cut_archive_is_refused(archive: Path, cache: Path) -> None:
     pack(archive, SOUND)
-    whole = archive.read_bytes()
-    archive.write_bytes(whole[:-8] + bytes(8))  # the sum of the content
-    with pytest.raises(InputError, match="cut short or damaged"):
+    archive.write_bytes(archive.read_bytes()[:-20])
+    with pytest.raises(InputError, match=f"{archive} cannot be unpacked"):
         load_dataset("notmnist")
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [b"<html>", gzip.compress(b"no tar"), gzip.compress(b"x" * 5000)],
-    ids=["a page", "no tar", "no tar, but longer"],  # packed bytes hold the time
-)
-def test_another_kind_of_file_is_refused(archive: Path, raw: bytes) -> None:
-    archive.write_bytes(raw)
-    with pytest.raises(InputError, match="cut short or damaged"):
-        load_dataset("notmnist")
+    assert not cache.exists()
+    assert catalog.checksum(CATALOG["notmnist"], archive) == ""
 
 
 def test_an_archive_without_pictures_is_refused(archive: Path) -> None:
     pack(archive, [(f"{ROOT}/A/a.png", b"")])
-    with pytest.raises(InputError, match="no picture that can be read"):
-        load_dataset("notmnist")
-
-
-def test_an_archive_that_unpacks_without_end_is_refused(
-    archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pack(archive, SOUND)
-    monkeypatch.setattr(notmnist, "MOST_BYTES", 10_239)  # a tar has blocks of 10,240
-    with pytest.raises(InputError, match="unpacks to more than 10239 bytes"):
-        load_dataset("notmnist")
-    monkeypatch.setattr(notmnist, "MOST_BYTES", 10_240)
-    assert len(load_dataset("notmnist")) == len(SOUND)
-    monkeypatch.setattr(notmnist, "MOST_MEMBERS", len(SOUND) - 1)
-    archive.write_bytes(gzip.compress(gzip.decompress(archive.read_bytes()), 1))  # not cached
-    with pytest.raises(InputError, match=f"or {len(SOUND) - 1} files"):
+    with pytest.raises(InputError, match="no readable picture"):
         load_dataset("notmnist")
 
 
@@ -229,7 +170,7 @@ def test_the_second_load_decodes_nothing(
     pack(archive, [*SOUND, (f"{ROOT}/A/c.png", b"")])
     first = load_dataset("notmnist")
     assert cache.is_file()
-    monkeypatch.setattr(notmnist, "_pixels", unreadable)
+    monkeypatch.setattr(notmnist, "_decode", unreadable)
     second = load_dataset("notmnist")
     assert same(first, second)
     second.features[:] = 9  # what a reader does to it
@@ -240,7 +181,7 @@ def test_a_changed_archive_is_noticed_even_with_size_and_time_unchanged(archive:
     pack(archive, SOUND)
     load_dataset("notmnist")
     before = archive.stat()
-    changed = [(name, png(50 + at)) for at, (name, _) in enumerate(SOUND)]
+    changed = [(name, png(50 + number)) for number, (name, _) in enumerate(SOUND)]
     pack(archive, changed)
     with archive.open("ab") as file:
         file.write(bytes(before.st_size - archive.stat().st_size))
@@ -249,24 +190,17 @@ def test_a_changed_archive_is_noticed_even_with_size_and_time_unchanged(archive:
     assert shades(load_dataset("notmnist")) == [53, 51, 54, 50, 52]
 
 
-@pytest.mark.parametrize("at", [0, 31, 32, 100, -1])
-def test_a_damaged_cache_is_made_anew(archive: Path, cache: Path, at: int) -> None:
-    pack(archive, SOUND)
-    first = load_dataset("notmnist")
-    whole = bytearray(cache.read_bytes())
-    sound = bytes(whole)
-    whole[at] ^= 1
-    cache.write_bytes(whole)
-    assert same(load_dataset("notmnist"), first)
-    assert cache.read_bytes() == sound
-
-
-@pytest.mark.parametrize("length", [0, 20, 500])
-def test_a_cut_cache_is_made_anew(archive: Path, cache: Path, length: int) -> None:
+@pytest.mark.parametrize("damage", [0, 31, 32, -1, "empty", "cut"])
+def test_a_damaged_cache_is_made_anew(archive: Path, cache: Path, damage: int | str) -> None:
     pack(archive, SOUND)
     first = load_dataset("notmnist")
     sound = cache.read_bytes()
-    cache.write_bytes(sound[:length])
+    broken = bytearray(sound)
+    if isinstance(damage, int):
+        broken[damage] ^= 1
+    else:
+        del broken[20 if damage == "cut" else 0 :]
+    cache.write_bytes(broken)
     assert same(load_dataset("notmnist"), first)
     assert cache.read_bytes() == sound
 
@@ -281,7 +215,7 @@ def test_what_is_not_published_is_refused_also_from_the_cache(
     archive: Path, unpublished: Callable[..., None]
 ) -> None:
     pack(archive, SOUND)
-    unpublished("notmnist", [pixel_sum(archive)])
+    unpublished("notmnist", [checksum(archive)])
     assert load_dataset("notmnist").content == ""
     pack(archive, [(SOUND[0][0], png(99)), *SOUND[1:]])
     for _ in range(2):
@@ -294,34 +228,22 @@ def test_the_sum_of_the_pixels_does_not_depend_on_the_packing(tmp_path: Path) ->
     pack(one, SOUND)
     pack(other, [(name.replace(ROOT, "else"), content) for name, content in reversed(SOUND)])
     pack(third, [*SOUND[1:], (f"{ROOT}/B/a.png", png(8))])
-    assert pixel_sum(one) == pixel_sum(other)
-    assert pixel_sum(one) != pixel_sum(third)
+    assert checksum(one) == checksum(other) == catalog.checksum(CATALOG["notmnist"], one)
+    assert checksum(one) != checksum(third)
 
 
 @pytest.mark.data
-def test_the_published_facts_hold(cache: Path) -> None:
-    found = load_dataset("notmnist")
-    assert found.features.shape == (18_724, 784)
-    assert found.labels is not None
-    counts = dict(zip(found.classes.tolist(), np.bincount(found.labels).tolist(), strict=True))
+def test_the_published_facts_hold(letters_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notmnist, "cache_folder", lambda: letters_cache)
+    dataset = load_dataset("notmnist")
+    assert dataset.features.shape == (18_724, 784)
+    assert dataset.labels is not None
+    counts = dict(zip(dataset.classes.tolist(), np.bincount(dataset.labels).tolist(), strict=True))
     assert counts == {letter: 1873 if letter in "BCDE" else 1872 for letter in "ABCDEFGHIJ"}
-    assert (np.diff(found.labels) >= 0).all()
-    split = found.split(0)
+    assert (np.diff(dataset.labels) >= 0).all()
+    split = dataset.split(0)
     assert (len(split.train), len(split.test)) == (14_979, 3_745)
-    assert (found.features.min(), found.features.max()) == (0, 255)
-    assert not [note for note in found.notes if "could not be read" not in note]
-
-
-@pytest.mark.data
-def test_the_pixels_have_their_sum() -> None:
-    file = CATALOG["notmnist"].files[0]
-    assert pixel_sum(existing(CATALOG["notmnist"], file)) == file.content
-
-
-@pytest.mark.data
-def test_the_second_load_decodes_no_picture(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = load_dataset("notmnist")
-    monkeypatch.setattr(notmnist, "_pixels", lambda content: pytest.fail("a picture was decoded"))
-    second = load_dataset("notmnist")
-    assert (second.features == first.features).all()
-    assert (second.labels == first.labels).all()
+    assert (dataset.features.min(), dataset.features.max()) == (0, 255)
+    assert not [note for note in dataset.notes if "could not be read" not in note]
+    monkeypatch.setattr(notmnist, "_decode", unreadable)
+    assert same(load_dataset("notmnist"), dataset)

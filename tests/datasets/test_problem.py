@@ -30,8 +30,8 @@ def known(**changes: object) -> Dataset:
     data = load_dataset("synthetic")
     assert data.labels is not None
     matrix = np.eye(10, dtype=bool)[data.labels]
-    given = Candidates.of(matrix | np.roll(matrix, 1, axis=1))
-    return replace(data, candidates=given, **changes)
+    candidates = Candidates.of(matrix | np.roll(matrix, 1, axis=1))
+    return replace(data, candidates=candidates, **changes)
 
 
 def scaled(rows: Rows) -> np.ndarray:

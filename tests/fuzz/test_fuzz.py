@@ -24,7 +24,7 @@ from safetensors.torch import save
 
 from robustpll import load
 from robustpll.clean.decisions_file import read_decisions
-from robustpll.clean.thumbnails import thumbnail
+from robustpll.clean.page import thumbnail
 from robustpll.errors import RobustPLLError
 from robustpll.estimator.model_container import KEY, SUM, checksum
 from robustpll.tables.read import read_table

@@ -13,7 +13,6 @@ from typing import Any, Self
 from robustpll._files import plain_text
 from robustpll.bench.run import (
     Condition,
-    PlannedRun,
     Run,
     fields_of,
     key_of,
@@ -33,7 +32,7 @@ GRIDS: dict[str, dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("grids.toml").read_text(encoding="utf-8")
 )
 
-__all__ = ["GRIDS", "REAL_WORLD", "Condition", "Entry", "Grid", "PlannedRun", "Run", "present"]
+__all__ = ["GRIDS", "REAL_WORLD", "Condition", "Entry", "Grid", "Run", "present"]
 
 
 @dataclass(frozen=True)

@@ -83,10 +83,6 @@ class Run:
     conditions: tuple[Condition, ...] = ()
 
     @property
-    def run(self) -> "Run":
-        return self
-
-    @property
     def name(self) -> str:
         """For messages: "Proden on digits, seed 0"."""
         return f"{self.label} on {self.dataset}, seed {self.seed}"
@@ -118,9 +114,6 @@ class Run:
         if self.noise is None:
             return ""
         return noise_key(self.dataset, self.noise, self.seed, self.content)
-
-
-PlannedRun = Run
 
 
 def noise_key(dataset: str, noise: Noise, seed: int, content: str = "") -> str:

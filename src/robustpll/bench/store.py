@@ -21,7 +21,7 @@ from robustpll._files import write_whole
 from robustpll.bench.bundles import Candidates
 from robustpll.bench.grid import Grid
 from robustpll.bench.run import FORMAT, Condition, Run, key_of, with_content
-from robustpll.datasets.content import USUAL, version_here
+from robustpll.datasets.catalog import USUAL, version_here
 from robustpll.errors import InputError, RobustPLLError
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from robustpll.bench.bundles import Bundle, Candidates
 from robustpll.bench.run import MOST_AUDITED, Condition, Run
 from robustpll.bench.store import COLUMNS, REALS, UNKNOWN, RunResult, now, schema
 from robustpll.datasets import load_dataset
-from robustpll.datasets.content import USUAL
+from robustpll.datasets.catalog import USUAL
 from robustpll.datasets.dataset import Dataset
 from robustpll.datasets.noise import Noise
 from robustpll.datasets.ood import ood_rows

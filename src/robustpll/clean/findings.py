@@ -1,175 +1,139 @@
-"""What is odd in a table: candidates, sets, annotators, twins, and pairs of classes."""
+"""Tables of suspicious candidates, sets, annotators, twins and pairs of classes.
 
-from typing import TYPE_CHECKING, Any
+Each function gets a judgement, the line or row numbers (n,) in the source, and the votes, if any.
+"""
+
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from robustpll.clean.judge import Judgement, posterior
+from robustpll.clean.judge import Ints, Judgement, posterior
 from robustpll.evaluate.missing_truth import suspicion
 from robustpll.labels.votes import Votes
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-UNLIKELY = 0.05  # candidates that are less probable look wrong
-NEAR = 0.1  # of the median distance to the nearest row: as near as that are twins
-PAIRS = 1000  # most confused pairs of classes that are listed
+UNLIKELY = 0.05  # candidates with a lower probability look wrong
+NEAR = 0.1  # twins are closer than this share of the median distance to the nearest row
+MAX_PAIRS = 1000  # of confused classes
 
 
-def candidates_that_look_wrong(
-    judged: Judgement, rows: NDArray[np.int64], votes: Votes | None
-) -> "pd.DataFrame":
-    """Candidates that hardly are the true class, the least probable first."""
-    import pandas as pd
-
-    y = judged.candidates
-    odd = y.matrix & (judged.probability < UNLIKELY) & ~judged.decided[:, None]
-    at, label = np.nonzero(odd)
-    probability = judged.probability[at, label]
-    order = np.argsort(probability, kind="stable")
-    at, label = at[order], label[order]
-    found = pd.DataFrame(
+def candidates_that_look_wrong(judged: Judgement, rows: Ints, votes: Votes | None) -> pd.DataFrame:
+    """Return improbable candidates, the least probable first, and who named them."""
+    classes = judged.candidates.classes
+    unlikely = judged.candidates.matrix & (judged.probability < UNLIKELY)
+    row, label = np.nonzero(unlikely & ~judged.decided[:, None])
+    frame = pd.DataFrame(
         {
-            "row": rows[at],
-            "candidate": y.classes[label],
-            "probability": probability[order],
-            "more_likely": judged.labels[at],
-            "confidence": judged.confidence[at],
+            "row": rows[row],
+            "candidate": classes[label],
+            "probability": judged.probability[row, label],
+            "more_likely": judged.labels[row],
+            "confidence": judged.confidence[row],
         }
     )
     if votes is not None:
-        voters = _voters(votes, y.classes)
-        found["annotators"] = [
-            "|".join(voters.get(pair, ())) for pair in zip(at.tolist(), label.tolist(), strict=True)
-        ]
-    return found
+        names, answers = _answers(votes, classes)
+        voted = answers[row] == label[:, None]
+        frame["annotators"] = ["|".join(names[mask]) for mask in voted]
+    return frame.sort_values("probability", kind="stable")
 
 
-def _voters(votes: Votes, classes: NDArray[Any]) -> dict[tuple[int, int], list[str]]:
-    """Who named a class (by number) in a row."""
-    voters: dict[tuple[int, int], list[str]] = {}
-    for name, label in _answers(votes, classes).items():
-        for at in np.flatnonzero(label >= 0):
-            voters.setdefault((int(at), int(label[at])), []).append(name)
-    return voters
-
-
-def _answers(votes: Votes, classes: NDArray[Any]) -> dict[str, NDArray[np.int64]]:
-    """For each annotator the class named in each row, by its number, (n,); -1 for no answer."""
-    import pandas as pd
-
+def _answers(votes: Votes, classes: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
+    """Return annotators and the class index that each named, (n, annotators); -1 for none."""
+    names = np.array([str(name) for name in votes.answers], dtype=object)
     index = pd.Index(classes)
-    columns = votes.answers.items()
-    return {str(name): np.asarray(index.get_indexer(column)) for name, column in columns}
+    return names, np.stack([index.get_indexer(column) for _, column in votes.answers.items()], 1)
 
 
-def sets_that_miss_the_truth(judged: Judgement, rows: NDArray[np.int64]) -> "pd.DataFrame":
-    """Rows whose predicted class is no candidate, the most suspect first."""
-    import pandas as pd
-
+def sets_that_miss_the_truth(judged: Judgement, rows: Ints, *_: Any) -> pd.DataFrame:
+    """Return rows whose predicted class is not a candidate, the most suspicious first."""
     score = suspicion(judged.opinion, judged.candidates.matrix, "rival")
-    suspect = np.flatnonzero((score > 0.5) & ~judged.decided)
-    at = suspect[np.argsort(-score[suspect], kind="stable")]
-    outside = judged.best_outside[at]
-    return pd.DataFrame(
+    suspects = np.flatnonzero((score > 0.5) & ~judged.decided)
+    frame = pd.DataFrame(
         {
-            "row": rows[at],
-            "candidates": [names(judged, each) for each in at],
-            "looks_like": judged.candidates.classes[outside],
-            "suspicion": score[at],
-            "probability_missing": judged.missing[at],
+            "row": rows[suspects],
+            "candidates": candidate_names(judged, suspects),
+            "looks_like": judged.candidates.classes[judged.best_outside[suspects]],
+            "suspicion": score[suspects],
+            "probability_missing": judged.missing[suspects],
         }
     )
+    return frame.sort_values("suspicion", ascending=False, kind="stable")
 
 
-def names(judged: Judgement, row: int) -> str:
-    """The candidates of a row, as a cell of a table."""
-    return "|".join(map(str, judged.candidates.classes[judged.candidates.matrix[row]]))
+def candidate_names(judged: Judgement, indices: Ints) -> list[str]:
+    """Return the candidates of each row as one cell, such as `cat|dog`."""
+    names = judged.candidates.classes.astype(str)
+    return ["|".join(names[inside]) for inside in judged.candidates.matrix[indices]]
 
 
-def annotators(judged: Judgement, votes: Votes) -> "pd.DataFrame":
-    """How often each annotator agrees with what the model and all other annotators say.
-
-    The annotator's own answer does not count in the label it is compared with. The interval is
-    Wilson's, for 95 %; who has its highest lower end comes first, so that few answers do not win.
-    """
-    import pandas as pd
-
-    classes = judged.candidates.classes
-    answers, counts = _answers(votes, classes), votes.counts(classes)
-    found = []
-    for name, label in answers.items():
-        at = np.flatnonzero(label >= 0)
-        if not len(at):
-            found.append((name, 0, 0, np.nan, np.nan, np.nan))
-            continue
-        others = counts[at]
-        others[np.arange(len(at)), label[at]] -= 1
-        others[others.sum(-1) == 0] = 1  # nobody else answered: the model alone speaks
-        prior = others / others.sum(-1, keepdims=True)
-        held = posterior(np.asarray(judged.opinion.probability)[at], prior)
-        person = judged.decided[at]
-        agreed = int((np.where(person, judged.resolved[at], held.argmax(-1)) == label[at]).sum())
-        interval = binomtest(agreed, len(at)).proportion_ci(method="wilson")
-        found.append((name, len(at), agreed, agreed / len(at), interval.low, interval.high))
-    columns = ["annotator", "answers", "agreed", "agreement", "low", "high"]
-    frame = pd.DataFrame(found, columns=columns)
-    return frame.sort_values("low", ascending=False, kind="stable", ignore_index=True)
-
-
-def twins(judged: Judgement, rows: NDArray[np.int64]) -> "pd.DataFrame":
-    """Pairs of rows that are nearly the same, but have no candidate in common; the nearest first.
-
-    Near is a tenth of the median distance of a row to the one nearest to it, in scaled features.
-    """
-    import pandas as pd
-
-    at, distance = judged.near
-    close = distance <= NEAR * np.median(distance[:, 0])
-    one, place = np.nonzero(close)
-    other, apart = at[one, place], distance[one, place]
-    pairs, first = np.unique(np.sort(np.stack([one, other], 1), 1), axis=0, return_index=True)
+def twins(judged: Judgement, rows: Ints, *_: Any) -> pd.DataFrame:
+    """Return pairs of nearly equal rows without a common candidate, the nearest first."""
+    neighbour, distance = judged.near
+    row, rank = np.nonzero(distance <= NEAR * np.median(distance[:, 0]))
+    pairs = np.sort(np.stack([row, neighbour[row, rank]], 1), 1)
+    (one, other), first = np.unique(pairs.T, axis=1, return_index=True)
     matrix = judged.candidates.matrix
-    contrary = ~(matrix[pairs[:, 0]] & matrix[pairs[:, 1]]).any(-1)
-    pairs, apart = pairs[contrary], apart[first][contrary]
-    order = np.argsort(apart, kind="stable")
-    one, other = pairs[order].T
-    return pd.DataFrame(
+    disjoint = ~(matrix[one] & matrix[other]).any(-1)
+    one, other, first = one[disjoint], other[disjoint], first[disjoint]
+    frame = pd.DataFrame(
         {
             "row": rows[one],
             "twin": rows[other],
-            "distance": apart[order],
-            "candidates": [names(judged, each) for each in one],
-            "twin_candidates": [names(judged, each) for each in other],
+            "distance": distance[row, rank][first],
+            "candidates": candidate_names(judged, one),
+            "twin_candidates": candidate_names(judged, other),
             "resolved_label": judged.labels[one],
             "twin_resolved_label": judged.labels[other],
         }
     )
+    return frame.sort_values("distance", kind="stable")
 
 
-def confused_pairs(judged: Judgement) -> "pd.DataFrame":
-    """Pairs of classes, by how many rows of one are expected to be resolved as the other."""
-    import pandas as pd
-
-    k = len(judged.candidates.classes)
-    expected = np.zeros((k, k))
-    np.add.at(expected, judged.resolved, judged.probability)  # resolved as a, but is b
-    matrix = judged.candidates.matrix.astype(np.float64)
-    together = matrix.T @ matrix
-    one, other = np.triu_indices(k, 1)
-    mixed = expected[one, other] + expected[other, one]
-    rows = np.diag(expected)[one] + np.diag(expected)[other] + mixed
-    classes = judged.candidates.classes
+def confused_pairs(judged: Judgement, *_: Any) -> pd.DataFrame:
+    """Return pairs of classes, by the expected number of rows with one resolved as the other."""
+    classes, matrix = judged.candidates.classes, judged.candidates.matrix.astype(np.float64)
+    expected = np.zeros((len(classes), len(classes)))
+    np.add.at(expected, judged.resolved, judged.probability)  # (resolved class, true class)
+    one, other = np.triu_indices(len(classes), 1)
+    confused = expected[one, other] + expected[other, one]
+    total = expected[one, one] + expected[other, other] + confused
     frame = pd.DataFrame(
         {
             "class": classes[one],
             "other_class": classes[other],
-            "confused_rows": mixed,
-            "share": np.divide(mixed, rows, out=np.zeros_like(mixed), where=rows > 0),
-            "rows_with_both_candidates": together[one, other].astype(int),
+            "confused_rows": confused,
+            "share": np.divide(confused, total, out=np.zeros_like(confused), where=total > 0),
+            "rows_with_both_candidates": (matrix.T @ matrix)[one, other].astype(int),
         }
     )
-    frame = frame.sort_values("confused_rows", ascending=False, kind="stable", ignore_index=True)
-    return frame.head(PAIRS)
+    return frame.sort_values("confused_rows", ascending=False, kind="stable").head(MAX_PAIRS)
+
+
+def annotators(judged: Judgement, _: Ints, votes: Any) -> pd.DataFrame:
+    """Return how often each annotator agrees with the model and all other annotators.
+
+    Sorting by the lower end of Wilson's 95 % interval prevents that few answers win.
+    """
+    classes, model = judged.candidates.classes, np.asarray(judged.opinion.probability)
+    counts = votes.counts(classes)
+    names, answers = _answers(votes, classes)
+    rows: list[tuple[Any, ...]] = []
+    for name, answer in zip(names, answers.T, strict=True):
+        answered = np.flatnonzero(answer >= 0)
+        n, label = len(answered), answer[answered]
+        others = counts[answered]
+        others[np.arange(n), label] -= 1
+        others[others.sum(-1) == 0] = 1  # nobody else answered: the model alone decides
+        expected = posterior(model[answered], others / others.sum(-1, keepdims=True)).argmax(-1)
+        expected = np.where(judged.decided[answered], judged.resolved[answered], expected)
+        agreed = int((expected == label).sum())
+        interval = binomtest(agreed, n).proportion_ci(method="wilson") if n else (np.nan, np.nan)
+        rows.append((name, n, agreed, agreed / n if n else np.nan, *interval))
+    columns = ["annotator", "answers", "agreed", "agreement", "low", "high"]
+    return pd.DataFrame(rows, columns=columns).sort_values("low", ascending=False, kind="stable")
+
+
+FINDINGS = (candidates_that_look_wrong, sets_that_miss_the_truth, twins, confused_pairs, annotators)

@@ -1,9 +1,9 @@
 
-// Decisions in the browser: kept, shared by tabs, and found again.
+// Decisions in the browser's storage, shared by all tabs.
 
-// What people said of rows: name of a row -> { label, when, open }. The label is null if the row
-// is skipped, or open again. The browser keeps each row by itself under the table's own name, so
-// that two tabs do not write over each other's rows; of one row the latest word counts.
+// Name of a row -> { label, when, open }. The label is null if the row is skipped or open again.
+// Each row is stored under its own key, so that two tabs do not overwrite each other's rows. The
+// latest decision about a row counts.
 class Memory {
   constructor(key, changed) {
     this.place = `robustpll-review-${key}`;
@@ -28,7 +28,7 @@ class Memory {
     }
   }
 
-  // All that is stored; the names of rows that are news.
+  // Read all stored rows, and return the names of those that changed.
   reread() {
     const read = () => {
       const stored = Object.keys(localStorage).filter((key) => key.startsWith(`${this.place}/`));
@@ -38,7 +38,7 @@ class Memory {
     return this.attempt(read) ?? [];
   }
 
-  // Version 0.1 kept all rows in one list.
+  // Version 0.1 stored all rows in one list.
   takeOver(list) {
     const news = this.merge(listed(list));
     for (const name of news) this.save(name);
@@ -63,7 +63,7 @@ class Memory {
       const [name, said] = [this.name(key), parsed(newValue)];
       this.changed(this.merge([[name, said]]));
       const ours = this.rows.get(name);
-      if (ours && (said === null || later(ours, said))) this.save(name); // it was written over
+      if (ours && (said === null || later(ours, said))) this.save(name); // it was overwritten
     }
   }
 
@@ -72,13 +72,13 @@ class Memory {
     return said && !said.open ? said : null;
   }
 
-  // As `get`, after a look at what other tabs stored: their message may be on its way.
+  // As `get`, but with what other tabs have stored: their message may not have arrived yet.
   fresh(name) {
     this.attempt(() => this.merge([[name, parsed(localStorage.getItem(this.key(name)))]]));
     return this.get(name);
   }
 
-  // Says something of a row, or that it is open again, later than all before; what it was before.
+  // Store a decision, or that the row is open again, later than all before; return the previous one.
   set(name, label, open = false) {
     const before = this.fresh(name);
     const least = this.rows.has(name) ? Date.parse(this.rows.get(name).when) + 1 : 0;
@@ -108,7 +108,7 @@ class Memory {
   }
 }
 
-// What was stored of a row; null where that makes no sense.
+// The stored decision about a row; null if it is damaged.
 function parsed(text) {
   try {
     return valid(JSON.parse(text));
@@ -135,7 +135,7 @@ function listed(text) {
   }
 }
 
-// Whether one word is later than another; of the same moment all tabs choose the same one.
+// Whether one decision is later than another; of the same moment all tabs choose the same one.
 function later(one, other) {
   if (!other) return true;
   const apart = Date.parse(one.when) - Date.parse(other.when);

@@ -1,123 +1,168 @@
-"""The review page: one file in which people decide rows, and from which they take decisions."""
+"""The review page: one HTML file in which people decide rows, with thumbnails of pictures."""
 
+import io
+import os
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from robustpll.clean.judge import Judgement
-from robustpll.clean.review import Review
-from robustpll.clean.thumbnails import Picture
-from robustpll.html.shell import render_page
-from robustpll.labels.candidates import Candidates
+from robustpll.html.shell import data_uri, render_page
 
 TEMPLATE = Path(__file__).parent / "review.html.j2"
-OUTSIDE = 2  # classes that are no candidates, but offered first, where they are likely:
-LIKELY = 0.02
-MOST_COLUMNS = 40  # of the table's cells; a person reads no more of a row
-LONGEST = 300  # characters of a cell
+MAX_OUTSIDE, LIKELY = 2, 0.02  # offered non-candidates, and their least probability
+MAX_COLUMNS = 40  # of the table
+MAX_CELL = 300  # characters
+THUMBNAIL = 96  # pixels of the longer side
+MOST_BYTES = 50 * 10**6  # of all thumbnails in a page
+MAX_PIXELS = 10**8  # of a file; a larger one may be meant to fill the memory
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")  # other formats may run programs
+
+MISSING, OUTSIDE, NO_PICTURE, NO_ROOM = (
+    "missing",
+    "outside the folder",
+    f"damaged, too large, or not {', '.join(FORMATS[:-1])} or {FORMATS[-1]}",
+    f"linked only, as the others take {MOST_BYTES // 10**6} MB",
+)
 
 
-@dataclass(frozen=True)
-class Shown:
-    """What people see of the rows to review besides candidates."""
+class Picture(NamedTuple):
+    """What the page shows of a file; all parts are "" if a row names no file."""
 
-    columns: Sequence[str]  # names of the cells
-    cells: Sequence[Sequence[str]]  # of each row
-    pictures: Sequence[Picture] | None = None
+    thumbnail: str = ""  # a data URI
+    link: str = ""  # from the page to the file
+    fault: str = ""  # why there is no thumbnail
 
 
 def review_page(
     title: str,
     key: str,
     judged: Judgement,
-    found: Review,
+    review: pd.DataFrame,
     *,
-    rows: NDArray[np.int64],
-    shown: Shown,
+    columns: Sequence[str],
+    cells: Sequence[Sequence[str]],
+    pictures: Sequence[Sequence[str]] | None = None,
     votes: NDArray[np.float64] | None = None,
     assumed: str = "",
 ) -> str:
-    """The page as text, with the rows `found` in their order.
+    """Return the page with the rows of `review`, as `robustpll.clean.review` gives them.
 
-    The browser keeps decisions under the `key`, see `fingerprint`. `rows` (n,) are the names of
-    the table's rows, `votes` (n, k) says how many annotators named each class; `assumed` is a
-    sentence about what the shares of wrong labels rest on.
+    The browser stores decisions under the `key`, see `fingerprint`. `columns` and `cells` are what
+    the table says about these rows; `votes` (n, k) counts the votes for each class in all rows.
     """
+
+    def shorten(cell: str) -> str:
+        return cell if len(cell) <= MAX_CELL else f"{cell[: MAX_CELL - 1]}…"
+
+    indices = review.index.to_numpy()
+    rows = zip(  # in the order that review.js expects
+        review["row"].astype(str),
+        review["why"],
+        review["reason"],
+        (1 - judged.confidence[indices]).round(4).tolist(),
+        judged.resolved[indices].tolist(),
+        np.asarray(judged.opinion.uncertainty)[indices].round(3).tolist(),
+        [_options(judged, index, votes) for index in indices],
+        [[shorten(cell) for cell in row] for row in cells],
+        pictures or [[]] * len(review),
+        strict=True,
+    )
     data = {
         "key": key,
-        "name": title,
         "classes": [str(name) for name in judged.candidates.classes],
-        "columns": list(shown.columns),
+        "columns": list(columns),
         "voted": votes is not None,
-        "pictures": shown.pictures is not None,
-        "rows": [
-            _row(judged, found, number, rows=rows, shown=shown, votes=votes)
-            for number in range(len(found))
-        ],
+        "rows": list(rows),
     }
-    kinds = sorted(set(found.kinds))
-    return render_page(
-        TEMPLATE, title=title, data=data, kinds=kinds, count=len(found), assumed=assumed
-    )
+    kinds, count = sorted(set(review["why"])), len(review)
+    return render_page(TEMPLATE, title=title, data=data, kinds=kinds, count=count, assumed=assumed)
 
 
-def _row(
-    judged: Judgement,
-    found: Review,
-    number: int,
-    *,
-    rows: NDArray[np.int64],
-    shown: Shown,
-    votes: NDArray[np.float64] | None,
-) -> list[Any]:
-    """One row as `review.js` reads it."""
-    at = int(found.at[number])
-    offered = options(judged.candidates, judged.probability[at], at)
-    belief = np.asarray(judged.opinion.belief)[at]
-    return [
-        str(rows[at]),
-        found.kinds[number],
-        found.reasons[number],
-        round(1 - float(judged.confidence[at]), 4),
-        int(judged.resolved[at]),
-        round(float(judged.opinion.uncertainty[at]), 3),
-        [
-            [
-                int(label),
-                bool(judged.candidates.matrix[at, label]),
-                round(float(belief[label]), 3),
-                round(float(judged.probability[at, label]), 3),
-                0 if votes is None else int(votes[at, label]),
-            ]
-            for label in offered
-        ],
-        [cut(cell) for cell in shown.cells[number]],
-        list(shown.pictures[number]) if shown.pictures is not None else [],
-    ]
-
-
-def options(candidates: Candidates, probability: NDArray[Any], row: int) -> NDArray[np.int64]:
-    """The candidates of a row, the most probable first; then likely classes that are none.
-
-    >>> y = Candidates.of([{"ant", "bee"}], classes=["ant", "bee", "cow", "dog"])
-    >>> options(y, np.array([0.2, 0.3, 0.5, 0.0]), 0)
-    array([1, 0, 2])
-    """
-    inside = candidates.matrix[row]
+def _options(judged: Judgement, row: int, votes: NDArray[np.float64] | None) -> list[list[Any]]:
+    """Return the candidates of a row, the most probable first, then likely other classes."""
+    inside, probability = judged.candidates.matrix[row], judged.probability[row]
     order = np.argsort(-probability, kind="stable")
-    own = order[inside[order]]
-    others = order[~inside[order]][:OUTSIDE]
-    return np.concatenate([own, others[probability[others] >= LIKELY]])
+    others = order[~inside[order]][:MAX_OUTSIDE]
+    labels = np.concatenate([order[inside[order]], others[probability[others] >= LIKELY]])
+    columns = (
+        labels,
+        inside[labels],
+        np.asarray(judged.opinion.belief)[row, labels].astype(float).round(3),
+        probability[labels].round(3),
+        np.zeros_like(labels) if votes is None else votes[row, labels].astype(int),
+    )
+    return [list(option) for option in zip(*(column.tolist() for column in columns), strict=True)]
 
 
-def cut(cell: str) -> str:
-    """A cell that can be read at a glance.
+def load_pictures(
+    paths: Sequence[str], table_folder: Path, out: Path, root: Path | None = None
+) -> list[Picture]:
+    """Return a thumbnail and a link from the folder `out` for each path.
 
-    >>> len(cut("a" * 1000))
-    300
+    Paths are relative to `root` or to the table's folder, and must lead to files below `root`
+    (by default the table's folder), also through links. When all thumbnails together exceed
+    50 MB, the remaining pictures are only linked.
     """
-    return cell if len(cell) <= LONGEST else f"{cell[: LONGEST - 1]}…"
+    room, pictures = MOST_BYTES, []
+    for name in paths:
+        picture = _picture(name, table_folder, out, root or table_folder, room >= 0)
+        room -= len(picture.thumbnail)
+        if room < 0 and picture.thumbnail:
+            picture = Picture("", picture.link, NO_ROOM)
+        pictures.append(picture)
+    return pictures
+
+
+def _picture(name: str, table_folder: Path, out: Path, root: Path, room: bool) -> Picture:
+    if not name:
+        return Picture()
+    try:
+        real_root = root.resolve()
+        path = (real_root / name).resolve()
+        if not path.is_relative_to(real_root) or not path.exists():
+            path = (table_folder.resolve() / name).resolve()
+        if not path.is_relative_to(real_root):
+            return Picture(fault=OUTSIDE)
+        if not path.is_file():  # a pipe or a device would block
+            return Picture(fault=NO_PICTURE if path.exists() else MISSING)
+    except (OSError, ValueError, RuntimeError):  # impossible names, circular links
+        return Picture(fault=MISSING)
+    target = root / path.relative_to(real_root)
+    try:
+        link = quote(Path(os.path.relpath(target, out)).as_posix())  # no name can be a URL scheme
+    except ValueError:  # on another drive
+        link = target.resolve().as_uri()
+    if not room:
+        return Picture("", link, NO_ROOM)
+    small = thumbnail(path)
+    return Picture(small, link, "" if small else NO_PICTURE)
+
+
+def thumbnail(path: Path) -> str:
+    """Return a picture of at most 96 pixels as a data URI; "" if the file is not a picture."""
+    from PIL import Image, ImageOps
+
+    content = io.BytesIO()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about large pictures, which are refused below
+            with Image.open(path, formats=FORMATS) as opened:
+                if opened.width * opened.height > MAX_PIXELS:
+                    return ""
+                opened.draft("RGB", (2 * THUMBNAIL, 2 * THUMBNAIL))  # faster for JPEG
+                small = ImageOps.exif_transpose(opened)
+                transparent = small.mode in ("RGBA", "LA", "PA") or "transparency" in small.info
+                small = small.convert("RGBA" if transparent else "RGB")
+                small.thumbnail((THUMBNAIL, THUMBNAIL))
+            kind = "PNG" if transparent or max(small.size) <= 32 else "JPEG"
+            small.save(content, kind, quality=80)
+    except Exception:  # Pillow documents no exceptions for damaged files
+        return ""
+    return data_uri(content.getvalue(), f"image/{kind.lower()}")

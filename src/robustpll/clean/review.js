@@ -1,16 +1,15 @@
 
-// The review page: one row at a time is decided; the browser keeps decisions, a file takes them.
+// The review page: people decide one row at a time, and download their decisions as a file.
 // A row is [name, kind, reason, doubt, resolved, uncertainty, options, cells, picture], an option
-// [class, is a candidate, belief, probability, votes]. Follows table.js, whose `make` it uses,
-// and memory.js.
+// [class, is a candidate, belief, probability, votes]. Needs table.js (for `make`) and memory.js.
 
 const HEIGHT = 52; // pixels of a row in the list, as in the style sheet
-const SPARE = 8; // rows drawn above and below those in sight
+const SPARE = 8; // rows drawn above and below the visible ones
 
 const byId = (name) => document.getElementById(name);
 const percent = (share) => `${Math.round(100 * share)} %`;
 const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-// With an apostrophe where a spreadsheet might compute; `read_decisions` takes it off again.
+// A spreadsheet may take such text for a formula: it gets an apostrophe, which `read_decisions` removes.
 const computed = (text) => /^'*[=+\-@＝＋－＠\t\r\n]./s.test(text) && Number.isNaN(Number(text));
 const safe = (text) => (computed(text) ? `'${text}` : text);
 
@@ -21,10 +20,10 @@ class Review {
     this.rows = data.rows.map((row, rank) => this.read(row, rank));
     this.shown = this.rows;
     this.current = null;
-    this.undone = []; // what rows were before, the latest last
-    this.mine = new Map(); // name of a row -> what this tab said of it last
-    this.sought = ""; // the words that rows are filtered by
-    this.drawn = new Map(); // rows of the list that are in the page
+    this.undone = []; // [row, its state before] of each decision, the latest last
+    this.mine = new Map(); // name of a row -> the last decision about it in this tab
+    this.sought = ""; // the text that rows are filtered by
+    this.drawn = new Map(); // row -> its element in the list
     this.fillLabels();
     this.listen();
     this.refresh();
@@ -75,7 +74,7 @@ class Review {
     return row !== null && this.shown[row.place] === row;
   }
 
-  // Only rows in sight are in the page: ten thousand scroll like ten.
+  // Only visible rows are in the page, so that ten thousand scroll like ten.
   drawList(anew = false) {
     const [list, scroller] = [byId("list"), byId("scroller")];
     if (anew) {
@@ -163,7 +162,7 @@ class Review {
   drawCard() {
     const [card, row] = [byId("card"), this.current];
     if (row === null) {
-      const text = this.rows.length ? "No row fits the filter." : "No row needs a person.";
+      const text = this.rows.length ? "No row matches the filter." : "No row needs a person.";
       card.replaceChildren(make("h2", { id: "card-title", class: "empty" }, text));
       return;
     }
@@ -209,7 +208,7 @@ class Review {
       list.append(make("li", {}, button));
     });
     const unsure = make("li", { class: "unsure" }, make("span", {}));
-    unsure.append(make("span", {}, "left open"), bar(row.unsure, "uncertainty"));
+    unsure.append(make("span", {}, "uncertain"), bar(row.unsure, "uncertainty"));
     unsure.append(make("span", { class: "number" }), make("span", {}));
     list.append(unsure);
     return list;
@@ -252,14 +251,14 @@ class Review {
     this.go(this.nextOpen(this.isShown(row) ? at + 1 : at));
   }
 
-  // What the row was before.
+  // Store a decision and return the previous one.
   speak(row, label, open = false) {
     const before = this.memory.set(row.name, label, open);
     this.mine.set(row.name, this.memory.get(row.name));
     return before;
   }
 
-  // The next row that is not decided, from a place on; from the start if there is none.
+  // The next open row from a position on, else the first open row.
   nextOpen(from) {
     const open = (row) => this.memory.state(row.name) === "open";
     const found = this.shown.slice(from).find(open) ?? this.shown.find(open);
@@ -304,7 +303,7 @@ class Review {
     for (const name of ["state", "kind", "label", "sort"]) {
       byId(name).addEventListener("change", () => this.filtered());
     }
-    // Esc and the cross empty the box with one or another of these, depending on the browser
+    // depending on the browser, Esc and the cross clear the box with one or another of these
     for (const kind of ["input", "search", "change"]) {
       byId("find").addEventListener(kind, () => byId("find").value !== this.sought && this.filtered());
     }

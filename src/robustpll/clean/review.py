@@ -1,120 +1,108 @@
 """Which rows need a person, in which order, and why."""
 
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from heapq import heapify, heappop, heappush
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
-from robustpll.clean.findings import names
-from robustpll.clean.judge import Judgement
-from robustpll.clean.query_order import order_of_asking
-from robustpll.errors import refuse_other_than_share
+from robustpll.clean.findings import candidate_names
+from robustpll.clean.judge import Floats, Ints, Judgement
 from robustpll.estimator.decision import mean_threshold
 from robustpll.evaluate.missing_truth import suspicion
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-AMBIGUOUS, MISSING, TWIN, UNKNOWN = (
-    "ambiguous",
-    "truth missing",
-    "contradicts twin",
-    "unlike others",
-)
-REASONS = (MISSING, TWIN, UNKNOWN, AMBIGUOUS)  # the first that applies names the kind
-UNSURE = 0.5  # uncommitted mass above which a row is unlike others, if also among the largest:
-UNSURE_SHARE = 0.95
+UNSURE = 0.5  # a row differs from the others if its uncertainty exceeds this and this quantile:
+UNSURE_QUANTILE = 0.95
 
 
-@dataclass(frozen=True, eq=False)
-class Review:
-    """Rows that need a person, the most worth asking about first.
+def review(judged: Judgement, rows: Ints, twins: pd.DataFrame, error: float) -> pd.DataFrame:
+    """Return the rows for a person to decide, in `query_order`; the index is the position.
 
-    What asking is worth is the expected number of labels that an answer puts right, its own and
-    those of rows around it, if the rows before it are answered; see `order_of_asking`.
+    They are as few as possible so that the expected share of wrong labels among the other rows is
+    at most `error`; contradicting `twins` are always included. `rows` (n,) are line or row numbers.
     """
-
-    at: NDArray[np.int64]  # (m,): places in the table
-    value: NDArray[np.float64]  # (m,): of asking
-    kinds: tuple[str, ...]  # why each is here, in a word or two
-    reasons: tuple[str, ...]  # and in a sentence
-
-    def first(self, count: int) -> Self:
-        """The most worth asking about."""
-        part = slice(count)
-        return type(self)(self.at[part], self.value[part], self.kinds[part], self.reasons[part])
-
-    def __len__(self) -> int:
-        return len(self.at)
-
-
-def review(
-    judged: Judgement, rows: NDArray[np.int64], twins: "pd.DataFrame", error: float
-) -> Review:
-    """As few rows as leave, among all others, an expected share of wrong labels of `error`.
-
-    Twins that contradict each other are always among them, whatever the probabilities say.
-    """
-    refuse_other_than_share("error", error)
-    certainty = judged.confidence
-    falling = np.sort(certainty)[::-1]
-    threshold = mean_threshold(falling, 1 - falling, error)
-    place = {int(row): at for at, row in enumerate(rows)}
-    contrary: defaultdict[int, list[int]] = defaultdict(list)
-    for one, other in zip(twins["row"], twins["twin"], strict=True):
-        contrary[place[int(one)]].append(int(other))
-        contrary[place[int(other)]].append(int(one))
-    asked = certainty < threshold
+    doubt = 1 - judged.confidence
+    descending = np.sort(judged.confidence)[::-1]
+    asked = judged.confidence < mean_threshold(descending, 1 - descending, error)
+    contrary = defaultdict(list)  # position of a row -> numbers of its twins
+    position = {int(row): index for index, row in enumerate(rows)}
+    for row, twin in zip(twins["row"].tolist(), twins["twin"].tolist(), strict=True):
+        contrary[position[row]].append(twin)
+        contrary[position[twin]].append(row)
     asked[list(contrary)] = True
-    chosen = np.flatnonzero(asked & ~judged.decided)
-    at, value = order_of_asking(1 - certainty, judged.near[0], chosen)
-    limit = max(UNSURE, float(np.quantile(judged.opinion.uncertainty, UNSURE_SHARE)))
+    order, value = query_order(doubt, judged.near[0], np.flatnonzero(asked & ~judged.decided))
+    uncertainty = np.asarray(judged.opinion.uncertainty)
+    differs = uncertainty > max(UNSURE, float(np.quantile(uncertainty, UNSURE_QUANTILE)))
     suspect = suspicion(judged.opinion, judged.candidates.matrix, "rival") > 0.5
-    suspect &= judged.missing > (1 - certainty) / 2  # most of the doubt
+    suspect &= judged.missing > doubt / 2
     why = [
-        _why(judged, int(row), bool(suspect[row]), contrary.get(int(row), []), limit) for row in at
+        _why(judged, row, bool(suspect[row]), contrary.get(row, []), bool(differs[row]))
+        for row in order.tolist()
     ]
-    return Review(at, value, tuple(kind for kind, _ in why), tuple(w for _, w in why))
+    return pd.DataFrame(
+        {
+            "row": rows[order],
+            "value_of_asking": value,
+            "why": [next(iter(reasons)) for reasons in why],
+            "reason": ["; ".join(reasons.values()) for reasons in why],
+            "resolved_label": judged.labels[order],
+            "confidence": judged.confidence[order],
+            "candidates": candidate_names(judged, order),
+        },
+        index=order,
+    )
 
 
 def _why(
-    judged: Judgement, row: int, suspect: bool, contrary: list[int], limit: float
-) -> tuple[str, str]:
-    """The main kind of doubt about a row, and all doubts in a sentence."""
+    judged: Judgement, row: int, suspect: bool, twins: list[int], differs: bool
+) -> dict[str, str]:
+    """Return the kinds of doubt about a row and a reason for each, the main one first."""
     classes, inside = judged.candidates.classes, judged.candidates.matrix[row]
-    first, outside = classes[judged.resolved[row]], classes[judged.best_outside[row]]
-    found: dict[str, str] = {}
+    label, outside = classes[judged.resolved[row]], classes[judged.best_outside[row]]
+    reasons = {}
     if suspect:
-        found[MISSING] = f"looks like {outside}, which is no candidate"
-    if contrary:
-        others = ", ".join(map(str, contrary[:3]))
-        found[TWIN] = f"nearly equals row {others}, but shares no candidate with it"
-    if judged.opinion.uncertainty[row] > limit:
-        found[UNKNOWN] = "unlike the other rows, so the model knows little of it"
+        reasons["truth missing"] = f"looks like {outside}, which is not a candidate"
+    if twins:
+        others = ", ".join(map(str, twins[:3]))
+        reasons["contradicts twin"] = f"nearly equals row {others}, but shares no candidate with it"
+    if differs:
+        reasons["unlike others"] = "differs from the other rows, so the model knows little about it"
     if inside.sum() > 1:
         rivals = np.where(inside, judged.probability[row], -1.0)
         rivals[judged.resolved[row]] = -1.0
-        found[AMBIGUOUS] = f"{first} or {classes[rivals.argmax()]}"
+        reasons["ambiguous"] = f"{label} or {classes[rivals.argmax()]}"
     elif not suspect:
-        found[AMBIGUOUS] = f"{first}, or perhaps {outside}, which is no candidate"
-    why = [kind for kind in REASONS if kind in found]
-    return why[0], "; ".join(found[kind] for kind in why)
+        reasons["ambiguous"] = f"{label}, or perhaps {outside}, which is not a candidate"
+    return reasons
 
 
-def review_frame(found: Review, judged: Judgement, rows: NDArray[np.int64]) -> "pd.DataFrame":
-    """As it is written for people without a browser."""
-    import pandas as pd
+def query_order(doubt: Floats, near: Ints, asked: Ints) -> tuple[Ints, Floats]:
+    """Return the rows `asked` in the order of the value of asking, and that value.
 
-    return pd.DataFrame(
-        {
-            "row": rows[found.at],
-            "value_of_asking": found.value,
-            "why": found.kinds,
-            "reason": found.reasons,
-            "resolved_label": judged.labels[found.at],
-            "confidence": judged.confidence[found.at],
-            "candidates": [names(judged, each) for each in found.at],
-        }
-    )
+    An answer removes the doubt (n,) about its row, and an m-th of the doubt about each row that has
+    it among its m nearest rows, `near` (n, m). Its value is the doubt that it removes: the expected
+    number of corrected labels, given the answers before.
+    """
+    n, m = near.shape
+    left = doubt.astype(np.float64)
+    grouped = np.argsort(near.flatten(), kind="stable") // m  # rows, grouped by their neighbour
+    ends = np.cumsum(np.bincount(near.flatten(), minlength=n))
+    around = np.split(grouped, ends[:-1])  # the rows that have a row among their nearest
+
+    def value(row: int) -> float:
+        return float(left[row] + left[around[row]].sum() / m)
+
+    heap = [(-value(row), row) for row in asked.tolist()]  # values only fall: these are bounds
+    heapify(heap)
+    order, values = [], []
+    while heap:
+        _, row = heappop(heap)
+        current = value(row)
+        if heap and -current > heap[0][0]:
+            heappush(heap, (-current, row))
+            continue
+        order.append(row)
+        values.append(current)
+        left[row] = 0.0
+        left[around[row]] *= 1 - 1 / m
+    return np.array(order, dtype=np.int64), np.array(values)

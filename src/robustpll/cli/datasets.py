@@ -1,4 +1,4 @@
-"""`robustpll datasets`: which there are, and where; `get` fetches them, `add` takes a file."""
+"""`robustpll datasets` lists the datasets; `get` downloads them, `add` takes a file."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,14 +12,14 @@ from robustpll.datasets.catalog import CATALOG, Entry, entry_of, find
 from robustpll.errors import RobustPLLError
 
 if TYPE_CHECKING:
-    from robustpll.datasets.download import Say, Tell
+    from robustpll.datasets.download import Report, Say
 
-app = typer.Typer(help="List, fetch and add datasets.", invoke_without_command=True)
+app = typer.Typer(help="List, download and add datasets.", invoke_without_command=True)
 
 
 @app.callback()
 def datasets(context: typer.Context) -> None:
-    """List the datasets, where each was found, and how to get the others."""
+    """List the datasets, where each is, and how to get those that are missing."""
     if context.invoked_subcommand is not None:
         return
     from rich.console import Console
@@ -37,35 +37,46 @@ def datasets(context: typer.Context) -> None:
         table.add_row(entry.name, entry.title, *sizes, candidates, entry.licence)
     console = Console(highlight=False)
     console.print(table)
-    console.print("candidates: of a row, on average; - where noise makes them\n")
+    console.print("candidates: average per row; - if noise makes them\n")
     with refusals():
-        for entry in CATALOG.values():  # not in the table: a path that is cut or folded is no use
+        for entry in CATALOG.values():  # below the table, because a path must not be cut or folded
             typer.echo(f"{entry.name:12}{_place(entry)}")
-        absent = [entry for entry in CATALOG.values() if not _is_here(entry)]
-    for sentence in _ways_to_get(absent):
-        console.print(f"\n{sentence}")
+        missing = [entry for entry in CATALOG.values() if _place(entry).startswith("not here")]
+    if names := [entry.name for entry in missing if entry.is_downloadable]:
+        command = f"robustpll datasets get {' '.join(names)}"
+        console.print(f"\nTo get {', '.join(names)}, run\n  {command}")
+    by_hand = [entry for entry in missing if not entry.is_downloadable]
+    for page in dict.fromkeys(entry.source for entry in by_hand):
+        listed = ", ".join(entry.name for entry in by_hand if entry.source == page)
+        console.print(
+            f"\nTo get {listed}, open {page} in a browser, download the archive, and run\n"
+            "  robustpll datasets add NAME ARCHIVE"
+        )
 
 
 @app.command()
 def get(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME...", help="Datasets; 'all' for those that can be fetched."),
+        typer.Argument(
+            metavar="NAME...", help="Datasets to download; 'all' for all that can be downloaded."
+        ),
     ],
 ) -> None:
-    """Fetch datasets from their public addresses and check them; what is here is kept."""
+    """Download datasets and check them; files that are here and correct are kept."""
     from robustpll.datasets.download import fetch
 
     with refusals():
-        everything = [name for name, entry in CATALOG.items() if _can_be_fetched(entry)]
-        entries = [entry_of(name) for name in (everything if "all" in names else names)]
+        if "all" in names:
+            names = [name for name, entry in CATALOG.items() if entry.is_downloadable]
+        entries = [entry_of(name) for name in names]
     failed = False
-    with refusals(stopped="What came so far is kept; the same command goes on from there."):
+    with refusals(stopped="Complete files are kept. Run the command again to get the others."):
         for entry in entries:
             try:
-                with _listeners() as (say, tell):
-                    fetch(entry, say, tell)
-            except RobustPLLError as error:  # the others may still be had
+                with _display() as (print_line, report):
+                    fetch(entry, print_line, report)
+            except RobustPLLError as error:  # go on with the others
                 say(str(error))
                 failed = True
             else:
@@ -77,10 +88,12 @@ def get(
 @app.command()
 def add(
     name: Annotated[str, typer.Argument(help="One of the real-world datasets.")],
-    file: Annotated[Path, typer.Argument(help="Its .mat file, or a .zip or .tar with it.")],
+    file: Annotated[
+        Path, typer.Argument(help="Its .mat file, or a .zip or .tar archive with that file.")
+    ],
 ) -> None:
-    """Put a real-world dataset that you downloaded by hand at its place, if it is sound."""
-    from robustpll.datasets.archives import add as add_file
+    """Check a real-world dataset that you downloaded by hand, and copy it to its place."""
+    from robustpll.datasets.mat import add as add_file
 
     with refusals():
         path = add_file(entry_of(name), file, say)
@@ -88,43 +101,28 @@ def add(
 
 
 @contextmanager
-def _listeners() -> "Iterator[tuple[Say, Tell]]":
-    """For a download: sentences, and a bar for each file if there is a terminal; all on stderr."""
+def _display() -> "Iterator[tuple[Say, Report]]":
+    """Yield functions that print a line, and show a progress bar per file on a terminal."""
+    from rich import progress as bars
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        Progress,
-        TaskID,
-        TextColumn,
-        TimeRemainingColumn,
-    )
 
     console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    bars: dict[str, TaskID] = {}
-    with Progress(
-        *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal
-    ) as progress:
+    columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.DownloadColumn())
+    tasks: dict[str, bars.TaskID] = {}
+    with bars.Progress(
+        *columns, bars.TimeRemainingColumn(), console=console, disable=not console.is_terminal
+    ) as display:
 
-        def tell(file: str, done: int, total: int | None) -> None:
-            if file not in bars:
-                bars[file] = progress.add_task(file, total=total)
-            progress.update(bars[file], completed=done, total=total)
+        def report(file: str, done: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = display.add_task(file, total=total)
+            display.update(tasks[file], completed=done, total=total)
 
-        yield console.print, tell  # what is printed elsewhere would be lost among the bars
-
-
-def _can_be_fetched(entry: Entry) -> bool:
-    return bool(entry.files) and all(file.url for file in entry.files)
-
-
-def _is_here(entry: Entry) -> bool:
-    return all(find(entry, file) for file in entry.files)
+        yield console.print, report  # lines that are printed elsewhere would disturb the bars
 
 
 def _place(entry: Entry) -> str:
-    """Where a dataset was found, in a few words."""
+    """Return where a dataset is, in a few words."""
     paths = [path for file in entry.files if (path := find(entry, file))]
     if not entry.files:
         return "built in"
@@ -135,16 +133,3 @@ def _place(entry: Entry) -> str:
     if len(paths) == 1:
         return str(paths[0])
     return ", ".join(dict.fromkeys(str(path.parent) for path in paths))
-
-
-def _ways_to_get(absent: list[Entry]) -> Iterator[str]:
-    """One sentence for all datasets that are had in the same way."""
-    if names := [entry.name for entry in absent if _can_be_fetched(entry)]:
-        yield f"To get {', '.join(names)}, run\n  robustpll datasets get {' '.join(names)}"
-    others = [entry for entry in absent if not _can_be_fetched(entry)]
-    for page in dict.fromkeys(entry.source for entry in others):
-        names = [entry.name for entry in others if entry.source == page]
-        yield (
-            f"To get {', '.join(names)}, which no program can fetch, open {page} in a browser, "
-            "download the archive, and run\n  robustpll datasets add NAME ARCHIVE"
-        )

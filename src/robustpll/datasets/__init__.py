@@ -9,17 +9,16 @@ if TYPE_CHECKING:
 
 
 def load_dataset(name: str) -> "Dataset":
-    """A dataset by its name.
+    """Load a dataset by its name.
 
-    Files are looked for below the folder that the environment variable ``ROBUSTPLL_DATA`` names,
-    then in the user's cache folder. "digits" and "synthetic" need none.
+    Files are searched in the folder that the environment variable ``ROBUSTPLL_DATA`` names, then
+    in the user's cache folder. "digits" and "synthetic" need no files.
 
     Parameters
     ----------
     name : str
-        With noise to come: "mnist", "fmnist", "kmnist", "notmnist", "digits", "synthetic". With
-        candidates of their own: "bird-song", "lost", "mir-flickr", "msrc-v2", "soccer",
-        "yahoo-news", "fg-net", "italian".
+        A name that ``robustpll datasets`` lists, such as "mnist", to which noise adds candidates,
+        or "lost", which has candidates.
 
     Examples
     --------
@@ -27,8 +26,5 @@ def load_dataset(name: str) -> "Dataset":
     Dataset(Digits: 1797 rows, 64 features, 10 classes)
     """
     entry = entry_of(name)
-    from robustpll.datasets import builtin, idx, mat, notmnist
-
-    loaders = {"pictures": idx.load, "real-world": mat.load, "built in": builtin.load}
-    load = notmnist.load if name == "notmnist" else loaders[entry.kind]
-    return load(entry)
+    dataset: Dataset = entry.module.load(entry)
+    return dataset

@@ -1,71 +1,47 @@
-"""Unpacking no more than is sane: a file of some megabytes may unpack to terabytes."""
+"""Read packed files within limits: a file of a few megabytes may unpack to terabytes."""
 
+import bz2
 import gzip
 import io
+import lzma
+import stat
+import tarfile
+import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PureWindowsPath
+from typing import TYPE_CHECKING, Any
 
 from robustpll.errors import InputError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-DEFLATED = 1032  # how many bytes zlib and gzip make of one at the most
-PIECE = 2**17  # bytes that are unpacked at once
-# Text of a table is 2 to 20 times as long as what gzip makes of it, and matrices are at most 100
-# times as long. Where so many bytes in a row are more than so many times as long, they are neither.
+MOST_BYTES = 10**9  # of a file and, separately, of its unpacked content; datasets have 50 MB
+MOST_MEMBERS = 100_000  # of an archive; NotMNIST has 18,738
+PIECE = 2**17  # bytes to unpack at once
+# Tables are 2 to 20 times as long as their gzipped text, and matrices at most 100 times. More than
+# MOST_RATIO is suspicious, but only if the unpacked bytes exceed UNSUSPICIOUS.
 MOST_RATIO = 200
-UNSUSPICIOUS = 2**26  # bytes
+UNSUSPICIOUS = 2**26
+GZIP = b"\x1f\x8b"
+PACKED: dict[bytes, Any] = {GZIP: gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
+IN_PIECES = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile unpacks other members at once
+# a RuntimeError means a password or an unknown compression
+STANDARD = (EOFError, OSError, RuntimeError, ValueError)
+DAMAGE = (*STANDARD, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, zlib.error)
+Wanted = Callable[[str], bool]  # tells by its name whether a member is wanted
+Member = tuple[str, bool, bytes]  # name, whether it is a plain file or folder, content if wanted
 
 
-def most_from(packed: int, most: int) -> int:
-    """How many bytes a file of `packed` bytes may unpack to; never more than `most`.
-
-    >>> most_from(10**6, 10**9), most_from(10**3, 10**9)
-    (200000000, 67108864)
-    """
-    return min(most, max(UNSUSPICIOUS, MOST_RATIO * packed))
+def unpacked_limit(packed: int) -> int:
+    """Return how many bytes a file of `packed` bytes may unpack to."""
+    return min(MOST_BYTES, max(UNSUSPICIOUS, MOST_RATIO * packed))
 
 
-class Source(Protocol):
-    """What bytes are read from."""
-
-    def read(self, size: int, /) -> bytes:
-        """So many bytes, or fewer."""
-
-
-@dataclass
-class Room:
-    """How many bytes may still be unpacked.
-
-    >>> Room(100).take(101, "Its matrices")
-    Traceback (most recent call last):
-    ValueError: Its matrices unpack to more than 100 bytes, which no dataset here has
-    """
-
-    most: int
-    taken: int = 0
-
-    def take(self, size: int, what: str) -> None:
-        """Before so many bytes are unpacked."""
-        self.taken += size
-        if self.taken > self.most:
-            raise ValueError(
-                f"{what} unpack to more than {self.most} bytes, which no dataset here has"
-            )
-
-
-def read_up_to(source: Source, most: int) -> bytes:
-    """All bytes, or one more than `most` where there are more; nothing beyond is unpacked.
-
-    >>> read_up_to(io.BytesIO(b"hello"), 5), read_up_to(io.BytesIO(b"hello"), 3)
-    (b'hello', b'hell')
-    """
+def read_up_to(source: Any, most: int) -> bytes:
+    """Return all bytes of an open file, or the first `most` + 1; unpack nothing beyond them."""
     content = bytearray()
     while len(content) <= most and (piece := source.read(min(PIECE, most + 1 - len(content)))):
         content += piece
@@ -73,31 +49,25 @@ def read_up_to(source: Source, most: int) -> bytes:
 
 
 @contextmanager
+def unpacked_file(path: Path) -> Iterator[Any]:
+    """Open a file to read it; a gzipped one is unpacked."""
+    with path.open("rb") as raw:
+        yield gzip.GzipFile(fileobj=raw) if raw.peek(2)[:2] == GZIP else raw
+
+
+@contextmanager
 def unpacked_table(path: Path) -> Iterator[io.BufferedIOBase]:
-    """The bytes in a gzip file, as they are read; an error where they are too many for its size.
-
-    The first ones are unpacked before: rows are read a hundred times as slowly.
-    """
-    facts = path.stat()
-    _look_at(path, facts.st_size, facts.st_mtime_ns)
+    """Open a gzipped table; reading raises an error if it unpacks to too much for its size."""
     with gzip.open(path) as packed:
-        yield io.BufferedReader(_Bounded(packed, path), PIECE)
+        yield io.BufferedReader(_BoundedFile(packed, path), PIECE)
 
 
-@lru_cache(maxsize=16)  # a table is opened several times
-def _look_at(path: Path, _size: int, _time: int) -> None:
-    with gzip.open(path) as packed, suppress(EOFError, OSError, zlib.error):  # told by who reads on
-        source = _Bounded(packed, path)
-        while packed.tell() <= UNSUSPICIOUS and source.read(PIECE):
-            pass
-
-
-class _Bounded(io.RawIOBase):
-    """Compares what is unpacked with what it is unpacked from."""
+class _BoundedFile(io.RawIOBase):
+    """Compares the number of unpacked bytes with the number of packed bytes while it is read."""
 
     def __init__(self, packed: Any, path: Path) -> None:
         self.packed, self.path = packed, path
-        self.count, self.used = 0, 0  # bytes since the last comparison, packed ones until then
+        self.count, self.used = 0, 0  # unpacked since the last comparison; packed until then
 
     def readable(self) -> bool:
         return True
@@ -114,3 +84,78 @@ class _Bounded(io.RawIOBase):
                 )
             self.count, self.used = 0, used
         return count
+
+
+def is_archive(path: Path) -> bool:
+    """Return whether a file is a zip archive, or a tar archive that may be compressed."""
+    with path.open("rb") as file:
+        start = file.read(512)
+    is_tar = start.startswith(tuple(PACKED)) or start[257:262] == b"ustar"
+    return is_tar or zipfile.is_zipfile(path)
+
+
+def read_members(path: Path, wanted: Wanted) -> tuple[dict[str, bytes], list[str]]:
+    """Return the wanted files of an archive by name, and the names of its other files.
+
+    Archives with links, with paths outside of their folder, or beyond the limits are refused.
+    """
+    members = _zip_members if zipfile.is_zipfile(path) else _tar_members
+    contents: dict[str, bytes] = {}
+    others: list[str] = []
+    try:
+        for name, content in _checked(members(path, wanted)):
+            if wanted(name):
+                contents[name] = content
+            elif not name.endswith("/"):
+                others.append(name)
+    except DAMAGE as error:
+        raise InputError(
+            f"{path} cannot be unpacked: {error}. Download it again from a source you trust, or "
+            "unpack it yourself."
+        ) from error
+    return contents, others
+
+
+def _checked(members: Iterable[Member]) -> Iterator[tuple[str, bytes]]:
+    for count, (name, is_plain, content) in enumerate(members, 1):
+        place = PureWindowsPath(name)  # knows both separators, and drives
+        if not is_plain or place.anchor or ".." in place.parts:
+            raise ValueError(f"{name!r} is a link or lies outside of the archive's folder")
+        if count > MOST_MEMBERS:
+            raise ValueError(f"it holds more than {MOST_MEMBERS:,} files")
+        yield name, content
+
+
+def _read_limited(source: Any, limit: int) -> bytes:
+    content = read_up_to(source, limit)
+    if len(content) > limit:
+        raise ValueError("it unpacks to too many bytes for an archive of its size")
+    return content
+
+
+def _zip_members(path: Path, wanted: Wanted) -> Iterator[Member]:
+    limit = unpacked_limit(path.stat().st_size)
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            content = b""
+            if wanted(member.filename):
+                if member.compress_type not in IN_PIECES:
+                    raise ValueError(f"{member.filename} is compressed in an unusual way")
+                with archive.open(member) as file:
+                    content = _read_limited(file, limit)
+                limit -= len(content)
+            yield member.filename, not stat.S_ISLNK(member.external_attr >> 16), content
+
+
+def _tar_members(path: Path, wanted: Wanted) -> Iterator[Member]:
+    """Yield the members; the limit holds for the whole archive, headers included."""
+    with path.open("rb") as file:
+        start = file.read(6)
+    opener = next((PACKED[magic] for magic in PACKED if start.startswith(magic)), open)
+    with opener(path, "rb") as file:
+        archive = _read_limited(file, unpacked_limit(path.stat().st_size))
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as tar:
+        for member in tar:
+            name, end = member.name + "/" * member.isdir(), member.offset_data + member.size
+            content = archive[member.offset_data : end] if wanted(name) else b""
+            yield name, member.isfile() or member.isdir(), content

@@ -7,29 +7,13 @@ from robustpll.datasets.dataset import Dataset
 
 
 def load(entry: Entry) -> Dataset:
-    """Digits or synthetic rows, by the name of the entry."""
-    return _digits(entry) if entry.name == "digits" else _synthetic(entry)
+    """Return scikit-learn's digits, or synthetic rows that are always the same."""
+    from sklearn.datasets import load_digits, make_classification
 
-
-def _digits(entry: Entry) -> Dataset:
-    """Scans of 8 x 8 pixels from 0 to 16."""
-    from sklearn.datasets import load_digits
-
-    features, labels = load_digits(return_X_y=True)
-    return Dataset.of(
-        entry,
-        features.astype(np.uint8),
-        labels.astype(np.int64),
-        np.arange(entry.classes),
-        image_shape=(8, 8),
-        white=16,
-    )
-
-
-def _synthetic(entry: Entry) -> Dataset:
-    """A blob for each class in ten directions, mixed into the others; always the same rows."""
-    from sklearn.datasets import make_classification
-
+    if entry.name == "digits":
+        features, labels = load_digits(return_X_y=True)  # 8 x 8 pixels from 0 to 16
+        pixels = features.astype(np.uint8)
+        return Dataset.of(entry, pixels, labels, image_shape=(8, 8), white=16)
     features, labels = make_classification(
         entry.rows,
         entry.features,
@@ -41,4 +25,4 @@ def _synthetic(entry: Entry) -> Dataset:
         flip_y=0.0,
         random_state=0,
     )
-    return Dataset.of(entry, features, labels.astype(np.int64), np.arange(entry.classes))
+    return Dataset.of(entry, features, labels)

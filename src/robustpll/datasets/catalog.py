@@ -1,205 +1,94 @@
-"""What each dataset is, which files it needs, where these are looked for and how one gets them."""
+"""The catalog of datasets: their facts, where their files are, and which version a file is."""
 
+import hashlib
 import os
 import sys
-from collections.abc import Iterator
+import tomllib
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from robustpll.datasets.bounded import MOST_BYTES, read_up_to, unpacked_file
 from robustpll.errors import InputError
 
-PLL_PAGE = "https://palm.seu.edu.cn/zhangml/Resources.htm"
-IDX_FILES = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+USUAL = "usual"  # what people call the version whose checksum is in the catalog
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class File:
     """One file of a dataset."""
 
     path: str  # below a data folder
-    url: str | None  # None: no program can fetch it
-    content: str | None  # SHA-256 of what is in it: of the uncompressed bytes of a .gz
-    # SHA-256 of the version that is meant where none is named; other versions are welcome, too
-    usual: str | None = None
+    url: str | None = None  # None if the file must be downloaded by hand
+    content: str | None = None  # SHA-256 of its content; other files are refused
+    usual: str | None = None  # SHA-256 of the usual version; other versions are accepted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
-    """A dataset's facts, known without reading it."""
+    """The facts about a dataset that are known without reading it."""
 
     name: str
     title: str
     kind: Literal["pictures", "real-world", "built in"]
+    loader: str  # the module of robustpll.datasets that reads the files
     rows: int
     features: int
     classes: int
-    candidates: float | None  # on average, where they are given rather than made by noise
     licence: str
-    source: str  # a page for people
+    source: str  # a web page for people
+    candidates: float | None = None  # average per row; None if noise makes them
+    class_names: tuple[str, ...] = ()  # empty if the names are 0, 1, ...
     files: tuple[File, ...] = ()
-    system: str = ""  # a folder where a Linux package puts the same files
+    own_checksum: bool = False  # whether the loader defines `checksum`
+    system: str = ""  # a folder in which a Linux package puts the same files
+
+    @property
+    def module(self) -> Any:
+        return import_module(f"robustpll.datasets.{self.loader}")
+
+    @property
+    def is_downloadable(self) -> bool:
+        return bool(self.files) and all(file.url for file in self.files)
 
 
-def _idx(
-    name: str,
-    title: str,
-    licence: str,
-    source: str,
-    address: str,
-    *sums: str,
-    folder: str = "",
-    system: str = "",
-) -> Entry:
-    files = tuple(
-        File(f"{folder or name}/{part}-ubyte.gz", f"{address}{part}-ubyte.gz", content)
-        for part, content in zip(IDX_FILES, sums, strict=True)
-    )
-    facts = (70_000, 784, 10, None)
-    return Entry(name, title, "pictures", *facts, licence, source, files, system)
+def _read_catalog() -> dict[str, Entry]:
+    tables = tomllib.loads(Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8"))
+    for facts in tables.values():
+        facts["files"] = tuple(File(**file) for file in facts.get("files", ()))
+        facts["class_names"] = tuple(facts.get("class_names", ()))
+    return {name: Entry(name=name, **facts) for name, facts in tables.items()}
 
 
-def _mat(
-    name: str, title: str, facts: tuple[int, int, int, float], usual: str | None = None
-) -> Entry:
-    """`facts` are rows, features, classes, candidates on average."""
-    licence = "academic use"
-    file = File(f"realworld/{name}.mat", None, None, usual)
-    return Entry(name, title, "real-world", *facts, licence, PLL_PAGE, (file,))
-
-
-def _built_in(name: str, title: str, rows: int, features: int, source: str) -> Entry:
-    return Entry(name, title, "built in", rows, features, 10, None, "BSD-3-Clause", source)
-
-
-_ENTRIES = (
-    _mat(
-        "bird-song",
-        "BirdSong",
-        (4_998, 38, 13, 2.1755),
-        "2170d46765a151ac80623d9a1242e0299802236e5574442bdb596bef90f50743",
-    ),
-    _mat(
-        "lost",
-        "Lost",
-        (1_122, 108, 16, 2.2317),
-        "42a8cc43e05578087e7b8ca194647829ec535dc4d0a86cf47f357c5eb3146e4f",
-    ),
-    _mat("mir-flickr", "MIRFlickr", (2_780, 1_536, 14, 2.76)),
-    _mat(
-        "msrc-v2",
-        "MSRCv2",
-        (1_758, 48, 23, 3.1564),
-        "948e4d443a5450308f05aa689bc82d9bcc7af699a113a6a81c40ef337a20c393",
-    ),
-    _mat("soccer", "Soccer Player", (17_472, 279, 171, 2.09)),
-    _mat("yahoo-news", "Yahoo! News", (22_991, 163, 219, 1.91)),
-    _idx(
-        "mnist",
-        "MNIST",
-        "CC BY-SA 3.0",
-        "http://yann.lecun.com/exdb/mnist/",
-        "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-    ),
-    _idx(
-        "fmnist",
-        "Fashion-MNIST",
-        "MIT",
-        "https://github.com/zalandoresearch/fashion-mnist",
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-        folder="fashion-mnist",
-        system="/usr/share/datasets/fashion-mnist",
-    ),
-    _idx(
-        "kmnist",
-        "Kuzushiji-MNIST",
-        "CC BY-SA 4.0",
-        "http://codh.rois.ac.jp/kmnist/",
-        "http://codh.rois.ac.jp/kmnist/dataset/kmnist/",
-        "7112ba9ec422d98de4885262d4a4dff14cc4fefb81c11ace8bf563a8255df5c3",
-        "2a16eeae62da984b8bd24fa32e31d47291f01dac3fe84d5594f304f71e7d374b",
-        "76fbd229ce87db80dd281af5e6670de4ad0e42fb30a7bd643972994c47c1f42e",
-        "a11dc742be8e781a40a92f53d6a4957e7b7d36df2faa097659131ebfd8fd60c6",
-    ),
-    Entry(
-        "notmnist",
-        "NotMNIST small",
-        "pictures",
-        18_724,
-        784,
-        10,
-        None,
-        "none stated",
-        "http://yaroslavvb.blogspot.com/2011/09/notmnist-dataset.html",
-        (
-            File(
-                "notmnist/notMNIST_small.tar.gz",
-                "http://yaroslavvb.com/upload/notMNIST/notMNIST_small.tar.gz",
-                # of the sorted pixels of all readable pictures, one after the other
-                "2712c5f52b8fdbc1ef87e3b79e2710548d85002f16495252a81b45015839cc71",
-            ),
-        ),
-    ),
-    _mat(
-        "fg-net",
-        "FG-NET",
-        (1_002, 262, 78, 7.48),
-        "5b8d43e40cee007f6438a7a74d600b5cf67ac596754a322ce91b0fc6811f45db",
-    ),
-    _mat(
-        "italian",
-        "Italian",
-        (21_878, 519, 90, 1.60),
-        "7981fff3efd2df21abfac990d71777dd9637bf6ab8ccd15066b086287b9e6fde",
-    ),
-    _built_in("digits", "Digits", 1_797, 64, "https://scikit-learn.org/stable/datasets.html"),
-    _built_in("synthetic", "Synthetic", 2_000, 20, "made by the library"),
-)
-CATALOG: dict[str, Entry] = {entry.name: entry for entry in _ENTRIES}
+CATALOG = _read_catalog()
 
 
 def entry_of(name: str) -> Entry:
-    """The facts of a dataset.
-
-    >>> entry_of("lost").classes
-    16
-    """
+    """Return the catalog entry of a dataset."""
     if str(name) not in CATALOG:
         raise InputError(f"There is no dataset {name!r}; the names are {', '.join(CATALOG)}.")
     return CATALOG[str(name)]
 
 
 def cache_folder() -> Path:
-    """Where downloads go unless ``ROBUSTPLL_DATA`` names a folder."""
-    if sys.platform == "win32":
-        root = os.environ.get("LOCALAPPDATA") or _home("AppData", "Local")
-    elif sys.platform == "darwin":
-        root = _home("Library", "Caches")
-    else:
-        root = os.environ.get("XDG_CACHE_HOME") or _home(".cache")
-    return Path(root) / "robustpll" / "data"
-
-
-def _home(*parts: str) -> Path:
+    """Return the folder for downloads if ``ROBUSTPLL_DATA`` is not set."""
+    places = {"win32": ("LOCALAPPDATA", "AppData/Local"), "darwin": ("", "Library/Caches")}
+    variable, below_home = places.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
     try:
-        return Path.home().joinpath(*parts)
+        root = Path(os.environ.get(variable) or Path.home() / below_home)
     except RuntimeError as error:
         raise InputError(
-            "There is no home folder to keep files in. Let the environment variable HOME name one, "
-            "or ROBUSTPLL_DATA a folder for datasets."
+            "There is no home folder to keep files in. Set the environment variable HOME, or set "
+            "ROBUSTPLL_DATA to a folder for datasets."
         ) from error
+    return root / "robustpll" / "data"
 
 
 def data_folders() -> tuple[Path, ...]:
-    """Where files are looked for, in this order; downloads go to the first."""
+    """Return the folders in which files are searched, in this order; downloads go to the first."""
     named = os.environ.get("ROBUSTPLL_DATA")
     if not named:
         return (cache_folder(),)
@@ -208,11 +97,11 @@ def data_folders() -> tuple[Path, ...]:
     except RuntimeError as error:
         raise InputError(
             f"The environment variable ROBUSTPLL_DATA is {named!r}, which begins with the home of "
-            "a user who is not known here. Let it name a folder."
+            "an unknown user. Set it to a folder."
         ) from error
     try:
         return folder, cache_folder()
-    except InputError:  # there is no home, and no need of one
+    except InputError:  # without a home folder, the named folder is enough
         return (folder,)
 
 
@@ -224,36 +113,73 @@ def _places(entry: Entry, file: File) -> Iterator[Path]:
 
 
 def find(entry: Entry, file: File) -> Path | None:
-    """Where a file is, gzipped or plain; None if it is nowhere."""
+    """Return the path of a file, gzipped or plain; None if it does not exist."""
     for path in _places(entry, file):
-        for each in (path, path.with_suffix("") if path.suffix == ".gz" else path):
-            if each.is_file() and not each.name.endswith(".tar"):
-                return each
+        if path.is_file():
+            return path
+        plain = path.with_name(path.name.removesuffix(".gz"))
+        if plain.is_file() and plain.suffix != ".tar":
+            return plain
     return None
 
 
 def existing(entry: Entry, file: File) -> Path:
-    """Where a file is; an error with the remedy if it is nowhere."""
+    """Return the path of a file; raise an error with the remedy if it does not exist."""
     path = find(entry, file)
     if path is None:
-        looked = " and ".join(str(each) for each in _places(entry, file))
-        raise InputError(f"{entry.title}: there is no file {looked}. {how_to_get(entry)}")
+        places = " and ".join(map(str, _places(entry, file)))
+        raise InputError(f"{entry.title}: there is no file {places}. {how_to_get(entry)}")
     return path
 
 
 def how_to_get(entry: Entry) -> str:
-    """What a person does to have a dataset.
-
-    >>> how_to_get(entry_of("mnist"))
-    "Run 'robustpll datasets get mnist'."
-    """
+    """Return a sentence that tells how to get a dataset."""
     if not entry.files:
         return "It is part of the library."
-    if all(file.url for file in entry.files):
+    if entry.is_downloadable:
         return f"Run 'robustpll datasets get {entry.name}'."
     target = data_folders()[0] / entry.files[0].path
     return (
-        f"No program can fetch it: open {entry.source} in a browser, download the archive of "
-        f"{entry.title}, and run 'robustpll datasets add {entry.name} FILE', which puts its .mat "
-        f"file at {target}."
+        f"It cannot be downloaded by a program: open {entry.source} in a browser, download the "
+        f"archive of {entry.title}, and run 'robustpll datasets add {entry.name} FILE', which "
+        f"writes its .mat file to {target}."
     )
+
+
+def checksum(entry: Entry, path: Path) -> str:
+    """Return the SHA-256 of a file's content, unpacked if it is gzipped; "" if it is damaged."""
+    try:
+        if entry.own_checksum:
+            return str(entry.module.checksum(path))
+        with unpacked_file(path) as file:
+            content = read_up_to(file, MOST_BYTES)
+    except (EOFError, OSError, zlib.error, InputError):
+        return ""
+    return hashlib.sha256(content).hexdigest() if len(content) <= MOST_BYTES else ""
+
+
+def checked_version(entry: Entry, paths: Sequence[Path], sums: Sequence[str]) -> str:
+    """Return the version of files with these checksums; refuse files that are not the published."""
+    for file, path, content in zip(entry.files, paths, sums, strict=True):
+        if file.content not in (None, content):
+            raise InputError(
+                f"{path} does not hold what is published: the SHA-256 of its content is {content}, "
+                f"that of {entry.title} is {file.content}. {how_to_get(entry)}"
+            )
+    return version_of(entry, sums)
+
+
+def version_of(entry: Entry, sums: Sequence[str]) -> str:
+    """Return the version of files with these checksums: "" for the usual one, else 16 digits."""
+    pairs = zip(entry.files, sums, strict=True)
+    if all(content in (file.content, file.usual) for file, content in pairs):
+        return ""
+    return hashlib.sha256("".join(sums).encode()).hexdigest()[:16]
+
+
+def version_here(name: str) -> str:
+    """Return the version of a dataset's local files without loading them."""
+    entry = entry_of(name)
+    if all(file.content for file in entry.files):  # no other content is ever loaded
+        return ""
+    return version_of(entry, [checksum(entry, existing(entry, file)) for file in entry.files])

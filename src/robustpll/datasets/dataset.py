@@ -1,4 +1,4 @@
-"""A dataset in memory, and its division into training and test rows."""
+"""A dataset in memory, and its split into training and test rows."""
 
 from dataclasses import dataclass
 from typing import Any, Self
@@ -13,11 +13,7 @@ from robustpll.labels.candidates import Candidates
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Which rows teach and which test, in this order.
-
-    >>> Split(np.arange(4), np.arange(4, 5))
-    Split(4 to train, 1 to test)
-    """
+    """The indices of the training rows and of the test rows, in order."""
 
     train: NDArray[np.int64]
     test: NDArray[np.int64]
@@ -28,33 +24,32 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Rows with their true labels, candidates or both; made by `robustpll.load_dataset`.
+    """Rows with true labels, candidates or both.
 
     Attributes
     ----------
     name, title : str
-        As `load_dataset` takes it, and as people write it.
+        The name that `load_dataset` takes, and the name for display.
     features : array of shape (n, d)
-        Unscaled, as in the file: bytes for pictures, row by row, else float64.
+        Unscaled: bytes for pictures, row by row, else float64.
     classes : array of shape (k,)
         The names of the classes.
     labels : int64 array of shape (n,), or None
         True labels, as positions in `classes`.
     candidates : Candidates or None
-        None where noise is still to make them.
+        None if noise has to make them.
     image_shape : (h, w) or None
-        Of a row that is a picture.
+        The shape of a row that is a picture.
     white : int
-        The value of a white pixel, by which pictures are divided before all else; else 1.
+        The value of a white pixel, by which pictures are divided first; else 1.
     official : Split or None
-        The one that the makers of the dataset prescribe.
+        The split that the authors of the dataset prescribe.
     licence, source : str
-        On what terms the data may be used, and the page it comes from.
+        The terms of use, and the page the data comes from.
     notes : tuple of str
-        What was left out or is odd, with the numbers of the rows or the names of the files.
+        What was left out or is unusual, with the rows or files.
     content : str
-        Which version of its files it is: 16 digits of a SHA-256. Empty for the version that the
-        catalogue knows, and where there are no files.
+        The version of the files: 16 digits of a SHA-256, or empty for the usual version.
 
     Examples
     --------
@@ -85,18 +80,20 @@ class Dataset:
         cls,
         entry: Entry,
         features: NDArray[Any],
-        labels: NDArray[np.int64],
-        classes: NDArray[Any],
-        **others: Any,
+        labels: NDArray[Any],
+        classes: NDArray[Any] | None = None,
+        **fields: Any,
     ) -> Self:
-        """The dataset of a catalog's entry; `others` are further fields."""
-        others |= {"licence": entry.licence, "source": entry.source}
-        return cls(entry.name, entry.title, features, classes, labels, **others)
+        """Return the dataset of a catalog entry; `fields` are further fields."""
+        if classes is None:
+            classes = np.array(entry.class_names or range(entry.classes))
+        fields |= {"licence": entry.licence, "source": entry.source}
+        return cls(entry.name, entry.title, features, classes, labels.astype(np.int64), **fields)
 
     def split(self, seed: int) -> Split:
-        """The official split if there is one, else 80 % for training, at random and unstratified.
+        """Return the official split, or else a random one with 80 % of the rows for training.
 
-        The random one is that of the published experiments, row by row.
+        The random split is not stratified; it is that of the published experiments, row by row.
         """
         if self.official is not None:
             return self.official
@@ -127,19 +124,14 @@ class Dataset:
 
 
 def unusual_counts(entry: Entry, rows: int, features: int, classes: int) -> tuple[str, ...]:
-    """Notes on what is there in other numbers than usual: not wrong, but not the usual data.
-
-    >>> from robustpll.datasets.catalog import entry_of
-    >>> unusual_counts(entry_of("lost"), rows=1000, features=108, classes=16)
-    ('1000 rows, where 1122 are usual',)
-    """
+    """Return a note for each count that differs from the catalog's."""
     counts = (
-        ("rows", rows, entry.rows),
-        ("features", features, entry.features),
-        ("classes", classes, entry.classes),
+        (rows, entry.rows, "rows"),
+        (features, entry.features, "features"),
+        (classes, entry.classes, "classes"),
     )
     return tuple(
-        f"{found} {what}, where {usual} are usual"
-        for what, found, usual in counts
-        if found != usual
+        f"{count} {name}, where {usual} are usual"
+        for count, usual, name in counts
+        if count != usual
     )

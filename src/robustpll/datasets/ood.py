@@ -1,4 +1,4 @@
-"""Rows of no known class: another dataset's, or those of a class that is held out."""
+"""Out-of-distribution rows: those of another dataset, or of a class that is held out."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -13,37 +13,31 @@ from robustpll.engine.data import Rows
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
 
-Subset = Literal["reference", "all", "test-split"]
-Normalisation = Literal["own", "train"]
-
 
 def ood_rows(
     problem: Problem,
     other: Dataset,
-    subset: Subset = "reference",
-    normalisation: Normalisation = "own",
+    subset: Literal["reference", "all", "test-split"] = "reference",
+    normalisation: Literal["own", "train"] = "own",
 ) -> Rows:
-    """Another dataset's rows, for the runs of a problem.
+    """Return rows of another dataset for the runs of a problem.
 
     Parameters
     ----------
-    problem : Problem
-        What the runs were trained on.
-    other : Dataset
-        Has rows of the same shape.
+    problem, other : Problem, Dataset
+        What the runs were trained on, and a dataset with rows of the same shape.
     subset : {"reference", "all", "test-split"}
-        As many of the first rows as the problem has test rows, as in the published experiments;
-        all rows; or the test rows of the other dataset's split under each run's seed.
+        The first rows, as many as the problem has test rows, as published; all rows; or the test
+        rows of the other dataset's split under each run's seed.
     normalisation : {"own", "train"}
-        Whether features are scaled by all rows of the other dataset, as in the published
-        experiments, or by the training rows.
+        Whether to scale by all rows of the other dataset, as published, or by the training rows.
 
     Examples
     --------
     >>> from robustpll import load_dataset
-    >>> from robustpll.datasets.noise import InstanceDependent
+    >>> from robustpll.datasets.noise import Uniform
     >>> held = hold_out(load_dataset("digits"), 9)
-    >>> problem = Problem.of(held.known, InstanceDependent(epochs=2), (0, 1), device="cpu")
+    >>> problem = Problem.of(held.known, Uniform(), (0, 1), device="cpu")
     >>> len(ood_rows(problem, held.ood, subset="all", normalisation="train"))
     180
     """
@@ -56,15 +50,17 @@ def ood_rows(
     if tuple(pool.shape[1:]) != rows.shape:
         raise InputError(
             f"{other.title} has rows of shape {tuple(pool.shape[1:])}, but those of the problem "
-            f"have {rows.shape}. Take a dataset of the same shape."
+            f"have {rows.shape}. Use a dataset of the same shape."
         )
-    every = torch.arange(len(other), device=rows.device)[None]
-    own = Rows.of(pool, every).repeated(len(seeds))
-    if subset == "test-split":
-        at = torch.from_numpy(np.stack([other.split(seed).test for seed in seeds])).to(rows.device)
-    else:
-        at = own.at if subset == "all" else own.at[:, : len(problem.test)]
-    return (own if normalisation == "own" else rows).others(pool, at)
+    everything = torch.arange(len(other), device=rows.device)[None]
+    scaled_by_other = Rows.of(pool, everything).repeated(len(seeds))
+    indices = scaled_by_other.at
+    if subset == "reference":
+        indices = indices[:, : len(problem.test)]
+    elif subset == "test-split":
+        tests = np.stack([other.split(seed).test for seed in seeds])
+        indices = torch.from_numpy(tests).to(rows.device)
+    return (scaled_by_other if normalisation == "own" else rows).others(pool, indices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,23 +68,14 @@ class HeldOut:
     """A dataset without one of its classes, and the rows of that class."""
 
     known: Dataset
-    ood: Dataset  # rows of the training part first; its split is the one they had before
+    ood: Dataset  # training rows first; its official split is the one they had before
 
 
 def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> HeldOut:
-    """Make a class unknown: its rows leave the dataset, and its column the candidates.
+    """Remove the rows of a class from a dataset, and the class from the candidates.
 
-    Rows are taken out of the parts of a split, which then is the official one. A random split is
-    that of `seed`, so a dataset with such a split is held out anew for each seed.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        With true labels.
-    name : object
-        One of ``dataset.classes``.
-    seed : int
-        Of the split, where it is random.
+    Both results keep their parts of the split as the official split. If the split is random, hold
+    out the class once per seed.
 
     Examples
     --------
@@ -99,62 +86,52 @@ def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> HeldOut:
     >>> held.ood.split(seed=0)
     Split(145 to train, 38 to test)
     """
-    labels, gone = _checked(dataset, name)
-    split = dataset.split(seed)
-    is_gone = labels == gone
-    kept = np.flatnonzero(~is_gone)
-    new = np.cumsum(~is_gone) - 1  # where a kept row stands afterwards
+    labels, names = dataset.labels, dataset.classes.tolist()
+    if labels is None or len(names) < 3 or name not in names:
+        raise InputError(
+            f"{dataset.title} must have true labels, at least 3 classes, and the class {name!r}; "
+            f"its classes are {some_of(names, 20)}."
+        )
+    position = names.index(name)
+    is_known, split = labels != position, dataset.split(seed)
+    new_index = np.cumsum(is_known) - 1  # of a known row
+    parts = [new_index[part[is_known[part]]] for part in (split.train, split.test)]
+    train, test = (part[~is_known[part]] for part in (split.train, split.test))
     known = replace(
         dataset,
         title=f"{dataset.title} without {name}",
-        features=dataset.features[kept],
-        labels=labels[kept] - (labels[kept] > gone),
-        classes=np.delete(dataset.classes, gone),
-        candidates=_without(dataset.candidates, gone, kept),
+        features=dataset.features[is_known],
+        labels=labels[is_known] - (labels[is_known] > position),
+        classes=np.delete(dataset.classes, position),
+        candidates=_without(dataset.candidates, position, np.flatnonzero(is_known)),
         notes=tuple(f"before {name} was held out: {note}" for note in dataset.notes),
-        official=Split(*(new[part[~is_gone[part]]] for part in (split.train, split.test))),
+        official=Split(*parts),
         content="",
     )
-    train, test = (part[is_gone[part]] for part in (split.train, split.test))
-    at = np.concatenate([train, test])
+    n = len(train) + len(test)
     ood = replace(
         dataset,
-        title=f"{dataset.title}, {name} alone",
-        features=dataset.features[at],
+        title=f"{dataset.title}, only {name}",
+        features=dataset.features[np.concatenate([train, test])],
         labels=None,
         candidates=None,
         notes=(),
+        official=Split(np.arange(len(train)), np.arange(len(train), n)),
         content="",
-        official=Split(np.arange(len(train)), np.arange(len(train), len(at))),
     )
     return HeldOut(known, ood)
 
 
-def _checked(dataset: Dataset, name: Any) -> tuple[NDArray[np.int64], int]:
-    """True labels, and which class the name stands for."""
-    names = dataset.classes.tolist()
-    if dataset.labels is None or len(names) < 3:
-        raise InputError(
-            f"{dataset.title} needs true labels and at least 3 classes, so that one can be held "
-            "out. Use another dataset."
-        )
-    if name not in names:
-        raise InputError(
-            f"{dataset.title} has no class {name!r}; the classes are {some_of(names, 20)}."
-        )
-    return dataset.labels, names.index(name)
-
-
 def _without(
-    candidates: Candidates | None, gone: int, kept: NDArray[np.int64]
+    candidates: Candidates | None, position: int, known: NDArray[np.int64]
 ) -> Candidates | None:
     if candidates is None:
         return None
-    matrix = np.delete(candidates.matrix[kept], gone, axis=1)
-    empty = kept[~matrix.any(-1)]
+    matrix = np.delete(candidates.matrix[known], position, axis=1)
+    empty = known[~matrix.any(-1)]
     if len(empty):
         raise InputError(
-            f"Without class {candidates.classes[gone]} there is no candidate left in {len(empty)} "
-            f"rows ({some_of(empty)}), whose true label is another. Hold out another class."
+            f"Without class {candidates.classes[position]}, no candidate is left in {len(empty)} "
+            f"rows of other classes ({some_of(empty)}). Hold out another class."
         )
-    return Candidates.of(matrix, classes=np.delete(candidates.classes, gone))
+    return Candidates.of(matrix, classes=np.delete(candidates.classes, position))

@@ -18,14 +18,13 @@ from robustpll.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What R runs of one dataset train on, and what they are tested on; one seed makes one run.
+    """Training and test data of R runs on one dataset; each seed is a run.
 
     Examples
     --------
     >>> from robustpll import load_dataset
-    >>> from robustpll.datasets.noise import InstanceDependent
-    >>> noise = InstanceDependent(epochs=2)
-    >>> problem = Problem.of(load_dataset("digits"), noise, seeds=(0, 1, 2), device="cpu")
+    >>> from robustpll.datasets.noise import Uniform
+    >>> problem = Problem.of(load_dataset("digits"), Uniform(), seeds=(0, 1, 2), device="cpu")
     >>> problem.task.candidates.shape, problem.test_labels.shape
     (torch.Size([3, 1437, 10]), torch.Size([3, 360]))
     """
@@ -43,16 +42,17 @@ class Problem:
         seeds: Sequence[int],
         device: str | torch.device = "auto",
     ) -> Self:
-        """Split, scale by the training rows, and make candidates by `noise` where none are given.
+        """Split a dataset, scale it by the training rows, and make candidates by `noise`.
 
-        Rows are pictures where the dataset's are.
+        Noise is for datasets without candidates; `Flip` without noise is for those with them.
         """
         if dataset.labels is None or len(seeds) == 0:
             raise InputError(
                 f"A problem needs true labels and at least one seed; got {dataset.title} with "
                 f"{'no labels' if dataset.labels is None else 'labels'} and seeds={seeds!r}."
             )
-        _refuse_no_noise(noise)
+        if not isinstance(noise, Noise | None):
+            raise InputError(f"noise must be a Noise such as Uniform(), or None; got {noise!r}.")
         device = chosen_device(device)
         pool, labels = pool_of(dataset, device), torch.tensor(dataset.labels, device=device)
         splits = [dataset.split(seed) for seed in seeds]
@@ -66,7 +66,7 @@ class Problem:
 
     @classmethod
     def joined(cls, problems: Sequence[Self]) -> Self:
-        """Runs of several datasets of equal shape as one bundle, one dataset after the other.
+        """Return the runs of several problems of equal shape as one problem.
 
         >>> from robustpll import load_dataset
         >>> from robustpll.datasets.noise import Uniform
@@ -74,39 +74,32 @@ class Problem:
         >>> Problem.joined([one, one]).test_labels.shape
         torch.Size([4, 360])
         """
-        shapes = {(*each.task.candidates.shape[1:], *each.task.rows.shape) for each in problems}
+        tasks = [problem.task for problem in problems]
+        shapes = {(*task.candidates.shape[1:], *task.rows.shape) for task in tasks}
         if len(shapes) != 1:
             raise InputError(
-                f"A bundle needs problems of equal rows, classes and features; found {shapes}."
+                f"A bundle needs problems of equal rows, classes and features; got {shapes}."
             )
-        tasks = [each.task for each in problems]
-        candidates, prior, weight = (
-            torch.cat([getattr(task, name) for task in tasks])
-            for name in ("candidates", "prior", "weight")
-        )
-        rows = Rows.joined([task.rows for task in tasks])
-        seeds = tuple(seed for task in tasks for seed in task.seeds)
         return cls(
-            Task(rows, candidates, prior, weight, seeds),
-            Rows.joined([each.test for each in problems]),
-            torch.cat([each.train_labels for each in problems]),
-            torch.cat([each.test_labels for each in problems]),
-        )
-
-
-def _refuse_no_noise(noise: object) -> None:
-    if not isinstance(noise, Noise | None):
-        raise InputError(
-            f"noise must be a Noise such as InstanceDependent(), or None; got {noise!r}."
+            Task(
+                Rows.joined([task.rows for task in tasks]),
+                torch.cat([task.candidates for task in tasks]),
+                torch.cat([task.prior for task in tasks]),
+                torch.cat([task.weight for task in tasks]),
+                tuple(seed for task in tasks for seed in task.seeds),
+            ),
+            Rows.joined([problem.test for problem in problems]),
+            torch.cat([problem.train_labels for problem in problems]),
+            torch.cat([problem.test_labels for problem in problems]),
         )
 
 
 def pool_of(dataset: Dataset, device: torch.device) -> Tensor:
-    """All rows in float32, (n, d) or (n, h, w); pictures from 0 to 1, all else unscaled.
+    """Return all rows in float32, (n, d) or (n, h, w); pictures from 0 to 1, all else unscaled.
 
-    The unit matters: a pixel that is always black in training stays as it is elsewhere.
+    The unit matters: a pixel that is always black in training keeps it in other rows.
     """
-    features = np.array(dataset.features, dtype=np.float32, order="C")  # torch wants to own it
+    features = np.array(dataset.features, dtype=np.float32, order="C")  # a copy for torch to own
     features /= dataset.white
     return torch.from_numpy(features).view(len(dataset), *(dataset.image_shape or (-1,))).to(device)
 
@@ -114,23 +107,21 @@ def pool_of(dataset: Dataset, device: torch.device) -> Tensor:
 def _task(
     dataset: Dataset, noise: Noise | None, rows: Rows, labels: Tensor, seeds: tuple[int, ...]
 ) -> Task:
-    """Training rows with candidates: given ones, or those that noise makes of labels (R, n)."""
+    """Return training rows with the dataset's candidates, or those made from labels (R, n)."""
     known = dataset.candidates
     if known is None:
         if noise is None:
-            raise InputError(
-                f"{dataset.title} has no candidates: pass a noise such as InstanceDependent()."
-            )
+            raise InputError(f"{dataset.title} has no candidates: pass a noise such as Uniform().")
         return Task.of(rows, noise.candidates(rows, labels, len(dataset.classes), seeds), seeds)
     candidates, prior = (
         torch.tensor(part, device=rows.device)[rows.at] for part in (known.matrix, known.prior)
     )
+    if noise is None:
+        return Task.of(rows, candidates, seeds, prior)
     if isinstance(noise, Flip) and noise.noise is None:
         draws = Draws.of(seeds, "flip noise", like=rows.shift)
         return Task.of(rows, noise.flipped(candidates, labels, draws), seeds)
-    if noise is not None:
-        raise InputError(
-            f"{dataset.title} has candidates of its own: pass noise=None or Flip(share), or drop "
-            "them with dataclasses.replace(dataset, candidates=None)."
-        )
-    return Task.of(rows, candidates, seeds, prior)
+    raise InputError(
+        f"{dataset.title} has candidates of its own: pass noise=None or Flip(share), or drop them "
+        "with dataclasses.replace(dataset, candidates=None)."
+    )

@@ -1,1 +1,1 @@
-"""Pages that are one file each: they need no network, and nothing in them runs but their script."""
+"""Self-contained HTML pages: one file, no network, and no script but their own."""

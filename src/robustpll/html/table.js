@@ -1,5 +1,5 @@
-// Sorts, filters and pages every table.sortable, and opens the details of rows that have some.
-// Texts enter the page as text nodes only, so none of them can become markup.
+// Sorts, filters and pages every table.sortable, and opens the details of rows.
+// All text is inserted as text nodes, so that none can become markup.
 "use strict";
 
 const collator = new Intl.Collator("en", { numeric: true });
@@ -11,7 +11,7 @@ function make(name, attributes, ...children) {
   return node;
 }
 
-// Rows that are in the page. A cell's data-value, where it has one, is what sorting compares.
+// Rows that are in the page. Sorting compares the data-value of a cell, if it has one.
 function writtenRows(table) {
   return [...table.rows]
     .filter((row) => row.parentNode.tagName === "TBODY")
@@ -23,7 +23,7 @@ function writtenRows(table) {
     }));
 }
 
-// Rows in a block of JSON: each is drawn when it is first shown.
+// Rows in a block of JSON; each is drawn when it is first shown.
 function storedRows(table, stored) {
   const columns = stored.columns.flatMap((column, at) => (column.in_table ? [at] : []));
   return stored.rows.map((row, at) => {
@@ -62,7 +62,7 @@ function opening(stored, at, columns) {
   first.append(make("button", { type: "button", class: "open" }, ...first.childNodes));
   row.className = "opens";
   row.addEventListener("click", () => {
-    const marking = !getSelection().isCollapsed; // of text, by dragging over it
+    const marking = !getSelection().isCollapsed; // text is being selected
     if (!marking) openDetails(stored, stored.opens[at]);
   });
   return row;
@@ -192,7 +192,7 @@ class LiveTable {
     return this.words.every((word) => row.words.includes(word));
   }
 
-  // What has no value comes last, whichever way the others go.
+  // Missing values come last in either direction.
   compare(one, other) {
     const { column, down } = this.sorted;
     const [a, b] = [one.values[column], other.values[column]];

@@ -1,7 +1,7 @@
 """Helpers that read labels: rows, class names and missing answers."""
 
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,8 +109,7 @@ def as_binary(matrix: NDArray[Any]) -> NDArray[np.bool_]:
         matrix = np.where(missing_cells(matrix), np.nan, matrix)
     if matrix.dtype.kind not in "iuf" and not all(
         isinstance(cell, int | float | bool) for cell in matrix.ravel().tolist()
-    ):
-        # strings "0" and "1", too: they may be answers of annotators
+    ):  # strings "0" and "1", too: they may be answers of annotators
         raise InputError(
             "y is a matrix of names, but a matrix must be 0/1 with one column for each class. Wrap "
             "answers of annotators as Votes(y), or pass a list with the candidate set of each row."
@@ -149,16 +148,16 @@ def refuse_odd_labels(labels: NDArray[Any]) -> None:
     """Refuse a label vector with gaps, infinities or fractions, and name the rows."""
     if labels.dtype.kind not in "OUiufb":
         raise InputError(f"Unknown label type: {labels.dtype}. Labels are strings or integers.")
-    missing = np.flatnonzero(missing_cells(labels))
-    if len(missing):
+    rows = np.flatnonzero(missing_cells(labels))
+    if len(rows):
         raise InputError(
-            f"Input y contains NaN or no label in {len(missing)} rows ({some_of(missing)}): every "
+            f"Input y contains NaN or no label in {len(rows)} rows ({some_of(rows)}): every "
             "row needs a label. Drop these rows, or give them a set with all classes."
         )
     if labels.dtype.kind != "f":
         return
-    if np.isinf(labels).any():
-        rows = np.flatnonzero(np.isinf(labels))
+    rows = np.flatnonzero(np.isinf(labels))
+    if len(rows):
         raise InputError(
             f"Input y contains infinity in {len(rows)} rows ({some_of(rows)}): labels are names."
         )
@@ -178,27 +177,29 @@ def refuse_odd_sets(sets: NDArray[Any]) -> None:
             f"y[{odd[0]}] is {sets[odd[0]]!r}, not a set or list of class names, while other rows "
             f"are. Found {len(odd)} such rows ({some_of(odd)}). Write one label as {{label}}."
         )
-    twice = [index for index, row in enumerate(sets) if len(_as_set(index, row)) != len(row)]
+    repeated = None
+    for index, row in enumerate(sets):
+        try:
+            if len(frozenset(row)) != len(row) and repeated is None:
+                repeated = index
+        except TypeError as error:
+            raise InputError(
+                f"y[{index}] holds {row!r}, but a candidate is a class name: a string or an "
+                "integer."
+            ) from error
     equally_long = len({len(row) for row in sets}) == 1 and len(sets[0]) > 1
     zero_one = equally_long and all(
         isinstance(row, list | tuple | np.ndarray) and set(row) <= {0, 1} for row in sets
     )
-    if zero_one or twice:
-        fault = f"y[{twice[0]}] names a class twice" if twice else "every y[i] is a list of 0 and 1"
+    if zero_one or repeated is not None:
+        fault = "every y[i] is a list of 0 and 1"
+        if repeated is not None:
+            fault = f"y[{repeated}] names a class twice"
         raise InputError(
             f"{fault}: a list of lists is read as candidate sets of class names. If y is a 0/1 "
             "matrix pass numpy.asarray(y); if it holds answers of annotators pass Votes(y); if "
             "these are names pass sets."
         )
-
-
-def _as_set(index: int, row: Iterable[Any]) -> frozenset[Any]:
-    try:
-        return frozenset(row)
-    except TypeError as error:
-        raise InputError(
-            f"y[{index}] holds {row!r}, but a candidate is a class name: a string or an integer."
-        ) from error
 
 
 def as_names(values: list[Any], rows: NDArray[Any] | None = None) -> NDArray[Any]:

@@ -1,1 +1,1 @@
-"""Pictures, as functions of arrays: no training here, no file is read."""
+"""Figures as functions of arrays: nothing is trained or read here."""

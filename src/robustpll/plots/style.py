@@ -1,4 +1,4 @@
-"""One look for all pictures."""
+"""The common look of all figures."""
 
 import io
 from pathlib import Path
@@ -15,21 +15,21 @@ GOOD, BAD, MUTED = "#009e73", "#d55e00", "#8a8f98"
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """A figure of its own: pyplot's global state is left alone, and no screen is needed."""
+    """Return a figure that needs no screen and does not touch pyplot's global state."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def plain(axes: Any, title: str) -> Any:
-    """Only the two lines that carry a scale; the title says what is seen."""
+    """Remove the top and right border, and set the title."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
     return axes
 
 
 def unmarked(name: str) -> str:
-    r"""A name that a picture shows as it is: no formula, and no line that a legend leaves out.
+    r"""Escape a name for matplotlib: no formula, and no label that a legend leaves out.
 
     >>> unmarked("$k$"), unmarked("_mine")
     ('\\$k\\$', ' _mine')
@@ -42,7 +42,7 @@ def save_png(figure: "Figure", path: Path) -> None:
 
 
 def picture_bytes(figure: "Figure", kind: Literal["png", "svg"]) -> bytes:
-    """A figure as a file: the same one always has the same bytes, and no date.
+    """Return a figure as a file; the same figure always has the same bytes.
 
     >>> picture_bytes(new_figure(1, 1), "svg") == picture_bytes(new_figure(1, 1), "svg")
     True
@@ -50,9 +50,9 @@ def picture_bytes(figure: "Figure", kind: Literal["png", "svg"]) -> bytes:
     from matplotlib import rc_context
 
     figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # places are found once: a second search ends elsewhere
+    figure.set_layout_engine("none")  # a second layout would differ slightly
     nothing = {"png": ("Software",), "svg": ("Date", "Creator", "Format", "Type")}[kind]
     buffer = io.BytesIO()
-    with rc_context({"svg.hashsalt": "robustpll"}):  # names of clip paths are random without
+    with rc_context({"svg.hashsalt": "robustpll"}):  # else the names of clip paths are random
         figure.savefig(buffer, format=kind, dpi=130, metadata=dict.fromkeys(nothing))
     return buffer.getvalue()
