@@ -3,8 +3,8 @@
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -46,6 +46,8 @@ class Method(ABC):
     family: ClassVar[str] = "network"
     on_host: ClassVar[bool] = False  # True: a GPU has nothing to do for it
     uncertain: ClassVar[bool] = False  # whether it tells "I do not know" from "either of these"
+    # Fields that were added when runs had been stored already, with their values in those runs.
+    added_fields: ClassVar[Mapping[str, object]] = {}
 
     @classmethod
     def reference(cls) -> str:
@@ -127,9 +129,10 @@ class DeepMethod(Method):
     network: Network = "mlp"
     precision: Literal["auto", "float32", "bf16"] = "auto"
     # Share of the epochs, the last ones: a network ends as the mean of those after each of them.
-    # Runs that were stored before there was such a thing have none.
-    averaged: float = field(default=0.0, metadata={"before": 0.0})
+    averaged: float = 0.0
+    added_fields: ClassVar[Mapping[str, object]] = {"averaged": 0.0}
 
+    step_cost: ClassVar[float] = 1.0  # time of a network's step, relative to RobustPll
     captured: ClassVar[bool] = True  # False: a step cannot be a CUDA graph, and runs eagerly
     compilable: ClassVar[bool] = True  # False: torch.compile does not take a step
     attacked_jointly: ClassVar[bool] = False  # members are one function, and attacked as one

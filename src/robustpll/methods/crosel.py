@@ -65,6 +65,7 @@ class CroSel(DeepMethod):
 
     name: ClassVar[str] = "crosel"
     title: ClassVar[str] = "CroSel"
+    step_cost: ClassVar[float] = 2.0
     citation: ClassVar[str] = (
         "Tian, Wei, Wang, Feng: CroSel: Cross Selection of Confident Pseudo Labels for "
         "Partial-Label Learning. CVPR 2024"

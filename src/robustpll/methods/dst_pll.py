@@ -79,6 +79,7 @@ class DstPll(ClassicalMethod):
 
     name: ClassVar[str] = "dst_pll"
     title: ClassVar[str] = "DstPll"
+    seconds: ClassVar[tuple[float, float]] = (1.5, 2.0)
     citation: ClassVar[str] = (
         "Fuchs, Kalinke, Böhm: Partial-Label Learning with a Reject Option. TMLR 2025"
     )
@@ -103,6 +104,10 @@ class DstPll(ClassicalMethod):
     def paper(cls) -> Self:
         return cls(neighbours=10, encoder_epochs=1000)
 
+    def pretraining_epochs(self, pictures: bool) -> int:
+        by_codes = self.encoder == "always" or (self.encoder == "auto" and pictures)
+        return self.encoder_epochs if by_codes else 0
+
     def layout(self, shape: Shape, k: int) -> Layout:
         features = torch.Size(shape).numel()
         double = torch.float64
@@ -114,7 +119,7 @@ class DstPll(ClassicalMethod):
 
     def _by_codes(self, shape: Shape) -> bool:
         """Whether rows of this shape are compared by codes."""
-        return self.encoder == "always" or (self.encoder == "auto" and len(shape) > 1)
+        return self.pretraining_epochs(len(shape) > 1) > 0
 
     def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
         if not self._by_codes(task.rows.shape):

@@ -4,9 +4,9 @@ Evidence e >= 0 stands for the Dirichlet distribution of parameters a = e + 1, w
 mean p = a / A.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -102,7 +102,11 @@ class Edl(DeepMethod):
     anneal: Anneal = "from-one"
     evidence: Evidence = "relu"
     kl_scale_large_k: Number = 0.0005
-    kl_per_class: bool = field(default=False, metadata={"before": False})  # stored runs lack it
+    kl_per_class: bool = False
+    added_fields: ClassVar[Mapping[str, object]] = {
+        **DeepMethod.added_fields,
+        "kl_per_class": False,
+    }
 
     def step(
         self, net: nn.Module, batch: Batch, progress: Tensor

@@ -71,6 +71,7 @@ class Ipal(ClassicalMethod):
 
     name: ClassVar[str] = "ipal"
     title: ClassVar[str] = "Ipal"
+    seconds: ClassVar[tuple[float, float]] = (2.0, 2.0)
     citation: ClassVar[str] = (
         "Zhang, Yu: Solving the Partial Label Learning Problem: An Instance-Based Approach. "
         "IJCAI 2015"

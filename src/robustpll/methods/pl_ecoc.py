@@ -61,6 +61,7 @@ class PlEcoc(ClassicalMethod):
 
     name: ClassVar[str] = "pl_ecoc"
     title: ClassVar[str] = "PlEcoc"
+    seconds: ClassVar[tuple[float, float]] = (0.1, 1.0)
     citation: ClassVar[str] = (
         "Zhang, Yu, Tang: Disambiguation-Free Partial Label Learning. IEEE TKDE 2017"
     )

@@ -56,6 +56,7 @@ class PlKnn(ClassicalMethod):
 
     name: ClassVar[str] = "pl_knn"
     title: ClassVar[str] = "PlKnn"
+    seconds: ClassVar[tuple[float, float]] = (0.6, 2.0)
     citation: ClassVar[str] = (
         "Hüllermeier, Beringer: Learning from Ambiguously Labeled Examples. "
         "Intelligent Data Analysis 2006"

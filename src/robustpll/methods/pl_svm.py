@@ -62,6 +62,7 @@ class PlSvm(ClassicalMethod):
 
     name: ClassVar[str] = "pl_svm"
     title: ClassVar[str] = "PlSvm"
+    seconds: ClassVar[tuple[float, float]] = (0.15, 0.5)
     citation: ClassVar[str] = "Nguyen, Caruana: Classification with Partial Labels. KDD 2008"
     on_host: ClassVar[bool] = True
 

@@ -33,6 +33,7 @@ class ProdenAdvEns(ProdenEns):
 
     name: ClassVar[str] = "proden_adv_ens"
     title: ClassVar[str] = "Proden+AdvEns"
+    step_cost: ClassVar[float] = 4.0
     epsilon: Number = 0.01
 
     def step(

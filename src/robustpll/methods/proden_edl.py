@@ -48,6 +48,7 @@ class ProdenEdl(Edl):
 
     name: ClassVar[str] = "proden_edl"
     title: ClassVar[str] = "Proden+Edl"
+    step_cost: ClassVar[float] = 2.0
     citation: ClassVar[str] = (
         f"{Proden.citation}; Sensoy, Kaplan, Kandemir: Evidential Deep Learning to Quantify "
         "Classification Uncertainty. NeurIPS 2018"

@@ -1,6 +1,7 @@
 """RobustPll (Fuchs & Kalinke)."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
 import torch
@@ -72,10 +73,11 @@ class RobustPll(Edl):
 
     kl_ceiling: Number = 10.0
     kl_scale_large_k: Number = 1.0
-    kl_per_class: bool = field(default=True, metadata={"before": False})  # stored runs lack it
+    kl_per_class: bool = True
     loss: Literal["squared", "cross-entropy"] = "squared"
     update: Literal["before", "after"] = "before"
-    balance: float = field(default=0.0, metadata={"before": 0.0})  # stored runs lack it
+    balance: float = 0.0
+    added_fields: ClassVar[Mapping[str, object]] = {**Edl.added_fields, "balance": 0.0}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,5 +1,6 @@
 """RobustPll+At: RobustPll that learns from attacked rows, too."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -55,12 +56,15 @@ class RobustPllAt(RobustPll):
         "Models Resistant to Adversarial Attacks. ICLR 2018"
     )
 
+    step_cost: ClassVar[float] = 2.0  # without the steps of the attack
+
     evidence: Evidence = "exp"
     kl_ceiling: Number = 0.3
     adversary: Number = 0.05
     attack_steps: int = 2
     clean_share: Number = 0.3
     averaged: float = 0.5
+    added_fields: ClassVar[Mapping[str, object]] = {"kl_per_class": False, "balance": 0.0}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,6 +1,6 @@
 """RobustPll+Ens (Fuchs & Kalinke)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from robustpll.methods.base import Number
@@ -29,7 +29,7 @@ class RobustPllEns(RobustPll):
     members: int = 5
     kl_ceiling: Number = (0.5, 1.0, 2.0, 4.0, 8.0)
     kl_scale_large_k: Number = 0.0005
-    kl_per_class: bool = field(default=False, metadata={"before": False})  # stored runs lack it
+    kl_per_class: bool = False
 
     @classmethod
     def paper(cls) -> Self:

@@ -54,6 +54,7 @@ class Valen(DeepMethod):
 
     name: ClassVar[str] = "valen"
     title: ClassVar[str] = "Valen"
+    step_cost: ClassVar[float] = 5.0
     citation: ClassVar[str] = (
         "Xu, Qiao, Geng, Zhang: Instance-Dependent Partial Label Learning. NeurIPS 2021"
     )
