@@ -63,7 +63,10 @@ def by_onnx(session: Any, rows: np.ndarray) -> Any:
 def measured(sides: dict[str, Side], batch: np.ndarray, turns: int) -> dict[str, Any]:
     """Return milliseconds of each side; the first turn warms up."""
     seconds: dict[tuple[str, str], list[float]] = {}
-    pieces = [("batch", batch), *(("row", batch[row : row + 1]) for row in range(100))]
+    pieces = [
+        ("batch", batch),
+        *(("row", batch[row : row + 1]) for row in range(min(100, len(batch)))),
+    ]
     for turn in range(turns + 1):
         for name, side in sides.items():
             for kind, rows in pieces:
