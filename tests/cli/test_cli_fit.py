@@ -214,7 +214,7 @@ def test_what_fails_after_the_training_does_not_lose_the_model(
         raise fault("a fault in judging")
 
     write(frame(200))
-    monkeypatch.setattr("robustpll.estimator.abstention.Trust.calibrate_decisions", fails)
+    monkeypatch.setattr("robustpll.estimator.abstention.AbstentionMixin.calibrate_decisions", fails)
     result = fit("--votes", "by ", *others("votes", truth=False))
     assert result.exit_code == (130 if fault is KeyboardInterrupt else 1)
     assert "The model is model.pll, but without decisions and prediction sets." in result.stderr

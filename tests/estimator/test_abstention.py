@@ -27,7 +27,7 @@ from robustpll import (
     load_dataset,
 )
 from robustpll.datasets.noise import Uniform
-from robustpll.estimator.decision import (
+from robustpll.estimator.abstention import (
     Decision,
     bounded_threshold,
     mean_threshold,
@@ -387,7 +387,7 @@ def test_sets_estimate_the_error_that_labels_show(model: PLLClassifier) -> None:
     )
     report = decision_report(own.decide(*blobs(3000, 5)[:1], error=0.1), blobs(3000, 5)[1])
     assert report.error == pytest.approx(0.1, abs=0.03)
-    assert repr(own.trial_) == "Trial(3000 rows by candidates, an estimate)"
+    assert repr(own.trial_) == "CalibrationSample(3000 rows by candidates, an estimate)"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from robustpll import InputError, ModelFileError, PLLClassifier, RobustPLLClassifier, load
-from robustpll.estimator.model_container import KEY, SUM, checksum
+from robustpll.estimator.model_file import KEY, SUM, checksum
 from robustpll.methods import PlKnn, Proden
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -298,7 +298,7 @@ def test_a_model_that_is_not_finite_is_not_saved(tmp_path: Path) -> None:
 def test_a_description_that_could_not_be_read_is_not_saved(tmp_path: Path) -> None:
     model = fitted("neighbours")
     model.notes_ = ["not a dict"]
-    with pytest.raises(InputError, match=r"not saved.*\['notes'\] must be an object"):
+    with pytest.raises(InputError, match=r"not saved.*\['notes'\] has the value"):
         model.save(tmp_path / "model.pll")
 
 
@@ -327,7 +327,7 @@ def test_a_device_without_room_is_not_taken_for_a_damaged_file(
         "robustpll.estimator.model_file.chosen_device", lambda name: torch.device(device)
     )
     monkeypatch.setattr("robustpll.estimator.model_file._classical", full)
-    monkeypatch.setattr("robustpll.estimator.abstention.Reference.of_rows", lambda rows: None)
+    monkeypatch.setattr("robustpll.estimator.novelty.Reference.of_rows", lambda rows: None)
     monkeypatch.setattr(torch.Tensor, "to", lambda self, *_, **__: self)
     remedy = 'device="cpu"' if device == "cuda" else "not enough memory"
     with pytest.raises(InputError, match=remedy) as caught:

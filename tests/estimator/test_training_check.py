@@ -71,7 +71,7 @@ def test_evidence_that_never_grew_is_told_with_what_helps() -> None:
         model = RobustPLLClassifier(epochs=10, random_state=0).fit(rows, sets)
     assert len(warned) == 1
     assert warned[0].filename == __file__
-    assert "of 1,000 classes it names" in str(warned[0].message)
+    assert "of 1,000 classes" in str(warned[0].message)
     assert model.score(rows, sets) < 0.1
 
 

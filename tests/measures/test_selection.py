@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robustpll import InputError
-from robustpll.estimator.decision import Decision
+from robustpll.estimator.abstention import Decision
 from robustpll.measures.selection import DecisionReport, decision_report, risk_coverage
 
 ROWS = st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=30)

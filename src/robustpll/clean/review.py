@@ -11,7 +11,7 @@ from robustpll.clean.findings import names
 from robustpll.clean.judge import Judgement
 from robustpll.clean.query_order import order_of_asking
 from robustpll.errors import refuse_other_than_share
-from robustpll.estimator.decision import mean_threshold
+from robustpll.estimator.abstention import mean_threshold
 from robustpll.evaluate.missing_truth import suspicion
 
 if TYPE_CHECKING:

@@ -177,7 +177,7 @@ class Judge:
 
     def _columns(self, features: Any) -> Iterator[Sequence[str]]:
         """What `COLUMNS` names, of rows that parse."""
-        from robustpll.estimator.decision import NO_PROMISE
+        from robustpll.estimator.abstention import NO_PROMISE
 
         opinion = self.model.predict_opinion(features)
         at = opinion.predicted()
@@ -220,7 +220,7 @@ class Judge:
             self.right[group] += truth in (label, f"{label}.0")
 
     def summary(self, path: Path) -> Iterator[str]:
-        from robustpll.estimator.decision import NO_PROMISE
+        from robustpll.estimator.abstention import NO_PROMISE
 
         total = self.told.total()
         groups = ", ".join(

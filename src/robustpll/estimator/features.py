@@ -1,4 +1,4 @@
-"""How a raw row becomes numbers: arrays, tables with categories and gaps, pictures."""
+"""Conversion of arrays, images and tables into scaled numbers."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
@@ -7,20 +7,35 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from robustpll.engine.device import room
 from robustpll.engine.rows import Rows
 from robustpll.errors import InputError, some_of
 from robustpll.labels.parsing import is_frame
 
-# Of a scaled number, which is 0 to 1 in training: a network's layers multiply it, in float32, whose
-# largest number is 3e38. A power of two is the same in both precisions.
+# Bound on a scaled value (training rows lie in 0 to 1): networks multiply it in float32, whose
+# maximum is 3e38. A power of two is the same number in both precisions.
 FARTHEST = 2.0**64
+FEW_WORDS = 20
+MOST_WORDS = 1000  # categories of a text column; each costs a number in every row
+NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean", "decimal")  # pandas' kinds
+DATES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period")
+
+
+class ScaledRows(Rows):
+    """Rows whose pool is already scaled: `x` only selects."""
+
+    def x(self, at: Tensor) -> Tensor:
+        return self.pool[self.at.gather(1, at.to(self.at.device))].to(self.shift.device)
 
 
 @dataclass(frozen=True)
 class Features:
-    """How rows become numbers, as learned from the training rows; can be written as JSON.
+    """Rules learned from training rows that turn rows into scaled numbers; stored as JSON.
+
+    In a table, gaps in a numeric column get the median and an extra 0/1 column. Each category gets
+    a 0/1 column; gaps and categories unseen in training are 0 in all of them.
 
     Examples
     --------
@@ -36,57 +51,75 @@ class Features:
             [1.0000, 0.0000, 0.0000, 1.0000]])
     """
 
-    columns: tuple[str, ...]  # what each number means; empty for arrays and pictures
-    shape: tuple[int, ...]  # of a row's numbers: (d,) or a picture's
-    categories: dict[str, tuple[str, ...]]  # column -> its categories, one number each
-    fill: dict[str, float]  # column with gaps -> the training median that fills them
-    shift: tuple[float, ...]  # flattened, as Rows.of found them on the training rows
+    columns: tuple[str, ...]  # meaning of each number; empty for arrays and images
+    shape: tuple[int, ...]  # of one row: (d,), (h, w) or (c, h, w)
+    categories: dict[str, tuple[str, ...]]  # column -> its categories
+    fill: dict[str, float]  # numeric column with gaps -> its training median
+    shift: tuple[float, ...]  # flattened, as in `Rows.of` of the training rows
     scale: tuple[float, ...]
 
     @classmethod
     def of(cls, X: Any) -> Self:
-        """Learn from training rows: an array (n, d), pictures (n, h, w) or (n, c, h, w), a table.
+        """Learn from an array (n, d), images (n, h, w) or (n, c, h, w), or a DataFrame."""
+        return cls._learn(X)[0]
 
-        In a table a numeric gap gets the median and a column that says so. Of categories each
-        gets a column of 0 and 1; a gap, and a category that training did not see, is 0 in all.
-        """
+    @classmethod
+    def fit_rows(cls, X: Any, device: str | torch.device = "cpu") -> tuple[Self, Rows]:
+        """The rules learned from X, and X converted by them; reads X once."""
+        features, numbers = cls._learn(X)
+        return features, features._scaled(numbers, device)
+
+    def rows(self, X: Any, device: str | torch.device = "cpu") -> Rows:
+        """Scaled rows of one run, on the device if they fit there."""
+        return self._scaled(self._numbers(X), device)
+
+    @classmethod
+    def _learn(cls, X: Any) -> tuple[Self, NDArray[np.float64]]:
         categories: dict[str, tuple[str, ...]] = {}
         fill: dict[str, float] = {}
         if is_frame(X):
             refuse_odd_table(X)
             for name in X.columns:
-                _study(X[name], categories, fill)
-        blank = cls((), (), categories, fill, (), ())
-        columns = tuple(blank.names(X.columns)) if is_frame(X) else ()
-        raw = blank._numbers(X)
-        pool = torch.from_numpy(raw)
-        found = Rows.of(pool, torch.arange(len(pool))[None])
-        shift, scale = (tuple(part.flatten().tolist()) for part in (found.shift, found.scale))
-        if not np.isfinite(scale).all():
-            wide = np.flatnonzero(~np.isfinite(scale))
+                column = X[name]
+                known = column.dropna()
+                if known.empty:
+                    raise InputError(f"Column {name!r} has no value in any row. Drop it.")
+                if _kind(known) not in NUMBERS:
+                    categories[str(name)] = _categories(known)
+                elif len(known) < len(column):
+                    fill[str(name)] = float(known.astype(np.float64).median())
+        rules = cls((), (), categories, fill, (), ())
+        columns = tuple(rules.names(X.columns)) if is_frame(X) else ()
+        numbers = rules._numbers(X)
+        pool = torch.from_numpy(numbers)
+        rows = Rows.of(pool, torch.arange(len(pool))[None])
+        shift, scale = (tuple(part.flatten().tolist()) for part in (rows.shift, rows.scale))
+        wide = np.flatnonzero(~np.isfinite(scale))
+        if len(wide):
             raise InputError(
                 f"X spans more than a float64 can hold in {len(wide)} of its columns (from 0: "
                 f"{some_of(wide)}). Divide these columns by a large number."
             )
-        return cls(columns, raw.shape[1:], categories, fill, shift, scale)
+        return cls(columns, numbers.shape[1:], categories, fill, shift, scale), numbers
 
-    def rows(self, X: Any, device: str | torch.device = "cpu") -> Rows:
-        """Scaled rows of one run. Scaling is done in float64: a date in seconds keeps its days."""
-        raw = torch.from_numpy(self._numbers(X))
-        if tuple(raw.shape[1:]) != self.shape:
+    def _scaled(self, numbers: NDArray[np.float64], device: str | torch.device) -> Rows:
+        """Scale in float64, so that a date in seconds keeps its days; then store as float32."""
+        if numbers.shape[1:] != self.shape:
             raise InputError(
-                f"X has rows of shape {tuple(raw.shape[1:])}, but was fitted with {self.shape}. "
+                f"X has rows of shape {numbers.shape[1:]}, but was fitted with {self.shape}. "
                 "Pass rows of the same form as in training."
             )
         unit = torch.ones((1, 1, *self.shape), device=device)
-        device = unit.device
-        if 1.5 * raw.nbytes <= room(device):  # with what becomes of it, in half the bytes
+        device, raw = unit.device, torch.from_numpy(numbers)
+        if 1.5 * raw.nbytes <= room(device):  # float64 in, float32 out
             raw = raw.to(device)
         shift, scale = (
             torch.tensor(part, dtype=raw.dtype, device=raw.device).view(self.shape)
             for part in (self.shift, self.scale)
         )
-        scaled = raw.sub_(shift).div_(scale).float()
+        # On a GPU `raw` is a copy; on the CPU it may be the caller's X.
+        centred = raw.sub_(shift) if raw.is_cuda else raw.sub(shift)
+        scaled = centred.div_(scale).float()
         if scaled.numel() and not (torch.stack(scaled.aminmax()).abs() <= FARTHEST).all():
             far = (~(scaled.abs() <= FARTHEST)).flatten(1).any(1).nonzero()[:, 0].tolist()
             raise InputError(
@@ -98,13 +131,12 @@ class Features:
             scaled = scaled.pin_memory() if device.type == "cuda" else scaled
         else:
             scaled, at = scaled.to(device), at.to(device)
-        return Rows(scaled, at, torch.zeros_like(unit), unit)
+        return ScaledRows(scaled, at, torch.zeros_like(unit), unit)
 
     def unusable_rows(self, X: Any) -> NDArray[np.bool_]:
-        """Which rows cannot be predicted, (n,): `rows` refuses X while there is one among them.
+        """Which rows cannot be predicted, (n,); `rows` raises InputError if X has any.
 
-        That is a number which is no number, infinite, or too far from the training rows to compute
-        with, or an empty cell where training had none. X has the form of the training rows.
+        Their numbers are missing where training had no gap, infinite, or too large to compute with.
 
         >>> features = Features.of(np.array([[0.0, 1], [2, 3]]))
         >>> features.unusable_rows(np.array([[1.0, 2], [1e300, 2], [np.nan, 2]]))
@@ -119,88 +151,80 @@ class Features:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, found: dict[str, Any]) -> Self:
-        """As `to_json` gave it; lists become tuples again."""
+    def from_json(cls, saved: dict[str, Any]) -> Self:
+        """The inverse of `to_json`; lists become tuples again."""
         return cls(
-            tuple(found["columns"]),
-            tuple(int(size) for size in found["shape"]),
-            {name: tuple(words) for name, words in found["categories"].items()},
-            {name: float(value) for name, value in found["fill"].items()},
-            tuple(float(value) for value in found["shift"]),
-            tuple(float(value) for value in found["scale"]),
+            tuple(saved["columns"]),
+            tuple(map(int, saved["shape"])),
+            {name: tuple(words) for name, words in saved["categories"].items()},
+            {name: float(value) for name, value in saved["fill"].items()},
+            tuple(map(float, saved["shift"])),
+            tuple(map(float, saved["scale"])),
         )
 
     def names(self, columns: Iterable[Any]) -> Iterator[str]:
-        """What the numbers mean that these columns of a table become."""
-        for name in columns:
-            if str(name) in self.categories:
-                yield from (f"{name} is {word}" for word in self.categories[str(name)])
+        """Names of the numbers that these columns of a table become."""
+        for name in map(str, columns):
+            if name in self.categories:
+                yield from (f"{name} is {word}" for word in self.categories[name])
             else:
-                yield str(name)
-                if str(name) in self.fill:
-                    yield f"{name} is missing"
+                yield from (name, f"{name} is missing") if name in self.fill else (name,)
 
     def _numbers(self, X: Any, *, refuse: bool = True) -> NDArray[np.float64]:
-        """Unscaled numbers (n, *shape); may refuse cells of a table that are none."""
+        """Unscaled numbers (n, *shape), not copied if X has them; `refuse` bad cells of a table."""
         if not is_frame(X):
-            return np.array(X, dtype=np.float64, order="C")  # torch wants to own it
-        parts = [part for name in X.columns for part in self._column(X[name], refuse)]
-        return np.stack(parts, axis=1) if parts else np.empty((len(X), 0))
+            return np.require(X, np.float64, ["C", "W"])  # torch warns of read-only arrays
+        return np.column_stack([self._column(X[name], refuse) for name in X.columns])
 
-    def _column(self, column: Any, refuse: bool) -> Iterator[NDArray[np.float64]]:
-        """The numbers that one column of a table becomes, (n,) each."""
+    def _column(self, column: Any, refuse: bool) -> NDArray[np.float64]:
+        """The numbers that one column of a table becomes, (n,) or (n, several)."""
         name, missing = str(column.name), column.isna().to_numpy()
         if name in self.categories:
-            words = _words(column)
-            _refuse_other_words(column.name, set(words[~missing]), self.categories[name])
-            for word in self.categories[name]:
-                yield ((words == word) & ~missing).astype(np.float64)
-            return
-        kind = "nothing" if missing.all() else _kind(column.dropna())
-        if kind not in (*NUMBERS, "nothing"):
+            return self._indicators(column, missing)
+        kind = "empty" if missing.all() else _kind(column.dropna())
+        if kind not in (*NUMBERS, "empty"):
             raise InputError(
                 f"Column {column.name!r} held numbers in training, but now holds values of kind "
                 f"{kind!r}. Convert it to numbers."
             )
-        numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        if refuse:
-            gaps = missing & (name not in self.fill)
-            _refuse_odd_cells(column.name, np.flatnonzero(gaps), np.flatnonzero(np.isinf(numbers)))
-        if name in self.fill:
-            yield np.where(missing, self.fill[name], numbers)
-            yield missing.astype(np.float64)
-        else:
-            yield numbers
+        numbers: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        gaps, infinite = np.flatnonzero(missing), np.flatnonzero(np.isinf(numbers))
+        if refuse and len(gaps) and name not in self.fill:
+            raise InputError(
+                f"Column {column.name!r} has no value in {len(gaps)} rows ({some_of(gaps)}), but "
+                "had one in every training row. Fill these cells, or train with rows that have "
+                "such gaps."
+            )
+        if refuse and len(infinite):
+            raise InputError(
+                f"Column {column.name!r} is infinite in {len(infinite)} rows ({some_of(infinite)})."
+                " Drop these rows, or cap their values."
+            )
+        if name not in self.fill:
+            return numbers
+        return np.column_stack([np.where(missing, self.fill[name], numbers), missing])
 
-
-def _refuse_odd_cells(name: Any, gaps: NDArray[np.intp], infinite: NDArray[np.intp]) -> None:
-    """Rows in which a column has no number to go by."""
-    if len(gaps):
-        raise InputError(
-            f"Column {name!r} has no value in {len(gaps)} rows ({some_of(gaps)}), but had one in "
-            "every training row. Fill these cells, or train with rows that have such gaps."
-        )
-    if len(infinite):
-        raise InputError(
-            f"Column {name!r} is infinite in {len(infinite)} rows ({some_of(infinite)}). Drop "
-            "these rows, or cap their values."
-        )
-
-
-def _refuse_other_words(name: Any, found: set[str], known: tuple[str, ...]) -> None:
-    """One new word may be a new town; several without a known one are written otherwise."""
-    if len(found) > 1 and found.isdisjoint(known):
-        raise InputError(
-            f"Column {name!r} holds no word that training saw: {some_of(map(repr, sorted(found)))} "
-            f"instead of {some_of(map(repr, known))}. Read it in the same way as the training rows."
-        )
+    def _indicators(self, column: Any, missing: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """A 0/1 column for each category, (n, categories)."""
+        known = self.categories[str(column.name)]
+        words = _words(column)
+        unseen = set(words[~missing]).difference(known)
+        if len(unseen) > 1 and len(unseen) == len(set(words[~missing])):  # one may be a new town
+            raise InputError(
+                f"Column {column.name!r} holds no word that training saw: "
+                f"{some_of(map(repr, sorted(unseen)))} instead of {some_of(map(repr, known))}. "
+                "Read it in the same way as the training rows."
+            )
+        code = {word: number for number, word in enumerate(known)}
+        codes = np.array([code.get(word, -1) for word in words])
+        codes[missing] = -1
+        return (codes[:, None] == np.arange(len(known))).astype(np.float64)
 
 
 def finite(X: NDArray[np.float64]) -> NDArray[np.float64]:
     """X, if it holds neither NaN nor infinity."""
-    odd = ~np.isfinite(X).reshape(len(X), -1).all(-1)
-    if odd.any():
-        rows = np.flatnonzero(odd)
+    rows = np.flatnonzero(~np.isfinite(X).reshape(len(X), -1).all(-1))
+    if len(rows):
         raise InputError(
             f"Input X contains NaN or infinity in {len(rows)} rows ({some_of(rows)}). Fill or drop "
             "them, or pass a DataFrame: there gaps (NaN) are filled with the median."
@@ -209,86 +233,61 @@ def finite(X: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def refuse_odd_table(X: Any, least: int = 1) -> None:
-    """A DataFrame must have rows, columns, and one column of each name."""
+    """Raise unless a DataFrame has `least` rows, a column, and distinct column names."""
     if len(X) < least or X.shape[1] == 0:
         raise InputError(
             f"X has {len(X)} rows (n_samples={len(X)}) and {X.shape[1]} columns; at least {least} "
             "rows and 1 column are needed."
         )
     if not X.columns.is_unique:
-        twice = some_of(repr(name) for name in X.columns[X.columns.duplicated()])
+        names = some_of(repr(name) for name in X.columns[X.columns.duplicated()])
         raise InputError(
-            f"X has several columns named {twice}. Rename or drop all but one of each."
+            f"X has several columns named {names}. Rename or drop all but one of each."
         )
 
 
 def _words(column: Any) -> NDArray[Any]:
-    """Cells as they print one by one: a gap among integers must not make them floats."""
+    """Cells as text, converted one by one: a gap among integers must not make them floats."""
     return np.array([str(cell) for cell in column.astype(object)], dtype=object)
 
 
-def _study(column: Any, categories: dict[str, tuple[str, ...]], fill: dict[str, float]) -> None:
-    """Learn from one column of a table what its words are, or what fills its gaps."""
-    known = column.dropna()
-    if known.empty:
-        raise InputError(f"Column {column.name!r} has no value in any row. Drop it.")
-    if _kind(known) in NUMBERS:
-        if len(known) < len(column):
-            fill[str(column.name)] = float(known.astype(np.float64).median())
-    else:
-        found = sorted(set(_words(known)))
-        if not hasattr(known, "cat"):
-            _refuse_odd_words(str(column.name), found, known)
-        categories[str(column.name)] = tuple(found)
+def _categories(known: Any) -> tuple[str, ...]:
+    """The sorted categories of a column without gaps; raises if its text is not categorical."""
+    import pandas as pd
 
-
-FEW_WORDS = 20
-MOST_WORDS = 1000  # each costs a number in every row
-
-
-def _refuse_odd_words(name: str, found: list[str], known: Any) -> None:
-    """Text that is no category: numbers in disguise, names of rows, lists."""
+    words = sorted(set(_words(known)))
+    if hasattr(known, "cat"):  # declared as categorical
+        return tuple(words)
     if any(isinstance(cell, list | tuple | set | dict | np.ndarray) for cell in known):
         raise InputError(
-            f"Column {name!r} holds lists or the like, which are no features. Drop or unpack it."
+            f"Column {known.name!r} holds lists or the like, which are no features. Drop or unpack "
+            "it."
         )
-    odd = [word for word in found if not _is_number(word)]
-    if len(odd) < len(found) and len(odd) <= len(found) / 2:
+    odd = [word for word in words if np.isnan(pd.to_numeric(word, errors="coerce"))]
+    if len(odd) < len(words) and len(odd) <= len(words) / 2:
         rest = f", but for {some_of(map(repr, odd))}" if odd else ""
         raise InputError(
-            f"Column {name!r} holds numbers as text{rest}. Convert it with "
+            f"Column {known.name!r} holds numbers as text{rest}. Convert it with "
             "pandas.to_numeric(column, errors='coerce'), or to the type 'category' if the numbers "
-            "are mere names."
+            "are names."
         )
-    if len(found) > max(FEW_WORDS, min(len(known) / 2, MOST_WORDS)):
+    if len(words) > max(FEW_WORDS, min(len(known) / 2, MOST_WORDS)):
         raise InputError(
-            f"Column {name!r} has {len(found)} different words in {len(known)} rows: it names rows "
-            "rather than describing them. Drop it, or convert it to the type 'category' to keep it."
+            f"Column {known.name!r} has {len(words)} different words in {len(known)} rows: it "
+            "names rows rather than describing them. Drop it, or convert it to the type "
+            "'category' to keep it."
         )
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
-
-
-NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean", "decimal")
-DATES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period")
+    return tuple(words)
 
 
 def _kind(known: Any) -> str:
-    """What a column's cells are, in pandas' words; "categorical" if it was declared so."""
+    """The kind of a column's values in pandas' terms, such as "integer" or "categorical"."""
     import pandas as pd
 
     kind = str(pd.api.types.infer_dtype(known))
-    inner = kind
-    if kind == "categorical":
-        inner = str(pd.api.types.infer_dtype(known.cat.categories))
-    if inner in (*DATES, "complex"):
-        what = "dates or times" if inner in DATES else "complex numbers"
+    values = str(pd.api.types.infer_dtype(known.cat.categories)) if kind == "categorical" else kind
+    if values in (*DATES, "complex"):
+        what = "dates or times" if values in DATES else "complex numbers"
         raise InputError(
             f"Column {known.name!r} holds {what}, which are no features as such. Drop it, or "
             "replace it by numbers that matter, such as the hour or the days since an event."

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robustpll.errors import InputError, refuse_other_length
-from robustpll.estimator.decision import UNLIKE, Decision
+from robustpll.estimator.abstention import NOVEL, Decision
 from robustpll.labels.candidates import is_label_vector
 from robustpll.labels.parsing import items_of, refuse_odd_labels
 from robustpll.measures.metrics import accuracy, sample
@@ -128,7 +128,7 @@ def decision_report(decision: Any, y: Any) -> DecisionReport:
     refuse_odd_labels(labels)
     refuse_other_length(len(decision), len(labels))
     wrong, accepted = np.asarray(decision.label != labels), decision.accepted
-    unlike = float((decision.reason == UNLIKE).mean())
+    unlike = float((decision.reason == NOVEL).mean())
     return DecisionReport(
         decision.coverage, _mean(wrong[accepted]), _mean(wrong[~accepted]), unlike
     )

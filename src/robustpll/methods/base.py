@@ -46,6 +46,7 @@ class Method(ABC):
     family: ClassVar[str] = "network"
     on_host: ClassVar[bool] = False  # True: a GPU has nothing to do for it
     uncertain: ClassVar[bool] = False  # whether it tells "I do not know" from "either of these"
+    predicting_part: ClassVar[str] = ""  # submodule of the network that predicts; "" for all of it
 
     @classmethod
     def reference(cls) -> str:

@@ -54,6 +54,7 @@ class Valen(DeepMethod):
 
     name: ClassVar[str] = "valen"
     title: ClassVar[str] = "Valen"
+    predicting_part: ClassVar[str] = "classifier"
     citation: ClassVar[str] = (
         "Xu, Qiao, Geng, Zhang: Instance-Dependent Partial Label Learning. NeurIPS 2021"
     )

@@ -1,0 +1,188 @@
+"""What `fit` does around a method: row weights, early stopping, and a check of the result."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import _check_sample_weight
+from torch import Tensor
+
+from robustpll.engine.data import Task
+from robustpll.engine.predict import Fitted, Networks
+from robustpll.engine.random import seed_of
+from robustpll.errors import InputError, is_share, some_of
+from robustpll.labels.candidates import Candidates
+from robustpll.methods import Method
+from robustpll.opinion import Opinion
+
+ClassWeight = Mapping[Any, float] | str | None
+
+# For the check of a training
+SAMPLE = 1000  # maximal number of training rows to predict
+FEWEST = 100  # with fewer rows there is no warning: they give few training steps
+PASSES = 16  # of a method that predicts by random passes
+TIED = 0.5  # share of rows with several classes in first place
+RARELY = 0.1  # share of rows whose predicted class is a candidate
+BY_CHANCE = 0.05  # the same for a class drawn at random
+
+
+def row_weights(
+    candidates: Candidates, class_weight: ClassWeight, sample_weight: ArrayLike | None
+) -> NDArray[np.float64]:
+    """Weights (n,) with mean 1 from sample weights and class weights.
+
+    A row's class weight is the mean of its candidates' weights under the prior.
+
+    >>> y = Candidates.of([{"a"}, {"a", "b"}, {"b"}])
+    >>> row_weights(y, {"a": 3.0, "b": 1.0}, None)
+    array([1.5, 1. , 0.5])
+    """
+    try:
+        weight: NDArray[np.float64] = _check_sample_weight(
+            sample_weight, candidates.matrix, dtype=np.float64, ensure_non_negative=True
+        )
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sample_weight is not usable: {error}") from error
+    if class_weight is not None:
+        of_class = _class_weights(candidates, class_weight)
+        weight = weight / weight.max() * (candidates.prior @ (of_class / of_class.max()))
+    if not (weight.any() and np.isfinite(weight).all()):
+        raise InputError(
+            "All rows have weight zero or infinity: sample_weight or class_weight leaves nothing "
+            "to learn from. Pass finite weights above 0."
+        )
+    weight = weight / weight.max()  # first, so that the mean of huge weights does not overflow
+    return np.asarray(weight / weight.mean())
+
+
+def _class_weights(candidates: Candidates, class_weight: ClassWeight) -> NDArray[np.float64]:
+    """One weight for each class, (k,); sklearn's function accepts misspelt names."""
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        mass = candidates.prior.sum(0, dtype=np.float64)
+        return np.asarray(np.divide(1.0, mass, out=np.zeros_like(mass), where=mass > 0))
+    if not isinstance(class_weight, Mapping):
+        raise InputError(f"class_weight must be None, 'balanced' or a dict; got {class_weight!r}.")
+    names = candidates.classes.tolist()
+    unknown = [name for name in class_weight if name not in names]
+    if unknown:
+        raise InputError(
+            f"class_weight names unknown classes ({some_of(map(repr, unknown))}): the classes are "
+            f"{some_of(map(repr, names), 10)}. Correct the names."
+        )
+    values = [class_weight.get(name, 1.0) for name in names]
+    try:
+        weights = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        weights = np.array(np.nan)
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
+        raise InputError(
+            "class_weight must hold finite numbers of at least 0, not all zero; got "
+            f"{some_of(values)}."
+        )
+    return weights
+
+
+def fit_early_stopping(
+    method: Method, task: Task, share: float | None
+) -> tuple[Fitted, Tensor, Opinion]:
+    """Fit one run; return the model, and the label weights and opinion of all rows.
+
+    With a share, as many rows are drawn as validation rows: the training keeps the epoch that fits
+    their candidates best. Their opinion is the model's prediction within their candidates.
+    """
+    if share is None:
+        fitted = method.fit(task)
+        return fitted, fitted.label_weights[0], fitted.opinion[0]
+    training, validation = validation_split(len(task), share, task.seeds[0])
+    aside = task.some_rows(validation)
+    fitted = method.fit(task.some_rows(training), watch=aside)
+    opinion = replace(fitted.predict(aside.rows), prior=aside.prior.double())
+    opinion = opinion.within(aside.candidates)
+    order = torch.cat([training, validation]).argsort().to(aside.prior.device)
+
+    def in_order(learned: Tensor, predicted: Tensor) -> Tensor:
+        return torch.cat([learned[0].to(predicted), predicted[0]])[order]
+
+    weights = in_order(fitted.label_weights, opinion.probability).to(fitted.label_weights)
+    return (
+        fitted,
+        weights,
+        Opinion(
+            in_order(fitted.opinion.belief, opinion.belief),
+            in_order(fitted.opinion.prior, opinion.prior),
+            in_order(fitted.opinion.uncertainty, opinion.uncertainty),
+        ),
+    )
+
+
+def validation_split(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Sorted positions of training rows and of validation rows, drawn at random.
+
+    >>> [len(part) for part in validation_split(10, 0.2, seed=0)]
+    [8, 2]
+    """
+    count = round(n * share) if is_share(share) else 0
+    if not 1 <= count <= n - 2:
+        raise InputError(
+            "watch must be None, or the share of rows to set aside: a number between 0 and 1 that "
+            f"leaves 2 rows to learn from and 1 to watch. Got {share!r} for {n} rows."
+        )
+    order = np.random.default_rng(seed_of(seed, "watch")).permutation(n)
+    return torch.from_numpy(np.sort(order[count:])), torch.from_numpy(np.sort(order[:count]))
+
+
+def check_training(
+    fitted: Fitted, task: Task, weights: Tensor, opinion: Opinion, *, watched: bool
+) -> None:
+    """Raise InputError if a training diverged, and warn if its networks learned little.
+
+    It diverged if weights, opinions or the last loss are not finite (with early stopping the last
+    loss does not count). It learned little if half of the rows have several classes in first place
+    and most predictions are no candidates, or if hardly any of many classes is predicted rightly.
+    """
+    numbers = [weights, opinion.belief, opinion.uncertainty]
+    if not isinstance(fitted, Networks):
+        _refuse_infinite(fitted, numbers)
+        return
+    sample = task.some_rows(torch.arange(0, len(task), -(-len(task) // SAMPLE)))
+    predicted = replace(fitted, method=fitted.method.with_passes(PASSES)).predict(sample.rows)
+    losses = [] if watched else fitted.history.losses[-1:]
+    numbers += [predicted.belief, predicted.uncertainty, *losses]
+    _refuse_infinite(fitted, [*numbers, *fitted.net.state_dict().values()])
+    labels = predicted.predicted()[..., None]
+    weight = sample.weight / sample.weight.sum().clamp(min=1e-10)
+    rate = float((sample.candidates.gather(-1, labels)[..., 0] * weight).sum())
+    tied = float(predicted.guess.double().mean()) >= TIED and rate < 0.5
+    rare = float(sample.candidates.double().mean()) < BY_CHANCE and rate < RARELY
+    if len(sample) < FEWEST or not (tied or rare):
+        return
+    remedy = "Train for more epochs, or try another learning_rate."
+    if fitted.method.uncertain:
+        remedy = (
+            'Use a method without evidence, such as "proden". Or let evidence grow more easily, in '
+            "Python, by kl_ceiling=0 or RobustPLLClassifier(adversary=0)."
+        )
+    message = (
+        f"{fitted.method.title} has learned little: in {rate:.1%} of its training rows the "
+        f"predicted class is a candidate, and it predicts {len(labels.unique()):,} of {task.k:,} "
+        f"classes. {remedy}"
+    )
+    warnings.warn(message, UserWarning, stacklevel=4)
+
+
+def _refuse_infinite(fitted: Fitted, numbers: list[Tensor]) -> None:
+    if all(bool(tensor.isfinite().all()) for tensor in numbers):
+        return
+    losses = fitted.history.loss  # (epochs, M)
+    epochs = (~losses.isfinite().all(-1)).nonzero().flatten().tolist()
+    since = (
+        f" The loss is not finite from epoch {epochs[0] + 1} of {len(losses)} on." if epochs else ""
+    )
+    raise InputError(
+        f"Training diverged: the model has numbers that are not finite.{since} Fit again with a "
+        "lower learning_rate, and look for rows whose weight is far larger than that of others."
+    )
