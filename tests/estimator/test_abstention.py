@@ -28,7 +28,7 @@ from robustpll import (
 )
 from robustpll.datasets.noise import Uniform
 from robustpll.estimator.abstention import (
-    Decision,
+    ambiguities,
     bounded_threshold,
     mean_threshold,
     share_threshold,
@@ -298,18 +298,10 @@ def test_the_expected_error_is_kept_by_as_many_as_can_be(model: PLLClassifier) -
     assert 1 - certainty[:count].mean() <= 0.1 < 1 - certainty[: count + 1].mean()
 
 
-def test_reasons_name_the_classes_or_the_distance() -> None:
-    probability = np.array([[0.8, 0.1, 0.1], [0.1, 0.5, 0.4], [0.5, 0.25, 0.25], [0.9, 0.1, 0]])
-    like = np.array([True, True, True, False])
-    decision = Decision.of(NAMES, probability.argmax(-1), probability, like, 0.7)
-    assert decision.label.tolist() == ["ant", "bee", "ant", "ant"]
-    assert decision.accepted.tolist() == [True, False, False, False]
-    assert decision.reason.tolist() == [
-        "accepted",
-        "ambiguous: bee or cow",
-        "ambiguous: ant or one of 2 others",
-        "unlike the training data",
-    ]
+def test_a_reason_names_the_two_most_probable_classes() -> None:
+    probability = np.array([[0.1, 0.5, 0.4], [0.5, 0.25, 0.25]])
+    opinion = replace(Opinion.of_probability(probability), classes=NAMES)
+    assert ambiguities(opinion) == ["ambiguous: bee or cow", "ambiguous: ant or one of 2 others"]
 
 
 def test_strange_rows_are_not_accepted_without_calibration_either(model: PLLClassifier) -> None:

@@ -298,7 +298,7 @@ def test_a_model_that_is_not_finite_is_not_saved(tmp_path: Path) -> None:
 def test_a_description_that_could_not_be_read_is_not_saved(tmp_path: Path) -> None:
     model = fitted("neighbours")
     model.notes_ = ["not a dict"]
-    with pytest.raises(InputError, match=r"not saved.*\['notes'\] has the value"):
+    with pytest.raises(InputError, match=r"not saved.*not a mapping"):
         model.save(tmp_path / "model.pll")
 
 
@@ -326,7 +326,7 @@ def test_a_device_without_room_is_not_taken_for_a_damaged_file(
     monkeypatch.setattr(
         "robustpll.estimator.model_file.chosen_device", lambda name: torch.device(device)
     )
-    monkeypatch.setattr("robustpll.estimator.model_file._classical", full)
+    monkeypatch.setattr("robustpll.estimator.model_file.Classical", full)
     monkeypatch.setattr("robustpll.estimator.novelty.Reference.of_rows", lambda rows: None)
     monkeypatch.setattr(torch.Tensor, "to", lambda self, *_, **__: self)
     remedy = 'device="cpu"' if device == "cuda" else "not enough memory"

@@ -3,7 +3,7 @@
 import math
 import warnings
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,6 @@ from robustpll.opinion import Opinion
 
 Floats = NDArray[np.float64]
 
-CONFIDENCE = 0.9  # default of the bound on the error
 ROUNDING = 1e-5  # of distances, where rows have length 1 or features go from 0 to 1
 NEVER = -1.0  # certainty of a row that must not be accepted
 NOT_NOVEL = 0.99  # share of the calibration rows that count as similar to the training data
@@ -40,9 +39,8 @@ class Decision:
         Whether the prediction is accepted.
     reason : array of shape (n,)
         ``"accepted"``, ``"ambiguous: a or b"`` with the two most probable classes,
-        ``"ambiguous: a or one of 3 others"`` where several classes tie for second place,
-        ``"unlike the training data"``, or ``"no promise can be made"`` where no threshold keeps a
-        bound on the error.
+        ``"ambiguous: a or one of 3 others"`` after a tie for second place, ``"unlike the training
+        data"``, or ``"no promise can be made"`` if no threshold keeps a bound on the error.
     threshold : float
         The smallest probability of an accepted prediction; infinite if none can be accepted.
     """
@@ -51,41 +49,6 @@ class Decision:
     accepted: NDArray[np.bool_]
     reason: NDArray[np.str_]
     threshold: float
-
-    @classmethod
-    def of(
-        cls,
-        classes: NDArray[Any],
-        predicted: NDArray[np.int64],
-        probability: Floats,
-        like: NDArray[np.bool_],
-        threshold: float,
-        *,
-        promised: bool = True,
-    ) -> Self:
-        """Accept predicted classes (n,) of rows `like` the training data above a threshold.
-
-        Without `promised` the reason of rejected rows is that no threshold keeps the bound.
-
-        >>> probability = np.array([[0.9, 0.1, 0.0], [0.1, 0.4, 0.5], [1.0, 0.0, 0.0]])
-        >>> names, like = np.array(["ant", "bee", "cow"]), np.array([True, True, False])
-        >>> Decision.of(names, probability.argmax(-1), probability, like, 0.8).reason.tolist()
-        ['accepted', 'ambiguous: cow or bee', 'unlike the training data']
-        """
-        rows = np.arange(len(predicted))
-        accepted = like & (probability[rows, predicted] >= threshold)
-        others = probability.copy()
-        others[rows, predicted] = NEVER
-        second = others >= others.max(-1, keepdims=True) * (1 - 1e-5) - 1e-8  # equal, or nearly
-        second[rows, predicted] = False
-        ambiguous = [
-            f"ambiguous: {classes[label]} or "
-            + (str(classes[tied][0]) if tied.sum() == 1 else f"one of {tied.sum()} others")
-            for label, tied in zip(predicted, second, strict=True)
-        ]
-        rejected = np.where(like, ambiguous if promised else NO_PROMISE, NOVEL)
-        reason = np.where(accepted, ACCEPTED, rejected)
-        return cls(classes[predicted], accepted, reason, threshold)
 
     @property
     def coverage(self) -> float:
@@ -99,6 +62,21 @@ class Decision:
         return f"Decision({int(self.accepted.sum())} of {len(self)} rows accepted)"
 
 
+def ambiguities(opinion: Opinion) -> list[str]:
+    """The predicted class of each row and the next probable one, as a reason."""
+    names, probability, predicted = opinion.classes, opinion.probability, opinion.predicted()
+    assert names is not None
+    chosen = np.arange(len(predicted)), predicted
+    probability[chosen] = NEVER
+    second = probability >= probability.max(-1, keepdims=True) * (1 - 1e-5) - 1e-8  # nearly equal
+    second[chosen] = False
+    return [
+        f"ambiguous: {names[label]} or "
+        + (str(names[tied][0]) if tied.sum() == 1 else f"one of {tied.sum()} others")
+        for label, tied in zip(predicted, second, strict=True)
+    ]
+
+
 @dataclass(frozen=True, eq=False)
 class CalibrationSample:
     """Rows that thresholds are computed from: the model's certainty, and its errors."""
@@ -108,6 +86,12 @@ class CalibrationSample:
     limit: float  # rows farther than this from the training data are novel
     source: Source | None = None  # of `wrong`; None: the model's own probabilities
     confidence: float | None = None  # of the bound on the error, if the source is labels
+
+    def __post_init__(self) -> None:
+        if not self.limit >= 0 or self.source not in (*get_args(Source), None):
+            raise ValueError(f"the limit {self.limit!r} or the source {self.source!r} is wrong")
+        if self.confidence is not None:
+            refuse_other_than_share("confidence", self.confidence)
 
     @classmethod
     def of(
@@ -124,12 +108,9 @@ class CalibrationSample:
         return f"CalibrationSample({len(self.wrong)} rows by {self.source}{estimate}{sure})"
 
     def fewest(self, error: float) -> int:
-        """How many labelled rows a bound on the error needs, even if the model is always right.
+        """How many labelled rows a bound on the error needs; 0 for an estimate by candidates.
 
-        0 if the error is estimated from candidates, without a bound.
-
-        >>> ones, zeros = np.ones(40), np.zeros(40)
-        >>> sample = CalibrationSample(ones, zeros, 1.0, source="labels", confidence=0.9)
+        >>> sample = CalibrationSample(np.ones(40), np.zeros(40), 1.0, "labels", confidence=0.9)
         >>> sample.fewest(0.05), sample.can_promise(0.05), sample.can_promise(0.1)
         (59, False, True)
         """
@@ -139,34 +120,22 @@ class CalibrationSample:
         """Whether there are enough rows for a bound on the error; True for an estimate."""
         return self.fewest(error) <= len(self.certainty)
 
-    def threshold(self, coverage: float | None, error: float | None) -> float:
-        """The certainty that accepted rows need; infinite if none can be accepted."""
-        if coverage is not None:
-            return share_threshold(self.certainty, coverage)
-        assert error is not None
+    def threshold(self, error: float) -> float:
+        """The certainty that rows need for this error; infinite if none can be accepted."""
         if self.confidence is None:
             return mean_threshold(self.certainty, self.wrong, error)
         return bounded_threshold(self.certainty, self.wrong, error, self.confidence)
 
 
 def share_threshold(certainty: Floats, share: float) -> float:
-    """Threshold that accepts a share of falling certainties, as nearly as ties allow.
-
-    >>> certainty = np.array([0.9, 0.8, 0.8, 0.3])
-    >>> share_threshold(certainty, 0.5), share_threshold(certainty, 0.6)
-    (0.9, 0.8)
-    """
+    """Threshold that accepts a share of falling certainties, as nearly as ties allow."""
     counts = np.append(0, _acceptable_counts(certainty))
     best = counts[np.argmin(np.abs(counts - share * len(certainty)))]
     return float(certainty[best - 1]) if best else math.inf
 
 
 def mean_threshold(certainty: Floats, wrong: Floats, error: float) -> float:
-    """Threshold that accepts most of falling certainties with a mean of `wrong` up to `error`.
-
-    >>> mean_threshold(np.array([0.9, 0.8, 0.7, 0.6]), np.array([0, 0, 1, 1]), error=0.34)
-    0.7
-    """
+    """Threshold that accepts most of falling certainties with a mean of `wrong` up to `error`."""
     counts = _acceptable_counts(certainty)
     sound = counts[np.cumsum(wrong)[counts - 1] <= (error + 1e-9) * counts]
     return float(certainty[sound[-1] - 1]) if len(sound) else math.inf
@@ -178,10 +147,6 @@ def bounded_threshold(certainty: Floats, wrong: Floats, error: float, confidence
     Learn then Test (Angelopoulos et al., 2021): binomial tests of growing numbers of rows, the
     most certain first, until one fails. One sequence starts with the fewest rows that can pass,
     another half-way; each gets half of the error probability. It holds for rows drawn like these.
-
-    >>> certainty = np.linspace(1, 0.5, 200)
-    >>> bounded_threshold(certainty, certainty < 0.75, error=0.1, confidence=0.9) > 0.7
-    True
     """
     level, fewest = (1 - confidence) / STARTS, fewest_rows(error, confidence)
     if fewest > len(certainty):
@@ -242,11 +207,10 @@ class AbstentionMixin:
         Examples
         --------
         >>> from robustpll import RobustPLLClassifier
-        >>> generator = np.random.default_rng(0)
-        >>> labels = np.repeat(["a", "b", "c"], 100)
-        >>> X = np.repeat(np.eye(3), 100, axis=0) + 0.4 * generator.normal(size=(300, 3))
-        >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X[::2], labels[::2])
-        >>> model.recalibrate(X[1::2], labels[1::2]).recalibration_
+        >>> from sklearn.datasets import make_blobs
+        >>> X, y = make_blobs(300, random_state=0)
+        >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X[:150], y[:150])
+        >>> model.recalibrate(X[150:], y[150:]).recalibration_
         Recalibration(evidence times ... by 150 labels, log loss 0... -> 0...)
         """
         candidates, _, opinion = self._calibration_rows(X, y)
@@ -271,36 +235,30 @@ class AbstentionMixin:
         Examples
         --------
         >>> from robustpll import RobustPLLClassifier
-        >>> generator = np.random.default_rng(0)
-        >>> labels = np.repeat(["a", "b", "c"], 100)
-        >>> X = np.repeat(np.eye(3), 100, axis=0) + 0.4 * generator.normal(size=(300, 3))
-        >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X[::2], labels[::2])
-        >>> model.calibrate_decisions(X[1::2], labels[1::2]).trial_
+        >>> from sklearn.datasets import make_blobs
+        >>> X, y = make_blobs(300, [[0, 0], [0, 9], [9, 0]], random_state=0)
+        >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X[:150], y[:150])
+        >>> model.calibrate_decisions(X[150:], y[150:]).trial_
         CalibrationSample(150 rows by labels, confidence 0.9)
-        >>> model.decide([[1, 0, 0], [0.5, 0.5, 0], [9, 9, 9]], error=0.1).reason.tolist()
-        ['accepted', 'ambiguous: a or b', 'unlike the training data']
+        >>> model.decide([[0, 0], [0, 4.5], [99, 99]], error=0.1).reason.tolist()
+        ['accepted', 'ambiguous: 1 or 0', 'unlike the training data']
         """
         candidates, rows, raw = self._calibration_rows(X, y)
         by_labels = bool((candidates.sizes == 1).all())
         if by_labels:
-            confidence = CONFIDENCE if confidence is None else confidence
-            refuse_other_than_share("confidence", confidence)
+            confidence = 0.9 if confidence is None else confidence
         elif confidence is not None:
             raise InputError(
                 "confidence is for labels: candidates in y give an estimate without one."
             )
         opinion, distance = self._recalibrated(raw), self._distance(rows)
-        at = np.arange(len(rows)), opinion.predicted()
+        chosen = np.arange(len(rows)), opinion.predicted()
         inside = np.where(candidates.matrix, opinion.probability, 0.0)
-        right = inside[at] / np.maximum(inside.sum(-1), 1e-300)  # 0 / 0 is 0
-        self.trial_ = CalibrationSample.of(
-            opinion.probability[at],
-            1 - right,
-            distance,
-            max(ROUNDING, float(np.quantile(distance, NOT_NOVEL, method="higher"))),
-            source="labels" if by_labels else "candidates",
-            confidence=confidence,
-        )
+        right = inside[chosen] / np.maximum(inside.sum(-1), 1e-300)  # 0 / 0 is 0
+        limit = max(ROUNDING, float(np.quantile(distance, NOT_NOVEL, method="higher")))
+        about = {"source": "labels" if by_labels else "candidates", "confidence": confidence}
+        certainty = opinion.probability[chosen]
+        self.trial_ = CalibrationSample.of(certainty, 1 - right, distance, limit, **about)
         return self
 
     def decide(
@@ -308,10 +266,10 @@ class AbstentionMixin:
     ) -> Decision:
         """Predict, and say which predictions to accept, and why not the others.
 
-        Rows with the most probable predictions are accepted first. Novel rows are never accepted,
-        even if the coverage then falls short. A row is novel if its distance to the training data
-        exceeds the 99th percentile of the calibration distances, or, without calibration, the
-        largest distance between training rows. Models of version 0.1.0 find no row novel.
+        The most probable predictions are accepted first. Novel rows are never accepted, even if
+        the coverage then falls short. A row is novel if its distance to the training data exceeds
+        the 99th percentile of the calibration distances, or, without calibration, the largest
+        distance of a training row to the others. Models of version 0.1.0 find no row novel.
 
         Parameters
         ----------
@@ -341,30 +299,42 @@ class AbstentionMixin:
         >>> decision, decision.reason.tolist()
         (Decision(2 of 3 rows accepted), ['accepted', 'accepted', 'ambiguous: c or b'])
         """
-        _refuse_other_promises(coverage, error)
+        if (coverage is None) == (error is None):
+            raise InputError(
+                "decide needs either coverage or error, and not both: "
+                "decide(X, coverage=0.9) or decide(X, error=0.05)."
+            )
+        if error is not None:
+            refuse_other_than_share("error", error)
+        elif not (is_share(coverage) and coverage):
+            raise InputError(f"coverage must be a number above 0 and at most 1; got {coverage!r}.")
         check_is_fitted(self, "fitted_")
         rows, sample = self._rows(X), self.trial_
         opinion, distance = self._recalibrated(self._raw_opinion(rows)), self._distance(rows)
-        predicted, probability = opinion.predicted(), opinion.probability
+        predicted = opinion.predicted()
+        certainty = opinion.probability[np.arange(len(predicted)), predicted]
         if sample is None:
             limit = math.inf if self.reference_ is None else self.reference_.limit
-            certainty = probability[np.arange(len(predicted)), predicted]
             sample = CalibrationSample.of(certainty, 1 - certainty, distance, limit)
-        if error is not None and not sample.can_promise(error):
-            message = (
-                f"error={error:g} cannot be promised with confidence {sample.confidence:g} from "
-                f"{len(sample.certainty)} labelled rows: it takes {sample.fewest(error)}, even if "
-                "all are right. So no row is accepted. Pass more rows to calibrate_decisions, or "
-                "allow a larger error."
-            )
-            warnings.warn(message, UserWarning, stacklevel=2)
-        threshold = sample.threshold(coverage, error)
-        bounded = error is not None and sample.confidence is not None
-        promised = not (bounded and math.isinf(threshold))
-        like = distance <= sample.limit
-        return Decision.of(
-            self.classes_, predicted, probability, like, threshold, promised=promised
-        )
+        rejected: Any = ambiguities(opinion)
+        if error is None:
+            threshold = share_threshold(sample.certainty, float(coverage or 0))
+        else:
+            threshold = sample.threshold(error)
+            if sample.confidence is not None and math.isinf(threshold):
+                rejected = NO_PROMISE
+            if not sample.can_promise(error):
+                message = (
+                    f"error={error:g} cannot be promised with confidence {sample.confidence:g} "
+                    f"from {len(sample.certainty)} labelled rows: it takes {sample.fewest(error)}, "
+                    "even if all are right. So no row is accepted. Pass more rows to "
+                    "calibrate_decisions, or allow a larger error."
+                )
+                warnings.warn(message, UserWarning, stacklevel=2)
+        novel = ~(distance <= sample.limit)
+        accepted = ~novel & (certainty >= threshold)
+        reason = np.where(accepted, ACCEPTED, np.where(novel, NOVEL, rejected))
+        return Decision(self.classes_[predicted], accepted, reason, threshold)
 
     def _calibration_rows(self, X: Any, y: Any) -> tuple[Candidates, Rows, Opinion]:
         """Candidates, rows, and their opinion before any recalibration."""
@@ -385,15 +355,3 @@ class AbstentionMixin:
         if self.reference_ is None:
             return np.zeros(len(rows))
         return np.asarray(self.reference_.distance(self.fitted_, rows).cpu())
-
-
-def _refuse_other_promises(coverage: float | None, error: float | None) -> None:
-    if (coverage is None) == (error is None):
-        raise InputError(
-            "decide needs either coverage or error, and not both: "
-            "decide(X, coverage=0.9) or decide(X, error=0.05)."
-        )
-    if coverage is not None and not (is_share(coverage) and coverage > 0):
-        raise InputError(f"coverage must be a number above 0 and at most 1; got {coverage!r}.")
-    if error is not None:
-        refuse_other_than_share("error", error)

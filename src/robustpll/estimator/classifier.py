@@ -92,13 +92,9 @@ class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # t
         weight = row_weights(candidates, self.class_weight, sample_weight)
         self.features_, rows = Features.fit_rows(X, device)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        task = Task.of(
-            rows,
-            torch.tensor(candidates.matrix)[None],
-            (seed,),
-            torch.tensor(candidates.prior)[None],
-            torch.tensor(weight)[None],
-        )
+        arrays = (candidates.matrix, candidates.prior, weight)
+        matrix, prior, weights = (torch.tensor(array)[None] for array in arrays)
+        task = Task.of(rows, matrix, (seed,), prior, weights)
         with progress_bars() if self.verbose else nullcontext():
             fitted, weights, opinion = fit_early_stopping(method, task, self.watch)
         check_training(fitted, task, weights, opinion, watched=self.watch is not None)
@@ -108,8 +104,7 @@ class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # t
         self.labels_ = self.classes_[self.opinion_.predicted()]
         self.history_ = {"loss": fitted.history.loss.double().mean(-1).numpy()}
         if self.watch is not None:
-            rate = fitted.history.covering_rate.double().mean(-1).numpy()
-            self.history_["covering_rate"] = rate
+            self.history_["covering_rate"] = fitted.history.covering_rate.double().mean(-1).numpy()
         self.fitted_ = fitted.without_training_rows()  # which need not stay on the device
         self.reference_ = Reference.of(self.fitted_, task.rows, seed)
         self.recalibration_ = self.trial_ = None

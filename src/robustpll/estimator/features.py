@@ -1,7 +1,7 @@
 """Conversion of arrays, images and tables into scaled numbers."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -14,11 +14,8 @@ from robustpll.engine.rows import Rows
 from robustpll.errors import InputError, some_of
 from robustpll.labels.parsing import is_frame
 
-# Bound on a scaled value (training rows lie in 0 to 1): networks multiply it in float32, whose
-# maximum is 3e38. A power of two is the same number in both precisions.
-FARTHEST = 2.0**64
-FEW_WORDS = 20
-MOST_WORDS = 1000  # categories of a text column; each costs a number in every row
+FARTHEST = 2.0**64  # bound on scaled values: networks multiply them in float32, up to 3e38
+FEW_WORDS, MOST_WORDS = 20, 1000  # categories of a text column; each costs a number in every row
 NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean", "decimal")  # pandas' kinds
 DATES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period")
 
@@ -37,18 +34,10 @@ class Features:
     In a table, gaps in a numeric column get the median and an extra 0/1 column. Each category gets
     a 0/1 column; gaps and categories unseen in training are 0 in all of them.
 
-    Examples
-    --------
     >>> import pandas as pd
     >>> table = pd.DataFrame({"age": [20.0, None, 40.0], "town": ["Rome", "Bonn", "Rome"]})
-    >>> features = Features.of(table)
-    >>> features.columns
+    >>> Features.of(table).columns
     ('age', 'age is missing', 'town is Bonn', 'town is Rome')
-    >>> rows = features.rows(table)
-    >>> rows.x(rows.everything)[0]
-    tensor([[0.0000, 0.0000, 0.0000, 1.0000],
-            [0.5000, 1.0000, 1.0000, 0.0000],
-            [1.0000, 0.0000, 0.0000, 1.0000]])
     """
 
     columns: tuple[str, ...]  # meaning of each number; empty for arrays and images
@@ -64,14 +53,10 @@ class Features:
         return cls._learn(X)[0]
 
     @classmethod
-    def fit_rows(cls, X: Any, device: str | torch.device = "cpu") -> tuple[Self, Rows]:
-        """The rules learned from X, and X converted by them; reads X once."""
+    def fit_rows(cls, X: Any, device: str | torch.device) -> tuple[Self, Rows]:
+        """As `of`, with the scaled rows of X, which is read once."""
         features, numbers = cls._learn(X)
         return features, features._scaled(numbers, device)
-
-    def rows(self, X: Any, device: str | torch.device = "cpu") -> Rows:
-        """Scaled rows of one run, on the device if they fit there."""
-        return self._scaled(self._numbers(X), device)
 
     @classmethod
     def _learn(cls, X: Any) -> tuple[Self, NDArray[np.float64]]:
@@ -80,13 +65,12 @@ class Features:
         if is_frame(X):
             refuse_odd_table(X)
             for name in X.columns:
-                column = X[name]
-                known = column.dropna()
+                known = X[name].dropna()
                 if known.empty:
-                    raise InputError(f"Column {name!r} has no value in any row. Drop it.")
+                    raise _bad_column(name, "has no value in any row", "Drop it.")
                 if _kind(known) not in NUMBERS:
                     categories[str(name)] = _categories(known)
-                elif len(known) < len(column):
+                elif len(known) < len(X):
                     fill[str(name)] = float(known.astype(np.float64).median())
         rules = cls((), (), categories, fill, (), ())
         columns = tuple(rules.names(X.columns)) if is_frame(X) else ()
@@ -102,8 +86,12 @@ class Features:
             )
         return cls(columns, numbers.shape[1:], categories, fill, shift, scale), numbers
 
+    def rows(self, X: Any, device: str | torch.device = "cpu") -> Rows:
+        """Scaled rows of one run, on the device if they fit there."""
+        return self._scaled(self._numbers(X), device)
+
     def _scaled(self, numbers: NDArray[np.float64], device: str | torch.device) -> Rows:
-        """Scale in float64, so that a date in seconds keeps its days; then store as float32."""
+        """Rows scaled in float64, so that a date in seconds keeps its days, and then in float32."""
         if numbers.shape[1:] != self.shape:
             raise InputError(
                 f"X has rows of shape {numbers.shape[1:]}, but was fitted with {self.shape}. "
@@ -117,8 +105,7 @@ class Features:
             torch.tensor(part, dtype=raw.dtype, device=raw.device).view(self.shape)
             for part in (self.shift, self.scale)
         )
-        # On a GPU `raw` is a copy; on the CPU it may be the caller's X.
-        centred = raw.sub_(shift) if raw.is_cuda else raw.sub(shift)
+        centred = raw.sub_(shift) if raw.is_cuda else raw.sub(shift)  # it may be the caller's X
         scaled = centred.div_(scale).float()
         if scaled.numel() and not (torch.stack(scaled.aminmax()).abs() <= FARTHEST).all():
             far = (~(scaled.abs() <= FARTHEST)).flatten(1).any(1).nonzero()[:, 0].tolist()
@@ -134,29 +121,19 @@ class Features:
         return ScaledRows(scaled, at, torch.zeros_like(unit), unit)
 
     def unusable_rows(self, X: Any) -> NDArray[np.bool_]:
-        """Which rows cannot be predicted, (n,); `rows` raises InputError if X has any.
-
-        Their numbers are missing where training had no gap, infinite, or too large to compute with.
-
-        >>> features = Features.of(np.array([[0.0, 1], [2, 3]]))
-        >>> features.unusable_rows(np.array([[1.0, 2], [1e300, 2], [np.nan, 2]]))
-        array([False,  True,  True])
-        """
+        """Which rows `rows` refuses, (n,): numbers are missing, infinite or too large."""
         numbers = self._numbers(X, refuse=False).reshape(len(X), -1)
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = (numbers - np.asarray(self.shift)) / np.asarray(self.scale)
             return np.asarray(~(np.abs(scaled) <= FARTHEST).all(-1))
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> Self:
-        """The inverse of `to_json`; lists become tuples again."""
+        """From `dataclasses.asdict` after a round trip by JSON: lists become tuples again."""
         return cls(
             tuple(saved["columns"]),
             tuple(map(int, saved["shape"])),
-            {name: tuple(words) for name, words in saved["categories"].items()},
+            {name: tuple(map(str, words)) for name, words in saved["categories"].items()},
             {name: float(value) for name, value in saved["fill"].items()},
             tuple(map(float, saved["shift"])),
             tuple(map(float, saved["scale"])),
@@ -180,45 +157,44 @@ class Features:
         """The numbers that one column of a table becomes, (n,) or (n, several)."""
         name, missing = str(column.name), column.isna().to_numpy()
         if name in self.categories:
-            return self._indicators(column, missing)
-        kind = "empty" if missing.all() else _kind(column.dropna())
-        if kind not in (*NUMBERS, "empty"):
-            raise InputError(
-                f"Column {column.name!r} held numbers in training, but now holds values of kind "
-                f"{kind!r}. Convert it to numbers."
-            )
+            return _indicators(column, missing, self.categories[name])
+        kind = NUMBERS[0] if missing.all() else _kind(column.dropna())
+        if kind not in NUMBERS:
+            problem = f"held numbers in training, but now holds values of kind {kind!r}"
+            raise _bad_column(column.name, problem, "Convert it to numbers.")
         numbers: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
         gaps, infinite = np.flatnonzero(missing), np.flatnonzero(np.isinf(numbers))
         if refuse and len(gaps) and name not in self.fill:
-            raise InputError(
-                f"Column {column.name!r} has no value in {len(gaps)} rows ({some_of(gaps)}), but "
-                "had one in every training row. Fill these cells, or train with rows that have "
-                "such gaps."
+            problem = (
+                f"has no value in {len(gaps)} rows ({some_of(gaps)}), but had no gap in training"
             )
+            remedy = "Fill these cells, or train with such gaps."
+            raise _bad_column(column.name, problem, remedy)
         if refuse and len(infinite):
-            raise InputError(
-                f"Column {column.name!r} is infinite in {len(infinite)} rows ({some_of(infinite)})."
-                " Drop these rows, or cap their values."
-            )
+            problem = f"is infinite in {len(infinite)} rows ({some_of(infinite)})"
+            raise _bad_column(column.name, problem, "Drop these rows, or cap their values.")
         if name not in self.fill:
             return numbers
         return np.column_stack([np.where(missing, self.fill[name], numbers), missing])
 
-    def _indicators(self, column: Any, missing: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """A 0/1 column for each category, (n, categories)."""
-        known = self.categories[str(column.name)]
-        words = _words(column)
-        unseen = set(words[~missing]).difference(known)
-        if len(unseen) > 1 and len(unseen) == len(set(words[~missing])):  # one may be a new town
-            raise InputError(
-                f"Column {column.name!r} holds no word that training saw: "
-                f"{some_of(map(repr, sorted(unseen)))} instead of {some_of(map(repr, known))}. "
-                "Read it in the same way as the training rows."
-            )
-        code = {word: number for number, word in enumerate(known)}
-        codes = np.array([code.get(word, -1) for word in words])
-        codes[missing] = -1
-        return (codes[:, None] == np.arange(len(known))).astype(np.float64)
+
+def _indicators(
+    column: Any, missing: NDArray[np.bool_], known: tuple[str, ...]
+) -> NDArray[np.float64]:
+    """A 0/1 column for each category, (n, categories)."""
+    code = {word: number for number, word in enumerate(known)}
+    words = _words(column)
+    codes = np.where(missing, -1, [code.get(word, -1) for word in words])
+    present = sorted(set(words[~missing]))
+    if len(present) > 1 and codes.max() < 0:  # a single new word may be a new town
+        new, old = (some_of(map(repr, names)) for names in (present, known))
+        remedy = "Read it in the same way as the training rows."
+        raise _bad_column(column.name, f"holds no word that training saw: {new}, not {old}", remedy)
+    return (codes[:, None] == np.arange(len(known))).astype(np.float64)
+
+
+def _bad_column(name: Any, problem: str, remedy: str) -> InputError:
+    return InputError(f"Column {name!r} {problem}. {remedy}")
 
 
 def finite(X: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -259,24 +235,22 @@ def _categories(known: Any) -> tuple[str, ...]:
     if hasattr(known, "cat"):  # declared as categorical
         return tuple(words)
     if any(isinstance(cell, list | tuple | set | dict | np.ndarray) for cell in known):
-        raise InputError(
-            f"Column {known.name!r} holds lists or the like, which are no features. Drop or unpack "
-            "it."
-        )
-    odd = [word for word in words if np.isnan(pd.to_numeric(word, errors="coerce"))]
+        problem = "holds lists or the like, which are no features"
+        raise _bad_column(known.name, problem, "Drop or unpack it.")
+    numbers = pd.to_numeric(pd.Series(words), errors="coerce")
+    odd = [word for word, gap in zip(words, numbers.isna(), strict=True) if gap]
     if len(odd) < len(words) and len(odd) <= len(words) / 2:
         rest = f", but for {some_of(map(repr, odd))}" if odd else ""
-        raise InputError(
-            f"Column {known.name!r} holds numbers as text{rest}. Convert it with "
-            "pandas.to_numeric(column, errors='coerce'), or to the type 'category' if the numbers "
-            "are names."
+        raise _bad_column(
+            known.name,
+            f"holds numbers as text{rest}",
+            "Convert it with pandas.to_numeric(column, errors='coerce'), or to the type 'category' "
+            "if these are names.",
         )
     if len(words) > max(FEW_WORDS, min(len(known) / 2, MOST_WORDS)):
-        raise InputError(
-            f"Column {known.name!r} has {len(words)} different words in {len(known)} rows: it "
-            "names rows rather than describing them. Drop it, or convert it to the type "
-            "'category' to keep it."
-        )
+        problem = f"has {len(words)} different words in {len(known)} rows, so it names rows"
+        remedy = "Drop it, or convert it to the type 'category' to keep it."
+        raise _bad_column(known.name, problem, remedy)
     return tuple(words)
 
 
@@ -288,8 +262,6 @@ def _kind(known: Any) -> str:
     values = str(pd.api.types.infer_dtype(known.cat.categories)) if kind == "categorical" else kind
     if values in (*DATES, "complex"):
         what = "dates or times" if values in DATES else "complex numbers"
-        raise InputError(
-            f"Column {known.name!r} holds {what}, which are no features as such. Drop it, or "
-            "replace it by numbers that matter, such as the hour or the days since an event."
-        )
+        remedy = "Drop it, or replace it by numbers such as the hour or the days since an event."
+        raise _bad_column(known.name, f"holds {what}, which are no features as such", remedy)
     return kind

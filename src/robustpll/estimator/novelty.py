@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -31,24 +31,13 @@ class Reference:
 
     @classmethod
     def of(cls, fitted: Fitted, training: Rows, seed: int) -> Self:
-        """Draw at most 1,000 rows and a million numbers from one run.
-
-        >>> from robustpll.engine.data import Task
-        >>> from robustpll.methods import Proden
-        >>> rows = Rows.of(torch.eye(3), torch.tensor([[0, 1, 2, 2, 2]]))
-        >>> fitted = Proden(epochs=1).fit(Task.of(rows, torch.eye(3).bool()[rows.at], (0,)))
-        >>> reference = Reference.of(fitted, rows, seed=0)
-        >>> reference.rows.shape, bool((reference.distance(fitted, rows) < 1e-3).all())
-        (torch.Size([1, 3, 300]), True)
-        """
+        """Draw at most 1,000 rows and a million numbers from one run."""
         order = np.random.default_rng(seed_of(seed, "reference")).permutation(len(training))
-        order = torch.from_numpy(order[:MOST_ROWS]).to(training.at.device)
-        sample = replace(training, at=training.at[:, order])
+        sample = replace(training, at=training.at[:, order[:MOST_ROWS]])
         x = sample.x(sample.everything)[0].flatten(1).cpu().numpy()
-        first = torch.from_numpy(np.sort(np.unique(x, axis=0, return_index=True)[1]))
+        first = np.sort(np.unique(x, axis=0, return_index=True)[1])
         with computing("float32", training.device):
-            distinct = replace(sample, at=sample.at[:, first.to(sample.at.device)])
-            rows = representation(fitted, distinct)
+            rows = representation(fitted, replace(sample, at=sample.at[:, first]))
         return cls.of_rows(rows[:, : max(2, MOST_NUMBERS // rows.shape[-1])].float().contiguous())
 
     @classmethod
@@ -61,10 +50,8 @@ class Reference:
 
     def refuse_other_width(self, fitted: Fitted, shape: tuple[int, ...]) -> None:
         """Raise unless the reference rows fit the model, for rows of this shape."""
-        net = _network(fitted)
-        expected: tuple[int, ...] = (1, math.prod(shape))
-        if net is not None and isinstance(net[-1], Linear):
-            expected = tuple(net[-1].weight.shape[:2])
+        net: Any = _network(fitted)
+        expected = (1, math.prod(shape)) if net is None else tuple(net[-1].weight.shape[:2])
         if (self.rows.shape[0], self.rows.shape[2]) != expected:
             raise ValueError(
                 f"its reference rows have shape {tuple(self.rows.shape)}, but its networks make "
@@ -79,14 +66,7 @@ class Reference:
 
 
 def representation(fitted: Fitted, rows: Rows) -> Tensor:
-    """The last hidden layers scaled to length 1, or else the features; (M, n, h) in float64.
-
-    >>> from robustpll import PLLClassifier
-    >>> from robustpll.methods import Proden
-    >>> model = PLLClassifier(Proden(epochs=1, members=2)).fit([[0, 4], [2, 8]], [{0}, {1}])
-    >>> representation(model.fitted_, model.features_.rows(np.array([[1, 4]]))).shape
-    torch.Size([2, 1, 300])
-    """
+    """The last hidden layers scaled to length 1, or else the features; (M, n, h) in float64."""
     net = _network(fitted)
     if net is not None and isinstance(fitted, Networks):
         hidden = logits_of(fitted.method, net[:-1], rows.repeated(fitted.method.members))

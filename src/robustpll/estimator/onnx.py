@@ -5,8 +5,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import redirect_stderr
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+import robustpll
 from robustpll._files import write_whole
 from robustpll.engine.layers import Linear, Stack, folded, some_models
 from robustpll.engine.predict import Networks
@@ -80,7 +80,19 @@ def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
     fitted = replace(fitted, net=copy.deepcopy(fitted.net).cpu())
     with torch.no_grad():
         proto = _graph(Served(model, fitted).eval())
-    onnx.helper.set_model_props(proto, {KEY: json.dumps(_metadata(model))})
+    about = {
+        "format": FORMAT,
+        "version": robustpll.__version__,
+        "method": fitted.method.name,
+        "members": fitted.method.members,
+        "classes": model.classes_.tolist(),
+        **{
+            name: getattr(model.features_, name)
+            for name in ("shape", "columns", "categories", "fill")
+        },
+        "recalibration": model.recalibration_ and asdict(model.recalibration_),
+    }
+    onnx.helper.set_model_props(proto, {KEY: json.dumps(about)})
     content: bytes = proto.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     _refuse_other_answers(session, model, fitted)
@@ -129,24 +141,16 @@ def _member(net: nn.Module, member: int) -> nn.Module:
     layers = list(folded(net).children()) if isinstance(net, nn.Sequential) else [net]
     if not all(isinstance(layer, Linear | nn.ReLU | nn.Flatten) for layer in layers):
         return Alone(some_models(net, slice(member, member + 1)))
-    plain = [layer for layer in layers if not isinstance(layer, nn.Flatten)]
-    affine = (Affine(layer, member) if isinstance(layer, Linear) else layer for layer in plain)
-    return nn.Sequential(nn.Flatten(), *affine)
-
-
-class Affine(nn.Module):
-    """One model's part of a `Linear`: onnxruntime runs it faster than M models together."""
-
-    weight: Tensor
-    bias: Tensor
-
-    def __init__(self, linear: Linear, member: int) -> None:
-        super().__init__()
-        self.register_buffer("weight", linear.weight.detach()[member].clone())
-        self.register_buffer("bias", linear.bias.detach()[member, 0].clone())
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.addmm(self.bias, x, self.weight)
+    plain: list[nn.Module] = [nn.Flatten()]  # onnxruntime is faster at this than at M models
+    for layer in layers:
+        if isinstance(layer, Linear):
+            linear = nn.utils.skip_init(nn.Linear, *layer.weight.shape[1:])  # draws nothing
+            linear.weight = nn.Parameter(layer.weight.detach()[member].T.contiguous())
+            linear.bias = nn.Parameter(layer.bias.detach()[member, 0].clone())
+            plain.append(linear)
+        elif isinstance(layer, nn.ReLU):
+            plain.append(layer)
+    return nn.Sequential(*plain)
 
 
 class Alone(nn.Module):
@@ -164,17 +168,12 @@ class Alone(nn.Module):
 def _graph(served: Served) -> Any:
     """The ONNX model for any number of rows, without the paths of source files."""
     example = torch.zeros(3, *served.shift.shape, dtype=torch.float64)
+    names: Any = {"input_names": [INPUT], "output_names": OUTPUTS, "dynamic_shapes": ({0: "n"},)}
+    logged = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # of optional packages, and torch's internals
     try:
-        with _quiet():
-            program = torch.onnx.export(
-                served,
-                (example,),
-                dynamo=True,
-                verbose=False,
-                input_names=[INPUT],
-                output_names=list(OUTPUTS),
-                dynamic_shapes=({0: "n"},),
-            )
+        with warnings.catch_warnings(action="ignore"), redirect_stderr(io.StringIO()):
+            program = torch.onnx.export(served, (example,), dynamo=True, verbose=False, **names)
     except torch.onnx.OnnxExporterError as error:
         cause: BaseException = error
         while cause.__cause__ is not None:
@@ -184,6 +183,8 @@ def _graph(served: Served) -> Any:
             f"torch cannot write this network as ONNX for any number of rows ({reason}). Its "
             "forward() must not branch on values, nor on how many rows there are."
         ) from error
+    finally:
+        logging.disable(logged)
     assert program is not None
     proto = program.model_proto
     proto.producer_name = KEY
@@ -192,38 +193,6 @@ def _graph(served: Served) -> Any:
         node.ClearField("metadata_props")
         node.ClearField("doc_string")
     return proto
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence torch's exporter, which reports missing optional packages and its own internals."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
-def _metadata(model: "CandidateClassifier") -> dict[str, Any]:
-    """What a program needs to feed the graph and to read its answers."""
-    import robustpll
-
-    features, recalibration, method = model.features_, model.recalibration_, model.fitted_.method
-    return {
-        "format": FORMAT,
-        "version": robustpll.__version__,
-        "method": method.name,
-        "members": method.members,
-        "classes": model.classes_.tolist(),
-        "shape": features.shape,
-        "columns": features.columns,
-        "categories": features.categories,
-        "fill": features.fill,
-        "recalibration": None if recalibration is None else asdict(recalibration),
-    }
 
 
 def _refuse_other_answers(session: Any, model: "CandidateClassifier", fitted: Networks) -> None:

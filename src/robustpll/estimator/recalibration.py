@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,12 +25,11 @@ class Recalibration:
     """A factor on the evidence, or on the logits, that calibrates probabilities.
 
     With evidence e, belief becomes f e / (k + f sum e) and uncertainty k / (k + f sum e). Methods
-    without evidence get temperature scaling with temperature 1 / f, of an ensemble on the logs of
-    its mean probabilities. The order of the classes stays.
+    without evidence get temperature scaling with temperature 1 / f. The order of the classes stays.
 
-    The factor minimises the log loss, the mean of -ln P(S) over rows with candidates S. That is
-    right if a set is equally likely whichever member is true. If sets favour the classes that the
-    model confuses, the factor comes out too large. A small penalty keeps it near 1 for few rows.
+    The factor minimises the log loss, the mean of -ln P(S) over rows with candidates S. If sets
+    favour the classes that the model confuses, it comes out too large. A small penalty keeps it
+    near 1 for few rows.
 
     Attributes
     ----------
@@ -38,17 +37,13 @@ class Recalibration:
         Above 1 the model was not sure enough, below 1 it was too sure.
     of : {"evidence", "logits"}
         What is multiplied.
-    source : {"labels", "candidates"}
-        What it was learned from.
-    rows : int
-        How many rows it was learned from.
+    source, rows
+        What it was learned from ("labels" or "candidates"), and from how many rows.
     before, after : float
         Their log loss.
 
     Examples
     --------
-    Of 400 predictions with probability 0.9, three in four are right:
-
     >>> opinion = Opinion.of_probability(np.array([[0.9, 0.1]] * 400))
     >>> right = np.array([[True, False]] * 300 + [[False, True]] * 100)
     >>> recalibration = Recalibration.of_rows(opinion, right)
@@ -64,6 +59,12 @@ class Recalibration:
     rows: int
     before: float
     after: float
+
+    def __post_init__(self) -> None:
+        numbers = all(isinstance(n, int | float) for n in (self.factor, self.before, self.after))
+        words = self.of in get_args(Scaled) and self.source in get_args(Source)
+        if not (numbers and words and 0 < self.factor < math.inf):
+            raise ValueError(f"a recalibration of {self.of!r} by the factor {self.factor!r}")
 
     @classmethod
     def of_rows(cls, opinion: Opinion, candidates: NDArray[np.bool_]) -> Self:
@@ -83,7 +84,7 @@ class Recalibration:
             tried = replace(start, factor=float(np.exp(log_factor)))
             return float(-tried._log_probability(opinion, candidates).mean())
 
-        def cost(log_factor: Any, loss: Any) -> Any:
+        def penalised(log_factor: Any, loss: Any) -> Any:
             return len(candidates) * loss + (log_factor / math.log(USUAL)) ** 2 / 2
 
         grid = np.linspace(-np.log(LARGEST), np.log(LARGEST), STEPS)
@@ -95,15 +96,12 @@ class Recalibration:
                 "probabilities do not depend on its uncertainty. Pass smaller sets or labels, or "
                 "use another method."
             )
-        best = int(np.argmin(cost(grid, losses)))
-        result = minimize_scalar(
-            lambda log_factor: cost(log_factor, loss(log_factor)),
-            bounds=(grid[max(0, best - 1)], grid[min(best + 1, STEPS - 1)]),
-            method="bounded",
-            options={"xatol": 1e-6},
-        )
-        factor = float(np.exp(result.x))
-        return replace(start, factor=factor, before=loss(0.0), after=loss(result.x))
+        best = int(np.argmin(penalised(grid, losses)))
+        bounds = (grid[max(0, best - 1)], grid[min(best + 1, STEPS - 1)])
+        least = minimize_scalar(
+            lambda x: penalised(x, loss(x)), None, bounds, method="bounded", options={"xatol": 1e-6}
+        ).x
+        return replace(start, factor=float(np.exp(least)), before=loss(0.0), after=loss(least))
 
     def opinion(self, opinion: Opinion) -> Opinion:
         """A recalibrated copy of an opinion in numpy arrays, with the same predicted classes."""

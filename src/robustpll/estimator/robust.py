@@ -28,23 +28,9 @@ class RobustPLLClassifier(CandidateClassifier):
         range. The network withstands such changes better, and trains two to three times as long.
         With 0 no row is moved, but the settings are those of `RobustPllAt`.
     kl_ceiling : float, tuple with one for each member, or None
-        How strongly evidence outside the candidates is removed, times the number of classes;
-        reached at half of the training.
-    anneal : {"from-one", "from-zero"}
-        Whether epochs are counted from 1 or from 0 on the way to the ceiling.
-    loss : {"squared", "cross-entropy"}
-        Whose expectation under the Dirichlet distribution of the evidence is minimised.
-    update : {"before", "after"}
-        Label weights from the pass before the optimiser's step, or from one more after it.
-    evidence : {"relu", "softplus", "exp"} or None
-        How the network's outputs become evidence.
-    kl_scale_large_k : float or None
-        Factor on the ceiling for 100 classes or more.
-    kl_per_class : bool or None
-        Whether the ceiling is divided by the number of classes, or by 10 if there are fewer.
-    balance : float
-        From 0 to 1: how strongly label weights are moved to rare classes; 1 assumes that all
-        classes are equally frequent.
+        How strongly evidence outside the candidates is removed.
+    anneal, loss, update, evidence, kl_scale_large_k, kl_per_class, balance
+        As for the method, `robustpll.methods.RobustPll`.
     averaged : float or None
         Share of the last epochs whose networks are averaged into the final one.
     precision : {"auto", "float32", "bf16"}

@@ -21,9 +21,8 @@ from robustpll.opinion import Opinion
 
 ClassWeight = Mapping[Any, float] | str | None
 
-# For the check of a training
-SAMPLE = 1000  # maximal number of training rows to predict
-FEWEST = 100  # with fewer rows there is no warning: they give few training steps
+# Of `check_training`
+SAMPLE, FEWEST = 1000, 100  # training rows to predict; fewer are too few for a warning
 PASSES = 16  # of a method that predicts by random passes
 TIED = 0.5  # share of rows with several classes in first place
 RARELY = 0.1  # share of rows whose predicted class is a candidate
@@ -33,34 +32,26 @@ BY_CHANCE = 0.05  # the same for a class drawn at random
 def row_weights(
     candidates: Candidates, class_weight: ClassWeight, sample_weight: ArrayLike | None
 ) -> NDArray[np.float64]:
-    """Weights (n,) with mean 1 from sample weights and class weights.
-
-    A row's class weight is the mean of its candidates' weights under the prior.
-
-    >>> y = Candidates.of([{"a"}, {"a", "b"}, {"b"}])
-    >>> row_weights(y, {"a": 3.0, "b": 1.0}, None)
-    array([1.5, 1. , 0.5])
-    """
+    """Weights (n,) with mean 1; a row's class weight is the mean over its candidates' prior."""
     try:
         weight: NDArray[np.float64] = _check_sample_weight(
             sample_weight, candidates.matrix, dtype=np.float64, ensure_non_negative=True
         )
     except (TypeError, ValueError) as error:
-        raise InputError(f"sample_weight is not usable: {error}") from error
+        raise InputError(f"sample_weight cannot be used: {error}") from error
     if class_weight is not None:
         of_class = _class_weights(candidates, class_weight)
         weight = weight / weight.max() * (candidates.prior @ (of_class / of_class.max()))
     if not (weight.any() and np.isfinite(weight).all()):
         raise InputError(
-            "All rows have weight zero or infinity: sample_weight or class_weight leaves nothing "
-            "to learn from. Pass finite weights above 0."
+            "sample_weight or class_weight gives all rows the weight 0, or one that is not finite."
         )
     weight = weight / weight.max()  # first, so that the mean of huge weights does not overflow
     return np.asarray(weight / weight.mean())
 
 
 def _class_weights(candidates: Candidates, class_weight: ClassWeight) -> NDArray[np.float64]:
-    """One weight for each class, (k,); sklearn's function accepts misspelt names."""
+    """One weight for each class, (k,); scikit-learn's function would ignore misspelt names."""
     if isinstance(class_weight, str) and class_weight == "balanced":
         mass = candidates.prior.sum(0, dtype=np.float64)
         return np.asarray(np.divide(1.0, mass, out=np.zeros_like(mass), where=mass > 0))
@@ -79,10 +70,7 @@ def _class_weights(candidates: Candidates, class_weight: ClassWeight) -> NDArray
     except (TypeError, ValueError):
         weights = np.array(np.nan)
     if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
-        raise InputError(
-            "class_weight must hold finite numbers of at least 0, not all zero; got "
-            f"{some_of(values)}."
-        )
+        raise InputError(f"class_weight must be finite, at least 0, not all 0: {some_of(values)}.")
     return weights
 
 
@@ -91,8 +79,8 @@ def fit_early_stopping(
 ) -> tuple[Fitted, Tensor, Opinion]:
     """Fit one run; return the model, and the label weights and opinion of all rows.
 
-    With a share, as many rows are drawn as validation rows: the training keeps the epoch that fits
-    their candidates best. Their opinion is the model's prediction within their candidates.
+    A share of the rows, if any, are validation rows: the training keeps the epoch that fits their
+    candidates best. Their opinion is the model's prediction within their candidates.
     """
     if share is None:
         fitted = method.fit(task)
@@ -100,31 +88,21 @@ def fit_early_stopping(
     training, validation = validation_split(len(task), share, task.seeds[0])
     aside = task.some_rows(validation)
     fitted = method.fit(task.some_rows(training), watch=aside)
-    opinion = replace(fitted.predict(aside.rows), prior=aside.prior.double())
-    opinion = opinion.within(aside.candidates)
+    predicted = replace(fitted.predict(aside.rows), prior=aside.prior.double())
+    predicted = predicted.within(aside.candidates)
     order = torch.cat([training, validation]).argsort().to(aside.prior.device)
 
-    def in_order(learned: Tensor, predicted: Tensor) -> Tensor:
+    def all_rows(learned: Tensor, predicted: Tensor) -> Tensor:
         return torch.cat([learned[0].to(predicted), predicted[0]])[order]
 
-    weights = in_order(fitted.label_weights, opinion.probability).to(fitted.label_weights)
-    return (
-        fitted,
-        weights,
-        Opinion(
-            in_order(fitted.opinion.belief, opinion.belief),
-            in_order(fitted.opinion.prior, opinion.prior),
-            in_order(fitted.opinion.uncertainty, opinion.uncertainty),
-        ),
-    )
+    weights = all_rows(fitted.label_weights, predicted.probability).to(fitted.label_weights)
+    parts = ("belief", "prior", "uncertainty")
+    opinion = Opinion(*(all_rows(getattr(fitted.opinion, p), getattr(predicted, p)) for p in parts))
+    return fitted, weights, opinion
 
 
 def validation_split(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Sorted positions of training rows and of validation rows, drawn at random.
-
-    >>> [len(part) for part in validation_split(10, 0.2, seed=0)]
-    [8, 2]
-    """
+    """Sorted positions of training rows and of validation rows, drawn at random."""
     count = round(n * share) if is_share(share) else 0
     if not 1 <= count <= n - 2:
         raise InputError(
@@ -142,47 +120,41 @@ def check_training(
 
     It diverged if weights, opinions or the last loss are not finite (with early stopping the last
     loss does not count). It learned little if half of the rows have several classes in first place
-    and most predictions are no candidates, or if hardly any of many classes is predicted rightly.
+    and most predictions are no candidates, or if hardly any prediction among many classes is one.
     """
     numbers = [weights, opinion.belief, opinion.uncertainty]
-    if not isinstance(fitted, Networks):
-        _refuse_infinite(fitted, numbers)
+    if isinstance(fitted, Networks):
+        sample = task.some_rows(torch.arange(0, len(task), -(-len(task) // SAMPLE)))
+        predicted = replace(fitted, method=fitted.method.with_passes(PASSES)).predict(sample.rows)
+        numbers += [predicted.belief, predicted.uncertainty, *fitted.net.state_dict().values()]
+        numbers += [] if watched else fitted.history.losses[-1:]
+    if not all(bool(tensor.isfinite().all()) for tensor in numbers):
+        losses = fitted.history.loss  # (epochs, M)
+        lost = (~losses.isfinite().all(-1)).nonzero().flatten().tolist()
+        since = (
+            f" The loss is not finite from epoch {lost[0] + 1} of {len(losses)} on." if lost else ""
+        )
+        raise InputError(
+            f"Training diverged: the model has numbers that are not finite.{since} Fit again with "
+            "a lower learning_rate, and look for rows of a far larger weight than others."
+        )
+    if not isinstance(fitted, Networks) or len(sample) < FEWEST:
         return
-    sample = task.some_rows(torch.arange(0, len(task), -(-len(task) // SAMPLE)))
-    predicted = replace(fitted, method=fitted.method.with_passes(PASSES)).predict(sample.rows)
-    losses = [] if watched else fitted.history.losses[-1:]
-    numbers += [predicted.belief, predicted.uncertainty, *losses]
-    _refuse_infinite(fitted, [*numbers, *fitted.net.state_dict().values()])
     labels = predicted.predicted()[..., None]
     weight = sample.weight / sample.weight.sum().clamp(min=1e-10)
     rate = float((sample.candidates.gather(-1, labels)[..., 0] * weight).sum())
     tied = float(predicted.guess.double().mean()) >= TIED and rate < 0.5
     rare = float(sample.candidates.double().mean()) < BY_CHANCE and rate < RARELY
-    if len(sample) < FEWEST or not (tied or rare):
-        return
-    remedy = "Train for more epochs, or try another learning_rate."
-    if fitted.method.uncertain:
-        remedy = (
-            'Use a method without evidence, such as "proden". Or let evidence grow more easily, in '
-            "Python, by kl_ceiling=0 or RobustPLLClassifier(adversary=0)."
+    if tied or rare:
+        remedy = "Train for more epochs, or try another learning_rate."
+        if fitted.method.uncertain:
+            remedy = (
+                'Use a method without evidence, such as "proden". Or let evidence grow more '
+                "easily, in Python, by kl_ceiling=0 or RobustPLLClassifier(adversary=0)."
+            )
+        message = (
+            f"{fitted.method.title} has learned little: in {rate:.1%} of its training rows the "
+            f"predicted class is a candidate, and it predicts {len(labels.unique()):,} of "
+            f"{task.k:,} classes. {remedy}"
         )
-    message = (
-        f"{fitted.method.title} has learned little: in {rate:.1%} of its training rows the "
-        f"predicted class is a candidate, and it predicts {len(labels.unique()):,} of {task.k:,} "
-        f"classes. {remedy}"
-    )
-    warnings.warn(message, UserWarning, stacklevel=4)
-
-
-def _refuse_infinite(fitted: Fitted, numbers: list[Tensor]) -> None:
-    if all(bool(tensor.isfinite().all()) for tensor in numbers):
-        return
-    losses = fitted.history.loss  # (epochs, M)
-    epochs = (~losses.isfinite().all(-1)).nonzero().flatten().tolist()
-    since = (
-        f" The loss is not finite from epoch {epochs[0] + 1} of {len(losses)} on." if epochs else ""
-    )
-    raise InputError(
-        f"Training diverged: the model has numbers that are not finite.{since} Fit again with a "
-        "lower learning_rate, and look for rows whose weight is far larger than that of others."
-    )
+        warnings.warn(message, UserWarning, stacklevel=4)
