@@ -236,7 +236,7 @@ class AbstentionMixin:
         --------
         >>> from robustpll import RobustPLLClassifier
         >>> from sklearn.datasets import make_blobs
-        >>> X, y = make_blobs(300, [[0, 0], [0, 9], [9, 0]], random_state=0)
+        >>> X, y = make_blobs(300, centers=[[0, 0], [0, 9], [9, 0]], random_state=0)
         >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X[:150], y[:150])
         >>> model.calibrate_decisions(X[150:], y[150:]).trial_
         CalibrationSample(150 rows by labels, confidence 0.9)
@@ -282,12 +282,9 @@ class AbstentionMixin:
 
         Notes
         -----
-        A bound on the error needs labelled rows: 59 for an error of 0.05 with confidence 0.9, even
-        if the model is always right. With fewer rows in `calibrate_decisions`, a warning says so
-        and no row is accepted, for the reason "no promise can be made".
-
-        Without `calibrate_decisions`, `coverage` is a share of X, and the error is estimated from
-        the probabilities of X: recalibrate first.
+        If `calibrate_decisions` got too few labelled rows for a bound on the error, a warning says
+        how many it takes, and no row is accepted. Without it, `coverage` is a share of X, and the
+        error is estimated from the probabilities of X: recalibrate first.
 
         Examples
         --------
@@ -299,15 +296,7 @@ class AbstentionMixin:
         >>> decision, decision.reason.tolist()
         (Decision(2 of 3 rows accepted), ['accepted', 'accepted', 'ambiguous: c or b'])
         """
-        if (coverage is None) == (error is None):
-            raise InputError(
-                "decide needs either coverage or error, and not both: "
-                "decide(X, coverage=0.9) or decide(X, error=0.05)."
-            )
-        if error is not None:
-            refuse_other_than_share("error", error)
-        elif not (is_share(coverage) and coverage):
-            raise InputError(f"coverage must be a number above 0 and at most 1; got {coverage!r}.")
+        _refuse_other_promises(coverage, error)
         check_is_fitted(self, "fitted_")
         rows, sample = self._rows(X), self.trial_
         opinion, distance = self._recalibrated(self._raw_opinion(rows)), self._distance(rows)
@@ -355,3 +344,15 @@ class AbstentionMixin:
         if self.reference_ is None:
             return np.zeros(len(rows))
         return np.asarray(self.reference_.distance(self.fitted_, rows).cpu())
+
+
+def _refuse_other_promises(coverage: float | None, error: float | None) -> None:
+    if (coverage is None) == (error is None):
+        raise InputError(
+            "decide needs either coverage or error, and not both: "
+            "decide(X, coverage=0.9) or decide(X, error=0.05)."
+        )
+    if error is not None:
+        refuse_other_than_share("error", error)
+    elif not (is_share(coverage) and coverage):
+        raise InputError(f"coverage must be a number above 0 and at most 1; got {coverage!r}.")

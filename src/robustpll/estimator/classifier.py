@@ -253,10 +253,10 @@ class PLLClassifier(CandidateClassifier):
     verbose: bool = False
 
     def resolved_method(self) -> Method:
-        if isinstance(self.method, Method):
-            return self.method
         if isinstance(self.method, str) and self.method in METHODS:
             return METHODS[self.method]()
+        if isinstance(self.method, Method):
+            return self.method
         raise InputError(
             f"method must be a Method or one of {', '.join(METHODS)}; got {self.method!r}. "
             "`robustpll methods` lists them."

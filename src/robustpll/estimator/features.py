@@ -91,7 +91,7 @@ class Features:
         return self._scaled(self._numbers(X), device)
 
     def _scaled(self, numbers: NDArray[np.float64], device: str | torch.device) -> Rows:
-        """Rows scaled in float64, so that a date in seconds keeps its days, and then in float32."""
+        """Scale numbers in place, in float64: a date in seconds keeps its days."""
         if numbers.shape[1:] != self.shape:
             raise InputError(
                 f"X has rows of shape {numbers.shape[1:]}, but was fitted with {self.shape}. "
@@ -105,8 +105,7 @@ class Features:
             torch.tensor(part, dtype=raw.dtype, device=raw.device).view(self.shape)
             for part in (self.shift, self.scale)
         )
-        centred = raw.sub_(shift) if raw.is_cuda else raw.sub(shift)  # it may be the caller's X
-        scaled = centred.div_(scale).float()
+        scaled = raw.sub_(shift).div_(scale).float()
         if scaled.numel() and not (torch.stack(scaled.aminmax()).abs() <= FARTHEST).all():
             far = (~(scaled.abs() <= FARTHEST)).flatten(1).any(1).nonzero()[:, 0].tolist()
             raise InputError(
@@ -129,15 +128,11 @@ class Features:
 
     @classmethod
     def from_json(cls, saved: dict[str, Any]) -> Self:
-        """From `dataclasses.asdict` after a round trip by JSON: lists become tuples again."""
-        return cls(
-            tuple(saved["columns"]),
-            tuple(map(int, saved["shape"])),
-            {name: tuple(map(str, words)) for name, words in saved["categories"].items()},
-            {name: float(value) for name, value in saved["fill"].items()},
-            tuple(map(float, saved["shift"])),
-            tuple(map(float, saved["scale"])),
-        )
+        """From `dataclasses.asdict` after a round trip by JSON, in which tuples became lists."""
+        tuples = {name: tuple(saved[name]) for name in ("columns", "shift", "scale")}
+        tuples["shape"] = tuple(map(int, saved["shape"]))
+        categories = {name: tuple(map(str, words)) for name, words in saved["categories"].items()}
+        return cls(**saved | tuples | {"categories": categories})
 
     def names(self, columns: Iterable[Any]) -> Iterator[str]:
         """Names of the numbers that these columns of a table become."""
@@ -148,9 +143,9 @@ class Features:
                 yield from (name, f"{name} is missing") if name in self.fill else (name,)
 
     def _numbers(self, X: Any, *, refuse: bool = True) -> NDArray[np.float64]:
-        """Unscaled numbers (n, *shape), not copied if X has them; `refuse` bad cells of a table."""
+        """A copy of X as unscaled numbers (n, *shape); `refuse` bad cells of a table."""
         if not is_frame(X):
-            return np.require(X, np.float64, ["C", "W"])  # torch warns of read-only arrays
+            return np.array(X, dtype=np.float64, order="C")
         return np.column_stack([self._column(X[name], refuse) for name in X.columns])
 
     def _column(self, column: Any, refuse: bool) -> NDArray[np.float64]:
@@ -165,11 +160,8 @@ class Features:
         numbers: NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
         gaps, infinite = np.flatnonzero(missing), np.flatnonzero(np.isinf(numbers))
         if refuse and len(gaps) and name not in self.fill:
-            problem = (
-                f"has no value in {len(gaps)} rows ({some_of(gaps)}), but had no gap in training"
-            )
-            remedy = "Fill these cells, or train with such gaps."
-            raise _bad_column(column.name, problem, remedy)
+            problem = f"has no value in {len(gaps)} rows ({some_of(gaps)}), unlike in training"
+            raise _bad_column(column.name, problem, "Fill these cells, or train with such gaps.")
         if refuse and len(infinite):
             problem = f"is infinite in {len(infinite)} rows ({some_of(infinite)})"
             raise _bad_column(column.name, problem, "Drop these rows, or cap their values.")
@@ -190,7 +182,7 @@ def _indicators(
         new, old = (some_of(map(repr, names)) for names in (present, known))
         remedy = "Read it in the same way as the training rows."
         raise _bad_column(column.name, f"holds no word that training saw: {new}, not {old}", remedy)
-    return (codes[:, None] == np.arange(len(known))).astype(np.float64)
+    return np.asarray(codes[:, None] == np.arange(len(known)), dtype=np.float64)
 
 
 def _bad_column(name: Any, problem: str, remedy: str) -> InputError:

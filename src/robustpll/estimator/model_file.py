@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from itertools import zip_longest
@@ -26,7 +26,7 @@ from robustpll.engine.random import Blank
 from robustpll.errors import InputError, ModelFileError
 from robustpll.estimator.abstention import CalibrationSample
 from robustpll.estimator.features import Features
-from robustpll.estimator.novelty import MOST_ROWS, Reference
+from robustpll.estimator.novelty import MOST_ROWS, Reference, representation_shape
 from robustpll.estimator.recalibration import Recalibration
 from robustpll.labels.parsing import checked_classes, refuse_odd_text
 from robustpll.methods import METHODS, DeepMethod, Method, RobustPll
@@ -78,7 +78,7 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
             if isinstance(value, str | int | float | bool | np.number | None)
         },
         # pairs, since keys may be numbers
-        "class_weight": [list(p) for p in weight.items()] if hasattr(weight, "items") else None,
+        "class_weight": [*map(list, weight.items())] if isinstance(weight, Mapping) else None,
         "method": {
             "name": method.name,
             "fields": {k: CALLABLE if callable(v) else v for k, v in fields.items()},
@@ -196,8 +196,9 @@ def load(
             **{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
         )
         classifier = _classifier(about, method, device)
-        _read_abstention(classifier, about.get("trust", {}), tensors, where)
+        extra = {name: tensors.pop(name) for name in (REFERENCE, TRIAL) if name in tensors}
         _read_learned(classifier, method, tensors, tuple(about["seeds"]), where)
+        _read_abstention(classifier, about.get("trust", {}), extra, where)
     return classifier
 
 
@@ -299,7 +300,7 @@ def _class_names(kind: str, names: list[Any]) -> NDArray[Any]:
     return checked_classes(np.array(names, dtype=dtype))
 
 
-def _check_columns(features: Features, names: list[str], width: int) -> None:
+def _check_columns(features: Features, names: list[str], width: Any) -> None:
     """Raise unless columns, shape, shift and scale agree, and can be computed with."""
     size = math.prod(features.shape)
     numbers = [*features.shift, *features.scale, *features.fill.values()]
@@ -317,22 +318,22 @@ def _check_columns(features: Features, names: list[str], width: int) -> None:
 def _read_abstention(
     model: Any, about: dict[str, Any], tensors: dict[str, Tensor], device: torch.device
 ) -> None:
-    """Set what abstention needs, and take it out of the tensors."""
+    members, width = representation_shape(model.fitted_, model.features_.shape)
     layout: Layout = {}
     if REFERENCE in tensors:
-        layout[REFERENCE] = (torch.float32, ("members", "reference rows", "width"))
+        layout[REFERENCE] = (torch.float32, (members, "reference rows", width))
     if "trial" in about:
         layout[TRIAL] = (torch.float64, (2, "rows"))
-    parts = _fitting(layout, {n: tensors.pop(n) for n in (REFERENCE, TRIAL) if n in tensors})
+    fitting = _fitting(layout, tensors)
     model.reference_ = model.recalibration_ = model.trial_ = None
-    if REFERENCE in parts:
-        if parts[REFERENCE].shape[1] > MOST_ROWS:
+    if REFERENCE in fitting:
+        if fitting[REFERENCE].shape[1] > MOST_ROWS:
             raise ValueError(f"it has more than {MOST_ROWS} reference rows")
-        model.reference_ = Reference.of_rows(parts[REFERENCE].to(device))
+        model.reference_ = Reference.of_rows(fitting[REFERENCE].to(device))
     if "recalibration" in about:
         model.recalibration_ = Recalibration(**about["recalibration"])
     if "trial" in about:
-        certainty, wrong = parts[TRIAL].numpy()
+        certainty, wrong = fitting[TRIAL].numpy()
         if (certainty[1:] > certainty[:-1]).any() or abs(wrong - 0.5).max() > 0.5 + 1e-6:
             raise ValueError(f"the rows of {TRIAL!r} are not in order")
         model.trial_ = CalibrationSample(certainty, wrong, **about["trial"])
@@ -364,8 +365,6 @@ def _read_learned(
         fitting = _fitting(method.layout(shape, k), tensors)
         learned = {name: tensor.to(device) for name, tensor in fitting.items()}
         model.fitted_ = Classical(method, (learned,), Opinion.of_probability(nothing.to(device)))
-    if model.reference_ is not None:
-        model.reference_.refuse_other_width(model.fitted_, shape)
 
 
 def _fitting(layout: Layout, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -48,16 +48,6 @@ class Reference:
         nearest = [neighbours(x, x, 1, itself=True).distance[:, 0] for x in rows.double()]
         return cls(rows, float(torch.stack(nearest).mean(0).max()))
 
-    def refuse_other_width(self, fitted: Fitted, shape: tuple[int, ...]) -> None:
-        """Raise unless the reference rows fit the model, for rows of this shape."""
-        net: Any = _network(fitted)
-        expected = (1, math.prod(shape)) if net is None else tuple(net[-1].weight.shape[:2])
-        if (self.rows.shape[0], self.rows.shape[2]) != expected:
-            raise ValueError(
-                f"its reference rows have shape {tuple(self.rows.shape)}, but its networks make "
-                f"{expected[0]} times {expected[1]} numbers of a row"
-            )
-
     def distance(self, fitted: Fitted, rows: Rows) -> Tensor:
         """Distance of rows of the same run to the nearest reference row, (n,) in float64."""
         with computing("float32", rows.device):
@@ -72,6 +62,12 @@ def representation(fitted: Fitted, rows: Rows) -> Tensor:
         hidden = logits_of(fitted.method, net[:-1], rows.repeated(fitted.method.members))
         return F.normalize(hidden, dim=-1)
     return rows.x(rows.everything).double().flatten(2)
+
+
+def representation_shape(fitted: Fitted, shape: tuple[int, ...]) -> tuple[int, int]:
+    """M and h of `representation`, for rows of this shape."""
+    net: Any = _network(fitted)
+    return (1, math.prod(shape)) if net is None else net[-1].weight.shape[:2]
 
 
 def _network(fitted: Fitted) -> nn.Sequential | None:

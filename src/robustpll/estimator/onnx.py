@@ -66,7 +66,7 @@ def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
             f"For an ONNX file, {error.name} is needed. Run pip install 'robustpll[onnx]', or use "
             "save(path), which needs no further package."
         ) from error
-    fitted: Any = model.fitted_
+    features, fitted = model.features_, model.fitted_
     if not isinstance(fitted, Networks):
         raise InputError(
             f"{fitted.method.title} is no network, and only networks are exported to ONNX. Use "
@@ -86,10 +86,10 @@ def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
         "method": fitted.method.name,
         "members": fitted.method.members,
         "classes": model.classes_.tolist(),
-        **{
-            name: getattr(model.features_, name)
-            for name in ("shape", "columns", "categories", "fill")
-        },
+        "shape": features.shape,
+        "columns": features.columns,
+        "categories": features.categories,
+        "fill": features.fill,
         "recalibration": model.recalibration_ and asdict(model.recalibration_),
     }
     onnx.helper.set_model_props(proto, {KEY: json.dumps(about)})
@@ -140,29 +140,18 @@ def _member(net: nn.Module, member: int) -> nn.Module:
         return net.copies[member]
     layers = list(folded(net).children()) if isinstance(net, nn.Sequential) else [net]
     if not all(isinstance(layer, Linear | nn.ReLU | nn.Flatten) for layer in layers):
-        return Alone(some_models(net, slice(member, member + 1)))
+        alone = some_models(net, slice(member, member + 1))
+        return nn.Sequential(nn.Unflatten(0, (1, -1)), alone, nn.Flatten(0, 1))
     plain: list[nn.Module] = [nn.Flatten()]  # onnxruntime is faster at this than at M models
     for layer in layers:
         if isinstance(layer, Linear):
-            linear = nn.utils.skip_init(nn.Linear, *layer.weight.shape[1:])  # draws nothing
+            linear = nn.Linear(*layer.weight.shape[1:], device="meta")  # draws nothing
             linear.weight = nn.Parameter(layer.weight.detach()[member].T.contiguous())
             linear.bias = nn.Parameter(layer.bias.detach()[member, 0].clone())
             plain.append(linear)
         elif isinstance(layer, nn.ReLU):
             plain.append(layer)
     return nn.Sequential(*plain)
-
-
-class Alone(nn.Module):
-    """A network of one model, without the model axis."""
-
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.net(x[None])[0]
-        return logits
 
 
 def _graph(served: Served) -> Any:

@@ -33,12 +33,7 @@ def row_weights(
     candidates: Candidates, class_weight: ClassWeight, sample_weight: ArrayLike | None
 ) -> NDArray[np.float64]:
     """Weights (n,) with mean 1; a row's class weight is the mean over its candidates' prior."""
-    try:
-        weight: NDArray[np.float64] = _check_sample_weight(
-            sample_weight, candidates.matrix, dtype=np.float64, ensure_non_negative=True
-        )
-    except (TypeError, ValueError) as error:
-        raise InputError(f"sample_weight cannot be used: {error}") from error
+    weight = _checked("sample_weight", sample_weight, len(candidates))
     if class_weight is not None:
         of_class = _class_weights(candidates, class_weight)
         weight = weight / weight.max() * (candidates.prior @ (of_class / of_class.max()))
@@ -64,14 +59,18 @@ def _class_weights(candidates: Candidates, class_weight: ClassWeight) -> NDArray
             f"class_weight names unknown classes ({some_of(map(repr, unknown))}): the classes are "
             f"{some_of(map(repr, names), 10)}. Correct the names."
         )
-    values = [class_weight.get(name, 1.0) for name in names]
+    return _checked("class_weight", [class_weight.get(name, 1.0) for name in names], len(names))
+
+
+def _checked(name: str, weights: Any, n: int) -> NDArray[np.float64]:
+    """Finite weights of at least 0, (n,); None stands for ones."""
     try:
-        weights = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        weights = np.array(np.nan)
-    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.any()):
-        raise InputError(f"class_weight must be finite, at least 0, not all 0: {some_of(values)}.")
-    return weights
+        checked: NDArray[np.float64] = _check_sample_weight(
+            weights, np.empty((n, 0)), dtype=np.float64, ensure_non_negative=True
+        )
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} cannot be used: {error}") from error
+    return checked
 
 
 def fit_early_stopping(
@@ -96,9 +95,13 @@ def fit_early_stopping(
         return torch.cat([learned[0].to(predicted), predicted[0]])[order]
 
     weights = all_rows(fitted.label_weights, predicted.probability).to(fitted.label_weights)
-    parts = ("belief", "prior", "uncertainty")
-    opinion = Opinion(*(all_rows(getattr(fitted.opinion, p), getattr(predicted, p)) for p in parts))
-    return fitted, weights, opinion
+    learned = fitted.opinion
+    belief, prior = (
+        all_rows(learned.belief, predicted.belief),
+        all_rows(learned.prior, predicted.prior),
+    )
+    uncertainty = all_rows(learned.uncertainty, predicted.uncertainty)
+    return fitted, weights, Opinion(belief, prior, uncertainty)
 
 
 def validation_split(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
