@@ -236,12 +236,12 @@ class AbstentionMixin:
         --------
         >>> from robustpll import RobustPLLClassifier
         >>> from sklearn.datasets import make_blobs
-        >>> X, y = make_blobs(300, centers=[[0, 0], [0, 9], [9, 0]], random_state=0)
+        >>> X, y = make_blobs(300, centers=np.eye(3), cluster_std=0.4, random_state=0)
         >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X[:150], y[:150])
         >>> model.calibrate_decisions(X[150:], y[150:]).trial_
         CalibrationSample(150 rows by labels, confidence 0.9)
-        >>> model.decide([[0, 0], [0, 4.5], [99, 99]], error=0.1).reason.tolist()
-        ['accepted', 'ambiguous: 1 or 0', 'unlike the training data']
+        >>> model.decide([[1, 0, 0], [0.5, 0.6, 0], [9, 9, 9]], error=0.1).reason.tolist()
+        ['accepted', 'ambiguous: 0 or 1', 'unlike the training data']
         """
         candidates, rows, raw = self._calibration_rows(X, y)
         by_labels = bool((candidates.sizes == 1).all())

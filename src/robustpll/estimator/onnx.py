@@ -66,7 +66,7 @@ def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
             f"For an ONNX file, {error.name} is needed. Run pip install 'robustpll[onnx]', or use "
             "save(path), which needs no further package."
         ) from error
-    features, fitted = model.features_, model.fitted_
+    fitted: Any = model.fitted_
     if not isinstance(fitted, Networks):
         raise InputError(
             f"{fitted.method.title} is no network, and only networks are exported to ONNX. Use "
@@ -86,10 +86,10 @@ def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
         "method": fitted.method.name,
         "members": fitted.method.members,
         "classes": model.classes_.tolist(),
-        "shape": features.shape,
-        "columns": features.columns,
-        "categories": features.categories,
-        "fill": features.fill,
+        "shape": model.features_.shape,
+        "columns": model.features_.columns,
+        "categories": model.features_.categories,
+        "fill": model.features_.fill,
         "recalibration": model.recalibration_ and asdict(model.recalibration_),
     }
     onnx.helper.set_model_props(proto, {KEY: json.dumps(about)})
@@ -145,7 +145,8 @@ def _member(net: nn.Module, member: int) -> nn.Module:
     plain: list[nn.Module] = [nn.Flatten()]  # onnxruntime is faster at this than at M models
     for layer in layers:
         if isinstance(layer, Linear):
-            linear = nn.Linear(*layer.weight.shape[1:], device="meta")  # draws nothing
+            inputs, outputs = layer.weight.shape[1:]
+            linear = nn.Linear(inputs, outputs, device="meta")  # draws no random numbers
             linear.weight = nn.Parameter(layer.weight.detach()[member].T.contiguous())
             linear.bias = nn.Parameter(layer.bias.detach()[member, 0].clone())
             plain.append(linear)
