@@ -292,9 +292,8 @@ class AbstentionMixin:
         >>> X = np.repeat(np.eye(3), 20, axis=0)
         >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
         >>> model = RobustPLLClassifier(epochs=100, random_state=0).fit(X, y)
-        >>> decision = model.decide([[1, 0, 0], [0, 1, 0], [0, 0.4, 0.6]], coverage=2 / 3)
-        >>> decision, decision.reason.tolist()
-        (Decision(2 of 3 rows accepted), ['accepted', 'accepted', 'ambiguous: c or b'])
+        >>> model.decide([[1, 0, 0], [0, 1, 0], [0, 0.4, 0.6]], coverage=2 / 3).reason.tolist()
+        ['accepted', 'accepted', 'ambiguous: c or b']
         """
         _refuse_other_promises(coverage, error)
         check_is_fitted(self, "fitted_")
@@ -313,16 +312,10 @@ class AbstentionMixin:
             if sample.confidence is not None and math.isinf(threshold):
                 rejected = NO_PROMISE
             if not sample.can_promise(error):
-                message = (
-                    f"error={error:g} cannot be promised with confidence {sample.confidence:g} "
-                    f"from {len(sample.certainty)} labelled rows: it takes {sample.fewest(error)}, "
-                    "even if all are right. So no row is accepted. Pass more rows to "
-                    "calibrate_decisions, or allow a larger error."
-                )
-                warnings.warn(message, UserWarning, stacklevel=2)
-        novel = ~(distance <= sample.limit)
-        accepted = ~novel & (certainty >= threshold)
-        reason = np.where(accepted, ACCEPTED, np.where(novel, NOVEL, rejected))
+                warnings.warn(_no_promise(sample, error), UserWarning, stacklevel=2)
+        like = distance <= sample.limit
+        accepted = like & (certainty >= threshold)
+        reason = np.where(accepted, ACCEPTED, np.where(like, rejected, NOVEL))
         return Decision(self.classes_[predicted], accepted, reason, threshold)
 
     def _calibration_rows(self, X: Any, y: Any) -> tuple[Candidates, Rows, Opinion]:
@@ -356,3 +349,12 @@ def _refuse_other_promises(coverage: float | None, error: float | None) -> None:
         refuse_other_than_share("error", error)
     elif not (is_share(coverage) and coverage):
         raise InputError(f"coverage must be a number above 0 and at most 1; got {coverage!r}.")
+
+
+def _no_promise(sample: CalibrationSample, error: float) -> str:
+    return (
+        f"error={error:g} cannot be promised with confidence {sample.confidence:g} from "
+        f"{len(sample.certainty)} labelled rows: it takes {sample.fewest(error)}, even if all are "
+        "right. So no row is accepted. Pass more rows to calibrate_decisions, or allow a larger "
+        "error."
+    )

@@ -41,8 +41,7 @@ def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
     The graph takes unscaled rows ``X`` (n, *shape) in float64 and gives ``predicted`` (n,), an
     index into the classes, ``probability`` and ``belief`` (n, k), ``uncertainty`` and ``entropy``
     (n,), recalibrated if the classifier is. Rows that `predict` refuses get NaN, and -1 as
-    ``predicted``. The metadata under the key ``robustpll`` is JSON, with the names of classes and
-    columns.
+    ``predicted``. The metadata ``robustpll`` is JSON, with the names of classes and columns.
 
     Examples
     --------
@@ -94,8 +93,7 @@ def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
     }
     onnx.helper.set_model_props(proto, {KEY: json.dumps(about)})
     content: bytes = proto.SerializeToString()
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    _refuse_other_answers(session, model, fitted)
+    _refuse_other_answers(onnxruntime.InferenceSession(content), model, fitted)
     write_whole(Path(path), content)
 
 
