@@ -41,7 +41,7 @@ def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
     The graph takes unscaled rows ``X`` (n, *shape) in float64 and gives ``predicted`` (n,), an
     index into the classes, ``probability`` and ``belief`` (n, k), ``uncertainty`` and ``entropy``
     (n,), recalibrated if the classifier is. Rows that `predict` refuses get NaN, and -1 as
-    ``predicted``. The metadata ``robustpll`` is JSON, with the names of classes and columns.
+    ``predicted``. The metadata ``robustpll`` is JSON with the names of classes and columns.
 
     Examples
     --------
@@ -68,8 +68,7 @@ def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
     fitted: Any = model.fitted_
     if not isinstance(fitted, Networks):
         raise InputError(
-            f"{fitted.method.title} is no network, and only networks are exported to ONNX. Use "
-            "save(path), or another method."
+            f"{fitted.method.title} is no network, and has no ONNX graph. Use save(path) instead."
         )
     if type(fitted.method).outputs is not DeepMethod.outputs:
         raise InputError(
@@ -93,7 +92,8 @@ def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
     }
     onnx.helper.set_model_props(proto, {KEY: json.dumps(about)})
     content: bytes = proto.SerializeToString()
-    _refuse_other_answers(onnxruntime.InferenceSession(content), model, fitted)
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    _refuse_other_answers(session, model, fitted)
     write_whole(Path(path), content)
 
 
