@@ -61,9 +61,9 @@ class Recalibration:
     after: float
 
     def __post_init__(self) -> None:
-        numbers = all(isinstance(n, int | float) for n in (self.factor, self.before, self.after))
+        numbers = [math.isinf(n) for n in (self.factor, self.before, self.after)]  # or it raises
         words = self.of in get_args(Scaled) and self.source in get_args(Source)
-        if not (numbers and words and 0 < self.factor < math.inf):
+        if numbers[0] or not (words and self.factor > 0):
             raise ValueError(f"a recalibration of {self.of!r} by the factor {self.factor!r}")
 
     @classmethod
