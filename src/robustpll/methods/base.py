@@ -48,6 +48,7 @@ class Method(ABC):
     uncertain: ClassVar[bool] = False  # whether it tells "I do not know" from "either of these"
     # Fields that were added when runs had been stored already, with their values in those runs.
     added_fields: ClassVar[Mapping[str, object]] = {}
+    predicting_part: ClassVar[str] = ""  # submodule of the network that predicts; "" for all of it
 
     @classmethod
     def reference(cls) -> str:

@@ -55,6 +55,7 @@ class Valen(DeepMethod):
     name: ClassVar[str] = "valen"
     title: ClassVar[str] = "Valen"
     step_cost: ClassVar[float] = 5.0
+    predicting_part: ClassVar[str] = "classifier"
     citation: ClassVar[str] = (
         "Xu, Qiao, Geng, Zhang: Instance-Dependent Partial Label Learning. NeurIPS 2021"
     )
