@@ -13,7 +13,7 @@ from torch import Tensor
 
 from robustpll.methods import neighbours as module
 from robustpll.methods.comparing import compiled_comparison
-from robustpll.methods.neighbours import nearest, neighbours, weighted_sum
+from robustpll.methods.neighbours import neighbours, weighted_sum
 
 GENERATOR = torch.Generator().manual_seed(0)
 

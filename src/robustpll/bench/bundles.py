@@ -10,28 +10,13 @@ from robustpll.bench.noise_cache import Drawn, Packed
 from robustpll.bench.run import PlannedRun, Run, fields_of
 from robustpll.datasets.catalog import Entry, entry_of
 from robustpll.datasets.noise import InstanceDependent
-from robustpll.methods import DeepMethod, DstPll, Method, RobustPllAt
+from robustpll.methods import ClassicalMethod, DeepMethod, Method
 
 Place = Literal["device", "host"]
 
 MOST_MODELS = 100  # of a bundle: more are hardly faster, and a kill would lose more
 MOST_NUMBERS = 2**30  # label weights of a bundle; a training keeps some ten copies, 40 GiB
 MOST_SECONDS = 150.0  # of a bundle on a GPU: so much is lost by a kill, or waited for at the end
-# Time of a method for each of its networks; RobustPll is 1. See benchmarks/method_speed.py.
-UNITS = {
-    "proden_edl": 2.0,
-    "crosel": 2.0,
-    "proden_adv_ens": 4.0,
-    "valen": 5.0,
-}
-# Seconds of a classical method on one core for n rows of d features: a (n / 1e4)^b (d / 100)
-CLASSICAL = {
-    "pl_knn": (0.6, 2.0),
-    "pl_svm": (0.15, 0.5),
-    "ipal": (2.0, 2.0),
-    "pl_ecoc": (0.1, 1.0),
-    "dst_pll": (1.5, 2.0),
-}
 
 
 @dataclass(frozen=True)
@@ -203,10 +188,10 @@ def seconds_of(job: Job, *, cuda: bool = False) -> float:
     if isinstance(job, Bundle):
         run = job.runs[0].run
         method, dataset = run.method, run.dataset
-        if not isinstance(method, DeepMethod):
-            own = len(job.runs) * _classical_seconds(method.name, entry_of(dataset), cuda)
-            return own + _encoder_seconds(method, entry_of(dataset), cuda)
-        epochs, batch, units = method.total_epochs, method.batch_size, _units(method)
+        if isinstance(method, ClassicalMethod):
+            return _classical_seconds(method, len(job.runs), entry_of(dataset), cuda)
+        assert isinstance(method, DeepMethod)
+        epochs, batch, units = method.total_epochs, method.batch_size, method.cost
     else:
         noise, dataset, units = job.drawn[0].noise, job.drawn[0].dataset, 1.0
         if not isinstance(noise, InstanceDependent):
@@ -220,25 +205,12 @@ def seconds_of(job: Job, *, cuda: bool = False) -> float:
     return 0.2 + steps * units * job.models * (5e-4 + 6 * batch * weights / 4e10)
 
 
-def _units(method: DeepMethod) -> float:
-    """Passes forward and back for each row; an attack's steps are such, too."""
-    if isinstance(method, RobustPllAt):
-        return 2.0 + method.attack_steps  # two: rows where they were moved to, and as they are
-    return UNITS.get(method.name, 1.0)
-
-
-def _classical_seconds(name: str, entry: Entry, cuda: bool) -> float:
-    factor, power = CLASSICAL.get(name, (1.0, 1.0))
-    size: float = (training_rows(entry) / 1e4) ** power
-    seconds = factor * size * (entry.features / 100)
-    return 0.1 + (seconds / 1000 if cuda else seconds)
-
-
-def _encoder_seconds(method: Method, entry: Entry, cuda: bool) -> float:
-    """Runs of one bundle train their auto-encoders at once."""
-    if not isinstance(method, DstPll) or entry.kind != "pictures" or method.encoder == "never":
-        return 0.0
-    return 20 + method.encoder_epochs * training_rows(entry) * (1e-6 if cuda else 3e-5)
+def _classical_seconds(method: ClassicalMethod, runs: int, entry: Entry, cuda: bool) -> float:
+    factor, power = method.cost
+    rows, shape = training_rows(entry), (1, 1) if entry.kind == "pictures" else (1,)
+    seconds: float = factor * (rows / 1e4) ** power * (entry.features / 100)
+    seconds = 0.1 + (seconds / 1000 if cuda else seconds)
+    return runs * seconds + method.shared_seconds(rows, shape, cuda=cuda)
 
 
 def _names(several: Iterable[Run | Drawn]) -> str:

@@ -222,9 +222,8 @@ class Grid:
         """What `to_json` wrote, maybe before methods had all the fields that they have now."""
         given = json.loads(text)
         for method in given["methods"]:
-            for each in fields(METHODS.get(method["name"], DeepMethod)):  # type: ignore[arg-type]
-                if "before" in each.metadata:
-                    method.setdefault(each.name, each.metadata["before"])
+            for name, value in METHODS.get(method["name"], DeepMethod).added.items():
+                method.setdefault(name, value)
         return cls.of(given)
 
     def changed(self, **changes: Any) -> Self:

@@ -142,8 +142,7 @@ def key_of(description: Mapping[str, Any]) -> str:
 def fields_of(thing: Method | Noise) -> dict[str, Any]:
     """All fields of a method or noise as JSON writes them: 1 is 1.0 where a float is meant.
 
-    A field that came later says in its metadata, as "before", which value it had until then: at
-    this it is left out, so that keys of earlier runs stay as they were.
+    Fields in `Method.added` are left out at the value of earlier runs, whose keys stay the same.
 
     >>> from robustpll.methods import RobustPll
     >>> [name for name in fields_of(RobustPll()) if name.startswith("kl_p")]
@@ -152,10 +151,11 @@ def fields_of(thing: Method | Noise) -> dict[str, Any]:
     False
     """
     hints = get_type_hints(type(thing), include_extras=True)
+    added = thing.added if isinstance(thing, Method) else {}
     found: dict[str, Any] = {}
     for field in fields(thing):  # type: ignore[arg-type]
         value = getattr(thing, field.name)
-        if "before" in field.metadata and value == field.metadata["before"]:
+        if field.name in added and value == added[field.name]:
             continue
         real = hints[field.name] in (float, Number)
         found[field.name] = _plain(f"{type(thing).__name__}.{field.name}", value, real)

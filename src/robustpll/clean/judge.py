@@ -74,7 +74,7 @@ class Judgement:
         """The nearest other rows of each row, and their distances, (n, 5) each or fewer."""
         flat = self.rows.flatten(1)
         found = neighbours(flat, flat, NEAREST, itself=True)
-        return found.at.cpu().numpy(), found.distance.cpu().numpy()
+        return found.indices.cpu().numpy(), found.distance.cpu().numpy()
 
     @cached_property
     def labels(self) -> NDArray[Any]:

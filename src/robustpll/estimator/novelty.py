@@ -16,7 +16,6 @@ from robustpll.engine.random import seed_of
 from robustpll.engine.rows import Rows
 from robustpll.errors import ModelFileError
 from robustpll.methods.neighbours import neighbours
-from robustpll.methods.valen import Enhancer
 
 MOST_ROWS, MOST_NUMBERS = 1000, 2**20  # kept of a network's training rows: 4 MiB in float32
 
@@ -103,7 +102,7 @@ def _with_hidden_layer(fitted: Fitted) -> nn.Sequential | None:
     """The networks, if the input of their last layer can be had."""
     if not isinstance(fitted, Networks):
         return None
-    net = fitted.net.classifier if isinstance(fitted.net, Enhancer) else fitted.net
+    net = fitted.method.classifier(fitted.net)
     return net if isinstance(net, nn.Sequential) and isinstance(net[-1], Linear) else None
 
 

@@ -1,7 +1,6 @@
-"""A variational auto-encoder, which makes few numbers of a picture's many."""
+"""A variational auto-encoder, which encodes images as vectors of 48 numbers."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,18 +12,18 @@ from robustpll.engine.networks import Shape
 from robustpll.engine.random import Draws
 from robustpll.engine.rows import Rows
 from robustpll.engine.train import train
-from robustpll.methods.base import DeepMethod
-from robustpll.methods.classical import alike
+from robustpll.methods.base import DeepMethod, Step
+from robustpll.methods.classical import equal_runs
 
 HIDDEN, CODE = 512, 48
-SEED = 42  # one for all, so that runs on the same rows have the same codes, bundled or alone
+SEED = 42  # of all encoders: runs on the same rows have the same codes, bundled or alone
 
 Encoder = dict[str, Tensor]  # weights and biases of its two layers, in float64
 
 
 @dataclass(frozen=True)
 class AutoEncoder(DeepMethod):
-    """Learns a normal distribution of codes for each row, whose samples give back the row.
+    """A network that learns a normal distribution of codes for each row, and decodes its samples.
 
     The loss of a row x in [0, 1] is the cross-entropy of its decoded sample, summed over features,
     plus the mean over the code's numbers of (m^2 + v - 1 - ln v) / 2, for mean m and variance v.
@@ -33,9 +32,9 @@ class AutoEncoder(DeepMethod):
     0.01
     """
 
-    name: ClassVar[str] = "auto_encoder"
-    title: ClassVar[str] = "Auto-encoder"
-    citation: ClassVar[str] = "Kingma, Welling: Auto-Encoding Variational Bayes. ICLR 2014"
+    name = "auto_encoder"
+    title = "Auto-encoder"
+    citation = "Kingma, Welling: Auto-Encoding Variational Bayes. ICLR 2014"
     weight_decay: float = 0.01
 
     def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:
@@ -44,14 +43,12 @@ class AutoEncoder(DeepMethod):
     def draw(self, rows: int, shape: Shape, draws: Draws) -> Tensor | None:
         return draws.normal(rows, CODE)
 
-    def step(
-        self, net: nn.Module, batch: Batch, progress: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         x = batch.x.flatten(2)
         decoded, mean, log_variance = net(x, batch.drawn)
-        unlike = F.binary_cross_entropy_with_logits(decoded, x, reduction="none").sum(-1)
-        wide = (mean.square() + log_variance.exp() - 1 - log_variance).mean(-1) / 2
-        return unlike + wide, {}
+        error = F.binary_cross_entropy_with_logits(decoded, x, reduction="none").sum(-1)
+        divergence = (mean.square() + log_variance.exp() - 1 - log_variance).mean(-1) / 2
+        return error + divergence, {}
 
 
 class Variational(nn.Module):
@@ -74,17 +71,17 @@ class Variational(nn.Module):
 
 
 def encoders_of(rows: Rows, epochs: int) -> list[Encoder]:
-    """An encoder for each of R runs, trained on its rows alone; runs with equal rows share one."""
-    groups = alike(rows)
+    """Return an encoder for each of R runs, trained on its rows; runs with equal rows share one."""
+    groups = equal_runs(rows)
     first = [runs[0] for runs in groups]
     rows = replace(rows, at=rows.at[first], shift=rows.shift[first], scale=rows.scale[first])
     trained = trained_encoders(rows, epochs, (SEED,) * len(first))
-    found = {run: own for own, runs in zip(trained, groups, strict=True) for run in runs}
-    return [found[run] for run in sorted(found)]
+    by_run = {run: encoder for encoder, runs in zip(trained, groups, strict=True) for run in runs}
+    return [by_run[run] for run in sorted(by_run)]
 
 
 def trained_encoders(rows: Rows, epochs: int, seeds: tuple[int, ...]) -> list[Encoder]:
-    """One for each of M runs, at once."""
+    """Return an encoder for each of M runs, trained at once."""
     unlabelled = torch.ones(*rows.at.shape, 1, dtype=torch.bool)  # one class, which all have
     net = train(AutoEncoder(epochs=epochs), Task.of(rows, unlabelled, seeds)).net
     stacked = {name: value for name, value in net.state_dict().items() if "encoder." in name}
@@ -95,7 +92,7 @@ def trained_encoders(rows: Rows, epochs: int, seeds: tuple[int, ...]) -> list[En
 
 
 def encoder_shapes(features: int) -> dict[str, tuple[int, int]]:
-    """Names and shapes of an encoder's tensors."""
+    """Return names and shapes of an encoder's tensors."""
     return {
         "encoder.hidden.weight": (features, HIDDEN),
         "encoder.hidden.bias": (1, HIDDEN),
@@ -105,7 +102,7 @@ def encoder_shapes(features: int) -> dict[str, tuple[int, int]]:
 
 
 def codes(encoder: Encoder, x: Tensor) -> Tensor:
-    """The mean codes (n, 48) of scaled rows (n, d), in float64: rounding then moves no neighbour.
+    """Return mean codes (n, 48) of scaled rows (n, d), in float64 to avoid ties by rounding.
 
     >>> encoder = encoders_of(Rows.of(torch.eye(6), torch.arange(6)[None]), epochs=1)[0]
     >>> codes(encoder, torch.zeros(2, 6)).shape

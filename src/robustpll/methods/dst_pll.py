@@ -1,7 +1,7 @@
 """DstPll (Fuchs et al., TMLR 2025)."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor
@@ -13,16 +13,16 @@ from robustpll.engine.rows import Rows
 from robustpll.errors import InputError
 from robustpll.methods.autoencoder import CODE, Encoder, codes, encoder_shapes, encoders_of
 from robustpll.methods.classical import (
-    Around,
     Classical,
     ClassicalMethod,
     Layout,
     Learned,
     OneRun,
-    alike,
+    Precomputed,
+    equal_runs,
 )
 from robustpll.methods.dempster_shafer import MOST_WITNESSES, opinion_of
-from robustpll.methods.neighbours import nearest
+from robustpll.methods.neighbours import neighbours
 from robustpll.opinion import Opinion
 
 
@@ -31,39 +31,39 @@ class DstPll(ClassicalMethod):
     """Evidence of the nearest training rows, combined by Dempster-Shafer theory.
 
     Each neighbour gives the mass 1/2 to its candidates and 1/2 to all classes; for a training row
-    both are restricted to the row's own candidates. A neighbour whose candidates tell nothing, as
-    none or all of these classes are among them, is left out. Masses are multiplied, and meet on
+    both are restricted to the row's own candidates. A neighbour that has none or all of these
+    classes among its candidates says nothing and is left out. Products of masses go to
     intersections:
 
         m(C) = 2^-m * number of groups of neighbours whose candidates have the intersection C
 
-    for the m neighbours left. The empty set's mass goes back to all classes (Yager's rule). Belief
-    in class c is m({c}); what no single class has is uncertainty, and probability is proportional
-    to belief. Where no single class has mass, probability is uniform on the set that has most.
-    Nothing is random: `random_state` has no effect.
+    for the m neighbours left. The mass of the empty set goes back to all classes (Yager's rule).
+    Belief in class c is m({c}); the rest is uncertainty, and probability is proportional to belief.
+    If no single class has mass, probability is uniform on the set with the largest mass.
+    `random_state` has no effect.
 
-    Pictures are compared by codes, the means of a variational auto-encoder. It learns from the
-    training rows of the fit and from nothing else; in the published experiments that of NotMNIST
-    had seen most of the test pictures.
+    Images are compared by codes, the means of a variational auto-encoder. It is trained on the
+    training rows of the fit only; in the published experiments, that of NotMNIST had seen most of
+    the test images.
 
     Parameters
     ----------
     neighbours : int
-        How many, where rows are compared by their scaled features; from 1 to 52.
+        Number of neighbours, if rows are compared by their scaled features; from 1 to 52.
     code_neighbours : int
-        How many, where rows are compared by codes.
+        Number of neighbours, if rows are compared by codes.
     encoder : {"auto", "never", "always"}
-        Whether to compare by codes. "auto" does for pictures, whose rows have shape (h, w) or
-        (c, h, w); pictures that are flattened look like a table.
+        Whether to compare by codes. "auto" does for images, whose rows have shape (h, w) or
+        (c, h, w), but not for images that are flattened.
     encoder_epochs : int
-        For how long the auto-encoder is trained.
+        Training epochs of the auto-encoder.
 
     Notes
     -----
     ``DstPll.paper()`` differs in ``neighbours=10, encoder_epochs=1000``.
 
-    The method's own paper also rejects rows, by how far belief in a class is above the plausibility
-    of all others. An opinion does not hold plausibilities: here `uncertainty` is to reject by.
+    The paper also rejects rows by comparing belief in a class with the plausibility of all others.
+    An opinion has no plausibilities: reject by `uncertainty` here.
 
     Examples
     --------
@@ -78,12 +78,11 @@ class DstPll(ClassicalMethod):
     array([0.25, 0.25, 0.25])
     """
 
-    name: ClassVar[str] = "dst_pll"
-    title: ClassVar[str] = "DstPll"
-    citation: ClassVar[str] = (
-        "Fuchs, Kalinke, Böhm: Partial-Label Learning with a Reject Option. TMLR 2025"
-    )
-    uncertain: ClassVar[bool] = True
+    name = "dst_pll"
+    title = "DstPll"
+    citation = "Fuchs, Kalinke, Böhm: Partial-Label Learning with a Reject Option. TMLR 2025"
+    uncertain = True
+    cost = (1.5, 2.0)
 
     neighbours: int = 20
     code_neighbours: int = 20
@@ -97,25 +96,32 @@ class DstPll(ClassicalMethod):
             value = getattr(self, name)
             if not 1 <= value <= most.get(name, value):
                 limit = f"from 1 to {most[name]}" if name in most else "of at least 1"
-                msg = f"The {name!r} of DstPll must be an int {limit}. Got {value!r} instead."
-                raise InputError(msg)
+                raise InputError(
+                    f"The {name!r} of DstPll must be an int {limit}. Got {value!r} instead."
+                )
 
     @classmethod
     def paper(cls) -> Self:
         return cls(neighbours=10, encoder_epochs=1000)
 
     def layout(self, shape: Shape, k: int) -> Layout:
-        features = torch.Size(shape).numel()
-        double = torch.float64
-        candidates: Layout = {"candidates": (torch.bool, ("n", k))}
-        if not self._by_codes(shape):
-            return candidates | {"rows": (double, ("n", features))}
-        encoder = {name: (double, size) for name, size in encoder_shapes(features).items()}
-        return candidates | {"rows": (double, ("n", CODE))} | encoder
+        features, double = torch.Size(shape).numel(), torch.float64
+        encoder: Layout = {}
+        if self._by_codes(shape):
+            encoder = {name: (double, size) for name, size in encoder_shapes(features).items()}
+            features = CODE
+        tables = {"candidates": (torch.bool, ("n", k)), "rows": (double, ("n", features))}
+        return tables | encoder
 
     def _by_codes(self, shape: Shape) -> bool:
         """Whether rows of this shape are compared by codes."""
         return self.encoder == "always" or (self.encoder == "auto" and len(shape) > 1)
+
+    def shared_seconds(self, rows: int, shape: Shape, *, cuda: bool) -> float:
+        """Runs of one bundle train their auto-encoders at once."""
+        if not self._by_codes(shape):
+            return 0.0
+        return 20 + self.encoder_epochs * rows * (1e-6 if cuda else 3e-5)
 
     def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
         if not self._by_codes(task.rows.shape):
@@ -125,34 +131,31 @@ class DstPll(ClassicalMethod):
         plain = replace(self, neighbours=self.code_neighbours, encoder="never")
         fitted = plain.fit(replace(task, rows=_coded(task.rows, encoders)))
         assert isinstance(fitted, Classical)
-        both = zip(fitted.learned, encoders, strict=True)
-        return replace(fitted, method=self, learned=tuple(own | of_run for own, of_run in both))
+        learned = (run | encoder for run, encoder in zip(fitted.learned, encoders, strict=True))
+        return replace(fitted, method=self, learned=tuple(learned))
 
-    def around(self, x: Tensor, learned: Learned | None = None) -> Around:
-        if learned is None:
-            return {"at": nearest(x, x, self.neighbours, itself=True)}
-        count = self.neighbours
-        if "encoder.mean.weight" in learned:
+    def precompute(self, x: Tensor, learned: Learned | None = None) -> Precomputed:
+        count, rows = self.neighbours, x if learned is None else learned["rows"]
+        if learned is not None and "encoder.mean.weight" in learned:
             x, count = codes(learned, x), self.code_neighbours
-        return {"at": nearest(x, learned["rows"], count)}
+        return {"indices": neighbours(x, rows, count, itself=learned is None).indices}
 
-    def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
-        """From scaled features or from codes."""
+    def fit_run(self, run: OneRun) -> tuple[Learned, Opinion]:
         learned = {"rows": run.x, "candidates": run.candidates}
-        return learned, opinion_of(run.candidates, run.around["at"], base=run.candidates)
+        return learned, opinion_of(run.candidates, run.precomputed["indices"], run.candidates)
 
-    def judge(self, learned: Learned, x: Tensor, around: Around) -> Opinion:
+    def predict_run(self, learned: Learned, x: Tensor, precomputed: Precomputed) -> Opinion:
         candidates = learned["candidates"]
-        everything = torch.ones_like(candidates[:1]).expand(len(x), -1)  # (q, k)
-        return opinion_of(candidates, around["at"], base=everything)
+        all_classes = torch.ones_like(candidates[:1]).expand(len(x), -1)  # (q, k)
+        return opinion_of(candidates, precomputed["indices"], all_classes)
 
 
 def _coded(rows: Rows, encoders: list[Encoder]) -> Rows:
     """Codes of R runs in place of their rows."""
-    pool, at = [], torch.empty_like(rows.at, device=rows.device)
-    for group, runs in enumerate(alike(rows)):
-        own = rows.part(slice(runs[0], runs[0] + 1))
-        pool.append(codes(encoders[runs[0]], own.x(own.everything)[0].flatten(1)))
-        at[runs] = group * len(rows) + torch.arange(len(rows), device=rows.device)
+    pool, index = [], torch.empty_like(rows.at, device=rows.device)
+    for group, runs in enumerate(equal_runs(rows)):
+        part = rows.part(slice(runs[0], runs[0] + 1))
+        pool.append(codes(encoders[runs[0]], part.x(part.everything)[0].flatten(1)))
+        index[runs] = group * len(rows) + torch.arange(len(rows), device=rows.device)
     unit = pool[0].new_ones(rows.models, 1, CODE)
-    return Rows(torch.cat(pool), at, torch.zeros_like(unit), unit)
+    return Rows(torch.cat(pool), index, torch.zeros_like(unit), unit)

@@ -5,32 +5,32 @@ mean p = a / A.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from robustpll.engine.data import Batch
-from robustpll.methods.base import DeepMethod, Number
+from robustpll.methods.base import DeepMethod, Number, Step
 from robustpll.opinion import Opinion
 
 MANY_CLASSES = 100
-FEW_CLASSES = 10  # up to which a divergence that is counted by class has the same weight
+FEW_CLASSES = 10  # with fewer classes, a ceiling per class is divided by this number
 
 Anneal = Literal["from-one", "from-zero"]
 Evidence = Literal["relu", "softplus", "exp"]
 
 EVIDENCE: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
-    # not F.softplus: on a CPU that rounds the last few numbers of a tensor unlike the others
+    # not F.softplus: on a CPU that rounds the end of a tensor differently
     "softplus": lambda logits: logits.relu() + (-logits.abs()).exp().log1p(),
     "exp": lambda logits: logits.clamp(max=10.0).exp(),  # e^10: an uncertainty below k / 22,000
 }
 
 
 def evidential_error(evidence: Tensor, label_weights: Tensor) -> Tensor:
-    """Expected squared error under the Dirichlet, (..., k) -> (...): squared bias and variance.
+    """Return the expected squared error, (..., k) -> (...): squared bias and variance.
 
     sum_j (l_j - p_j)^2 + p_j (1 - p_j) / (A + 1)
 
@@ -45,13 +45,13 @@ def evidential_error(evidence: Tensor, label_weights: Tensor) -> Tensor:
 
 
 def surprise(evidence: Tensor) -> Tensor:
-    """Expected -ln of each class's probability under the Dirichlet: digamma(A) - digamma(a_j)."""
+    """Return the expected -ln of each class's probability: digamma(A) - digamma(a_j)."""
     a = evidence + 1
     return torch.digamma(a.sum(-1, keepdim=True)) - torch.digamma(a)
 
 
 def flat_kl(evidence: Tensor) -> Tensor:
-    """KL divergence of the Dirichlet of some evidence from the flat one, (..., k) -> (...).
+    """Return the KL divergence of the Dirichlet from the flat one, (..., k) -> (...).
 
     lnG(A) - lnG(k) - sum_j lnG(a_j) + sum_j (a_j - 1)(digamma(a_j) - digamma(A))
 
@@ -63,9 +63,9 @@ def flat_kl(evidence: Tensor) -> Tensor:
 
 
 class FlatKl(torch.autograd.Function):
-    """The derivative is e_j trigamma(a_j) - (sum e) trigamma(A): all else cancels.
+    """The derivative is e_j trigamma(a_j) - (sum e) trigamma(A), as other terms cancel.
 
-    Autograd would not see that, and evaluate twice as many special functions.
+    Autograd would evaluate twice as many special functions.
     """
 
     @staticmethod
@@ -86,7 +86,7 @@ class FlatKl(torch.autograd.Function):
 
 
 def annealed(progress: Tensor, anneal: Anneal, epochs: int) -> Tensor:
-    """Rises to 1 over the first half of the training: min(2 t / T, 1) at epoch t of T.
+    """Return min(2 t / T, 1) at epoch t of T: it rises over the first half of the training.
 
     "from-one" counts epochs from 1, as the paper writes; "from-zero" from 0, as its code does.
     """
@@ -96,23 +96,23 @@ def annealed(progress: Tensor, anneal: Anneal, epochs: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Edl(DeepMethod):
-    """Evidential classifier on label weights that stay as they are; others build on it."""
+    """Evidential classifier on constant label weights; other methods derive from it."""
+
+    added: ClassVar[dict[str, Any]] = DeepMethod.added | {"kl_per_class": False}
 
     kl_ceiling: Number = 1.0
     anneal: Anneal = "from-one"
     evidence: Evidence = "relu"
     kl_scale_large_k: Number = 0.0005
-    kl_per_class: bool = field(default=False, metadata={"before": False})  # stored runs lack it
+    kl_per_class: bool = False
 
-    def step(
-        self, net: nn.Module, batch: Batch, progress: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         evidence = self.evidence_of(net(batch.x))
         error = evidential_error(evidence, batch.label_weights)
         return error + self.divergence(evidence, batch, progress), {}
 
     def divergence(self, evidence: Tensor, batch: Batch, progress: Tensor) -> Tensor:
-        """Of the evidence for classes that are no candidates, annealed, (M, b)."""
+        """Return the annealed divergence of evidence for classes outside the candidates, (M, b)."""
         ceiling, k = self.kl_ceiling, batch.candidates.shape[-1]  # (M, 1)
         if k >= MANY_CLASSES:
             ceiling = ceiling * self.kl_scale_large_k

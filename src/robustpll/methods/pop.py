@@ -1,14 +1,14 @@
 """Pop (Xu et al., ICML 2023)."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
 
 from robustpll.engine.data import Batch, State, Task
 from robustpll.engine.train import Training
-from robustpll.methods.base import Number
+from robustpll.methods.base import Number, Step
 from robustpll.methods.losses import normalize, weighted_ce
 from robustpll.methods.proden import Proden
 
@@ -26,16 +26,16 @@ class Pop(Proden):
     Parameters
     ----------
     threshold : float
-        At first.
+        Initial threshold.
     rise : float
-        By how much the threshold grows with each purification.
+        Growth of the threshold with each purification.
     ceiling : float
-        Up to which the threshold grows.
+        Largest threshold.
     growth : {"added", "multiplied"}
         Whether it grows by `rise`, or by the factor 1 + `rise` and only after purifications that
-        ruled out less than one in 10,000 of all candidates and other classes.
+        ruled out less than one in 10,000 of all pairs of a row and a class.
     persistent : bool
-        Whether what is ruled out stays so.
+        Whether a candidate that is ruled out remains so.
 
     Notes
     -----
@@ -49,9 +49,9 @@ class Pop(Proden):
     (True, False)
     """
 
-    name: ClassVar[str] = "pop"
-    title: ClassVar[str] = "Pop"
-    citation: ClassVar[str] = (
+    name = "pop"
+    title = "Pop"
+    citation = (
         "Xu, Liu, Lv, Qiao, Geng: Progressive Purification for Instance-Dependent Partial Label "
         "Learning. ICML 2023"
     )
@@ -72,9 +72,7 @@ class Pop(Proden):
         state.memory["threshold"] = self.threshold[..., None].clone()  # (M, 1, 1)
         return state
 
-    def step(
-        self, net: nn.Module, batch: Batch, progress: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         logits = net(batch.x)
         allowed = batch.rows["kept"] if self.persistent else batch.candidates
         weights = normalize(allowed * logits.detach().softmax(-1), batch.label_weights)

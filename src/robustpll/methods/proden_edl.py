@@ -1,8 +1,8 @@
-"""Proden+Edl: Proden names the labels, an evidential network learns them."""
+"""Proden+Edl: Proden resolves the labels, an evidential network learns them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import torch
@@ -20,25 +20,25 @@ from robustpll.opinion import Opinion
 
 @dataclass(frozen=True)
 class ProdenEdl(Edl):
-    """Proden resolves the candidates; a fresh evidential network then learns one label a row.
+    """Proden resolves the candidates; a new evidential network then learns one label per row.
 
     Its loss is that of evidential deep learning (Sensoy et al., NeurIPS 2018): the expected squared
-    error to the label, and a divergence that removes evidence from all other classes. The two
-    trainings have as many epochs each.
+    error to the label, and a divergence that removes evidence from all other classes. Both
+    trainings have the same number of epochs.
 
     Parameters
     ----------
     kl_ceiling, anneal, evidence, kl_scale_large_k, kl_per_class
-        As of `RobustPll`.
+        As in `RobustPll`.
     prior : {"label", "uniform"}
-        Where a training row's uncommitted mass belongs: to its label, or to all classes alike, so
-        that a row without evidence has no label any more.
+        Whether a training row's uncertainty belongs to its label, or to all classes equally. A row
+        without evidence then has no label.
 
     Notes
     -----
     ``ProdenEdl.paper()`` differs in ``anneal="from-zero"``, ``prior="uniform"``, and in
     ``kl_scale_large_k=1.0``: with 100 classes or more its divergence has full weight, unlike that
-    of RobustPll, and hardly anything is learned.
+    of RobustPll, and it learns very little.
 
     Examples
     --------
@@ -46,14 +46,14 @@ class ProdenEdl(Edl):
     (0.0005, 1.0)
     """
 
-    name: ClassVar[str] = "proden_edl"
-    title: ClassVar[str] = "Proden+Edl"
-    citation: ClassVar[str] = (
+    name = "proden_edl"
+    title = "Proden+Edl"
+    citation = (
         f"{Proden.citation}; Sensoy, Kaplan, Kandemir: Evidential Deep Learning to Quantify "
         "Classification Uncertainty. NeurIPS 2018"
     )
-    uncertain: ClassVar[bool] = True
-    trains_twice: ClassVar[bool] = True
+    uncertain = True
+    trains_twice = True
 
     prior: Literal["label", "uniform"] = "label"
 
@@ -61,18 +61,22 @@ class ProdenEdl(Edl):
     def paper(cls) -> Self:
         return cls(anneal="from-zero", prior="uniform", kl_scale_large_k=1.0)
 
+    @property
+    def cost(self) -> float:
+        return 2.0
+
     def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
         opinion = train(Proden.like(self), task).opinion
-        coins = [np.random.default_rng(seed_of(seed, self.name, "ties")) for seed in task.seeds]
-        named = torch.stack([opinion[run].predicted(coin) for run, coin in enumerate(coins)])
-        return train(self, task.with_candidates(one_hot(named, task.k).bool()), watch=watch)
+        ties = [np.random.default_rng(seed_of(seed, self.name, "ties")) for seed in task.seeds]
+        labels = torch.stack([opinion[run].predicted(tie) for run, tie in enumerate(ties)])
+        return train(self, task.with_candidates(one_hot(labels, task.k).bool()), watch=watch)
 
     def begin(self, task: Task) -> State:
         return State.of(task, uncertainty=1.0)
 
     def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
-        named = self.evidence_of(logits()) * task.candidates
-        state.rows["uncertainty"] = task.k / (named.sum(-1, keepdim=True) + task.k)
+        evidence = (self.evidence_of(logits()) * task.candidates).sum(-1, keepdim=True)
+        state.rows["uncertainty"] = task.k / (evidence + task.k)
 
     def training_opinion(self, task: Task, state: State) -> Opinion:
         if self.prior == "label":
