@@ -8,7 +8,7 @@ from robustpll.methods.pl_svm import PlSvm as PlSvm
 from robustpll.methods.ipal import Ipal as Ipal
 from robustpll.methods.pl_ecoc import PlEcoc as PlEcoc
 from robustpll.methods.proden import Proden as Proden, ProdenL2 as ProdenL2
-from robustpll.methods.proden_edl import ProdenEdl as ProdenEdl
+from robustpll.methods.evidential import ProdenEdl as ProdenEdl
 from robustpll.methods.rc import Rc as Rc, Cc as Cc
 from robustpll.methods.valen import Valen as Valen
 from robustpll.methods.cavl import Cavl as Cavl

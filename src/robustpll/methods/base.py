@@ -142,11 +142,6 @@ class DeepMethod(Method):
     def __post_init__(self) -> None:
         check_fields(self)
 
-    @classmethod
-    def like(cls, other: "DeepMethod") -> Self:
-        """Return this method with the fields of `DeepMethod` of another: epochs, network, ..."""
-        return cls(**{name: getattr(other, name) for name in DeepMethod.field_names()})
-
     @property
     def cost(self) -> float:
         """Time of a step of one network, relative to RobustPll: benchmarks/method_speed.py."""

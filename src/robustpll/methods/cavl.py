@@ -17,19 +17,14 @@ from robustpll.methods.losses import normalize, weighted_ce
 class Cavl(DeepMethod):
     """Class activation values: learn towards the candidate with the largest |o - 1| o.
 
-    Here o are the logits. In one epoch of warm-up before the others all candidates weigh the same.
+    Here o are the logits. In one epoch of warm-up before the others, all candidates weigh the same.
 
     Parameters
     ----------
     target : {"previous", "current"}
         Whether the candidate is picked after the last step with the row, or anew from the forward
-        pass of the current step.
-
-    Notes
-    -----
-    ``Cavl.paper()`` differs in ``target="current"``. There a class that is not a candidate shares
-    the target if its value equals the largest. The published result on training rows also adds
-    1e-10 to every class, which matters only if candidates have no more than that.
+        pass of the current step, as in ``Cavl.paper()``. There a class that is not a candidate
+        shares the target if its value equals the largest.
 
     Examples
     --------

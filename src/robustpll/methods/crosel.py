@@ -23,11 +23,11 @@ FEWEST = 0.05  # share of the rows that must be selected before a network learns
 class CroSel(DeepMethod):
     """Two networks, each of which learns from the rows that the other is certain of.
 
-    A row is selected by a network if its last three views of the row agree on a class, give it more
-    than the threshold on average, and the class is a candidate. The loss is cross-entropy on rows
-    that the other selected, against the other's labels, plus a consistency term on all rows: the
-    cross-entropy against the other's last view, weighted by `consistency` times the share of rows
-    not selected. Ten epochs of warm-up learn as Cc does.
+    A network selects a row if its last three views agree on a class that is a candidate and has
+    more than the threshold on average. The loss is cross-entropy on rows that the other selected,
+    against the other's labels, plus a consistency term on all rows: the cross-entropy against the
+    other's last view, weighted by `consistency` times the share of rows not selected. Ten epochs of
+    warm-up learn as Cc does.
 
     Parameters
     ----------
@@ -40,20 +40,16 @@ class CroSel(DeepMethod):
     mask_consistency : bool
         Whether the other's view is restricted to the candidates.
     true_cross : bool
-        Whether a network learns from the other. Otherwise, views are stored under the other's name,
-        so that after the first epoch each learns from itself.
+        Whether a network learns from the other. Otherwise, after the first epoch, it learns from
+        itself, because views are stored under the other's name.
     single_softmax : bool
-        Whether softmax is applied once in the cross-entropy on selected rows. Otherwise, it is
-        applied twice.
+        Whether softmax is applied once in the cross-entropy on selected rows, or twice.
 
-    Notes
-    -----
-    ``CroSel.paper()`` has all four switches off, and keeps classes that are not candidates in
-    ``label_weights``. There, with 151 classes or more, the networks learn nothing from the
-    candidates (see `Cc`). All steps have the same size, so this differs from the published code:
-    in an epoch each selected row is used equally often, plus or minus one, and a batch may have it
-    twice. If too few are selected, their forward pass uses other rows, too, which moves BatchNorm.
-    With two to five selected rows, a network still learns from the consistency term.
+    Notes ----- ``CroSel.paper()`` has all four switches off, and keeps classes that are not
+    candidates in ``label_weights``; with 151 classes or more it learns nothing (see `Cc`). All
+    steps have the same size, so this differs from the published code: an epoch uses each selected
+    row equally often, plus or minus one. If too few are selected, BatchNorm sees other rows
+    instead, and a network learns from the consistency term alone.
 
     Examples
     --------

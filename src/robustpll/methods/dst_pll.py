@@ -31,20 +31,16 @@ class DstPll(ClassicalMethod):
     """Evidence of the nearest training rows, combined by Dempster-Shafer theory.
 
     Each neighbour gives the mass 1/2 to its candidates and 1/2 to all classes; for a training row
-    both are restricted to the row's own candidates. A neighbour that has none or all of these
-    classes among its candidates says nothing and is left out. Products of masses go to
-    intersections:
+    both are restricted to the row's own candidates. Neighbours that have none or all of these
+    classes as candidates are left out. The mass of a set C is 2^-m times the number of groups of
+    the m others whose candidates have the intersection C. The mass of the empty set goes to all
+    classes (Yager's rule). Belief in class c is the mass of {c}, the rest is uncertainty, and
+    probability is proportional to belief, or uniform on the heaviest set if no single class has
+    mass. The paper rejects rows by plausibility; here, reject by `uncertainty`. `random_state` has
+    no effect.
 
-        m(C) = 2^-m * number of groups of neighbours whose candidates have the intersection C
-
-    for the m neighbours left. The mass of the empty set goes back to all classes (Yager's rule).
-    Belief in class c is m({c}); the rest is uncertainty, and probability is proportional to belief.
-    If no single class has mass, probability is uniform on the set with the largest mass.
-    `random_state` has no effect.
-
-    Images are compared by codes, the means of a variational auto-encoder. It is trained on the
-    training rows of the fit only; in the published experiments, that of NotMNIST had seen most of
-    the test images.
+    Images are compared by the codes of a variational auto-encoder, trained on the training rows
+    only. In the published experiments, that of NotMNIST had seen most of the test images.
 
     Parameters
     ----------
@@ -53,17 +49,13 @@ class DstPll(ClassicalMethod):
     code_neighbours : int
         Number of neighbours, if rows are compared by codes.
     encoder : {"auto", "never", "always"}
-        Whether to compare by codes. "auto" does for images, whose rows have shape (h, w) or
-        (c, h, w), but not for images that are flattened.
+        Whether to compare by codes. "auto" does for rows of shape (h, w) or (c, h, w).
     encoder_epochs : int
         Training epochs of the auto-encoder.
 
     Notes
     -----
     ``DstPll.paper()`` differs in ``neighbours=10, encoder_epochs=1000``.
-
-    The paper also rejects rows by comparing belief in a class with the plausibility of all others.
-    An opinion has no plausibilities: reject by `uncertainty` here.
 
     Examples
     --------
@@ -72,8 +64,6 @@ class DstPll(ClassicalMethod):
     >>> X = np.repeat(np.eye(3), 20, axis=0)
     >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
     >>> model = PLLClassifier(DstPll(neighbours=4)).fit(X, y)
-    >>> model.predict(np.eye(3))
-    array(['a', 'b', 'c'], dtype='<U1')
     >>> model.predict_opinion(np.eye(3)).uncertainty
     array([0.25, 0.25, 0.25])
     """

@@ -13,10 +13,9 @@ from robustpll.engine.networks import Shape
 from robustpll.errors import InputError
 from robustpll.methods.classical import ClassicalMethod, Layout, Learned, OneRun, Precomputed
 from robustpll.methods.losses import normalize
-from robustpll.methods.neighbours import neighbours, weighted_sum
+from robustpll.methods.neighbours import blocks, neighbours, weighted_sum
 from robustpll.opinion import Opinion
 
-NUMBERS_PER_BLOCK = 2**17  # of gathered rows in float64; 1 MiB stays in the cache
 NOTHING = 1e-10  # weights and masses up to this count as 0
 RIDGE = 1e-12  # makes the weights unique, so that equal neighbours share
 
@@ -25,18 +24,18 @@ RIDGE = 1e-12  # makes the weights unique, so that equal neighbours share
 class Ipal(ClassicalMethod):
     """Labels spread over a graph in which each training row is a mixture of its neighbours.
 
-    The weights w of a row's neighbours minimise |x - sum_m w_m x_m|^2 with w >= 0; divided by their
-    sum they are the row's edges. Label weights F start from the prior P, which is uniform on the
-    candidates unless annotators voted. They are spread again and again,
+    The weights w of a row's neighbours minimise |x - sum_m w_m x_m|^2 with w >= 0; neighbours at
+    the same place share. Divided by their sum, they are the row's edges. Label weights F start from
+    the prior P (annotators' votes, or uniform on the candidates) and are spread again and again,
 
         F_i = alpha sum_m w_im F_m + (1 - alpha) P_i,
 
-    and each time restricted to the candidates and divided by their sum. Finally, classes that
-    gained are reduced: F_ij is multiplied by sum_i P_ij / sum_i F_ij.
+    each time restricted to the candidates and divided by their sum. Finally, classes that gained
+    are reduced: F_ij is multiplied by sum_i P_ij / sum_i F_ij.
 
-    A new row is a mixture of its neighbours in the same way. Only neighbours of class c then give a
-    residual r_c with the same weights, and probabilities are the softmax of -r_c^2: the class that
-    explains the row best is the most probable. `random_state` has no effect.
+    A new row is a mixture of its neighbours, too. With r_c the residual if only neighbours of class
+    c keep their weights, probabilities are the softmax of -r_c^2. `random_state` has no effect, and
+    ``Ipal.paper()`` is the plain constructor.
 
     Parameters
     ----------
@@ -47,15 +46,10 @@ class Ipal(ClassicalMethod):
     iterations : int
         How often label weights are spread.
 
-    Notes
-    -----
-    ``Ipal.paper()`` is the plain constructor. Neighbours at the same place share their weight.
-
     Examples
     --------
-    >>> import numpy as np
     >>> from robustpll import PLLClassifier
-    >>> X = np.array([[1.0, 0], [2, 0], [3, 0], [0, 1], [0, 2], [0, 3]])
+    >>> X = [[1.0, 0], [2, 0], [3, 0], [0, 1], [0, 2], [0, 3]]
     >>> y = [{"a", "b"}, {"a"}, {"a", "c"}, {"b", "c"}, {"b"}, {"b", "a"}]
     >>> model = PLLClassifier(Ipal(neighbours=2)).fit(X, y)
     >>> model.labels_
@@ -88,12 +82,8 @@ class Ipal(ClassicalMethod):
         rows = x if learned is None else learned["rows"]
         indices = neighbours(x, rows, self.neighbours, itself=learned is None).indices
         gram, along = products(x, rows, indices)
-        return {
-            "indices": indices,
-            "weights": mixture_weights(gram, along),
-            "gram": gram,
-            "along": along,
-        }
+        weights = mixture_weights(gram, along)
+        return {"indices": indices, "weights": weights, "gram": gram, "along": along}
 
     def fit_run(self, run: OneRun) -> tuple[Learned, Opinion]:
         weights = run.precomputed["weights"]
@@ -159,12 +149,10 @@ def products(x: Tensor, rows: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     """Return products of rows at indices (q, m) with each other, (q, m, m), and with x, (q, m)."""
     (q, m), d = indices.shape, x.shape[1]
     gram, along = x.new_empty(q, m, m), x.new_empty(q, m)
-    size = max(1, NUMBERS_PER_BLOCK // (m * d))
-    for start in range(0, q, size):
-        part = slice(start, start + size)
-        columns = rows.index_select(0, indices[part].flatten()).view(-1, m, d)
-        gram[part] = columns @ columns.mT
-        along[part] = (columns @ x[part, :, None])[..., 0]
+    for block in blocks(q, m * d, x.device):
+        columns = rows.index_select(0, indices[block].flatten()).view(-1, m, d)
+        gram[block] = columns @ columns.mT
+        along[block] = (columns @ x[block, :, None])[..., 0]
     return gram, along
 
 

@@ -15,7 +15,7 @@ BOUNDS_PER_CPU_BLOCK, FEWEST_QUERIES = (
     2**20,
     256,
 )  # 4 MiB stay in the cache, but small products are slow
-NUMBERS_PER_BLOCK = 2**17  # of gathered rows in float64; 1 MiB stays in the cache
+CPU_NUMBERS, GPU_NUMBERS = 2**17, 2**23  # of gathered rows in float64; 1 MiB stays in the cache
 MANY_PAIRS = 2**21  # of queries and references: worth the start of threads
 LEFT_OUT = 0.05  # share of the references' variance outside of the leading directions
 FEWEST_FEATURES = (
@@ -39,20 +39,17 @@ def neighbours(
     With `itself`, queries are the references, and no row is its own neighbour.
 
     The result is that of all distances in float64. A product in float32 gives a lower bound of each
-    distance, rounding included. The distances of a few references with small bounds limit the
-    distance of the last neighbour. All references whose bounds are below this limit are compared in
-    float64. Queries with very many such references are searched again among distinct references,
-    with bounds in float64. On a CPU, bounds of wide rows come from the directions of most variance.
+    distance, rounding included. Distances of a few references with small bounds limit that of the
+    last neighbour, and all references with bounds below this limit are compared in float64. Queries
+    with very many such references are searched again, with bounds in float64 and few of equal
+    references. On a CPU, bounds of wide rows use only the directions of most variance.
 
     >>> rows = torch.tensor([[0.0], [1.0], [3.0], [3.5]])
-    >>> neighbours(rows, rows, 2, itself=True)
-    Neighbours(indices=tensor([[1, 2],
+    >>> neighbours(rows, rows, 2, itself=True).indices
+    tensor([[1, 2],
             [0, 2],
             [3, 1],
-            [2, 1]]), distance=tensor([[1.0000, 3.0000],
-            [1.0000, 2.0000],
-            [0.5000, 2.0000],
-            [0.5000, 2.5000]], dtype=torch.float64))
+            [2, 1]])
     """
     queries, references = queries.detach().contiguous(), references.detach().contiguous()
     n, rows = len(references), torch.arange(len(queries), device=queries.device)
@@ -62,7 +59,7 @@ def neighbours(
         bounds = Bounds(references, torch.float32, _leading_directions(references, len(queries)))
         nearest, crowded = _search(queries, bounds, count, excluded, most=n // 32 + 64 * count)
         if crowded.any():
-            again = _among_distinct(queries[crowded], references, count, excluded[crowded])
+            again = _search_distinct(queries[crowded], references, count, excluded[crowded])
             nearest.indices[crowded], nearest.distance[crowded] = again
     return nearest
 
@@ -76,11 +73,16 @@ def weighted_sum(weights: Tensor, values: Tensor, indices: Tensor) -> Tensor:
     return embedding_bag(indices, values, per_sample_weights=weights, mode="sum")  # no (q, m, k)
 
 
+def blocks(count: int, numbers: int, device: torch.device) -> Iterator[slice]:
+    """Yield slices of `count` rows whose numbers in float64 fit the cache."""
+    size = max(1, (CPU_NUMBERS if device.type == "cpu" else GPU_NUMBERS) // numbers)
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))
+
+
 @contextmanager
 def threads(device: torch.device) -> Iterator[Callable[..., Iterable[Any]]]:
     """A `map` over parts of work that the threads of a CPU share; torch has one thread in each.
-
-    For work that torch would divide into too small pieces, or does not divide.
 
     >>> with threads(torch.device("cpu")) as thread_map:
     ...     list(thread_map(abs, [-1, 2, -3]))
@@ -134,8 +136,7 @@ class Bounds:
         padded = GROUP * -(-n // GROUP)
         self.table = self.centre.new_zeros(padded, width, dtype=dtype)
         self.squares = self.table.new_full((padded,), torch.inf)
-        for part in torch.arange(n).split(max(1, NUMBERS_PER_BLOCK // d)):
-            block = slice(int(part[0]), int(part[-1]) + 1)
+        for block in blocks(n, d, references.device):
             points = self.points(references[block].double())
             self.table[block] = points
             self.squares[block] = points.square().sum(1) * (1 - self.slack)
@@ -252,38 +253,24 @@ def _search_block(
 
 def _distances(queries: Tensor, references: Tensor, row: Tensor, index: Tensor) -> Tensor:
     """Distances of pairs of a query and a reference, (p,) in float64 and without cancellation."""
-    size = max(1, NUMBERS_PER_BLOCK // references.shape[1])
     distance = torch.empty_like(row, dtype=torch.float64)
-    for start in range(0, len(row), size):
-        part = slice(start, start + size)
-        near = references.index_select(0, index[part])
-        apart = near.double().sub_(queries.index_select(0, row[part]))
-        distance[part] = apart.norm(dim=1)
+    for block in blocks(len(row), references.shape[1], row.device):
+        near = references.index_select(0, index[block])
+        apart = near.double().sub_(queries.index_select(0, row[block]))
+        distance[block] = apart.norm(dim=1)
     return distance
 
 
-def _among_distinct(
+def _search_distinct(
     queries: Tensor, references: Tensor, count: int, excluded: Tensor
 ) -> Neighbours:
-    """As `neighbours`, by products in float64, with equal references searched as one kind.
-
-    The nearest references are among the first few of each of as many nearest kinds.
-    """
+    """As `neighbours`, by products in float64, with few of many equal references."""
     kind = torch.unique(references, dim=0, return_inverse=True)[1]  # (n,)
-    members, sizes = kind.argsort(stable=True), kind.bincount()
-    starts = sizes.cumsum(0) - sizes  # of each kind in members
-    first, order = members[starts].sort()  # ties between kinds are broken by index, too
-    sizes, starts = sizes[order], starts[order]
-    bounds = Bounds(references[first], torch.float64)
-    nothing, most = torch.full_like(excluded, -1), GROUP + len(first)  # no query is skipped
-    kinds, _ = _search(queries, bounds, min(count + 1, len(first)), nothing, most)
-    few = torch.arange(count + 1, device=members.device)
-    indices = members[(starts[kinds.indices][..., None] + few).clamp(max=len(members) - 1)]
-    missing = few >= sizes[kinds.indices][..., None]  # (q, kinds, count + 1)
-    distance = kinds.distance[..., None].masked_fill(missing, torch.nan).flatten(1)
-    indices = indices.flatten(1)
-    distance.masked_fill_(indices == excluded[:, None], torch.nan)  # NaN sorts last, after inf
-    indices, order = indices.sort()
-    distance = distance.gather(1, order)
-    order = distance.argsort(dim=-1, stable=True)[:, :count]
-    return Neighbours(indices.gather(1, order), distance.gather(1, order))
+    order, sizes = kind.argsort(stable=True), kind.bincount()
+    rank = torch.arange(len(kind), device=kind.device) - (sizes.cumsum(0) - sizes)[kind[order]]
+    subset = order[rank <= count].sort().values  # the first count + 1 references of each kind
+    place = torch.searchsorted(subset, excluded).clamp(max=len(subset) - 1)
+    place = torch.where(subset[place] == excluded, place, -1)
+    bounds = Bounds(references[subset], torch.float64)
+    nearest, _ = _search(queries, bounds, count, place, most=len(bounds.table))
+    return Neighbours(subset[nearest.indices], nearest.distance)

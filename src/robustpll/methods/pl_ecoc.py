@@ -25,27 +25,21 @@ Decoding = Literal["loss", "reference"]
 class PlEcoc(ClassicalMethod):
     """Error-correcting output codes: linear classifiers separate groups of classes.
 
-    No row is disambiguated. Up to L = ceil(10 log2 k) random dichotomies split the classes into a
-    positive and a negative side. A row belongs to the training set of a dichotomy's classifier if
-    all its candidates are on one side. Let g_l(x) be decision values and M_cl = 1 or -1 the sides.
-    The reliability H_cl is the share of the rows with candidate c that classifier l puts on the
-    side of c, divided by its sum over l. The class of least cost Σ_l H_cl exp(-M_cl g_l(x)) is
-    predicted. Probabilities are proportional to 1 / cost: 1 / (1 + exp(-2 g)) for one classifier
-    and two classes, as usual with this loss.
+    Up to L = ceil(10 log2 k) random dichotomies split the classes into a positive and a negative
+    side. Rows whose candidates are all on one side train the classifier of a dichotomy. With
+    decision values g_l(x), sides M_cl = 1 or -1, and reliabilities H_cl, the class of least cost
+    Σ_l H_cl exp(-M_cl g_l(x)) is predicted; probabilities are proportional to 1 / cost. H_cl is the
+    share of the rows with candidate c that classifier l puts on the side of c, divided by its sum
+    over l. If no dichotomy has a row on each side and a tenth of the rows on either, all classes
+    are equally probable.
 
     Parameters
     ----------
     decoding : {"loss", "reference"}
-        Predict the class of least cost, or that of the largest score Σ_l H_cl exp(M_cl g_l(x)), to
-        which probabilities are then proportional.
+        Predict the class of least cost, or that of the largest score Σ_l H_cl exp(M_cl g_l(x)), as
+        ``PlEcoc.paper()`` does. There one very certain classifier outvotes all others.
     error_cost : float
         Weight of a classifier's squared errors, relative to the size of its weights.
-
-    Notes
-    -----
-    ``PlEcoc.paper()`` differs in ``decoding="reference"``, where one very certain classifier
-    outvotes all others. If no dichotomy has a row on each side and a tenth of the rows on either,
-    nothing is learned: all classes are equally probable.
 
     Examples
     --------
@@ -55,8 +49,6 @@ class PlEcoc(ClassicalMethod):
     >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
     >>> PLLClassifier(PlEcoc(), random_state=0).fit(X, y).predict(np.eye(3))
     array(['a', 'b', 'c'], dtype='<U1')
-    >>> PlEcoc().decoding, PlEcoc.paper().decoding
-    ('loss', 'reference')
     """
 
     name = "pl_ecoc"

@@ -19,32 +19,23 @@ NO_VOTES = 1e-10
 class PlKnn(ClassicalMethod):
     """The nearest training rows vote for all their candidates, closer ones with more weight.
 
-    With r_m the distance of neighbour m and S_m its candidates, class j gets the votes
-
-        v_j = sum_m (1 - r_m / sum_l r_l) [j in S_m]
-
-    and the probability v_j / sum_i v_i. If all neighbours coincide with the row, or there is only
-    one, each counts fully. The neighbours of a training row are other rows, and only its own
-    candidates get votes. If its neighbours have none of its candidates, it keeps its prior: the
-    votes of annotators, or else equal weights. `random_state` has no effect.
+    With r_m the distance of neighbour m and S_m its candidates, class j gets v_j = sum_m (1 - r_m /
+    sum_l r_l) [j in S_m] votes and the probability v_j / sum_i v_i. If all neighbours coincide with
+    the row, or there is only one, each counts fully. The neighbours of a training row are other
+    rows, and only its own candidates get votes. `random_state` has no effect.
 
     Parameters
     ----------
     neighbours : int
         Number of neighbours that vote; all other rows if there are fewer.
     undecided : {"prior", "all"}
-        If the neighbours of a training row have none of its candidates, it keeps its prior, or all
-        classes become equally probable, candidates or not.
-
-    Notes
-    -----
-    ``PlKnn.paper()`` differs in ``undecided="all"``.
+        If its neighbours have none of its candidates, a training row keeps its prior (annotators'
+        votes or equal weights), or all classes become equally probable, as in ``PlKnn.paper()``.
 
     Examples
     --------
-    >>> import numpy as np
     >>> from robustpll import PLLClassifier
-    >>> X = np.array([[0.0], [1], [2], [10], [11], [12]])
+    >>> X = [[0.0], [1], [2], [10], [11], [12]]
     >>> y = [{"a", "b"}, {"a"}, {"a", "c"}, {"b", "c"}, {"b"}, {"b", "a"}]
     >>> model = PLLClassifier(PlKnn(neighbours=2)).fit(X, y)
     >>> model.labels_

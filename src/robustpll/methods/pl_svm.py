@@ -31,11 +31,12 @@ LARGE = 10**9  # iterations * k * d that take about 5 s without numba
 class PlSvm(ClassicalMethod):
     """A linear classifier whose margin separates the best candidate from the best other class.
 
-    It minimises (λ/2) |w|² + mean_i max(0, 1 - m_i), where
-    m_i = max_{j in S_i} w_j.x_i - max_{j not in S_i} w_j.x_i, by the stochastic subgradient steps
-    of Pegasos: rows are drawn with replacement, step t has length 1 / (λ t), and w is kept within
-    |w| <= 1 / sqrt(λ). There is no intercept. Probabilities are the softmax of w_j.x; since w is
-    short they are close to each other.
+    It minimises (λ/2) |w|² + mean_i max(0, 1 - m_i), where m_i = max_{j in S_i} w_j.x_i - max_{j
+    not in S_i} w_j.x_i, by the stochastic subgradient steps of Pegasos: rows are drawn with
+    replacement, step t has length 1 / (λ t), and |w| <= 1 / sqrt(λ). There is no intercept.
+    Probabilities are the softmax of w_j.x, and close to each other. ``PlSvm.paper()`` is the plain
+    constructor. With numba, ``pip install "robustpll[fast]"``, steps are compiled and about ten
+    times as fast.
 
     Parameters
     ----------
@@ -44,18 +45,12 @@ class PlSvm(ClassicalMethod):
     iterations : int
         Number of drawn rows; 0 stands for the larger of 100,000 and ten for each training row.
 
-    Notes
-    -----
-    ``PlSvm.paper()`` is the plain constructor. The steps are compiled if numba is installed,
-    ``pip install "robustpll[fast]"``. Otherwise they take about ten times as long.
-
     Examples
     --------
     >>> from robustpll import PLLClassifier
     >>> X = np.repeat(np.eye(3), 20, axis=0)
     >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
-    >>> model = PLLClassifier(PlSvm(iterations=2000), random_state=0).fit(X, y)
-    >>> model.predict(np.eye(3))
+    >>> PLLClassifier(PlSvm(iterations=2000), random_state=0).fit(X, y).predict(np.eye(3))
     array(['a', 'b', 'c'], dtype='<U1')
     """
 

@@ -20,8 +20,8 @@ FIRST = 20  # the epoch of the first purification
 class Pop(Proden):
     """Progressive purification: Proden that rules candidates out.
 
-    Every fifth epoch from the 21st on, label weights are averaged over five epochs; a candidate
-    whose average is below a threshold times the row's largest is ruled out.
+    Every fifth epoch from the 21st on, label weights are averaged over five epochs. A candidate
+    with an average below a threshold times the row's largest is ruled out.
 
     Parameters
     ----------
@@ -35,13 +35,11 @@ class Pop(Proden):
         Whether it grows by `rise`, or by the factor 1 + `rise` and only after purifications that
         ruled out less than one in 10,000 of all pairs of a row and a class.
     persistent : bool
-        Whether a candidate that is ruled out remains so.
+        Whether a candidate that is ruled out remains so. Otherwise it only affects the next epoch.
 
     Notes
     -----
-    ``Pop.paper()`` differs in ``growth="multiplied", ceiling=0.4, persistent=False``: there a
-    purification only sets the targets of the next epoch, and the threshold hardly moves, so that
-    it is nearly Proden.
+    ``Pop.paper()`` differs in ``growth="multiplied", ceiling=0.4, persistent=False``.
 
     Examples
     --------
@@ -81,19 +79,19 @@ class Pop(Proden):
     def end_epoch(self, training: Training, epoch: int) -> None:
         state = training.state
         window, threshold = state.memory["window"], state.memory["threshold"]
-        kept, weights = state.rows["kept"], state.rows["label_weights"]
+        allowed, weights = state.rows["kept"], state.rows["label_weights"]
         window[epoch % WINDOW] = weights
         if epoch < FIRST or epoch % WINDOW:
             return
         mean = window.mean(0)  # (M, n, k)
-        stays = kept.bool() & (mean >= threshold * mean.amax(-1, keepdim=True))
-        stays = torch.where(stays.any(-1, keepdim=True), stays, kept.bool())
-        ruled_out = (kept - stays.to(kept)).sum((-1, -2), keepdim=True)  # (M, 1, 1)
-        kept.copy_(stays)
-        weights.copy_(normalize(mean * kept, weights))
+        stays = allowed.bool() & (mean >= threshold * mean.amax(-1, keepdim=True))
+        stays = torch.where(stays.any(-1, keepdim=True), stays, allowed.bool())
+        ruled_out = (allowed - stays.to(allowed)).sum((-1, -2), keepdim=True)  # (M, 1, 1)
+        allowed.copy_(stays)
+        weights.copy_(normalize(mean * allowed, weights))
         rise, ceiling = self.rise[..., None], self.ceiling[..., None]
         if self.growth == "added":
             threshold.copy_(torch.minimum(threshold + rise, ceiling))
         else:
-            few = ruled_out < 1e-4 * kept[0].numel()
+            few = ruled_out < 1e-4 * allowed[0].numel()
             threshold.mul_(1 + rise * (few & (threshold < ceiling)))

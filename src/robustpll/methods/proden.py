@@ -50,18 +50,13 @@ class Proden(DeepMethod):
 
 @dataclass(frozen=True)
 class ProdenL2(Proden):
-    """Proden with weight decay.
+    """Proden with weight decay; ``ProdenL2.paper()`` is the plain constructor.
 
     Parameters
     ----------
     decay : {"decoupled", "l2"}
-        Shrink all parameters by ``learning_rate * weight_decay`` in each step, or add
-        ``weight_decay / 2`` times their squared norm to the loss.
-
-    Notes
-    -----
-    ``ProdenL2.paper()`` is the plain constructor: the paper's text describes a penalty, but its
-    code uses decoupled decay.
+        Shrink parameters by ``learning_rate * weight_decay`` in each step, as the paper's code
+        does, or add ``weight_decay / 2`` times their squared norm to the loss, as its text says.
 
     Examples
     --------

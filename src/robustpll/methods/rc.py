@@ -18,7 +18,7 @@ class Rc(DeepMethod):
     """Risk-consistent learning: cross-entropy weighted by how likely each candidate is.
 
     As Proden, with label weights w_j = [j in S] p_j / sum_{S} p from the network after the
-    optimiser's step.
+    optimiser's step. ``Rc.paper()`` differs in ``normalise=False, update="before"``.
 
     Parameters
     ----------
@@ -27,10 +27,6 @@ class Rc(DeepMethod):
         its candidates.
     update : {"after", "before"}
         Whether weights come from one more forward pass after the step, or from the one before it.
-
-    Notes
-    -----
-    ``Rc.paper()`` differs in ``normalise=False, update="before"``.
 
     Examples
     --------
@@ -83,14 +79,9 @@ class Cc(DeepMethod):
     Parameters
     ----------
     stable : bool
-        Whether the loss is computed by log-sum-exp. Otherwise it is -ln(c s + 1e-10), where s is
-        that probability and c = 1 / (2^(k-1) - 1).
-
-    Notes
-    -----
-    ``Cc.paper()`` differs in ``stable=False``. There c vanishes in float32 from 151 classes on: the
-    loss is constant, and the network keeps its initial weights; from about 50 classes on, its
-    gradient is too small to learn from.
+        Whether the loss is computed by log-sum-exp. Otherwise, as in ``Cc.paper()``, it is -ln(c s
+        + 1e-10), where s is that probability and c = 1 / (2^(k-1) - 1). From about 50 classes on,
+        the gradient is then too small to learn from; from 151 on it vanishes in float32.
 
     Examples
     --------

@@ -21,16 +21,15 @@ class RobustPll(Edl):
 
     The network's outputs are evidence e >= 0 of a Dirichlet distribution with mean p. Its loss is
     the expected squared error to the label weights l, plus a divergence that removes evidence from
-    classes that are not candidates. Given p, the optimal weights on the candidates S are known in
-    closed form: l_j = p_j + (1 - sum_{S} p) / |S|. They are an opinion: belief e_j / A on the
-    candidates, the rest uncertainty, shared by the prior. With votes of annotators as prior, they
-    still are an opinion, but no longer the minimum of the loss.
+    classes that are not candidates. Given p, the optimal weights on the candidates S are l_j = p_j
+    + (1 - sum_{S} p) / |S|. They are an opinion: belief e_j / A on the candidates, the rest
+    uncertainty, shared by the prior. With votes of annotators as prior, they still are an opinion,
+    but not the minimum of the loss.
 
     Parameters
     ----------
     kl_ceiling : float or tuple with one for each member
-        Final weight of the divergence, reached at half of the training; by default it is divided by
-        the number of classes, see `kl_per_class`.
+        Final weight of the divergence, reached at half of the training; see `kl_per_class`.
     anneal : {"from-one", "from-zero"}
         Whether epochs are counted from 1 or from 0 on the way to the ceiling.
     loss : {"squared", "cross-entropy"}
@@ -48,14 +47,13 @@ class RobustPll(Edl):
         divergence grows with it, the error does not.
     balance : float
         From 0 to 1: how strongly label weights are moved to candidates that are rare in the batch.
-        1 assumes that all classes are equally frequent. This prevents that noise that depends on
-        the rows lets classes die out. Only for ``loss="squared"``.
+        1 assumes equally frequent classes. It helps if noise that depends on the rows lets classes
+        die out. Only for ``loss="squared"``.
 
     Notes
     -----
-    The plain constructor divides the ceiling by the number of classes, so that one ceiling serves
-    any number; up to ten classes, it equals that of the paper. ``RobustPll.paper()`` has the
-    published rule, a ceiling of 1 and from 100 classes on 0.0005, and ``anneal="from-zero"``.
+    ``RobustPll.paper()`` has the published rule, a ceiling of 1 and from 100 classes on 0.0005, and
+    ``anneal="from-zero"``. The plain constructor has the same ceiling up to ten classes.
 
     Examples
     --------

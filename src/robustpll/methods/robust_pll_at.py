@@ -36,11 +36,9 @@ class RobustPllAt(RobustPll):
     averaged : float
         The final network is the mean over this share of the epochs, the last ones.
 
-    Notes
-    -----
-    Defaults differ from RobustPll: evidence is exponential, the divergence is weaker (0.3 instead
-    of 10, divided by the number of classes), and networks are averaged over the last half of the
-    epochs. The paper does not have it: ``RobustPllAt.paper()`` is the plain constructor.
+    Notes ----- Defaults differ from RobustPll: evidence is exponential, the divergence is weaker,
+    and networks are averaged over the last half of the epochs. ``RobustPllAt.paper()`` is the plain
+    constructor.
 
     Examples
     --------
