@@ -27,7 +27,7 @@ from robustpll.engine.progress import progress_bars
 from robustpll.engine.rows import Rows
 from robustpll.measures.metrics import as_recorded, cdf_area, signed_ks
 from robustpll.methods import DstPll
-from robustpll.methods.autoencoder import CODE, Encoder, codes, trained_encoders
+from robustpll.methods.dst_pll import CODE, Encoder, codes, trained_encoders
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from robustpll.engine.random import Draws
 from robustpll.engine.rows import Rows
 from robustpll.engine.train import Training, train
 from robustpll.methods import DeepMethod, RobustPll
-from robustpll.methods.autoencoder import AutoEncoder
+from robustpll.methods.dst_pll import AutoEncoder
 from robustpll.methods.robust_pll_at import RobustPllAt
 
 DEEP: dict[str, type[DeepMethod]] = {

@@ -14,7 +14,6 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 from torch import Tensor
 
-from robustpll import PLLClassifier
 from robustpll.engine.data import Task
 from robustpll.engine.rows import Rows
 from robustpll.methods import squared_hinge

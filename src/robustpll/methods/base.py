@@ -49,6 +49,7 @@ class Method(ABC):
     on_host: ClassVar[bool] = False  # True: a GPU does not make it faster
     uncertain: ClassVar[bool] = False  # whether uncertainty differs from spread-out probability
     added: ClassVar[dict[str, Any]] = {}  # fields newer than stored runs: the value at these runs
+    paper_fields: ClassVar[dict[str, Any]] = {}  # fields of the published version: other values
 
     @classmethod
     def reference(cls) -> str:
@@ -62,8 +63,8 @@ class Method(ABC):
 
     @classmethod
     def paper(cls) -> Self:
-        """Return the version that produced the published tables; by default `cls()`."""
-        return cls()
+        """Return the version that produced the published tables; see `paper_fields`."""
+        return cls(**cls.paper_fields)
 
     @classmethod
     def stacked(cls, methods: Sequence[Self]) -> Self:
@@ -137,15 +138,11 @@ class DeepMethod(Method):
     attacked_jointly: ClassVar[bool] = False  # members are one function, and attacked as one
     warm_up: ClassVar[int] = 0  # epochs before the others, with steps in a stage of their own
     restarts: ClassVar[bool] = False  # whether the optimiser starts anew after the warm-up
+    cost: ClassVar[float] = 1.0  # time of a step of one network: benchmarks/method_speed.py
     trains_twice: ClassVar[bool] = False  # whether `fit` runs more than one training
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-    @property
-    def cost(self) -> float:
-        """Time of a step of one network, relative to RobustPll: benchmarks/method_speed.py."""
-        return 1.0
 
     def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
         return train(self, task, watch=watch)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -40,12 +40,9 @@ class Cavl(DeepMethod):
     )
 
     warm_up = 1
+    paper_fields: ClassVar[dict[str, Any]] = {"target": "current"}
 
     target: Literal["previous", "current"] = "previous"
-
-    @classmethod
-    def paper(cls) -> Self:
-        return cls(target="current")
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         logits = net(batch.x)

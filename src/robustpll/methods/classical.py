@@ -183,5 +183,6 @@ def _scaled(rows: Rows, run: int) -> Tensor:
 
 def _stacked(opinions: Sequence[Opinion]) -> Opinion:
     """Opinions of single runs as one of R runs."""
-    names = ("belief", "prior", "uncertainty")
-    return Opinion(*(torch.stack([getattr(one, name) for one in opinions]) for name in names))
+    parts = [(one.belief, one.prior, one.uncertainty) for one in opinions]
+    belief, prior, uncertainty = (torch.stack(part) for part in zip(*parts, strict=True))
+    return Opinion(belief, prior, uncertainty)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -65,7 +65,11 @@ class CroSel(DeepMethod):
     )
     warm_up = 10
     restarts = True
+    cost = 2.0
     attacked_jointly = True
+    paper_fields: ClassVar[dict[str, Any]] = dict.fromkeys(
+        ("stable_warmup", "mask_consistency", "true_cross", "single_softmax"), False
+    )
 
     members: int = 2
     threshold: Number = 0.9
@@ -79,15 +83,6 @@ class CroSel(DeepMethod):
         super().__post_init__()
         if self.members != 2:
             raise InputError(f"CroSel has two networks: members must be 2. Got {self.members}.")
-
-    @classmethod
-    def paper(cls) -> Self:
-        switches = ("stable_warmup", "mask_consistency", "true_cross", "single_softmax")
-        return cls(**dict.fromkeys(switches, False))  # type: ignore[arg-type]
-
-    @property
-    def cost(self) -> float:
-        return 2.0
 
     def begin(self, task: Task) -> State:
         state = State.of(task, view=torch.zeros_like(task.prior))
@@ -105,8 +100,8 @@ class CroSel(DeepMethod):
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         if batch.stage == WARM_UP:
             logits = net(batch.x)
-            loss = covering if self.stable_warmup else underflowing
-            return loss(logits, batch.candidates), self._written(logits, batch)
+            loss_of = covering if self.stable_warmup else underflowing
+            return loss_of(logits, batch.candidates), self._written(logits, batch)
         selected = self._on_selected(net, batch)  # before the others: BatchNorm is moved by both
         logits = net(batch.x)
         view = pick(swapped(batch.memory["views"][-1]), batch.at)

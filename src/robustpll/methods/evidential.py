@@ -6,7 +6,7 @@ mean p = a / A.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -170,17 +170,15 @@ class ProdenEdl(Edl):
         "Classification Uncertainty. NeurIPS 2018"
     )
     uncertain = True
+    cost = 2.0
     trains_twice = True
+    paper_fields: ClassVar[dict[str, Any]] = {
+        "anneal": "from-zero",
+        "prior": "uniform",
+        "kl_scale_large_k": 1.0,
+    }
 
     prior: Literal["label", "uniform"] = "label"
-
-    @classmethod
-    def paper(cls) -> Self:
-        return cls(anneal="from-zero", prior="uniform", kl_scale_large_k=1.0)
-
-    @property
-    def cost(self) -> float:
-        return 2.0
 
     def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
         shared = {name: getattr(self, name) for name in Proden.field_names()}

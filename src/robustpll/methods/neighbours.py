@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -150,7 +150,7 @@ class Bounds:
         """Return bounds minus |q|^2, (b, GROUP, s); reference m * s + g is at (m, g)."""
         out, points = buffer[: len(points)], points.to(self.table.dtype)
         torch.addmm(self.squares, points, self.table.T, alpha=-2, out=out)
-        return out.unflatten(1, (GROUP, -1))
+        return torch.unflatten(out, 1, (GROUP, -1))
 
     def limit(self, queries: Tensor, points: Tensor, distance: Tensor) -> Tensor:
         """Return what `lower` cannot exceed for references within a distance (b,), (b,)."""
@@ -162,7 +162,8 @@ class Bounds:
         distance = distance + d**1.5 * exact.eps * (size + d**0.5)  # rounding of the points
         underflow = 8 * (width + 16) * product.tiny * (1 + norm)
         square = distance.square() * (1 + self.slack)
-        return (square - norm.square() * (1 - self.slack) + underflow).to(self.table.dtype)
+        limit: Tensor = square - norm.square() * (1 - self.slack) + underflow
+        return limit.to(self.table.dtype)
 
 
 def _leading_directions(references: Tensor, queries: int) -> Tensor | None:
@@ -208,7 +209,7 @@ def _search(
     every = range(len(queries))
     large = len(queries) * n >= MANY_PAIRS and device.type == "cpu"
     share = max(1, -(-len(queries) // (torch.get_num_threads() if large else 1)))
-    with threads(device if large else torch.device("meta")) as thread_map:
+    with threads(device) if large else nullcontext(map) as thread_map:
         list(thread_map(search, [every[start : start + share] for start in every[::share]]))
     return Neighbours(indices, distance), crowded
 
@@ -217,7 +218,7 @@ def _search_block(
     queries: Tensor, excluded: Tensor, bounds: Bounds, buffer: Tensor, *, count: int, most: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Indices and distances (b, count), and whether a query (b,) was skipped; see `_search`."""
-    b, n, rows = len(queries), len(bounds.references), torch.arange(len(queries)).to(excluded)
+    b, n, device = len(queries), len(bounds.references), queries.device
     points = bounds.points(queries)
     lower = bounds.lower(points, buffer)
     minima = lower.amin(1)  # (b, s)
@@ -227,8 +228,9 @@ def _search_block(
         group = minima.topk(count + 1, largest=False, sorted=False).indices  # (b, count + 1)
         member = lower.gather(2, group[:, None].expand(-1, GROUP, -1)).argmin(1)
         first = member * s + group
-        pairs = rows.repeat_interleave(count + 1), first.clamp(max=n - 1).flatten()
-        apart = _distances(queries, bounds.references, *pairs).view_as(first)
+        row = torch.arange(b, device=device).repeat_interleave(count + 1)
+        index = first.clamp(max=n - 1).flatten()
+        apart = _distances(queries, bounds.references, row, index).view_as(first)
         apart.masked_fill_((first >= n) | (first == excluded[:, None]), torch.inf)
         limit = bounds.limit(queries, points, apart.sort().values[:, count - 1])
     # "not above" rather than "below": a bound that is NaN excludes nothing
@@ -244,8 +246,8 @@ def _search_block(
     order = order[row[order].argsort(stable=True)]  # by query, distance, index
     sizes = row.bincount(minlength=b)
     starts = (sizes.cumsum(0) - sizes)[~crowded]
-    chosen = order[starts[:, None] + torch.arange(count, device=row.device)]
-    indices = torch.zeros(b, count, dtype=torch.long, device=row.device)
+    chosen = order[starts[:, None] + torch.arange(count, device=device)]
+    indices = torch.zeros(b, count, dtype=torch.long, device=device)
     distance = torch.zeros_like(indices, dtype=torch.float64)
     indices[~crowded], distance[~crowded] = index[chosen], apart[chosen]
     return indices, distance, crowded

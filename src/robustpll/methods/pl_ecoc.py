@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -56,13 +56,10 @@ class PlEcoc(ClassicalMethod):
     citation = "Zhang, Yu, Tang: Disambiguation-Free Partial Label Learning. IEEE TKDE 2017"
     on_host = True
     cost = (0.1, 1.0)
+    paper_fields: ClassVar[dict[str, Any]] = {"decoding": "reference"}
 
     decoding: Decoding = "loss"
     error_cost: float = 1.0
-
-    @classmethod
-    def paper(cls) -> Self:
-        return cls(decoding="reference")
 
     def fit_run(self, run: OneRun) -> tuple[Learned, Opinion]:
         generator = torch.Generator().manual_seed(seed_of(run.seed, self.name))
@@ -116,7 +113,8 @@ def dichotomies(candidates: Tensor, generator: torch.Generator) -> Tensor:
     def eligible(codes: Tensor) -> Tensor:
         """Whether the rows suffice for dichotomies (B, k), (B,)."""
         inside, outside = (counts.double() @ side.double() for side in one_sided(sets, codes))
-        return (inside > 0) & (outside > 0) & (inside + outside >= max(1, n // 10))
+        fits: Tensor = (inside > 0) & (outside > 0) & (inside + outside >= max(1, n // 10))
+        return fits
 
     if k <= ENUMERATED:
         numbers = torch.arange(2 ** (k - 1), device=device)[:, None]

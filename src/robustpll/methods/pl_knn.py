@@ -1,7 +1,7 @@
 """PlKnn (Hüllermeier and Beringer, 2006)."""
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -51,13 +51,10 @@ class PlKnn(ClassicalMethod):
         "Intelligent Data Analysis 2006"
     )
     cost = (0.6, 2.0)
+    paper_fields: ClassVar[dict[str, Any]] = {"undecided": "all"}
 
     neighbours: int = 10
     undecided: Literal["prior", "all"] = "prior"
-
-    @classmethod
-    def paper(cls) -> Self:
-        return cls(undecided="all")
 
     def precompute(self, x: Tensor, learned: Learned | None = None) -> Precomputed:
         rows = x if learned is None else learned["rows"]

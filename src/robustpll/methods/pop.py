@@ -1,7 +1,7 @@
 """Pop (Xu et al., ICML 2023)."""
 
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -53,16 +53,17 @@ class Pop(Proden):
         "Xu, Liu, Lv, Qiao, Geng: Progressive Purification for Instance-Dependent Partial Label "
         "Learning. ICML 2023"
     )
+    paper_fields: ClassVar[dict[str, Any]] = {
+        "growth": "multiplied",
+        "ceiling": 0.4,
+        "persistent": False,
+    }
 
     threshold: Number = 0.001
     rise: Number = 0.001
     ceiling: Number = 0.04
     growth: Literal["added", "multiplied"] = "added"
     persistent: bool = True
-
-    @classmethod
-    def paper(cls) -> Self:
-        return cls(growth="multiplied", ceiling=0.4, persistent=False)
 
     def begin(self, task: Task) -> State:
         state = State.of(task, kept=task.candidates.to(task.prior))

@@ -74,8 +74,8 @@ class ProdenL2(Proden):
         if self.decay == "decoupled":
             return super().optimizer(parameters)
         parameters = list(parameters)
-        settings = {"lr": self.learning_rate, "weight_decay": self.weight_decay}
-        return Adam(parameters, **settings, capturable=parameters[0].is_cuda)
+        cuda, decay = parameters[0].is_cuda, self.weight_decay
+        return Adam(parameters, self.learning_rate, weight_decay=decay, capturable=cuda)
 
 
 @dataclass(frozen=True)
@@ -185,12 +185,9 @@ class ProdenAdvEns(ProdenEns):
 
     name = "proden_adv_ens"
     title = "Proden+AdvEns"
+    cost = 4.0
 
     epsilon: Number = 0.01
-
-    @property
-    def cost(self) -> float:
-        return 4.0
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         x = batch.x

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -40,13 +40,10 @@ class Rc(DeepMethod):
         "Feng, Lv, Han, Xu, Niu, Geng, An, Sugiyama: Provably Consistent Partial-Label Learning. "
         "NeurIPS 2020"
     )
+    paper_fields: ClassVar[dict[str, Any]] = {"normalise": False, "update": "before"}
 
     normalise: bool = True
     update: Literal["after", "before"] = "after"
-
-    @classmethod
-    def paper(cls) -> Self:
-        return cls(normalise=False, update="before")
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         logits = net(batch.x)
@@ -92,12 +89,9 @@ class Cc(DeepMethod):
     name = "cc"
     title = "Cc"
     citation = Rc.citation
+    paper_fields: ClassVar[dict[str, Any]] = {"stable": False}
 
     stable: bool = True
-
-    @classmethod
-    def paper(cls) -> Self:
-        return cls(stable=False)
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         loss = covering if self.stable else underflowing

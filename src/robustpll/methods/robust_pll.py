@@ -1,7 +1,7 @@
 """RobustPll and RobustPll+Ens (Fuchs & Kalinke)."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +68,12 @@ class RobustPll(Edl):
     )
     uncertain = True
     added: ClassVar[dict[str, Any]] = Edl.added | {"balance": 0.0}
+    paper_fields: ClassVar[dict[str, Any]] = {
+        "anneal": "from-zero",
+        "kl_ceiling": 1.0,
+        "kl_per_class": False,
+        "kl_scale_large_k": 0.0005,
+    }
 
     kl_ceiling: Number = 10.0
     kl_scale_large_k: Number = 1.0
@@ -82,10 +88,6 @@ class RobustPll(Edl):
             raise InputError(
                 f"A balance needs loss='squared'. Got {self.balance!r} with {self.loss!r}."
             )
-
-    @classmethod
-    def paper(cls) -> Self:
-        return cls(anneal="from-zero", kl_ceiling=1.0, kl_per_class=False, kl_scale_large_k=0.0005)
 
     def begin(self, task: Task) -> State:
         if self.loss == "squared":
@@ -158,12 +160,9 @@ class RobustPllEns(RobustPll):
     name = "robust_pll_ens"
     title = "RobustPll+Ens"
     family = "ensemble"
+    paper_fields: ClassVar[dict[str, Any]] = {"anneal": "from-zero"}
 
     members: int = 5
     kl_ceiling: Number = (0.5, 1.0, 2.0, 4.0, 8.0)
     kl_scale_large_k: Number = 0.0005
     kl_per_class: bool = False
-
-    @classmethod
-    def paper(cls) -> Self:
-        return cls(anneal="from-zero")

@@ -1,7 +1,7 @@
 """RobustPll+At and its ensemble: RobustPll that learns from attacked rows, too."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +53,7 @@ class RobustPllAt(RobustPll):
         "Models Resistant to Adversarial Attacks. ICLR 2018"
     )
     published = False
+    paper_fields: ClassVar[dict[str, Any]] = {}
 
     evidence: Evidence = "exp"
     kl_ceiling: Number = 0.3
@@ -69,12 +70,8 @@ class RobustPllAt(RobustPll):
                 f"the loss. Got {self.clean_share!r} instead."
             )
 
-    @classmethod
-    def paper(cls) -> Self:
-        return cls()
-
     @property
-    def cost(self) -> float:
+    def cost(self) -> float:  # type: ignore[override]
         return 2.0 + self.attack_steps  # two: moved and original rows
 
     def draw(self, rows: int, shape: Shape, draws: Draws) -> Tensor | None:

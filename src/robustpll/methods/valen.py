@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -57,7 +57,13 @@ class Valen(DeepMethod):
     citation = "Xu, Qiao, Geng, Zhang: Instance-Dependent Partial Label Learning. NeurIPS 2021"
     warm_up = 10
     restarts = True
+    cost = 5.0
     compilable = False  # torch.compile does not take a generator
+    paper_fields: ClassVar[dict[str, Any]] = {
+        "network": "wide",
+        "start": "uniform",
+        "graph": "columns",
+    }
 
     start: Literal["warm", "uniform"] = "warm"
     graph: Literal["rows", "columns"] = "rows"
@@ -69,14 +75,6 @@ class Valen(DeepMethod):
                 "Valen compares rows by the last hidden layer of its network, so that must be "
                 f"'mlp' or 'wide'. Got {self.network!r}."
             )
-
-    @classmethod
-    def paper(cls) -> Self:
-        return cls(network="wide", start="uniform", graph="columns")
-
-    @property
-    def cost(self) -> float:
-        return 5.0
 
     def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:
         network = mlp if self.network == "mlp" else wide
