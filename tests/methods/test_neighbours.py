@@ -84,7 +84,7 @@ WAYS = {
         "MANY_PAIRS": 0,
         "FEWEST_QUERIES": 7,
         "BOUNDS_PER_CPU_BLOCK": 3,
-        "CPU_NUMBERS": 3,
+        "CPU_NUMBERS": 300,
     },
 }
 
