@@ -59,7 +59,11 @@ def neighbours(
         bounds = Bounds(references, torch.float32, _leading_directions(references, len(queries)))
         nearest, crowded = _search(queries, bounds, count, excluded, most=n // 32 + 64 * count)
         if crowded.any():
-            again = _search_distinct(queries[crowded], references, count, excluded[crowded])
+            few, skipped = queries[crowded], excluded[crowded]
+            if len(few) > max(16, len(queries) // 256):
+                again = _search_distinct(few, references, count, skipped)
+            else:  # faster if all references are compared
+                again, _ = _search(few, bounds, count, skipped, most=len(bounds.table))
             nearest.indices[crowded], nearest.distance[crowded] = again
     return nearest
 
@@ -193,8 +197,8 @@ def _search(
     indices = torch.empty(len(queries), count, dtype=torch.long, device=device)
     distance = torch.empty_like(indices, dtype=torch.float64)
     crowded = torch.zeros_like(excluded, dtype=torch.bool)
-    size = max(1, BOUNDS_PER_BLOCK // n)
-    if device.type == "cpu":
+    size = max(1, (BOUNDS_PER_BLOCK if most < n else BOUNDS_PER_CPU_BLOCK) // n)
+    if device.type == "cpu" and most < n:
         size = min(size, max(FEWEST_QUERIES, BOUNDS_PER_CPU_BLOCK // n))
 
     def search(part: range) -> None:
