@@ -74,5 +74,5 @@ def _network(fitted: Fitted) -> nn.Sequential | None:
     """The predicting network, if it has a last linear layer to cut off."""
     if not isinstance(fitted, Networks):
         return None
-    net = fitted.net.get_submodule(fitted.method.predicting_part)
+    net = fitted.method.classifier(fitted.net)
     return net if isinstance(net, nn.Sequential) and isinstance(net[-1], Linear) else None
