@@ -19,7 +19,7 @@ from robustpll.engine.data import Rows, Task
 from robustpll.engine.history import progress_bars
 from robustpll.measures.metrics import as_recorded, cdf_area, signed_ks
 from robustpll.methods import DstPll
-from robustpll.methods.autoencoder import CODE, Encoder, codes, trained_encoders
+from robustpll.methods.dst_pll import CODE, Encoder, codes, trained_encoders
 
 
 def main() -> None:

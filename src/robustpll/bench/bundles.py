@@ -78,14 +78,14 @@ class Bundle:
             epochs, batch, cost = noise.epochs, noise.batch_size, 1.0
         elif isinstance(method, DeepMethod):
             epochs, batch = method.total_epochs, method.batch_size
-            cost = method.step_cost + getattr(method, "attack_steps", 0)
+            cost = method.cost
         elif not isinstance(method, ClassicalMethod):
             return 1.0
         else:
-            factor, power = method.seconds
+            factor, power = method.cost
             fit = factor * (rows / 1e4) ** power * entry.features / 100 / (1000 if cuda else 1)
-            pretraining = method.pretraining_epochs(entry.kind == "pictures")
-            shared = 20 + pretraining * rows * (1e-6 if cuda else 3e-5) if pretraining else 0.0
+            shape = (28, 28) if entry.kind == "pictures" else (entry.features,)
+            shared = method.shared_seconds(rows, shape, cuda=cuda)
             return float(len(self.runs) * (0.1 + fit) + shared)
         steps = epochs * ceil(rows / batch)
         weights = 300 * (entry.features + 600 + entry.classes)  # of the paper's network
