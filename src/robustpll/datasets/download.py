@@ -49,19 +49,19 @@ def _fetch_file(entry: Entry, file: File, say: Say, report: Report) -> Path:
     from filelock import FileLock
 
     target = catalog.data_folders()[0] / file.path
+    part = target.with_name(f"{target.name}.part")
+    remedy = f"Try again later, or get it from {entry.source} and move it to {target}."
     with disk_errors_explained(target):
-        if path := _published_file(entry, file):
+        if path := _published(entry, file):
             return path
         target.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(target.with_name(f".{target.name}.lock")):  # free if its process is killed
-            if path := _published_file(entry, file):  # another process downloaded it meanwhile
+            if path := _published(entry, file):  # another process downloaded it meanwhile
                 return path
             if path := catalog.find(entry, file):
                 say(f"{path} does not hold what is published. It is downloaded again.")
-            part = target.with_name(f"{target.name}.part")
-            remedy = f"Try again later, or get it from {entry.source} and move it to {target}."
             try:
-                _download(file.url, part, say, _Progress(target.name, report), remedy)
+                _download(file.url, part, say, report, remedy)
                 if catalog.checksum(entry, part) == file.content:
                     return part.replace(target)
             finally:
@@ -72,22 +72,30 @@ def _fetch_file(entry: Entry, file: File, say: Say, report: Report) -> Path:
     )
 
 
-def _published_file(entry: Entry, file: File) -> Path | None:
+def _published(entry: Entry, file: File) -> Path | None:
     path = catalog.find(entry, file)
     return path if path and catalog.checksum(entry, path) == file.content else None
 
 
-def _download(url: str, part: Path, say: Say, progress: "_Progress", remedy: str) -> None:
+def _download(url: str, part: Path, say: Say, report: Report, remedy: str) -> None:
     """Write the content of an address to a file; try again if the connection fails."""
-    import pooch  # type: ignore[import-untyped]
-    from requests import RequestException
+    import requests
 
-    download = pooch.HTTPDownloader(progress, CHUNK, timeout=STALL, headers=HEADERS)
     for attempt in range(1, TRIES + 1):
-        progress.reset()
         try:
-            download(url, str(part), None)
-        except RequestException as error:
+            with (
+                requests.get(url, stream=True, timeout=STALL, headers=HEADERS) as response,
+                part.open("wb") as file,
+            ):
+                response.raise_for_status()
+                length = response.headers.get("Content-Length", "")
+                total = int(length) if length.isdecimal() else None
+                for chunk in response.iter_content(CHUNK):
+                    file.write(chunk)
+                    if max(file.tell(), total or 0) > MOST_BYTES:
+                        raise DownloadError(f"{url} has more than {MOST_BYTES} bytes: too many.")
+                    report(part.stem, file.tell(), total)
+        except requests.RequestException as error:
             status = 500 if error.response is None else error.response.status_code
             is_final = status < 500 and status not in (408, 425, 429)
             if is_final or isinstance(error, ValueError) or attempt == TRIES:
@@ -96,24 +104,3 @@ def _download(url: str, part: Path, say: Say, progress: "_Progress", remedy: str
             time.sleep(PAUSE * 2 ** (attempt - 1))
         else:
             return
-
-
-class _Progress:
-    """The progress bar that pooch updates; it stops a download that is too large."""
-
-    total = 0  # set by pooch; 0 if the server does not say
-
-    def __init__(self, name: str, report: Report) -> None:
-        self.name, self.report, self.done = name, report, 0
-
-    def update(self, size: int) -> None:
-        self.done += size
-        if max(self.done, self.total) > MOST_BYTES:
-            raise DownloadError(f"{self.name} has more than {MOST_BYTES} bytes, which is too much.")
-        self.report(self.name, min(self.done, self.total or self.done), self.total or None)
-
-    def reset(self) -> None:
-        self.done = 0
-
-    def close(self) -> None:
-        """Do nothing: the caller closes its own display."""
