@@ -18,14 +18,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from robustpll._files import refuse_replacing, write_whole
-from robustpll.datasets import catalog
-from robustpll.datasets.bounded import (
-    MOST_BYTES,
-    is_archive,
-    read_content,
-    read_members,
-    unpacked_limit,
-)
+from robustpll.datasets import bounded, catalog
 from robustpll.datasets.catalog import Entry
 from robustpll.datasets.dataset import Dataset
 from robustpll.datasets.download import disk_errors_explained
@@ -48,7 +41,7 @@ Matrix = tuple[str, NDArray[Any]]  # name and values
 def load(entry: Entry) -> Dataset:
     """Read a dataset from its .mat file, of version 5 to 7.3."""
     path = catalog.existing(entry, entry.files[0])
-    return _dataset(entry, path, read_content(path))
+    return _dataset(entry, path, bounded.read_content(path))
 
 
 def add(entry: Entry, source: Path, say: Callable[[str], None]) -> Path:
@@ -84,19 +77,16 @@ def _mat_in(source: Path) -> bytes:
         raise InputError(
             f"{source} is a {FOREIGN[start]} archive. Unpack it first and pass its .mat file."
         )
-    if not is_archive(source):
-        return read_content(source)
-
-    def is_mat(name: str) -> bool:
-        return name.lower().endswith(".mat") and not PureWindowsPath(name).name.startswith("._")
-
-    contents, _ = read_members(source, is_mat)
-    if len(contents) != 1:
+    if not bounded.is_archive(source):
+        return bounded.read_content(source)
+    members, _ = bounded.read_members(source, lambda name: name.lower().endswith(".mat"))
+    names = [name for name in members if not PureWindowsPath(name).name.startswith("._")]
+    if len(names) != 1:
         raise InputError(
-            f"{source} must have one .mat file; found {', '.join(contents) or 'none'}. Unpack it "
-            "and pass the right file."
+            f"{source} must have one .mat file; found {', '.join(names) or 'none'}. Unpack it and "
+            "pass the right file."
         )
-    return next(iter(contents.values()))
+    return members[names[0]]
 
 
 def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
@@ -154,18 +144,17 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
 def read_mat(path: Path, raw: bytes, names: Sequence[str]) -> list[NDArray[Any]]:
     """Return the matrices of these names from the content of a .mat file, sparse ones dense."""
     is_hdf5 = HDF5 in (raw[:8], raw[512:520])
-    limit = unpacked_limit(len(raw))
+    read = _hdf5_matrices if is_hdf5 else _matrices
     try:
-        matrices = dict((_hdf5_matrices if is_hdf5 else _matrices)(raw, names, limit))
+        matrices = dict(read(raw, names, bounded.unpacked_limit(len(raw))))
     except ImportError as error:
         raise InputError(
             f"{path} is a .mat file of version 7.3, which needs h5py. Run "
             "pip install 'robustpll[mat73]', or save the file from MATLAB with '-v7'."
         ) from error
     except Exception as error:  # h5py does not promise any type of error for damaged files
-        raise InputError(
-            f"{path} is not a readable .mat file: {error}. Download it again."
-        ) from error
+        msg = f"{path} is not a readable .mat file: {error}. Download it again."
+        raise InputError(msg) from error
     missing = [name for name in names if name not in matrices]
     if missing:
         raise InputError(
@@ -233,7 +222,7 @@ def _dense(
     height, width = shape
     if rows.dtype.kind not in "iu" or starts.dtype.kind not in "iu" or len(starts) != width + 1:
         raise ValueError("the indices of a sparse matrix must be integers, and fit its columns")
-    if height * width > MOST_BYTES // 8:  # bytes of a dense number
+    if height * width > bounded.MOST_BYTES // 8:  # bytes of a dense number
         raise ValueError(f"a sparse matrix declares {height} x {width} numbers")
     starts = starts.astype(np.int64)
     sizes, count = np.diff(starts), int(starts[-1])  # values beyond `count` are unused
