@@ -93,7 +93,8 @@ def data_folders() -> tuple[Path, ...]:
     try:
         folder = Path(named).expanduser()
     except RuntimeError as error:
-        raise InputError(f"ROBUSTPLL_DATA must name a folder; it is {named!r}: {error}") from error
+        msg = f"ROBUSTPLL_DATA is {named!r}, the home of an unknown user. Set it to a folder."
+        raise InputError(msg) from error
     try:
         return folder, cache_folder()
     except InputError:  # without a home folder, the named folder is enough

@@ -105,20 +105,19 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
                 f"{path}: {what} in {len(rows)} rows ({some_of(rows)}). Correct or drop them."
             )
 
-    features = np.array(data, dtype=np.float64, order="K")
-    low, high = features.min(0), features.max(0)
+    low, high = (end.astype(np.float64) for end in (data.min(0), data.max(0)))
     if not (low.min() >= -LARGEST and high.max() <= LARGEST):  # NaN is neither
-        odd = ~(np.abs(features) <= LARGEST).all(-1)
-        refuse(odd, f"NaN, infinity or numbers beyond {LARGEST:g}")
+        odd = ~(np.abs(data) <= LARGEST)
+        refuse(odd.any(-1), f"NaN, infinity or numbers beyond {LARGEST:g}")
     # so small a variance needs a range of no more than this: few features need a closer look
     near = np.flatnonzero(high - low <= 2 * np.sqrt(len(data) * LEAST_VARIANCE))
-    constant = near[(features[:, near] - low[near]).var(0) <= LEAST_VARIANCE]
+    constant = near[(data[:, near] - low[near]).var(0) <= LEAST_VARIANCE]
     if len(constant) == len(low):
         raise InputError(f"{path}: all features are constant. Download the file again.")
-    if len(constant):
-        features = np.delete(features, constant, axis=1)
+    features = np.delete(data, constant, axis=1) if len(constant) else data
     for key, matrix in (("partial_target", partial), ("target", target)):
-        refuse(~((matrix == 0) | (matrix == 1)).all(0), f"{key!r} has numbers other than 0 and 1")
+        odd = (matrix != 0) & (matrix != 1)
+        refuse(odd.any(0), f"{key!r} has numbers other than 0 and 1")
     refuse(~partial.any(0), "no candidate")
     refuse(target.sum(0) != 1, "not exactly one true label")
     candidates = Candidates.of(np.ascontiguousarray(partial.T.astype(bool)))
@@ -132,7 +131,7 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
         entry,
         [path],
         [hashlib.sha256(raw).hexdigest()],
-        features,
+        np.array(features, dtype=np.float64, order="K"),
         labels,
         removed=len(constant),
         notes=tuple(f"{fact}: {', '.join(map(str, rows))}" for rows, fact in facts if len(rows)),
@@ -244,7 +243,7 @@ def _hdf5_matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matr
             arrays: dict[str, NDArray[Any]] = {}
             for key in (name, f"{name}/jc", f"{name}/ir", f"{name}/data"):
                 link = file.get(key, getlink=True)
-                part = file[key] if isinstance(link, h5py.HardLink) else None
+                part: Any = file[key] if isinstance(link, h5py.HardLink) else None
                 is_array = isinstance(part, h5py.Dataset)
                 if link and (part is None or (is_array and (part.external or part.is_virtual))):
                     raise ValueError(f"{key!r} is a link; matrices must be in the file itself")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -71,17 +71,17 @@ class Problem:
             raise InputError(
                 f"A bundle needs problems of equal rows, classes and features; got {shapes}."
             )
-
-        def concatenated(items: Sequence[Any], name: str) -> Tensor:
-            return torch.cat([getattr(item, name) for item in items])
-
-        rows = Rows.joined([task.rows for task in tasks])
-        parts = [concatenated(tasks, name) for name in ("candidates", "prior", "weight")]
         return cls(
-            Task(rows, *parts, seeds=tuple(seed for task in tasks for seed in task.seeds)),
+            Task(
+                Rows.joined([task.rows for task in tasks]),
+                torch.cat([task.candidates for task in tasks]),
+                torch.cat([task.prior for task in tasks]),
+                torch.cat([task.weight for task in tasks]),
+                tuple(seed for task in tasks for seed in task.seeds),
+            ),
             Rows.joined([problem.test for problem in problems]),
-            concatenated(problems, "train_labels"),
-            concatenated(problems, "test_labels"),
+            torch.cat([problem.train_labels for problem in problems]),
+            torch.cat([problem.test_labels for problem in problems]),
         )
 
 
