@@ -8,12 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from robustpll import Dataset, InputError, load_dataset
+from robustpll import InputError, load_dataset
 from robustpll.datasets.idx import read_idx
-from robustpll.datasets.problem import pool_of
-from robustpll.engine.data import Rows
 
 PICTURES = np.arange(24, dtype=np.uint8).reshape(4, 3, 2)
 NOISE = np.random.default_rng(0).integers(0, 256, (50, 8, 8), dtype=np.uint8)
@@ -151,9 +148,6 @@ def test_what_is_not_published_is_refused(folder: Path, unpublished: Callable[..
     assert load_dataset("mnist").content not in ("", first)
 
 
-# constant pixels, those never white in training, the darkest of their maxima; test pixels above 1,
-# rows with such pixels, the largest
-FACTS = {"mnist": ((67, 125, 7), (25, 21, 3.097)), "fmnist": ((0, 54, 16), (23, None, 1.832))}
 SECOND_CLASS = {"mnist": 1, "fmnist": "Trouser", "kmnist": "ki"}
 
 
@@ -172,24 +166,3 @@ def test_the_published_facts_hold(name: str) -> None:
     counts = np.bincount(dataset.labels[dataset.official.train]).tolist()
     digits = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
     assert counts == (digits if name == "mnist" else [6000] * 10)
-    if name in FACTS:
-        unseen_white_is_scaled_and_not_clipped(dataset, *FACTS[name])
-
-
-def unseen_white_is_scaled_and_not_clipped(
-    dataset: Dataset, in_training: tuple[int, int, int], in_tests: tuple[int, int | None, float]
-) -> None:
-    split = dataset.split(0)
-    train = dataset.features[split.train]
-    low, high = train.min(0), train.max(0)
-    dim = (low < high) & (high < 255)
-    assert ((low == high).sum(), dim.sum(), high[dim].min()) == in_training
-    pool = pool_of(dataset, torch.device("cpu"))
-    indices = [torch.from_numpy(part)[None] for part in (split.train, split.test)]
-    test = Rows.of(pool, indices[0]).others(pool, indices[1])
-    scaled = test.x(test.everything)[0].flatten(1)
-    above = scaled > 1
-    assert above.sum() == in_tests[0]
-    assert in_tests[1] in (None, above.any(-1).sum().item())
-    assert scaled.max().item() == pytest.approx(in_tests[2], abs=5e-4)
-    assert scaled.min() == 0

@@ -118,7 +118,7 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     for key, matrix in (("partial_target", partial), ("target", target)):
         odd = (matrix != 0) & (matrix != 1)
         refuse(odd.any(0), f"{key!r} has numbers other than 0 and 1")
-    refuse(~partial.any(0), "no candidate")
+    refuse(partial.sum(0) == 0, "no candidate")
     refuse(target.sum(0) != 1, "not exactly one true label")
     candidates = Candidates.of(np.ascontiguousarray(partial.T.astype(bool)))
     labels = target.argmax(0)
