@@ -68,11 +68,11 @@ def test_the_code_on_trust_runs() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("page", "new_rows", "truth"),
+    ("page", "new_rows", "truth", "least"),
     [
-        ("ten-minutes.md", "X_test", "y_test"),
-        ("own-network.md", "pictures[1200:]", "y[1200:]"),
-        ("beyond.md", "X[600:]", "y[600:]"),
+        ("ten-minutes.md", "X_test", "y_test", 0.9),
+        ("own-network.md", "pictures[1200:]", "y[1200:]", 0.9),
+        ("beyond.md", "X[600:]", "y[600:]", 0.75),
     ],
 )
 def test_the_code_on_a_guide_runs(
@@ -80,6 +80,7 @@ def test_the_code_on_a_guide_runs(
     new_rows: str,
     truth: str,
     *,
+    least: float,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -89,7 +90,7 @@ def test_the_code_on_a_guide_runs(
     for block in blocks(page):
         exec(block, names)
     assert "False" not in capsys.readouterr().out
-    assert names["model"].score(eval(new_rows, names), eval(truth, names)) > 0.9
+    assert names["model"].score(eval(new_rows, names), eval(truth, names)) > least
 
 
 @pytest.mark.slow
