@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from robustpll.clean.decisions_file import ConflictWarning, parse_time, read_decisions
+from robustpll.clean.decisions_file import ConflictWarning, read_decisions
 from robustpll.errors import InputError
 
 KEY = "0123456789abcdef"
@@ -30,8 +30,8 @@ def decisions(path: Path, *lines: tuple[object, ...]) -> Path:
 LINE_ENDS = ["\u2028", "\u2029", "\x85", "\x0c", "\x0b", "\x1c", "\r", "\r\n"]
 
 
-@settings(max_examples=30)
-@given(st.lists(st.text(min_size=1), min_size=1, unique=True))
+@settings(max_examples=15)
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=10, unique=True))
 @example([f"a{mark}b" for mark in LINE_ENDS])
 def test_any_name_is_read_back(tmp_path_factory: pytest.TempPathFactory, names: list[str]) -> None:
     path = tmp_path_factory.mktemp("decided") / "d.csv"
@@ -68,7 +68,6 @@ def test_names_like_formulas_are_read_with_the_apostrophe_of_the_page_and_withou
 def test_the_latest_moment_counts_and_not_the_largest_text(
     tmp_path: Path, earlier: str, later: str
 ) -> None:
-    assert parse_time(earlier) < parse_time(later)
     lines = [(2, "ant", earlier), (2, "bee", later)]
     for order in (lines, lines[::-1]):
         path = decisions(tmp_path / "d.csv", *order)
@@ -119,7 +118,7 @@ def test_people_who_disagree_are_reported_and_the_later_one_counts(tmp_path: Pat
 def test_different_decisions_of_the_same_moment_are_refused(tmp_path: Path) -> None:
     one = decisions(tmp_path / "one.csv", (5, "ant", "2026-11-15T12:00:00Z"))
     other = decisions(tmp_path / "other.csv", (5, "cow", "2026-11-15T13:00:00+01:00"))
-    reason = r"row 5 is 'ant' .*one\.csv.* and 'cow' .*other\.csv.* at the same time"
+    reason = r"row 5: 'cow' .*other\.csv.* and 'ant' .*one\.csv.* have the same time"
     with pytest.raises(InputError, match=reason):
         read_decisions([one, other], ROWS, NAMES, KEY)
     late = decisions(tmp_path / "late.csv", (5, "bee", "2026-11-16T12:00:00Z"))
@@ -131,5 +130,5 @@ def test_different_decisions_of_the_same_moment_are_refused(tmp_path: Path) -> N
 def test_cells_that_do_not_parse_are_refused(tmp_path: Path, cell: str) -> None:
     path = tmp_path / "d.csv"
     path.write_text(f"row,decision,when,table\n2,{cell},{NOON},{KEY}\n")
-    with pytest.raises(InputError, match=r"line \d: the line does not parse"):
+    with pytest.raises(InputError, match=r"line \d does not parse"):
         read_decisions([path], ROWS, NAMES, KEY)

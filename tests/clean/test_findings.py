@@ -9,15 +9,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robustpll.clean.findings import (
+from robustpll.clean.judge import Judgement
+from robustpll.clean.review import (
     annotators,
     candidates_that_look_wrong,
     confused_pairs,
+    query_order,
+    review,
     sets_that_miss_the_truth,
     twins,
 )
-from robustpll.clean.judge import Judgement
-from robustpll.clean.review import query_order, review
 from robustpll.labels.votes import Votes
 
 Judged = Callable[..., Judgement]
