@@ -1,5 +1,6 @@
 """Mistakes that tables come with: each is read as it was meant, or refused with the remedy."""
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,291 +15,58 @@ from robustpll import Candidates, InputError, PLLClassifier, read_table
 from robustpll.tables import labels
 from robustpll.tables.pieces import Schema, TableInPieces
 
-
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
-    def written(text: str, name: str = "table.csv") -> Path:
-        path = tmp_path / name
-        path.write_text(text, encoding="utf-8")
-        return path
-
-    return written
+Write = Callable[..., Path]
+PETS = "weight,town,seen,gold\n4.5,Rome,cat,cat\n30,Bonn,dog|wolf,dog\n8,,wolf,\n"
 
 
 def lines_of(heading: str, rows: int, row: Callable[[int], str]) -> str:
     return f"{heading}\n" + "".join(f"{row(i)}\n" for i in range(rows))
 
 
-# Names of classes
+# Arguments and files
 
 
-def test_a_gap_does_not_turn_integers_into_other_classes(write: Callable[..., Path]) -> None:
-    votes = read_table(
-        write("x,by u,by v,t\n1.5,1,2.0,1.0\n2.5,2,,\n3.5,1,1.0,2.0\n"), votes="by ", truth="t"
-    )
-    assert Candidates.of(votes.y).sets() == [{"1", "2"}, {"2"}, {"1"}]
-    assert votes.truth is not None
-    assert votes.truth.tolist() == ["1", None, "2"]
-    text = "x,c,t\n1.5,1|2,1.0\n2.5,1.0,\n3.5,2,2.00\n"
-    sets = read_table(write(text), candidates="c", truth="t")
-    assert Candidates.of(sets.y).sets() == [{"1", "2"}, {"1"}, {"2"}]
-    assert sets.truth is not None
-    assert sets.truth.tolist() == ["1", None, "2"]
-    block = read_table(write("x,is 1,is 2,t\n1.5,1,0,1.0\n2.5,1,1,\n"), indicators="is ", truth="t")
-    assert block.truth is not None
-    assert block.truth.tolist() == ["1", None]
-
-
-def test_class_names_that_are_no_integers_stay_as_they_are(write: Callable[..., Path]) -> None:
-    table = read_table(write("x,c,t\n1,1.0,1.0\n2,2.5,1.0\n"), candidates="c", truth="t")
-    assert Candidates.of(table.y).classes.tolist() == ["1.0", "2.5"]
-    assert table.truth is not None
-    assert table.truth.tolist() == ["1.0", "1.0"]
-
-
-@pytest.mark.parametrize("names", ["1|1.0|b", "a|7|07"])
-def test_two_names_of_one_number_are_refused(write: Callable[..., Path], names: str) -> None:
-    with pytest.raises(InputError, match="are equal as numbers"):
-        read_table(write(f"x,c\n1,{names}\n"), candidates="c")
-
-
-def test_a_truth_of_other_names_is_refused(write: Callable[..., Path]) -> None:
-    text = "x,c,t\n1,cat|dog,Cat\n2,dog,Dog\n"
-    with pytest.raises(InputError, match=r"'t' names true labels \(Cat, Dog\) of which none is"):
-        read_table(write(text), candidates="c", truth="t")
-
-
-@pytest.mark.parametrize("word", ["NA", "null", "?"])
-def test_a_word_for_nothing_is_no_class_in_a_set_either(
-    write: Callable[..., Path], word: str
-) -> None:
-    text = f'x,c\n1,a|{word}\n2,"[""a"", ""{word}""]"\n3,b\n'
-    table = read_table(write(text), candidates="c", missing="?", on_bad_rows="skip")
-    assert [(one.line, one.value) for one in table.bad] == [(2, f"a|{word}")]
-    assert f"names {word!r}, which means no value" in table.bad[0].reason
-    assert Candidates.of(table.y).sets() == [{"a", word}, {"b"}]
-
-
-def test_lists_as_python_writes_them_are_refused_with_two_ways_out(
-    write: Callable[..., Path],
-) -> None:
-    with pytest.raises(InputError, match=r"json\.dumps.*Parquet"):
-        read_table(write("x,c\n1,\"['a', 'b']\"\n"), candidates="c")
-
-
-def test_more_candidates_than_memory_holds_are_refused_before_they_are_made(
-    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(labels, "MOST_BYTES", 5 * 10 * 9)
-    texts = {
-        "c": lines_of("x,c", 10, lambda i: f"0.{i},name{i}"),
-        "by ": lines_of("x,by u,by v", 10, lambda i: f"0.{i},name{i},"),
-    }
-    for name, text in texts.items():
-        form = {"candidates" if name == "c" else "votes": name}
-        with pytest.raises(InputError, match=r"10 rows and 10 classes.*Merge rare classes"):
-            read_table(write(text), **form)
-        read_table(write(text.replace("name9", "name8")), **form)
-
-
-# Columns
-
-
-def test_codes_with_leading_zeros_are_no_numbers(write: Callable[..., Path]) -> None:
-    text = lines_of(
-        "zip,x,c", 300, lambda i: f"{'0' if i == 250 else '1'}010{i % 5},{i / 7},c{i % 3}"
-    )
-    path = write(text)
-    with pytest.raises(InputError, match=r"'zip' holds numbers as text such as '0010\d'.*`categor"):
-        read_table(path, candidates="c")
-    found = read_table(path, candidates="c", categories="zip").features["zip"]
-    assert found.tolist()[249:251] == ["10104", "00100"]
-    assert read_table(path, ignore="c").features["zip"].tolist()[250] == "00100"
-    fine = read_table(write("x,y\n0.5,0\n-0.25,10\n0,0\n")).features
-    assert [str(kind) for kind in fine.dtypes] == ["float64", "int8"]
-
-
-def test_rows_to_predict_are_read_like_those_learned_from(write: Callable[..., Path]) -> None:
-    rng = np.random.default_rng(0)
-    text = lines_of(
-        "id;zip;size;town;c;t",
-        60,
-        lambda i: (
-            f"{i};{i % 3}1;{rng.normal():.2f};{'?' if i == 5 else f't{i % 4}'};c{i % 2};c{i % 2}"
+@pytest.mark.parametrize(
+    ("text", "options", "reason"),
+    [
+        ("", {}, "is empty. Its first line must name the columns"),
+        ("\n\n", {}, "is empty. Its first line must name the columns"),
+        ("x,c\n", {}, "has columns, but no rows"),
+        ("x,c,x\n1,2,3\n", {}, "Several columns are named 'x'"),
+        ("x,c\n1,a\n2,a\n", {"candidates": "c"}, "names 1 class \\(a\\): at least 2"),
+        ("x,c\n1,\n2,\n", {"candidates": "c", "on_bad_rows": "skip"}, "no row parses. In line 2"),
+        (PETS, {"candidates": "sen"}, "no column 'sen'. There is 'seen'"),
+        (PETS, {"candidates": "seen", "ignore": ["id"]}, "`ignore`: there is no column 'id'"),
+        (PETS, {"candidates": "seen", "truth": "seen"}, "'seen' is named in both `candidates` and"),
+        (PETS, {"candidates": "seen", "ignore": "seen"}, "in both `candidates` and `ignore`"),
+        (PETS, {"candidates": "seen", "votes": "t"}, "candidates and votes are passed"),
+        (PETS, {"indicators": "is "}, "indicators='is ': no column begins with it"),
+        (PETS, {"votes": ""}, "votes='': no column begins with it"),
+        (PETS, {"votes": "seen"}, "votes='seen' is the whole name of a column"),
+        (PETS, {"candidates": "seen", "separator": "||"}, "separator='||': it must be one"),
+        (PETS, {"candidates": "seen", "separator": None}, "separator=None: it must be one"),
+        (PETS, {"delimiter": ",,"}, "delimiter=',,': it must be one character"),
+        (PETS, {"decimal": ";"}, "decimal=';': it must be"),
+        (PETS, {"on_bad_rows": "warn"}, "on_bad_rows='warn': it must be 'error' or 'skip'"),
+        (PETS, {"unanswered": "none"}, "unanswered='none': it must be 'error' or 'all classes'"),
+        (PETS, {"like": "table.csv"}, "like must be a result of read_table; got a str"),
+        ("x,is a\n1,1\n", {"indicators": "is "}, "'is ' names 1 class"),
+        ("x,by u\n1,a\n2,a\n", {"votes": "by "}, "'by ' names 1 class"),
+        ("x,c,t\n1,a|b,\n", {"candidates": "c", "truth": "t"}, "'t' names no true label"),
+        (
+            "x,c,t\n1,a|b,A\n",
+            {"candidates": "c", "truth": "t"},
+            r"\('A'\) of which none is a class",
         ),
-    )
-    options: dict[str, Any] = {"missing": "?", "delimiter": ";", "categories": "zip"}
-    table = read_table(
-        write(text.replace(".", ",")),
-        candidates="c",
-        truth="t",
-        ignore="id",
-        decimal=",",
-        **options,
-    )
-    model = PLLClassifier(method="pl_knn").fit(table.features, table.y)
-    new = read_table(write("town;size;zip;t\n7;1,5;01;c0\n?;2;21;\n"), like=table)
-    assert new.y is None
-    assert new.truth is None
-    assert list(new.features) == ["zip", "size", "town"]
-    assert new.features["zip"].tolist() == ["01", "21"]
-    assert new.features["size"].tolist() == [1.5, 2]
-    assert new.features["town"].tolist()[0] == "7"
-    assert new.features["town"].isna().tolist() == [False, True]
-    assert len(model.predict(new.features)) == 2
-    frame = pd.DataFrame({"zip": ["01"], "size": [0.5], "town": ["?"]})
-    assert read_table(frame, like=table).features["town"].isna().all()
-
-
-def test_a_table_like_another_may_have_labels_of_its_own(write: Callable[..., Path]) -> None:
-    table = read_table(write("x,c,t\n1.5,a|b,a\n2.5,b,b\n"), candidates="c", truth="t")
-    scored = read_table(write("t,x\nb,3.5\n"), like=table, truth="t")
-    assert scored.truth is not None
-    assert scored.truth.tolist() == ["b"]
-    again = read_table(write("x,c\n1,b\n2,a\n"), like=table, candidates="c")
-    assert Candidates.of(again.y).sets() == [{"b"}, {"a"}]
-    with pytest.raises(InputError, match="of which none is a class"):
-        read_table(write("t,x\nB,3.5\n"), like=table, truth="t")
-
-
-def test_a_table_that_is_not_like_the_other_is_refused(write: Callable[..., Path]) -> None:
-    table = read_table(write("x,c\n1.5,a\n2.5,b\n"), candidates="c")
-    with pytest.raises(InputError, match=r"lacks 'x' and has 'y' besides.*`ignore`"):
-        read_table(write("y\n3\n"), like=table)
-    with pytest.raises(InputError, match="column 'x': 'ten' is no number"):
-        read_table(write("x\nten\n"), like=table)
-    with pytest.raises(InputError, match="like must be what read_table gave; got a str"):
-        read_table(write("x\n1\n"), like="table.csv")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("truth", ["{0}", "{0}.0"])
-def test_a_forgotten_truth_of_integers_is_no_feature(
-    write: Callable[..., Path], truth: str
+        ("x,c\n1,1|1.0|b\n", {"candidates": "c"}, "are equal as numbers"),
+        ("x,c\n1,a|7|07\n", {"candidates": "c"}, "are equal as numbers"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(
+    write: Write, text: str, options: dict[str, Any], reason: str
 ) -> None:
-    text = lines_of(
-        "x,label,c", 60, lambda i: f"{i / 7},{truth.format(i % 3)},{i % 3}|{(i + 1) % 3}"
-    )
-    with pytest.raises(InputError, match=r"'label' holds names of classes alone.*`truth`"):
-        read_table(write(text), candidates="c")
-    votes = lines_of("x,label,by u,by v", 60, lambda i: f"{i / 7},{i % 3},{i % 3},{i % 2}")
-    with pytest.raises(InputError, match=r"'label' holds names of classes alone.*`truth`"):
-        read_table(write(votes), votes="by ")
-
-
-def test_small_integers_are_features_unless_they_follow_the_candidates(
-    write: Callable[..., Path],
-) -> None:
-    """Also where every row has all classes, so that each number is a candidate by itself."""
-    other = lines_of("x,rooms,c", 60, lambda i: f"{i / 7},{i % 3},{i // 2 % 3}")
-    assert "rooms" in read_table(write(other), candidates="c").features
-    everything = lines_of("x,rooms,c", 60, lambda i: f"{i / 7},{i % 2},0|1")
-    assert "rooms" in read_table(write(everything), candidates="c").features
-
-
-def test_many_words_are_refused_however_many_rows_there_are(write: Callable[..., Path]) -> None:
-    text = lines_of("x,customer,c", 6000, lambda i: f"{i / 7},person {i // 4},c{i % 3}")
-    with pytest.raises(InputError, match="1500 different words in 6000 rows"):
-        read_table(write(text), candidates="c")
-    frame = read_table(write(text), ignore="c").features
-    with pytest.raises(InputError, match="1500 different words in 6000 rows"):
-        PLLClassifier().fit(frame, [f"c{i % 3}" for i in range(6000)])
-
-
-def test_ids_that_repeat_are_ids(write: Callable[..., Path]) -> None:
-    text = lines_of("customer_id,x,c", 100, lambda i: f"{1000 + 7 * (i // 2)},{i / 7},c{i % 3}")
-    with pytest.raises(InputError, match=r"'customer_id' has 50 different integers.*`ignore`"):
-        read_table(write(text), candidates="c")
-    few = text.replace("customer_id", "amount")
-    assert "amount" in read_table(write(few), candidates="c").features
-
-
-NOTATIONS = {
-    "percent": lambda i: f"{i / 10}%",
-    "thousands": lambda i: f'"{i},{100 + i}"',
-    "money": lambda i: f'"${i},{100 + i}.50"',
-    "some thousands": lambda i: f'"{1 + i // 40},{100 + i}"' if i % 3 == 0 else f"{i}",
-}
-
-
-@pytest.mark.parametrize("cell", NOTATIONS.values(), ids=NOTATIONS.keys())
-def test_numbers_written_for_people_are_refused_with_the_right_advice(
-    write: Callable[..., Path], cell: Callable[[int], str]
-) -> None:
-    text = lines_of("x,c", 90, lambda i: f"{cell(i)},c{i % 3}")
-    with pytest.raises(InputError, match=r"'x' holds numbers such as .*without signs and separat"):
-        read_table(write(text), candidates="c")
-
-
-def test_decimal_commas_are_named_and_read(write: Callable[..., Path]) -> None:
-    path = write(lines_of("x;word;c", 200, lambda i: f"{i // 2},{i % 2 * 5};a,b.{i % 2};c{i % 3}"))
-    with pytest.raises(InputError, match=r"'x' holds numbers such as '0,0'.*decimal=','"):
-        read_table(path, candidates="c", delimiter=";")
-    table = read_table(path, candidates="c", delimiter=";", decimal=",")
-    assert table.features["x"].tolist() == [i / 2 for i in range(200)]
-    assert table.features["word"].tolist()[:2] == ["a,b.0", "a,b.1"]
-    odd = write(path.read_text().replace("\n50,0;", "\n1.250,0;"))
-    found = read_table(odd, candidates="c", delimiter=";", decimal=",", on_bad_rows="skip")
-    assert [(one.line, one.value) for one in found.bad] == [(102, "1.250,0")]
-    with pytest.raises(InputError, match="decimal=';': it must be"):
-        read_table(path, decimal=";")
-
-
-@pytest.mark.parametrize("cell", [["Rome", "Bonn"], {"town": "Rome"}, None])
-@pytest.mark.parametrize("categories", [(), ("towns",)])
-def test_lists_are_no_features(tmp_path: Path, cell: object, categories: tuple[str, ...]) -> None:
-    frame = pd.DataFrame({"x": [1.5, 2.5], "towns": [cell, ["Rome"]], "c": ["a", "b"]})
-    sources: list[pd.DataFrame | Path] = [frame]
-    if not isinstance(cell, dict):  # else cells are of two kinds
-        frame.to_parquet(tmp_path / "t.parquet")
-        sources.append(tmp_path / "t.parquet")
-    for source in sources:
-        with pytest.raises(InputError, match=r"'towns' holds lists or the like, .* `ignore`"):
-            read_table(source, candidates="c", categories=categories)
-        assert len(read_table(source, candidates="c", ignore="towns")) == 2
-
-
-def test_words_for_nothing_count_in_every_kind_of_table(tmp_path: Path) -> None:
-    ages = ["?", *(str(i % 50) for i in range(99))]
-    frame = pd.DataFrame(
-        {"age": ages, "n": [-1, *[i % 7 for i in range(99)]], "c": ["a", "b"] * 50}
-    )
-    frame.to_parquet(tmp_path / "t.parquet")
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    for source in (frame, tmp_path / "t.parquet", tmp_path / "t.csv"):
-        found = read_table(source, candidates="c", missing=["?", "-1"]).features
-        for name in ("age", "n"):
-            assert pd.api.types.is_numeric_dtype(found[name])
-            assert found[name].isna().tolist() == [True, *[False] * 99]
-    assert frame["age"].tolist() == ages
-    with pytest.raises(InputError, match=r"but for '\?' \(row 0\).*missing='\?'"):
-        read_table(frame, candidates="c")
-
-
-# Rows
-
-
-TABLE = lines_of("w,n,town,c", 60, lambda i: f"{i / 2},{i % 7},Rome,c{i % 3}").split("\n")
-
-
-@pytest.mark.parametrize("last", ['15.0,2,Rome,c0"', '15.0,2,Rome",c0'])
-def test_rows_between_two_stray_quotes_are_all_told(write: Callable[..., Path], last: str) -> None:
-    """Also where what they become has as many cells as a row should have."""
-    rows = [*TABLE]
-    rows[10], rows[20] = '5.0,3,"Rome,c1', last
-    table = read_table(write("\n".join(rows)), candidates="c", on_bad_rows="skip")
-    assert [one.line for one in table.bad] == list(range(11, 22))
-    assert "lines 11 to 21 are one row" in table.bad[0].reason
-    assert len(table) == 60 - 11
-
-
-def test_text_of_several_lines_is_one_cell(write: Callable[..., Path]) -> None:
-    path = write('x,note,c\n1,"Dear all,\nit rains, so\nbye",a\n2,"Yes, I\ndo",b\n')
-    table = read_table(path, candidates="c", categories="note")
-    assert table.features["note"].tolist() == ["Dear all,\nit rains, so\nbye", "Yes, I\ndo"]
-    assert table.rows.tolist() == [2, 5]
-
-
-# Sentences instead of tracebacks
+    with pytest.raises(InputError, match=reason):
+        read_table(write(text), **options)
 
 
 @pytest.mark.parametrize(
@@ -307,28 +75,38 @@ def test_text_of_several_lines_is_one_cell(write: Callable[..., Path]) -> None:
         ({"candidates": 1}, "candidates=1: pass one text"),
         ({"candidates": ["c"]}, r"candidates=\['c'\]: pass one text"),
         ({"votes": ["by u", "by v"]}, "votes=.*: pass one text"),
-        ({"separator": None}, "separator=None: it must be one character"),
         ({"candidates": "c", "ignore": 3}, "`ignore`: there is no column 3"),
+        ({"delimiter": ";"}, "are for CSV files"),
     ],
 )
-def test_odd_arguments_are_told_in_a_sentence(options: dict[str, Any], reason: str) -> None:
+def test_odd_arguments_for_a_frame_are_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         read_table(pd.DataFrame({0: [1, 2], 1: [2, 3], "c": ["a", "b"]}), **options)
 
 
-def test_a_dictionary_is_no_set_of_classes(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"x": [0.5, 1.5], "c": [{"a": 1}, {"b": 2}]})
-    frame.to_parquet(tmp_path / "t.parquet")
-    for source in (frame, tmp_path / "t.parquet"):
-        with pytest.raises(InputError, match=r"row 0: column 'c'.*begins like a JSON list"):
-            read_table(source, candidates="c")
-
-
-def test_a_list_of_errors_that_cannot_be_written_is_refused(
-    write: Callable[..., Path], tmp_path: Path
-) -> None:
-    with pytest.raises(InputError, match=r"errors_to=.* is a folder"):
-        read_table(write("x,c\n1,a\n2\n3,b\n"), candidates="c", errors_to=tmp_path)
+def test_files_that_are_no_tables_are_named(write: Write, tmp_path: Path) -> None:
+    packed = gzip.compress(PETS.encode() * 100)
+    content = PETS.encode() * 2000
+    byte = content.index(b"Bonn", len(content) // 2)
+    line = content[:byte].count(b"\n") + 1
+    broken = {
+        tmp_path / "nowhere.csv": "There is no file",
+        write(PETS, "t.xlsx"): "ends in '.xlsx'.*Rename",
+        write(PETS, "t.parquet"): "is not a Parquet file, or is damaged",
+        write(PETS, "plain.csv.gz"): "not a gzip file.*Rename it without .gz",
+        write(packed[:-20], "cut.csv.gz"): "is cut short or damaged",
+        write(
+            content[:byte] + b"\xfc" + content[byte + 1 :], "odd.csv"
+        ): f"line {line}, byte {byte + 1} of",
+    }
+    for path, reason in broken.items():
+        with pytest.raises(InputError, match=reason) as caught:
+            read_table(path)
+        assert str(path) in str(caught.value)
+    with pytest.raises(InputError, match="is not text in utf-16"):
+        read_table(write(b"\xff\xfea"), encoding="utf-16")
+    with pytest.raises(InputError, match="a path or a DataFrame; got a list"):
+        read_table([[1, 2]])  # type: ignore[arg-type]
 
 
 def binary_as_text(cells: list[bytes]) -> pa.Array:
@@ -337,7 +115,9 @@ def binary_as_text(cells: list[bytes]) -> pa.Array:
 
 
 @pytest.mark.parametrize("damaged", ["name", "x", "c", "other"])
-def test_parquet_with_names_or_text_that_are_not_utf8_is_told(damaged: str, tmp_path: Path) -> None:
+def test_parquet_with_names_or_text_that_are_not_utf8_is_refused(
+    damaged: str, tmp_path: Path
+) -> None:
     path = tmp_path / "t.parquet"
     odd = binary_as_text([b"a", b"\xff\xfe"] * 10)
     words = dict.fromkeys(("x", "c", "other"), pa.array(["a", "b"] * 10)) | {damaged: odd}
@@ -361,6 +141,256 @@ def test_parquet_with_names_or_text_that_are_not_utf8_is_told(damaged: str, tmp_
         assert len(read_table(path, candidates="c", ignore="other", categories="x")) == 20
 
 
+# Names of classes
+
+
+def test_a_gap_does_not_turn_integers_into_other_classes(write: Write) -> None:
+    votes = read_table(
+        write("x,by u,by v,t\n1.5,1,2.0,1.0\n2.5,2,,\n3.5,1,1.0,2.0\n"), votes="by ", truth="t"
+    )
+    assert Candidates.of(votes.y).sets() == [{"1", "2"}, {"2"}, {"1"}]
+    text = "x,c,t\n1.5,1|2,1.0\n2.5,1.0,\n3.5,2,2.00\n"
+    sets = read_table(write(text), candidates="c", truth="t")
+    assert Candidates.of(sets.y).sets() == [{"1", "2"}, {"1"}, {"2"}]
+    text = "x,is 1,is 2,t\n1.5,1,0,1.0\n2.5,1,1,\n3.5,1,1,2.0\n"
+    block = read_table(write(text), indicators="is ", truth="t")
+    for table in (votes, sets, block):
+        assert table.truth is not None
+        assert table.truth.tolist() == ["1", None, "2"]
+    other = read_table(write("x,c,t\n1,1.0,1.0\n2,2.5,1.0\n"), candidates="c", truth="t")
+    assert Candidates.of(other.y).classes.tolist() == ["1.0", "2.5"]
+
+
+@pytest.mark.parametrize("word", ["NA", "null", "?"])
+def test_a_word_for_nothing_is_no_class_in_a_set_either(write: Write, word: str) -> None:
+    text = f'x,c\n1,a|{word}\n2,"[""a"", ""{word}""]"\n3,b\n4,<b>|x[bold]\n'
+    table = read_table(write(text), candidates="c", missing="?", on_bad_rows="skip")
+    assert [(fault.line, fault.value) for fault in table.bad] == [(2, f"a|{word}")]
+    assert f"names {word!r}, which means no value" in table.bad[0].reason
+    assert Candidates.of(table.y).sets() == [{"a", word}, {"b"}, {"<b>", "x[bold]"}]
+
+
+def test_a_dictionary_is_no_set_of_classes(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": [0.5, 1.5], "c": [{"a": 1}, {"b": 2}]})
+    frame.to_parquet(tmp_path / "t.parquet")
+    for source in (frame, tmp_path / "t.parquet"):
+        with pytest.raises(InputError, match=r"row 0: column 'c'.*begins like a JSON list"):
+            read_table(source, candidates="c")
+
+
+def test_more_candidates_than_memory_holds_are_refused_before_they_are_made(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(labels, "MOST_BYTES", 5 * 10 * 9)
+    for form, name, heading, end in (
+        ("candidates", "c", "x,c", ""),
+        ("votes", "by ", "x,by u,by v", ","),
+    ):
+        text = lines_of(heading, 10, lambda i, end=end: f"0.{i},name{i}{end}")
+        with pytest.raises(InputError, match=r"10 rows and 10 classes.*Merge rare classes"):
+            read_table(write(text), **{form: name})  # type: ignore[arg-type]
+        read_table(write(text.replace("name9", "name8")), **{form: name})  # type: ignore[arg-type]
+
+
+# Columns that are no features
+
+
+def column_table(name: str, cells: list[Any]) -> pd.DataFrame:
+    classes = [f"c{i % 3}" for i in range(len(cells))]
+    return pd.DataFrame({name: cells, "width": 0.5, "labels": classes})
+
+
+REFUSED = {
+    "dates": ("born", ["2020-01-31", "1999-12-01", ""] * 10, "dates or times such as '2020-01-31'"),
+    "other dates": ("born", ["3/14/2015", "1.2.99", "Mar 3, 2020"] * 10, "dates or times"),
+    "times": ("at", ["2020-01-31T10:00:00Z", "12:30", "1:05 pm"] * 10, "dates or times"),
+    "row numbers": ("n", list(range(1, 31)), "numbers rows"),
+    "an id": ("customer_id", [907, 12, 55], "numbers rows"),
+    "repeated ids": ("customer_id", [7 * (i // 2) for i in range(100)], "50 different integers"),
+    "a saved index": ("", [5, 0, 7], "numbers rows"),
+    "names of rows": ("file", [f"img-{i}.png" for i in range(30)], "30 different words in 30 rows"),
+    "many words": (
+        "who",
+        [f"p {i // 4}" for i in range(6000)],
+        "1500 different words in 6000 rows",
+    ),
+    "a word": ("age", ["31", "42", "?", "55"], r"but for '\?' \(line 4\).*missing='\?'"),
+    "nothing": ("empty", ["", "NA", ""], "no value in any row"),
+    "the truth": ("gold", ["c0", "c1", "c2"] * 10, "only names of classes.*`truth`"),
+    "percent": ("x", [f"{i / 10}%" for i in range(90)], "numbers such as .*without signs and sep"),
+    "thousands": ("x", [f"{i},{100 + i}" for i in range(90)], "numbers such as .*decimal=','"),
+    "money": ("x", [f"${i},{100 + i}.50" for i in range(90)], "numbers such as .*without signs"),
+    "some thousands": (
+        "x",
+        [f"1,{100 + i}" if i % 3 else f"{i}" for i in range(90)],
+        "numbers such",
+    ),
+    "zip codes": ("zip", ["10104", "00100"] * 9, "numbers as text such as '00100'.*`categories`"),
+}
+
+
+@pytest.mark.parametrize(("name", "cells", "reason"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_column_that_is_no_feature_is_refused_with_advice(
+    tmp_path: Path, name: str, cells: list[Any], reason: str
+) -> None:
+    path = tmp_path / "t.csv"
+    column_table(name, cells).to_csv(path, index=False)
+    with pytest.raises(InputError, match=f"Column '{name}' .*{reason}") as caught:
+        read_table(path, candidates="labels")
+    assert any(word in str(caught.value) for word in ("`ignore`", "missing=", "`truth`", "1234.5"))
+    assert list(read_table(path, candidates="labels", ignore=name).features) == ["width"]
+    if name != "empty":
+        categories = read_table(path, candidates="labels", categories=name).features[name]
+        assert categories.dtype == "category"
+        assert categories.dropna().tolist() == [str(cell) for cell in cells if cell != ""]
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [
+        ("age", [20, *range(20, 41)]),  # unique but for one
+        ("paid", [907, 12, 55]),
+        ("amount", [1000 + 7 * (i // 2) for i in range(100)]),
+        ("town", [f"town {i % 15}" for i in range(60)]),
+        ("day", ["Monday", "May", "sat"] * 10),
+        ("version", ["1.2", "1.10", "2.0"] * 10),
+        ("ratio", [i / 7 for i in range(60)]),
+    ],
+)
+def test_a_feature_is_not_mistaken_for_something_else(
+    tmp_path: Path, name: str, cells: list[Any]
+) -> None:
+    path = tmp_path / "t.csv"
+    column_table(name, cells).to_csv(path, index=False)
+    assert list(read_table(path, candidates="labels").features) == [name, "width"]
+
+
+def test_dates_with_a_type_are_refused_too_and_all_columns_at_once(tmp_path: Path) -> None:
+    frame = column_table("born", list(pd.date_range("2020-01-01", periods=30)))
+    frame.assign(id=range(30)).to_parquet(tmp_path / "t.parquet")
+    reason = r"'born' holds dates.*2020-01-01.*'id' has 30 different int"
+    with pytest.raises(InputError, match=reason):
+        read_table(tmp_path / "t.parquet", candidates="labels")
+
+
+def test_rows_to_predict_may_all_be_different_but_have_no_dates(write: Write) -> None:
+    towns = lines_of("age,town", 30, lambda i: f"{i},town {i}")
+    assert read_table(write(towns)).features.shape == (30, 2)
+    with pytest.raises(InputError, match="'born' holds dates"):
+        read_table(write("age,born\n7,2020-01-01\n"))
+
+
+def test_integers_are_features_unless_they_follow_the_candidates(write: Write) -> None:
+    """They are features, too, if every row has all classes."""
+    for truth in ("{0}", "{0}.0"):
+        row = f"{{1}},{truth},{{0}}|{{2}}".format
+        text = lines_of("x,label,c", 60, lambda i, row=row: row(i % 3, i / 7, (i + 1) % 3))
+        with pytest.raises(InputError, match=r"'label' holds only names of classes.*`truth`"):
+            read_table(write(text), candidates="c")
+    votes = lines_of("x,label,by u,by v", 60, lambda i: f"{i / 7},{i % 3},{i % 3},{i % 2}")
+    with pytest.raises(InputError, match=r"'label' holds only names of classes.*`truth`"):
+        read_table(write(votes), votes="by ")
+    for classes in ("{0}", "0|1"):
+        text = lines_of(
+            "x,rooms,c", 60, lambda i, c=classes: f"{i / 7},{i % 2},{c.format(i // 2 % 3)}"
+        )
+        assert "rooms" in read_table(write(text), candidates="c").features
+
+
+def test_codes_with_leading_zeros_are_no_numbers(write: Write) -> None:
+    text = lines_of(
+        "zip,x,c", 300, lambda i: f"{'0' if i == 250 else '1'}010{i % 5},{i / 7},c{i % 3}"
+    )
+    assert read_table(write(text), ignore="c").features["zip"].tolist()[250] == "00100"
+    numbers = read_table(write("x,y\n0.5,0\n-0.25,10\n0,0\n")).features
+    assert [str(kind) for kind in numbers.dtypes] == ["float64", "int8"]
+
+
+def test_decimal_commas_are_read(write: Write) -> None:
+    path = write(lines_of("x;word;c", 200, lambda i: f"{i // 2},{i % 2 * 5};a,b.{i % 2};c{i % 3}"))
+    table = read_table(path, candidates="c", delimiter=";", decimal=",")
+    assert table.features["x"].tolist() == [i / 2 for i in range(200)]
+    assert table.features["word"].tolist()[:2] == ["a,b.0", "a,b.1"]
+    odd = write(path.read_text().replace("\n50,0;", "\n1.250,0;"))
+    table = read_table(odd, candidates="c", delimiter=";", decimal=",", on_bad_rows="skip")
+    assert [(fault.line, fault.value) for fault in table.bad] == [(102, "1.250,0")]
+
+
+@pytest.mark.parametrize("cell", [["Rome", "Bonn"], {"town": "Rome"}, None])
+@pytest.mark.parametrize("categories", [(), ("towns",)])
+def test_lists_are_no_features(tmp_path: Path, cell: object, categories: tuple[str, ...]) -> None:
+    frame = pd.DataFrame({"x": [1.5, 2.5], "towns": [cell, ["Rome"]], "c": ["a", "b"]})
+    sources: list[pd.DataFrame | Path] = [frame]
+    if not isinstance(cell, dict):  # else cells are of two kinds
+        frame.to_parquet(tmp_path / "t.parquet")
+        sources.append(tmp_path / "t.parquet")
+    for source in sources:
+        with pytest.raises(InputError, match=r"'towns' holds lists, .* `ignore`"):
+            read_table(source, candidates="c", categories=categories)
+        assert len(read_table(source, candidates="c", ignore="towns")) == 2
+
+
+def test_words_for_nothing_count_in_every_kind_of_table(tmp_path: Path) -> None:
+    ages = ["?", *(str(i % 50) for i in range(99))]
+    frame = pd.DataFrame(
+        {"age": ages, "n": [-1, *[i % 7 for i in range(99)]], "c": ["a", "b"] * 50}
+    )
+    frame.to_parquet(tmp_path / "t.parquet")
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    for source in (frame, tmp_path / "t.parquet", tmp_path / "t.csv"):
+        features = read_table(source, candidates="c", missing=["?", "-1"]).features
+        for name in ("age", "n"):
+            assert pd.api.types.is_numeric_dtype(features[name])
+            assert features[name].isna().tolist() == [True, *[False] * 99]
+    assert frame["age"].tolist() == ages
+    with pytest.raises(InputError, match=r"but for '\?' \(row 0\).*missing='\?'"):
+        read_table(frame, candidates="c")
+
+
+# A second table
+
+
+def test_rows_to_predict_are_read_like_those_learned_from(write: Write) -> None:
+    rng = np.random.default_rng(0)
+    text = lines_of(
+        "id;zip;size;town;c;t",
+        60,
+        lambda i: (
+            f"{i};{i % 3}1;{rng.normal():.2f};{'?' if i == 5 else f't{i % 4}'};c{i % 2};c{i % 2}"
+        ),
+    )
+    options: dict[str, Any] = {"missing": "?", "delimiter": ";", "categories": "zip"}
+    options |= {"candidates": "c", "truth": "t", "ignore": "id", "decimal": ","}
+    table = read_table(write(text.replace(".", ",")), **options)
+    model = PLLClassifier(method="pl_knn").fit(table.features, table.y)
+    new = read_table(write("town;size;zip;t\n7;1,5;01;c0\n?;2;21;\n"), like=table)
+    assert (new.y, new.truth) == (None, None)
+    assert list(new.features) == ["zip", "size", "town"]
+    assert new.features["zip"].tolist() == ["01", "21"]
+    assert new.features["size"].tolist() == [1.5, 2]
+    assert new.features["town"].tolist()[0] == "7"
+    assert new.features["town"].isna().tolist() == [False, True]
+    assert len(model.predict(new.features)) == 2
+    frame = pd.DataFrame({"zip": ["01"], "size": [0.5], "town": ["?"]})
+    assert read_table(frame, like=table).features["town"].isna().all()
+
+
+def test_a_table_like_another_may_have_labels_of_its_own(write: Write) -> None:
+    table = read_table(write("x,c,t\n1.5,a|b,a\n2.5,b,b\n"), candidates="c", truth="t")
+    scored = read_table(write("t,x\nb,3.5\n"), like=table, truth="t")
+    assert scored.truth is not None
+    assert scored.truth.tolist() == ["b"]
+    again = read_table(write("x,c\n1,b\n2,a\n"), like=table, candidates="c")
+    assert Candidates.of(again.y).sets() == [{"b"}, {"a"}]
+    for text, options, reason in (
+        ("t,x\nB,3.5\n", {"truth": "t"}, "of which none is a class"),
+        ("y\n3\n", {}, r"lacks 'x' and has 'y' besides.*`ignore`"),
+        ("x\nten\n", {}, "column 'x': 'ten' is not a number"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            read_table(write(text), like=table, **options)  # type: ignore[arg-type]
+
+
 # Into a classifier
 
 
@@ -378,7 +408,10 @@ def test_scores_ask_for_rows_whose_truth_is_known() -> None:
     assert model.score(table.features[known], table.truth[known]) == 1
 
 
-def test_words_that_are_all_new_are_refused_at_prediction() -> None:
+def test_words_that_are_odd_or_all_new_are_refused_by_a_classifier() -> None:
+    words = pd.DataFrame({"who": [f"p {i // 4}" for i in range(6000)]})
+    with pytest.raises(InputError, match="1500 different words in 6000 rows"):
+        PLLClassifier().fit(words, [f"c{i % 3}" for i in range(6000)])
     frame = pd.DataFrame({"zip": ["00101", "00102"] * 10, "x": np.arange(20) / 7})
     learned = frame.astype({"zip": "category"})
     model = PLLClassifier(method="pl_knn").fit(learned, ["a", "b"] * 10)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from robustpll.clean.judge import Floats, Ints, Judgement, posterior
-from robustpll.estimator.decision import mean_threshold
+from robustpll.estimator.abstention import mean_threshold
 from robustpll.evaluate.missing_truth import suspicion
 from robustpll.labels.votes import Votes
 

@@ -183,7 +183,7 @@ def _bad_row_messages(table: "Table", path: Path, columns: ColumnOptions) -> Ite
 def _class_name_messages(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[str]:
     """Yield class names that may be one class, and words that may mean "no answer"."""
     from robustpll.labels.candidates import Candidates
-    from robustpll.tables.spelling import Spellings
+    from robustpll.tables.labels import Spellings
 
     if table.y is None or (y := Candidates.of(table.y)).classes.dtype.kind != "U":
         return

@@ -22,8 +22,8 @@ from robustpll.cli.messages import as_options, refusals, refuse_unwritable, say
 from robustpll.errors import InputError, ModelFileError, is_share, some_of
 
 if TYPE_CHECKING:
-    from robustpll.tables.csv_rows import BadRow
     from robustpll.tables.pieces import Piece, TableInPieces
+    from robustpll.tables.source import BadRow
 
 MEASURES = ("probability", "belief", "uncertainty", "entropy")
 COLUMNS = ("label", *MEASURES, "prediction_set", "decision", "reason")
@@ -151,7 +151,7 @@ class Predictor:
 
     def _columns(self, features: Any) -> list[Sequence[str]]:
         """Return the columns of the output, for rows that parse."""
-        from robustpll.estimator.decision import NO_PROMISE
+        from robustpll.estimator.abstention import NO_PROMISE
 
         if not len(features):
             return []
@@ -186,7 +186,7 @@ class Predictor:
 
     def summary(self, path: Path) -> Iterator[str]:
         """Yield one line for each fact about the predictions."""
-        from robustpll.estimator.decision import NO_PROMISE
+        from robustpll.estimator.abstention import NO_PROMISE
 
         total, compared = self.reasons.total(), self.compared.total()
         counts = [f"{n:,} {reason} ({n / total:.1%})" for reason, n in self.reasons.most_common()]
@@ -219,7 +219,7 @@ def _set_cells(member: NDArray[np.bool_], names: list[str]) -> list[str]:
 
 def _too_far(features: Any, rows: Any, lines: NDArray[np.int64]) -> "list[BadRow]":
     """Return rows that are too far from the training data, with the number that is farthest."""
-    from robustpll.tables.csv_rows import BadRow
+    from robustpll.tables.source import BadRow
 
     names = [name for name in map(str, rows.columns) if name in features.columns]
     places = [features.columns.index(name) for name in names]
@@ -238,8 +238,7 @@ def _write(
 ) -> None:
     from rich.console import Console
 
-    from robustpll.tables.csv_rows import GAPS
-    from robustpll.tables.source import CsvText, safe_cell
+    from robustpll.tables.source import GAPS, CsvText, safe_cell
 
     if clash := [name for name in keep if name in (*COLUMNS, table.where)]:
         raise InputError(f"--keep {clash[0]}: the output has a column of this name. Rename it.")
