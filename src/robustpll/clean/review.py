@@ -28,7 +28,7 @@ def candidates_that_look_wrong(judged: Judgement, rows: Ints, votes: Votes | Non
     classes = judged.candidates.classes
     unlikely = judged.candidates.matrix & (judged.probability < UNLIKELY)
     row, label = np.nonzero(unlikely & ~judged.decided[:, None])
-    columns = {
+    columns: dict[str, Any] = {
         "row": rows[row],
         "candidate": classes[label],
         "probability": judged.probability[row, label],

@@ -125,7 +125,9 @@ def robustness_report(
         Largest changes of each feature, increasing. Features are scaled by the training rows to
         [0, 1].
     **settings
-        Fields of `Audit`: steps, restarts, queries, clip, fixed, per_feature, twin_epochs.
+        Fields of `Audit`: `steps` and `restarts` of gradient attacks, `queries` of `Square`, the
+        range `clip` of the scaled features, a bool array `fixed` of features that cannot change,
+        the largest change `per_feature` at epsilon 1, `twin_epochs` of the surrogate.
 
     Examples
     --------
@@ -147,34 +149,16 @@ def robustness_report(
 
 @dataclass(frozen=True)
 class Audit:
-    """The attacks of a robustness audit.
+    """The attacks of a robustness audit."""
 
-    Parameters
-    ----------
-    epsilons : tuple of float
-        Largest changes of each feature, increasing.
-    steps, restarts : int
-        Of gradient attacks.
-    queries : int
-        Of the attack without gradient.
-    clip : (low, high)
-        Range of the scaled features, numbers or arrays; rows outside may stay there.
-    fixed : bool array or None
-        True for features that an attacker cannot change.
-    per_feature : number or array
-        Largest change of each feature at epsilon 1.
-    twin_epochs : int
-        Epochs of the surrogate for the transfer attack.
-    """
-
-    epsilons: tuple[float, ...] = EPSILONS
-    steps: int = 50
+    epsilons: tuple[float, ...] = EPSILONS  # largest changes of each feature, increasing
+    steps: int = 50  # of gradient attacks
     restarts: int = 3
-    queries: int = 500
-    clip: tuple[ArrayLike, ArrayLike] = (0.0, 1.0)
-    fixed: ArrayLike | None = None
-    per_feature: float | ArrayLike = 1.0
-    twin_epochs: int = 50
+    queries: int = 500  # of the attack without gradient
+    clip: tuple[ArrayLike, ArrayLike] = (0.0, 1.0)  # of the scaled features; rows outside may stay
+    fixed: ArrayLike | None = None  # True for features that an attacker cannot change
+    per_feature: float | ArrayLike = 1.0  # largest change of each feature at epsilon 1
+    twin_epochs: int = 50  # of the surrogate for the transfer attack
 
     def __post_init__(self) -> None:
         rising = all(a < b for a, b in zip((0.0, *self.epsilons), self.epsilons, strict=False))

@@ -31,14 +31,9 @@ if TYPE_CHECKING:
 class Separation:
     """How well a score separates OOD rows (positives) from known rows.
 
-    Attributes
-    ----------
-    auroc : float
-        Probability that an OOD row scores higher than a known one; 0.5 is chance.
-    aupr : float
-        Average precision in finding OOD rows; chance is their share.
-    fpr95 : float
-        Share of known rows above the threshold that finds 95 % of the OOD rows.
+    `auroc` is the probability that an OOD row scores higher than a known one; 0.5 is chance. `aupr`
+    is the average precision in finding OOD rows; chance is their share. `fpr95` is the share of
+    known rows above the threshold that finds 95 % of the OOD rows.
     """
 
     auroc: float
@@ -229,16 +224,10 @@ class OodScorer:
 
 @dataclass(frozen=True)
 class OodReport:
-    """How well a model separates known from OOD rows, by every score it has.
+    """How well a model separates known from OOD rows, by every score it has; see `OodScorer`.
 
-    Attributes
-    ----------
-    separations : dict of str to Separation
-        By score; see `OodScorer`.
-    absent : dict of str to str
-        Scores that the model does not have, with reasons.
-    area, ks, mmd : float
-        The published measures of the entropies; positive if OOD rows have higher ones.
+    `area`, `ks` and `mmd` are the published measures of the entropies; they are positive if OOD
+    rows have higher ones. `absent` gives a reason for each score that the model does not have.
     """
 
     separations: dict[str, Separation]

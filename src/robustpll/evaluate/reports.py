@@ -46,16 +46,8 @@ def calibration_report(model: Any, X: Any, y: Any, bins: int = 15) -> Calibratio
 class DecisionReport:
     """Coverage and errors of a decision.
 
-    Attributes
-    ----------
-    coverage : float
-        Share of accepted rows.
-    error : float or None
-        Share of wrong predictions among accepted rows; None if there are none.
-    rejected_error : float or None
-        The same among rejected rows.
-    unlike : float
-        Share of rows rejected because they are novel.
+    `coverage` is the share of accepted rows, `unlike` the share of rows rejected as novel. The
+    errors are shares of wrong predictions among accepted and rejected rows; None without such rows.
     """
 
     coverage: float
