@@ -82,17 +82,7 @@ class Cleaning:
         folder.refuse_others([target, *names, PAGE])
         candidates = Candidates.of(table.y)
         key = fingerprint(table, candidates)
-        decisions = read_decisions(self.decisions, table.rows, candidates.classes, key)
-        judged = judge(
-            table.features,
-            with_decisions(candidates, decisions),
-            self.method,
-            folds=self.folds,
-            seed=self.seed,
-            device=self.device,
-            verbose=self.verbose,
-            decided=np.isin(np.arange(len(table)), [*decisions]),
-        )
+        judged = self._judged(table, candidates, key)
         findings = {name: find(judged, table.rows, votes) for name, find in searches.items()}
         doubtful = review(judged, table.rows, findings["twins"], self.error)
         now = path.stat()
@@ -135,6 +125,19 @@ class Cleaning:
         unseen = Counter(picture.fault for picture in pictures or () if picture.fault)
         written = out / target, out / PAGE
         return Cleaned(judged, findings, doubtful, len(shown), *written, assumed, unseen)
+
+    def _judged(self, table: Table, candidates: Candidates, key: str) -> Judgement:
+        decisions = read_decisions(self.decisions, table.rows, candidates.classes, key)
+        return judge(
+            table.features,
+            with_decisions(candidates, decisions),
+            self.method,
+            folds=self.folds,
+            seed=self.seed,
+            device=self.device,
+            verbose=self.verbose,
+            decided=np.isin(np.arange(len(table)), [*decisions]),
+        )
 
     def _check(self, path: Path, table: Table, target: Path) -> None:
         """Raise InputError for impossible options, before anything is written or learned."""
