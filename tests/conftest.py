@@ -21,7 +21,7 @@ from sklearn.model_selection import train_test_split
 from robustpll.datasets.catalog import CATALOG
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Locator, Page
 
 # No test depends on the machine's speed: it may be busy with something else.
 settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -99,6 +99,24 @@ def browser() -> Iterator["Browser"]:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def contrast() -> Callable[["Locator"], float]:
+    """The contrast of an element's words with the ground behind them, as WCAG defines it."""
+    script = """(node) => {
+      const light = (text) => {
+        const rgb = text.match(/[\\d.]+/g).slice(0, 3).map((v) => v / 255);
+        const [r, g, b] = rgb.map((c) => (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+      };
+      let ground = node;
+      const under = () => getComputedStyle(ground).backgroundColor;
+      while (under() === "rgba(0, 0, 0, 0)") ground = ground.parentNode;
+      const pair = [getComputedStyle(node).color, under()].map(light);
+      return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+    }"""
+    return lambda place: float(place.evaluate(script))
 
 
 @pytest.fixture

@@ -25,69 +25,46 @@ def opinions(draw: st.DrawFn, shape: tuple[int, ...] = (3,)) -> tuple[np.ndarray
     return evidence, share / share.sum(-1, keepdims=True)
 
 
-@given(opinions())
-def test_masses_sum_to_one(drawn: tuple[np.ndarray, np.ndarray]) -> None:
-    opinion = Opinion.of_evidence(*drawn)
-    assert_allclose(opinion.belief.sum(-1) + opinion.uncertainty, 1)
-    assert_allclose(opinion.probability.sum(-1), 1)
-    assert ((opinion.entropy >= 0) & (opinion.entropy <= 1)).all()
+Drawn = tuple[np.ndarray, np.ndarray]
 
 
-@given(opinions())
-def test_variance_and_mean_are_those_of_the_dirichlet(
-    drawn: tuple[np.ndarray, np.ndarray],
+@settings(max_examples=40)
+@given(opinions(), st.data())
+def test_masses_moments_and_restrictions_hold_in_numpy_and_torch(
+    drawn: Drawn, data: st.DataObject
 ) -> None:
     evidence, prior = drawn
     opinion = Opinion.of_evidence(evidence, prior)
-    meant = Dirichlet(torch.from_numpy(evidence + evidence.shape[-1] * prior))
-    assert_allclose(opinion.probability, meant.mean, rtol=1e-9)
-    assert_allclose(opinion.variance, meant.variance, rtol=1e-9, atol=1e-15)
+    assert_allclose(opinion.belief.sum(-1) + opinion.uncertainty, 1)
+    assert_allclose(opinion.probability.sum(-1), 1)
+    assert ((opinion.entropy >= 0) & (opinion.entropy <= 1)).all()
+    dirichlet = Dirichlet(torch.from_numpy(evidence + evidence.shape[-1] * prior))
+    assert_allclose(opinion.probability, dirichlet.mean, rtol=1e-9)
+    assert_allclose(opinion.variance, dirichlet.variance, rtol=1e-9, atol=1e-15)
+    again = Opinion.of_probability(opinion.probability, opinion.uncertainty, prior)
+    assert_allclose(again.belief, opinion.belief, atol=1e-12)
+    candidates = data.draw(arrays(bool, evidence.shape))
+    inside = opinion.within(candidates)  # moves all belief outside to the uncertainty
+    assert (inside.belief == np.where(candidates, opinion.belief, 0)).all()
+    assert (inside.prior == opinion.prior).all()
+    lost = np.where(candidates, 0, opinion.belief).sum(-1)
+    assert_allclose(inside.uncertainty, opinion.uncertainty + lost, atol=1e-12)
+    tensors = Opinion.of_evidence(*map(torch.from_numpy, drawn))
+    for name in ("belief", "uncertainty", "probability", "entropy", "variance", "guess"):
+        assert_allclose(getattr(tensors, name).numpy(), getattr(opinion, name), atol=1e-12)
+    assert (tensors.predicted().numpy() == opinion.predicted()).all()
+    classes = [kind.predicted(np.random.default_rng(0)) for kind in (opinion, tensors)]
+    assert (classes[0] == classes[1].numpy()).all()
+    assert_allclose(tensors.numpy().probability, opinion.probability, atol=1e-12)
 
 
+@settings(max_examples=40)
 @given(opinions(shape=(4, 3)))
-def test_mean_over_members_is_linear_for_a_common_prior(
-    drawn: tuple[np.ndarray, np.ndarray],
-) -> None:
+def test_mean_over_members_is_linear_for_a_common_prior(drawn: Drawn) -> None:
     evidence, prior = drawn
     members = Opinion.of_evidence(evidence, np.broadcast_to(prior[:1], prior.shape))
     assert_allclose(members.mean(0).probability, members.probability.mean(0))
     assert_allclose(members.mean(0).uncertainty, members.uncertainty.mean(0))
-
-
-@given(opinions(), st.data())
-def test_within_moves_all_belief_outside_to_the_uncertainty(
-    drawn: tuple[np.ndarray, np.ndarray], data: st.DataObject
-) -> None:
-    evidence, prior = drawn
-    candidates = data.draw(arrays(bool, evidence.shape))
-    before = Opinion.of_evidence(evidence, prior)
-    after = before.within(candidates)
-    assert (after.belief[~candidates] == 0).all()
-    assert (after.belief[candidates] == before.belief[candidates]).all()
-    assert (after.prior == before.prior).all()
-    lost = np.where(candidates, 0, before.belief).sum(-1)
-    assert_allclose(after.uncertainty, before.uncertainty + lost, atol=1e-12)
-
-
-@given(opinions())
-def test_numpy_and_torch_agree(drawn: tuple[np.ndarray, np.ndarray]) -> None:
-    ours = Opinion.of_evidence(*drawn)
-    theirs = Opinion.of_evidence(*map(torch.from_numpy, drawn))
-    for name in ("belief", "uncertainty", "probability", "entropy", "variance", "guess"):
-        assert_allclose(getattr(theirs, name).numpy(), getattr(ours, name), atol=1e-12)
-    assert (theirs.predicted().numpy() == ours.predicted()).all()
-    drawn_now = [one.predicted(np.random.default_rng(0)) for one in (ours, theirs)]
-    assert (drawn_now[0] == drawn_now[1].numpy()).all()
-    assert_allclose(theirs.numpy().probability, ours.probability, atol=1e-12)
-
-
-@given(opinions())
-def test_probability_and_uncertainty_give_the_opinion_back(
-    drawn: tuple[np.ndarray, np.ndarray],
-) -> None:
-    one = Opinion.of_evidence(*drawn)
-    again = Opinion.of_probability(one.probability, one.uncertainty, one.prior)
-    assert_allclose(again.belief, one.belief, atol=1e-12)
 
 
 def test_probability_alone_commits_all_mass() -> None:
@@ -173,12 +150,13 @@ def test_broken_invariants_name_their_rows(part: str, value: object, rule: str) 
     assert "2 rows (1, 3)" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "parts", [{"prior": np.full((4, 3), 1 / 3)}, {"uncertainty": np.full((4, 2), 0.5)}]
-)
-def test_shapes_that_do_not_fit_are_refused(parts: dict[str, np.ndarray]) -> None:
-    with pytest.raises(InputError, match="shape"):
-        Opinion(**(GOOD | parts))
+def test_shapes_and_kinds_that_do_not_fit_are_refused() -> None:
+    for parts in ({"prior": np.full((4, 3), 1 / 3)}, {"uncertainty": np.full((4, 2), 0.5)}):
+        with pytest.raises(InputError, match="shape"):
+            Opinion(**(GOOD | parts))
+    assert Opinion.of_evidence([[4, 1, 1]]).uncertainty == pytest.approx([1 / 3])
+    with pytest.raises(InputError, match="numpy arrays"):
+        Opinion([[1.0, 0.0]], [[0.5, 0.5]], [0.0])
 
 
 def test_parts_keep_their_rows_and_the_names_of_classes() -> None:
@@ -198,10 +176,7 @@ def test_a_notebook_shows_escaped_names_and_counts_hidden_rows() -> None:
     assert "b &amp; c" in page
     assert "and 2 more rows" in page
     assert page.count("<tr>") == 1 + 10
-
-
-def test_a_notebook_shows_opinions_of_many_runs_as_text() -> None:
-    runs = Opinion.of_evidence(np.zeros((2, 3, 4)))
+    runs = Opinion.of_evidence(np.zeros((2, 3, 4)))  # of many runs
     assert runs._repr_html_().startswith("<code>Opinion(")
 
 
@@ -238,17 +213,10 @@ def test_a13_entropy(evidence: tuple[int, ...], entropy: float, uncertainty: flo
     assert_allclose(opinion.uncertainty, [uncertainty])
 
 
-@settings(max_examples=10)
-@given(st.permutations(range(3)))
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [1, 2, 0]])
 def test_a14_ensemble_mean_in_any_order_of_members(order: list[int]) -> None:
     evidence = np.array([[[4.0, 1, 1]], [[0, 0, 0]], [[0, 6, 0]]])[order]
     mean = Opinion.of_evidence(evidence).mean(0)
     assert_allclose(mean.probability, [[0.333333, 0.444444, 0.222222]], atol=5e-7)
     assert_allclose(mean.entropy, [0.965634], atol=5e-7)
     assert_allclose(mean.uncertainty, [0.555556], atol=5e-7)
-
-
-def test_lists_are_read_as_arrays_and_anything_else_is_refused() -> None:
-    assert Opinion.of_evidence([[4, 1, 1]]).uncertainty == pytest.approx([1 / 3])
-    with pytest.raises(InputError, match="numpy arrays"):
-        Opinion([[1.0, 0.0]], [[0.5, 0.5]], [0.0])

@@ -22,9 +22,8 @@ FORM = ("--votes", "by ", "--truth", "gold", "--ignore", "name")
 def write_pets(folder: Path) -> Path:
     """Three clusters of 40; Ada is always right, Zoe seldom. Line 2 is the first row."""
     random = np.random.default_rng(0)
-    truth = np.repeat([0, 1, 2], 40)
     lines = ["name,size,legs,by ada,by bob,by zoe,gold"]
-    for row, label in enumerate(truth):
+    for row, label in enumerate(np.repeat([0, 1, 2], 40)):
         size, legs = random.normal(3 * label, 0.3, size=2)
         answers = [
             CLASSES[label if random.random() < skill else random.integers(3)]
@@ -41,10 +40,12 @@ def pets(tmp_path: Path) -> Path:
     return write_pets(tmp_path)
 
 
-def run_clean(path: Path, *options: str, out: str | Path = "out") -> Any:
+def run_clean(
+    path: Path, *options: str, out: str | Path = "out", form: tuple[str, ...] = FORM
+) -> Any:
     """Run `robustpll clean` with a quick method; `out` is relative to the table's folder."""
-    line = ["clean", str(path), "--method", "pl_knn", "--out", str(path.parent / out), *options]
-    return CliRunner().invoke(app, line)
+    line = ["clean", str(path), "--method", "pl_knn", "--out", str(path.parent / out)]
+    return CliRunner().invoke(app, [*line, *form, *options])
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +57,7 @@ def run() -> Callable[..., Any]:
 def cleaned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """The table in its folder, cleaned into `out`, and what the command printed."""
     path = write_pets(tmp_path_factory.mktemp("cleaned"))
-    return path, run_clean(path, *FORM)
+    return path, run_clean(path)
 
 
 @pytest.fixture(scope="session")

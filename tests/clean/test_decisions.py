@@ -10,16 +10,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from robustpll.clean.decisions_file import ConflictWarning, parse_time, read_decisions
+from robustpll.clean.decisions_file import ConflictWarning, read_decisions
 from robustpll.errors import InputError
 
 KEY = "0123456789abcdef"
 ROWS = np.arange(2, 12)
 NAMES = np.array(["ant", "bee", "cow"])
 NOON = "2026-11-15T12:00:00.000Z"
+LINE_ENDS = ["\u2028", "\u2029", "\x85", "\x0c", "\x0b", "\x1c", "\r", "\r\n"]
 
 
-def decisions(path: Path, *lines: tuple[object, ...]) -> Path:
+def write(path: Path, *lines: tuple[object, ...]) -> Path:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\r\n")  # else a carriage return is not quoted
     writer.writerows([("row", "decision", "when", "table"), *((*line, KEY) for line in lines)])
@@ -27,18 +28,18 @@ def decisions(path: Path, *lines: tuple[object, ...]) -> Path:
     return path
 
 
-LINE_ENDS = ["\u2028", "\u2029", "\x85", "\x0c", "\x0b", "\x1c", "\r", "\r\n"]
+def read(*paths: Path, names: np.ndarray = NAMES) -> dict[int, int]:
+    return read_decisions(paths, ROWS, names, KEY)
 
 
-@settings(max_examples=30)
-@given(st.lists(st.text(min_size=1), min_size=1, unique=True))
+@settings(max_examples=15)
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=10, unique=True))
 @example([f"a{mark}b" for mark in LINE_ENDS])
 def test_any_name_is_read_back(tmp_path_factory: pytest.TempPathFactory, names: list[str]) -> None:
-    path = tmp_path_factory.mktemp("decided") / "d.csv"
     classes = np.array([name for name in names if not name.startswith("'")] or ["a"], dtype=object)
-    decisions(path, *((row, name, NOON) for row, name in zip(ROWS, classes, strict=False)))
-    labels = read_decisions([path], ROWS, classes, KEY)
-    assert list(labels.values()) == list(range(min(len(classes), len(ROWS))))
+    lines = [(row, name, NOON) for row, name in zip(ROWS, classes, strict=False)]
+    path = write(tmp_path_factory.mktemp("decided") / "d.csv", *lines)
+    assert list(read(path, names=classes).values()) == list(range(len(classes)))
 
 
 def test_names_like_formulas_are_read_with_the_apostrophe_of_the_page_and_without(
@@ -46,8 +47,8 @@ def test_names_like_formulas_are_read_with_the_apostrophe_of_the_page_and_withou
 ) -> None:
     names = np.array(["=1+1", "'=1+1", "'tis", "-1"])
     cells = [(2, "'=1+1"), (3, "''=1+1"), (4, "'tis"), (5, "-1"), (6, "'-1"), (7, "=1+1")]
-    path = decisions(tmp_path / "d.csv", *((*line, NOON) for line in cells))
-    assert list(read_decisions([path], ROWS, names, KEY).values()) == [0, 1, 2, 3, 3, 0]
+    path = write(tmp_path / "d.csv", *((*line, NOON) for line in cells))
+    assert list(read(path, names=names).values()) == [0, 1, 2, 3, 3, 0]
 
 
 @pytest.mark.parametrize(
@@ -68,12 +69,10 @@ def test_names_like_formulas_are_read_with_the_apostrophe_of_the_page_and_withou
 def test_the_latest_moment_counts_and_not_the_largest_text(
     tmp_path: Path, earlier: str, later: str
 ) -> None:
-    assert parse_time(earlier) < parse_time(later)
     lines = [(2, "ant", earlier), (2, "bee", later)]
     for order in (lines, lines[::-1]):
-        path = decisions(tmp_path / "d.csv", *order)
         with pytest.warns(ConflictWarning, match="1 rows were decided more than once"):
-            assert read_decisions([path], ROWS, NAMES, KEY) == {0: 1}
+            assert read(write(tmp_path / "d.csv", *order)) == {0: 1}
 
 
 @pytest.mark.parametrize(
@@ -82,7 +81,6 @@ def test_the_latest_moment_counts_and_not_the_largest_text(
         ("9/1/2026", "may be 2026-01-09 or 2026-09-01"),
         ("11/12/2026 10:00", "may be 2026-11-12 or 2026-12-11"),
         ("11/16/26", "is not a date with a year of four digits"),
-        ("yesterday", "is not a date"),
         ("now", "is not a date"),
         ("", "is not a date"),
         ("46342.4167", "is not a date"),
@@ -94,42 +92,37 @@ def test_the_latest_moment_counts_and_not_the_largest_text(
 def test_what_is_no_date_or_may_be_two_is_refused_with_its_line(
     tmp_path: Path, when: str, why: str
 ) -> None:
-    path = decisions(tmp_path / "d.csv", (2, "ant", NOON), (3, "bee", when))
+    path = write(tmp_path / "d.csv", (2, "ant", NOON), (3, "bee", when))
     with pytest.raises(InputError) as refused:
-        read_decisions([path], ROWS, NAMES, KEY)
-    message = str(refused.value)
-    assert message.startswith(f"{path}, line 3: `when` is {when!r}, which {why}")
-    assert "2026-11-15T10:00:00.000Z" in message
+        read(path)
+    assert str(refused.value).startswith(f"{path}, line 3: `when` is {when!r}, which {why}")
+    assert "2026-11-15T10:00:00.000Z" in str(refused.value)
 
 
 def test_people_who_disagree_are_reported_and_the_later_one_counts(tmp_path: Path) -> None:
-    one = decisions(tmp_path / "one.csv", (2, "ant", "2026-11-15T12:00:00Z"), (3, "ant", NOON))
-    other = decisions(tmp_path / "other.csv", (2, "cow", "2026-11-15T11:00:00Z"), (3, "ant", NOON))
-    with pytest.warns(ConflictWarning) as warned:
-        assert read_decisions([one, other], ROWS, NAMES, KEY) == {0: 0, 1: 0}
-    assert str(warned[0].message) == (
-        "decisions: 1 rows were decided more than once, with different classes. The latest "
-        f"decision counts (row 2: 'ant' ({one}, line 2))."
-    )
+    one = write(tmp_path / "one.csv", (2, "ant", "2026-11-15T12:00:00Z"), (3, "ant", NOON))
+    other = write(tmp_path / "other.csv", (2, "cow", "2026-11-15T11:00:00Z"), (3, "ant", NOON))
+    with pytest.warns(ConflictWarning, match=r"1 rows .* \(row 2: 'ant' \(.*one\.csv, line 2"):
+        assert read(one, other) == {0: 0, 1: 0}
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # they agree with themselves
-        assert read_decisions([one, one], ROWS, NAMES, KEY) == {0: 0, 1: 0}
+        assert read(one, one) == {0: 0, 1: 0}
 
 
 def test_different_decisions_of_the_same_moment_are_refused(tmp_path: Path) -> None:
-    one = decisions(tmp_path / "one.csv", (5, "ant", "2026-11-15T12:00:00Z"))
-    other = decisions(tmp_path / "other.csv", (5, "cow", "2026-11-15T13:00:00+01:00"))
-    reason = r"row 5 is 'ant' .*one\.csv.* and 'cow' .*other\.csv.* at the same time"
+    one = write(tmp_path / "one.csv", (5, "ant", "2026-11-15T12:00:00Z"))
+    other = write(tmp_path / "other.csv", (5, "cow", "2026-11-15T13:00:00+01:00"))
+    reason = r"row 5: 'cow' .*other\.csv.* and 'ant' .*one\.csv.* have the same time"
     with pytest.raises(InputError, match=reason):
-        read_decisions([one, other], ROWS, NAMES, KEY)
-    late = decisions(tmp_path / "late.csv", (5, "bee", "2026-11-16T12:00:00Z"))
+        read(one, other)
+    late = write(tmp_path / "late.csv", (5, "bee", "2026-11-16T12:00:00Z"))
     with pytest.warns(ConflictWarning):
-        assert read_decisions([one, other, late], ROWS, NAMES, KEY) == {3: 1}
+        assert read(one, other, late) == {3: 1}
 
 
 @pytest.mark.parametrize("cell", ["a" * 200_000, '"a"b', '"never closed'])
 def test_cells_that_do_not_parse_are_refused(tmp_path: Path, cell: str) -> None:
     path = tmp_path / "d.csv"
     path.write_text(f"row,decision,when,table\n2,{cell},{NOON},{KEY}\n")
-    with pytest.raises(InputError, match=r"line \d: the line does not parse"):
-        read_decisions([path], ROWS, NAMES, KEY)
+    with pytest.raises(InputError, match=r"line \d does not parse"):
+        read(path)

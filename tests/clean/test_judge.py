@@ -1,19 +1,33 @@
-"""Out-of-fold judgement: no row is judged by a model that saw its candidates."""
+"""Out-of-fold judgement, what is found by it, and whom to ask about which row first."""
 
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robustpll.clean.judge import Judgement, fold_indices, judge, posterior, recalibrated
+from robustpll.clean.review import (
+    annotators,
+    candidates_that_look_wrong,
+    confused_pairs,
+    query_order,
+    review,
+    sets_that_miss_the_truth,
+    twins,
+)
 from robustpll.errors import InputError
 from robustpll.labels.candidates import Candidates
+from robustpll.labels.votes import Votes
 from robustpll.methods import Method, PlKnn, Proden
 from robustpll.opinion import Opinion
 
 Judged = Callable[..., Judgement]
+LINES = np.array([2, 3, 5])
+NO_TWINS = pd.DataFrame({"row": [], "twin": []})
 
 
 def clusters(rows: int = 91) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -42,7 +56,7 @@ def test_every_row_is_judged_once_and_by_a_model_that_did_not_see_it(
 
 @pytest.mark.parametrize("method", [PlKnn(), Proden(epochs=1)], ids=["classical", "network"])
 def test_the_candidates_of_a_row_do_not_change_its_prediction(method: Method) -> None:
-    X, truth, y = clusters()
+    X, truth, y = clusters(41)
     changed = y.copy()
     changed[7] = np.arange(3) == (truth[7] + 1) % 3
     before, after = (
@@ -59,18 +73,19 @@ def test_labels_are_resolved_and_a_set_without_the_truth_stands_out() -> None:
     y[7] = np.arange(3) != truth[7]
     judged = judge(X, Candidates.of(y), PlKnn(), seed=3)
     assert (judged.labels == truth).sum() == len(truth) - 1
-    assert judged.missing.argmax() == 7
-    assert judged.confidence.argmin() == 7
+    assert judged.missing.argmax() == judged.confidence.argmin() == 7
     same, other = (judge(X, Candidates.of(y), PlKnn(), seed=seed).probability for seed in (3, 4))
     assert np.array_equal(judged.probability, same)
     assert not np.array_equal(judged.probability, other)
+    for folds in (1, 50, 2.5):
+        with pytest.raises(InputError, match="folds must be an int of at least 2"):
+            judge(X, Candidates.of(y), PlKnn(), folds=folds)  # type: ignore[arg-type]
 
 
 def test_decided_rows_are_certain(judged_as: Judged) -> None:
     decided = np.array([True, False])
     judged = judged_as([[0.9, 0.1, 0]] * 2, [{"bee"}, {"ant", "bee"}], decided=decided)
-    assert judged.confidence[0] == 1
-    assert judged.confidence[1] < 1
+    assert judged.confidence[1] < judged.confidence[0] == 1
     assert judged.labels.tolist() == ["bee", "ant"]
 
 
@@ -97,15 +112,98 @@ def test_probabilities_sum_to_one_even_where_the_model_rules_all_candidates_out(
 
 def test_a_model_that_is_too_sure_is_made_less_sure() -> None:
     truth = np.random.default_rng(0).random(2000) < 0.7
-    belief = np.tile([0.01, 0.99], (2000, 1))
-    opinion = recalibrated(Opinion.of_probability(belief), np.stack([~truth, truth], 1))
+    sure = Opinion.of_probability(np.tile([0.01, 0.99], (2000, 1)))
+    opinion = recalibrated(sure, np.stack([~truth, truth], 1))
     assert opinion.probability[0, 1] == pytest.approx(0.7, abs=0.06)
-    same = Opinion.of_probability(belief)
-    assert recalibrated(same, np.ones((2000, 2), dtype=bool)) is same  # such sets say nothing
+    assert recalibrated(sure, np.ones((2000, 2), dtype=bool)) is sure  # such sets say nothing
 
 
-@pytest.mark.parametrize("folds", [1, 50, 2.5])
-def test_folds_must_leave_something_to_learn_from(folds: object) -> None:
-    X, _, y = clusters(91)
-    with pytest.raises(InputError, match="folds must be an int of at least 2"):
-        judge(X, Candidates.of(y), PlKnn(), folds=folds)  # type: ignore[arg-type]
+def test_improbable_candidates_are_listed_with_who_named_them(judged_as: Judged) -> None:
+    votes = Votes(pd.DataFrame({"ada": ["ant", "bee", "cow"], "zoe": ["cow", "bee", "ant"]}))
+    judged = judged_as([[0.97, 0.02, 0.01], [0, 1, 0], [0.5, 0, 0.5]], votes)
+    frame = candidates_that_look_wrong(judged, LINES, votes)
+    columns = ["row", "candidate", "more_likely", "annotators"]
+    assert frame[columns].to_numpy().tolist() == [[2, "cow", "ant", "zoe"]]
+
+
+def test_sets_whose_predicted_class_is_missing_are_listed(judged_as: Judged) -> None:
+    judged = judged_as([[0.9, 0.1, 0], [0, 0.9, 0.1], [0.1, 0.2, 0.7]], [{"ant"}] * 3)
+    frame = sets_that_miss_the_truth(judged, LINES)
+    assert frame["row"].tolist() == [3, 5]  # the most suspicious first
+    assert frame["looks_like"].tolist() == ["bee", "cow"]
+
+
+def test_an_annotator_is_not_judged_by_the_own_answer(judged_as: Judged) -> None:
+    """Where the model knows nothing, two against one are right, and one alone has no support."""
+    votes = Votes(pd.DataFrame({"ada": ["ant"] * 30, "bob": ["ant"] * 30, "zoe": ["bee"] * 30}))
+    frame = annotators(judged_as(np.full((30, 3), 1 / 3), votes), LINES, votes)
+    assert frame["annotator"].tolist() == ["ada", "bob", "zoe"]
+    zoe = frame.iloc[-1]
+    assert (zoe["answers"], zoe["agreed"]) == (30, 0)
+    assert zoe["high"] == pytest.approx(0.1135, abs=1e-4)  # Wilson's, of 0 in 30
+
+
+def test_few_answers_do_not_make_the_best_annotator(judged_as: Judged) -> None:
+    bob, ada = ["ant"] + [None] * 99, ["ant"] * 99 + ["bee"]
+    votes = Votes(pd.DataFrame({"bob": bob, "ada": ada, "eve": [None] * 100}))
+    frame = annotators(judged_as([[0.9, 0.05, 0.05]] * 100, votes), LINES, votes)
+    assert frame["annotator"].tolist() == ["ada", "bob", "eve"]
+    assert frame["answers"].tolist() == [100, 1, 0]
+    assert frame["agreement"].isna().tolist() == [False, False, True]
+
+
+def test_twins_are_near_and_have_no_candidate_in_common(judged_as: Judged) -> None:
+    features = torch.tensor([[0.0], [0.0], [0.0], [1.0], [2.0], [3.0], [4.0]])
+    sets = [{"ant"}, {"bee"}, {"ant", "bee"}, {"cow"}, {"ant"}, {"cow"}, {"ant"}]
+    frame = twins(judged_as(np.full((7, 3), 1 / 3), sets, features), np.arange(10, 17))
+    assert frame[["row", "twin", "distance"]].to_numpy().tolist() == [[10, 11, 0]]
+    assert frame["twin_candidates"].tolist() == ["bee"]
+
+
+def test_classes_that_are_taken_for_each_other_come_first(judged_as: Judged) -> None:
+    sets = [{"ant", "bee"}, {"ant", "bee"}, {"cow"}]
+    first = confused_pairs(judged_as([[0.6, 0.4, 0], [0.4, 0.6, 0], [0, 0.1, 0.9]], sets)).iloc[0]
+    assert (first["class"], first["other_class"]) == ("ant", "bee")
+    assert first["confused_rows"] == pytest.approx(0.8)
+    assert first["rows_with_both_candidates"] == 2
+
+
+def test_people_are_asked_about_as_few_rows_as_keep_the_others_right(judged_as: Judged) -> None:
+    doubts = [0.0, 0.02, 0.04, 0.3, 0.45]
+    judged = judged_as([[1 - doubt, doubt, 0] for doubt in doubts], [{"ant", "bee"}] * 5)
+    for error, rows in ((0.02, [4, 3]), (0.005, [4, 3, 2, 1]), (0.4, [])):
+        frame = review(judged, np.arange(5), NO_TWINS, error=error)
+        assert frame.index.tolist() == frame["row"].tolist() == rows
+        assert frame["reason"].tolist() == ["ant or bee"] * len(rows)
+        assert frame["candidates"].tolist() == ["ant|bee"] * len(rows)
+
+
+def test_the_reasons_name_what_is_odd(judged_as: Judged) -> None:
+    probability = [[0, 0.001, 0.999], [0.9, 0.1, 0], [0.9, 0.1, 0]]
+    judged = judged_as(probability, [{"ant", "bee"}, {"ant"}, {"bee"}])
+    contrary = pd.DataFrame({"row": [11], "twin": [12]})
+    frame = review(judged, np.array([10, 11, 12]), contrary, error=0.01).set_index("row")
+    assert frame.loc[10, "why"] == "truth missing"
+    assert "looks like cow, which is not a candidate" in frame.loc[10, "reason"]
+    assert frame.loc[11, "why"] == "contradicts twin"
+    assert frame.loc[11, "reason"].startswith("nearly equals row 12")
+
+
+@settings(max_examples=40)
+@given(st.integers(2, 12), st.integers(1, 4), st.integers(0, 1000))
+def test_every_answer_is_the_one_worth_most_after_those_before(n: int, m: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    m = min(m, n - 1)
+    near = np.array([random.permutation(np.delete(np.arange(n), row))[:m] for row in range(n)])
+    left, asked = random.random(n), random.permutation(n)[: n - 1]
+    order, values = query_order(left, near, asked)
+    assert sorted(order) == sorted(asked)
+    settled = np.eye(n)  # share of a row's doubt that an answer in another row settles
+    settled[np.repeat(np.arange(n), m), near.flatten()] = 1 / m
+    waiting = set(asked.tolist())
+    for row, value in zip(order.tolist(), values, strict=True):
+        worth = left @ settled
+        assert abs(value - worth[row]) < 1e-9
+        assert worth[row] >= max(worth[other] for other in waiting) - 1e-9
+        left = left * (1 - settled[:, row])
+        waiting.discard(row)

@@ -1,7 +1,7 @@
-"""Watched rows choose the epoch, and change nothing else."""
+"""Watched rows choose the epoch, and last epochs are averaged; nothing else changes."""
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -10,18 +10,29 @@ from torch import nn
 
 from robustpll import METHODS, InputError, PLLClassifier, load
 from robustpll.engine.data import Rows, Task
-from robustpll.engine.train import train
+from robustpll.engine.layers import tensors_of
+from robustpll.engine.train import Training, train
 from robustpll.estimator.training import validation_split
-from robustpll.methods import Proden, ProdenEns, RobustPll
+from robustpll.methods import Proden, ProdenEns, RobustPll, RobustPllAt
 
-SMALLER = {"proden_dropout": {"passes": 5}}
 # with row state, with members, with random passes, with stages, and with attacked rows
 NAMES = ("proden_ens", "proden_dropout", "crosel", "valen", "robust_pll", "robust_pll_at")
+SMALLER = {"proden_dropout": {"passes": 5}}
 DEEP: dict[str, Any] = {
-    name: replace(METHODS[name](), epochs=3, **SMALLER.get(name, {}))  # type: ignore[type-var]
+    name: replace(METHODS[name](), epochs=2, **SMALLER.get(name, {}))  # type: ignore[type-var]
     for name in NAMES
 }
-WATCHED = torch.arange(200, 400)
+
+
+@dataclass(frozen=True)
+class Remembering(Proden):
+    """Proden that keeps a copy of its networks after each epoch."""
+
+    name: ClassVar[str] = "remembering"
+    copies: ClassVar[list[list[torch.Tensor]]] = []
+
+    def end_epoch(self, training: Training, epoch: int) -> None:
+        self.copies.append([tensor.detach().clone() for tensor, _ in tensors_of(training.net)])
 
 
 def foreign(shape: tuple[int, ...], k: int) -> nn.Module:
@@ -34,15 +45,12 @@ def tasks(
     digits: Any, candidates: np.ndarray, seeds: tuple[int, ...] = (0,), device: str = "cpu"
 ) -> tuple[Task, Task]:
     """200 rows to learn from and 200 to watch for each seed, in float64."""
-    drawn = [torch.randperm(len(candidates), generator=_generator(seed))[:400] for seed in seeds]
-    at = torch.stack(drawn)
+    generators = (torch.Generator().manual_seed(seed) for seed in seeds)
+    indices = torch.stack([torch.randperm(len(candidates), generator=g)[:400] for g in generators])
     pool = torch.from_numpy(digits[0]).double().to(device)
-    task = Task.of(Rows.of(pool, at.to(device)), torch.from_numpy(candidates)[at], seeds)
-    return task.some_rows(torch.arange(200)), task.some_rows(WATCHED)
-
-
-def _generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+    rows = Rows.of(pool, indices.to(device))
+    task = Task.of(rows, torch.from_numpy(candidates)[indices], seeds)
+    return task.some_rows(torch.arange(200)), task.some_rows(torch.arange(200, 400))
 
 
 def covering_rate(fitted: Any, watch: Task) -> torch.Tensor:
@@ -51,37 +59,28 @@ def covering_rate(fitted: Any, watch: Task) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", DEEP)
-def test_a_training_that_is_watched_goes_as_any_other(
+def test_a_watched_training_goes_as_any_other_and_alone_as_in_a_bundle(
     name: str, digits: Any, candidates: np.ndarray
 ) -> None:
-    task, watch = tasks(digits, candidates)
-    alone, watched = DEEP[name].fit(task), DEEP[name].fit(task, watch=watch)
-    assert torch.equal(alone.history.loss, watched.history.loss)
+    method = DEEP[name]
+    task, watch = tasks(digits, candidates, (7,))
+    plain, watched = method.fit(task), method.fit(task, watch=watch)
+    assert torch.equal(plain.history.loss, watched.history.loss)
     rates = watched.history.covering_rate
     assert rates.shape == watched.history.loss.shape
-    assert alone.history.covering_rate.numel() == 0
-
-
-@pytest.mark.parametrize("name", DEEP)
-def test_a_watched_run_alone_equals_itself_in_a_bundle(
-    name: str, digits: Any, candidates: np.ndarray
-) -> None:
-    (one, one_watch), (two, two_watch) = (
-        tasks(digits, candidates, seeds) for seeds in ((7,), (5, 7))
-    )
-    alone, bundle = DEEP[name].fit(one, watch=one_watch), DEEP[name].fit(two, watch=two_watch)
-    assert torch.equal(alone.label_weights[0], bundle.label_weights[1])
-    members = DEEP[name].members
-    rates = bundle.history.covering_rate[:, members:]
-    assert torch.equal(alone.history.covering_rate, rates)
+    assert plain.history.covering_rate.numel() == 0
+    task, watch = tasks(digits, candidates, (5, 7))
+    bundle = method.fit(task, watch=watch)
+    assert torch.equal(watched.label_weights[0], bundle.label_weights[1])
+    assert torch.equal(rates, bundle.history.covering_rate[:, method.members :])
 
 
 @pytest.mark.parametrize("network", ["mlp", foreign])
 def test_each_model_stays_as_it_was_after_its_best_epoch(
     network: Any, digits: Any, candidates: np.ndarray
 ) -> None:
-    method = Proden(epochs=15, learning_rate=0.1, batch_size=32, network=network)
-    task, watch = tasks(digits, candidates, (1, 2, 3, 4))
+    method = Proden(epochs=8, learning_rate=0.1, batch_size=64, network=network)
+    task, watch = tasks(digits, candidates, (1, 2, 3))
     fitted = train(method, task, watch=watch)
     rates = fitted.history.covering_rate  # (epochs, M)
     torch.testing.assert_close(covering_rate(fitted, watch), rates.amax(0))
@@ -91,28 +90,29 @@ def test_each_model_stays_as_it_was_after_its_best_epoch(
         one = slice(run, run + 1)
         shorter = train(replace(method, epochs=epoch + 1), task.part(one))
         assert torch.equal(shorter.label_weights[0], fitted.label_weights[run])
-        found, kept = (each.predict(watch.rows.part(one)) for each in (shorter, fitted.part(one)))
-        assert torch.equal(found.belief, kept.belief)
+        rows = watch.rows.part(one)
+        assert torch.equal(shorter.predict(rows).belief, fitted.part(one).predict(rows).belief)
 
 
 def test_members_have_best_epochs_of_their_own(digits: Any, candidates: np.ndarray) -> None:
     task, watch = tasks(digits, candidates, (1, 2))
-    method = ProdenEns(epochs=8, learning_rate=0.03, members=3)
-    fitted = train(method, task, watch=watch)
-    assert fitted.history.covering_rate.shape == (8, 6)
+    fitted = train(ProdenEns(epochs=3, learning_rate=0.03, members=3), task, watch=watch)
+    rates = fitted.history.covering_rate
+    assert rates.shape == (3, 6)
     part = fitted.part(slice(1, 2))
-    assert torch.equal(part.history.covering_rate, fitted.history.covering_rate[:, 3:])
+    assert torch.equal(part.history.covering_rate, rates[:, 3:])
     both = fitted.part(slice(0, 1)).followed_by(part)
-    assert torch.equal(both.history.covering_rate, fitted.history.covering_rate)
+    assert torch.equal(both.history.covering_rate, rates)
 
 
 def test_rows_without_weight_are_not_watched(digits: Any, candidates: np.ndarray) -> None:
     task, watch = tasks(digits, candidates)
-    some = replace(watch, weight=(torch.arange(200) < 50).double()[None])
-    method = Proden(epochs=3)
-    weighed = train(method, task, watch=some).history.covering_rate
-    few = train(method, task, watch=watch.some_rows(torch.arange(50))).history.covering_rate
-    torch.testing.assert_close(weighed, few)
+    weighted = replace(watch, weight=(torch.arange(200) < 50).double()[None])
+    few = watch.some_rows(torch.arange(50))
+    rates = [
+        train(Proden(epochs=3), task, watch=rows).history.covering_rate for rows in (weighted, few)
+    ]
+    torch.testing.assert_close(*rates)
 
 
 @pytest.mark.gpu
@@ -129,11 +129,11 @@ def test_the_classifier_says_how_well_each_epoch_covered(
     digits: Any, candidates: np.ndarray, tmp_path: Any
 ) -> None:
     X, y = digits[0][:400], candidates[:400]
-    method = Proden(epochs=10, learning_rate=0.03)
+    method = Proden(epochs=5, learning_rate=0.03)
     model = PLLClassifier(method, watch=0.25, random_state=0).fit(X, y)
     seed = np.random.RandomState(0).randint(np.iinfo(np.int32).max)
-    taught, watched = validation_split(400, 0.25, seed)
-    assert sorted([*taught.tolist(), *watched.tolist()]) == list(range(400))
+    train_rows, watched = validation_split(400, 0.25, seed)
+    assert sorted([*train_rows.tolist(), *watched.tolist()]) == list(range(400))
     rates = model.history_["covering_rate"]
     assert rates.max() == pytest.approx(model.score(X[watched], y[watched]))
     assert model.opinion_.probability.shape == (400, 10)
@@ -146,15 +146,45 @@ def test_the_classifier_says_how_well_each_epoch_covered(
     np.testing.assert_array_equal(again.history_["covering_rate"], rates)
 
 
-def test_a_method_without_epochs_has_nothing_to_watch(digits: Any, candidates: np.ndarray) -> None:
+def test_what_cannot_be_watched_or_averaged_is_refused(digits: Any, candidates: np.ndarray) -> None:
     for name in ("pl_knn", "dst_pll"):
         with pytest.raises(InputError, match="has no epochs to choose from"):
             PLLClassifier(name, watch=0.1).fit(digits[0], candidates)
+    odd: list[Any] = [0.0, 1.0, -0.1, 1.5, "0.1", 0.001]
+    for share in odd:
+        with pytest.raises(InputError, match="watch must be None, or the share"):
+            PLLClassifier("proden", watch=share).fit(digits[0][:50], candidates[:50])
+    for share in odd[2:5]:
+        with pytest.raises(InputError, match="averaged"):
+            replace(RobustPllAt(), averaged=share)
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, 1.5, "0.1", 0.001])
-def test_a_share_that_leaves_nothing_is_refused(
-    share: Any, digits: Any, candidates: np.ndarray
+@pytest.mark.parametrize(("share", "last"), [(0.5, 3), (1.0, 6), (0.1, 1), (0.01, 1), (0.7, 4)])
+def test_the_network_is_the_mean_of_those_after_the_last_epochs(
+    share: float, last: int, digits: Any, candidates: np.ndarray
 ) -> None:
-    with pytest.raises(InputError, match="watch must be None, or the share"):
-        PLLClassifier("proden", watch=share).fit(digits[0][:50], candidates[:50])
+    task, _ = tasks(digits, candidates, (0, 1))
+    Remembering.copies.clear()
+    fitted = Remembering(epochs=6, averaged=share).fit(task)
+    for index, (tensor, _) in enumerate(tensors_of(fitted.net)):
+        mean = torch.stack([copy[index] for copy in Remembering.copies[-last:]]).mean(0)
+        torch.testing.assert_close(tensor, mean)
+    if last == 3:  # the training goes as any other
+        plain = Remembering(epochs=6).fit(task)
+        assert torch.equal(plain.history.loss, fitted.history.loss)
+        assert torch.equal(plain.label_weights, fitted.label_weights)
+        probability = plain.predict(task.rows).probability
+        assert not torch.equal(probability, fitted.predict(task.rows).probability)
+
+
+def test_watched_rows_choose_among_averages(digits: Any, candidates: np.ndarray) -> None:
+    """All epochs but the first are averaged: what is left is the mean up to the best one."""
+    task, watch = tasks(digits, candidates, (0, 1))
+    Remembering.copies.clear()
+    fitted = Remembering(epochs=6, averaged=5 / 6).fit(task, watch=watch)
+    for model, rates in enumerate(fitted.history.covering_rate.T):
+        best = int((rates == rates.max()).nonzero()[-1])
+        for index, (tensor, _) in enumerate(tensors_of(fitted.net)):
+            epochs = [copy[index][model] for copy in Remembering.copies[: best + 1]]
+            mean = torch.stack(epochs[1:] or epochs).mean(0)
+            torch.testing.assert_close(tensor[model], mean)

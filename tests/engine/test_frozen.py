@@ -25,7 +25,7 @@ from robustpll.methods import (
 
 WEIGHT = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
 X = np.random.default_rng(0).normal(size=(60, 4))
-SETS = [{at % 3, (at + at // 3) % 3} for at in range(60)]
+SETS = [{row % 3, (row + row // 3) % 3} for row in range(60)]
 
 
 def with_frozen_body(shape: tuple[int, ...], k: int) -> nn.Module:
@@ -66,13 +66,16 @@ def test_frozen_layers_are_bit_by_bit_as_they_were_built(
     assert np.isfinite(model.predict_proba(X)).all()
 
 
-def test_layers_that_are_not_frozen_learn() -> None:
-    heads = []
-    for epochs in (1, 4):
-        method = Proden(epochs=epochs, network=with_frozen_body)
-        model = PLLClassifier(method, random_state=0).fit(X, SETS)
-        heads.append(model.fitted_.net.copies[0][1].weight)
-    assert (heads[0] != heads[1]).any()
+def test_layers_that_are_not_frozen_learn_also_when_trained_further() -> None:
+    rows = Rows.of(torch.from_numpy(X).float(), torch.arange(60)[None])
+    task = Task.of(rows, (torch.arange(60)[:, None] % 3 != torch.arange(3))[None], (0,))
+    once = train(Proden(epochs=1, network=with_frozen_body), task)
+    head = once.net.copies[0][1].weight.clone()
+    longer = train(Proden(epochs=3, network=with_frozen_body), task)
+    assert (longer.net.copies[0][1].weight != head).any()
+    again = train(Proden(epochs=2, network=with_frozen_body), task, net=once.net)
+    assert torch.equal(again.net.copies[0][0][0].weight, WEIGHT)
+    assert (again.net.copies[0][1].weight != head).any()
 
 
 def frozen_altogether(shape: tuple[int, ...], k: int) -> nn.Module:
@@ -85,23 +88,13 @@ def test_a_network_with_nothing_to_learn_is_refused(build: Any) -> None:
         PLLClassifier(Proden(network=build, epochs=1)).fit(X, SETS)
 
 
-def test_a_network_that_is_trained_further_keeps_what_is_frozen() -> None:
-    rows = Rows.of(torch.from_numpy(X).float(), torch.arange(60)[None])
-    task = Task.of(rows, (torch.arange(60)[:, None] % 3 != torch.arange(3))[None], (0,))
-    method = Proden(epochs=2, network=with_frozen_body)
-    once = train(method, task)
-    head = once.net.copies[0][1].weight.clone()
-    again = train(method, task, net=once.net)
-    assert torch.equal(again.net.copies[0][0][0].weight, WEIGHT)
-    assert (again.net.copies[0][1].weight != head).any()
-
-
 def test_a_module_that_a_callable_gives_out_each_time_is_not_changed() -> None:
     """Members share nothing, and a second fit begins where the first did."""
     shared = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     before = [parameter.clone() for parameter in shared.parameters()]
-    model = PLLClassifier(Proden(epochs=2, members=2, network=lambda shape, k: shared))
-    first = model.set_params(random_state=0).fit(X, SETS).predict_proba(X)
+    method = Proden(epochs=2, members=2, network=lambda shape, k: shared)
+    model = PLLClassifier(method, random_state=0)
+    first = model.fit(X, SETS).predict_proba(X)
     assert all(map(torch.equal, before, shared.parameters()))
     assert all(parameter.requires_grad for parameter in shared.parameters())
     np.testing.assert_array_equal(model.fit(X, SETS).predict_proba(X), first)

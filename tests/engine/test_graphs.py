@@ -92,8 +92,7 @@ def test_captured_and_eager_training_agree_to_rounding(
         eager = parameters(method, task)
     with nothing_random(), patch.object(graphs, "pays_back", return_value=compiled):
         captured = parameters(method, task)
-    for one, other in zip(eager, captured, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+    torch.testing.assert_close(eager, captured, rtol=0, atol=1e-6)
 
 
 @pytest.mark.gpu
@@ -104,24 +103,9 @@ def test_recording_leaves_no_trace(digits: Any, candidates: np.ndarray) -> None:
     with patch.object(RobustPll, "captured", new=False):
         eager = train(method, task)
     captured = train(method, task)
-    for one, other in zip(
-        eager.net.state_dict().values(), captured.net.state_dict().values(), strict=True
-    ):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+    torch.testing.assert_close(eager.net.state_dict(), captured.net.state_dict(), rtol=0, atol=1e-5)
     torch.testing.assert_close(eager.label_weights, captured.label_weights, rtol=0, atol=1e-5)
     torch.testing.assert_close(eager.history.loss, captured.history.loss, rtol=1e-5, atol=0)
-
-
-@contextmanager
-def no_waiting() -> Iterator[None]:
-    """Within it an operation that waits for the device is an error."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch says that it does not find every such operation
-        torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.gpu
@@ -130,10 +114,15 @@ def test_a_step_never_waits_for_the_device(name: str, digits: Any, candidates: n
     steps: list[int] = []
     plain = Training.step
 
-    def watched(self: Training, at: torch.Tensor, stage: int) -> None:
-        with no_waiting():
-            plain(self, at, stage)
-        steps.append(at.shape[1])
+    def watched(self: Training, indices: torch.Tensor, stage: int) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch says that it does not find every wait
+            torch.cuda.set_sync_debug_mode("error")
+        try:
+            plain(self, indices, stage)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        steps.append(indices.shape[1])
 
     method = DEEP[name](epochs=2)
     with patch.object(Training, "step", watched), patch.object(type(method), "captured", new=False):
@@ -159,9 +148,12 @@ def test_networks_of_the_library_are_captured(
 def test_a_short_run_is_not_worth_compiling(digits: Any, candidates: np.ndarray) -> None:
     task = task_on("cpu", digits, candidates)
     task = replace(task, prior=task.prior.float())
-    short, long = (_training(RobustPll(epochs=epochs), task) for epochs in (10, 10_000_000))
-    assert not graphs.pays_back(short)
-    assert graphs.pays_back(long)
+    for epochs, pays in ((10, False), (10_000_000, True)):
+        method, draws = RobustPll(epochs=epochs), Draws.of(task.seeds, like=task.prior)
+        net = method.build(task.rows.shape, task.k, draws)
+        parts = (net, task, method.begin(task), method.optimizer(net.parameters()), draws)
+        training = Training(method, *parts, torch.zeros(()), torch.zeros(()))
+        assert graphs.pays_back(training) == pays
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
@@ -177,8 +169,7 @@ def test_the_librarys_adam_is_torchs(weight_decay: float) -> None:
         with torch.no_grad():
             graphs.adam(ours, graphs.adam_update)
         torchs.step()
-    for one, two in zip(mine, other, strict=True):
-        torch.testing.assert_close(one, two, rtol=0, atol=1e-14)
+    torch.testing.assert_close(mine, other, rtol=0, atol=1e-14)
 
 
 @pytest.mark.slow
@@ -198,13 +189,4 @@ def test_every_step_compiles_as_one_graph(name: str, digits: Any, candidates: np
 
     with patch.object(Training, "step", compiled):
         again = parameters(method, task)
-    for one, other in zip(plain, again, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
-
-
-def _training(method: DeepMethod, task: Task) -> Training:
-    draws = Draws.of(task.seeds, like=task.prior)
-    net = method.build(task.rows.shape, task.k, draws)
-    optimizer = method.optimizer(net.parameters())
-    zero = torch.zeros(())
-    return Training(method, net, task, method.begin(task), optimizer, draws, zero, zero)
+    torch.testing.assert_close(plain, again, rtol=0, atol=1e-6)

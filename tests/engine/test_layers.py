@@ -1,15 +1,24 @@
-"""Layers with a model axis do what torch's own do, one model at a time."""
+"""Layers, networks, rows and draws: each model of a bundle is as it would be alone."""
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from robustpll.engine.data import Rows
 from robustpll.engine.layers import BatchNorm, Dropout, Linear, Stack
-from robustpll.engine.random import Draws
+from robustpll.engine.networks import NETWORK_NAMES, Residual, build_network
+from robustpll.engine.random import Blank, Draws, seed_of
+from robustpll.errors import InputError
 
 DOUBLE = torch.empty(0, dtype=torch.float64)
 MODELS, ROWS, INPUTS, OUTPUTS = 3, 16, 5, 4
+POOL = torch.tensor([[0.0, 2, 5, 0], [1, 2, 5, 0], [4, 2, 5, 0], [6, 8, -5, 3]])
+KEY = st.lists(st.one_of(st.integers(), st.text()), min_size=1, max_size=3)
 
 
 def draws_of(*seeds: int) -> Draws:
@@ -18,24 +27,19 @@ def draws_of(*seeds: int) -> Draws:
 
 def batches(count: int) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
-    shape = (MODELS, ROWS, INPUTS)
-    return [
-        3 * torch.randn(shape, generator=generator, dtype=torch.float64) + 1 for _ in range(count)
-    ]
+    shape = (count, MODELS, ROWS, INPUTS)
+    return [*(3 * torch.randn(shape, generator=generator, dtype=torch.float64) + 1)]
 
 
-def torch_twins(linear: Linear, norm: BatchNorm) -> list[nn.Sequential]:
-    """The same models of torch's own layers, one by one."""
-    twins = []
-    for m in range(MODELS):
-        twin = nn.Sequential(nn.Linear(INPUTS, OUTPUTS), nn.BatchNorm1d(OUTPUTS)).double()
-        with torch.no_grad():
-            twin[0].weight.copy_(linear.weight[m].T)
-            twin[0].bias.copy_(linear.bias[m, 0])
-            twin[1].weight.copy_(norm.weight[m, 0])
-            twin[1].bias.copy_(norm.bias[m, 0])
-        twins.append(twin)
-    return twins
+def scaled(rows: Rows) -> Tensor:
+    return rows.x(rows.everything)
+
+
+def built(network: object, shape: tuple[int, ...], k: int = 7) -> nn.Module:
+    return build_network(network, shape, k, Draws.of((0, 1), like=torch.empty(0)))
+
+
+# Layers
 
 
 def test_linear_and_norm_train_and_evaluate_as_torch_does() -> None:
@@ -44,53 +48,49 @@ def test_linear_and_norm_train_and_evaluate_as_torch_does() -> None:
     with torch.no_grad():
         norm.weight.copy_(draws.uniform(1, OUTPUTS))
         norm.bias.copy_(draws.uniform(1, OUTPUTS))
-    ours = nn.Sequential(linear, norm)
-    twins = torch_twins(linear, norm)
+    ours, twins = nn.Sequential(linear, norm), []
+    for m in range(MODELS):
+        twin = nn.Sequential(nn.Linear(INPUTS, OUTPUTS), nn.BatchNorm1d(OUTPUTS)).double()
+        parameters = (linear.weight[m].T, linear.bias[m, 0], norm.weight[m, 0], norm.bias[m, 0])
+        with torch.no_grad():
+            for target, source in zip(twin.parameters(), parameters, strict=True):
+                target.copy_(source)
+        twins.append(twin)
+
+    def check(x: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = ours(x)
+        expected = torch.stack([twin(rows) for twin, rows in zip(twins, x, strict=True)])
+        torch.testing.assert_close(outputs, expected, rtol=0, atol=1e-12)
+        return outputs, expected
+
     optimizer = torch.optim.SGD(ours.parameters(), lr=0.1)
     others = torch.optim.SGD([p for twin in twins for p in twin.parameters()], lr=0.1)
     for x in batches(4):
         optimizer.zero_grad()
         others.zero_grad()
-        found = ours(x)
-        meant = torch.stack([twin(rows) for twin, rows in zip(twins, x, strict=True)])
-        torch.testing.assert_close(found, meant, rtol=0, atol=1e-12)
-        found.cos().sum().backward()
-        meant.cos().sum().backward()
+        for outputs in check(x):
+            outputs.cos().sum().backward()
         optimizer.step()
         others.step()
-    for m, twin in enumerate(twins):
-        for name in ("running_mean", "running_var"):
-            found, meant = getattr(norm, name)[m, 0], getattr(twin[1], name)
-            torch.testing.assert_close(found, meant, rtol=0, atol=1e-12)
-    (x,) = batches(1)
-    ours.eval()
-    meant = torch.stack([twin.eval()(rows) for twin, rows in zip(twins, x, strict=True)])
-    torch.testing.assert_close(ours(x), meant, rtol=0, atol=1e-12)
+    for module in (ours, *twins):
+        module.eval()
+    before = norm.running_mean.clone(), norm.running_var.clone()
+    check(batches(1)[0])  # evaluation changes no running statistics
+    assert torch.equal(before[0], norm.running_mean)
+    assert torch.equal(before[1], norm.running_var)
 
 
-def test_evaluation_changes_no_running_statistics() -> None:
-    norm = BatchNorm(INPUTS, draws_of()).eval()
-    before = {name: value.clone() for name, value in norm.state_dict().items()}
-    norm(batches(1)[0])
-    assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
-
-
-def test_linear_starts_uniformly_within_its_bound() -> None:
-    linear = Linear(100, 300, draws_of())
+def test_linear_starts_uniformly_within_its_bound_and_alone_as_in_a_bundle() -> None:
+    linear, alone = Linear(100, 300, draws_of(7, 8)), Linear(100, 300, draws_of(8))
     for values in (linear.weight.detach(), linear.bias.detach()):
-        spread = torch.tensor([one.abs().max() for one in values])
-        assert (spread <= 0.1).all()
-        assert (spread >= 0.098).all()
+        spread = values.abs().flatten(1).amax(-1)
+        assert ((spread <= 0.1) & (spread >= 0.098)).all()
     n = linear.weight[0].numel()
     parts = torch.histc(linear.weight[0].detach(), bins=10, min=-0.1, max=0.1)
     assert ((parts - n / 10).abs() <= 4 * (n / 10) ** 0.5).all()
-
-
-def test_models_start_differently_and_alone_as_in_a_bundle() -> None:
-    bundle, alone = Linear(5, 4, draws_of(7, 8)), Linear(5, 4, draws_of(8))
-    assert not torch.equal(bundle.weight[0], bundle.weight[1])
-    assert torch.equal(bundle.weight[1], alone.weight[0])
-    assert torch.equal(bundle.bias[1], alone.bias[0])
+    assert not torch.equal(linear.weight[0], linear.weight[1])
+    assert torch.equal(linear.weight[1], alone.weight[0])
+    assert torch.equal(linear.bias[1], alone.bias[0])
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.8])
@@ -103,14 +103,9 @@ def test_dropout_zeroes_at_its_rate_and_scales_the_rest(rate: float) -> None:
     dropped = (y == 0).sum((1, 2)).double() / n
     assert ((dropped - rate).abs() <= 4 * (rate * (1 - rate) / n) ** 0.5).all()
     torch.testing.assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / (1 - rate)))
-
-
-def test_dropout_is_the_identity_in_evaluation_and_at_rate_zero() -> None:
-    x = batches(1)[0]
-    layers = [Dropout(0.5, x.shape[-1], draws_of()).eval(), Dropout(0.0, x.shape[-1], draws_of())]
-    for layer in layers:
-        layer.draw(x.shape[1])
-        assert torch.equal(layer(x), x)
+    for same in (layer.eval(), Dropout(0.0, 100, draws_of(0, 1))):
+        same.draw(200)
+        assert torch.equal(same(x), x)
 
 
 def test_dropout_draws_for_each_model_alone() -> None:
@@ -131,19 +126,15 @@ def small() -> nn.Module:
     )
 
 
-def test_stack_equals_its_separate_modules() -> None:
-    stack = Stack(small, draws_of()).eval()
-    x = batches(1)[0]
+def test_a_stack_equals_its_modules_and_leaves_the_global_generator_alone() -> None:
+    before = torch.get_rng_state()
+    stack, x = Stack(small, draws_of()), batches(1)[0]
+    assert not torch.equal(stack(x), stack(x))  # it drops out anew in each call
+    assert torch.equal(torch.get_rng_state(), before)
+    stack.eval()
     assert torch.equal(stack(x)[1], stack.copies[1](x[1]))
     assert stack(x).dtype == torch.float64
-    weights = [copy[0].weight for copy in stack.copies]
-    assert not torch.equal(weights[0], weights[1])
-
-
-def test_stack_leaves_the_global_generator_untouched() -> None:
-    before = torch.get_rng_state()
-    Stack(small, draws_of())(batches(1)[0])
-    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.equal(stack.copies[0][0].weight, stack.copies[1][0].weight)
 
 
 @pytest.mark.parametrize("disturbance", [0, 5])
@@ -158,7 +149,157 @@ def test_a_copy_that_drops_out_gives_the_same_alone_and_in_a_bundle(disturbance:
     assert not torch.equal(masks[0] > 0, masks[1] > 0)
 
 
-def test_stack_draws_anew_in_each_call() -> None:
-    stack = Stack(lambda: nn.Dropout(0.5), draws_of())
-    x = torch.ones(MODELS, ROWS, INPUTS, dtype=torch.float64)
-    assert not torch.equal(stack(x), stack(x))
+# Networks
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (3, 32, 32), (4, 4), (1, 5, 9)])
+@pytest.mark.parametrize("name", NETWORK_NAMES)
+def test_every_network_maps_pictures_to_logits_and_learns_with_every_parameter(
+    name: str, shape: tuple[int, ...]
+) -> None:
+    net = built(name, shape)
+    logits = net(torch.rand(2, 8, *shape, generator=torch.Generator().manual_seed(0)))
+    assert logits.shape == (2, 8, 7)
+    assert torch.isfinite(logits).all()
+    if shape in ((8, 8), (3, 32, 32)):
+        logits.square().sum().backward()
+        gradients = {name: p.grad for name, p in net.named_parameters()}
+        unused = [key for key, g in gradients.items() if g is None or not g.count_nonzero()]
+        assert unused == []
+
+
+@pytest.mark.parametrize("shape", [(64,), (3, 28), (28, 3), (2, 3, 8, 8), ()])
+@pytest.mark.parametrize("name", ["lenet", "resnet"])
+def test_rows_that_are_no_pictures_are_refused(name: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=f"network='{name}' needs pictures.*network='mlp'"):
+        built(name, shape)
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3)])
+def test_mlp_takes_rows_of_any_shape(shape: tuple[int, ...]) -> None:
+    net = built("mlp", shape)
+    assert net(torch.rand(2, 6, *shape)).shape == (2, 6, 7)
+    names = [name for name, _ in net.named_children()]
+    assert names[1:4] == ["linear1", "relu1", "norm1"]
+    assert [net.get_submodule(f"linear{i}").weight.shape[-1] for i in (1, 2, 3)] == [300] * 3
+
+
+def test_a_callable_builds_one_model_of_each_seed() -> None:
+    net = built(lambda shape, k: nn.Linear(shape[0], k), (5,))
+    logits = net(torch.rand(1, 6, 5).expand(2, -1, -1))
+    assert logits.shape == (2, 6, 7)
+    assert not torch.equal(logits[0], logits[1])
+
+
+@pytest.mark.parametrize("name", NETWORK_NAMES)
+def test_a_network_is_laid_out_without_numbers(name: str) -> None:
+    blank = build_network(name, (8, 8), 7, Blank.models_of(2, torch.float32)).state_dict()
+    shapes = {key: value.shape for key, value in built(name, (8, 8)).state_dict().items()}
+    assert {key: value.shape for key, value in blank.items()} == shapes
+    assert all(value.is_meta for value in blank.values())
+
+
+def test_a_residual_block_that_adds_nothing_passes_every_other_pixel() -> None:
+    block = Residual(2, 3, stride=2)
+    nn.init.zeros_(block.norm2.weight)
+    x = torch.rand(4, 2, 5, 5)
+    y = block(x)
+    assert torch.equal(y[:, :2], x[:, :, ::2, ::2])
+    assert (y[:, 2:] == 0).all()
+
+
+# Rows of one pool, scaled for each model by its own rows
+
+
+def test_each_model_is_scaled_by_its_own_rows() -> None:
+    rows = Rows.of(POOL, torch.tensor([[0, 1, 2], [1, 3, 1]]))
+    assert (rows.models, len(rows)) == (2, 3)
+    assert scaled(rows)[0].tolist() == [[0, 1, 1, 0], [0.25, 1, 1, 0], [1, 1, 1, 0]]
+    assert scaled(rows)[1].tolist() == [[0, 0, 1, 0], [1, 1, 0, 1], [0, 0, 1, 0]]
+    indices = torch.tensor([[2, 0], [1, 1]])  # each model's own
+    assert torch.equal(
+        rows.x(indices), scaled(rows).gather(1, indices[..., None].expand(-1, -1, 4))
+    )
+    many = rows.repeated(3)
+    assert many.models == 6
+    assert many.pool is rows.pool
+    assert torch.equal(scaled(many), scaled(rows).repeat_interleave(3, 0))
+    pictures = Rows.of(torch.arange(24.0).view(4, 2, 3), torch.tensor([[0, 1, 3], [2, 0, 1]]))
+    assert pictures.shape == (2, 3)
+    assert scaled(pictures)[0, :, 0, 0].tolist() == torch.tensor([0, 1 / 3, 1]).tolist()
+
+
+def test_others_are_scaled_by_the_training_rows() -> None:
+    train = Rows.of(POOL.double(), torch.tensor([[0, 2], [0, 3]]))
+    pool = torch.tensor([[2.0, 2, 5, 0], [8, 1, 10, 2]]).double()
+    others = scaled(train.others(pool, torch.tensor([[1], [1]])))
+    expected = torch.tensor([[[2, 0.5, 2, 2]], [[8 / 6, -1 / 6, 1.5, 2 / 3]]]).double()
+    torch.testing.assert_close(others, expected, rtol=0, atol=1e-7)
+
+
+@settings(max_examples=50)
+@given(arrays(float, (4, 3), elements=st.floats(-1e6, 1e6)), st.permutations(range(4)))
+def test_scaled_rows_span_zero_to_one_and_the_pool_stays(values: object, order: list[int]) -> None:
+    pool = torch.tensor(values)
+    before = pool.clone()
+    rows = Rows.of(pool, torch.tensor([order, order[:2] * 2]))
+    x = scaled(rows)
+    x += 1  # what a reader does to its rows must not matter either
+    x -= 1
+    assert torch.equal(pool, before)
+    assert rows.pool is pool
+    low, high = x.amin(1), x.amax(1)
+    assert ((low > -1e-9) & (high < 1 + 1e-9)).all()
+    constant = pool[rows.at].amin(1) == pool[rows.at].amax(1)
+    assert torch.equal(low == high, constant)
+    assert (high[~constant] > 1 - 1e-9).all()
+
+
+# What a model draws depends on its seed and purpose alone
+
+
+@settings(max_examples=50)
+@given(KEY, KEY)
+def test_seeds_differ_exactly_where_keys_do(one: list[object], other: list[object]) -> None:
+    assert (seed_of(*one) == seed_of(*other)) == (one == other)
+    assert 0 <= seed_of(*one) < 2**63
+
+
+def test_seeds_are_the_same_in_every_process_and_for_numpy_integers() -> None:
+    assert seed_of(0, "proden") == 3935966653241340632
+    for kind in (np.int64, np.int32, np.uint8):
+        assert seed_of(kind(3), "proden") == seed_of(3, "proden")
+
+
+def test_a_model_draws_by_seed_and_purpose_and_the_same_alone_and_in_a_bundle() -> None:
+    before = torch.get_rng_state()
+    bundle, alone = (Draws.of(seeds, "task", like=DOUBLE) for seeds in ([5, 6, 7], [6]))
+    assert bundle.models == 3
+    assert torch.equal(bundle.uniform(4, 2)[1], alone.uniform(4, 2)[0])
+    order = bundle.order(9)
+    assert torch.equal(order[1], alone.order(9)[0])
+    assert torch.equal(order.sort(-1).values, torch.arange(9).expand(3, -1))
+    assert not torch.equal(order[0], order[1])
+    assert bundle.seeds()[1] == alone.seeds()[0]
+    keys: list[tuple[list[int], tuple[str, ...]]] = [([0, 1], ("a",)), ([0], ("b",)), ([0], ())]
+    rows = [row for seeds, key in keys for row in Draws.of(seeds, *key, like=DOUBLE).uniform(5)]
+    assert len({tuple(row.tolist()) for row in rows}) == 4
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_uniform_numbers_fill_the_unit_interval_however_they_are_split(dtype: torch.dtype) -> None:
+    whole, draws = (Draws.of([0, 1], like=torch.empty(0, dtype=dtype)) for _ in range(2))
+    numbers = whole.uniform(20_000, 3)
+    pieces = torch.cat([draws.uniform(n, 3) for n in (1, 4, 40, 19_955)], 1)
+    assert numbers.dtype == dtype
+    assert torch.equal(numbers, pieces)
+    assert ((numbers >= 0) & (numbers < 1)).all()
+    assert ((numbers.mean((1, 2)) - 0.5).abs() <= 4 * (1 / 12 / 60_000) ** 0.5).all()
+
+
+def test_blank_has_shapes_and_no_numbers() -> None:
+    blank = Blank.models_of(3, torch.float64)
+    assert blank.models == len(blank.seeds()) == 3
+    assert blank.uniform(4, 2).is_meta
+    assert blank.uniform(4, 2).shape == (3, 4, 2)

@@ -16,36 +16,45 @@ from robustpll.engine.stream import Feed, Streamed
 from robustpll.engine.train import Training, train
 from robustpll.methods import DeepMethod, Proden, ProdenEns, RobustPll
 
-
-def task_of(runs: int, digits: Any, candidates: np.ndarray, device: str = "cpu") -> Task:
-    pool = torch.from_numpy(digits[0]).double().to(device)
-    at = torch.stack([torch.arange(300) + 50 * run for run in range(runs)]).to(device)
-    rows = Rows.of(pool, at)
-    return Task.of(rows, torch.from_numpy(candidates).to(device)[at], tuple(range(runs)))
-
-
+STEP = Training.step
 METHODS = {
     "proden": Proden(epochs=2),
     "ensemble": ProdenEns(epochs=1, members=2),
-    "lenet": Proden(epochs=2, network="lenet"),
+    "lenet": Proden(epochs=1, network="lenet"),
     "joined": RobustPll.stacked([RobustPll(epochs=2, kl_ceiling=float(c)) for c in range(5)]),
 }
+
+
+def task_of(runs: int, digits: Any, candidates: np.ndarray, n: int = 300) -> Task:
+    pool = torch.from_numpy(digits[0]).double()
+    indices = torch.stack([torch.arange(n) + 50 * run for run in range(runs)])
+    sets = torch.from_numpy(candidates)[indices]
+    return Task.of(Rows.of(pool, indices), sets, tuple(range(runs)))
+
+
+def random_task(models: int, rows: int, features: int, **options: Any) -> Task:
+    """On the GPU; the first class is always a candidate."""
+    numbers = torch.Generator().manual_seed(0)
+    pool = torch.rand(rows, features, generator=numbers, **options)
+    candidates = torch.rand(models, rows, 10, generator=numbers) < 0.4
+    candidates[..., 0] = True
+    indices = torch.arange(rows, device="cuda").expand(models, -1)
+    return Task.of(Rows.of(pool.cuda(), indices), candidates.cuda(), tuple(range(models)))
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_bundle_that_does_not_fit_is_halved_and_gives_the_same(
     name: str, digits: Any, candidates: np.ndarray
 ) -> None:
-    method, task = METHODS[name], task_of(5, digits, candidates)
+    method, task = METHODS[name], task_of(5, digits, candidates, 150)
     if name == "lenet":
         task = replace(task, rows=Rows.of(task.rows.pool.view(-1, 8, 8), task.rows.at))
     whole = train(method, task)
-    step = Training.step
 
-    def small_device(self: Training, at: torch.Tensor, stage: int) -> None:
+    def small_device(self: Training, indices: torch.Tensor, stage: int) -> None:
         if self.task.models > 2 * method.members:
             raise torch.OutOfMemoryError("no room")
-        step(self, at, stage)
+        STEP(self, indices, stage)
 
     with (
         patch.object(Training, "step", small_device),
@@ -80,23 +89,20 @@ def test_streamed_rows_give_the_same_as_resident_ones(
     with patch.object(Rows, "on_host", new_callable=PropertyMock, return_value=True):
         streamed = train(method, task)
     assert torch.equal(streamed.label_weights, resident.label_weights)
+    assert all(parameter.grad is None for parameter in streamed.net.parameters())
 
 
-def test_a_feed_brings_the_rows_asked_for() -> None:
+def test_a_feed_brings_the_rows_asked_for_and_ends_its_thread() -> None:
     pool = torch.arange(40.0).view(20, 2)
     rows = Rows.of(pool, torch.stack([torch.arange(10), torch.arange(10, 20)]))
     streamed = Streamed.of_rows(rows, 4)
     sizes = (4, 4, 4, 3, 2, 4, 4, 1) * 9  # more than two slots hold
     positions = [torch.randint(10, (2, b)) for b in sizes]
     with Feed(streamed) as feed:
-        for at, _ in zip(positions, feed.batches(positions), strict=True):
-            assert torch.equal(streamed.x(at), rows.x(at))
-
-
-def test_an_interrupted_feed_ends_its_thread() -> None:
-    rows = Rows.of(torch.rand(20, 2), torch.arange(20)[None])
-    with Feed(Streamed.of_rows(rows, 4)) as feed:
-        next(feed.batches([torch.arange(4)[None]] * 50))
+        for indices, _ in zip(positions, feed.batches(positions), strict=True):
+            assert torch.equal(streamed.x(indices), rows.x(indices))
+    with Feed(streamed) as feed:
+        next(feed.batches(positions))  # interrupted
     with pytest.raises(RuntimeError, match="after shutdown"):
         feed.gatherer.submit(print)
 
@@ -112,23 +118,27 @@ def test_bf16_learns_as_well_or_is_refused(digits: Any, candidates: np.ndarray) 
             model.fit(digits[0], candidates)
 
 
-def test_settings_are_back_after_a_fit(
-    digits: Any, candidates: np.ndarray, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("policy", ["active", "passive"])
+def test_settings_are_back_after_a_fit_and_after_an_interrupt(
+    policy: str, digits: Any, candidates: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[int] = []
-    step = Training.step
-
-    def watched(self: Training, at: torch.Tensor, stage: int) -> None:
-        seen.append(torch.get_num_threads())
-        step(self, at, stage)
-
+    monkeypatch.setenv("OMP_WAIT_POLICY", policy)
     before = torch.get_num_threads()
-    for policy in ("active", "passive"):
-        monkeypatch.setenv("OMP_WAIT_POLICY", policy)
-        with patch.object(Training, "step", watched):
-            train(Proden(epochs=1, batch_size=300), task_of(1, digits, candidates))
-    assert seen == [1, before]
+    threads: list[int] = []
+
+    def interrupted(self: Training, indices: torch.Tensor, stage: int) -> None:
+        threads.append(torch.get_num_threads())
+        if len(threads) == 5:
+            raise KeyboardInterrupt
+        STEP(self, indices, stage)
+
+    with patch.object(Training, "step", interrupted):
+        train(Proden(epochs=1, batch_size=100), task_of(1, digits, candidates))
+        assert torch.get_num_threads() == before
+        with pytest.raises(KeyboardInterrupt):
+            train(Proden(epochs=5), task_of(1, digits, candidates))
     assert torch.get_num_threads() == before
+    assert set(threads) == {1 if policy == "active" else before}
 
 
 @pytest.mark.gpu
@@ -143,10 +153,8 @@ def test_on_a_gpu_rows_beyond_the_limit_are_streamed(
 
 
 @pytest.mark.gpu
-def test_a_full_gpu_halves_the_bundle(digits: Any, candidates: np.ndarray) -> None:
-    pool = torch.from_numpy(digits[0]).float().cuda()
-    at = torch.arange(700).cuda().expand(64, -1)
-    task = Task.of(Rows.of(pool, at), torch.from_numpy(candidates).cuda()[at], tuple(range(64)))
+def test_a_full_gpu_halves_the_bundle() -> None:
+    task = random_task(64, 700, 64)
     gc.collect()
     torch.cuda.empty_cache()
     total = torch.cuda.mem_get_info()[1]
@@ -166,54 +174,23 @@ def test_memory_stays_within_what_the_documentation_says() -> None:
     """docs/performance.md: 40 MB for each model of 784 features, 600 bytes for each row."""
     peaks = {}
     for models, rows in ((1, 20_000), (21, 20_000), (1, 40_000)):
-        pool = torch.rand(rows, 784, device="cuda")
-        at = torch.arange(rows, device="cuda").expand(models, -1)
-        candidates = torch.ones(models, rows, 10, dtype=torch.bool, device="cuda")
-        task = Task.of(Rows.of(pool, at), candidates, tuple(range(models)))
+        task = random_task(models, rows, 784)
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         RobustPll(epochs=1).fit(task)
-        peaks[models, rows] = torch.cuda.max_memory_allocated() - pool.nbytes
-        del pool, at, candidates, task
+        peaks[models, rows] = torch.cuda.max_memory_allocated() - task.rows.pool.nbytes
+        del task
     assert (peaks[21, 20_000] - peaks[1, 20_000]) / 20 < 40e6
     assert (peaks[1, 40_000] - peaks[1, 20_000]) / 20_000 < 600
-
-
-@pytest.mark.parametrize("passive", [True, False])
-def test_an_interrupted_training_leaves_the_settings_as_they_were(
-    passive: bool, digits: Any, candidates: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_WAIT_POLICY", "passive" if passive else "active")
-    before = torch.get_num_threads()
-    calls = iter(range(100))
-    step = Training.step
-
-    def interrupted(self: Training, at: torch.Tensor, stage: int) -> None:
-        if next(calls) == 5:
-            raise KeyboardInterrupt
-        step(self, at, stage)
-
-    with patch.object(Training, "step", interrupted), pytest.raises(KeyboardInterrupt):
-        train(Proden(epochs=5), task_of(1, digits, candidates))
-    assert torch.get_num_threads() == before
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("models", [1, 25])
 def test_on_a_gpu_streamed_rows_give_the_same_as_resident_ones(models: int) -> None:
     """Many more batches than the slots hold, so that copies and steps overlap."""
-    numbers = torch.Generator().manual_seed(0)
-    pool = torch.rand(20_000, 50, generator=numbers, dtype=torch.float64)
-    at = torch.arange(20_000).expand(models, -1)
-    candidates = torch.rand(models, 20_000, 10, generator=numbers) < 0.4
-    candidates[..., 0] = True
-    resident = Task.of(Rows.of(pool.cuda(), at.cuda()), candidates, tuple(range(models)))
-    rows = replace(resident.rows, pool=pool.pin_memory(), at=at)
+    resident = random_task(models, 20_000, 50, dtype=torch.float64)
+    pool, indices = resident.rows.pool.cpu().pin_memory(), resident.rows.at.cpu()
+    rows = replace(resident.rows, pool=pool, at=indices)
     method = Proden(epochs=3, batch_size=64)
     one, other = (method.fit(task) for task in (resident, replace(resident, rows=rows)))
     torch.testing.assert_close(one.label_weights, other.label_weights, rtol=0, atol=1e-6)
-
-
-def test_a_trained_network_keeps_no_gradients(digits: Any, candidates: np.ndarray) -> None:
-    net = train(Proden(epochs=1), task_of(1, digits, candidates)).net
-    assert all(parameter.grad is None for parameter in net.parameters())

@@ -1,6 +1,5 @@
 """Every form of y becomes the same candidates, and what cannot be read is refused by row."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,6 +47,8 @@ NAMED: dict[str, Any] = {
     "object array of lists": np.array(LISTS, dtype=object),
     "series of sets": pd.Series(SETS, index=[7, 7, 0]),
     "series of lists": pd.Series(LISTS),
+    "series of arrays": pd.Series([np.array(names) for names in LISTS]),
+    "table of pyarrow": pa.Table.from_pandas(FRAME),
     "votes": Votes([["cat"] * 6, ["cat", "dog"] * 3, NAMES * 2]),
     "candidates": Candidates.of(SETS),
 }
@@ -81,7 +82,6 @@ VOTES: dict[str, Votes] = {
 }
 
 some_sets = st.lists(st.frozensets(st.integers(0, 5), min_size=1), min_size=1, max_size=20)
-quickly = settings(max_examples=50)
 
 
 def cases(table: dict[str, Any]) -> list[Any]:
@@ -92,29 +92,21 @@ def cases(table: dict[str, Any]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("y", cases(MATRICES))
-def test_every_matrix_without_names_gives_the_same_candidates(y: Any) -> None:
-    assert Candidates.of(y, classes=NAMES) == Candidates.of(SETS)
-    assert Candidates.of(y).classes.tolist() == [0, 1, 2]
-
-
-@pytest.mark.parametrize("y", cases(NAMED))
-def test_every_form_with_names_gives_the_same_candidates(y: Any) -> None:
-    assert Candidates.of(y) == Candidates.of(SETS)
-
-
-@pytest.mark.parametrize("y", cases(NAMED) + cases(MATRICES) + cases(VOTES))
-def test_the_arrays_have_the_promised_types(y: Any) -> None:
-    found = Candidates.of(y)
-    assert (found.matrix.dtype, found.prior.dtype) == (np.bool_, np.float32)
+@pytest.mark.parametrize("y", cases(MATRICES) + cases(NAMED))
+def test_every_form_gives_the_same_candidates(y: Any) -> None:
+    names = {"classes": NAMES} if any(y is matrix for matrix in MATRICES.values()) else {}
+    candidates = Candidates.of(y, **names)
+    assert candidates == Candidates.of(SETS)
+    assert (candidates.matrix.dtype, candidates.prior.dtype) == (np.bool_, np.float32)
+    assert not names or Candidates.of(y).classes.tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("y", "classes"), cases(LABELS))
 def test_a_label_is_the_only_candidate_of_its_row(y: Any, classes: list[Any]) -> None:
-    found = Candidates.of(y)
-    assert found.classes.tolist() == classes
-    assert found.prior.tolist() == [[0, 1], [1, 0], [0, 1]]
-    assert found.matrix.tolist() == [[False, True], [True, False], [False, True]]
+    candidates = Candidates.of(y)
+    assert candidates.classes.tolist() == classes
+    assert candidates.prior.tolist() == [[0, 1], [1, 0], [0, 1]]
+    assert (candidates.matrix == candidates.prior).all()
 
 
 @pytest.mark.parametrize("y", [[{3}, {7, 3}], [{3.0}, {7.0, 3.0}], [{np.int8(3)}, {7, 3}]])
@@ -125,9 +117,9 @@ def test_whole_numbers_of_any_type_are_integer_names(y: Any) -> None:
 
 @pytest.mark.parametrize("votes", cases(VOTES))
 def test_shares_of_votes_are_the_prior(votes: Votes) -> None:
-    found = Candidates.of(votes)
-    assert found.prior.tolist() == [[0.5, 0.5], [0, 1], [0.5, 0.5]]
-    assert found.matrix.tolist() == [[True, True], [False, True], [True, True]]
+    candidates = Candidates.of(votes)
+    assert candidates.prior.tolist() == [[0.5, 0.5], [0, 1], [0.5, 0.5]]
+    assert (candidates.matrix == (candidates.prior > 0)).all()
 
 
 def test_an_unanswered_row_may_have_any_class() -> None:
@@ -135,43 +127,28 @@ def test_an_unanswered_row_may_have_any_class() -> None:
     assert Candidates.of(votes, classes=list("abcd")).prior[1].tolist() == [0.25] * 4
 
 
-@quickly
-@given(some_sets)
-def test_sets_become_a_matrix_and_sets_again(sets: list[frozenset[int]]) -> None:
-    found = Candidates.of(sets, classes=range(6))
-    assert found.sets() == sets
-    assert found.sizes.tolist() == [len(names) for names in sets]
-    assert Candidates.of(found.matrix) == found
-    assert Candidates.of(sparse.coo_array(found.matrix)) == found
-
-
-@quickly
-@given(some_sets)
-def test_a_prior_is_a_distribution_over_the_candidates(sets: list[frozenset[int]]) -> None:
-    found = Candidates.of(sets, classes=range(6))
-    np.testing.assert_allclose(found.prior.sum(-1), 1, rtol=1e-6)
-    assert ((found.prior > 0) == found.matrix).all()
-
-
-@quickly
+@settings(max_examples=30)
 @given(some_sets, st.permutations(range(6)))
-def test_the_order_of_classes_is_the_order_of_columns(
+def test_sets_become_a_matrix_and_sets_again_in_any_order_of_classes(
     sets: list[frozenset[int]], order: list[int]
 ) -> None:
-    plain, found = Candidates.of(sets, classes=range(6)), Candidates.of(sets, classes=order)
-    assert np.array_equal(found.matrix, plain.matrix[:, order])
-    assert np.array_equal(found.prior, plain.prior[:, order])
-    assert Candidates.of(plain, classes=order) == found
+    candidates, other = (Candidates.of(sets, classes=names) for names in (range(6), order))
+    assert candidates.sets() == other.sets() == sets
+    assert candidates.sizes.tolist() == [len(names) for names in sets]
+    assert Candidates.of(candidates.matrix) == candidates
+    assert Candidates.of(sparse.coo_array(candidates.matrix)) == candidates
+    assert ((candidates.prior > 0) == candidates.matrix).all()
+    np.testing.assert_allclose(candidates.prior.sum(-1), 1, rtol=1e-6)
+    assert np.array_equal(other.matrix, candidates.matrix[:, order])
+    assert np.array_equal(other.prior, candidates.prior[:, order])
+    assert Candidates.of(candidates, classes=order) == other
 
 
-def test_a_frame_follows_the_names_of_its_columns() -> None:
+def test_columns_follow_their_names_and_further_classes_have_no_candidates() -> None:
     assert Candidates.of(FRAME, classes=NAMES[::-1]).sets() == SETS
-
-
-def test_further_classes_have_no_candidates() -> None:
-    found = Candidates.of(Candidates.of(SETS), classes=["emu", *NAMES])
-    assert found == Candidates.of(SETS, classes=["emu", *NAMES])
-    assert not found.matrix[:, 0].any()
+    more = Candidates.of(Candidates.of(SETS), classes=["emu", *NAMES])
+    assert more == Candidates.of(SETS, classes=["emu", *NAMES])
+    assert not more.matrix[:, 0].any()
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
@@ -223,6 +200,24 @@ REFUSED: dict[str, tuple[Any, str]] = {
         r"Nobody answered row 1.* rows \(1\).* unanswered='all classes'",
     ),
     "odd option": (Votes([["a", "b"]], unanswered="drop"), "'error' or 'all classes'"),  # type: ignore[arg-type]
+    "text NaN": (np.array(["cat", NAN, "dog"]), "turned into text"),
+    "votes with text NaN": (Votes(np.array([["cat", "dog"], ["dog", NAN]])), "turned into text"),
+    "text of sets": (["{'cat', 'dog'}", "{'cat'}"], "turned into text"),
+    "text of lists": (["['cat']", "['dog']"], "turned into text"),
+    "empty label": (["cat", "", "dog"], r"no label in 1 rows \(1\)"),
+    "empty name": ([{"cat"}, {"dog", ""}], r"missing class name in 1 rows \(1\)"),
+    "long label": (["x" * 10_001, "y"], r"begins with 'x{40}' has 10,001 characters"),
+    "long name": ([{"x" * 10_001}, {"y"}], r"begins with 'x{40}' has 10,001 characters"),
+    "many long names": (
+        [{"x" * 9000, *map(str, range(10_000))}, {"1"}],
+        r"among 10,001 .* Shorten",
+    ),
+    # numpy drops a NUL at the end of a string, so that two classes would become one
+    "NUL in a set": ([{"x\0"}, {"x"}], "holds a NUL character"),
+    "NUL as a label": (["\0", "x"], "holds a NUL character"),
+    "NUL in objects": (np.array(["a\0b", "x"], dtype=object), "holds a NUL character"),
+    "NUL in votes": (Votes([["x\0", "x"], ["x", None]]), "holds a NUL character"),
+    "NUL in a column": (pd.DataFrame({"x\0": [1, 0], "x": [0, 1]}), "holds a NUL character"),
 }
 
 
@@ -247,10 +242,16 @@ def test_a_wrong_number_of_columns_is_refused(y: Any) -> None:
 ODD_CLASSES = [["a", "a"], ["a"], [["a", "b"]], "ab", {"a", "b"}, ["a", None], ["a", NAN], ["a", 1]]
 
 
-@pytest.mark.parametrize("classes", ODD_CLASSES)
+@pytest.mark.parametrize("classes", [*ODD_CLASSES, ["a", "y", "y\0"]])
 def test_classes_are_at_least_two_distinct_names(classes: Any) -> None:
     with pytest.raises(InputError, match="class"):
         Candidates.of(["a", "a"], classes=classes)
+
+
+@pytest.mark.parametrize("separator", "|;,")
+def test_a_name_made_of_other_names_is_warned_of(separator: str) -> None:
+    with pytest.warns(UserWarning, match="made of other class names.* split it"):
+        Candidates.of(["cat", "dog", f"cat{separator} dog"])
 
 
 SPLIT = cases(
@@ -261,191 +262,60 @@ SPLIT = cases(
         "votes with an option": Votes(np.vstack([NUMBERS, NUMBERS]), missing=-1),
     }
 )
-INDEXES = cases(
-    {
-        "slice": slice(1, 4),
-        "integers": np.array([4, 0, 4]),
-        "list": [5, 2],
-        "mask": np.array([True, False, True, True, False, False]),
-        "list of bool": [True, False, True, True, False, False],
-        "none": [],
-    }
-)
-
-
-def some_names(y: Any) -> list[Any]:
-    return Candidates.of(y).classes.tolist()
+MASK = [True, False, True, True, False, False]
 
 
 @pytest.mark.parametrize("y", SPLIT)
-@pytest.mark.parametrize("rows", INDEXES)
+@pytest.mark.parametrize(
+    "rows", [slice(1, 4), np.array([4, 0, 4]), [5, 2], np.array(MASK), MASK, []]
+)
 def test_an_index_takes_rows_and_keeps_the_kind(y: Any, rows: Any) -> None:
     part, whole = y[rows], Candidates.of(y)
     assert type(part) is type(y)
-    found = Candidates.of(part, classes=whole.classes)
-    assert np.array_equal(found.matrix, whole.matrix[rows])
-    assert np.array_equal(found.prior, whole.prior[rows])
+    assert Candidates.of(part, classes=whole.classes) == whole[rows]
+    for row in (2, -1, np.int64(2)):
+        assert y[row].shape == (1, y.shape[1])  # one row stays a row
 
 
 @pytest.mark.parametrize("y", SPLIT)
-@pytest.mark.parametrize("row", [2, -1, np.int64(2)])
-def test_one_row_stays_a_row(y: Any, row: int) -> None:
-    assert y[row].shape == (1, y.shape[1])
-
-
-@pytest.mark.parametrize("y", SPLIT)
-def test_train_test_split_keeps_rows_and_candidates_together(y: Any) -> None:
+def test_scikit_learn_splits_rows_and_candidates_together(y: Any) -> None:
+    names = Candidates.of(y).classes
     X_train, X_test, y_train, y_test = train_test_split(np.arange(6), y, random_state=0)
-    for X, part in ((X_train, y_train), (X_test, y_test)):
-        assert Candidates.of(part, classes=some_names(y)) == Candidates.of(y)[X]
+    pairs = [(X_train, y_train), (X_test, y_test)]
+    pairs += [draw(np.arange(6), y, random_state=0) for draw in (shuffle, resample)]
+    for X, part in pairs:
+        assert Candidates.of(part, classes=names) == Candidates.of(y)[X]
+    for splitter in (KFold(3), ShuffleSplit(3, random_state=0)):
+        for train, test in splitter.split(np.zeros((6, 1)), y):
+            assert len(y[train]) + len(y[test]) == len(y) == 6
+    assert isinstance(check_cv(3, y, classifier=True), KFold)  # a search may give the number alone
 
 
-@pytest.mark.parametrize("y", SPLIT)
-@pytest.mark.parametrize("splitter", [KFold(3), ShuffleSplit(3, random_state=0)])
-def test_splitters_of_cross_validation_index_rows(y: Any, splitter: Any) -> None:
-    for train, test in splitter.split(np.zeros((6, 1)), y):
-        assert len(y[train]) + len(y[test]) == len(y) == 6
+def test_as_an_array_candidates_are_their_matrix_and_a_later_change_of_y_leaves_them_alone() -> (
+    None
+):
+    y = MATRIX.astype(bool)
+    candidates = Candidates.of(y)
+    y[:] = False
+    assert candidates == Candidates.of(MATRIX)
+    assert np.asarray(candidates).dtype == bool
+    assert np.asarray(candidates, dtype=float).tolist() == MATRIX.tolist()
+    assert repr(candidates) == "Candidates(3 rows, 3 classes, 2.00 candidates on average)"
+    assert repr(candidates[:0]) == "Candidates(0 rows, 3 classes, no candidates on average)"
 
 
-@pytest.mark.parametrize("y", SPLIT)
-@pytest.mark.parametrize("drawn", [shuffle, resample])
-def test_rows_are_shuffled_and_drawn_together(y: Any, drawn: Callable[..., Any]) -> None:
-    X, part = drawn(np.arange(6), y, random_state=0)
-    assert Candidates.of(part, classes=some_names(y)) == Candidates.of(y)[X]
-
-
-@pytest.mark.parametrize("y", SPLIT)
-def test_a_search_may_give_the_number_of_folds_alone(y: Any) -> None:
-    assert isinstance(check_cv(3, y, classifier=True), KFold)
-
-
-def test_as_an_array_candidates_are_their_matrix() -> None:
-    found = Candidates.of(SETS)
-    assert np.array_equal(np.asarray(found), MATRIX.astype(bool))
-    assert np.asarray(found, dtype=float).tolist() == MATRIX.tolist()
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
+def test_candidates_differ_by_matrix_names_and_prior() -> None:
+    others = (
         Candidates.of([*SETS[:2], {"bird", "cat"}], classes=NAMES),
         Candidates.of(MATRIX),
         Candidates.of(Votes([["cat"] * 4, ["cat", "dog"] * 2, ["cat", *NAMES]])),
         Candidates.of(SETS)[:2],
         MATRIX.astype(bool),
-    ],
-)
-def test_candidates_differ_by_matrix_names_and_prior(other: Any) -> None:
-    assert Candidates.of(SETS) != other
-
-
-def test_a_repr_counts_rows_classes_and_candidates() -> None:
-    found = Candidates.of(SETS)
-    assert repr(found) == "Candidates(3 rows, 3 classes, 2.00 candidates on average)"
-    assert repr(found[:0]) == "Candidates(0 rows, 3 classes, no candidates on average)"
-
-
-def test_a_later_change_of_y_leaves_candidates_alone() -> None:
-    y = MATRIX.astype(bool)
-    found = Candidates.of(y)
-    y[:] = False
-    assert found == Candidates.of(MATRIX)
+    )
+    assert all(Candidates.of(SETS) != other for other in others)
 
 
 def test_a_table_of_one_column_is_a_label_vector() -> None:
     with pytest.warns(DataConversionWarning, match="one label per row"):
         y = Candidates.of(pd.DataFrame({"label": ["a", "b"]}))
     assert y.sets() == [frozenset({"a"}), frozenset({"b"})]
-
-
-def test_arrays_as_cells_are_sets() -> None:
-    y = Candidates.of(pd.Series([np.array(["a"]), np.array(["a", "b"])]))
-    assert y.sets() == [frozenset({"a"}), frozenset({"a", "b"})]
-
-
-@pytest.mark.parametrize(
-    "y",
-    [
-        np.array(["cat", np.nan, "dog"]),
-        Votes(np.array([["cat", "dog"], ["dog", np.nan]])),
-        ["{'cat', 'dog'}", "{'cat'}"],
-        ["['cat']", "['dog']"],
-    ],
-)
-def test_text_that_stands_for_a_gap_or_a_set_is_refused(y: Any) -> None:
-    with pytest.raises(InputError, match="turned into text"):
-        Candidates.of(y)
-
-
-def test_an_empty_label_is_a_missing_one() -> None:
-    with pytest.raises(InputError, match=r"no label in 1 rows \(1\)"):
-        Candidates.of(["cat", "", "dog"])
-    with pytest.raises(InputError, match=r"missing class name in 1 rows \(1\)"):
-        Candidates.of([{"cat"}, {"dog", ""}])
-
-
-@pytest.mark.parametrize("separator", "|;,")
-def test_a_name_made_of_other_names_is_warned_of(separator: str) -> None:
-    with pytest.warns(UserWarning, match="made of other class names.* split it"):
-        Candidates.of(["cat", "dog", f"cat{separator} dog"])
-
-
-# Names that numpy would change or swell
-
-
-@pytest.mark.parametrize("name", ["x\0", "\0", "a\0b"])
-@pytest.mark.parametrize(
-    "form",
-    [
-        lambda name: [{name}, {"x"}],
-        lambda name: [name, "x"],
-        lambda name: np.array([name, "x"], dtype=object),
-        lambda name: Votes([[name, "x"], ["x", None]]),
-        lambda name: pd.DataFrame({name: [1, 0], "x": [0, 1]}),
-    ],
-    ids=["sets", "labels", "objects", "votes", "columns"],
-)
-def test_a_class_name_with_nul_is_refused(form: Any, name: str) -> None:
-    """numpy drops a NUL at the end of a string, so that two classes would become one."""
-    with pytest.raises(InputError, match="holds a NUL character"):
-        Candidates.of(form(name))
-
-
-def test_a_nul_in_named_classes_is_refused() -> None:
-    with pytest.raises(InputError, match="holds a NUL character"):
-        Candidates.of(["x", "y"], classes=["x", "y", "y\0"])
-
-
-def test_a_class_name_of_more_than_10_000_characters_is_refused() -> None:
-    longest = "x" * 10_000
-    assert Candidates.of([longest, "y"]).classes.tolist() == [longest, "y"]
-    for y in ([longest + "x", "y"], [{longest + "x"}, {"y"}]):
-        with pytest.raises(InputError, match=r"begins with 'x{40}' has 10,001 characters"):
-            Candidates.of(y)
-
-
-def test_many_names_as_long_as_the_longest_are_refused() -> None:
-    with pytest.raises(InputError, match=r"among 10,001 names.* Shorten it"):
-        Candidates.of([{"x" * 9000, *map(str, range(10_000))}, {"1"}])
-
-
-# Tables of other libraries
-
-
-class Table:
-    """Has the protocol that tables of other libraries have, and nothing of pandas."""
-
-    def __init__(self, frame: pd.DataFrame) -> None:
-        self.frame = frame
-
-    def __dataframe__(self, *_: Any, **__: Any) -> Any:
-        return self.frame.__dataframe__()
-
-    def to_pandas(self) -> pd.DataFrame:
-        return self.frame
-
-
-def test_a_matrix_may_be_a_table_of_another_library() -> None:
-    frame = pd.DataFrame({"cat": [1, 0], "dog": [1, 1]})
-    for table in (Table(frame), pa.Table.from_pandas(frame)):
-        assert Candidates.of(table) == Candidates.of(frame)

@@ -21,8 +21,6 @@ from robustpll.labels.candidates import Candidates
 from robustpll.tables.read import Table
 from robustpll.tables.source import FORMULA
 
-Decision = tuple[datetime, int, str]  # when, index of the class, file and line
-
 COLUMNS = ("row", "decision", "when", "table")
 DATES = ("%d.%m.%Y", "%Y.%m.%d", "%Y/%m/%d", "%d/%m/%Y", "%m/%d/%Y")
 SPREADSHEET = re.compile(
@@ -56,64 +54,55 @@ def read_decisions(
     """
     position = {str(row): index for index, row in enumerate(rows)}
     number = {str(name): index for index, name in enumerate(classes)}
-    decisions: defaultdict[int, list[Decision]] = defaultdict(list)
-    for path in paths:
-        for line, (row, name, when, table) in _lines(path):
-            where = f"{path}, line {line}"
-            if table != key:
-                raise InputError(
-                    f"{where}: decided for another table ({some_of([table]) or 'not named'}, this "
-                    f"is {key}). Pass the table and options that the page was made with."
-                )
-            # the page puts an apostrophe before a name that looks like a formula
-            guarded = name.startswith("'") and name.lstrip("'").startswith(FORMULA)
-            label = number.get(name[1:] if guarded else name, number.get(name))
-            if row not in position or label is None:
-                what, cell = ("class", name) if row in position else ("row", row)
-                raise InputError(
-                    f"{where}: there is no {what} {some_of([repr(cell)])} in the table. Correct "
-                    "the line."
-                )
-            try:
-                moment = parse_time(when)
-            except ValueError as error:
-                raise InputError(
-                    f"{where}: `when` is {some_of([repr(when)])}, which {error}. Keep the form "
-                    "that the page writes, such as 2026-11-15T10:00:00.000Z."
-                ) from error
+    decisions = defaultdict(list)  # position -> (moment, label, file and line)
+    for where, (row, name, when, table) in _lines(paths):
+        # the page puts an apostrophe before a name that looks like a formula
+        guarded = name.startswith("'") and name.lstrip("'").startswith(FORMULA)
+        label = number.get(name[1:] if guarded else name, number.get(name))
+        moment = parse_time(when)
+        if table != key:
+            problem = f"this line was decided for another table ({some_of([table])}, not {key})"
+        elif row not in position:
+            problem = f"there is no row {some_of([repr(row)])} in the table"
+        elif label is None:
+            problem = f"there is no class {some_of([repr(name)])} in the table"
+        elif isinstance(moment, str):
+            problem = (
+                f"`when` is {some_of([repr(when)])}, which {moment}, and should look like "
+                "2026-11-15T10:00:00.000Z"
+            )
+        else:
             decisions[position[row]].append((moment, label, where))
-    return _latest(decisions, rows, classes)
-
-
-def _latest(
-    decisions: dict[int, list[Decision]], rows: NDArray[np.int64], classes: NDArray[Any]
-) -> dict[int, int]:
-    """Return the label of the latest decision about each row; warn about conflicts."""
+            continue
+        raise InputError(
+            f"{where}: {problem}. Pass the table and options that the page was made with, and the "
+            "file as the page wrote it."
+        )
     latest, conflicts = {}, []
     for index, several in decisions.items():
-        when, label, where = max(several)
+        moment, label, where = max(several)
         latest[index] = label
-        for other_when, other, other_where in several:
-            if other_when == when and other != label:
+        decision = f"row {rows[index]}: {str(classes[label])!r} ({where})"
+        others = [other for other in several if other[1] != label]
+        conflicts += [decision] if others else []
+        for other_moment, other, other_where in others:
+            if other_moment == moment:
                 raise InputError(
-                    f"decisions: row {rows[index]} is {str(classes[other])!r} ({other_where}) and "
-                    f"{str(classes[label])!r} ({where}) at the same time, {when.isoformat()}. "
-                    "Delete the wrong line."
+                    f"decisions: {decision} and {str(classes[other])!r} ({other_where}) have the "
+                    f"same time, {moment.isoformat()}. Delete the wrong line."
                 )
-        if any(other != label for _, other, _ in several):
-            conflicts.append(f"row {rows[index]}: {str(classes[label])!r} ({where})")
     if conflicts:
         warnings.warn(
             f"decisions: {len(conflicts):,} rows were decided more than once, with different "
             f"classes. The latest decision counts ({some_of(conflicts, 3)}).",
             ConflictWarning,
-            stacklevel=3,
+            stacklevel=2,
         )
     return latest
 
 
-def parse_time(text: str) -> datetime:
-    """Return the time in UTC that a cell names, or raise a ValueError that says what is wrong.
+def parse_time(text: str) -> datetime | str:
+    """Return the time in UTC that a cell names, or what is wrong with it.
 
     The page writes ISO 8601. Spreadsheets rewrite it: with points (day first), with the year first,
     or with slashes, which are accepted if only one number can be the month.
@@ -126,46 +115,40 @@ def parse_time(text: str) -> datetime:
     if parts := SPREADSHEET.fullmatch(text):
         date, minutes, seconds, half = parts.groups("")
         written = f"{date} {minutes or '0:00'}{seconds or ':00'}{half}"
+        clock = "%I:%M:%S%p" if half else "%H:%M:%S"
         for form in DATES:
             with suppress(ValueError):
-                clock = "%I:%M:%S%p" if half else "%H:%M:%S"
                 moments.add(datetime.strptime(written, f"{form} {clock}").replace(tzinfo=UTC))
     if len(moments) > 1:
-        raise ValueError("may be " + " or ".join(f"{day:%Y-%m-%d}" for day in sorted(moments)))
-    if not moments:
-        raise ValueError("is not a date with a year of four digits")
-    return moments.pop()
+        return "may be " + " or ".join(f"{day:%Y-%m-%d}" for day in sorted(moments))
+    return moments.pop() if moments else "is not a date with a year of four digits"
 
 
-def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the line number of each decision and its cells in the order of COLUMNS."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text in UTF-8"
-        raise InputError(
-            f"decisions: {path} cannot be read ({reason}). Pass a file from the review page."
-        ) from error
-    # not str.splitlines: class names may contain characters that it takes for line ends
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    try:
-        header = reader.fieldnames or ()
-        if missing := [name for name in COLUMNS if name not in header]:
+def _lines(paths: Sequence[Path]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the file and line of each decision, and its cells in the order of COLUMNS."""
+    for path in paths:
+        where, problem = str(path), ""
+        try:
+            text = path.read_bytes().decode("utf-8-sig")
+            # not str.splitlines: class names may contain characters that it takes for line ends
+            reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            problem = f"it has no column {missing[0]!r}" if missing else ""
+            for cells in () if missing else reader:
+                where = f"{path}, line {reader.line_num}"
+                if None in cells or None in cells.values():
+                    problem = f"the line must have {len(reader.fieldnames or ())} cells"
+                    break
+                yield where, [cells[name] for name in COLUMNS]
+        except csv.Error as error:
+            problem = f"line {reader.line_num} does not parse: {error}"
+        except (OSError, UnicodeError) as error:
+            problem = getattr(error, "strerror", "") or "it is not text in UTF-8"
+        if problem:
             raise InputError(
-                f"decisions: {path} has no column {missing[0]!r}, but {some_of(map(repr, header))}."
-                " Pass a file from the review page."
+                f"decisions: {where} cannot be read ({problem}). Pass a file as the review page "
+                "wrote it."
             )
-        for cells in reader:
-            if None in cells or None in cells.values():
-                raise InputError(
-                    f"{path}, line {reader.line_num}: the line must have {len(header)} cells."
-                )
-            yield reader.line_num, [cells[name] for name in COLUMNS]
-    except csv.Error as error:
-        raise InputError(
-            f"{path}, line {reader.line_num}: the line does not parse ({error}). Correct it; a "
-            "quote within a quoted cell is written twice."
-        ) from error
 
 
 def with_decisions(candidates: Candidates, decisions: dict[int, int]) -> Candidates:

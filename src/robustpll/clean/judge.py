@@ -143,17 +143,13 @@ def recalibrated(opinion: Opinion, candidates: Bools) -> Opinion:
     true class.
     """
     informative = ~candidates.all(-1)
-    if not informative.any():
-        return opinion
     sets = candidates[informative]
-    sizes = sets.sum(-1)
     scaled: Scaled = "evidence" if (opinion.uncertainty > 0).any() else "logits"
     best, best_likelihood = opinion, -np.inf
-    for factor in FACTORS:
+    for factor in FACTORS if len(sets) else ():
         scaling = Recalibration(float(factor), scaled, "candidates", len(sets), np.nan, np.nan)
         p = np.asarray(scaling.opinion(opinion[informative]).probability)
-        inside = (p * sets).sum(-1) / sizes
-        outside = (p * ~sets).sum(-1) / (sets.shape[1] - sizes)
+        inside, outside = np.mean(p, -1, where=sets), np.mean(p, -1, where=~sets)
         likelihood = np.log((1 - FAULTY) * inside + FAULTY * outside).sum()
         if likelihood > best_likelihood:
             best, best_likelihood = scaling.opinion(opinion), likelihood

@@ -24,12 +24,9 @@ MOST_BYTES = 50 * 10**6  # of all thumbnails in a page
 MAX_PIXELS = 10**8  # of a file; a larger one may be meant to fill the memory
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")  # other formats may run programs
 
-MISSING, OUTSIDE, NO_PICTURE, NO_ROOM = (
-    "missing",
-    "outside the folder",
-    f"damaged, too large, or not {', '.join(FORMATS[:-1])} or {FORMATS[-1]}",
-    f"linked only, as the others take {MOST_BYTES // 10**6} MB",
-)
+MISSING, OUTSIDE = "missing", "outside the folder"
+NO_PICTURE = f"damaged, too large, or not {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+NO_ROOM = f"linked only, as the others take {MOST_BYTES // 10**6} MB"
 
 
 class Picture(NamedTuple):
@@ -57,10 +54,6 @@ def review_page(
     The browser stores decisions under the `key`, see `fingerprint`. `columns` and `cells` are what
     the table says about these rows; `votes` (n, k) counts the votes for each class in all rows.
     """
-
-    def shorten(cell: str) -> str:
-        return cell if len(cell) <= MAX_CELL else f"{cell[: MAX_CELL - 1]}…"
-
     indices = review.index.to_numpy()
     rows = zip(  # in the order that review.js expects
         review["row"].astype(str),
@@ -70,7 +63,7 @@ def review_page(
         judged.resolved[indices].tolist(),
         np.asarray(judged.opinion.uncertainty)[indices].round(3).tolist(),
         [_options(judged, index, votes) for index in indices],
-        [[shorten(cell) for cell in row] for row in cells],
+        [[c if len(c) <= MAX_CELL else f"{c[: MAX_CELL - 1]}…" for c in row] for row in cells],
         pictures or [[]] * len(review),
         strict=True,
     )
@@ -110,39 +103,38 @@ def load_pictures(
     (by default the table's folder), also through links. When all thumbnails together exceed
     50 MB, the remaining pictures are only linked.
     """
-    room, pictures = MOST_BYTES, []
+    root, room, pictures = root or table_folder, MOST_BYTES, []
     for name in paths:
-        picture = _picture(name, table_folder, out, root or table_folder, room >= 0)
-        room -= len(picture.thumbnail)
-        if room < 0 and picture.thumbnail:
-            picture = Picture("", picture.link, NO_ROOM)
-        pictures.append(picture)
+        path = _located(name, table_folder, root) if name else ""
+        if isinstance(path, str):
+            pictures.append(Picture(fault=path))
+            continue
+        small = thumbnail(path) if room >= 0 else ""
+        room -= len(small)
+        fault = NO_ROOM if room < 0 else "" if small else NO_PICTURE
+        target = root / path.relative_to(root.resolve())
+        try:
+            link = quote(Path(os.path.relpath(target, out)).as_posix())  # never a URL scheme
+        except ValueError:  # on another drive
+            link = path.as_uri()
+        pictures.append(Picture("" if fault else small, link, fault))
     return pictures
 
 
-def _picture(name: str, table_folder: Path, out: Path, root: Path, room: bool) -> Picture:
-    if not name:
-        return Picture()
+def _located(name: str, table_folder: Path, root: Path) -> Path | str:
+    """Return the file that a cell names, or why it is not shown."""
     try:
         real_root = root.resolve()
         path = (real_root / name).resolve()
         if not path.is_relative_to(real_root) or not path.exists():
             path = (table_folder.resolve() / name).resolve()
         if not path.is_relative_to(real_root):
-            return Picture(fault=OUTSIDE)
-        if not path.is_file():  # a pipe or a device would block
-            return Picture(fault=NO_PICTURE if path.exists() else MISSING)
+            return OUTSIDE
+        if path.is_file():
+            return path
+        return NO_PICTURE if path.exists() else MISSING  # a pipe or a device would block
     except (OSError, ValueError, RuntimeError):  # impossible names, circular links
-        return Picture(fault=MISSING)
-    target = root / path.relative_to(real_root)
-    try:
-        link = quote(Path(os.path.relpath(target, out)).as_posix())  # no name can be a URL scheme
-    except ValueError:  # on another drive
-        link = target.resolve().as_uri()
-    if not room:
-        return Picture("", link, NO_ROOM)
-    small = thumbnail(path)
-    return Picture(small, link, "" if small else NO_PICTURE)
+        return MISSING
 
 
 def thumbnail(path: Path) -> str:

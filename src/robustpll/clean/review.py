@@ -1,18 +1,138 @@
-"""Which rows need a person, in which order, and why."""
+"""What looks wrong in a table, which rows need a person, in which order, and why.
+
+Each of `FINDINGS` gets a judgement, the line or row numbers (n,) in the source, and votes, if any.
+"""
 
 from collections import defaultdict
 from heapq import heapify, heappop, heappush
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
+from scipy.stats import binomtest
 
-from robustpll.clean.findings import candidate_names
-from robustpll.clean.judge import Floats, Ints, Judgement
+from robustpll.clean.judge import Floats, Ints, Judgement, posterior
 from robustpll.estimator.abstention import mean_threshold
 from robustpll.evaluate.missing_truth import suspicion
+from robustpll.labels.votes import Votes
 
-UNSURE = 0.5  # a row differs from the others if its uncertainty exceeds this and this quantile:
-UNSURE_QUANTILE = 0.95
+UNLIKELY = 0.05  # candidates with a lower probability look wrong
+NEAR = 0.1  # twins are closer than this share of the median distance to the nearest row
+MAX_PAIRS = 1000  # of confused classes
+UNSURE, UNSURE_QUANTILE = 0.5, 0.95  # a row differs if its uncertainty exceeds both
+
+
+def candidates_that_look_wrong(judged: Judgement, rows: Ints, votes: Votes | None) -> pd.DataFrame:
+    """Return improbable candidates, the least probable first, and who named them."""
+    classes = judged.candidates.classes
+    unlikely = judged.candidates.matrix & (judged.probability < UNLIKELY)
+    row, label = np.nonzero(unlikely & ~judged.decided[:, None])
+    columns: dict[str, Any] = {
+        "row": rows[row],
+        "candidate": classes[label],
+        "probability": judged.probability[row, label],
+        "more_likely": judged.labels[row],
+        "confidence": judged.confidence[row],
+    }
+    if votes is not None:
+        names, answers = _answers(votes, classes)
+        columns["annotators"] = ["|".join(names[m]) for m in answers[row] == label[:, None]]
+    return pd.DataFrame(columns).sort_values("probability", kind="stable")
+
+
+def _answers(votes: Votes, classes: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
+    """Return annotators and the class index that each named, (n, annotators); -1 for none."""
+    names = np.array([str(name) for name in votes.answers], dtype=object)
+    index = pd.Index(classes)
+    return names, np.stack([index.get_indexer(column) for _, column in votes.answers.items()], 1)
+
+
+def sets_that_miss_the_truth(judged: Judgement, rows: Ints, *_: Any) -> pd.DataFrame:
+    """Return rows whose predicted class is not a candidate, the most suspicious first."""
+    score = suspicion(judged.opinion, judged.candidates.matrix, "rival")
+    suspects = np.flatnonzero((score > 0.5) & ~judged.decided)
+    columns = {
+        "row": rows[suspects],
+        "candidates": candidate_names(judged, suspects),
+        "looks_like": judged.candidates.classes[judged.best_outside[suspects]],
+        "suspicion": score[suspects],
+        "probability_missing": judged.missing[suspects],
+    }
+    return pd.DataFrame(columns).sort_values("suspicion", ascending=False, kind="stable")
+
+
+def candidate_names(judged: Judgement, indices: Ints) -> list[str]:
+    """Return the candidates of each row as one cell, such as `cat|dog`."""
+    names = judged.candidates.classes.astype(str)
+    return ["|".join(names[inside]) for inside in judged.candidates.matrix[indices]]
+
+
+def twins(judged: Judgement, rows: Ints, *_: Any) -> pd.DataFrame:
+    """Return pairs of nearly equal rows without a common candidate, the nearest first."""
+    neighbour, distance = judged.near
+    row, rank = np.nonzero(distance <= NEAR * np.median(distance[:, 0]))
+    pairs = np.sort(np.stack([row, neighbour[row, rank]], 1), 1)
+    pairs, first = np.unique(pairs, axis=0, return_index=True)
+    matrix = judged.candidates.matrix
+    disjoint = ~(matrix[pairs[:, 0]] & matrix[pairs[:, 1]]).any(-1)
+    one, other = pairs[disjoint].T
+    columns = {
+        "row": rows[one],
+        "twin": rows[other],
+        "distance": distance[row, rank][first[disjoint]],
+        "candidates": candidate_names(judged, one),
+        "twin_candidates": candidate_names(judged, other),
+        "resolved_label": judged.labels[one],
+        "twin_resolved_label": judged.labels[other],
+    }
+    return pd.DataFrame(columns).sort_values("distance", kind="stable")
+
+
+def confused_pairs(judged: Judgement, *_: Any) -> pd.DataFrame:
+    """Return pairs of classes, by the expected number of rows with one resolved as the other."""
+    classes, matrix = judged.candidates.classes, judged.candidates.matrix.astype(np.float64)
+    expected = np.zeros((len(classes), len(classes)))
+    np.add.at(expected, judged.resolved, judged.probability)  # (resolved class, true class)
+    one, other = np.triu_indices(len(classes), 1)
+    confused = expected[one, other] + expected[other, one]
+    total = expected[one, one] + expected[other, other] + confused
+    columns = {
+        "class": classes[one],
+        "other_class": classes[other],
+        "confused_rows": confused,
+        "share": np.divide(confused, total, out=np.zeros_like(confused), where=total > 0),
+        "rows_with_both_candidates": (matrix.T @ matrix)[one, other].astype(int),
+    }
+    frame = pd.DataFrame(columns).sort_values("confused_rows", ascending=False, kind="stable")
+    return frame.head(MAX_PAIRS)
+
+
+def annotators(judged: Judgement, _: Ints, votes: Any) -> pd.DataFrame:
+    """Return how often each annotator agrees with the model and all other annotators.
+
+    Sorting by the lower end of Wilson's 95 % interval prevents that few answers win.
+    """
+    classes, model = judged.candidates.classes, np.asarray(judged.opinion.probability)
+    counts = votes.counts(classes)
+    rows: list[tuple[Any, ...]] = []
+    names, answers = _answers(votes, classes)
+    for name, answer in zip(names, answers.T, strict=True):
+        answered = np.flatnonzero(answer >= 0)
+        n, label = len(answered), answer[answered]
+        others = counts[answered]
+        others[np.arange(n), label] -= 1
+        others[others.sum(-1) == 0] = 1  # nobody else answered: the model alone decides
+        expected = posterior(model[answered], others / others.sum(-1, keepdims=True)).argmax(-1)
+        expected = np.where(judged.decided[answered], judged.resolved[answered], expected)
+        agreed = int((expected == label).sum())
+        interval = binomtest(agreed, n).proportion_ci(method="wilson") if n else (np.nan, np.nan)
+        rows.append((name, n, agreed, agreed / n if n else np.nan, *interval))
+    columns = ["annotator", "answers", "agreed", "agreement", "low", "high"]
+    return pd.DataFrame(rows, columns=columns).sort_values("low", ascending=False, kind="stable")
+
+
+FINDINGS = (candidates_that_look_wrong, sets_that_miss_the_truth, twins, confused_pairs, annotators)
 
 
 def review(judged: Judgement, rows: Ints, twins: pd.DataFrame, error: float) -> pd.DataFrame:
@@ -21,59 +141,56 @@ def review(judged: Judgement, rows: Ints, twins: pd.DataFrame, error: float) -> 
     They are as few as possible so that the expected share of wrong labels among the other rows is
     at most `error`; contradicting `twins` are always included. `rows` (n,) are line or row numbers.
     """
-    doubt = 1 - judged.confidence
-    descending = np.sort(judged.confidence)[::-1]
-    asked = judged.confidence < mean_threshold(descending, 1 - descending, error)
+    confidence, classes = judged.confidence, judged.candidates.classes
+    descending = np.sort(confidence)[::-1]
+    asked = confidence < mean_threshold(descending, 1 - descending, error)
     contrary = defaultdict(list)  # position of a row -> numbers of its twins
     position = {int(row): index for index, row in enumerate(rows)}
     for row, twin in zip(twins["row"].tolist(), twins["twin"].tolist(), strict=True):
         contrary[position[row]].append(twin)
         contrary[position[twin]].append(row)
     asked[list(contrary)] = True
-    order, value = query_order(doubt, judged.near[0], np.flatnonzero(asked & ~judged.decided))
+    order, value = query_order(
+        1 - confidence, judged.near[0], np.flatnonzero(asked & ~judged.decided)
+    )
     uncertainty = np.asarray(judged.opinion.uncertainty)
     differs = uncertainty > max(UNSURE, float(np.quantile(uncertainty, UNSURE_QUANTILE)))
     suspect = suspicion(judged.opinion, judged.candidates.matrix, "rival") > 0.5
-    suspect &= judged.missing > doubt / 2
-    why = [
-        _why(judged, row, bool(suspect[row]), contrary.get(row, []), bool(differs[row]))
-        for row in order.tolist()
-    ]
-    return pd.DataFrame(
-        {
-            "row": rows[order],
-            "value_of_asking": value,
-            "why": [next(iter(reasons)) for reasons in why],
-            "reason": ["; ".join(reasons.values()) for reasons in why],
-            "resolved_label": judged.labels[order],
-            "confidence": judged.confidence[order],
-            "candidates": candidate_names(judged, order),
-        },
-        index=order,
-    )
+    suspect &= judged.missing > (1 - confidence) / 2
+    inside = np.where(judged.candidates.matrix, judged.probability, -1.0)
+    inside[np.arange(len(inside)), judged.resolved] = -1.0
+    rival = classes[inside.argmax(-1)]
 
+    def reasons_of(row: int) -> dict[str, str]:
+        """Return the kinds of doubt about a row and a reason for each, the main one first."""
+        label, outside = judged.labels[row], classes[judged.best_outside[row]]
+        reasons = {}
+        if suspect[row]:
+            reasons["truth missing"] = f"looks like {outside}, which is not a candidate"
+        if row in contrary:
+            others = ", ".join(map(str, contrary[row][:3]))
+            reasons["contradicts twin"] = (
+                f"nearly equals row {others}, but shares no candidate with it"
+            )
+        if differs[row]:
+            reasons["unlike others"] = "differs from others, so the model knows little about it"
+        if inside[row].max() >= 0:
+            reasons["ambiguous"] = f"{label} or {rival[row]}"
+        elif not suspect[row]:
+            reasons["ambiguous"] = f"{label}, or perhaps {outside}, which is not a candidate"
+        return reasons
 
-def _why(
-    judged: Judgement, row: int, suspect: bool, twins: list[int], differs: bool
-) -> dict[str, str]:
-    """Return the kinds of doubt about a row and a reason for each, the main one first."""
-    classes, inside = judged.candidates.classes, judged.candidates.matrix[row]
-    label, outside = classes[judged.resolved[row]], classes[judged.best_outside[row]]
-    reasons = {}
-    if suspect:
-        reasons["truth missing"] = f"looks like {outside}, which is not a candidate"
-    if twins:
-        others = ", ".join(map(str, twins[:3]))
-        reasons["contradicts twin"] = f"nearly equals row {others}, but shares no candidate with it"
-    if differs:
-        reasons["unlike others"] = "differs from the other rows, so the model knows little about it"
-    if inside.sum() > 1:
-        rivals = np.where(inside, judged.probability[row], -1.0)
-        rivals[judged.resolved[row]] = -1.0
-        reasons["ambiguous"] = f"{label} or {classes[rivals.argmax()]}"
-    elif not suspect:
-        reasons["ambiguous"] = f"{label}, or perhaps {outside}, which is not a candidate"
-    return reasons
+    why = [reasons_of(row) for row in order.tolist()]
+    columns = {
+        "row": rows[order],
+        "value_of_asking": value,
+        "why": [next(iter(reasons)) for reasons in why],
+        "reason": ["; ".join(reasons.values()) for reasons in why],
+        "resolved_label": judged.labels[order],
+        "confidence": confidence[order],
+        "candidates": candidate_names(judged, order),
+    }
+    return pd.DataFrame(columns, index=order)
 
 
 def query_order(doubt: Floats, near: Ints, asked: Ints) -> tuple[Ints, Floats]:

@@ -16,10 +16,9 @@ from pyarrow.parquet import write_table
 
 from robustpll._files import OutFolder
 from robustpll.clean.decisions_file import fingerprint, read_decisions, with_decisions
-from robustpll.clean.findings import FINDINGS
 from robustpll.clean.judge import FAULTY, Ints, Judgement, judge
 from robustpll.clean.page import MAX_COLUMNS, load_pictures, review_page
-from robustpll.clean.review import review
+from robustpll.clean.review import FINDINGS, review
 from robustpll.errors import InputError, is_count, refuse_other_than_share
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.votes import Votes
@@ -31,6 +30,13 @@ from robustpll.tables.source import CsvText, opened_source, parquet_file, safe_c
 ADDED = ("resolved_label", "confidence", "resolved_by")  # columns; the last is "" for open rows
 PAGE = "review.html"
 ENCODING = "utf-8-sig"  # the mark at the start tells spreadsheets that it is UTF-8
+ASSUMPTION = (
+    "The model expects {error:.1%} or fewer of the labels it resolved to be wrong. This assumes "
+    "that at most {faulty:.0%} of the sets miss the true class. The answers of real people often "
+    "miss it more often, and then more labels are wrong. In {suspects:,} rows ({share:.1%}) the "
+    "model predicts a class that is not a candidate. A large number means that many sets miss the "
+    "true class, or that the model is weak."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,16 +85,16 @@ class Cleaning:
         judged = self._judged(table, candidates, key)
         findings = {name: find(judged, table.rows, votes) for name, find in searches.items()}
         doubtful = review(judged, table.rows, findings["twins"], self.error)
-        shown = doubtful.head(self.most)
-        asked = np.isin(np.arange(len(table)), doubtful.index)
-        resolved_by = np.where(judged.decided, "person", np.where(asked, "", "model"))
-        added = zip(ADDED, (judged.labels, judged.confidence.round(4), resolved_by), strict=True)
         now = path.stat()
         if (now.st_mtime_ns, now.st_size) != (state.st_mtime_ns, state.st_size):
             raise InputError(
                 f"{path} was changed while its labels were resolved, so they may belong to other "
                 "rows. Run the command again."
             )
+        asked = np.isin(np.arange(len(table)), doubtful.index)
+        resolved_by = np.where(judged.decided, "person", np.where(asked, "", "model"))
+        added = zip(ADDED, (judged.labels, judged.confidence.round(4), resolved_by), strict=True)
+        shown = doubtful.head(self.most)
         features = dict.fromkeys((*self.beside, *map(str, table.features)))
         columns = [name for name in features if name != self.images][:MAX_COLUMNS]
         images = [] if self.images is None else [self.images]
@@ -98,7 +104,9 @@ class Cleaning:
         if images:
             paths = [row.pop() for row in cells]
             pictures = load_pictures(paths, path.parent, out, self.images_root)
-        assumed = _assumption(judged, len(findings["sets_that_miss_the_truth"]), self.error)
+        suspects = len(findings["sets_that_miss_the_truth"])
+        share = suspects / max(int((~judged.decided).sum()), 1)
+        assumed = ASSUMPTION.format(error=self.error, faulty=FAULTY, suspects=suspects, share=share)
         page = review_page(
             path.name,
             key,
@@ -118,29 +126,6 @@ class Cleaning:
         written = out / target, out / PAGE
         return Cleaned(judged, findings, doubtful, len(shown), *written, assumed, unseen)
 
-    def _check(self, path: Path, table: Table, target: Path) -> None:
-        """Raise InputError for impossible options, before anything is written or learned."""
-        refuse_other_than_share("error", self.error)
-        if not is_count(self.most, least=1):
-            raise InputError(f"most must be an int of at least 1; got {self.most!r}.")
-        names = [*table.features, *table.reading.left_out]
-        if self.images is not None and self.images not in names:
-            raise InputError(f"`images`: there is {no_column(self.images, names)}")
-        if self.images_root and not (self.images and self.images_root.is_dir()):
-            raise InputError(
-                f"`images_root` must be the folder of the pictures that the column `images` names; "
-                f"got the folder {self.images_root} and the column {self.images!r}."
-            )
-        if twice := [name for name in ADDED if name in names]:
-            raise InputError(
-                f"{path} has a column {twice[0]!r} already, which would be written. Rename it, or "
-                "pass the table without the columns that were added before."
-            )
-        if target.exists() and target.samefile(path):
-            raise InputError(
-                f"{target} is the table itself, and would be lost. Pass another folder as out."
-            )
-
     def _judged(self, table: Table, candidates: Candidates, key: str) -> Judgement:
         decisions = read_decisions(self.decisions, table.rows, candidates.classes, key)
         return judge(
@@ -154,16 +139,32 @@ class Cleaning:
             decided=np.isin(np.arange(len(table)), [*decisions]),
         )
 
-
-def _assumption(judged: Judgement, suspects: int, error: float) -> str:
-    share = suspects / max(int((~judged.decided).sum()), 1)
-    return (
-        f"The model expects {error:.1%} or fewer of the labels it resolved to be wrong. This "
-        f"assumes that at most {FAULTY:.0%} of the sets miss the true class. The answers of real "
-        "people often miss it more often, and then more labels are wrong. In "
-        f"{suspects:,} rows ({share:.1%}) the model predicts a class that is not a candidate. A "
-        "large number means that many sets miss the true class, or that the model is weak."
-    )
+    def _check(self, path: Path, table: Table, target: Path) -> None:
+        """Raise InputError for impossible options, before anything is written or learned."""
+        refuse_other_than_share("error", self.error)
+        names = [*table.features, *table.reading.left_out]
+        added = [name for name in ADDED if name in names]
+        if not is_count(self.most, least=1):
+            problem = f"most must be an int of at least 1; got {self.most!r}."
+        elif self.images is not None and self.images not in names:
+            problem = f"`images`: there is {no_column(self.images, names)}"
+        elif self.images_root and not (self.images and self.images_root.is_dir()):
+            problem = (
+                f"`images_root` must be the folder of the pictures that the column `images` names; "
+                f"got the folder {self.images_root} and the column {self.images!r}."
+            )
+        elif added:
+            problem = (
+                f"{path} has a column {added[0]!r} already, which would be written. Rename it, or "
+                "pass the table without the columns that were added before."
+            )
+        elif target.exists() and target.samefile(path):
+            problem = (
+                f"{target} is the table itself, and would be lost. Pass another folder as out."
+            )
+        else:
+            return
+        raise InputError(problem)
 
 
 def _csv_bytes(frame: pd.DataFrame) -> bytes:

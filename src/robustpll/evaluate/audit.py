@@ -11,6 +11,7 @@ from html import escape
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -22,10 +23,9 @@ from robustpll.attacks.square import Square
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import Draws
-from robustpll.errors import InputError, refuse_other_length
+from robustpll.errors import InputError
 from robustpll.estimator.classifier import CandidateClassifier
-from robustpll.evaluate.ood import rows_of
-from robustpll.labels.candidates import Candidates, is_label_vector
+from robustpll.evaluate.ood import _true_labels, rows_of
 from robustpll.methods.proden import Proden
 from robustpll.opinion import Opinion
 
@@ -72,49 +72,31 @@ class RobustnessReport:
     warnings: tuple[str, ...]
 
     def __str__(self) -> str:
-        lines = self._table()
-        width = max(len(line[0]) for line in lines)
-        table = [
-            "  ".join([name.ljust(width), *(cell.rjust(5) for cell in cells)])
-            for name, *cells in lines
-        ]
-        return "\n".join([self._title(), *table, *self._notes()])
+        title, frame, notes = self._parts()
+        return "\n".join([title, frame.to_string(col_space=6), *notes])
 
     def _repr_html_(self) -> str:
-        head, *lines = self._table()
-        cells = "".join(f"<th>{cell}</th>" for cell in head)
-        body = "".join(
-            f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in lines
-        )
-        notes = "".join(f"<li>{escape(note)}</li>" for note in self._notes())
-        return (
-            f"<table><caption>{self._title()}</caption><thead><tr>{cells}</tr></thead>"
-            f"<tbody>{body}</tbody></table><ul>{notes}</ul>"
-        )
+        title, frame, notes = self._parts()
+        items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+        return f"<p>{title}</p>{frame.to_html()}<ul>{items}</ul>"
 
-    def _title(self) -> str:
-        return f"Share of {self.rows} rows that are right, in percent; features move by epsilon"
-
-    def _table(self) -> list[list[str]]:
-        """The lines of the table, header first."""
-        header = ["epsilon", "0", *(f"{epsilon:g}" for epsilon in self.epsilons)]
+    def _parts(self) -> tuple[str, pd.DataFrame, list[str]]:
+        """Return the title, the table in percent, and notes below it."""
+        title = f"Share of {self.rows} rows that are right, in percent; features move by epsilon"
         curves = {"all attacks": self.worst, **self.attacks}
-        return [
-            header,
-            *(
-                [name, *(f"{100 * share:.1f}" for share in (self.clean, *curve))]
-                for name, curve in curves.items()
-            ),
-        ]
-
-    def _notes(self) -> list[str]:
+        frame = pd.DataFrame(
+            [[100 * self.clean, *(100 * share for share in curve)] for curve in curves.values()],
+            index=list(curves),
+            columns=pd.Index([f"{epsilon:g}" for epsilon in (0, *self.epsilons)], name="epsilon"),
+        )
         notes = [f"{100 * self.unbounded:.1f} % are right wherever features may go."]
-        if self.zero_gradients:
-            shares = [
-                f"{100 * share:.1f} % in {name}" for name, share in self.zero_gradients.items()
-            ]
-            notes.append(f"Gradients of exactly 0: {', '.join(shares)} of the rows.")
-        return notes + [f"Warning: {warning}" for warning in self.warnings]
+        zeros = [f"{100 * share:.1f} % in {name}" for name, share in self.zero_gradients.items()]
+        notes += [f"Gradients of exactly 0: {', '.join(zeros)} of the rows."] if zeros else []
+        return (
+            title,
+            frame.round(1).astype(str),
+            notes + [f"Warning: {warning}" for warning in self.warnings],
+        )
 
 
 def robustness_report(
@@ -143,7 +125,9 @@ def robustness_report(
         Largest changes of each feature, increasing. Features are scaled by the training rows to
         [0, 1].
     **settings
-        Fields of `Audit`: steps, restarts, queries, clip, fixed, per_feature, twin_epochs.
+        Fields of `Audit`: `steps` and `restarts` of gradient attacks, `queries` of `Square`, the
+        range `clip` of the scaled features, a bool array `fixed` of features that cannot change,
+        the largest change `per_feature` at epsilon 1, `twin_epochs` of the surrogate.
 
     Examples
     --------
@@ -159,44 +143,22 @@ def robustness_report(
     """
     audit = Audit(tuple(epsilons), **settings)
     rows = rows_of(model, X)
-    if not is_label_vector(y):
-        raise InputError("y must hold one true label for each row; got candidate sets.")
-    labels = Candidates.of(y, classes=model.classes_).matrix
-    refuse_other_length(len(rows), len(labels))
-    truth = torch.tensor(labels.argmax(-1), device=model.fitted_.device)[None]
-    return audit.reports(model.fitted_, rows, truth)[0]
+    labels = _true_labels(model, y, len(rows))
+    return audit.reports(model.fitted_, rows, torch.tensor(labels, device=rows.device)[None])[0]
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The attacks of a robustness audit.
+    """The attacks of a robustness audit."""
 
-    Parameters
-    ----------
-    epsilons : tuple of float
-        Largest changes of each feature, increasing.
-    steps, restarts : int
-        Of gradient attacks.
-    queries : int
-        Of the attack without gradient.
-    clip : (low, high)
-        Range of the scaled features, numbers or arrays; rows outside may stay there.
-    fixed : bool array or None
-        True for features that an attacker cannot change.
-    per_feature : number or array
-        Largest change of each feature at epsilon 1.
-    twin_epochs : int
-        Epochs of the surrogate for the transfer attack.
-    """
-
-    epsilons: tuple[float, ...] = EPSILONS
-    steps: int = 50
+    epsilons: tuple[float, ...] = EPSILONS  # largest changes of each feature, increasing
+    steps: int = 50  # of gradient attacks
     restarts: int = 3
-    queries: int = 500
-    clip: tuple[ArrayLike, ArrayLike] = (0.0, 1.0)
-    fixed: ArrayLike | None = None
-    per_feature: float | ArrayLike = 1.0
-    twin_epochs: int = 50
+    queries: int = 500  # of the attack without gradient
+    clip: tuple[ArrayLike, ArrayLike] = (0.0, 1.0)  # of the scaled features; rows outside may stay
+    fixed: ArrayLike | None = None  # True for features that an attacker cannot change
+    per_feature: float | ArrayLike = 1.0  # largest change of each feature at epsilon 1
+    twin_epochs: int = 50  # of the surrogate for the transfer attack
 
     def __post_init__(self) -> None:
         rising = all(a < b for a, b in zip((0.0, *self.epsilons), self.epsilons, strict=False))
@@ -265,15 +227,7 @@ class Audit:
         ]
 
     def withstood(self, fitted: Fitted, rows: Rows, truth: Tensor) -> Tensor:
-        """Return which rows (E, R, n) are right under all attacks at each epsilon or a smaller one.
-
-        >>> rows = Rows.of(torch.eye(3).repeat(5, 1), torch.arange(15)[None])
-        >>> truth = torch.arange(3).repeat(5)[None]
-        >>> fitted = Proden(epochs=20).fit(Task.of(rows, one_hot(truth).bool(), seeds=(0,)))
-        >>> audit = Audit((0.1, 0.9), steps=10, queries=50, twin_epochs=5)
-        >>> audit.withstood(fitted, rows, truth).sum(-1).tolist()
-        [[15], [0]]
-        """
+        """Return which rows (E, R, n) are right under all attacks at each epsilon and below."""
         clean = _right(fitted.predict(rows), truth)
         return _under_all(self._right_by_attack(fitted, rows, truth, clean))
 
@@ -358,29 +312,32 @@ def _warnings(
     chance: float,
 ) -> Iterator[str]:
     """Yield signs of masked gradients after Athalye et al. (ICML 2018)."""
+    few = max(1.0, NOTABLE * len(unbounded))  # rows that may be due to chance
+
+    def percent(rows: Tensor) -> str:
+        return f"{100 * _share(rows):.1f} % of the rows"
+
     for precision, rows in zero_gradients.items():
-        if _notable(rows):
+        if rows.sum() > few:
             yield (
-                f"{_percent(rows)} of the rows have a gradient of exactly 0 in {precision}: "
-                "attacks by the gradient of the cross-entropy do not move them."
+                f"{percent(rows)} have a gradient of exactly 0 in {precision}: attacks by the "
+                "gradient of the cross-entropy do not move them."
             )
     by_gradient = [rows for name, rows in attacks.items() if name not in WITHOUT_GRADIENT]
-    others = {name: rows for name, rows in attacks.items() if name in WITHOUT_GRADIENT}
-    for name, right in others.items() if by_gradient else ():
-        missed = torch.stack(by_gradient).all(0) & ~right
-        for epsilon, rows in zip(epsilons, missed, strict=True):
-            if _notable(rows):
-                yield (
-                    f"At epsilon {epsilon:g}, {_percent(rows)} of the rows are fooled by the "
-                    f"attack {name!r} but by no gradient attack."
-                )
     for name, right in attacks.items():
-        for before, after, epsilon in zip(right, right[1:], epsilons[1:], strict=False):
-            if int(after.sum() - before.sum()) > max(1.0, NOTABLE * len(after)):
+        weaker = [False, *(right.sum(-1).diff() > few).tolist()]
+        missed = torch.stack(by_gradient or [right]).all(0) & ~right
+        for epsilon, less, rows in zip(epsilons, weaker, missed, strict=True):
+            if less:
                 yield f"The attack {name!r} does less harm at {epsilon:g} than at less."
-    if _share(unbounded) > chance and _notable(unbounded):
+            if rows.sum() > few:
+                yield (
+                    f"At epsilon {epsilon:g}, {percent(rows)} are fooled by the attack {name!r} "
+                    "but by no gradient attack."
+                )
+    if _share(unbounded) > chance and unbounded.sum() > few:
         yield (
-            f"{_percent(unbounded)} of the rows are right wherever features may go, above chance "
+            f"{percent(unbounded)} are right wherever features may go, above chance "
             f"({100 * chance:.1f} %): the attack is too weak, or the answer is always the same."
         )
 
@@ -398,12 +355,3 @@ def _under_all(attacks: Mapping[str, Tensor]) -> Tensor:
 
 def _share(rows: Tensor) -> float:
     return float(rows.double().mean())
-
-
-def _percent(rows: Tensor) -> str:
-    return f"{100 * _share(rows):.1f} %"
-
-
-def _notable(rows: Tensor) -> bool:
-    """Whether more than one row and more than a hundredth of the rows are True."""
-    return int(rows.sum()) > max(1.0, NOTABLE * len(rows))

@@ -16,9 +16,10 @@ from torch import Tensor
 from robustpll.engine.data import Rows
 from robustpll.engine.device import computing
 from robustpll.engine.predict import Fitted, Networks, logits_of
-from robustpll.errors import InputError
+from robustpll.errors import InputError, refuse_other_length
 from robustpll.estimator.classifier import CandidateClassifier
 from robustpll.estimator.novelty import representation
+from robustpll.labels.candidates import Candidates, is_label_vector
 from robustpll.measures.metrics import Gamma, as_recorded, cdf_area, sample, signed_ks, signed_mmd
 from robustpll.methods.neighbours import neighbours
 
@@ -30,14 +31,9 @@ if TYPE_CHECKING:
 class Separation:
     """How well a score separates OOD rows (positives) from known rows.
 
-    Attributes
-    ----------
-    auroc : float
-        Probability that an OOD row scores higher than a known one; 0.5 is chance.
-    aupr : float
-        Average precision in finding OOD rows; chance is their share.
-    fpr95 : float
-        Share of known rows above the threshold that finds 95 % of the OOD rows.
+    `auroc` is the probability that an OOD row scores higher than a known one; 0.5 is chance. `aupr`
+    is the average precision in finding OOD rows; chance is their share. `fpr95` is the share of
+    known rows above the threshold that finds 95 % of the OOD rows.
     """
 
     auroc: float
@@ -64,11 +60,7 @@ def separation(known: ArrayLike, ood: ArrayLike) -> Separation:
 
 
 def energy(logits: Tensor) -> Tensor:
-    """-ln sum_j exp(logit_j), (..., n, k) -> (..., n) (Liu et al., 2020).
-
-    >>> energy(torch.tensor([[5.0, 0, 0], [0, 0, 0]]))
-    tensor([-5.0134, -1.0986])
-    """
+    """-ln sum_j exp(logit_j), (..., n, k) -> (..., n) (Liu et al., 2020)."""
     return -logits.logsumexp(-1)
 
 
@@ -78,15 +70,6 @@ class Gaussians:
 
     The covariance within classes is shrunk by the rule of Ledoit and Wolf. A millionth of the
     features' variance is added in all directions, because some units may be constant in training.
-
-    Examples
-    --------
-    Classes are wide in the first direction and narrow in the second:
-
-    >>> one = torch.cartesian_prod(torch.linspace(-10, 10, 21), torch.arange(3.0) - 1)
-    >>> fitted = Gaussians.of(torch.cat([one, one + 100]), torch.arange(2).repeat_interleave(63))
-    >>> fitted.distance(torch.tensor([[0.0, 0], [5, 0], [0, 5]])).round(decimals=1)
-    tensor([0.0000, 0.8000, 5.2000], dtype=torch.float64)
     """
 
     whitening: Tensor  # (h, h): rows times this have unit covariance
@@ -109,8 +92,7 @@ class Gaussians:
 
     def distance(self, features: Tensor) -> Tensor:
         """Mahalanobis distance of rows (q, h) to the nearest centre, (q,)."""
-        whitened = features.double() @ self.whitening
-        return neighbours(whitened, self.centres, 1).distance[:, 0]
+        return neighbours(features.double() @ self.whitening, self.centres, 1).distance[:, 0]
 
 
 def shrunk_covariance(x: Tensor) -> Tensor:
@@ -118,10 +100,6 @@ def shrunk_covariance(x: Tensor) -> Tensor:
 
     Equal to scikit-learn's, but on the device of the rows and 3 to 6 times faster: the sum over j
     and l of x_ij^2 x_il^2 is |x_i|^4, so no second matrix product is needed.
-
-    >>> shrunk_covariance(torch.tensor([[2.0, 0], [-2, 0], [0, 1], [0, -1]]).double())
-    tensor([[1.2917, 0.0000],
-            [0.0000, 1.2083]], dtype=torch.float64)
     """
     n, h = x.shape
     plain = x.T @ x / n
@@ -145,16 +123,7 @@ class RunScorer:
 
     @classmethod
     def of(cls, fitted: Fitted, training: Rows | None = None) -> Self:
-        """Prepare scores for a fitted method and the rows that it was fitted on.
-
-        >>> from robustpll.engine.data import Task
-        >>> from robustpll.methods import Proden
-        >>> rows = Rows.of(torch.eye(3), torch.tensor([[0, 1, 2], [0, 1, 1]]))
-        >>> fitted = Proden(epochs=1).fit(Task.of(rows, torch.eye(3).bool()[rows.at], (0, 1)))
-        >>> RunScorer.of(fitted, rows).scores(rows)["row distance"]
-        tensor([[0., 0., 0.],
-                [0., 0., 0.]], dtype=torch.float64)
-        """
+        """Prepare scores for a fitted method and the rows that it was fitted on."""
         if training is None:
             return cls(fitted, None, ())
         with computing("float32", training.device):
@@ -179,21 +148,26 @@ class RunScorer:
 
     def scores(self, rows: Rows) -> dict[str, Tensor]:
         """Scores by name, (R, n) each; higher means farther from the training data."""
-        fitted, runs = self.fitted, rows.models
+        fitted = self.fitted
+
+        def mean_of_members(values: Tensor | list[Tensor]) -> Tensor:
+            stacked = values if isinstance(values, Tensor) else torch.stack(values)
+            return torch.unflatten(stacked, 0, (rows.models, -1)).mean(1)
+
         with computing("float32", rows.device):
             opinion = fitted.predict(rows)
             scores = {"entropy": opinion.entropy, "uncertainty": opinion.uncertainty}
             scores["missing probability"] = 1 - opinion.probability.amax(-1)
             if isinstance(fitted, Networks):
                 logits = logits_of(fitted.method, fitted.net, rows.repeated(fitted.method.members))
-                scores["energy"] = _mean_of_members(energy(logits), runs)
+                scores["energy"] = mean_of_members(energy(logits))
             if self.training is not None:
                 x = representation(fitted, rows)
-                distances = [g.distance(row) for g, row in zip(self.gaussians, x, strict=True)]
-                scores["class distance"] = _mean_of_members(torch.stack(distances), runs)
+                models = zip(x, self.gaussians, strict=True)
+                scores["class distance"] = mean_of_members([g.distance(row) for row, g in models])
                 pairs = zip(x, self.training, strict=True)
-                distances = [neighbours(*pair, 1).distance[:, 0] for pair in pairs]
-                scores["row distance"] = _mean_of_members(torch.stack(distances), runs)
+                nearest = [neighbours(*pair, 1).distance[:, 0] for pair in pairs]
+                scores["row distance"] = mean_of_members(nearest)
         return {name: score for name, score in scores.items() if name not in self.absent}
 
 
@@ -220,9 +194,7 @@ class OodScorer:
     --------
     >>> from robustpll import PLLClassifier
     >>> from robustpll.methods import RobustPll
-    >>> generator = np.random.default_rng(0)
-    >>> X = np.repeat(np.eye(3), 20, axis=0) + 0.1 * generator.normal(size=(60, 3))
-    >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
+    >>> X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat(["a", "b", "c"], 20)
     >>> model = PLLClassifier(RobustPll(epochs=20), random_state=0).fit(X, y)
     >>> scores = OodScorer.of(model, X).scores([[1, 0, 0], [3, 3, 3]])
     >>> [name for name, score in scores.items() if score[1] > score[0]][-2:]
@@ -252,16 +224,10 @@ class OodScorer:
 
 @dataclass(frozen=True)
 class OodReport:
-    """How well a model separates known from OOD rows, by every score it has.
+    """How well a model separates known from OOD rows, by every score it has; see `OodScorer`.
 
-    Attributes
-    ----------
-    separations : dict of str to Separation
-        By score; see `OodScorer`.
-    absent : dict of str to str
-        Scores that the model does not have, with reasons.
-    area, ks, mmd : float
-        The published measures of the entropies; positive if OOD rows have higher ones.
+    `area`, `ks` and `mmd` are the published measures of the entropies; they are positive if OOD
+    rows have higher ones. `absent` gives a reason for each score that the model does not have.
     """
 
     separations: dict[str, Separation]
@@ -304,8 +270,7 @@ def ood_report(
     --------
     >>> from robustpll import PLLClassifier
     >>> from robustpll.methods import Proden
-    >>> X = np.repeat(np.eye(3), 20, axis=0)
-    >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
+    >>> X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat(["a", "b", "c"], 20)
     >>> model = PLLClassifier(Proden(epochs=20), random_state=0).fit(X, y)
     >>> report = ood_report(model, X, 3 - 3 * X, X_train=X)
     >>> report.separations["row distance"]
@@ -342,11 +307,16 @@ def _refuse_unfitted(model: Any) -> None:
     if not isinstance(model, CandidateClassifier):
         raise InputError(
             "model must be a fitted classifier of this library, such as PLLClassifier; got "
-            f"{type(model).__name__}."
+            f"{type(model).__name__}. For probabilities of other models use calibration_of."
         )
     check_is_fitted(model, "fitted_")
 
 
-def _mean_of_members(values: Tensor, runs: int) -> Tensor:
-    """(M, n) -> (R, n)."""
-    return torch.unflatten(values, 0, (runs, -1)).mean(1)
+def _true_labels(model: CandidateClassifier, y: Any, rows: int) -> NDArray[np.int64]:
+    """Return the class index of each of so many rows; refuse anything else."""
+    _refuse_unfitted(model)
+    if not is_label_vector(y):
+        raise InputError("y must hold one true label for each row; got candidate sets.")
+    labels = Candidates.of(y, classes=model.classes_).matrix.argmax(-1)
+    refuse_other_length(rows, len(labels))
+    return np.asarray(labels)

@@ -7,8 +7,8 @@ import numpy as np
 
 from robustpll.errors import InputError, refuse_other_length
 from robustpll.estimator.abstention import NOVEL, Decision
-from robustpll.estimator.classifier import CandidateClassifier
-from robustpll.labels.candidates import Candidates, is_label_vector
+from robustpll.evaluate.ood import _refuse_unfitted, _true_labels
+from robustpll.labels.candidates import is_label_vector
 from robustpll.labels.parsing import items_of, refuse_odd_labels
 from robustpll.measures.calibration import CalibrationReport, calibration_of
 
@@ -31,40 +31,23 @@ def calibration_report(model: Any, X: Any, y: Any, bins: int = 15) -> Calibratio
     --------
     >>> from robustpll import PLLClassifier
     >>> from robustpll.methods import Proden
-    >>> X = np.repeat(np.eye(3), 20, axis=0)
-    >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
+    >>> X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat(["a", "b", "c"], 20)
     >>> model = PLLClassifier(Proden(epochs=20), random_state=0).fit(X, y)
     >>> report = calibration_report(model, np.eye(3), ["a", "b", "c"])
     >>> report.accuracy, report.error < 0.2
     (1.0, True)
     """
-    if not isinstance(model, CandidateClassifier):
-        raise InputError(
-            "model must be a fitted classifier of this library, such as PLLClassifier; got "
-            f"{type(model).__name__}. For probabilities of other models use calibration_of."
-        )
-    if not is_label_vector(y):
-        raise InputError("y must hold one true label for each row; got candidate sets.")
-    truth = Candidates.of(y, classes=model.classes_).matrix
+    _refuse_unfitted(model)
     probability = model.predict_proba(X)
-    refuse_other_length(len(probability), len(truth))
-    return calibration_of(probability, truth.argmax(-1), bins)
+    return calibration_of(probability, _true_labels(model, y, len(probability)), bins)
 
 
 @dataclass(frozen=True)
 class DecisionReport:
     """Coverage and errors of a decision.
 
-    Attributes
-    ----------
-    coverage : float
-        Share of accepted rows.
-    error : float or None
-        Share of wrong predictions among accepted rows; None if there are none.
-    rejected_error : float or None
-        The same among rejected rows.
-    unlike : float
-        Share of rows rejected because they are novel.
+    `coverage` is the share of accepted rows, `unlike` the share of rows rejected as novel. The
+    errors are shares of wrong predictions among accepted and rejected rows; None without such rows.
     """
 
     coverage: float
@@ -87,8 +70,7 @@ def decision_report(decision: Any, y: Any) -> DecisionReport:
     --------
     >>> from robustpll import PLLClassifier
     >>> from robustpll.methods import Proden
-    >>> X = np.repeat(np.eye(3), 20, axis=0)
-    >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
+    >>> X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat(["a", "b", "c"], 20)
     >>> model = PLLClassifier(Proden(epochs=20), random_state=0).fit(X, y)
     >>> decision_report(model.decide(np.eye(3), coverage=1), ["a", "b", "b"])
     DecisionReport(coverage=1.0, error=0.333..., rejected_error=None, unlike=0.0)
