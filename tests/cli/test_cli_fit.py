@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from robustpll import load
 from robustpll.clean.decisions_file import fingerprint
 from robustpll.cli import app
-from robustpll.cli.fit import split_rows
+from robustpll.cli.models import split_rows
 from robustpll.errors import InputError
 from robustpll.labels.candidates import Candidates
 from robustpll.tables.read import read_table

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from robustpll import PLLClassifier, load
 from robustpll.cli import app
-from robustpll.cli.predict import COLUMNS, MEASURES
+from robustpll.cli.models import COLUMNS, MEASURES
 from robustpll.measures.conformal import ConformalSets
 from robustpll.methods import Proden
 from robustpll.tables.columns import Reading
@@ -29,7 +29,7 @@ from robustpll.tables.pieces import Schema, TableInPieces
 CLASSES = ("Esel", "Fuß", "Öl")
 FEATURES = ["x", "town", "z"]
 NUMBERS = 5  # of a row: x, one town or the other, z, and whether it is missing
-MODULE = sys.modules["robustpll.cli.predict"]  # the package has a function of that name
+MODULE = sys.modules["robustpll.cli.models"]  # the package has a function of that name
 
 
 def frame(rows: int = 300, seed: int = 1) -> pd.DataFrame:
