@@ -81,7 +81,7 @@ class Consistent(RobustPllAt):
     def step(
         self, net: nn.Module, batch: Batch, progress: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        there, here = self.there_and_here(net, batch)
+        there, here = self.two_views(net, batch)
         apart = (mean_of(there) - mean_of(here)).square().sum(-1)
         loss = self.error(here, batch) + self.divergence(here, batch, progress)
         return loss + self.consistency * apart, self.reweigh(here.detach(), batch)
@@ -101,9 +101,12 @@ class WeighedThere(RobustPllAt):
     def step(
         self, net: nn.Module, batch: Batch, progress: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        there, here = self.there_and_here(net, batch)
-        loss = self.shared_loss(there, here, batch, progress)
-        return loss, self.reweigh(there.detach(), batch)
+        there, here = self.two_views(net, batch)
+        worst, clean = (
+            self.error(evidence, batch) + self.divergence(evidence, batch, progress)
+            for evidence in (there, here)
+        )
+        return worst + self.clean_share * (clean - worst), self.reweigh(there.detach(), batch)
 
 
 @dataclass(frozen=True)

@@ -249,7 +249,7 @@ def ipal(found: Found, fit: Clock, predict: Clock) -> dict[str, Any]:
     some, tested = some_of(n, SOME), some_of(q, SOME_TESTED)
     _, at = fit.time("neighbours", len(some), n, lambda: near(x[some], x, 10, some))
     weights = fit.time("weights", len(some), n, lambda: mixtures(x[some], x, at))
-    whole = found.around["weights"], found.around["at"], found.candidates
+    whole = found.around["weights"], found.around["indices"], found.candidates
     resolved = fit.time("spreading", n, n, lambda: spread(*whole))
     rows, labels = found.test_x[tested], found.learned["labels"]
     _, at = predict.time("neighbours", len(tested), q, lambda: near(rows, x, 10))

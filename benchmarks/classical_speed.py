@@ -187,13 +187,13 @@ def ours(method: ClassicalMethod, case: Case, fit: Clock, predict: Clock) -> Fou
     prior = case.candidates.double() / case.candidates.sum(1, keepdim=True)
 
     def fitted() -> tuple[Any, ...]:
-        around = method.around(x)
-        run = OneRun(x, around, case.candidates, prior, case.rows.shape, 0)
-        return around, *method.learn(run)
+        around = method.precompute(x)
+        run = OneRun(x, around, case.candidates, prior, 0)
+        return around, *method.fit_run(run)
 
     around, learned, opinion = fit.time("all", 1, 1, fitted)
     other = predict.time(
-        "all", 1, 1, lambda: method.judge(learned, test, method.around(test, learned))
+        "all", 1, 1, lambda: method.predict_run(learned, test, method.precompute(test, learned))
     )
     return Found(
         x.numpy(),

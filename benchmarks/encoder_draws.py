@@ -26,7 +26,7 @@ from robustpll.engine.device import chosen_device, device_name
 from robustpll.engine.history import progress_bars
 from robustpll.measures.metrics import as_recorded, cdf_area, signed_ks
 from robustpll.methods import DstPll
-from robustpll.methods.autoencoder import CODE, Encoder, codes, trained_encoders
+from robustpll.methods.dst_pll import CODE, Encoder, codes, trained_encoders
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor
 
 from robustpll.engine.device import chosen_device, device_name
-from robustpll.methods.neighbours import Bounds, _surely, exact_products, nearest
+from robustpll.methods.neighbours import neighbours
 
 DEVICE = chosen_device("auto")
 NEIGHBOURS = 10
@@ -66,18 +66,13 @@ def rows(n: int, d: int, q: int) -> tuple[Tensor, Tensor]:
 def ways_of(queries: Tensor, references: Tensor) -> dict[str, Way]:
     """Ours comes first; each gives indices (q, NEIGHBOURS)."""
 
-    def in_float64() -> Tensor:
-        with exact_products(DEVICE):
-            return _surely(queries, Bounds.of(references, torch.float64), NEIGHBOURS).at
-
     def scikit_learn(dtype: type) -> np.ndarray:
         asked, known = (part.cpu().numpy().astype(dtype) for part in (queries, references))
         search = NearestNeighbors(n_neighbors=NEIGHBOURS, algorithm="brute").fit(known)
         return search.kneighbors(asked, return_distance=False)
 
     ways: dict[str, Way] = {
-        "ours": lambda: nearest(queries, references, NEIGHBOURS),
-        "ours, products in float64": in_float64,
+        "ours": lambda: neighbours(queries, references, NEIGHBOURS).indices,
         "scikit-learn, float32": lambda: scikit_learn(np.float32),
         "scikit-learn, float64": lambda: scikit_learn(np.float64),
     }

@@ -27,7 +27,7 @@ from problems import problem_of, shortened
 from stored import spread_of
 
 from robustpll import METHODS, InputError, load_dataset
-from robustpll.bench.compare import published_numbers
+from robustpll.bench.tables import published_numbers
 from robustpll.datasets.ood import ood_rows
 from robustpll.datasets.problem import Problem
 from robustpll.engine.data import Rows
@@ -170,7 +170,7 @@ def published(title: str) -> dict[str, float]:
     """The paper's second table."""
     columns = {"cdf_area": "area", "ks": "ks", "mmd": "mmd"}
     numbers = published_numbers()
-    return {own: numbers[2, title, column].mean for column, own in columns.items()}
+    return {own: float(numbers.loc[(2, title, column), "mean"]) for column, own in columns.items()}
 
 
 def show(report: dict[str, Any]) -> None:

@@ -8,8 +8,7 @@ in which-method.md stand between markers, for those who read it without the site
 writes them, and a test checks that they are current.
 """
 
-import csv
-import json
+import math
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -19,6 +18,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from robustpll.bench.summary import Summary, read_summary
+from robustpll.bench.tables import Table, all_tables
 from robustpll.methods import METHODS, PUBLISHED
 from robustpll.methods.base import Method
 
@@ -30,7 +31,7 @@ sys.path += [str(ROOT / "benchmarks"), str(DOCS)]
 from docstrings import api_page, described  # noqa: E402
 from pages import rewrite, table  # noqa: E402
 
-Cells = dict[tuple[str, str], dict[str, str]]  # by method's title and column
+Cells = dict[tuple[str, str], dict[str, Any]]  # by method's title and column
 
 PICTURES = ("MNIST", "FMNIST", "KMNIST", "NotMNIST")
 REAL_WORLD = ("BirdSong", "Lost", "MSRCv2")
@@ -50,20 +51,29 @@ def main() -> None:
 
 
 @cache
+def summary(report: Path = REPORT) -> Summary:
+    return read_summary(report / "runs.parquet")
+
+
+@cache
+def tables(report: Path = REPORT) -> dict[str, Table]:
+    return all_tables(summary(report))
+
+
+@cache
 def cells(name: str, report: Path = REPORT) -> Cells:
-    """A table of a report; its first column is called "method" or "dataset"."""
-    with (report / "tables" / f"{name}.csv").open(encoding="utf-8") as lines:
-        rows = list(csv.DictReader(lines))
-    return {(next(iter(row.values())), row["column"]): row for row in rows}
+    """The cells of a table of a report, by label and column."""
+    rows = tables(report)[name].cells.to_dict("records")
+    return {(row["label"], row["column"]): row for row in rows}
 
 
 def value(name: str, method: str, column: str, report: Path = REPORT) -> float:
     return float(cells(name, report)[method, column]["value"])
 
 
-def spread(found: dict[str, str]) -> str:
-    shown = f"{float(found['value']):.1f} ± {float(found['std']):.1f}"
-    return f"**{shown}**" if found["bold"] == "1" else shown
+def spread(cell: dict[str, Any]) -> str:
+    shown = f"{cell['value']:.1f} ± {cell['std']:.1f}"
+    return f"**{shown}**" if cell["bold"] else shown
 
 
 def group(ensembles: bool) -> list[str]:
@@ -86,7 +96,7 @@ def means(title: str) -> tuple[float, float, float]:
 
 
 def made_by() -> str:
-    facts = json.loads((REPORT / "environment.json").read_text())
+    facts = summary().facts
     machine, torch, date = ("; ".join(facts[name]) for name in ("machine", "torch", "date"))
     return f"Machines: {machine}. torch {torch}. {date}."
 
@@ -162,9 +172,7 @@ def dataset_row(dataset: str) -> list[str]:
     )
     first, second = best(dataset, ensembles=False), best(dataset, ensembles=True)
     alike = [
-        each
-        for each in group(ensembles=False)
-        if each != first and found[each, dataset]["bold"] == "1"
+        each for each in group(ensembles=False) if each != first and found[each, dataset]["bold"]
     ]
     return [
         dataset,
@@ -267,7 +275,8 @@ def result_lines(method: type[Method]) -> list[str]:
     rows = []
     for dataset, name in DATASETS.items():
         first = best(dataset, method.family == "ensemble")
-        published = cells("compare-1").get((method.title, dataset), {}).get("published", "")
+        compared = cells("compare-1").get((method.title, dataset))
+        published = "" if compared is None else str(compared["published"])
         rows.append(
             [
                 dataset,
@@ -303,7 +312,7 @@ def audited_lines(method: type[Method]) -> Iterator[str]:
     found = {
         column: spread(cell)
         for (title, column), cell in cells("audit", AUDIT).items()
-        if title == method.title and cell["value"]
+        if title == method.title and not math.isnan(cell["value"])
     }
     if found:
         yield "## Worst case"

@@ -1,11 +1,12 @@
 """What README shows is run, and what it claims is where it says."""
 
-import csv
-import json
 import re
 from pathlib import Path
 
 import pytest
+
+from robustpll.bench.summary import read_summary
+from robustpll.bench.tables import all_tables
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -24,18 +25,17 @@ def test_the_code_in_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_results_are_those_of_the_report() -> None:
-    facts = json.loads((ROOT / "reports" / "paper" / "environment.json").read_text())
-    assert facts["date"][0] in README
-    assert any(machine in README for machine in facts["machine"])
-    with (ROOT / "reports" / "paper" / "tables" / "compare-1.csv").open() as lines:
-        cells = list(csv.DictReader(lines))
+    summary = read_summary(ROOT / "reports" / "paper" / "runs.parquet")
+    assert summary.facts["date"][0] in README
+    assert any(machine in README for machine in summary.facts["machine"])
+    cells = all_tables(summary)["compare-1"].cells.to_dict("records")
     rows = {line.split(" | ")[0].strip("| "): line for line in README.splitlines() if "±" in line}
-    assert len({cell["method"] for cell in cells}) == 19
+    assert len({cell["label"] for cell in cells}) == 19
     for cell in cells:
-        assert f"{float(cell['value']):.1f} ± {float(cell['std']):.1f}" in rows[cell["method"]]
+        assert f"{cell['value']:.1f} ± {cell['std']:.1f}" in rows[cell["label"]]
         if not cell["why_not"]:
-            assert f"({cell['published']})" in rows[cell["method"]]
-    agreeing = sum(cell["agrees"] == "1" for cell in cells)
+            assert f"({cell['published']})" in rows[cell["label"]]
+    agreeing = sum(cell["agrees"] == 1 for cell in cells)
     assert f"{agreeing} of the 76 picture cells agree" in README
 
 

@@ -39,9 +39,8 @@ def test_a_method_that_the_tables_name_best_is_the_best(script: ModuleType) -> N
         _, dataset, _, _, _, first, _, ensemble, _ = (cell.strip() for cell in line.split("|")[:9])
         for shown in (first, ensemble):
             title, value = shown.split(" ")
-            table = (script.REPORT / "tables" / f"{script.DATASETS[dataset]}.md").read_text()
-            (row,) = (each for each in table.splitlines() if each.startswith(f"| {title} |"))
-            assert f"**{value} ± " in row
+            cell = script.cells(script.DATASETS[dataset])[title, dataset]
+            assert script.spread(cell).startswith(f"**{value} ± ")
 
 
 def test_the_advice_is_borne_out_by_the_report(script: ModuleType) -> None:
@@ -77,9 +76,8 @@ def test_the_page_of_a_method_tells_its_paper_fields_and_numbers(
     if method not in PUBLISHED:
         assert "[beyond](../beyond.md)" in page
         return
-    pictures = (script.REPORT / "tables" / "table-1.md").read_text().splitlines()
-    (row,) = (each for each in pictures if each.startswith(f"| {method.title} |"))
-    assert f"| MNIST | {row.split(' | ')[1]} |" in page
+    texts = script.tables()["table-1"].texts(strong="**{}**").set_index("method")
+    assert f"| MNIST | {texts.loc[method.title, 'MNIST']} |" in page
 
 
 def test_the_api_page_names_all_that_is_public(script: ModuleType) -> None:

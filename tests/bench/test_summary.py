@@ -1,69 +1,92 @@
-"""From predictions to measures: known answers, and that nothing missing is averaged away."""
+"""From predictions to measures: known answers, nothing missing is averaged, and runs.parquet."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robustpll.bench.contents import all_tables
-from robustpll.bench.grid import Condition, Grid, PlannedRun
-from robustpll.bench.measures import POINTS, curve
-from robustpll.bench.noise_cache import Drawn, Packed
+from robustpll import InputError
+from robustpll.bench.grid import Condition, Grid, Run
+from robustpll.bench.measures import CURVE_POINTS, curve
+from robustpll.bench.run import noise_key
 from robustpll.bench.store import ResultStore
-from robustpll.bench.summary import Summary, summarize
+from robustpll.bench.summary import Summary, read_summary, summarize
+from robustpll.bench.tables import all_tables
 from robustpll.datasets.noise import Uniform
+from robustpll.measures.calibration import calibration_of
 from robustpll.measures.metrics import distribution
 
+ONE_RUN = Grid.of({"methods": ["proden"], "datasets": ["lost"], "seeds": 1})
 
-def pair_grid(**changes: Any) -> Grid:
+
+def ood_grid() -> Grid:
     plain = {"methods": ["proden"], "datasets": ["mnist"], "seeds": 2, "preset": "paper"}
-    return Grid.of({**plain, "ood": [["mnist", "notmnist"]], **changes})
+    return Grid.of({**plain, "ood": [["mnist", "notmnist"]]})
+
+
+def keep_entropies(made: Any, store: ResultStore, grid: Grid) -> None:
+    test, ood = [(0, 0.1), (0.1, 0.3)], [(0.2, 0.6), (0.9, 1.0)]
+
+    def answers(planned: Run, condition: Condition) -> dict[str, Any]:
+        seed = planned.seed
+        known = condition.part == "test"
+        return made.predictions([True, True], test[seed]) if known else made.unknown(ood[seed])
+
+    for planned in grid.runs():
+        made.keep(store, planned, answers)
 
 
 def test_a_run_has_one_row_for_each_condition_in_the_order_of_the_grid(
     small: Grid, full: ResultStore
 ) -> None:
     runs = summarize(full, small).runs
-    asked = [
-        (each.label, each.run.dataset, each.run.seed, condition.name)
-        for each in small.runs()
-        for condition in each.conditions
+    planned = [
+        (run.label, run.dataset, run.seed, condition.name)
+        for run in small.runs()
+        for condition in run.conditions
     ]
-    found = runs[["label", "dataset", "seed", "condition"]].itertuples(index=False, name=None)
-    assert list(found) == asked
-    assert {"clean", "pgd 0.1"} == set(runs["condition"])
+    rows = runs[["label", "dataset", "seed", "condition"]].itertuples(index=False, name=None)
+    assert list(rows) == planned
     attacked = runs[(runs["label"] == "Proden") & (runs["epsilon"] == 0.1)]
     assert attacked["accuracy"].tolist() == pytest.approx([0.4, 0.41, 0.42] * 3)
 
 
 def test_measures_of_a_run_are_those_of_its_predictions(made: Any, store: ResultStore) -> None:
-    grid = Grid.of({"methods": ["proden"], "datasets": ["lost"], "seeds": 1})
     columns = made.predictions([True, True, True, False]) | {"guess": np.array([1, 0, 0, 0], bool)}
-    made.keep(store, grid.runs()[0], lambda *_: columns, seconds=(3.0, 0.5))
-    (row,) = summarize(store, grid).runs.to_dict("records")
+    made.keep(store, ONE_RUN.runs()[0], lambda *_: columns, seconds=(3.0, 0.5))
+    (row,) = summarize(store, ONE_RUN).runs.to_dict("records")
     assert (row["rows"], row["accuracy"], row["guesses"]) == (4, 0.75, 0.25)
     assert (row["entropy"], row["uncertainty"]) == (0.5, 0.25)
     right, wrong = 2 * 0.25**2, 2 * 0.75**2  # of two classes at 0.75 and 0.25
     assert row["brier"] == pytest.approx((3 * right + wrong) / 4)
     assert row["log_loss"] == pytest.approx(-(3 * np.log(0.75) + np.log(0.25)) / 4)
     assert (row["seconds_train"], row["seconds_examine"]) == (3.0, 0.5)
+    assert (row["machine"], row["torch"], row["date"]) == ("a machine", "2", "2026-01-02")
+
+
+def test_the_calibration_error_is_that_of_the_probabilities(made: Any, store: ResultStore) -> None:
+    draws = np.random.default_rng(0)
+    probability = draws.dirichlet(np.ones(2), 200)
+    truth = np.where(draws.random(200) < probability[:, 0] ** 2, 0, 1)
+    predicted = probability.argmax(-1)
+    labels = {"truth": truth, "predicted": predicted, "probability": probability.max(-1)}
+    columns = made.predictions(truth == predicted) | labels
+    made.keep(store, ONE_RUN.runs()[0], lambda *_: columns)
+    (row,) = summarize(store, ONE_RUN).runs.to_dict("records")
+    assert row["ece"] == pytest.approx(calibration_of(probability, truth).error, abs=1e-6)
+    assert row["ece"] > 0.05
 
 
 def test_entropies_are_pooled_over_seeds_as_the_paper_does(made: Any, store: ResultStore) -> None:
-    grid = pair_grid()
-    test, ood = [(0, 0.1), (0.1, 0.3)], [(0.2, 0.6), (0.9, 1.0)]
-
-    def answers(planned: PlannedRun, condition: Condition) -> dict[str, Any]:
-        seed = planned.run.seed
-        known = condition.part == "test"
-        return made.predictions([True, True], test[seed]) if known else made.unknown(ood[seed])
-
-    for planned in grid.runs():
-        made.keep(store, planned, answers)
-    summary = summarize(store, grid)
+    keep_entropies(made, store, ood_grid())
+    summary = summarize(store, ood_grid())
     (row,) = summary.ood.to_dict("records")
     assert (row["seeds"], row["asked"]) == (2, 2)
     assert row["area"] == pytest.approx(0.35)
@@ -71,15 +94,16 @@ def test_entropies_are_pooled_over_seeds_as_the_paper_does(made: Any, store: Res
     assert (row["ks"], row["auroc"]) == (0.75, 0.9375)
     assert row["gamma"] == pytest.approx(3.224994, rel=0.05)  # of 10,000 pairs, not of all
     assert row["mmd"] == pytest.approx(0.771688, abs=0.005)
-    lines = summary.curves["Proden", "mnist", "notmnist"]
-    np.testing.assert_allclose(lines.test, [[0, 0.25], [0.1, 0.75], [0.3, 1]])
-    assert np.isnan(summary.runs[summary.runs["part"] == "ood"]["accuracy"]).all()
+    test, _ = summary.curves["Proden", "mnist", "notmnist"]
+    np.testing.assert_allclose(test, [[0, 0.25], [0.1, 0.75], [0.3, 1]])
+    ood = summary.runs[summary.runs["part"] == "ood"]
+    assert ood[["accuracy", "brier", "log_loss", "ece"]].isna().all(axis=None)
+    assert ood[["auroc", "ks", "area", "entropy"]].notna().all(axis=None)
 
 
 def test_an_entropy_that_is_missing_counts_as_one(made: Any, store: ResultStore) -> None:
-    grid = Grid.of({"methods": ["proden"], "datasets": ["lost"], "seeds": 1})
-    made.keep(store, grid.runs()[0], lambda *_: made.predictions([True, True], [np.nan, 0.0]))
-    assert summarize(store, grid).runs["entropy"].tolist() == [0.5]
+    made.keep(store, ONE_RUN.runs()[0], lambda *_: made.predictions([True, True], [np.nan, 0.0]))
+    assert summarize(store, ONE_RUN).runs["entropy"].tolist() == [0.5]
 
 
 def test_the_order_of_files_and_rows_changes_nothing(
@@ -90,59 +114,46 @@ def test_the_order_of_files_and_rows_changes_nothing(
     runs = list(small.runs())
     generator.shuffle(runs)  # type: ignore[arg-type]
 
-    def shuffled(planned: PlannedRun, condition: Condition) -> dict[str, Any]:
+    def shuffled(planned: Run, condition: Condition) -> dict[str, Any]:
         columns = made.of_seed(planned, condition)
-        at = generator.permutation(len(columns["row"]))
-        return {name: each[at] for name, each in columns.items()}
+        order = generator.permutation(len(columns["row"]))
+        return {name: column[order] for name, column in columns.items()}
 
     for planned in runs:
         made.keep(other, planned, shuffled, conditions=planned.conditions[::-1])
-    assert written(summarize(full, small)) == written(summarize(other, small))
-
-
-def written(summary: Summary) -> list[tuple[str, ...]]:
-    return [(t.to_markdown(), t.to_latex(), t.to_csv()) for t in all_tables(summary)]
+    pd.testing.assert_frame_equal(summarize(full, small).runs, summarize(other, small).runs)
 
 
 def test_runs_that_are_missing_failed_or_damaged_are_named_and_have_no_row(
-    small: Grid, full: ResultStore
-) -> None:
-    of_proden = [each for each in small.runs() if each.label == "Proden"]
-    gone, failed, damaged = of_proden[0], of_proden[1], of_proden[3]
-    full.path(gone.run).unlink()
-    full.path(failed.run).unlink()
-    full.failed(failed.run, "No memory is left.")
-    full.path(damaged.run).write_bytes(b"nonsense")
-    summary = summarize(full, small)
-    assert len(summary.runs) == len(asked_for(small)) - 3 * 2
-    found = summary.missing.drop_duplicates("reason").set_index("reason")
-    assert found.loc["not run", ["dataset", "seed"]].tolist() == ["lost", 0]
-    assert found.loc["failed", "sentence"] == "No memory is left."
-    assert "damaged" in found.loc["unreadable", "sentence"]
-    assert str(full.root) not in found.loc["unreadable", "sentence"]
-    assert (summary.missing["label"] == "Proden").all()
-    assert len(summary.missing) == 3 * 2  # clean and attacked
-
-
-def asked_for(grid: Grid) -> list[Condition]:
-    return [condition for each in grid.runs() for condition in each.conditions]
-
-
-def test_a_condition_that_a_file_lacks_is_missing_and_the_others_are_not(
     made: Any, small: Grid, full: ResultStore
 ) -> None:
-    planned = next(each for each in small.runs() if each.label == "RobustPll")
-    made.keep(full, planned, made.of_seed, conditions=planned.conditions[:1])
+    proden = [run for run in small.runs() if run.label == "Proden"]
+    gone, failed, damaged, partial = proden[0], proden[1], proden[3], proden[4]
+    full.path(gone).unlink()
+    full.path(failed).unlink()
+    full.failed(failed, "No memory is left.")
+    full.path(damaged).write_bytes(b"nonsense")
+    made.keep(full, partial, made.of_seed, conditions=partial.conditions[:1])
     summary = summarize(full, small)
-    (row,) = summary.missing.to_dict("records")
-    assert (row["label"], row["condition"], row["reason"]) == ("RobustPll", "pgd 0.1", "not run")
+    missing = summary.missing
+    assert len(summary.runs) + len(missing) == sum(len(run.conditions) for run in small.runs())
+    assert set(missing["label"]) == {"Proden"}
+    rows = missing.groupby(["dataset", "seed"])["condition"].agg(list).to_dict()
+    both = ["clean", "pgd 0.1"]
+    attack = {("msrc-v2", 1): ["pgd 0.1"]}
+    assert rows == {("lost", 0): both, ("lost", 1): both, ("msrc-v2", 0): both} | attack
+    sentences = missing.drop_duplicates("reason").set_index("reason")["sentence"]
+    assert sentences["failed"] == "No memory is left."
+    assert "damaged" in sentences["unreadable"]
+    assert str(full.root) not in sentences["unreadable"]
+    assert set(sentences.index) == {"not run", "failed", "unreadable"}
 
 
-def test_a_dataset_without_any_run_is_told_from_runs_that_were_not_done(
+def test_a_dataset_without_any_run_differs_from_runs_that_were_not_done(
     made: Any, small: Grid, store: ResultStore
 ) -> None:
     for planned in small.runs():
-        if planned.run.dataset == "lost" and planned.label == "Proden":
+        if planned.dataset == "lost" and planned.label == "Proden":
             made.keep(store, planned, made.of_seed)
     missing = summarize(store, small).missing
     assert set(missing[missing["dataset"] == "lost"]["reason"]) == {"not run"}
@@ -155,14 +166,13 @@ def test_an_empty_store_has_a_report_that_names_all_that_is_missing(
     small: Grid, store: ResultStore
 ) -> None:
     summary = summarize(store, small)
-    assert summary.stored == ()
-    assert [table.name for table in all_tables(summary)] == ["datasets", "missing"]
-    assert len(summary.missing) == len(asked_for(small))
+    assert (summary.stored, len(summary.runs)) == ((), 0)
+    assert list(all_tables(summary)) == ["datasets", "missing"]
+    assert len(summary.missing) == sum(len(run.conditions) for run in small.runs())
 
 
 def test_runs_of_other_grids_in_a_store_do_not_count(small: Grid, full: ResultStore) -> None:
-    fewer = small.changed(methods=["proden"], seeds=(1,))
-    summary = summarize(full, fewer)
+    summary = summarize(full, small.changed(methods=["proden"], seeds=(1,)))
     assert set(summary.runs["label"]) == {"Proden"}
     assert set(summary.runs["seed"]) == {1}
     assert summary.missing.empty
@@ -177,38 +187,94 @@ def test_shares_of_time_add_up_and_models_are_counted(small: Grid, full: ResultS
 
 
 def test_lines_know_their_group_and_whether_their_settings_are_the_papers() -> None:
-    grid = Grid.of(
-        {
-            "methods": ["pl_knn", "robust_pll", {"name": "proden_ens", "epochs": 3}],
-            "datasets": ["lost"],
-            "preset": "paper",
-            "epsilons": [0.1],
-        }
-    )
-    lines = summarize(ResultStore("nowhere"), grid).lines
+    methods = ["pl_knn", "robust_pll", {"name": "proden_ens", "epochs": 3}]
+    plain = {"methods": methods, "datasets": ["lost"], "preset": "paper", "epsilons": [0.1]}
+    lines = summarize(ResultStore("nowhere"), Grid.of(plain)).lines
     assert [line.group for line in lines] == ["single", "single", "ensemble"]
     assert [line.attacked for line in lines] == [False, True, True]
     assert [line.as_published for line in lines] == [True, True, False]
 
 
-def test_candidates_that_noise_made_are_counted(store: ResultStore) -> None:
+def test_generated_candidates_are_counted(store: ResultStore) -> None:
     grid = Grid.of({"methods": ["proden"], "datasets": ["digits"], "seeds": 2, "noise": "uniform"})
     matrix = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 1], [0, 1, 0]], bool)
-    store.keep_candidates(Drawn("digits", Uniform(), 0), Packed.of(matrix))
+    store.keep_candidates(noise_key("digits", Uniform(), 0), matrix)
     (row,) = summarize(store, grid).datasets.to_dict("records")
     assert (row["candidates"], row["single"]) == (1.75, 0.5)
 
 
+@settings(max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3000), st.integers(0, 6))
-def test_a_thinned_curve_is_the_distribution_function_but_for_what_cannot_be_seen(
+def test_a_thinned_curve_is_the_distribution_function_up_to_one_step(
     seed: int, rows: int, decimals: int
 ) -> None:
     entropies = np.random.default_rng(seed).beta(0.3, 2, rows).round(decimals)
     points = curve(entropies)
-    at, share = distribution(entropies)
-    assert len(points) <= POINTS
-    assert (points[0] == (at[0], share[0])).all()
-    assert (points[-1] == (at[-1], 1)).all()
+    values, share = distribution(entropies)
+    assert len(points) <= CURVE_POINTS
+    assert (points[0] == (values[0], share[0])).all()
+    assert (points[-1] == (values[-1], 1)).all()
     # Both are monotone, so no point is further from the line than one step along it.
-    gaps = np.abs(points[None, :, 0] - at[:, None]) + np.abs(points[None, :, 1] - share[:, None])
-    assert gaps.min(1).max() <= 2 / (POINTS - 1)
+    gaps = np.abs(points[None, :, 0] - values[:, None]) + np.abs(
+        points[None, :, 1] - share[:, None]
+    )
+    assert gaps.min(1).max() <= 2 / (CURVE_POINTS - 1)
+
+
+def written(summary: Summary, path: Path) -> Path:
+    path.write_bytes(summary.to_parquet())
+    return path
+
+
+def test_runs_parquet_holds_all_that_a_report_needs(
+    made: Any, store: ResultStore, tmp_path: Path
+) -> None:
+    grid = ood_grid()
+    grid = Grid.of(json.loads(grid.to_json()) | {"datasets": ["mnist", "lost"]})
+    keep_entropies(made, store, grid.changed(datasets=["mnist"]))
+    facts = {"grid": grid.name, "executor": "1 process", "runs": 2, "seconds": 3.5, "parts": {}}
+    store.keep_session("20260102T030405-1", facts)
+    before = summarize(store, grid)
+    after = read_summary(written(before, tmp_path / "runs.parquet"))
+    assert after.grid == before.grid
+    assert after.lines == before.lines
+    assert after.facts == before.facts
+    for name in ("runs", "missing", "ood", "timing", "datasets"):
+        pd.testing.assert_frame_equal(getattr(after, name), getattr(before, name))
+    for key, lines in before.curves.items():
+        for line, same in zip(lines, after.curves[key], strict=True):
+            np.testing.assert_allclose(line, same, atol=1e-5)
+    one, two = all_tables(before), all_tables(after)
+    assert [t.to_markdown() for t in one.values()] == [t.to_markdown() for t in two.values()]
+    assert {"table-2", "sessions", "missing"} <= set(two)
+    assert after.to_parquet() == before.to_parquet()
+
+
+def changed_footer(path: Path, **changes: Any) -> None:
+    table = pq.read_table(path)
+    about = json.loads(table.schema.metadata[b"robustpll"]) | changes
+    pq.write_table(table.replace_schema_metadata({b"robustpll": json.dumps(about)}), path)
+
+
+def test_a_foreign_or_damaged_runs_parquet_is_refused(
+    small: Grid, full: ResultStore, tmp_path: Path
+) -> None:
+    summary = summarize(full, small)
+    sound = written(summary, tmp_path / "sound.parquet").read_bytes()
+    cut, foreign, many, other, format_2, deep = (
+        tmp_path / f"{name}.parquet" for name in ("cut", "foreign", "many", "other", "two", "deep")
+    )
+    cut.write_bytes(sound[: len(sound) // 2])
+    pq.write_table(pa.table({"label": ["a"]}), foreign)
+    written(summary, many)
+    table = pq.read_table(many)
+    repeated = table.take(np.zeros(300_000, int))  # a small file, large in memory
+    pq.write_table(repeated.replace_schema_metadata(table.schema.metadata), many)
+    assert many.stat().st_size < 1_000_000
+    fewer = small.changed(methods=["proden"])
+    changed_footer(written(summary, other), grid=json.loads(fewer.to_json()))
+    changed_footer(written(summary, format_2), format=2)
+    changed_footer(written(summary, deep), grid={"methods": [{"name": "no such method"}]})
+    for path in (cut, foreign, many, other, format_2, deep, tmp_path, tmp_path / "absent"):
+        with pytest.raises(InputError, match=r"is not the runs\.parquet of a report"):
+            read_summary(path)

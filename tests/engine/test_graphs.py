@@ -21,7 +21,7 @@ from robustpll.engine.networks import Shape
 from robustpll.engine.random import Draws
 from robustpll.engine.train import Training, train
 from robustpll.methods import DeepMethod, RobustPll
-from robustpll.methods.autoencoder import AutoEncoder
+from robustpll.methods.dst_pll import AutoEncoder
 from robustpll.methods.robust_pll_at import RobustPllAt
 
 DEEP: dict[str, type[DeepMethod]] = {

@@ -1,151 +1,167 @@
-"""What the stored predictions of a run amount to, and the entropies of several runs together."""
+"""The measures of a benchmark: how each is computed from stored predictions, and how it is shown.
+
+To add a measure, add one entry to `MEASURES`: it becomes a column of `Summary.runs`, `runs.csv` and
+`runs.parquet`, and of the table of runs on the page. Any table may show it by its name.
+"""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robustpll.errors import InputError
 from robustpll.evaluate.ood import separation
+from robustpll.measures import metrics
 from robustpll.measures.calibration import reliability
-from robustpll.measures.metrics import (
-    accuracy,
-    as_recorded,
-    cdf_area,
-    distribution,
-    median_gamma,
-    published_gamma,
-    signed_ks,
-    signed_mmd,
-)
+from robustpll.measures.metrics import as_recorded, cdf_area, signed_ks
 
 Floats = NDArray[np.float64]
-Columns = dict[str, NDArray[Any]]  # of the predictions under one condition, in the order of rows
+Columns = Mapping[str, NDArray[Any]]  # stored predictions of one run under one condition
+Entropies = tuple[Floats, Floats]  # of test rows (n,) and of out-of-distribution rows (m,)
 
-POINTS = 500  # of a curve: more cannot be seen
-LEAST = 1e-6  # probabilities are stored to this step, so 0 means less, not never
-
-
-class Curves(NamedTuple):
-    """Distribution functions of entropies, as lines (points, 2)."""
-
-    test: Floats
-    ood: Floats
+CURVE_POINTS = 500  # more points cannot be seen in a figure
+SMALLEST = 1e-6  # probabilities are stored to six decimals: 0 may mean any smaller number
 
 
-class Entropies(NamedTuple):
-    """Of the same runs' test and OOD rows, (n,) and (m,)."""
+@dataclass(frozen=True)
+class Measure:
+    """A number that is computed from the predictions of one run under one condition.
 
-    test: Floats
-    ood: Floats
+    >>> MEASURES["ece"].heading, MEASURES["ece"].scale, MEASURES["ece"].higher_is_better
+    ('ECE in %', 100, False)
+    """
+
+    name: str  # its column in `Summary.runs`
+    title: str
+    compute: Callable[[Columns], float]
+    needs: tuple[str, ...] = ("probability",)  # without these columns the measure is NaN
+    unit: Literal["", "%"] = ""
+    decimals: int = 3
+    higher_is_better: bool = True
+    in_table: bool = False  # whether the page's table of runs shows it, or only a run's details
+
+    @property
+    def scale(self) -> int:
+        """The factor from stored to shown values."""
+        return 100 if self.unit == "%" else 1
+
+    @property
+    def heading(self) -> str:
+        return f"{self.title} in %" if self.unit == "%" else self.title
 
 
-def by_condition(table: Any) -> dict[tuple[str, str], Columns]:
-    """The columns of an Arrow table of predictions for each (part, condition), sorted by row."""
-    names = ["part", "condition"]
-    arrays = {name: table[name].to_numpy() for name in table.column_names if name not in names}
-    found = {}
-    groups = table.select(names).to_pandas().groupby(names, observed=True).indices
-    for condition, at in groups.items():
-        in_order = at[np.argsort(arrays["row"][at], kind="stable")]
-        found[condition] = {name: values[in_order] for name, values in arrays.items()}
-    return found
+def _mean(values: NDArray[Any]) -> float:
+    return float(values.mean(dtype=np.float64))
+
+
+def _right(columns: Columns) -> NDArray[Any]:
+    return np.equal(columns["truth"], columns["predicted"])
+
+
+def _brier(columns: Columns) -> float:
+    of_truth, squared = columns["probability_of_truth"], columns["probability_squared"]
+    return _mean(1 - 2 * of_truth.astype(float) + squared.astype(float))
+
+
+def _log_loss(columns: Columns) -> float:
+    return _mean(-np.log(np.maximum(columns["probability_of_truth"].astype(float), SMALLEST)))
+
+
+def _entropies(columns: Columns) -> Entropies:
+    return columns["known_entropy"], as_recorded(columns["entropy"])
+
+
+_TRUTH, _OOD = ("truth", "probability"), ("known_entropy", "probability")
+_LIST = (
+    Measure("rows", "rows", lambda c: len(c["row"]), (), decimals=0),
+    Measure("accuracy", "accuracy", lambda c: _mean(_right(c)), ("truth",), "%", 1, in_table=True),
+    Measure("guesses", "guesses", lambda c: _mean(c["guess"]), unit="%", decimals=2),
+    Measure("entropy", "entropy", lambda c: _mean(as_recorded(c["entropy"])), in_table=True),
+    Measure("uncertainty", "uncertainty", lambda c: _mean(c["uncertainty"]), in_table=True),
+    Measure("brier", "Brier", _brier, _TRUTH, higher_is_better=False, in_table=True),
+    Measure("log_loss", "log loss", _log_loss, _TRUTH, higher_is_better=False),
+    Measure(
+        "ece",
+        "ECE",
+        lambda c: reliability(c["probability"], _right(c)).error,
+        _TRUTH,
+        unit="%",
+        decimals=1,
+        higher_is_better=False,
+    ),
+    Measure("auroc", "AUROC", lambda c: separation(*_entropies(c)).auroc, _OOD, in_table=True),
+    Measure("ks", "KS", lambda c: signed_ks(*_entropies(c)), _OOD),
+    Measure("area", "CDF area", lambda c: cdf_area(*_entropies(c)), _OOD),
+)
+MEASURES = {measure.name: measure for measure in _LIST}
+POOLED_MEASURES = ("area", "area_exact", "ks", "mmd", "mmd_median", "gamma", "auroc")
 
 
 def measured(columns: Columns) -> dict[str, float]:
-    """Measures of one run under one condition; those that need true labels are NaN without.
+    """Return all measures of one run under one condition; those that lack their columns are NaN.
 
-    Of a worst case there are no probabilities, but accuracy alone.
+    Rows of no known class have no truth, and an audit stores no probabilities. The column
+    `known_entropy` holds the entropies of the same run's test rows.
 
-    >>> right = {"truth": [1, 0], "predicted": [1, 1], "guess": [False, True]}
-    >>> sure = {"entropy": [0.0, 1.0], "uncertainty": [0.0, 0.5], "probability": [1.0, 0.5]}
-    >>> of_truth = {"probability_of_truth": [1.0, 0.5], "probability_squared": [1.0, 0.5]}
-    >>> found = measured({n: np.array(c) for n, c in (right | sure | of_truth).items()})
-    >>> found["accuracy"], found["guesses"], found["brier"], round(found["log_loss"], 4)
-    (0.5, 0.5, 0.25, 0.3466)
-    >>> found["ece"]  # (|1 - 1| + |0 - 0.5|) / 2
-    0.25
+    >>> labels = {"row": [0, 1], "truth": [1, 0], "predicted": [1, 1], "guess": [False, True]}
+    >>> scores = {"entropy": [0.0, 1.0], "uncertainty": [0.0, 0.5], "probability": [1.0, 0.5]}
+    >>> truths = {"probability_of_truth": [1.0, 0.5], "probability_squared": [1.0, 0.5]}
+    >>> measures = measured({n: np.array(c) for n, c in (labels | scores | truths).items()})
+    >>> [round(measures[name], 4) for name in ("accuracy", "guesses", "brier", "log_loss", "ece")]
+    [0.5, 0.5, 0.25, 0.3466, 0.25]
     """
-    truth, of_truth = columns["truth"], columns["probability_of_truth"].astype(np.float64)
-    known = len(truth) > 0 and bool((truth >= 0).all())
-    right = truth == columns["predicted"]
-    if known and np.isnan(columns["probability"]).all():
-        return {"rows": len(truth), "accuracy": accuracy(right)}
-    squared = columns["probability_squared"].astype(np.float64)
-    log_loss = -np.log(np.maximum(of_truth, LEAST))
+    usable = set(columns)
+    if (columns["truth"] < 0).any():
+        usable.discard("truth")
+    if np.isnan(columns["probability"]).all():
+        usable.discard("probability")
     return {
-        "rows": len(truth),
-        "accuracy": accuracy(right) if known else math.nan,
-        "guesses": float(columns["guess"].mean()),
-        "entropy": float(as_recorded(columns["entropy"]).mean()),
-        "uncertainty": float(columns["uncertainty"].mean(dtype=np.float64)),
-        "brier": float((1 - 2 * of_truth + squared).mean()) if known else math.nan,
-        "log_loss": float(log_loss.mean()) if known else math.nan,
-        "ece": reliability(columns["probability"], right).error if known else math.nan,
+        name: measure.compute(columns) if usable.issuperset(measure.needs) else math.nan
+        for name, measure in MEASURES.items()
     }
-
-
-def separated(entropies: Entropies) -> dict[str, float]:
-    """How far apart test and OOD rows of one run are.
-
-    >>> found = separated(Entropies(np.array([0, 0.1, 0.1, 0.3]), np.array([0.2, 0.6, 0.9, 1])))
-    >>> found["ks"], found["auroc"], round(found["area"], 6)
-    (0.75, 0.9375, 0.35)
-    """
-    return {
-        "auroc": separation(*entropies).auroc,
-        "ks": signed_ks(*entropies),
-        "area": cdf_area(*entropies),
-    }
-
-
-def pooled(runs: Sequence[Entropies]) -> Entropies:
-    """Of several runs, one after the other."""
-    return Entropies(*(np.concatenate(each) for each in zip(*runs, strict=True)))
 
 
 def compared(methods: Mapping[str, Entropies]) -> dict[str, dict[str, float]]:
-    """How far apart test and OOD rows are, for methods that are compared with each other.
+    """Return how far apart test and OOD entropies are, for methods of one table.
 
-    They share one bandwidth, of the entropies of all, so that a method's discrepancy depends on
-    which others are there. A bandwidth that does not exist makes the discrepancy NaN.
+    All methods share one bandwidth, so a method's MMD depends on which others are there. Where the
+    bandwidth is undefined, the MMD is NaN.
 
-    >>> sample = Entropies(np.array([0, 0.1, 0.1, 0.3]), np.array([0.2, 0.6, 0.9, 1.0]))
-    >>> found = compared({"Proden": sample})["Proden"]
-    >>> round(found["mmd"], 1), round(found["gamma"], 1), round(found["area_exact"], 6)
+    >>> sample = np.array([0, 0.1, 0.1, 0.3]), np.array([0.2, 0.6, 0.9, 1.0])
+    >>> measures = compared({"Proden": sample})["Proden"]
+    >>> round(measures["mmd"], 1), round(measures["gamma"], 1), round(measures["area_exact"], 6)
     (0.8, 3.3, 0.55)
     """
-    everything = np.concatenate([part for each in methods.values() for part in each])
-    gamma, median = _or_nan(published_gamma, everything), _or_nan(median_gamma, everything)
-    return {
-        label: {
-            **separated(each),
-            "area_exact": cdf_area(*each, exact=True),
-            "mmd": math.nan if math.isnan(gamma) else signed_mmd(*each, gamma=gamma),
-            "mmd_median": math.nan if math.isnan(median) else signed_mmd(*each, gamma=median),
-            "gamma": gamma,
-        }
-        for label, each in methods.items()
-    }
+    pool = np.concatenate([part for entropies in methods.values() for part in entropies])
+    gammas = []
+    for rule in (metrics.published_gamma, metrics.median_gamma):
+        try:
+            gammas.append(rule(pool))
+        except InputError:  # no two values differ, or most are equal
+            gammas.append(math.nan)
+    rows = {}
+    for label, pair in methods.items():
+        mmd, mmd_median = (
+            math.nan if math.isnan(gamma) else metrics.signed_mmd(*pair, gamma=gamma)
+            for gamma in gammas
+        )
+        exact, auroc = cdf_area(*pair, exact=True), separation(*pair).auroc
+        values = (cdf_area(*pair), exact, signed_ks(*pair), mmd, mmd_median, gammas[0], auroc)
+        rows[label] = dict(zip(POOLED_MEASURES, values, strict=True))
+    return rows
 
 
 def curve(values: Floats) -> Floats:
-    """The distribution function as a line through at most 500 of its points, (points, 2).
+    """Return the empirical distribution function as a line of at most 500 points, (points, 2).
 
     >>> curve(np.array([0, 0.1, 0.1, 0.3])).tolist()
     [[0.0, 0.25], [0.1, 0.75], [0.3, 1.0]]
     """
-    at, share = distribution(values)
-    along = at + share  # rises strictly, by each step to the right and up
-    wanted = np.linspace(along[0], along[-1], POINTS)
-    kept = np.unique(np.searchsorted(along, wanted).clip(max=len(at) - 1))
-    return np.column_stack([at[kept], share[kept]])
-
-
-def _or_nan(rule: Callable[[Floats], float], values: Floats) -> float:
-    try:
-        return rule(values)
-    except InputError:  # the values do not differ, or most do not
-        return math.nan
+    points, share = metrics.distribution(values)
+    length = points + share  # strictly increasing along the line
+    wanted = np.linspace(length[0], length[-1], CURVE_POINTS)
+    indices = np.unique(np.searchsorted(length, wanted).clip(max=len(points) - 1))
+    return np.column_stack([points[indices], share[indices]])

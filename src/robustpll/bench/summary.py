@@ -1,60 +1,47 @@
-"""From stored predictions to measures: one row for each run and condition."""
+"""From stored predictions to one table: a row for each run and condition, a column per measure."""
 
+import json
 import math
-from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 
-from robustpll.bench.grid import Condition, Grid, PlannedRun
+from robustpll.bench.grid import Grid, Run
 from robustpll.bench.measures import (
+    MEASURES,
+    POOLED_MEASURES,
     Columns,
-    Curves,
     Entropies,
-    by_condition,
+    Floats,
     compared,
     curve,
     measured,
-    pooled,
-    separated,
 )
-from robustpll.bench.noise_cache import Drawn
-from robustpll.bench.store import ResultStore
-from robustpll.bench.stored_files import About, StoreError
-from robustpll.bench.versions import of_store
+from robustpll.bench.run import noise_key
+from robustpll.bench.store import ResultStore, RunResult, StoreError, of_store
 from robustpll.datasets.catalog import entry_of
+from robustpll.errors import InputError
 from robustpll.measures.metrics import as_recorded
-from robustpll.methods import Method
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-CLEAN = ("test", "clean")
-RUN_COLUMNS = (
-    *("label", "method", "dataset", "kind", "seed", "part", "condition", "epsilon", "other"),
-    *("rows", "accuracy", "guesses", "entropy", "uncertainty", "brier", "log_loss", "ece"),
-    *("auroc", "ks", "area", "seconds_train", "seconds_examine", "machine", "key"),
-)
-OOD_COLUMNS = (
-    *("label", "dataset", "other", "seeds", "asked", "area", "area_exact", "ks", "mmd"),
-    *("mmd_median", "gamma", "auroc"),
-)
-MISSING_COLUMNS = (
-    *("label", "dataset", "seed", "part", "condition", "epsilon", "other", "reason", "sentence"),
-)
-DATASET_COLUMNS = (
-    *("dataset", "title", "kind", "rows", "features", "classes", "candidates", "single"),
-)
-TIMING_COLUMNS = ("label", "runs", "models", "seconds_train", "seconds_examine", "seconds", "share")
-FACTS = ("machine", "torch", "version", "date")
+FACTS = ["machine", "torch", "version", "date"]
+IDENTITY = ["label", "dataset", "seed", "part", "condition", "epsilon", "other"]
+RUN_COLUMNS = ["label", "method", "dataset", "kind", *IDENTITY[2:], *MEASURES]
+RUN_COLUMNS += ["seconds_train", "seconds_examine", *FACTS, "key"]
+MISSING_COLUMNS = [*IDENTITY, "reason", "sentence"]
+OOD_COLUMNS = ["label", "dataset", "other", "seeds", "asked", *POOLED_MEASURES]
+FORMAT = 1  # of runs.parquet
+MOST_BYTES = 2**28  # of a runs.parquet in memory: no report writes a larger one
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the report: a method, by its name there."""
+    """A method of the report."""
 
     label: str
     method: str  # as in METHODS: "proden"
@@ -66,281 +53,315 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """What the runs of a grid amount to; all frames are in the grid's order.
+    """The results of a grid; all frames are in the grid's order.
 
     Attributes
     ----------
     grid : Grid
-        What was asked for.
-    lines : tuple of Line
-        The methods.
+        The planned runs.
     runs : DataFrame
         One row for each stored run and condition: label, method, dataset, kind, seed, part,
-        condition, epsilon, other (the OOD dataset), rows, accuracy, guesses, entropy, uncertainty,
-        brier, log_loss, ece (as of `calibration_report`), auroc, ks, area (these three of OOD rows
-        of one seed), seconds_train, seconds_examine, machine, key. What a part does not have is
-        NaN: of an audit there is the accuracy alone.
-    ood : DataFrame
-        One row for each label, dataset and other: seeds (stored), asked, area, area_exact, ks,
-        mmd, mmd_median, gamma, auroc; of entropies pooled over the seeds, as published.
+        condition, epsilon, other (the OOD dataset); all of `bench.measures.MEASURES`, NaN where
+        undefined; seconds_train, seconds_examine, machine, torch, version, date, key.
     missing : DataFrame
-        One row for each run and condition that the grid asks for and the store lacks: label,
-        dataset, seed, part, condition, epsilon, other, reason ("no data", "not run", "failed",
-        "unreadable"), sentence.
-    timing : DataFrame
-        One row for each label that has runs: runs, models (per run; 0 if it has no networks),
-        seconds_train, seconds_examine (in all), seconds (of both, per run), share (of the seconds
-        of all labels).
-    datasets : DataFrame
-        One row for each dataset of the grid: dataset, title, kind, rows, features, classes,
-        candidates (on average), single (share of rows with one); the last two of training rows,
-        NaN where the store does not tell.
-    curves : mapping of (label, dataset, other) to Curves
-        For the figure of entropies.
-    facts : mapping of str to tuple of str
-        Where the numbers come from: machine, torch, version, date (days); each once, sorted.
+        One row for each planned run and condition without a result: label, dataset, seed, part,
+        condition, epsilon, other, reason ("no data", "not run", "failed", "unreadable"), sentence.
+    ood : DataFrame
+        One row for each label, dataset and other: seeds (stored), asked, and measures of entropies
+        pooled over the seeds, as published: area, area_exact, ks, mmd, mmd_median, gamma, auroc.
+    curves : mapping of (label, dataset, other) to (test, ood)
+        Distribution functions of these entropies, as lines (points, 2).
+    candidates : mapping of str to (float, float)
+        For datasets with generated candidates: mean number, share of rows with a single one.
     sessions : mapping of str to mapping
-        Each `bench run` of the grid by when it began: executor, runs, seconds (by the clock), and
-        parts, where these went, summed over all processes.
+        Each `bench run` by its start: executor, runs, seconds, and parts (over all processes).
     contents : mapping of str to str
-        Of which version of a dataset's file the runs are, as of `Dataset.content`; those that are
-        not named are of the version that the catalogue knows.
+        Versions of datasets' files other than the catalogue's, as `Dataset.content`.
     """
 
     grid: Grid
-    lines: tuple[Line, ...]
-    runs: "pd.DataFrame"
-    ood: "pd.DataFrame"
-    missing: "pd.DataFrame"
-    timing: "pd.DataFrame"
-    datasets: "pd.DataFrame"
-    curves: Mapping[tuple[str, str, str], Curves]
-    facts: Mapping[str, tuple[str, ...]]
+    runs: pd.DataFrame
+    missing: pd.DataFrame
+    ood: pd.DataFrame
+    curves: Mapping[tuple[str, str, str], tuple[Floats, Floats]]
+    candidates: Mapping[str, tuple[float, float]]
     sessions: Mapping[str, Mapping[str, Any]]
-    contents: Mapping[str, str] = field(default_factory=dict)
+    contents: Mapping[str, str]
 
-    @property
+    @cached_property
     def stored(self) -> tuple[str, ...]:
-        """Datasets that have runs, in the grid's order."""
-        found = set(self.runs["dataset"])
-        return tuple(name for name in self.grid.datasets if name in found)
+        """The datasets that have runs."""
+        names = set(self.runs["dataset"])
+        return tuple(name for name in self.grid.datasets if name in names)
+
+    @cached_property
+    def lines(self) -> tuple[Line, ...]:
+        """The methods, ensembles last; entries with one label are one line."""
+        planned = self.grid.runs()
+        attacked = {run.label for run in planned if any(c.epsilon for c in run.conditions)}
+        changed = {e.label for e in self.grid.entries if e.method != type(e.method).paper()}
+        lines: dict[str, Line] = {}
+        for label, method in ((entry.label, entry.method) for entry in self.grid.entries):
+            group: Any = "ensemble" if method.family == "ensemble" else "single"
+            flags = (label in attacked, label not in changed)
+            lines.setdefault(label, Line(label, method.name, method.title, group, *flags))
+        return tuple(sorted(lines.values(), key=lambda line: line.group == "ensemble"))
+
+    @cached_property
+    def planned(self) -> pd.DataFrame:
+        """All planned runs and conditions: `runs`, then `missing`, which have a reason."""
+        frame = pd.concat([self.runs, self.missing], ignore_index=True)
+        return frame.astype(dict.fromkeys(MEASURES, float))
+
+    @cached_property
+    def timing(self) -> pd.DataFrame:
+        """Runs, models per run, seconds and share of all seconds, for each label with runs."""
+        once = self.runs.drop_duplicates(["label", "key"])  # a run has several conditions
+        grouped = once.groupby("label", sort=False)
+        frame = grouped[["seconds_train", "seconds_examine"]].sum().astype(float)
+        total = frame.sum(axis=1)
+        members = {e.label: getattr(e.method, "members", 0) for e in reversed(self.grid.entries)}
+        frame.insert(0, "runs", grouped.size())
+        frame.insert(1, "models", [members[label] for label in frame.index])
+        frame = frame.assign(seconds=total / frame["runs"], share=total / (total.sum() or 1.0))
+        return frame.reset_index()
+
+    @cached_property
+    def datasets(self) -> pd.DataFrame:
+        """Facts about the grid's datasets; NaN where the store does not tell the candidates."""
+        rows = []
+        for entry in map(entry_of, self.grid.datasets):
+            facts = (entry.name, entry.title, entry.kind, entry.rows, entry.features, entry.classes)
+            mean = math.nan if entry.candidates is None else entry.candidates
+            rows.append((*facts, *self.candidates.get(entry.name, (mean, math.nan))))
+        names = ["dataset", "title", "kind", "rows", "features", "classes", "candidates", "single"]
+        return pd.DataFrame(rows, columns=names)
+
+    @cached_property
+    def facts(self) -> dict[str, tuple[str, ...]]:
+        """The machines, versions of torch and robustpll, and dates of the runs."""
+        return {name: tuple(sorted(set(self.runs[name]))) for name in FACTS}
+
+    def to_parquet(self) -> bytes:
+        """Return the file `runs.parquet`, from which `read_summary` makes the summary again.
+
+        It has a row for each planned run and condition. The footer holds the grid and the rest.
+        """
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        about = {
+            "format": FORMAT,
+            "grid": json.loads(self.grid.to_json()),
+            "ood": self.ood.to_dict("records"),
+            "curves": [(*key, *(c.round(5).tolist() for c in p)) for key, p in self.curves.items()],
+            "candidates": dict(self.candidates),
+            "sessions": dict(self.sessions),
+            "contents": dict(self.contents),
+        }
+        table = pa.Table.from_pandas(self.planned, _schema(), preserve_index=False)
+        table = table.replace_schema_metadata({b"robustpll": json.dumps(about).encode()})
+        buffer = BytesIO()
+        pq.write_table(table, buffer, compression="zstd", compression_level=19)
+        return buffer.getvalue()
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What is gathered run by run."""
+def _schema() -> Any:
+    """Return the columns of `runs.parquet`."""
+    import pyarrow as pa
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    lacking: list[dict[str, Any]] = field(default_factory=list)
-    entropies: dict[tuple[str, str], dict[str, list[Entropies]]] = field(default_factory=dict)
-    facts: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    numbers = ("epsilon", "seconds_train", "seconds_examine", *MEASURES)
+    kinds = {"seed": pa.int64()} | dict.fromkeys(numbers, pa.float64())
+    columns = [*RUN_COLUMNS, "reason", "sentence"]
+    return pa.schema([(name, kinds.get(name, pa.string())) for name in columns])
+
+
+def read_summary(path: str | Path) -> Summary:
+    """Read the `runs.parquet` of a report. Nothing in the file is executed.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     summary = summarize(ResultStore(folder), Grid.named("quick"))
+    ...     path = Path(folder) / "runs.parquet"
+    ...     _ = path.write_bytes(summary.to_parquet())
+    ...     read_summary(path).grid == summary.grid
+    True
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    faults = (pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError)
+    try:
+        with pq.ParquetFile(path) as file:
+            groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+            # A few bytes can stand for many equal rows, so rows count by their size in memory.
+            size = max(sum(g.total_byte_size for g in groups), 1000 * file.metadata.num_rows)
+            about = json.loads(file.schema_arrow.metadata[b"robustpll"])
+            alike = file.schema_arrow.equals(_schema()) and about["format"] == FORMAT
+            if not alike or max(size, Path(path).stat().st_size) > MOST_BYTES:
+                raise ValueError("other columns, size or format")
+            planned = file.read().to_pandas(ignore_metadata=True)
+        grid = Grid.of_json(json.dumps(about["grid"]))
+        runs = {(run.label, run.dataset, run.seed) for run in grid.runs()}
+        if not runs.issuperset(planned[IDENTITY[:3]].itertuples(index=False, name=None)):
+            raise ValueError("runs that its grid does not plan")
+        has_result = planned["reason"].isna()
+        return Summary(
+            grid,
+            planned.loc[has_result, RUN_COLUMNS].astype({"rows": int}).reset_index(drop=True),
+            planned.loc[~has_result, MISSING_COLUMNS].reset_index(drop=True),
+            pd.DataFrame(about["ood"], columns=OOD_COLUMNS),
+            {(m, d, o): (np.array(test), np.array(ood)) for m, d, o, test, ood in about["curves"]},
+            {name: (mean, single) for name, (mean, single) in about["candidates"].items()},
+            about["sessions"],
+            about["contents"],
+        )
+    except (*faults, RecursionError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(
+            f"{path} is not the runs.parquet of a report, or it is damaged ({reason}). Pass such a "
+            "file, or a folder of results."
+        ) from error
 
 
 def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None = None) -> Summary:
-    """All measures of a grid's runs, by the predictions in a store.
+    """Compute all measures of a grid's runs from the predictions in a store.
 
-    A run that is not there, failed or cannot be read is named in `missing`; no number stands for
-    it. Files are read one by one, so that memory does not grow with the store. Runs on several
-    versions of a dataset are never mixed: it is an error if there are such, unless one is chosen.
+    Runs without a result are listed in `missing`. Memory does not grow with the size of the store.
+    Runs on several versions of a dataset are an error, unless `versions` chooses one.
 
     Parameters
     ----------
     store : ResultStore
         It may hold runs of other grids, too.
     grid : Grid
-        Which runs are meant.
+        The runs to summarize.
     versions : mapping of str to str, or None
-        By a dataset's name, on which version of its file: as the error lists them.
+        The version of a dataset's file, by the dataset's name; the error lists the versions.
 
     Examples
     --------
-    >>> import tempfile
     >>> grid = Grid.of({"methods": ["proden"], "datasets": ["digits"], "seeds": 2})
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     summary = summarize(ResultStore(folder), grid)
+    >>> summary = summarize(ResultStore("an-empty-folder"), grid)
     >>> len(summary.runs), len(summary.missing), summary.stored
     (0, 2, ())
     """
-    found = _Found()
-    runs = of_store(store, grid.runs(), versions)
-    for planned in runs:
-        _gather(found, store, planned)
-    contents = {run.run.dataset: run.run.content for run in runs if run.run.content}
-    _name_absent(found)
-    ood, curves = _ood(found, grid)
+    runs: list[dict[str, Any]] = []
+    missing: list[dict[str, Any]] = []
+    entropies: dict[tuple[str, str], dict[str, list[Entropies]]] = {}
+    planned_runs = of_store(store, grid.runs(), versions)
+    for planned in planned_runs:
+        about, parts, problem = _stored(store, planned)
+        for condition in planned.conditions:
+            run, strength = planned, condition.epsilon or condition.audit
+            values = (planned.label, run.dataset, run.seed, condition.part, condition.name)
+            identity = dict(zip(IDENTITY, (*values, strength, condition.ood), strict=True))
+            columns = parts.get((condition.part, condition.name))
+            if about is None or columns is None:
+                missing.append(identity | problem)
+                continue
+            clean = parts.get(("test", "clean"))
+            if condition.part == "ood" and clean is not None:
+                pair = as_recorded(clean["entropy"]), as_recorded(columns["entropy"])
+                by_label = entropies.setdefault((run.dataset, condition.ood), {})
+                by_label.setdefault(planned.label, []).append(pair)
+                columns = {**columns, "known_entropy": pair[0]}
+            runs.append(identity | _described(planned, about) | measured(columns))
+    _mark_absent_datasets(missing, {row["dataset"] for row in runs})
+    contents = {plan.dataset: plan.content for plan in planned_runs if plan.content}
+    rows, curves = _pooled(entropies, len(grid.seeds))
     return Summary(
         grid,
-        _lines(grid),
-        _frame(found.rows, RUN_COLUMNS),
-        _frame(ood, OOD_COLUMNS),
-        _frame(found.lacking, MISSING_COLUMNS),
-        _frame(_timing(found, grid), TIMING_COLUMNS),
-        _frame(_datasets(store, grid, contents), DATASET_COLUMNS),
+        pd.DataFrame(runs, columns=RUN_COLUMNS),
+        pd.DataFrame(missing, columns=MISSING_COLUMNS),
+        pd.DataFrame(rows, columns=OOD_COLUMNS),
         curves,
-        {name: tuple(sorted(found.facts[name])) for name in FACTS},
+        _candidates(store, grid, contents),
         {
-            name: {key: told[key] for key in ("executor", "runs", "seconds", "parts")}
-            for name, told in store.sessions().items()
-            if told["grid"] == grid.name
+            name: {key: facts[key] for key in ("executor", "runs", "seconds", "parts")}
+            for name, facts in store.sessions().items()
+            if facts["grid"] == grid.name
         },
         contents,
     )
 
 
-def _gather(found: _Found, store: ResultStore, planned: PlannedRun) -> None:
-    """Measures of one run, or why there are none."""
-    about, stored = None, dict[tuple[str, str], Columns]()
-    reason, sentence = "not run", "It was not run yet."
-    if failure := store.failure(planned.run):
-        reason, sentence = "failed", failure
+def _stored(
+    store: ResultStore, planned: Run
+) -> tuple[RunResult | None, dict[tuple[str, str], Columns], dict[str, str]]:
+    """Return what is stored of a run, its predictions by part and condition, and what is wrong."""
+    problem = {"reason": "not run", "sentence": "It was not run yet."}
+    if failure := store.failure(planned):
+        problem = {"reason": "failed", "sentence": failure}
     try:
-        about = store.about(planned.run)
-        stored = by_condition(store.read(planned.run)) if about else {}
-    except StoreError as error:
-        # A report does not name machines' folders.
-        reason, sentence = "unreadable", str(error).replace(f"{store.root}/", "")
-    for condition in planned.conditions:
-        if about and (condition.part, condition.name) in stored:
-            found.rows.append(_row(found, planned, condition, about, stored))
-        else:
-            told = {"reason": reason, "sentence": sentence}
-            found.lacking.append(_identity(planned, condition) | told)
+        about = store.about(planned)
+        if about is None:
+            return None, {}, problem
+        frame = store.read(planned).to_pandas().sort_values("row", kind="stable")
+    except StoreError as error:  # a report does not name the folders of a machine
+        sentence = str(error).replace(f"{store.root}/", "")
+        return None, {}, {"reason": "unreadable", "sentence": sentence}
+    groups = frame.groupby(["part", "condition"], observed=True)
+    parts: dict[tuple[str, str], Columns] = {
+        (str(part), str(condition)): {name: group[name].to_numpy() for name in frame.columns[2:]}
+        for (part, condition), group in groups
+    }
+    return about, parts, problem
 
 
-def _row(
-    found: _Found,
-    planned: PlannedRun,
-    condition: Condition,
-    about: About,
-    stored: dict[tuple[str, str], Columns],
-) -> dict[str, Any]:
-    columns, run = stored[condition.part, condition.name], planned.run
-    row = {
-        **_identity(planned, condition),
-        "method": run.method.name,
-        "kind": entry_of(run.dataset).kind,
-        **measured(columns),
+def _described(planned: Run, about: RunResult) -> dict[str, Any]:
+    facts = {name: str(about.facts.get(name, "unknown")) for name in FACTS}
+    return {
+        "method": planned.method.name,
+        "kind": entry_of(planned.dataset).kind,
         "seconds_train": float(about.seconds["train"]),
         "seconds_examine": float(about.seconds["examine"]),
-        "machine": str(about.facts.get("machine", "unknown")),
-        "key": run.key,
-    }
-    if condition.part == "ood" and CLEAN in stored:
-        both = Entropies(*(as_recorded(each["entropy"]) for each in (stored[CLEAN], columns)))
-        of_set = found.entropies.setdefault((run.dataset, condition.ood), {})
-        of_set.setdefault(planned.label, []).append(both)
-        row |= separated(both)
-    for name in FACTS:
-        fact = str(about.facts.get(name, "unknown"))
-        found.facts[name].add(fact[:10] if name == "date" else fact)
-    return row
-
-
-def _identity(planned: PlannedRun, condition: Condition) -> dict[str, Any]:
-    return {
-        "label": planned.label,
-        "dataset": planned.run.dataset,
-        "seed": planned.run.seed,
-        "part": condition.part,
-        "condition": condition.name,
-        "epsilon": condition.epsilon or condition.audit,
-        "other": condition.ood,
+        **facts,
+        "date": facts["date"][:10],
+        "key": planned.key,
     }
 
 
-def _name_absent(found: _Found) -> None:
-    """A dataset of which nothing is stored is not one that was forgotten run by run.
-
-    This is told by the store alone: the same store gives the same report, on any machine.
-    """
-    stored = {row["dataset"] for row in found.rows}
-    for row in found.lacking:
+def _mark_absent_datasets(missing: list[dict[str, Any]], stored: set[str]) -> None:
+    """Say "no data" where nothing of a dataset is stored; by the store alone, on any machine."""
+    for row in missing:
         if row["reason"] == "not run" and row["dataset"] not in stored:
             entry = entry_of(row["dataset"])
             row["reason"] = "no data"
             row["sentence"] = f"No run on {entry.title} is stored; the data are at {entry.source}"
 
 
-def _lines(grid: Grid) -> tuple[Line, ...]:
-    planned = grid.runs()
-    attacked = {each.label for each in planned if any(c.epsilon for c in each.conditions)}
-    other = {each.label for each in grid.entries if each.method != type(each.method).paper()}
-    return tuple(
-        Line(
-            label,
-            method.name,
-            method.title,
-            "ensemble" if method.family == "ensemble" else "single",
-            label in attacked,
-            label not in other,
-        )
-        for label, method in _methods(grid).items()
-    )
-
-
-def _methods(grid: Grid) -> dict[str, Method]:
-    """Of each label the first; all are of one kind."""
-    found: dict[str, Method] = {}
-    for each in grid.entries:
-        found.setdefault(each.label, each.method)
-    return found
-
-
-def _ood(
-    found: _Found, grid: Grid
-) -> tuple[list[dict[str, Any]], dict[tuple[str, str, str], Curves]]:
-    """Measures and curves of entropies that are pooled over the seeds."""
+def _pooled(
+    entropies: Mapping[tuple[str, str], Mapping[str, list[Entropies]]], asked: int
+) -> tuple[list[dict[str, Any]], dict[tuple[str, str, str], tuple[Floats, Floats]]]:
+    """Return measures and curves of entropies that are pooled over the seeds."""
     rows, curves = [], {}
-    for (dataset, other), runs in found.entropies.items():
-        together = {label: pooled(each) for label, each in runs.items()}
-        measures = compared(together)
-        for label, both in together.items():
-            counts = {"seeds": len(runs[label]), "asked": len(grid.seeds)}
-            named = {"label": label, "dataset": dataset, "other": other}
-            rows.append(named | counts | measures[label])
-            curves[label, dataset, other] = Curves(curve(both.test), curve(both.ood))
+    for (dataset, other), by_label in entropies.items():
+        pools: dict[str, Entropies] = {
+            label: (np.concatenate([t for t, _ in pairs]), np.concatenate([o for _, o in pairs]))
+            for label, pairs in by_label.items()
+        }
+        measures = compared(pools)
+        for label, (test, ood) in pools.items():
+            identity = {"label": label, "dataset": dataset, "other": other}
+            counts = {"seeds": len(by_label[label]), "asked": asked}
+            rows.append(identity | counts | measures[label])
+            curves[label, dataset, other] = curve(test), curve(ood)
     return rows, curves
 
 
-def _timing(found: _Found, grid: Grid) -> list[dict[str, Any]]:
-    seconds = {  # of each run once, whatever the conditions
-        (row["label"], row["key"]): (row["seconds_train"], row["seconds_examine"])
-        for row in found.rows
-    }
-    whole = math.fsum(chain(*seconds.values()))
-    rows = []
-    for name, method in _methods(grid).items():
-        runs = [both for (label, _), both in seconds.items() if label == name]
-        if runs:
-            train, examine = map(math.fsum, zip(*runs, strict=True))
-            models = getattr(method, "members", 0)
-            share = (train + examine) / (whole or 1.0)
-            costs = (len(runs), models, train, examine, (train + examine) / len(runs), share)
-            rows.append(dict(zip(TIMING_COLUMNS, (name, *costs), strict=True)))
-    return rows
-
-
-def _datasets(store: ResultStore, grid: Grid, contents: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Facts of the datasets; candidates that noise made are counted where the store has them."""
-    rows = []
+def _candidates(
+    store: ResultStore, grid: Grid, contents: Mapping[str, str]
+) -> dict[str, tuple[float, float]]:
+    """Return mean number and share of single candidates, where the store has generated ones."""
+    statistics = {}
     for name in grid.datasets:
-        entry, noise = entry_of(name), grid.noise_of(name)
-        mean = single = math.nan
-        if entry.candidates is not None:
-            mean = entry.candidates
-        elif noise is not None:
-            content = contents.get(name, "")
-            drawn = (store.candidates(Drawn(name, noise, seed, content)) for seed in grid.seeds)
-            sizes = [each.matrix().sum(-1) for each in drawn if each]
-            if sizes:
-                every = np.concatenate(sizes)
-                mean, single = float(every.mean()), float((every == 1).mean())
-        facts = (entry.title, entry.kind, entry.rows, entry.features, entry.classes)
-        rows.append(dict(zip(DATASET_COLUMNS, (name, *facts, mean, single), strict=True)))
-    return rows
-
-
-def _frame(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> "pd.DataFrame":
-    import pandas as pd
-
-    return pd.DataFrame(rows, columns=list(columns))
+        noise, content = grid.noise_of(name), contents.get(name, "")
+        if noise is None:
+            continue
+        keys = [noise_key(name, noise, seed, content) for seed in grid.seeds]
+        matrices = [store.candidates(key) for key in keys]
+        if sizes := [matrix.sum(-1) for matrix in matrices if matrix is not None]:
+            counts = np.concatenate(sizes)
+            statistics[name] = float(counts.mean()), float((counts == 1).mean())
+    return statistics

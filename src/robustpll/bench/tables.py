@@ -1,220 +1,127 @@
-"""A table as people read it, and how it is written: Markdown, LaTeX and CSV."""
+"""The tables of a report: one row per cell, written as Markdown, LaTeX and CSV."""
 
-import csv
-import io
+import math
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Self
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-OFF = "✗"  # beside a number that is further from the paper's than the tolerance
-CSV_HEAD = ("value", "std", "bold", "runs", "asked", "note")
-CSV_BESIDE = ("published", "published_std", "difference", "tolerance", "agrees", "why_not")
-LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "±": r"$\pm$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    OFF: r"$\times$",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-}
+import numpy as np
+import pandas as pd
+from scipy import stats
 
+from robustpll.bench.grid import REAL_WORLD, Condition
+from robustpll.bench.measures import MEASURES
+from robustpll.bench.run import MOST_AUDITED
+from robustpll.bench.summary import Line, Summary
+from robustpll.datasets.catalog import CATALOG
+from robustpll.datasets.noise import InstanceDependent
+from robustpll.errors import InputError
+from robustpll.measures.metrics import mean_std
+from robustpll.measures.significance import LEVEL, bold, single_best
 
-@dataclass(frozen=True)
-class Published:
-    """What the paper has in a cell's place."""
+Columns = dict[str, tuple[Sequence[str], Condition]]  # heading -> datasets that are pooled, how
 
-    value: float
-    std: float | None
-    tolerance: float | None  # None: shown, but nothing is concluded
-    why_not: str = ""  # why nothing is concluded: "other datasets"
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A number of a table, or why there is none.
-
-    >>> Cell(95.94, 0.16, runs=5, asked=5).text(1), Cell(95.94, runs=3, asked=5).text(1)
-    ('95.9 ± 0.2', '95.9 (3 of 5 runs)')
-    >>> Cell(note="not attacked").text(1)
-    'not attacked'
-    """
-
-    value: float | None = None  # in the table's unit, unrounded
-    std: float | None = None
-    runs: int = 0  # that the number rests on
-    asked: int = 0  # by the grid
-    bold: bool = False
-    note: str = ""  # in place of a number
-    published: Published | None = None
-
-    @property
-    def complete(self) -> bool:
-        """Whether there is a number, and no run is missing from it."""
-        return self.value is not None and self.runs == self.asked
-
-    @property
-    def difference(self) -> float | None:
-        """From the paper's number."""
-        if self.published is None or self.value is None:
-            return None
-        return self.value - self.published.value
-
-    @property
-    def agrees(self) -> bool | None:
-        """Whether the number is the paper's within the tolerance; None if nothing is concluded."""
-        if self.difference is None or not self.complete:
-            return None
-        tolerance = self.published.tolerance if self.published else None
-        # The paper's numbers have few decimals: a rounding error of ours must not decide.
-        return None if tolerance is None else abs(self.difference) <= tolerance + 1e-9
-
-    def text(self, decimals: int) -> str:
-        """As people read it, without markup."""
-        if self.value is None:
-            return self.note
-        found = number(self.value, decimals)
-        if self.std is not None:
-            found += f" ± {number(self.std, decimals)}"
-        return found if self.complete else f"{found} ({self.runs} of {self.asked} runs)"
-
-    def text_beside(self, decimals: int) -> str:
-        """The same beside the paper's number, and their difference.
-
-        >>> Cell(95.94, runs=5, asked=5, published=Published(97.5, 0.1, 1.0)).text_beside(1)
-        '95.9, paper 97.5, -1.6 ✗'
-        """
-        if self.published is None:
-            return self.text(decimals)
-        paper = f"paper {number(self.published.value, decimals)}"
-        if self.value is None or self.difference is None:
-            return f"{self.note}, {paper}"
-        alone = Cell(self.value, runs=self.runs, asked=self.asked).text(decimals)
-        off = f" {OFF}" if self.agrees is False else ""
-        return f"{alone}, {paper}, {number(self.difference, decimals, '+')}{off}"
+PICTURES = {"mnist": "MNIST", "fmnist": "FMNIST", "kmnist": "KMNIST", "notmnist": "NotMNIST"}
+POOLED = "real-world"
+CLEAN = Condition("test")
+OOD_HEADS = {"area": "CDF area", "ks": "KS", "mmd": "MMD"}
+PUBLISHED_PAIR = ("mnist", "notmnist")
+PLACE = ["group", "line", "label", "column", "decimals"]
+CELL = ["value", "std", "bold", "runs", "asked", "note"]
+PUBLISHED = ["published", "published_std", "difference", "tolerance", "agrees", "why_not"]
+TEXTS = tomllib.loads(Path(__file__).with_name("report_texts.toml").read_text("utf-8"))
+OFF = "✗"  # marks a number that differs from the paper's by more than the tolerance
+LATEX = str.maketrans(
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"±": r"$\pm$", "≤": r"$\leq$", "≥": r"$\geq$", OFF: r"$\times$"}
+)
 
 
-@dataclass(frozen=True)
-class Row:
-    """A line of a table."""
+@dataclass(frozen=True, eq=False)
+class Table:
+    r"""A table of a report.
 
-    label: str
-    cells: tuple[Cell, ...]
+    `cells` has one row per cell: group, line, label (of the line), column, decimals, value, std,
+    bold, runs, asked, note (in place of a value). Cells beside the paper's also have published,
+    published_std, difference, tolerance, agrees (1 or 0) and why_not.
 
-
-@dataclass(frozen=True)
-class ReportTable:
-    """A table of a report; the same one is always written with the same bytes.
-
-    >>> rows = (Row("a_b", (Cell(1.25, bold=True),)), Row("c", (Cell(note="missing"),)))
-    >>> print(ReportTable("t", "Sizes", ("m",), (rows,), (1,)).to_markdown())
+    >>> sizes = pd.DataFrame({"m": [1.25, "missing"]}, index=["a_b", "c"])
+    >>> print(Table("sizes", "Sizes", cells_of_frame(sizes, {"m": 1})).to_markdown())
     ## Sizes
     <BLANKLINE>
-    | method | m |
-    |:--|--:|
-    | a\\_b | **1.2** |
-    | c | missing |
+    | method   |       m |
+    |:---------|--------:|
+    | a\_b     |     1.2 |
+    | c        | missing |
     <BLANKLINE>
     """
 
     name: str  # of its files: "table-1"
     title: str
-    columns: tuple[str, ...]  # heads of the cells
-    groups: tuple[tuple[Row, ...], ...]  # with a rule between them
-    decimals: tuple[int, ...]  # one for each column
+    cells: pd.DataFrame
     notes: tuple[str, ...] = ()  # what a reader must know, below the table
-    head: str = "method"  # of the labels
-    beside: bool = False  # whether cells show the paper's numbers, too
+    head: str = "method"  # above the labels
 
     @property
-    def rows(self) -> tuple[Row, ...]:
-        """Of all groups."""
-        return tuple(row for group in self.groups for row in group)
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(self.cells["column"]))
 
-    def changed(self, change: Callable[[str, str, Cell], Cell]) -> Self:
-        """With other cells; each is made from a label, a head and the cell that was there."""
+    @property
+    def beside(self) -> bool:
+        """Whether cells show the paper's numbers, too."""
+        return "published" in self.cells
 
-        def changed(row: Row) -> Row:
-            pairs = zip(self.columns, row.cells, strict=True)
-            return Row(row.label, tuple(change(row.label, head, cell) for head, cell in pairs))
-
-        return replace(self, groups=tuple(tuple(map(changed, group)) for group in self.groups))
-
-    def texts(self, row: Row) -> tuple[str, ...]:
-        """The cells of a row as people read them, without markup."""
-        return tuple(
-            cell.text_beside(decimals) if self.beside else cell.text(decimals)
-            for cell, decimals in zip(row.cells, self.decimals, strict=True)
-        )
+    def texts(self, escape: Callable[[str], str] = str, strong: str = "{}") -> pd.DataFrame:
+        """Return all cells as text: a row for each line, the label first."""
+        texts = []
+        for cell in self.cells.itertuples(index=False):
+            text = escape(cell_text(cell))
+            texts.append(strong.format(text) if cell.bold else text)
+        cells = self.cells.assign(text=texts, label=self.cells["label"].map(escape))
+        wide = cells.pivot(index=["group", "line", "label"], columns="column", values="text")
+        wide = wide[self.columns].reset_index("label")
+        return wide.set_axis([escape(name) for name in (self.head, *self.columns)], axis="columns")
 
     def to_markdown(self) -> str:
-        """With the title as a heading, and the notes as a list."""
-        lines = [
-            f"## {in_markdown(self.title)}",
-            "",
-            _markdown_line(in_markdown(each) for each in (self.head, *self.columns)),
-            f"|:--|{'--:|' * len(self.columns)}",
-        ]
-        for number_, group in enumerate(self.groups):
-            if number_:
-                lines.append(_markdown_line("" for _ in ("", *self.columns)))
-            lines += [
-                _markdown_line(self._marked(row, in_markdown, lambda text: f"**{text}**"))
-                for row in group
-            ]
-        if self.notes:
-            lines += ["", *(f"- {in_markdown(note)}" for note in self.notes)]
-        return "\n".join(lines) + "\n"
+        """Return the title as a heading, the table, and the notes as a list."""
+        align = ("left", *("right" for _ in self.columns))
+        wide = self.texts(in_markdown, "**{}**")
+        body = wide.to_markdown(index=False, colalign=align, disable_numparse=True)
+        notes = "".join(f"- {in_markdown(note)}\n" for note in self.notes)
+        return f"## {in_markdown(self.title)}\n\n{body}\n" + (f"\n{notes}" if notes else "")
 
     def to_latex(self) -> str:
-        """A floating table; needs the package booktabs."""
-        lines = [
-            r"\begin{table}",
-            r"\centering",
-            f"\\caption{{{in_latex(self.title)}}}",
-            f"\\label{{tab:{re.sub('[^a-z0-9-]', '-', self.name.lower())}}}",
-            f"\\begin{{tabular}}{{l{'r' * len(self.columns)}}}",
-            r"\toprule",
-            _latex_line(in_latex(each) for each in (self.head, *self.columns)),
-        ]
-        for group in self.groups:
-            lines.append(r"\midrule")
-            lines += [
-                _latex_line(self._marked(row, in_latex, lambda text: f"\\textbf{{{text}}}"))
-                for row in group
-            ]
-        lines += [r"\bottomrule", r"\end{tabular}"]
-        lines += [f"\\par\\footnotesize {in_latex(note)}" for note in self.notes]
-        return "\n".join([*lines, r"\end{table}"]) + "\n"
+        """Return a floating table with rules between groups; it needs the package booktabs."""
+        wide = self.texts(in_latex, r"\textbf{{{}}}")
+        lines = wide.to_latex(
+            index=False,
+            escape=False,
+            column_format="l" + "r" * len(self.columns),
+            caption=in_latex(self.title),
+            label="tab:" + re.sub("[^a-z0-9-]", "-", self.name.lower()),
+        ).splitlines()
+        first = lines.index(r"\midrule") + 1
+        for size in wide.groupby(level="group").size().cumsum().tolist()[-2::-1]:
+            lines.insert(first + size, r"\midrule")
+        notes = [f"\\par\\footnotesize {in_latex(note)}" for note in self.notes]
+        return "\n".join([*lines[:-1], *notes, lines[-1]]) + "\n"
 
     def to_csv(self) -> str:
-        """One line for each cell, with unrounded numbers in the table's unit."""
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow((self.head, "column", *CSV_HEAD, *(CSV_BESIDE if self.beside else ())))
-        for row in self.rows:
-            for column, cell in zip(self.columns, row.cells, strict=True):
-                plain = (cell.value, cell.std, int(cell.bold), cell.runs, cell.asked, cell.note)
-                beside = _csv_beside(cell) if self.beside else ()
-                writer.writerow((row.label, column, *plain, *beside))
-        return buffer.getvalue()
-
-    def _marked(
-        self, row: Row, escape: Callable[[str], str], strong: Callable[[str], str]
-    ) -> Iterator[str]:
-        yield escape(row.label)
-        for cell, text in zip(row.cells, self.texts(row), strict=True):
-            yield strong(escape(text)) if cell.bold else escape(text)
+        """Return one line for each cell, with unrounded numbers."""
+        columns = ["label", "column", *CELL, *(PUBLISHED if self.beside else ())]
+        cells = self.cells[columns].astype({"agrees": "Int64"} if self.beside else {})
+        return csv_text(cells.rename(columns={"label": self.head}))
 
 
 def number(value: float, decimals: int, sign: str = "-") -> str:
-    """With thousands apart, and never minus 0.
+    """Return a number with thousands separated, and never minus 0.
 
     >>> number(-0.01, 1), number(1234.5, 0), number(0.5, 1, "+")
     ('0.0', '1,234', '+0.5')
@@ -222,8 +129,23 @@ def number(value: float, decimals: int, sign: str = "-") -> str:
     return f"{value:{sign}z,.{decimals}f}"
 
 
+def cell_text(cell: Any) -> str:
+    """Return a cell as a reader sees it: "95.9 ± 0.2", "missing", "95.9, paper 97.5, -1.6 ✗"."""
+    published, has_value = getattr(cell, "published", math.nan), not math.isnan(cell.value)
+    text = number(cell.value, cell.decimals) if has_value else str(cell.note)
+    if not math.isnan(cell.std) and math.isnan(published):
+        text += f" ± {number(cell.std, cell.decimals)}"
+    if has_value and cell.runs < cell.asked:
+        text += f" ({cell.runs} of {cell.asked} runs)"
+    if not math.isnan(published):
+        text += f", paper {number(published, cell.decimals)}"
+        text += f", {number(cell.difference, cell.decimals, '+')}" if has_value else ""
+        text += f" {OFF}" if cell.agrees == 0 else ""
+    return text
+
+
 def in_markdown(text: str) -> str:
-    r"""Text that Markdown shows as it is, also in a table.
+    r"""Return text that Markdown shows unchanged, also inside a table.
 
     >>> in_markdown("a|b_*<i>\n")
     'a\\|b\\_\\*&lt;i&gt;'
@@ -233,25 +155,397 @@ def in_markdown(text: str) -> str:
 
 
 def in_latex(text: str) -> str:
-    r"""Text that LaTeX sets as it is.
+    r"""Return text that LaTeX prints unchanged.
 
     >>> in_latex(r"50 % of a_b \x")
     '50 \\% of a\\_b \\textbackslash{}x'
     """
-    return "".join(LATEX.get(sign, sign) for sign in " ".join(text.split()))
+    return " ".join(text.split()).translate(LATEX)
 
 
-def _markdown_line(cells: Iterator[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def csv_text(frame: pd.DataFrame, **options: Any) -> str:
+    """Return a frame as CSV; an apostrophe keeps a spreadsheet from reading a cell as a formula.
+
+    >>> csv_text(pd.DataFrame({"label": ["=A1", "-"], "value": [-1.5, 2.0]})).splitlines()
+    ['label,value', "'=A1,-1.5", '-,2.0']
+    """
+    words = frame.select_dtypes(exclude="number")
+    safe = words.replace(r"^(?='*[=+\-@\t\r].)", "'", regex=True)
+    return str(frame.assign(**safe).to_csv(index=False, lineterminator="\n", **options))
 
 
-def _latex_line(cells: Iterator[str]) -> str:
-    return f"{' & '.join(cells)} \\\\"
+def cells_of_frame(
+    frame: pd.DataFrame, decimals: Mapping[str, int], groups: Sequence[int] = ()
+) -> pd.DataFrame:
+    """Return the cells of a wide frame, whose values are numbers or words."""
+    rows = []
+    for line, (label, *contents) in enumerate(frame.itertuples(name=None)):
+        for column, content in zip(frame.columns, contents, strict=True):
+            value, words = (math.nan, content) if isinstance(content, str) else (content, "")
+            place = (groups[line] if groups else 0, line, label, column, decimals.get(column, 0))
+            rows.append((*place, float(value), math.nan, 0, 0, 0, words))
+    return pd.DataFrame(rows, columns=[*PLACE, *CELL])
 
 
-def _csv_beside(cell: Cell) -> tuple[object, ...]:
-    if cell.published is None:
-        return ("",) * len(CSV_BESIDE)
-    agrees = "" if cell.agrees is None else int(cell.agrees)
-    paper = cell.published
-    return paper.value, paper.std, cell.difference, paper.tolerance, agrees, paper.why_not
+def all_tables(summary: Summary) -> dict[str, Table]:
+    """Return all tables that the summary has results for, by name."""
+    tables = {table.name: table for table in _measure_tables(summary)}
+    pairs = (ood_table(summary, *pair) for pair in summary.grid.ood)
+    tables |= {table.name: table for table in pairs if table}
+    papers = {number: tables.pop(f"table-{number}", None) for number in (1, 2, 3)}
+    beside = [compared_table(summary, number, table) for number, table in papers.items() if table]
+    ordered = [*papers.values(), *beside, *tables.values(), *_other_tables(summary)]
+    return {table.name: table for table in ordered if table and len(table.cells)}
+
+
+def _measure_tables(summary: Summary) -> Iterator[Table]:
+    """Yield tables of accuracy and calibration, as far as there are runs."""
+    grid, stored = summary.grid, summary.stored
+    pool, attacked = real_world(summary), attacked_sets(summary)
+    others = [name for name in grid.datasets if name not in (*PICTURES, *REAL_WORLD)]
+    families = {"table-1": tuple(PICTURES), "real-world": REAL_WORLD, "extra": tuple(others)}
+
+    def by_dataset(names: Iterable[str], condition: Condition = CLEAN) -> Columns:
+        return {title_of(name): ((name,), condition) for name in names if name in stored}
+
+    def by_strength(datasets: Sequence[str]) -> Columns:
+        steps = strengths(summary, *datasets)
+        return {str(e): (datasets, Condition("test", e)) for e in steps if len(steps) > 1}
+
+    pictures = {
+        PICTURES[name]: column for name in PICTURES for column in by_dataset([name]).values()
+    }
+    tables: dict[str, Columns] = {
+        "table-1": pictures | ({POOLED: (pool, CLEAN)} if pool else {}),
+        "table-3": by_strength(attacked) if any(line.attacked for line in summary.lines) else {},
+        "real-world": by_dataset(pool),
+        "extra": by_dataset(others),
+        "resolved": by_dataset(stored if grid.train_rows else (), Condition("train")),
+        "calibration": by_dataset(stored),
+        "audit": {
+            f"{title_of(name)} {epsilon:g}": ((name,), Condition("test", audit=epsilon))
+            for name, epsilons in grid.audit
+            for epsilon in sorted(epsilons)
+            if name in stored
+        },
+    }
+    tables |= {f"attack-{name}": by_strength((name,)) for name in stored}
+    for name, columns in tables.items():
+        if columns:
+            notes = _pooled_note({"table-1": pool, "table-3": attacked}.get(name, ()))
+            absent = [n for n in families.get(name, ()) if n in grid.datasets and n not in stored]
+            titles = ", ".join(PICTURES.get(n, title_of(n)) for n in absent)
+            notes += [TEXTS["rules"]["absent"].format(datasets=titles)] if absent else []
+            yield _measure_table(summary, name, columns, notes)
+
+
+def _measure_table(summary: Summary, name: str, columns: Columns, notes: list[str]) -> Table:
+    """Return the mean of a measure over seeds, for each method and column."""
+    measure = "ece" if name == "calibration" else "accuracy"
+    parts = {head: cells_of(summary, *column, measure) for head, column in columns.items()}
+    lines = [line for line in summary.lines if line.attacked or name != "table-3"]
+    cells = _cells_of_lines(parts, lines, MEASURES[measure].decimals)
+    kind, _, dataset = name.partition("-") if name.startswith("attack-") else (name, "", "")
+    seeds, rules = len(summary.grid.seeds), TEXTS["rules"]
+    before = [rules["one-seed"] if seeds == 1 else rules["mean"].format(seeds=seeds, level=LEVEL)]
+    if (cells["runs"] < cells["asked"]).any():
+        before.append(rules["incomplete"])
+    if kind in TEXTS["notes"]:
+        before.append(TEXTS["notes"][kind].format(most=MOST_AUDITED))
+    title = TEXTS["titles"][kind].format(dataset=title_of(dataset))
+    return Table(name, title, cells, (*before, *notes))
+
+
+def cells_of(
+    summary: Summary, datasets: Sequence[str], condition: Condition, measure: str = "accuracy"
+) -> pd.DataFrame:
+    """Return one column of a table, by label: mean and deviation over runs, bold, what is missing.
+
+    Runs of several datasets are pooled. Cells that lack runs are never bold.
+    """
+    about, planned = MEASURES[measure], summary.planned
+    alike = (planned["part"] == condition.part) & (planned["condition"] == condition.name)
+    chosen = planned[alike & planned["dataset"].isin(datasets)]
+    groups = {line.label: line.group for line in summary.lines}
+    wide = chosen.pivot(index="label", columns=["dataset", "seed"], values=measure)
+    wide = about.scale * wide.reindex(list(groups))  # a row for each label, a column for each run
+    runs, planned_runs = wide.count(axis="columns"), len(datasets) * len(summary.grid.seeds)
+    spreads = [
+        mean_std(v) if len(v := row.dropna()) else (math.nan,) * 2 for _, row in wide.iterrows()
+    ]
+    cells = pd.DataFrame(spreads, wide.index, ["value", "std"])
+    if planned_runs == 1:
+        cells["std"] = math.nan
+    is_planned = wide.index.isin(chosen["label"])
+    failed = wide.index.isin(chosen["label"][chosen["reason"] == "failed"])
+    absent = "not attacked" if condition.epsilon else "not asked for"
+    note = np.select([runs > 0, ~is_planned, failed], ["", absent, "failed"], "missing")
+    complete = wide[runs == planned_runs]
+    scores = complete if about.higher_is_better else 100 - complete
+    best: frozenset[str] = frozenset()
+    if planned_runs > 1:
+        best = bold({label: scores.loc[label].to_dict() for label in scores.index}, groups)
+    elif len(scores):
+        best = single_best({label: scores.loc[label].sum() for label in scores.index}, groups)
+    is_best, asked = wide.index.isin(best).astype(int), np.where(is_planned, planned_runs, 0)
+    return cells.assign(bold=is_best, runs=runs, asked=asked, note=note)
+
+
+def _cells_of_lines(
+    parts: Mapping[str, pd.DataFrame], lines: Sequence[Line], decimals: int
+) -> pd.DataFrame:
+    """Return the cells of columns, line by line."""
+    places = {line.label: place for place, line in enumerate(lines)}
+    ensembles = [line.label for line in lines if line.group == "ensemble"]
+    cells = pd.concat(parts, names=["column", "label"]).reset_index()
+    cells = cells[cells["label"].isin(places)]
+    cells = cells.assign(
+        line=cells["label"].map(places),
+        group=cells["label"].isin(ensembles).astype(int),
+        decimals=decimals,
+    )
+    return cells.sort_values("line", kind="stable", ignore_index=True)[[*PLACE, *CELL]]
+
+
+def ood_table(summary: Summary, dataset: str, other: str) -> Table | None:
+    """Return how far apart the entropies of test and OOD rows are; None if there are no runs."""
+    frame = summary.ood[(summary.ood["dataset"] == dataset) & (summary.ood["other"] == other)]
+    if frame.empty:
+        return None
+    planned = {run.label for run in summary.grid.runs() if run.dataset == dataset}
+    lines = [line for line in summary.lines if line.label in planned]
+    groups = {line.label: line.group for line in lines}
+    frame = frame.set_index("label").reindex(list(groups))
+    seeds, gamma = len(summary.grid.seeds), float(frame["gamma"].max())
+    has_runs, parts = frame["seeds"].notna(), {}
+    for measure, head in OOD_HEADS.items():
+        cells = pd.DataFrame({"value": frame[measure].astype(float), "std": math.nan})
+        defined = cells["value"].notna()
+        cells["runs"] = frame["seeds"].where(defined).fillna(0).astype(int)
+        cells["note"] = np.select([defined, has_runs], ["", "undefined"], "missing")
+        complete: Any = cells["value"][cells["runs"] == seeds].to_dict()
+        best = single_best(complete, groups) if complete else frozenset()
+        parts[head] = cells.assign(asked=seeds, bold=cells.index.isin(best).astype(int))
+    rules = TEXTS["rules"]
+    notes = [rules["entropies"].format(seeds=seeds)]
+    if not math.isnan(gamma):
+        notes.append(rules["bandwidth"].format(gamma=gamma))
+    if few := list(frame.index[~(frame["seeds"] >= seeds)]):
+        notes.append(rules["few"].format(labels=", ".join(few)))
+    published = (dataset, other) == PUBLISHED_PAIR
+    name = "table-2" if published else f"ood-{dataset}-{other}"
+    title = TEXTS["titles"]["table-2" if published else "ood"]
+    title = title.format(dataset=title_of(dataset), other=title_of(other))
+    return Table(name, title, _cells_of_lines(parts, lines, 4), tuple(notes))
+
+
+def _other_tables(summary: Summary) -> Iterator[Table]:
+    """Yield the tables of datasets, time and missing runs."""
+
+    def table(name: str, head: str, cells: pd.DataFrame) -> Table:
+        note = TEXTS["notes"].get(name, "").format(machines=", ".join(summary.facts["machine"]))
+        return Table(name, TEXTS["titles"][name], cells, (note,) if note else (), head)
+
+    stored = summary.runs.groupby("dataset")["key"].nunique()
+    sets = summary.datasets.set_index("title")
+    sets["stored runs"] = stored.reindex(sets["dataset"], fill_value=0).to_numpy()
+    sets["single"] *= 100
+    heads = {"candidates": "candidates on average", "single": "one candidate in %"}
+    sets = sets.drop(columns=["dataset", "kind"]).dropna(axis="columns", how="all")
+    decimals = {"candidates on average": 2, "one candidate in %": 1}
+    yield table("datasets", "dataset", cells_of_frame(sets.rename(columns=heads), decimals))
+
+    times = summary.timing.set_index("label")
+    lines = [line for line in summary.lines if line.label in times.index]
+    times = times.loc[[line.label for line in lines]].assign(share=100 * times["share"])
+    times["models"] = times["models"].replace(0, math.nan)
+    heads = {"runs": "runs", "models": "models per run", "seconds": "seconds per run"}
+    heads |= {"seconds_train": "training", "seconds_examine": "examining", "share": "share in %"}
+    decimals = {"seconds per run": 2, "training": 1, "examining": 1, "share in %": 1}
+    groups = [int(line.group == "ensemble") for line in lines]
+    times = times[list(heads)].rename(columns=heads)
+    yield table("timing", "method", cells_of_frame(times, decimals, groups))
+
+    heads = {"starting": "starting", "noise, train": "noise", "runs, load": "loading"}
+    heads |= {"runs, train": "training", "runs, examine": "examining", "write": "writing"}
+    rows, labels = [], []
+    for name, session in summary.sessions.items():
+        seconds = Counter(session["parts"])
+        seconds["noise, train"] += seconds["noise, load"]
+        counts = {"runs": session["runs"], "by the clock": session["seconds"]}
+        rows.append(counts | {head: seconds[part] for part, head in heads.items()})
+        start = f"{name[:4]}-{name[4:6]}-{name[6:8]} {name[9:11]}:{name[11:13]}"
+        labels.append(f"{start}, {session['executor']}")
+    yield table("sessions", "begun", cells_of_frame(pd.DataFrame(rows, labels), {}))
+
+    rows, labels = [], []
+    for key, group in summary.missing.groupby(["dataset", "reason", "sentence"], sort=False):
+        dataset, reason, sentence = map(str, key)
+        methods = list(dict.fromkeys(group["label"]))
+        named = "all" if len(methods) == len(summary.lines) > 1 else ", ".join(methods)
+        runs = len(group.drop_duplicates(["label", "seed"]))
+        rows.append({"runs": runs, "methods": named, "why": reason, "in words": sentence})
+        labels.append(title_of(dataset))
+    yield table("missing", "dataset", cells_of_frame(pd.DataFrame(rows, labels), {}))
+
+
+@cache
+def published_numbers() -> pd.DataFrame:
+    """Return the paper's three tables, indexed by (table, method, column).
+
+    >>> published_numbers().loc[(1, "RobustPll", "MNIST"), ["mean", "std"]].tolist()
+    [96.0, 0.1]
+    """
+    path = Path(__file__).with_name("paper_tables.csv")
+    return pd.read_csv(path).set_index(["table", "method", "column"])
+
+
+def compared_table(summary: Summary, number: int, table: Table) -> Table | None:
+    """Return a table of the paper with the published numbers beside ours; None if it has none.
+
+    A cell counts if all its runs are stored, with the paper's settings and datasets. The others
+    are shown, and say why they do not count.
+    """
+    paper = published_numbers()
+    titles = set(paper.index.get_level_values("method"))
+    lines = {
+        line.label: line
+        for line in summary.lines
+        if line.title in titles and (line.as_published or line.label == line.title)
+    }
+    cells = table.cells[table.cells["label"].isin(lines)].assign(bold=0)
+    if cells.empty:
+        return None
+    heads = {"CDF area": "cdf_area", "KS": "ks", "MMD": "mmd"}
+    keys = [
+        (number, lines[label].title, f"eps={head}" if number == 3 else heads.get(head, head))
+        for label, head in zip(cells["label"], cells["column"], strict=True)
+    ]
+    numbers = paper.reindex(pd.MultiIndex.from_tuples(keys, names=paper.index.names))
+    cells["published"], cells["published_std"] = numbers[["mean", "std"]].to_numpy().T
+    cells["difference"] = cells["value"] - cells["published"]
+    tolerance = pd.Series({1: 2.0, 2: 0.07, 3: 2.0}[number], cells.index)
+    if number == 1:
+        spread = (2 * cells["published_std"]).clip(lower=1.0)
+        tolerance = tolerance.where(cells["column"] == POOLED, spread)
+    why_not = [
+        _why_not_counted(summary, number, lines[label], head)
+        for label, head in zip(cells["label"], cells["column"], strict=True)
+    ]
+    cells["why_not"] = pd.Series(why_not, cells.index, dtype=str).where(
+        cells["published"].notna(), ""
+    )
+    cells["tolerance"] = tolerance.where((cells["why_not"] == "") & cells["published"].notna())
+    # The published numbers are rounded: a rounding error of ours must not decide.
+    agrees = (cells["difference"].abs() <= cells["tolerance"] + 1e-9).astype(float)
+    counted = (cells["difference"] + cells["tolerance"]).notna() & (cells["runs"] == cells["asked"])
+    cells["agrees"] = agrees.where(counted)
+    pooled = [note for note in table.notes if note.startswith(POOLED)]
+    notes = (agreement(cells), TEXTS["rules"][f"within-{number}"], *pooled)
+    return Table(f"compare-{number}", f"Table {number} beside the paper's", cells, notes)
+
+
+def _why_not_counted(summary: Summary, number: int, line: Line, head: str) -> str:
+    """Return why a cell cannot be compared with the paper, or nothing."""
+    pooled = number == 3 or head == POOLED
+    if not line.as_published:
+        return "other settings"
+    if pooled and (attacked_sets if number == 3 else real_world)(summary) != REAL_WORLD:
+        return "other datasets"
+    if not pooled and summary.grid.noise != InstanceDependent():
+        return "other noise"
+    return "bandwidth of all methods" if head == OOD_HEADS["mmd"] else ""
+
+
+def agreement(cells: pd.DataFrame) -> str:
+    """Return how many cells beside the paper's agree with them, as a sentence."""
+    verdicts = cells["agrees"].dropna()
+    sentence = f"{int(verdicts.sum())} of {len(verdicts)} cells agree with the paper."
+    if verdicts.empty:
+        sentence = "No cell can be compared with the paper."
+    others = cells[cells["agrees"].isna() & cells["published"].notna()]
+    complete = others["value"].notna() & (others["runs"] == others["asked"])
+    reasons = Counter(others["why_not"].where(complete, "runs missing"))
+    if reasons:
+        listed = ", ".join(f"{count} ({reason})" for reason, count in reasons.items())
+        sentence += f" Not counted: {listed}."
+    return sentence
+
+
+def ranks_of(scores: pd.DataFrame) -> tuple[dict[str, float], float, float]:
+    """Return average ranks, Nemenyi's critical difference, and the p-value of Friedman's test.
+
+    Rows are datasets, columns are methods; higher is better, and ties share their ranks.
+
+    >>> scores = pd.DataFrame({"a": [9, 8, 9, 7], "b": [8, 7, 9, 6], "c": [5, 5, 5, 5]})
+    >>> average, distance, p = ranks_of(scores)
+    >>> average, round(distance, 3), round(p, 3)
+    ({'a': 1.125, 'b': 1.875, 'c': 3.0}, 1.657, 0.022)
+    """
+    datasets, methods = scores.shape
+    if methods < 3 or datasets < 2:
+        raise InputError(
+            "Ranks need at least three methods and two datasets; scores has shape "
+            f"{scores.shape}. Compare two methods by paired_p."
+        )
+    average = scores.rank(axis="columns", ascending=False).mean()
+    quantile = stats.studentized_range.ppf(1 - LEVEL, methods, math.inf) / math.sqrt(2)
+    distance = float(quantile) * math.sqrt(methods * (methods + 1) / (6 * datasets))
+    equal = bool(scores.nunique(axis="columns").eq(1).all())
+    p = 1.0 if equal else float(stats.friedmanchisquare(*scores.to_numpy().T).pvalue)
+    return {str(label): float(rank) for label, rank in average.items()}, distance, p
+
+
+def ranked(summary: Summary) -> tuple[dict[str, float], float, str] | None:
+    """Return average ranks, the critical difference and a caption.
+
+    Only datasets count on which all methods have all runs. None unless there are two of these, and
+    three methods.
+    """
+    columns = {name: cells_of(summary, (name,), CLEAN) for name in summary.stored}
+    seeds = len(summary.grid.seeds)
+    complete = {name: c["value"] for name, c in columns.items() if (c["runs"] == seeds).all()}
+    if len(complete) < 2 or len(summary.lines) < 3:
+        return None
+    average, distance, p = ranks_of(pd.DataFrame(complete).T)
+    captions, titles = TEXTS["captions"], ", ".join(map(title_of, complete))
+    numbers = {"count": len(complete), "level": LEVEL, "distance": distance, "p": p}
+    caption = captions["ranks"].format(datasets=titles, **numbers)
+    pairs = len(average) * (len(average) - 1) / 2
+    if 2 / 2 ** len(complete) * pairs > LEVEL:  # the smallest p-value of a signed-rank test
+        caption += captions["ranks-few"]
+    if left_out := [title_of(name) for name in columns if name not in complete]:
+        caption += captions["ranks-without"].format(datasets=", ".join(left_out))
+    return average, distance, caption
+
+
+def real_world(summary: Summary) -> tuple[str, ...]:
+    """Return those of the paper's six real-world sets that have runs."""
+    return tuple(name for name in REAL_WORLD if name in summary.stored)
+
+
+def attacked_sets(summary: Summary) -> tuple[str, ...]:
+    """Return those of them that were attacked."""
+    return tuple(name for name in real_world(summary) if len(strengths(summary, name)) > 1)
+
+
+def strengths(summary: Summary, *datasets: str) -> tuple[float, ...]:
+    """Return the epsilons of the published attack on datasets, with 0."""
+    runs = summary.runs[summary.runs["dataset"].isin(datasets) & (summary.runs["part"] == "test")]
+    steps = runs["epsilon"][~runs["condition"].str.startswith("audit")].unique()
+    return tuple(sorted(map(float, steps)))
+
+
+def title_of(dataset: str) -> str:
+    """Return a dataset's name as people write it: "Lost"."""
+    return CATALOG[dataset].title if dataset in CATALOG else dataset
+
+
+def _pooled_note(pool: Sequence[str]) -> list[str]:
+    """Return which of the paper's six sets a pooled column rests on."""
+    count = "all" if len(pool) == len(REAL_WORLD) else f"{len(pool)} of"
+    titles = ", ".join(map(title_of, pool))
+    note = TEXTS["rules"]["pooled"].format(count=count, datasets=titles)
+    if absent := [title_of(name) for name in REAL_WORLD if name not in pool]:
+        note += TEXTS["rules"]["pooled-partly"].format(datasets=", ".join(absent))
+    return [note] if pool else []

@@ -43,8 +43,8 @@ def run(
     until: Annotated[float | None, UNTIL] = None,
 ) -> None:
     """Run what the store lacks of a grid; if stopped, the same command continues."""
-    from robustpll.bench.ray_runner import RayExecutor
-    from robustpll.bench.runner import run_grid
+    from robustpll.bench.executor import run_grid
+    from robustpll.bench.ray import RayExecutor
 
     changes = {"methods": methods, "datasets": datasets, "seeds": seeds, "epsilons": eps}
     changes |= {"noise": noise, "epochs": epochs, "train_rows": train_rows or None}
@@ -68,8 +68,8 @@ def run(
 
 def _changed_grid(name: str, changes: dict[str, Any]) -> "Grid":
     """Return the grid, changed by the options that were passed."""
+    from robustpll.bench.grid import grid_of
     from robustpll.bench.run import noise_of
-    from robustpll.bench.runner import grid_of
 
     readers: dict[str, Any] = {"methods": str, "datasets": str, "seeds": int, "epsilons": float}
     for option in readers.keys() & changes:
@@ -90,7 +90,7 @@ def _changed_grid(name: str, changes: dict[str, Any]) -> "Grid":
 @app.command()
 def status(store: Store, grid: Annotated[str | None, GRID] = None) -> None:
     """Show how much of the store's grids is done, what failed, and what is missing."""
-    from robustpll.bench.runner import grid_of
+    from robustpll.bench.grid import grid_of
     from robustpll.bench.store import ResultStore
 
     with refusals():
@@ -105,21 +105,21 @@ def status(store: Store, grid: Annotated[str | None, GRID] = None) -> None:
 
 def _show_status(store: "ResultStore", name: str, grid: "Grid") -> None:
     from robustpll.bench.grid import present
-    from robustpll.bench.versions import is_stored, of_files, of_others
+    from robustpll.bench.store import is_stored, of_files, of_others
 
-    here, every = present(grid), {planned.run.key: planned for planned in grid.runs()}
-    without_data = [planned for planned in every.values() if planned.run.dataset in here.absent]
-    can_run = of_files(here.grid.runs()) if here.grid else ()
+    (here, remedies), every = present(grid), {planned.key: planned for planned in grid.runs()}
+    without_data = [planned for planned in every.values() if planned.dataset in remedies]
+    can_run = of_files(here.runs()) if here else ()
     missing = store.missing(can_run)
-    failed = [planned for planned in missing if store.failure(planned.run)]
+    failed = [planned for planned in missing if store.failure(planned)]
     absent = sum(not is_stored(store, planned) for planned in without_data)
     typer.echo(
         f"{name}: {len(every) - len(missing) - absent:,} of {len(every):,} runs are here; "
         f"{len(missing) - len(failed):,} to run, {len(failed):,} failed, {absent:,} lack data"
     )
     for message in (
-        *(f"{planned.name}: {store.failure(planned.run)}" for planned in failed),
-        *(f"{dataset} is not here. {remedy}" for dataset, remedy in here.absent.items()),
+        *(f"{planned.name}: {store.failure(planned)}" for planned in failed),
+        *(f"{dataset} is not here. {remedy}" for dataset, remedy in remedies.items()),
         *of_others(store, can_run),
         *store.damaged((*can_run, *without_data)),
     ):
@@ -133,8 +133,7 @@ def verify(
     repair: Annotated[bool, Option("--repair", help="Move damaged files aside.")] = False,
 ) -> None:
     """Read the whole store and list damaged files; nothing is deleted."""
-    from robustpll.bench.store import ResultStore
-    from robustpll.bench.verify import damage, set_aside
+    from robustpll.bench.store import ResultStore, damage, set_aside
 
     with refusals():
         if not store.is_dir():
@@ -153,7 +152,7 @@ def verify(
 
 @app.command()
 def report(
-    store: Store,
+    store: Annotated[Path, Option(help="Folder of the results, or a report's runs.parquet.")],
     out: Annotated[Path, Option(help="Folder for tables, figures and the page.")],
     grid: Annotated[Text, STORED_GRID] = None,
     version: Annotated[Texts, VERSION] = None,
@@ -161,23 +160,31 @@ def report(
     """Write tables, figures and one page that shows everything, from the store."""
     from robustpll.bench.report import write_report
     from robustpll.bench.store import ResultStore
-    from robustpll.bench.summary import summarize
+    from robustpll.bench.summary import read_summary, summarize
 
     with refusals():
-        results = ResultStore(store)
         pairs = [text.partition("=") for text in version or ()]
         if odd := ["".join(pair) for pair in pairs if not all(pair)]:
             raise InputError(f"--version takes DATASET=VERSION, as in lost=usual; got {odd}.")
-        versions = {name: chosen for name, _, chosen in pairs}
-        page = write_report(summarize(results, _stored_grid(results, grid), versions), out)
+        if store.is_file():
+            summary = read_summary(store)
+            if version or grid not in (None, summary.grid.name):
+                raise InputError(
+                    f"{store} holds one version of the grid {summary.grid.name!r}. Leave out GRID "
+                    "and --version, or name a folder of results."
+                )
+        else:
+            results = ResultStore(store)
+            versions = {name: chosen for name, _, chosen in pairs}
+            summary = summarize(results, _stored_grid(results, grid), versions)
+        page = write_report(summary, out)
     typer.echo(page)
 
 
 def _stored_grid(store: "ResultStore", name: str | None) -> "Grid":
     """Return a grid of the store, or any grid of which the store has some runs."""
-    from robustpll.bench.grid import GRIDS
-    from robustpll.bench.runner import grid_of
-    from robustpll.bench.versions import is_stored
+    from robustpll.bench.grid import GRIDS, grid_of
+    from robustpll.bench.store import is_stored
 
     grids = store.grids()
     if name is None and len(grids) == 1:

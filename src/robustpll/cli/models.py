@@ -338,7 +338,7 @@ def _summary(tally: Tally, trial: Any, error: float) -> Iterator[str]:
     """Yield one line for each fact about the predictions."""
     import pandas as pd
 
-    from robustpll.estimator.decision import NO_PROMISE
+    from robustpll.estimator.abstention import NO_PROMISE
 
     kinds = [(*kind, count) for kind, count in tally.items() if kind != BAD]
     counts = pd.DataFrame(kinds, columns=["reason", "decision", "outcome", "rows"])
@@ -364,7 +364,7 @@ def _predict_piece(model: Any, piece: "Piece", error: float) -> "pd.DataFrame":
     """Return the cells of `COLUMNS` for all rows of a piece, by line; bad rows have no label."""
     import pandas as pd
 
-    from robustpll.estimator.decision import NO_PROMISE
+    from robustpll.estimator.abstention import NO_PROMISE
 
     features = piece.features.set_axis(piece.lines)
     unusable = np.zeros(len(features), dtype=bool)

@@ -1,6 +1,7 @@
 """Which results to print in bold: the best, and those that a paired test does not tell from it."""
 
 import math
+import warnings
 from collections.abc import Hashable, Mapping
 
 import numpy as np
@@ -34,8 +35,10 @@ def paired_p(first: ArrayLike, second: ArrayLike) -> float:
     if len(gaps) < 2 or not gaps.any():
         return math.nan
     if gaps.std(ddof=1) == 0:
-        return 0.0  # always the same difference; scipy would warn
-    return float(stats.ttest_rel(a, b).pvalue)
+        return 0.0  # always the same difference
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # nearly the same difference: p is near 0
+        return float(stats.ttest_rel(a, b).pvalue)
 
 
 def bold(column: Mapping[str, Runs], groups: Groups | None = None) -> frozenset[str]:
