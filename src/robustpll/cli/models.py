@@ -328,9 +328,9 @@ def _write(
             rows.map(safe_cell).to_csv(text, lineterminator="\r\n", **how)
             file.write(text.pop().encode())
             status.update(f"{tally.total():,} rows")
-        if {*tally} == {BAD}:
-            first = f"{table.where} {rows.index[0]}: {rows['reason'].iloc[0]}"
-            raise InputError(f"No row of the table parses ({first}).")
+        if {*tally} <= {BAD}:
+            first = [f"{table.where} {line}: {text}" for line, text in rows["reason"].items()]
+            raise InputError(f"No row of the table parses ({some_of(first, 1)}).")
     return tally
 
 
