@@ -228,7 +228,7 @@ class Grid:
         """The grid that `to_json` wrote, possibly before a method had all its present fields."""
         values = json.loads(text)
         for method in values["methods"]:
-            added = getattr(METHODS.get(method["name"]), "added", {})
+            added = getattr(METHODS.get(method["name"]), "added_fields", {})
             method.update({name: value for name, value in added.items() if name not in method})
         return cls.of(values)
 

@@ -137,11 +137,11 @@ def key_of(description: Mapping[str, Any], without: str = "") -> str:
 def fields_of(thing: Method | Noise) -> dict[str, Any]:
     """All fields of a method or noise as JSON values; 1 becomes 1.0 in a float field.
 
-    A method's `added` fields are left out at the values that they had before they were added, so
+    A method's `added_fields` are left out at the values that they had before they were added, so
     that the keys of earlier runs stay valid.
     """
     hints = _type_hints(type(thing))
-    added = getattr(thing, "added", {})
+    added = getattr(thing, "added_fields", {})
     values: dict[str, Any] = {}
     for field in fields(thing):  # type: ignore[arg-type]
         value = getattr(thing, field.name)

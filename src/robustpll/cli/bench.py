@@ -46,8 +46,8 @@ def run(
     from robustpll.bench.executor import run_grid
     from robustpll.bench.ray import RayExecutor
 
-    changes = {"methods": methods, "datasets": datasets, "seeds": seeds, "epsilons": eps}
-    changes |= {"noise": noise, "epochs": epochs, "train_rows": train_rows or None}
+    changes: dict[str, Any] = {"methods": methods, "datasets": datasets, "seeds": seeds}
+    changes |= {"epsilons": eps, "noise": noise, "epochs": epochs, "train_rows": train_rows or None}
     with refusals(stopped="Finished runs are stored; the same command runs the rest."):
         if ray is not None and workers is not None:
             raise InputError("--workers does not go with --ray: use 'ray start --num-cpus'.")

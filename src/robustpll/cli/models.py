@@ -367,11 +367,10 @@ def _predict_piece(model: Any, piece: "Piece", error: float) -> "pd.DataFrame":
     from robustpll.estimator.abstention import NO_PROMISE
 
     features = piece.features.set_axis(piece.lines)
-    unusable = np.zeros(len(features), dtype=bool)
-    if len(features):
-        unusable = model.features_.unusable_rows(features)
+    unusable = model.features_.unusable_rows(features) if len(features) else np.zeros(0, bool)
     faults: dict[int, list[str]] = defaultdict(list)
-    for row in sorted([*piece.bad, *_too_far(model.features_, features[unusable])]):
+    far = _too_far(model.features_, features[unusable]) if unusable.any() else ()
+    for row in sorted([*piece.bad, *far]):
         faults[row.line].append(as_options(str(row)))
     texts = pd.Series({line: "; ".join(parts) for line, parts in faults.items()}, dtype=object)
     others = pd.DataFrame({"decision": REVIEW, "reason": texts})
@@ -412,10 +411,11 @@ def _too_far(features: Any, rows: "pd.DataFrame") -> "Iterator[BadRow]":
 
     scales = pd.DataFrame({"shift": features.shift, "scale": features.scale}, features.columns)
     numbers = rows[rows.columns.intersection(scales.index)].astype("float64")
-    distances = ((numbers - scales["shift"]) / scales["scale"]).abs()[numbers.columns]
-    for line, column in distances.idxmax(axis=1).items() if len(rows) else ():
-        value = f"{numbers.at[line, column]:g}"
-        yield BadRow(line, column, value, "is too far from the training rows")
+    distances = ((numbers - scales["shift"]) / scales["scale"]).abs()[numbers.columns].fillna(0)
+    farthest = distances.to_numpy().argmax(-1)
+    for line, column, cells in zip(rows.index, farthest, numbers.to_numpy(), strict=True):
+        name, reason = str(numbers.columns[column]), "is too far from the training rows"
+        yield BadRow(int(line), name, f"{cells[column]:g}", reason)
 
 
 def export(

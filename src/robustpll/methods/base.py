@@ -48,7 +48,9 @@ class Method(ABC):
     published: ClassVar[bool] = True  # False: the paper's grids and tables do not have it
     on_host: ClassVar[bool] = False  # True: a GPU does not make it faster
     uncertain: ClassVar[bool] = False  # whether uncertainty differs from spread-out probability
-    added: ClassVar[dict[str, Any]] = {}  # fields newer than stored runs: the value at these runs
+    added_fields: ClassVar[
+        dict[str, Any]
+    ] = {}  # fields newer than stored runs: the value at these runs
     paper_fields: ClassVar[dict[str, Any]] = {}  # fields of the published version: other values
 
     @classmethod
@@ -132,7 +134,7 @@ class DeepMethod(Method):
     precision: Literal["auto", "float32", "bf16"] = "auto"
     averaged: float = 0.0  # the final network is the mean over this share of the epochs, the last
 
-    added: ClassVar[dict[str, Any]] = {"averaged": 0.0}
+    added_fields: ClassVar[dict[str, Any]] = {"averaged": 0.0}
     captured: ClassVar[bool] = True  # False: a step cannot be a CUDA graph, and runs eagerly
     compilable: ClassVar[bool] = True  # False: torch.compile does not support a step
     attacked_jointly: ClassVar[bool] = False  # members are one function, and attacked as one

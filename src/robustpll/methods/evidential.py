@@ -104,7 +104,7 @@ def annealed(progress: Tensor, anneal: Anneal, epochs: int) -> Tensor:
 class Edl(DeepMethod):
     """Evidential classifier on constant label weights; other methods derive from it."""
 
-    added: ClassVar[dict[str, Any]] = DeepMethod.added | {"kl_per_class": False}
+    added_fields: ClassVar[dict[str, Any]] = DeepMethod.added_fields | {"kl_per_class": False}
 
     kl_ceiling: Number = 1.0
     anneal: Anneal = "from-one"

@@ -67,7 +67,7 @@ class RobustPll(Edl):
         "Fuchs, Kalinke: Robust Partial-Label Learning by Leveraging Class Activation Values. 2025"
     )
     uncertain = True
-    added: ClassVar[dict[str, Any]] = Edl.added | {"balance": 0.0}
+    added_fields: ClassVar[dict[str, Any]] = Edl.added_fields | {"balance": 0.0}
     paper_fields: ClassVar[dict[str, Any]] = {
         "anneal": "from-zero",
         "kl_ceiling": 1.0,
