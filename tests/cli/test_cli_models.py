@@ -257,13 +257,6 @@ def test_what_cannot_be_fitted_is_refused_in_a_sentence(
     assert not Path("model.pll").exists()
 
 
-def test_another_method_is_fitted() -> None:
-    write(frame(90))
-    line = ["fit", "table.csv", *VOTES, "--out", "model.pll", "--method", "pl_knn"]
-    assert CliRunner().invoke(app, line).exit_code == 0
-    assert load("model.pll").method.name == "pl_knn"
-
-
 @pytest.mark.parametrize(
     "options",
     [

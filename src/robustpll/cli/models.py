@@ -62,6 +62,8 @@ def fit(
     A random part of the rows is held out. It is used to evaluate the model, and to calibrate which
     of its predictions are accepted.
     """
+    from rich.console import Console
+
     columns.check_form()
     if not 0 <= held_out < 1 or not 0 < coverage < 1:
         raise BadParameter("--held-out and --coverage must be shares below 1.")
@@ -69,16 +71,14 @@ def fit(
         raise BadParameter(f"--errors and --out are the same file, {out}.")
     decisions = training.decisions or []
     with refusals():
+        from robustpll.engine.history import progress_bars
+
         model = training.model(network)
         refuse_unwritable(out, (path, *decisions), is_model, "a model of robustpll")
     table = shared.read(path, columns, file)
     X = table.features
     summary = [f"{path}: {len(table):,} rows, {X.shape[1]:,} features"]
     with refusals(stopped="No model is written."):
-        from rich.console import Console
-
-        from robustpll.engine.history import progress_bars
-
         y = _labels(table, decisions, summary)
         train, test = split_rows(X, y, held_out, training.seed)
         needed = math.ceil(round(coverage / (1 - coverage), 9))  # rows, for prediction sets
@@ -217,9 +217,7 @@ def predict(
     path: shared.TablePath,
     *,
     out: Annotated[Path, Option(help="The CSV file to write.")],
-    keep: Annotated[
-        shared.Texts, Option(metavar="COLUMN", help="Column to copy; repeatable.")
-    ] = None,
+    keep: Annotated[shared.Texts, shared.column_option(help="Column to copy; repeatable.")] = None,
     truth: shared.Truth = None,
     error: Annotated[float, Option(metavar="SHARE", help="Share of errors to accept.")] = ERROR,
     file: shared.FileOptions,
@@ -291,7 +289,7 @@ def _write(
     out: Path,
     *,
     keep: list[str],
-    truth: shared.Text,
+    truth: str | None,
 ) -> Tally:
     """Predict a table piece by piece, write the rows, and count them."""
     from rich.console import Console
@@ -434,7 +432,5 @@ def export(
         classifier = load(model, device="cpu")
         classifier.export_onnx(out)
     shape = " x ".join(map(str, classifier.features_.shape))
-    typer.echo(
-        f"{out} takes rows of {shape} numbers as {INPUT!r} and returns {', '.join(OUTPUTS)}."
-    )
-    typer.echo("Its metadata names the classes and the features.")
+    outputs = ", ".join(OUTPUTS)
+    typer.echo(f"{out} takes rows of {shape} numbers as {INPUT!r}, and returns {outputs}.")
