@@ -1,6 +1,5 @@
 """The demo: three methods learn digits from ambiguous labels; nothing is downloaded."""
 
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -9,20 +8,18 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from robustpll._files import refuse_replacing
+from robustpll._files import OutFolder
 from robustpll.attacks.pgd import PGD
 from robustpll.datasets.noise import InstanceDependent
 from robustpll.engine.history import progress_bars
-from robustpll.errors import InputError
 from robustpll.estimator.classifier import PLLClassifier
 from robustpll.methods import Proden, RobustPll, RobustPllEns
-from robustpll.plots.style import save_png
+from robustpll.plots.style import picture_bytes
 from robustpll.plots.tour import Example, Outcome, tour_picture
 
 UNKNOWN = (8, 9)  # classes that are not in the training data
 EPSILON = 0.1
-PNG = b"\x89PNG\r\n\x1a\n"
-RESOLUTION = b"pHYs\x00\x00\x13\xfe\x00\x00\x13\xfe\x01"  # 130 dots per inch, which is rare
+PICTURE = "tour.png"
 
 INTRODUCTION = """\
 [bold]Learning digits from ambiguous labels.[/bold] A network that knows the true labels chooses, \
@@ -38,9 +35,8 @@ predicted for the clean digit, against all members at once. Stronger attacks exi
 
 def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
     """Train three methods, print a table and draw a picture; return the picture's path."""
-    path = folder / "tour.png"
-    _refuse_unwritable(path)
-    console = Console()
+    out, console = OutFolder.of(folder, "demo"), Console()
+    out.refuse_others([PICTURE])
     console.print(INTRODUCTION)
     X, y = load_digits(return_X_y=True)
     known = ~np.isin(y, UNKNOWN)
@@ -50,9 +46,9 @@ def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
     with progress_bars(console):
         noise = InstanceDependent(epochs=30, learning_rate=0.03)  # there are few rows
         candidates = noise.apply(train, truth, seed)
-        methods = (RobustPll(epochs=epochs), RobustPllEns(epochs=epochs), Proden(epochs=epochs))
         models = [
-            PLLClassifier(method, random_state=seed).fit(train, candidates) for method in methods
+            PLLClassifier(method(epochs=epochs), random_state=seed).fit(train, candidates)
+            for method in (RobustPll, RobustPllEns, Proden)
         ]
     outcomes = []
     for model in models:
@@ -73,30 +69,15 @@ def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
         f"{len(candidates.classes)} classes on average; {len(test)} test digits; "
         f"{(~known).sum()} unknown ones."
     )
-    console.print(_table(outcomes))
-    console.print(EXPLANATION)
+    console.print(_table(outcomes), EXPLANATION, sep="\n")
     sets, labels = candidates.sets(), models[0].labels_
     examples = [
         Example(train[row].reshape(8, 8), sorted(sets[row]), labels[row], truth[row])
         for row in np.unique(truth, return_index=True)[1]  # the first row of each class
     ]
-    save_png(tour_picture(examples, outcomes, EPSILON), path)
-    console.print(f"Picture: [bold]{path}[/bold]", soft_wrap=True)
-    return path
-
-
-def _refuse_unwritable(path: Path) -> None:
-    """Create the folder, and raise if the picture cannot be written or replaces another one."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{path} cannot be written: {reason}. Name another folder.") from error
-    refuse_replacing(
-        path, lambda start: start.startswith(PNG) and RESOLUTION in start[:100], "a demo picture"
-    )
+    out.write(PICTURE, picture_bytes(tour_picture(examples, outcomes, EPSILON), "png"))
+    console.print(f"Picture: [bold]{folder / PICTURE}[/bold]", soft_wrap=True)
+    return folder / PICTURE
 
 
 def _table(outcomes: list[Outcome]) -> Table:
@@ -106,8 +87,9 @@ def _table(outcomes: list[Outcome]) -> Table:
     for heading in (*headings, "entropy,\nunknown", "accuracy,\nattacked"):
         table.add_column(heading, justify="right", no_wrap=True)
     for outcome in outcomes:
-        known, unknown = outcome.entropy_known.mean(), outcome.entropy_unknown.mean()
+        entropies = outcome.entropy_known, outcome.entropy_unknown
+        known, unknown = (f"{entropy.mean():.2f}" for entropy in entropies)
         shares = outcome.test, outcome.resolved, outcome.attacked
         test, resolved, attacked = (f"{100 * share:.1f} %" for share in shares)
-        table.add_row(outcome.title, test, resolved, f"{known:.2f}", f"{unknown:.2f}", attacked)
+        table.add_row(outcome.title, test, resolved, known, unknown, attacked)
     return table

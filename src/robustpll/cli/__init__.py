@@ -1,7 +1,6 @@
 """The command line: tours, lists, tables, `fit`, `predict`, `export`, `clean` and the benchmark."""
 
 import os
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,11 +9,9 @@ import typer
 from robustpll.cli.bench import app as bench
 from robustpll.cli.clean import clean
 from robustpll.cli.datasets import app as datasets
-from robustpll.cli.fit import fit
-from robustpll.cli.messages import refusals, refuse_unwritable, safe_streams
-from robustpll.cli.options import ModelPath, Seed
-from robustpll.cli.predict import predict
-from robustpll.cli.table import show_list, table
+from robustpll.cli.messages import refusals, safe_streams, show_list
+from robustpll.cli.models import export, fit, predict
+from robustpll.cli.tables import Seed, table
 
 # Set before torch is loaded: threads that spin at barriers are many times slower on busy cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -31,7 +28,7 @@ class App(typer.Typer):
 app = App(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(bench, name="bench")
 app.add_typer(datasets, name="datasets")
-for command in (table, fit, predict, clean):
+for command in (table, fit, predict, export, clean):
     app.command()(command)
 
 
@@ -52,29 +49,6 @@ def main(version: Annotated[bool, Version] = False) -> None:
 
 
 @app.command()
-def export(
-    model: ModelPath, *, out: Annotated[Path, typer.Option(help="The ONNX file to write.")]
-) -> None:
-    """Write a neural model as ONNX: scaling, networks, probabilities and uncertainty."""
-    if out.suffix.lower() != ".onnx":
-        raise typer.BadParameter(f"--out writes ONNX: {out} must end in .onnx.")
-    with refusals():
-        from robustpll import load
-        from robustpll.estimator.onnx import INPUT, KEY, OUTPUTS
-
-        # ONNX files start with their version, then the length and name of the exporting program
-        start = re.compile(rb"\x08.\x12" + bytes([len(KEY)]) + KEY.encode(), re.DOTALL)
-        refuse_unwritable(out, (model,), lambda head: bool(start.match(head)), "a file of export")
-        classifier = load(model, device="cpu")
-        classifier.export_onnx(out)
-        shape = " x ".join(map(str, classifier.features_.shape))
-    typer.echo(
-        f"{out} takes rows of {shape} numbers as {INPUT!r} and returns {', '.join(OUTPUTS)}."
-    )
-    typer.echo("Its metadata names the classes and the features.")
-
-
-@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo"),
     seed: Seed = 0,
@@ -91,9 +65,10 @@ def methods() -> None:
     """List the methods and their papers."""
     from robustpll.methods import METHODS
 
-    rows = [
-        (name, method.title, method.family, "yes" if method.uncertain else "no", method.reference())
-        for name, method in METHODS.items()
-    ]
-    show_list(("name", "method", "family", "uncertainty", "paper"), rows, len(rows))
+    uncertain = {name: "yes" if method.uncertain else "no" for name, method in METHODS.items()}
+    show_list(
+        ("name", "method", "family", "uncertainty", "paper"),
+        [(n, m.title, m.family, uncertain[n], m.reference()) for n, m in METHODS.items()],
+        limit=len(METHODS),
+    )
     typer.echo('\nuncertainty: whether it tells "I do not know" from "either of these"')

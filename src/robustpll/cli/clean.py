@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
 from typer import BadParameter, Option
 
-from robustpll.cli import options as shared
-from robustpll.cli.messages import refusals, warnings_said
+from robustpll.cli import tables as shared
+from robustpll.cli.messages import refusals
 
 if TYPE_CHECKING:
     from robustpll.clean.run import Cleaned
@@ -50,7 +51,6 @@ def clean(
     if not 0 < wrong < 1:
         raise BadParameter("--wrong must be above 0 and below 1.")
     with refusals():
-        from robustpll.clean.decisions_file import ConflictWarning
         from robustpll.clean.run import Cleaning
 
         cleaning = Cleaning(
@@ -68,26 +68,28 @@ def clean(
         )
     table = shared.read(path, columns, file, images=images)
     stopped = "Files that were written are complete; the others did not change."
-    with refusals(stopped=stopped), warnings_said(ConflictWarning):
+    with refusals(stopped=stopped):
         cleaned = cleaning(path, table, out)
-    for sentence in _summary(cleaned, table, path):
-        typer.echo(sentence)
+    typer.echo("\n".join(_summary(cleaned, table, path)))
 
 
 def _summary(cleaned: "Cleaned", table: "Table", path: Path) -> Iterator[str]:
+    import pandas as pd
+
     from robustpll.clean.page import OUTSIDE
 
-    y, review = cleaned.judged.candidates, cleaned.review
-    decided = int(cleaned.judged.decided.sum())
-    resolved = len(y) - len(review) - decided
-    size = f"{len(y):,} rows, {len(y.classes):,} classes"
-    yield f"{path}: {size}, {y.sizes.mean():.2f} candidates a row on average"
-    if decided:
-        yield f"decided by a person: {decided:,}"
-    yield f"resolved by the model: {resolved:,}; left to a person: {len(review):,}"
+    y, for_review, decided = cleaned.judged.candidates, len(cleaned.review), cleaned.judged.decided
+    candidates = f"{y.sizes.mean():.2f} candidates a row on average"
+    yield f"{path}: {len(y):,} rows, {len(y.classes):,} classes, {candidates}"
+    if decided.any():
+        yield f"decided by a person: {decided.sum():,}"
+    resolved = len(y) - for_review - int(decided.sum())
+    yield f"resolved by the model: {resolved:,}; left to a person: {for_review:,}"
     yield cleaned.assumed
     if table.truth is not None:
-        yield _compare_with_truth(cleaned, table)
+        known, open_rows = pd.notna(table.truth), np.isin(np.arange(len(y)), cleaned.review.index)
+        groups = {"resolved ones": known & ~open_rows, "that need a person": known & open_rows}
+        yield shared.right_shares(cleaned.judged.labels == table.truth, groups)
     yield f"  {cleaned.table}: the table with resolved labels"
     for name, description in FINDINGS.items():
         if name in cleaned.findings:
@@ -99,22 +101,5 @@ def _summary(cleaned: "Cleaned", table: "Table", path: Path) -> Iterator[str]:
         yield f"pictures that the page does not show: {share} ({reasons})"
         if OUTSIDE in cleaned.unseen:
             yield "pass --images-root FOLDER to show pictures from another folder"
-    limit = "" if cleaned.shown == len(review) else f", the first {cleaned.shown:,} of them"
+    limit = "" if cleaned.shown == for_review else f", the first {cleaned.shown:,} of them"
     yield f"Open {cleaned.page} in a browser to decide the rows that need a person{limit}."
-
-
-def _compare_with_truth(cleaned: "Cleaned", table: "Table") -> str:
-    """Return the accuracy of the resolved labels, with and without rows for review."""
-    import numpy as np
-    import pandas as pd
-
-    known, right = pd.notna(table.truth), cleaned.judged.labels == table.truth
-    for_review = np.zeros(len(right), dtype=bool)
-    for_review[cleaned.review.index] = True
-    groups = {"resolved ones": known & ~for_review, "that need a person": known & for_review}
-    shares = [
-        f"{right[rows].mean():.1%} of {rows.sum():,} {name}"
-        for name, rows in groups.items()
-        if rows.any()
-    ]
-    return f"by the true labels these are right: {', '.join(shares)}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robustpll.cli.messages import refusals, say
+from robustpll.cli.messages import refusals, say, show_list
 from robustpll.datasets.catalog import CATALOG, Entry, entry_of, find
 from robustpll.errors import RobustPLLError
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from robustpll.datasets.download import Report, Say
 
 app = typer.Typer(help="List, download and add datasets.", invoke_without_command=True)
+ALL = "Datasets to download; 'all' for all that can be downloaded."
 
 
 @app.callback()
@@ -22,47 +23,32 @@ def datasets(context: typer.Context) -> None:
     """List the datasets, where each is, and how to get those that are missing."""
     if context.invoked_subcommand is not None:
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    table.add_column("name", no_wrap=True)
-    table.add_column("title", overflow="fold")
-    for heading in ("rows", "features", "classes", "candidates"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("licence", overflow="fold")
+    heading = ("name", "title", "rows", "features", "classes", "candidates", "licence")
+    rows = []
     for entry in CATALOG.values():
         sizes = (f"{size:,}" for size in (entry.rows, entry.features, entry.classes))
         candidates = "-" if entry.candidates is None else f"{entry.candidates:.2f}"
-        table.add_row(entry.name, entry.title, *sizes, candidates, entry.licence)
-    console = Console(highlight=False)
-    console.print(table)
-    console.print("candidates: average per row; - if noise makes them\n")
+        rows.append((entry.name, entry.title, *sizes, candidates, entry.licence))
+    show_list(heading, rows, limit=len(rows))
+    typer.echo("candidates: average per row; - if noise makes them\n")
     with refusals():
-        for entry in CATALOG.values():  # below the table, because a path must not be cut or folded
-            typer.echo(f"{entry.name:12}{_place(entry)}")
-        missing = [entry for entry in CATALOG.values() if _place(entry).startswith("not here")]
+        places = {name: _place(entry) for name, entry in CATALOG.items()}
+    for name, place in places.items():  # below the table, because a path must not be folded
+        typer.echo(f"{name:12}{place}")
+    missing = [CATALOG[name] for name, place in places.items() if place.startswith("not here")]
     if names := [entry.name for entry in missing if entry.is_downloadable]:
-        command = f"robustpll datasets get {' '.join(names)}"
-        console.print(f"\nTo get {', '.join(names)}, run\n  {command}")
+        typer.echo(f"\nTo get {', '.join(names)}, run\n  robustpll datasets get {' '.join(names)}")
     by_hand = [entry for entry in missing if not entry.is_downloadable]
     for page in dict.fromkeys(entry.source for entry in by_hand):
         listed = ", ".join(entry.name for entry in by_hand if entry.source == page)
-        console.print(
-            f"\nTo get {listed}, open {page} in a browser, download the archive, and run\n"
+        typer.echo(
+            f"\nTo get {listed}, open\n{page}\nin a browser, download the archive, and run\n"
             "  robustpll datasets add NAME ARCHIVE"
         )
 
 
 @app.command()
-def get(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="NAME...", help="Datasets to download; 'all' for all that can be downloaded."
-        ),
-    ],
-) -> None:
+def get(names: Annotated[list[str], typer.Argument(metavar="NAME...", help=ALL)]) -> None:
     """Download datasets and check them; files that are here and correct are kept."""
     from robustpll.datasets.download import fetch
 
@@ -76,11 +62,10 @@ def get(
             try:
                 with _display() as (print_line, report):
                     fetch(entry, print_line, report)
+                typer.echo(f"{entry.name:12}{_place(entry)}")
             except RobustPLLError as error:  # go on with the others
                 say(str(error))
                 failed = True
-            else:
-                typer.echo(f"{entry.name:12}{_place(entry)}")
     if failed:
         raise typer.Exit(1)
 
@@ -88,9 +73,7 @@ def get(
 @app.command()
 def add(
     name: Annotated[str, typer.Argument(help="One of the real-world datasets.")],
-    file: Annotated[
-        Path, typer.Argument(help="Its .mat file, or a .zip or .tar archive with that file.")
-    ],
+    file: Annotated[Path, typer.Argument(help="Its .mat file, or a .zip or .tar with that file.")],
 ) -> None:
     """Check a real-world dataset that you downloaded by hand, and copy it to its place."""
     from robustpll.datasets.mat import add as add_file
@@ -107,11 +90,9 @@ def _display() -> "Iterator[tuple[Say, Report]]":
     from rich.console import Console
 
     console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
-    columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.DownloadColumn())
+    columns = ("{task.description}", bars.BarColumn(), bars.DownloadColumn())
     tasks: dict[str, bars.TaskID] = {}
-    with bars.Progress(
-        *columns, bars.TimeRemainingColumn(), console=console, disable=not console.is_terminal
-    ) as display:
+    with bars.Progress(*columns, console=console, disable=not console.is_terminal) as display:
 
         def report(file: str, done: int, total: int | None) -> None:
             if file not in tasks:
@@ -126,10 +107,8 @@ def _place(entry: Entry) -> str:
     paths = [path for file in entry.files if (path := find(entry, file))]
     if not entry.files:
         return "built in"
-    if not paths:
-        return "not here"
     if len(paths) < len(entry.files):
-        return f"not here ({len(paths)} of {len(entry.files)} files are)"
+        return f"not here ({len(paths)} of {len(entry.files)} files are)" if paths else "not here"
     if len(paths) == 1:
         return str(paths[0])
     return ", ".join(dict.fromkeys(str(path.parent) for path in paths))

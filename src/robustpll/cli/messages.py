@@ -1,4 +1,4 @@
-"""How commands report errors, warnings and output that cannot be printed."""
+"""How commands print messages, lists, warnings and errors."""
 
 import errno
 import os
@@ -6,10 +6,11 @@ import re
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 import typer
 
@@ -37,15 +38,45 @@ def as_options(message: str) -> str:
     return re.sub(rf"\b({ARGUMENTS})=(?=['\"])", r"--\1 ", message)
 
 
+def show_list(heading: Sequence[str], rows: Iterable[Sequence[Any]], limit: int = 30) -> None:
+    """Print the first rows of a list as a table without lines; numbers are aligned right."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    # names from the table must not be read as markup or as control characters
+    cells = [[text if text.isprintable() else repr(text) for text in map(str, r)] for r in rows]
+    shown = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for index, name in enumerate(heading):
+        number = all(re.fullmatch(r"[\d,.]+%?|-", row[index]) for row in cells)
+        shown.add_column(name, overflow="fold", justify="right" if number else "left")
+    for row in cells[:limit]:
+        shown.add_row(*map(Text, row))
+    Console(highlight=False).print("", shown, sep="\n")
+    if len(cells) > limit:
+        typer.echo(f"and {len(cells) - limit:,} more")
+
+
 @contextmanager
-def refusals(stopped: str = "", left: str = "") -> Iterator[None]:
-    """Turn expected errors into one sentence on stderr and exit code 1.
+def refusals(stopped: str = "", left: str = "", about: str = "") -> Iterator[None]:
+    """Print warnings for users as sentences; turn expected errors into a sentence and exit code 1.
 
     If `stopped` is given, Ctrl-C prints it and exits with code 130. `left` is printed after any
-    failure; it says which files the command leaves behind.
+    failure; it says which files the command leaves behind. Warnings start with `about`.
     """
+    show_other = warnings.showwarning
+
+    def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if issubclass(category, UserWarning):
+            say(about + as_options(str(message)))
+        else:
+            show_other(message, category, *place, **more)
+
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", UserWarning)
+            warnings.showwarning = show
+            yield
     except KeyboardInterrupt:
         if not stopped:
             raise
@@ -54,39 +85,18 @@ def refusals(stopped: str = "", left: str = "") -> Iterator[None]:
     except Exception as error:
         if left:
             say(left)
-        message = _message(error)
-        if not message:
+        # torch raises a RuntimeError if the memory of the CPU runs out
+        torch_error = isinstance(error, RuntimeError) and "memory" in str(error).lower()
+        if isinstance(error, RobustPLLError):
+            say(as_options(str(error)))
+        elif isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+            reason = error.strerror or error
+            say(f"{error.filename or 'A file'} cannot be read or written: {reason}.")
+        elif isinstance(error, MemoryError) or torch_error:
+            say("There is not enough memory. Use fewer rows or columns.")
+        else:  # a fault of the program
             raise
-        say(message)
         raise typer.Exit(1) from None
-
-
-def _message(error: Exception) -> str:
-    """Return the sentence for an expected error, and "" for a fault of the program."""
-    if isinstance(error, RobustPLLError):
-        return as_options(str(error))
-    if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-        file, reason = error.filename or "A file", error.strerror or error
-        return f"{file} cannot be read or written: {reason}."
-    # torch raises a RuntimeError if the memory of the CPU runs out
-    torch_error = isinstance(error, RuntimeError) and "memory" in str(error).lower()
-    if isinstance(error, MemoryError) or torch_error:
-        return "There is not enough memory. Use fewer rows or columns."
-    return ""
-
-
-@contextmanager
-def warnings_said(kind: type[Warning], prefix: str = "") -> Iterator[None]:
-    """Print warnings of one kind as sentences on stderr; the others stay warnings."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", kind)
-        yield
-    for warning in caught:
-        if issubclass(warning.category, kind):
-            say(prefix + as_options(str(warning.message)))
-        else:
-            source = warning.filename, warning.lineno
-            warnings.warn_explicit(warning.message, warning.category, *source)
 
 
 def refuse_unwritable(
@@ -96,16 +106,13 @@ def refuse_unwritable(
 
     An existing file must be `what` the command wrote before: `is_ours` gets its first bytes.
     """
-    folder = path.parent
     if path.is_dir():
         raise InputError(f"{path} is a folder. Name a file in it, such as {path / 'out'}.")
-    if not folder.is_dir():
-        raise InputError(f"{path} cannot be written: there is no folder {folder}. Create it first.")
     if path.exists() and any(file.exists() and path.samefile(file) for file in inputs):
         raise InputError(f"{path} is an input and would be overwritten. Write to another file.")
     refuse_replacing(path, is_ours, what)
     try:
-        with tempfile.TemporaryFile(dir=folder):
+        with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
         reason = error.strerror or error

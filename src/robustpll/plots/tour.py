@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,10 @@ from robustpll.plots.style import BAD, COLOURS, GOOD, MUTED, new_figure, plain
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+TITLE = "Training data: digits with candidate labels; the label that RobustPll chose is underlined"
 
-@dataclass(frozen=True)
-class Example:
+
+class Example(NamedTuple):
     """A training row, its candidates and the label that a method resolved."""
 
     picture: NDArray[Any]  # (h, w)
@@ -41,37 +42,33 @@ def tour_picture(
     """Plot training examples, accuracies and entropies."""
     figure = new_figure(13, 7.2)
     top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.35))  # type: ignore[misc]
-    title = (
-        "Training data: digits with candidate labels; the label that RobustPll chose is underlined"
-    )
-    top.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    top.suptitle(TITLE, x=0.01, ha="left", fontsize=11, fontweight="bold")
     for axes, example in zip(top.subplots(1, len(examples)), examples, strict=True):
-        _show_example(axes, example)
+        _show_example(axes, *example)
     left, right = bottom.subplots(1, 2)
-    _show_accuracy(plain(left, "How often is it right?"), outcomes, epsilon)
+    groups = ("training labels\nresolved", "test rows", f"test rows,\nattacked by {epsilon:g}")
+    _show_accuracy(plain(left, "How often is it right?"), outcomes, groups)
     _show_entropy(plain(right, "Does it notice what it has never seen?"), outcomes)
     return figure
 
 
-def _show_example(axes: Any, example: Example) -> None:
-    axes.imshow(example.picture, cmap="gray_r")
+def _show_example(
+    axes: Any, picture: NDArray[Any], candidates: Sequence[Any], resolved: Any, truth: Any
+) -> None:
+    axes.imshow(picture, cmap="gray_r")
     axes.set_axis_off()
-    right = example.resolved == example.truth
-    colour = GOOD if right else BAD
-    for number, name in enumerate(example.candidates):
-        chosen = name == example.resolved
-        look = {"fontsize": 10, "color": MUTED}
-        if chosen:
-            look = {"fontsize": 13, "color": colour, "fontweight": "bold"}
-        place = {"transform": axes.transAxes, "ha": "center", "va": "top"}
-        x, text = (number + 0.5) / len(example.candidates), f"{name}\u0332" if chosen else f"{name}"
-        axes.text(x, -0.12, text, **place, **look)
-    verdict = "right" if right else f"wrong: it is {example.truth}"
+    colour = GOOD if resolved == truth else BAD
+    verdict = "right" if resolved == truth else f"wrong: it is {truth}"
     axes.set_title(verdict, fontsize=9, color=colour)
+    place = {"transform": axes.transAxes, "ha": "center", "va": "top"}
+    for number, name in enumerate(candidates):
+        text, look = str(name), {"fontsize": 10, "color": MUTED}
+        if name == resolved:
+            text, look = f"{name}\u0332", {"fontsize": 13, "color": colour, "fontweight": "bold"}
+        axes.text((number + 0.5) / len(candidates), -0.12, text, **place, **look)
 
 
-def _show_accuracy(axes: Any, outcomes: Sequence[Outcome], epsilon: float) -> None:
-    groups = ("training labels\nresolved", "test rows", f"test rows,\nattacked by {epsilon:g}")
+def _show_accuracy(axes: Any, outcomes: Sequence[Outcome], groups: Sequence[str]) -> None:
     width = 0.8 / len(outcomes)
     for number, (outcome, colour) in enumerate(zip(outcomes, COLOURS, strict=False)):
         heights = [100 * share for share in (outcome.resolved, outcome.test, outcome.attacked)]
@@ -79,8 +76,7 @@ def _show_accuracy(axes: Any, outcomes: Sequence[Outcome], epsilon: float) -> No
         bars = axes.bar(places, heights, 0.92 * width, color=colour, label=outcome.title)
         axes.bar_label(bars, fmt="%.0f", fontsize=9, padding=2)
     axes.set_xticks(np.arange(len(groups)), groups)
-    axes.set_ylim(0, 108)
-    axes.set_ylabel("accuracy in %")
+    axes.set(ylim=(0, 108), ylabel="accuracy in %")
     axes.legend(frameon=False, fontsize=9, loc="upper right")
 
 
@@ -88,14 +84,14 @@ def _show_entropy(axes: Any, outcomes: Sequence[Outcome]) -> None:
     box = {"widths": 0.3, "orientation": "horizontal", "whis": (5, 95), "showfliers": False}
     box |= {"patch_artist": True, "medianprops": {"color": "black"}}
     for row, (outcome, colour) in enumerate(zip(outcomes, COLOURS, strict=False)):
-        for values, shift, face, name in (
-            (outcome.entropy_known, -0.18, colour, "known digits"),
-            (outcome.entropy_unknown, 0.18, "white", "unknown digits"),
+        for values, y, face, name in (
+            (outcome.entropy_known, row - 0.18, colour, "known digits"),
+            (outcome.entropy_unknown, row + 0.18, "white", "unknown digits"),
         ):
-            drawn = axes.boxplot(values, positions=[row + shift], **box)
+            drawn = axes.boxplot(values, positions=[y], **box)
             drawn["boxes"][0].set(facecolor=face, edgecolor=colour)
-            axes.text(1.03, row + shift, name, va="center", fontsize=9, color=MUTED)
+            axes.text(1.03, y, name, va="center", fontsize=9, color=MUTED)
     axes.set_yticks(range(len(outcomes)), [outcome.title for outcome in outcomes])
     axes.invert_yaxis()
-    axes.set_xlim(0, 1)
-    axes.set_xlabel("entropy: 0 is certain, 1 is clueless (middle half, 5 % to 95 %)")
+    label = "entropy: 0 is certain, 1 is clueless (middle half, 5 % to 95 %)"
+    axes.set(xlim=(0, 1), xlabel=label)

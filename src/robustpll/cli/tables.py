@@ -1,18 +1,21 @@
-"""Options that several commands share, in groups; and how commands read tables."""
+"""Options that several commands share, how commands read tables, and `robustpll table`."""
 
 import functools
+import gzip
 import inspect
+import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, BadParameter, Exit, Option
+import numpy as np
+import typer
+from typer import Argument, BadParameter, Option
 
-from robustpll.cli.memory import refuse_too_large
-from robustpll.cli.messages import as_options, refusals, refuse_unwritable, say, warnings_said
-from robustpll.errors import InputError, some_of
+from robustpll.cli.messages import as_options, refusals, refuse_unwritable, say, show_list
+from robustpll.errors import InputError, count_of_variable, some_of
 
 if TYPE_CHECKING:
     from robustpll.labels.candidates import Candidates
@@ -32,6 +35,10 @@ SkipBadRows = Annotated[bool, Option("--skip-bad-rows", help="Accept rows that d
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Seed = Annotated[int, Option(min=0, max=2**32 - 1, help="Seed of all random numbers.")]
 
+CELL_BYTES = 40  # the table, and its numbers before and after scaling
+ROW_BYTES = 3000  # candidates, and the hidden layer of held-out rows
+SAMPLE_BYTES = 2**20  # to estimate the length of the rows of a CSV file
+COMPRESSION = 4  # usual size of a table divided by the size of its gzip file
 BAD_ROWS_SHOWN = 5
 MAX_GROUPS, MAX_NAMES = 10, 8  # of similar class names, and of names in such a group
 
@@ -78,40 +85,35 @@ class TrainingOptions:
     device: Device = "auto"
     seed: Seed = 0
 
-    def model(self, **parameters: Any) -> Any:
+    def model(self, network: Text = None) -> Any:
         """Return a classifier to fit; raise if the options do not go together."""
-        from robustpll import METHODS, PLLClassifier
+        from robustpll import PLLClassifier
         from robustpll.engine.device import chosen_device
 
-        if self.method not in METHODS:
-            similar = get_close_matches(self.method, METHODS, n=1)
-            question = f" Did you mean {similar[0]!r}?" if similar else ""
-            message = f"--method must be one that `robustpll methods` lists; got {self.method!r}."
-            raise InputError(message + question)
-        chosen_device(self.device)
         model = PLLClassifier(self.method, random_state=self.seed, device=self.device)
-        parameters |= {"epochs": self.epochs}
+        model.resolved_method()  # raises if there is no such method
+        chosen_device(self.device)
+        parameters = {"method__epochs": self.epochs, "method__network": network}
         passed = {name: value for name, value in parameters.items() if value is not None}
-        return model.set_params(**{f"method__{name}": passed[name] for name in passed})
+        return model.set_params(**passed)
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command for typer: each field of its dataclass parameters becomes an option."""
-    parameters = inspect.signature(command, eval_str=True).parameters.values()
-    groups: dict[str, Any] = {}
+    parameters = inspect.signature(command, eval_str=True).parameters
+    groups: Any = {n: p.annotation for n, p in parameters.items() if is_dataclass(p.annotation)}
     flat: list[inspect.Parameter] = []
-    for parameter in parameters:
-        options = [parameter]
-        if is_dataclass(parameter.annotation):
-            groups[parameter.name] = parameter.annotation
-            options = [*inspect.signature(groups[parameter.name]).parameters.values()]
+    for name, parameter in parameters.items():
+        is_group = name in groups
+        options = inspect.signature(groups[name]).parameters.values() if is_group else [parameter]
         flat += [option.replace(kind=option.KEYWORD_ONLY) for option in options]
 
     @functools.wraps(command)
     def expanded(**options: Any) -> None:
         for name, group in groups.items():
-            values = {field.name: options.pop(field.name) for field in fields(group)}
-            options[name] = group(**values)
+            options[name] = group(
+                **{field.name: options.pop(field.name) for field in fields(group)}
+            )
         command(**options)
 
     expanded.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
@@ -137,7 +139,7 @@ def read(
     arguments = asdict(columns) | asdict(file) | {"errors_to": columns.errors}
     arguments |= {"ignore": [*(columns.ignore or ()), *([images] if images else ())]}
     del arguments["errors"], arguments["skip_bad_rows"]
-    with refusals(), warnings_said(Warning, f"{path}: "):
+    with refusals(about=f"{path}: "):
         if not show:
             refuse_too_large(path)
         if columns.errors is not None:
@@ -148,15 +150,14 @@ def read(
             if images is None or repr(images) not in str(error):
                 raise
             raise InputError(str(error).replace("`ignore`", "`images`")) from error
-    for messages in (_bad_row_messages, _class_name_messages):
-        for message in messages(table, path, columns):
-            say(message)
+    for message in (*_bad_rows(table, path, columns), *_class_names(table, path, columns)):
+        say(message)
     if table.bad and not show and not columns.skip_bad_rows:
-        raise Exit(1)
+        raise typer.Exit(1)
     return table
 
 
-def _bad_row_messages(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[str]:
+def _bad_rows(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[str]:
     """Yield how many rows do not parse, the first of them, and the remedies."""
     from robustpll.tables.labels import NO_ANSWER
     from robustpll.tables.source import PARQUET
@@ -166,21 +167,17 @@ def _bad_row_messages(table: "Table", path: Path, columns: ColumnOptions) -> Ite
         return
     yield f"{path}: {len({row.line for row in bad}):,} rows do not parse and are left out:"
     yield from (f"  {where} {row.line}: {as_options(str(row))}" for row in bad[:BAD_ROWS_SHOWN])
-    if len(bad) > BAD_ROWS_SHOWN:
-        remedy = "" if columns.errors else "; pass --errors FILE to list all of them in a file"
-        yield f"  and {len(bad) - BAD_ROWS_SHOWN:,} more{remedy}"
     if columns.errors:
         yield f"{columns.errors} lists them."
+    elif len(bad) > BAD_ROWS_SHOWN:
+        yield f"  and {len(bad) - BAD_ROWS_SHOWN:,} more; pass --errors FILE to list all of them"
     if unanswered := sum(row.reason in NO_ANSWER for row in bad):
-        yield (
-            f'{unanswered:,} of them have no candidates. Pass --unanswered "all classes" to keep '
-            'them with all classes as candidates; the default is "error".'
-        )
+        yield f'{unanswered:,} have no candidates. Pass --unanswered "all classes" to keep them.'
     if not columns.skip_bad_rows:
         yield "Correct these rows, or pass --skip-bad-rows to leave them out."
 
 
-def _class_name_messages(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[str]:
+def _class_names(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[str]:
     """Yield class names that may be one class, and words that may mean "no answer"."""
     from robustpll.labels.candidates import Candidates
     from robustpll.tables.labels import Spellings
@@ -205,9 +202,110 @@ def _class_name_messages(table: "Table", path: Path, columns: ColumnOptions) -> 
         yield f'{path}: {listed(words)} became a class. Pass {remedy} if it means "no answer".'
 
 
+def refuse_too_large(path: Path) -> None:
+    """Raise, before a table is read, if training on it would take more memory than is free."""
+    import psutil
+
+    free = count_of_variable("ROBUSTPLL_HOST_BYTES")
+    if free is None:
+        free, cgroup = int(psutil.virtual_memory().available), Path("/sys/fs/cgroup")
+        with suppress(OSError, ValueError):  # there is a limit only in some containers
+            limit, used = (int((cgroup / f"memory.{n}").read_text()) for n in ("max", "current"))
+            stat = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+            free = min(free, limit - used + int(stat.get("inactive_file", 0)))
+    cells, rows = _estimated_size(path)
+    needed = cells * CELL_BYTES + rows * ROW_BYTES
+    if needed > free:
+        raise InputError(
+            f"{path} is too large to learn from here: about {rows:,} rows take "
+            f"{needed / 2**30:,.1f} GiB of memory, and {free / 2**30:,.1f} GiB are free. Use a "
+            f"random sample of {int(rows * free / needed * 0.8):,} rows."
+        )
+
+
+def _estimated_size(path: Path) -> tuple[int, int]:
+    """Estimate the numbers of cells and rows of a table; 0 and 0 if it cannot be read."""
+    from robustpll.tables.source import PARQUET, parquet_file
+
+    if path.suffix.lower() in PARQUET and path.is_file():
+        with parquet_file(path) as file:
+            return file.metadata.num_rows * file.metadata.num_columns, file.metadata.num_rows
+    is_gzip = path.suffix.lower() == ".gz"
+    try:
+        with gzip.open(path) if is_gzip else path.open("rb") as raw:
+            sample = raw.read(SAMPLE_BYTES)
+        factor = path.stat().st_size * (COMPRESSION if is_gzip else 1) / max(1, len(sample))
+    except (OSError, EOFError, zlib.error):  # reading the table reports it
+        return 0, 0
+    rows = sample.count(b"\n") or sample.count(b"\r")
+    delimiters = max(sample.count(mark) for mark in (b",", b";", b"\t"))
+    return round((delimiters + rows) * factor), round(rows * factor)
+
+
 def candidate_summary(y: "Candidates") -> str:
     """Return one line about classes and candidates."""
     return (
         f"{len(y.classes):,} classes; {y.sizes.mean():.2f} candidates a row on average; "
         f"{(y.sizes == 1).mean():.1%} of the rows have one candidate"
     )
+
+
+def right_shares(right: Any, groups: dict[str, Any], weights: Any = 1) -> str:
+    """Return the share of correct labels in each group of rows; arrays have shape (n,)."""
+    shares = []
+    for name, group in groups.items():
+        if count := int((group * weights).sum()):
+            share = (group * weights * right).sum() / count
+            shares.append(f"{share:.1%} of {count:,} {name}")
+    return f"by the true labels these are right: {', '.join(shares)}"
+
+
+@with_options
+def table(path: TablePath, *, columns: ColumnOptions, file: FileOptions) -> None:
+    """Show the rows, classes, features and annotators of a table, and rows that do not parse."""
+    columns.check_form(required=False)
+    table = read(path, columns, file, show=True)
+    typer.echo(f"{path}: {len(table):,} rows, {table.features.shape[1]:,} features")
+    if table.y is not None:
+        _show_labels(table)
+    kinds = []
+    for name, column in table.features.items():
+        number = column.dtype.kind in "biuf"
+        kind = "number" if number else f"category of {column.nunique():,} words"
+        gaps = int(column.isna().sum())
+        kinds.append((name, f"{kind}, with gaps in {gaps:,} rows" if gaps else kind))
+    show_list(("feature", "is read as"), kinds)
+    if table.bad and not columns.skip_bad_rows:
+        raise typer.Exit(1)
+
+
+def _show_labels(table: "Table") -> None:
+    import pandas as pd
+
+    from robustpll.labels.candidates import Candidates
+    from robustpll.labels.votes import Votes
+
+    y = Candidates.of(table.y)
+    index = pd.Index(y.classes)
+    typer.echo(candidate_summary(y))
+    if table.truth is not None:
+        known = pd.notna(table.truth).nonzero()[0]
+        codes = index.get_indexer(table.truth[known])
+        covered = (codes >= 0) & y.matrix[known, codes]
+        share = f"among the candidates in {covered.mean():.1%} of them"
+        typer.echo(f"the truth is known for {len(known):,} rows, and is {share}")
+    counts = y.matrix.sum(0)
+    order = (-counts).argsort(kind="stable")
+    rows = [(y.classes[k], f"{counts[k]:,}", f"{counts[k] / len(y):.1%}") for k in order]
+    show_list(("class", "candidate in rows", "share"), rows)
+    if isinstance(table.y, Votes):
+        answers, votes = table.y.answers, table.y.counts(y.classes)  # (n, annotators), (n, k)
+        total = answers.notna().sum(axis=1).to_numpy()
+        majority = np.where((votes.max(-1) > total / 2) & (total > 1), votes.argmax(-1), -1)
+        rows = []
+        for name in answers:
+            codes = index.get_indexer(answers[name])
+            agrees = (codes == majority)[(codes >= 0) & (majority >= 0)]
+            share = f"{agrees.mean():.1%}" if len(agrees) else "-"
+            rows.append((name, f"{(codes >= 0).sum():,}", share))
+        show_list(("annotator", "answers", "with the majority"), rows)

@@ -1,0 +1,436 @@
+"""`robustpll fit`, `predict` and `export`: train a model on a table, apply it, convert it."""
+
+import codecs
+import json
+import math
+import re
+import time
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+from typer import BadParameter, Option
+
+from robustpll._files import writing
+from robustpll.cli import tables as shared
+from robustpll.cli.messages import as_options, refusals, refuse_unwritable, say
+from robustpll.errors import InputError, ModelFileError, is_share, some_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from robustpll.labels.candidates import Candidates
+    from robustpll.tables.pieces import Piece, TableInPieces
+    from robustpll.tables.read import Table
+    from robustpll.tables.source import BadRow
+
+MIN_HELD_OUT = 30  # rows, for decisions and prediction sets
+ERROR, COVERAGE = 0.05, 0.9  # defaults of decisions and prediction sets
+MEASURES = ("probability", "belief", "uncertainty", "entropy")
+COLUMNS = ("label", *MEASURES, "prediction_set", "decision", "reason")
+ACCEPT, REVIEW = "accept", "review"
+BAD = ("", REVIEW, "bad")  # rows that do not parse
+MAX_NUMBERS = 2**22  # rows of a piece times classes or features: 32 MiB in float64
+
+# Numbers of rows by their reason, decision and outcome: "right", "wrong", "" if the truth is not
+# known, or its quoted name if the model does not know this class.
+Tally = Counter[tuple[str, str, str]]
+Rows = NDArray[np.int64]
+
+
+@shared.with_options
+def fit(
+    path: shared.TablePath,
+    *,
+    out: Annotated[Path, Option(help="The model file to write, such as model.pll.")],
+    columns: shared.ColumnOptions,
+    file: shared.FileOptions,
+    training: shared.TrainingOptions,
+    network: Annotated[shared.Text, Option(help="Network of the method: mlp, for tables.")] = None,
+    held_out: Annotated[float, Option(metavar="SHARE", help="Rows to evaluate on.")] = 0.2,
+    coverage: Annotated[float, Option(help="Coverage of the prediction sets.")] = COVERAGE,
+) -> None:
+    """Train on a table with candidate labels, and write the model to a file.
+
+    A random part of the rows is held out. It is used to evaluate the model, and to calibrate which
+    of its predictions are accepted.
+    """
+    from rich.console import Console
+
+    columns.check_form()
+    if not 0 <= held_out < 1 or not 0 < coverage < 1:
+        raise BadParameter("--held-out and --coverage must be shares below 1.")
+    if columns.errors is not None and columns.errors.resolve() == out.resolve():
+        raise BadParameter(f"--errors and --out are the same file, {out}.")
+    decisions = training.decisions or []
+    with refusals():
+        from robustpll.engine.history import progress_bars
+
+        model = training.model(network)
+        refuse_unwritable(out, (path, *decisions), is_model, "a model of robustpll")
+    table = shared.read(path, columns, file)
+    X = table.features
+    summary = [f"{path}: {len(table):,} rows, {X.shape[1]:,} features"]
+    with refusals(stopped="No model is written."):
+        y = _labels(table, decisions, summary)
+        train, test = split_rows(X, y, held_out, training.seed)
+        needed = math.ceil(round(coverage / (1 - coverage), 9))  # rows, for prediction sets
+        if MIN_HELD_OUT <= len(test) < needed:
+            message = f"--coverage {coverage:g} needs {needed:,} held-out rows"
+            raise InputError(f"{message}, but there are {len(test):,}. Pass a larger --held-out.")
+        summary.append(shared.candidate_summary(y))
+        start, console = time.monotonic(), Console(stderr=True)
+        with progress_bars(console) if console.is_terminal else nullcontext():
+            model.fit(X.iloc[train], y[train])
+        seconds, title = time.monotonic() - start, model.resolved_method().title
+        summary.append(f"{title} learned from {len(train):,} rows in {seconds:,.1f} s")
+        model.notes_ = {"reading": asdict(table.reading)}
+        model.save(out)  # the training must not be lost if the evaluation fails
+    left = f"The model is {out}, but without decisions and prediction sets."
+    with refusals(stopped=left, left=left):
+        summary += _evaluate(model, X.iloc[test], y[test], coverage)
+        if table.truth is not None:
+            summary += _compare_with_truth(model, table, train, test)
+        model.save(out)
+    typer.echo("\n".join(summary))
+    typer.echo(f"The model is {out}. For predictions: robustpll predict {out} TABLE --out FILE.csv")
+
+
+def is_model(start: bytes) -> bool:
+    """Return whether a file starts like our model files: with our key in safetensors' header."""
+    return start[8:].startswith(b'{"__metadata__":{"robustpll')
+
+
+def _labels(table: "Table", decisions: list[Path], summary: list[str]) -> "Candidates":
+    """Return the candidates after people's decisions, whose number is added to the summary."""
+    from robustpll.clean import decisions_file
+    from robustpll.clean.run import ADDED
+    from robustpll.labels.candidates import Candidates
+
+    added = [name for name in ADDED if name in table.features]
+    if added and {*ADDED} <= {*table.features, *table.reading.left_out}:
+        message = f"Column {added[0]!r} was added by robustpll clean and reveals the label."
+        raise InputError(f"{message} Pass the original table and --decisions, or --ignore it.")
+    y = Candidates.of(table.y)
+    if decisions:
+        key = decisions_file.fingerprint(table, y)
+        decided = decisions_file.read_decisions(decisions, table.rows, y.classes, key)
+        summary.append(f"decided by a person: {len(decided):,}")
+        y = decisions_file.with_decisions(y, decided)
+    return y
+
+
+def split_rows(
+    features: "pd.DataFrame", y: "Candidates", share: float, seed: int
+) -> tuple[Rows, Rows]:
+    """Return random training rows and held-out rows, each in their order.
+
+    The training rows include one row of each class, of each word, and with a gap in each column
+    that has gaps: a model cannot be evaluated on what it never saw.
+    """
+    order = np.random.default_rng(seed).permutation(len(y))
+    shuffled = features.iloc[order]
+    needed = np.zeros(len(y), dtype=bool)  # in the order of `shuffled`
+    needed[y.matrix[order].argmax(0)] = True
+    for name in shuffled:
+        column = shuffled[name]
+        if column.dtype.kind not in "biuf":
+            needed |= ~column.duplicated().to_numpy()
+        elif column.hasnans:
+            needed[column.isna().to_numpy().argmax()] = True
+    count = max(0, min(round(share * len(y)), len(y) - 2))
+    test = np.sort(order[~needed][:count])
+    return np.setdiff1d(np.arange(len(y)), test), test
+
+
+def _evaluate(model: Any, X: "pd.DataFrame", y: "Candidates", coverage: float) -> list[str]:
+    """Evaluate and calibrate a model on held-out rows; return the summary."""
+    from robustpll.measures.conformal import ConformalSets
+
+    if len(y) == 0:
+        return ["no rows are held out: the model is not evaluated, and predict accepts no rows"]
+    labelled = bool((y.sizes == 1).all())
+    matched = "the label" if labelled else "a candidate (covering rate)"
+    covered = f"in {model.score(X, y):.1%} of them the predicted class is {matched}"
+    summary = [f"held out: {len(y):,} rows, drawn at random; {covered}"]
+    if len(y) < MIN_HELD_OUT:
+        needs = f"too few for prediction sets and decisions, which need {MIN_HELD_OUT} rows"
+        return [*summary, f"these are {needs}. Pass more rows, or a larger --held-out"]
+    try:
+        model.recalibrate(X, y)
+        factor = f"recalibrated by the factor {model.recalibration_.factor:.3g}"
+    except InputError:  # these rows do not determine a factor
+        factor = "not recalibrated"
+    model.calibrate_decisions(X, y)
+    sets = ConformalSets.of(model, X, y, coverage, hold="weighted")
+    model.notes_["sets"] = {"least": sets.least, "coverage": coverage}
+    size = f"{sets.predict(X).sum(-1).mean():.2f} classes on average"
+    summary.append(f"{factor}; prediction sets for {coverage:.0%} have {size}")
+    trial = model.trial_
+    share = model.decide(X, error=ERROR).coverage if trial.can_promise(ERROR) else 0
+    if labelled and not share:
+        return [*summary, no_promise(trial, ERROR)]
+    accepted = f"{share:.1%} of held-out rows are accepted if {ERROR:.0%} of these may be wrong"
+    if labelled:
+        return [*summary, f"{accepted}, with a confidence of about {trial.confidence:.0%}"]
+    return [*summary, accepted, "both are estimates, because candidates are not true labels"]
+
+
+def no_promise(trial: Any, error: float) -> str:
+    """Return why no row can be accepted, and the remedies."""
+    needed, rows = trial.fewest(error), len(trial.certainty)
+    reason = "too many predictions of held-out rows are wrong"
+    if needed > rows:
+        reason = f"it needs {needed:,} held-out rows with labels, but there are {rows:,}"
+    return (
+        f"no promise can be made that {100 * error:.3g}% or fewer of accepted rows are wrong: "
+        f"{reason}. predict accepts no row. Pass it a larger --error, or fit with more rows"
+    )
+
+
+def _compare_with_truth(model: Any, table: "Table", train: Rows, test: Rows) -> Iterator[str]:
+    """Yield the accuracy by true labels, which the training did not see."""
+    import pandas as pd
+
+    truth, held_out = np.asarray(table.truth), np.isin(np.arange(len(table)), test)
+    known = pd.Series(truth).isin(model.classes_).to_numpy()
+    labels = np.full(len(truth), None, dtype=object)
+    labels[train] = model.labels_
+    if len(test):
+        labels[test] = model.predict(table.features.iloc[test])
+    groups = {"labels of training rows": known & ~held_out, "held-out rows": known & held_out}
+    yield shared.right_shares(labels == truth, groups)
+    if unknown := int((pd.notna(truth) & ~known).sum()):
+        yield f"{unknown:,} rows have a true class that is no candidate of any row"
+
+
+@shared.with_options
+def predict(
+    model: shared.ModelPath,
+    path: shared.TablePath,
+    *,
+    out: Annotated[Path, Option(help="The CSV file to write.")],
+    keep: Annotated[shared.Texts, shared.column_option(help="Column to copy; repeatable.")] = None,
+    truth: shared.Truth = None,
+    error: Annotated[float, Option(metavar="SHARE", help="Share of errors to accept.")] = ERROR,
+    file: shared.FileOptions,
+    skip_bad_rows: shared.SkipBadRows = False,
+    device: shared.Device = "auto",
+) -> None:
+    """Predict each row of a table of any size: the label, its certainty, and a decision.
+
+    The output has one line for each row, in the same order. A row that does not parse is marked
+    for review, with the reason.
+    """
+    if not 0 < error < 1:
+        raise BadParameter("--error must be above 0 and below 1.")
+    if out.suffix.lower() != ".csv":
+        raise BadParameter(f"--out writes CSV: {out} must end in .csv.")
+    keep = keep or []
+    with refusals(stopped=f"{out} is not written."):
+        from robustpll.tables.columns import Reading, several
+        from robustpll.tables.pieces import Schema, TableInPieces
+
+        classifier = _load(model, device)
+        refuse_unwritable(out, (model, path), is_predictions, "a file of predict")
+        names, notes = classifier.feature_names_in_, classifier.notes_
+        schema = Schema.of(classifier.features_, names, notes.get("reading"))
+        reading = Reading(**asdict(file) | {"missing": several(file.missing)})
+        table = TableInPieces.opened(path, schema, reading)
+        if clash := [name for name in keep if name in (*COLUMNS, table.where)]:
+            raise InputError(f"--keep {clash[0]}: the output has a column of this name. Rename it.")
+        if new := [repr(name) for name in table.new if name not in (*keep, truth)]:
+            say(f"{path}: the model was fitted without {some_of(new)}, and does not use that.")
+        tally = _write(classifier, error, table, out, keep=keep, truth=truth)
+    for name, column in table.new_words.items():
+        if column.rows:
+            words = f"words that training did not see ({some_of(map(repr, column.words))})"
+            where = f"in column {name!r}; they count as gaps"
+            say(f"{path}: {column.rows:,} rows have {words} {where}.")
+    typer.echo(f"{path}: " + "\n".join(_summary(tally, classifier.trial_, error)))
+    typer.echo(f"The predictions are in {out}.")
+    if tally[BAD]:
+        remedy = "" if skip_bad_rows else " Pass --skip-bad-rows to accept that."
+        say(f"{tally[BAD]:,} rows do not parse and are for review; 'reason' says why.{remedy}")
+        raise typer.Exit(0 if skip_bad_rows else 1)
+
+
+def is_predictions(start: bytes) -> bool:
+    """Return whether a file starts with the header that `predict` writes."""
+    header = start.removeprefix(codecs.BOM_UTF8).split(b"\n")[0].decode(errors="replace")
+    return header.startswith(("line,", "row,")) and header.endswith(",".join(COLUMNS))
+
+
+def _load(path: Path, device: str) -> Any:
+    """Load a classifier that was fitted with named columns."""
+    from robustpll import load
+
+    model = load(path, device=device)
+    if not hasattr(model, "feature_names_in_"):
+        message = f"{path} was fitted with an array, whose columns have no names."
+        raise InputError(f"{message} Use `robustpll fit`, or predict in Python.")
+    sets = model.notes_.get("sets", {"least": 0})
+    if not isinstance(sets, dict) or not is_share(sets.get("least")):
+        raise ModelFileError(f"{path} is damaged: its prediction sets are {sets!r}.")
+    return model
+
+
+def _write(
+    model: Any,
+    error: float,
+    table: "TableInPieces",
+    out: Path,
+    *,
+    keep: list[str],
+    truth: str | None,
+) -> Tally:
+    """Predict a table piece by piece, write the rows, and count them."""
+    from rich.console import Console
+
+    from robustpll.tables.source import GAPS, CsvText, safe_cell
+
+    copied = [*keep, truth] if truth else keep
+    classes = {str(name) for name in model.classes_}
+    gaps = {*GAPS, *table.gaps} - classes
+    text, tally = CsvText(), Tally()
+
+    def outcome(label: str, cell: str) -> str:
+        integer = cell.removesuffix(".0")  # gaps make floats of integers
+        name = integer if integer in classes else cell
+        if name in classes:
+            return "right" if name == label else "wrong"
+        return "" if name in gaps else repr(name)
+
+    with writing(out) as file, Console(stderr=True).status("0 rows") as status:
+        file.write(codecs.BOM_UTF8)  # spreadsheets recognise UTF-8 by it
+        max_rows = MAX_NUMBERS // max(len(classes), *model.features_.shape)
+        for number, piece in enumerate(table.pieces(copied, max_rows)):
+            rows = _predict_piece(model, piece, error)
+            cells = [piece.kept.get(line, [""] * len(copied)) for line in rows.index]
+            for label, decision, reason, row in zip(
+                rows["label"], rows["decision"], rows["reason"], cells, strict=True
+            ):
+                known = outcome(label, row[-1]) if truth else ""
+                tally[(reason.split(":")[0], decision, known) if label else BAD] += 1
+            for index, name in enumerate(keep):
+                column = [row[index] for row in cells]
+                rows.insert(index, safe_cell(name), column, allow_duplicates=True)
+            how: Any = {"header": number == 0, "index_label": table.where}
+            rows.map(safe_cell).to_csv(text, lineterminator="\r\n", **how)
+            file.write(text.pop().encode())
+            status.update(f"{tally.total():,} rows")
+        if {*tally} <= {BAD}:
+            first = [f"{table.where} {line}: {text}" for line, text in rows["reason"].items()]
+            raise InputError(f"No row of the table parses ({some_of(first, 1)}).")
+    return tally
+
+
+def _summary(tally: Tally, trial: Any, error: float) -> Iterator[str]:
+    """Yield one line for each fact about the predictions."""
+    import pandas as pd
+
+    from robustpll.estimator.abstention import NO_PROMISE
+
+    kinds = [(*kind, count) for kind, count in tally.items() if kind != BAD]
+    counts = pd.DataFrame(kinds, columns=["reason", "decision", "outcome", "rows"])
+    total, by_reason = counts["rows"].sum(), counts.groupby("reason")["rows"].sum()
+    shares = [f"{n:,} {reason} ({n / total:.1%})" for reason, n in by_reason.items()]
+    yield f"{total:,} rows predicted; {', '.join(shares)}"
+    if trial is None:
+        yield "the model is not calibrated: no prediction sets, and all rows are for review"
+    elif NO_PROMISE in by_reason:
+        yield no_promise(trial, error)
+    accepted, outcome = counts["decision"] == ACCEPT, counts["outcome"]
+    known, unknown = outcome.isin(["right", "wrong"]), outcome.str.startswith(("'", '"'))
+    if known.any():
+        groups = {"rows": known, "accepted ones": known & accepted}
+        yield shared.right_shares(outcome == "right", groups, counts["rows"])
+    if unknown.any():
+        count, wrong = (counts["rows"][rows].sum() for rows in (unknown, unknown & accepted))
+        names = f"a true class that the model does not know ({some_of(outcome[unknown].unique())})"
+        yield f"{count:,} rows have {names}, and {wrong:,} of them are accepted"
+
+
+def _predict_piece(model: Any, piece: "Piece", error: float) -> "pd.DataFrame":
+    """Return the cells of `COLUMNS` for all rows of a piece, by line; bad rows have no label."""
+    import pandas as pd
+
+    from robustpll.estimator.abstention import NO_PROMISE
+
+    features = piece.features.set_axis(piece.lines)
+    unusable = model.features_.unusable_rows(features) if len(features) else np.zeros(0, bool)
+    faults: dict[int, list[str]] = defaultdict(list)
+    far = _too_far(model.features_, features[unusable]) if unusable.any() else ()
+    for row in sorted([*piece.bad, *far]):
+        faults[row.line].append(as_options(str(row)))
+    texts = pd.Series({line: "; ".join(parts) for line, parts in faults.items()}, dtype=object)
+    others = pd.DataFrame({"decision": REVIEW, "reason": texts})
+    others = others.reindex(columns=[*COLUMNS], fill_value="")
+    features = features[~unusable]
+    if not len(features):
+        return others
+    opinion = model.predict_opinion(features)
+    predicted, names = opinion.predicted(), np.array([*map(str, model.classes_)], dtype=object)
+    chosen = np.arange(len(predicted)), predicted
+    certain = opinion.probability[chosen], opinion.belief[chosen]
+    measures = np.clip((*certain, opinion.uncertainty, opinion.entropy), 0, 1)
+    cells: dict[str, Any] = {"label": names[predicted]}
+    cells |= dict(zip(MEASURES, np.char.mod("%.6g", measures), strict=True))
+    cells |= {"prediction_set": "", "decision": REVIEW, "reason": NO_PROMISE}
+    if model.trial_ is not None:  # a later recalibration removes it: sets do not hold, either
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the summary says it once
+            decision = model.decide(features, error=error)
+        cells["decision"] = np.where(decision.accepted, ACCEPT, REVIEW)
+        cells["reason"] = decision.reason
+        if "sets" in model.notes_:
+            plain = not any("|" in name or name.startswith("[") for name in names)
+            members = opinion.probability >= model.notes_["sets"]["least"]
+            sets = (names[row].tolist() for row in members)
+            cells["prediction_set"] = [
+                "|".join(row) if plain else json.dumps(row, ensure_ascii=False)
+                for row in sets  # as --candidates reads them
+            ]
+    return pd.concat([pd.DataFrame(cells, features.index), others]).sort_index()
+
+
+def _too_far(features: Any, rows: "pd.DataFrame") -> "Iterator[BadRow]":
+    """Yield rows that are too far from the training data, with the number that is farthest."""
+    import pandas as pd
+
+    from robustpll.tables.source import BadRow
+
+    scales = pd.DataFrame({"shift": features.shift, "scale": features.scale}, features.columns)
+    numbers = rows[rows.columns.intersection(scales.index)].astype("float64")
+    distances = ((numbers - scales["shift"]) / scales["scale"]).abs()[numbers.columns].fillna(0)
+    farthest = distances.to_numpy().argmax(-1)
+    for line, column, cells in zip(rows.index, farthest, numbers.to_numpy(), strict=True):
+        name, reason = str(numbers.columns[column]), "is too far from the training rows"
+        yield BadRow(int(line), name, f"{cells[column]:g}", reason)
+
+
+def export(
+    model: shared.ModelPath, *, out: Annotated[Path, Option(help="The ONNX file to write.")]
+) -> None:
+    """Write a neural model as ONNX: scaling, networks, probabilities and uncertainty."""
+    if out.suffix.lower() != ".onnx":
+        raise BadParameter(f"--out writes ONNX: {out} must end in .onnx.")
+    with refusals():
+        from robustpll import load
+        from robustpll.estimator.onnx import INPUT, KEY, OUTPUTS
+
+        # ONNX files start with their version, then the length and name of the exporting program
+        start = re.compile(rb"\x08.\x12" + bytes([len(KEY)]) + KEY.encode(), re.DOTALL)
+        refuse_unwritable(out, (model,), lambda head: bool(start.match(head)), "a file of export")
+        classifier = load(model, device="cpu")
+        classifier.export_onnx(out)
+    shape = " x ".join(map(str, classifier.features_.shape))
+    outputs = ", ".join(OUTPUTS)
+    typer.echo(f"{out} takes rows of {shape} numbers as {INPUT!r}, and returns {outputs}.")

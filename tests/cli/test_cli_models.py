@@ -1,0 +1,692 @@
+"""`robustpll fit`, `predict` and `export`, as someone with a table runs them."""
+
+import csv
+import json
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from safetensors.numpy import save_file
+from typer.testing import CliRunner
+
+from robustpll import PLLClassifier, load
+from robustpll.clean.decisions_file import fingerprint
+from robustpll.cli import app, models
+from robustpll.cli.models import COLUMNS, MEASURES, split_rows
+from robustpll.errors import InputError
+from robustpll.labels.candidates import Candidates
+from robustpll.measures.conformal import ConformalSets
+from robustpll.methods import Proden
+from robustpll.tables.columns import Reading
+from robustpll.tables.pieces import Schema, TableInPieces
+from robustpll.tables.read import read_table
+
+CLASSES = ("Esel", "Fuß", "Öl")
+FEATURES = ["x", "town", "z"]
+NUMBERS = 5  # of a row: x, one town or the other, z, and whether it is missing
+OTHERS = ("by ann", "by bob", "sets", *(f"is {name}" for name in CLASSES), "gold", "id")
+
+
+def frame(rows: int = 300, seed: int = 0) -> pd.DataFrame:
+    """Three classes around 0, 1 and 2, a word, a gap now and then, and two annotators."""
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(3, size=rows)
+    x = np.round(generator.normal(labels, 0.25), 4)
+    table = pd.DataFrame({"x": x, "town": np.where(labels == 1, "Rome", "Bonn")})
+    table["z"] = np.where(np.arange(rows) % 50 == 7, np.nan, np.round(x * x, 3))
+    for name in ("by ann", "by bob"):
+        others = generator.integers(3, size=rows)
+        codes = np.where(generator.random(rows) < 0.7, labels, others)
+        table[name] = np.array(CLASSES)[codes]
+    pairs = zip(table["by ann"], table["by bob"], strict=True)
+    table["sets"] = ["|".join(sorted({*pair})) for pair in pairs]
+    for name in CLASSES:
+        table[f"is {name}"] = [int(name in cell.split("|")) for cell in table["sets"]]
+    return table.assign(gold=np.array(CLASSES)[labels], id=[f"r{row}" for row in range(rows)])
+
+
+def write(table: pd.DataFrame, name: str = "table.csv", **options: Any) -> None:
+    if name.endswith("parquet"):
+        table.to_parquet(name, index=False)
+    else:
+        table.to_csv(name, index=False, **options)
+
+
+def form(option: str, value: str, truth: str | None = None) -> tuple[str, ...]:
+    """Options that name one form of labels, and ignore the columns of the others."""
+    ignored = [name for name in OTHERS if not name.startswith(value) and name != truth]
+    compared = ("--truth", truth) if truth else ()
+    return (option, value, *compared, *(f"--ignore={name}" for name in ignored))
+
+
+VOTES, SETS, LABELLED = (
+    form(*pair) for pair in (("--votes", "by "), ("--candidates", "sets"), ("--candidates", "gold"))
+)
+
+
+def fit(*options: str, out: str = "model.pll", name: str = "table.csv", epochs: int = 3) -> Any:
+    return CliRunner().invoke(app, ["fit", name, "--out", out, f"--epochs={epochs}", *options])
+
+
+def predict(*options: str, name: str = "table.csv", out: str = "out.csv") -> Any:
+    return CliRunner().invoke(app, ["predict", "model.pll", name, "--out", out, *options])
+
+
+def refused(result: Any, reason: str = "") -> None:
+    """It ends with exit code 1 and one line that gives the reason."""
+    assert result.exit_code == 1, result.output
+    assert reason in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fitted")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write(frame())
+        result = fit(*SETS, epochs=30)
+        assert result.exit_code == 0, result.output
+    return folder / "model.pll"
+
+
+@pytest.fixture
+def model(fitted: Path) -> Any:
+    """model.pll, and a table of other rows."""
+    shutil.copy(fitted, "model.pll")
+    write(frame(40, seed=1))
+    return load("model.pll")
+
+
+def rows_of(path: str = "out.csv") -> pd.DataFrame:
+    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+        return pd.DataFrame([*csv.DictReader(file)])
+
+
+# fit
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--candidates", "sets"), ("--votes", "by "), ("--indicators", "is ")]
+)
+def test_every_form_of_labels_gives_a_model_and_a_summary(option: str, value: str) -> None:
+    table = frame()
+    write(table)
+    result = fit(*form(option, value, "gold"), "--seed", "5")
+    assert result.exit_code == 0, result.output
+    y = Candidates.of([set(cell.split("|")) for cell in table["sets"]])
+    features = table[FEATURES].astype({"town": "string"})
+    train, test = split_rows(features, y, 0.2, 5)
+    assert sorted([*train, *test]) == [*range(300)]
+    model = load("model.pll")
+    predicted = model.predict(features.iloc[test])
+    covered = y.matrix[test, np.searchsorted(model.classes_, predicted)].mean()
+    right = (predicted == table["gold"].iloc[test]).mean()
+    for fact in (
+        "table.csv: 300 rows, 3 features",
+        "3 classes;",
+        "RobustPll learned from 240 rows",
+        f"held out: 60 rows, drawn at random; in {covered:.1%} of them the predicted class is a",
+        f"{right:.1%} of 60 held-out rows",
+    ):
+        assert fact in result.stdout
+    assert model.classes_.tolist() == list(CLASSES)
+    assert model.feature_names_in_.tolist() == FEATURES
+    assert sorted(path.name for path in Path().iterdir()) == ["model.pll", "table.csv"]
+
+
+def test_only_the_seed_changes_a_model_not_true_labels_nor_line_ends() -> None:
+    table, contents = frame(100), []
+    for changes, how, seed in (
+        ({}, {}, "1"),
+        ({"gold": "Öl"}, {}, "1"),
+        ({}, {"lineterminator": "\r\n", "encoding": "utf-8-sig"}, "1"),
+        ({}, {}, "2"),
+    ):
+        write(table.assign(**changes), **how)
+        fit(*form("--votes", "by ", "gold"), "--seed", seed)
+        contents.append(Path("model.pll").read_bytes())
+    assert contents[0] == contents[1] == contents[2] != contents[3]
+
+
+def test_a_row_with_the_only_gap_or_word_or_class_is_learned_from() -> None:
+    features = pd.DataFrame({"x": [0.0] * 99 + [np.nan], "town": ["Rome"] * 98 + ["Bonn"] * 2})
+    y = Candidates.of([{"a"}] * 97 + [{"a", "b"}] * 3)
+    for seed in range(20):
+        train, test = split_rows(features, y, 0.9, seed)
+        assert 99 in train
+        assert {98, 99} & {*train}
+        assert {97, 98, 99} & {*train}
+        assert len(test) == 90
+
+
+def test_few_held_out_rows_give_no_decisions() -> None:
+    write(frame(60))
+    for options, fact in (
+        (("--held-out", "0"), "no rows are held out"),
+        ((), "held out: 12 rows"),
+        ((), "too few for prediction sets and decisions"),
+    ):
+        result = fit(*VOTES, *options)
+        assert result.exit_code == 0
+        assert fact in result.stdout
+        assert load("model.pll").trial_ is None
+
+
+def test_labels_too_few_or_too_odd_for_a_promise_still_give_a_model() -> None:
+    table = frame(290)
+    write(table)
+    result = fit(*LABELLED)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "no promise can be made that 5% or fewer of accepted rows are wrong" in result.stdout
+    assert "it needs 59 held-out rows with labels, but there are 58" in result.stdout
+    result = fit(*LABELLED, "--held-out", "0.21", epochs=30)
+    assert "no promise can be made" not in result.stdout
+    assert load("model.pll").trial_.can_promise(0.05)
+    write(table.assign(gold=np.random.default_rng(1).permutation(table["gold"])))
+    result = fit(*LABELLED, "--held-out", "0.21")
+    assert "too many predictions of held-out rows are wrong" in result.stdout
+
+
+def test_true_labels_that_are_few_or_of_unknown_classes_are_told_apart() -> None:
+    table = frame(100)
+    write(table.assign(gold=[*table["gold"][:1], *["Wolf"] * 99]))
+    result = fit(*form("--candidates", "sets", "gold"))
+    assert result.exit_code == 0, result.output
+    assert " of 1 " in result.stdout
+    assert "nan" not in result.stdout
+    assert "99 rows have a true class that is no candidate of any row" in result.stdout
+
+
+@pytest.mark.parametrize("fault", [InputError, MemoryError, ZeroDivisionError, KeyboardInterrupt])
+def test_what_fails_after_the_training_does_not_lose_the_model(
+    fault: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise fault("a fault in the evaluation")
+
+    write(frame(200))
+    monkeypatch.setattr("robustpll.PLLClassifier.calibrate_decisions", fails)
+    result = fit(*VOTES)
+    assert result.exit_code == (130 if fault is KeyboardInterrupt else 1)
+    assert "The model is model.pll, but without decisions and prediction sets." in result.stderr
+    model = load("model.pll")
+    assert (model.trial_, model.recalibration_) == (None, None)
+    assert len(model.predict(frame(10)[FEATURES])) == 10
+
+
+def test_bad_rows_stop_the_training_unless_they_may_be_left_out() -> None:
+    table = frame(60)
+    table.loc[7, "x"] = 1e300
+    write(table)
+    with Path("table.csv").open("a", encoding="utf-8") as file:
+        file.write("1,2\n")
+    result = fit(*VOTES)
+    assert result.exit_code == 1
+    assert "line 9: column 'x': '1e+300' is beyond 3.4e+38" in result.stderr
+    assert "line 62: has 2 cells" in result.stderr
+    assert "pass --skip-bad-rows" in result.stderr
+    assert not Path("model.pll").exists()
+    assert fit(*VOTES, "--skip-bad-rows").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--votes", "by ", "--method", "robustpll"), "robust_pll"),
+        ((*VOTES, "--method", "pl_knn"), "'epochs' for method 'pl_knn'"),
+        ((*VOTES, "--network", "lenet"), ""),
+        ((*VOTES, "--coverage", "0.99"), "--coverage 0.99 needs 99 held-out rows, but there"),
+        (("--candidates", "set"), "--candidates: there is no column 'set'. There is 'sets'"),
+        (("--votes", "by ", "--ignore", "twon"), "There is 'town'"),
+        (("--votes", "BY_"), "no column begins with it"),
+        (("--votes", "by ", "--device", "tpu"), "device must be 'auto', 'cpu' or 'cuda'"),
+        ((*VOTES, "--decisions", "table.csv"), "table.csv"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_in_a_sentence(
+    options: tuple[str, ...], sentence: str
+) -> None:
+    write(frame())
+    refused(fit(*options), sentence)
+    assert not Path("model.pll").exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--votes", "by ", "--candidates", "sets"),
+        ("--votes", "by ", "--held-out", "1"),
+        ("--votes", "by ", "--coverage", "0"),
+        ("--votes", "by ", "--seed", "-1"),
+        ("--votes", "by ", "--errors", "model.pll"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(options: tuple[str, ...]) -> None:
+    write(frame(30))
+    assert fit(*options).exit_code == 2
+    assert not Path("model.pll").exists()
+
+
+def test_empty_and_damaged_files_are_one_sentence() -> None:
+    write(frame(2000), "damaged.csv.gz")
+    whole = bytearray(Path("damaged.csv.gz").read_bytes())
+    whole[2000:2100] = bytes(byte ^ 0x5A for byte in whole[2000:2100])
+    Path("damaged.csv.gz").write_bytes(whole)
+    Path("empty.csv").write_text("")
+    Path("header.csv").write_text("x,by ann\n")
+    for name in ("empty.csv", "header.csv", "damaged.csv.gz"):
+        result = fit("--votes", "by ", name=name)
+        refused(result)
+        assert result.stderr.startswith(name)
+
+
+def test_what_a_person_decided_is_a_single_candidate() -> None:
+    table = frame(60)
+    write(table)
+    ignored = [name for name in OTHERS if not name.startswith("by ")]
+    opened = read_table("table.csv", votes="by ", ignore=ignored)
+    key = fingerprint(opened, Candidates.of(opened.y))
+    row = int(np.flatnonzero(table["by ann"] != table["by bob"])[0])
+    decision = f"{row + 2},{table['by bob'][row]},2026-01-01T00:00:00Z,{key}\n"
+    Path("decisions.csv").write_text(f"row,decision,when,table\n{decision}", encoding="utf-8")
+    result = fit(*VOTES, "--decisions", "decisions.csv", "--held-out", "0")
+    assert result.exit_code == 0, result.output
+    assert "decided by a person: 1\n" in result.stdout
+    table.loc[row, "by ann"] = table["by bob"][row]
+    write(table)
+    fit(*VOTES, "--held-out", "0", out="as if agreed.pll")
+    assert Path("model.pll").read_bytes() == Path("as if agreed.pll").read_bytes()
+    refused(fit(*VOTES, "--decisions", "decisions.csv"), "decided for another table")
+
+
+def test_columns_that_clean_added_are_no_features() -> None:
+    write(frame(60).assign(resolved_label="Öl", confidence=0.9, resolved_by="model"))
+    result = fit(*VOTES, "--ignore", "resolved_label")
+    refused(result, "'confidence' was added by robustpll clean")
+    ignored = (f"--ignore={name}" for name in ("resolved_label", "confidence", "resolved_by"))
+    assert fit(*VOTES, *ignored).exit_code == 0
+
+
+def test_a_training_that_learned_little_is_told_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def warn(*_: Any, **__: Any) -> None:
+        warnings.warn("It has learned little.", UserWarning, stacklevel=2)
+
+    monkeypatch.setattr("robustpll.estimator.classifier.check_training", warn)
+    write(frame(60))
+    result = fit(*VOTES)
+    assert (result.exit_code, result.stderr) == (0, "It has learned little.\n")
+
+
+def test_a_table_larger_than_memory_is_refused_rather_than_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ROBUSTPLL_HOST_BYTES", str(2**30))
+    with Path("table.csv").open("wb") as file:  # 2 GB, of which the disk stores the beginning
+        file.write(frame(30_000).to_csv(index=False).encode())
+        file.truncate(2 * 10**9)
+    monkeypatch.setattr(
+        "robustpll.tables.read.read_table", lambda *_, **__: pytest.fail("the table was read")
+    )
+    refused(fit("--votes", "by "), "too large to learn from here")
+
+
+# predict
+
+
+def test_each_row_has_what_the_library_says_of_it(model: Any) -> None:
+    X = frame(100, seed=1)[FEATURES]
+    write(X)
+    result = predict()
+    assert result.exit_code == 0, result.output
+    assert "100 rows predicted" in result.stdout
+    cells = rows_of()
+    assert [*cells] == ["line", *COLUMNS]
+    assert cells["line"].astype(int).tolist() == [*range(2, 102)]
+    opinion, decision = model.predict_opinion(X), model.decide(X, error=0.05)
+    rows = np.arange(100), opinion.predicted()
+    measures = opinion.probability[rows], opinion.belief[rows], opinion.uncertainty, opinion.entropy
+    for name, values in zip(MEASURES, measures, strict=True):
+        np.testing.assert_allclose(cells[name].astype(float), values, rtol=1e-4)
+    sets = ConformalSets(model, model.notes_["sets"]["least"]).predict_sets(X)
+    assert [{*filter(None, cell.split("|"))} for cell in cells["prediction_set"]] == [*sets]
+    assert cells["label"].tolist() == decision.label.tolist()
+    assert cells["decision"].eq("accept").tolist() == decision.accepted.tolist()
+    assert cells["reason"].tolist() == decision.reason.tolist()
+
+
+@pytest.mark.usefixtures("model")
+def test_pieces_give_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    write(frame(20, seed=1))
+    predict(out="whole.csv")
+    for rows in (7, 1):
+        monkeypatch.setattr(models, "MAX_NUMBERS", rows * NUMBERS)
+        assert predict(out="pieces.csv").exit_code == 0
+        whole, pieces = pd.read_csv("whole.csv"), pd.read_csv("pieces.csv")
+        pd.testing.assert_frame_equal(pieces, whole, atol=1e-5)
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("name", ["new.parquet", "new.tsv", "new.csv.gz", "windows.csv"])
+def test_other_files_give_what_csv_gives(name: str) -> None:
+    windows = {"lineterminator": "\r\n", "encoding": "utf-8-sig"}
+    how = {"new.tsv": {"sep": "\t"}, "windows.csv": windows}.get(name, {})
+    write(frame(40, seed=1), name, **how)
+    predict("--keep", "id")
+    assert predict("--keep", "id", name=name, out="other.csv").exit_code == 0
+    rows, others = rows_of(), rows_of("other.csv")
+    if name == "new.parquet":
+        others["line"] = (others.pop("row").astype(int) + 2).astype(str)
+    pd.testing.assert_frame_equal(rows, others[[*rows]])
+
+
+@pytest.mark.usefixtures("model")
+def test_columns_may_be_kept_moved_and_added() -> None:
+    table = frame(20)
+    write(table[["z", "gold", "town", "x", "id"]].assign(colour="red"))
+    result = predict("--keep", "id", "--keep", "gold")
+    assert result.exit_code == 0
+    assert "table.csv: the model was fitted without 'colour'" in result.stderr
+    assert result.stderr.count("\n") == 1
+    pd.testing.assert_frame_equal(rows_of()[["id", "gold"]], table[["id", "gold"]])
+    result = predict("--keep", "ids")
+    assert result.exit_code == 1
+    assert "There is no column 'ids'. There is 'id'" in result.stderr
+    assert predict("--keep", "label").exit_code == 1
+    write(pd.concat([table, table[["id"]]], axis=1))  # two columns of one name
+    assert "Several columns are named 'id'" in predict("--keep", "id").stderr
+    assert predict().exit_code == 0  # such columns may be left unused
+
+
+@pytest.mark.usefixtures("model")
+def test_copied_cells_keep_any_line_ends() -> None:
+    cells = ["carriage\rreturn", "line\nfeed", "both\r\n", 'a "quote"', "form\x0cfeed", "\u2028"]
+    write(frame(len(cells)).assign(id=cells), "new.parquet")
+    assert predict("--keep", "id", name="new.parquet").exit_code == 0
+    assert rows_of()["id"].tolist() == cells
+
+
+@pytest.mark.usefixtures("model")
+def test_true_labels_are_compared_and_unknown_classes_told_apart() -> None:
+    table = frame(40, seed=1)
+    table.loc[:9, "gold"] = "Wolf"
+    table.loc[10, "gold"] = "NA"  # no value, as elsewhere in CSV files
+    table.loc[11, "gold"] = None
+    write(table)
+    result = predict("--truth", "gold")
+    rows = rows_of()
+    right, accepted = rows["label"] == table["gold"], rows["decision"] == "accept"
+    assert f"these are right: {right[12:].mean():.1%} of 28 rows, " in result.stdout
+    assert f"{right[12:][accepted].mean():.1%} of {accepted[12:].sum()} accepted" in result.stdout
+    unknown = "10 rows have a true class that the model does not know ('Wolf'), and "
+    assert f"{unknown}{accepted[:10].sum()} of them are accepted" in result.stdout
+
+
+@pytest.mark.usefixtures("model")
+def test_one_cell_too_large_to_compute_with_leaves_the_other_rows_predicted() -> None:
+    table, odd = frame(40), [7, 9, 11]
+    table.loc[7, "x"], table.loc[9, "z"], table.loc[11, "x"] = 1e300, -1e30, np.inf
+    write(table)
+    result = predict()
+    assert result.exit_code == 1
+    assert "3 rows do not parse" in result.stderr
+    rows = rows_of()
+    assert np.flatnonzero(rows["label"] == "").tolist() == odd
+    assert rows["reason"][7] == "column 'x': '1e+300' is too far from the training rows"
+    assert rows["reason"][9] == "column 'z': '-1e+30' is too far from the training rows"
+    assert {*rows["decision"][odd]} == {"review"}
+    write(table.drop(odd))
+    assert predict(out="rest.csv").exit_code == 0
+    assert rows["label"].drop(odd).tolist() == rows_of("rest.csv")["label"].tolist()
+    write(table.loc[[7, 8]])  # in a piece of their own
+    assert predict("--skip-bad-rows").exit_code == 0
+
+
+def test_a_promise_that_cannot_be_kept_leaves_all_rows_for_review() -> None:
+    write(frame())
+    assert fit(*LABELLED, epochs=30).exit_code == 0
+    write(frame(50))
+    result = predict("--error", "0.01")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "50 rows predicted; 50 no promise can be made (100.0%)" in result.stdout
+    assert "no promise can be made that 1% or fewer of accepted rows are wrong" in result.stdout
+    assert "it needs 299 held-out rows with labels, but there are 60" in result.stdout
+    rows = rows_of()
+    assert {*zip(rows["decision"], rows["reason"], strict=True)} == {
+        ("review", "no promise can be made")
+    }
+    assert {*rows["label"]} <= {*CLASSES}
+    assert "no promise" not in predict("--error", "0.1").stdout
+    assert "accept" in {*rows_of()["decision"]}
+
+
+def test_a_model_without_calibration_leaves_all_rows_for_review() -> None:
+    table = frame(100)
+    PLLClassifier(Proden(epochs=2)).fit(table[FEATURES], table["gold"]).save("model.pll")
+    write(table)
+    result = predict()
+    assert result.exit_code == 0
+    assert "no prediction sets, and all rows are for review" in result.stdout
+    facts = rows_of()[["decision", "prediction_set", "reason"]].drop_duplicates()
+    assert facts.to_numpy().tolist() == [["review", "", "no promise can be made"]]
+
+
+@pytest.mark.usefixtures("model")
+def test_rows_that_do_not_parse_keep_their_place_and_say_why() -> None:
+    text = 'x,town,z\n1,Rome,1\nten,Rome,1\n2,Bonn\n,Bonn,3\ninf,Bonn,3\n2,"Bo\nnn",4\n2,Oslo,4\n'
+    Path("table.csv").write_text(text, encoding="utf-8")
+    result = predict()
+    assert result.exit_code == 1
+    assert "4 rows do not parse" in result.stderr
+    rows = rows_of().astype({"line": int}).set_index("line")
+    assert [*rows.index] == [2, 3, 4, 5, 6, 7, 9]
+    reasons = rows["reason"]
+    assert reasons[3].startswith("column 'x': 'ten' is no")
+    assert "pass --missing" in reasons[3]
+    assert reasons[4] == "has 2 cells instead of 3"
+    assert reasons[5] == "column 'x': '' is missing, and never was in training"
+    assert reasons[6] == "column 'x': 'inf' is infinite"
+    assert [*rows.index[rows["label"] != ""]] == [2, 7, 9]  # a new town is no fault
+    assert {*rows["decision"][rows["label"] == ""]} == {"review"}
+    assert predict("--skip-bad-rows").exit_code == 0
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", ""),
+        ("x,town,z\n", ""),
+        ("x,town,z\n\n\n", ""),
+        ("x,town,z\nten,Rome,1\n", "No row of the table parses (line 2: column 'x': 'ten'"),
+        ("x,twon,z\n1,Rome,1\n", "table.csv lacks 'town': the model was fitted with this column."),
+        ("x,town,z,x\n1,Rome,1,1\n", "Several columns are named 'x'"),
+    ],
+)
+def test_a_table_that_cannot_be_predicted_is_one_sentence(text: str, reason: str) -> None:
+    Path("table.csv").write_text(text, encoding="utf-8")
+    refused(predict("--skip-bad-rows"), reason)
+    assert [path.name for path in Path().glob("*out*")] == []
+
+
+@pytest.mark.usefixtures("model")
+def test_lists_and_dates_in_a_parquet_file_are_one_sentence() -> None:
+    for column, cells, reason in (
+        ("town", [["Rome", "Bonn"]] * 10, "Column 'town' holds lists"),
+        ("x", pd.date_range("2020", periods=10), "No row of the table parses (row 0: column 'x'"),
+        ("x", pd.to_timedelta(range(10)), "No row of the table parses (row 0: column 'x'"),
+    ):
+        write(frame(10).assign(**{column: cells}), "new.parquet")
+        refused(predict(name="new.parquet"), reason)
+    assert not Path("out.csv").exists()
+
+
+@pytest.mark.usefixtures("model")
+@pytest.mark.parametrize("name", ["new.csv", "new.parquet"])
+def test_words_that_training_did_not_see_are_counted_over_all_pieces(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "MAX_NUMBERS", 2 * NUMBERS)  # two rows at a time
+    table = frame(8).astype({"town": object})
+    table["town"] = ["Rome", "Oslo", None, "Oslo", "Lima", "Oslo", "Bonn", "Oslo"]
+    table.loc[7, "x"] = np.inf  # does not parse, and so is not counted
+    write(table, name)
+    result = predict("--skip-bad-rows", name=name)
+    assert result.exit_code == 0
+    (message,) = (line for line in result.stderr.splitlines() if "did not see" in line)
+    words = "4 rows have words that training did not see ('Oslo', 'Lima') in column 'town'"
+    assert words in message
+    write(table.assign(town=table["town"].where(table["town"].isin(["Rome", "Bonn"]))), name)
+    assert "did not see" not in predict("--skip-bad-rows", name=name, out="gaps.csv").stderr
+    assert rows_of()["probability"].tolist() == rows_of("gaps.csv")["probability"].tolist()
+    write(table.assign(town=table["town"].str.upper()), name)
+    result = predict("--skip-bad-rows", name=name, out="upper.csv")
+    refused(result, "Column 'town' holds no word that training saw: ")
+    assert not Path("upper.csv").exists()
+
+
+def test_how_the_first_table_was_written_is_remembered_and_can_be_said_anew() -> None:
+    table, how = frame(100), {"sep": ";", "decimal": ",", "na_rep": "?"}
+    write(table, **how)
+    assert fit(*SETS, "--delimiter", ";", "--decimal", ",", "--missing", "?").exit_code == 0
+    reading = load("model.pll").notes_["reading"]
+    assert (reading["delimiter"], reading["decimal"], reading["missing"]) == (";", ",", ["?"])
+    assert {*reading["left_out"]} == {*OTHERS}
+    assert predict().exit_code == 0
+    write(table)
+    assert predict(out="other.csv").exit_code == 1
+    assert predict("--delimiter", ",", "--decimal", ".", out="other.csv").exit_code == 0
+    pd.testing.assert_frame_equal(rows_of(), rows_of("other.csv"))
+    write(table, "new.parquet")
+    assert predict(name="new.parquet", out="parquet.csv").exit_code == 0
+    assert rows_of("parquet.csv")["label"].tolist() == rows_of()["label"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("names", "written"),
+    [
+        (('=HYPERLINK("http://x")', "-1", "@sum"), ('\'=HYPERLINK("http://x")', "-1", "'@sum")),
+        (('a\r\n"b", c', "x;y", "p q"), ('a\r\n"b", c', "x;y", "p q")),
+    ],
+)
+def test_names_come_back_whole_but_become_no_formulas(
+    names: tuple[str, ...], written: tuple[str, ...]
+) -> None:
+    table, renamed = frame(100), dict(zip(CLASSES, names, strict=True))
+    table["sets"] = [
+        json.dumps([renamed[name] for name in cell.split("|")]) for cell in table["sets"]
+    ]
+    write(table)
+    assert fit(*SETS).exit_code == 0
+    assert predict().exit_code == 0
+    rows = rows_of()
+    assert len(rows) == 100
+    assert {*rows["label"]} <= {*written}
+    for name in ("label", "prediction_set", "reason"):
+        assert not rows[name].str.match(r"^[=@]|^-(?!1)").any()
+
+
+@pytest.mark.usefixtures("model")
+def test_where_nothing_can_be_written_is_told_before_anything_is_read() -> None:
+    Path("folder.csv").mkdir()
+    Path("thesis.txt").write_text("years of work")
+    save_file({"w": np.zeros(2)}, "tensors.pll", {"format": "np"})
+    others = ("id,label,probability\n1,cat,0.5\n", "line,label\n", '"never closed', "\0" * 9000)
+    for number, text in enumerate(others):
+        Path(f"mine{number}.csv").write_text(text)
+    files = [path for path in Path().iterdir() if path.is_file()]
+    before = [path.read_bytes() for path in files]
+    common = {
+        "nowhere/out.csv": "cannot be written: No such file",
+        "folder.csv": "is a folder",
+        "table.csv/out.csv": "cannot be written: Not a directory",
+        "table.csv": "is an input and would be overwritten",
+        "/proc/out.csv": "cannot be written",
+    }
+    models = dict.fromkeys(("thesis.txt", "tensors.pll"), "is not a model of robustpll")
+    predictions = {f"mine{number}.csv": "is not a file of predict" for number in range(4)}
+    for out, reason in (common | models).items():
+        refused(fit(*VOTES, out=out), reason)
+    for out, reason in (common | predictions).items():
+        refused(predict(out=out), reason)
+    assert predict(out="out.txt").exit_code == 2
+    assert predict("--error", "1").exit_code == 2
+    assert [path.read_bytes() for path in files] == before
+    for _ in range(2):  # a command may replace its own files
+        assert fit(*VOTES).exit_code == 0
+        assert predict("--keep", "id", "--keep", "gold").exit_code == 0
+
+
+@pytest.mark.usefixtures("model")
+def test_an_onnx_file_of_another_program_is_not_replaced() -> None:
+    line = ["export", "nothing.pll", "--out", "model.onnx"]
+    other = b"\x08\x0a\x12\x07pytorch\x1a\x052.0.0" + b"x" * 500
+    for before in (other, b"a thesis about robustpll", Path("model.pll").read_bytes()):
+        Path("model.onnx").write_bytes(before)
+        refused(CliRunner().invoke(app, line), "is not a file of export")
+        assert Path("model.onnx").read_bytes() == before
+    Path("model.onnx").write_bytes(b"\x08\x0a\x12\x09robustpll\x1a\x050.1.0")  # its own
+    refused(CliRunner().invoke(app, line), "nothing.pll")
+
+
+@pytest.mark.usefixtures("model")
+def test_a_model_from_elsewhere_is_told_in_a_sentence() -> None:
+    whole = Path("model.pll").read_bytes()
+    PLLClassifier(Proden(epochs=1)).fit(np.eye(4), ["a", "b"] * 2).save("array.pll")
+    save_file({"w": np.zeros(2)}, "tensors.pll")
+    Path("text.pll").write_bytes(b"x,town\n1,Rome\n")
+    Path("cut.pll").write_bytes(whole[: len(whole) // 2])
+    for name in ("nothing.pll", "text.pll", "cut.pll", "array.pll", "tensors.pll"):
+        refused(CliRunner().invoke(app, ["predict", name, "table.csv", "--out", "out.csv"]), name)
+    assert not Path("out.csv").exists()
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        {"sets": 3},
+        {"sets": {"least": "much"}},
+        {"reading": {"missing": [["?"]]}},
+        {"reading": {"missing": 7}},
+        {"reading": {"delimiter": 7}},
+        {"reading": "with care"},
+    ],
+)
+def test_notes_that_make_no_sense_are_told_in_a_sentence(model: Any, notes: dict[str, Any]) -> None:
+    model.notes_ |= notes
+    model.save("model.pll")
+    refused(predict())
+
+
+def test_a_parquet_file_of_one_group_of_rows_is_not_held_whole() -> None:
+    import pyarrow as pa
+
+    numbers = np.random.default_rng(0).normal(size=(2**20, 8))
+    names = [f"c{column}" for column in range(8)]
+    pd.DataFrame(numbers, columns=names).to_parquet("t.parquet", row_group_size=2**20)
+    table = TableInPieces.opened(Path("t.parquet"), Schema(dict.fromkeys(names)))
+    before = pa.total_allocated_bytes()
+    allocated, rows = 0, 0
+    for piece in table.pieces():
+        rows += len(piece.lines)
+        allocated = max(allocated, pa.total_allocated_bytes() - before)
+    assert rows == 2**20
+    assert allocated < Path("t.parquet").stat().st_size / 2
+
+
+def test_a_schema_reads_numbers_that_parquet_has_as_text() -> None:
+    pd.DataFrame({"x": ["1.5", "?", "ten"], "code": [1.0, np.nan, 2.0]}).to_parquet("t.parquet")
+    schema = Schema({"x": None, "code": ("1", "2")}, frozenset({"x"}))
+    table = TableInPieces.opened(Path("t.parquet"), schema, Reading(missing=("?",)))
+    (piece,) = table.pieces()
+    assert piece.features["x"].isna().tolist() == [False, True]
+    assert piece.features["code"].astype(object).fillna("").tolist() == ["1", ""]
+    assert [(row.line, row.value) for row in piece.bad] == [(2, "ten")]
