@@ -11,7 +11,7 @@ from torch import nn
 from robustpll import METHODS, InputError, PLLClassifier, load
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.train import train
-from robustpll.estimator.training import validation_split
+from robustpll.estimator.classifier import validation_split
 from robustpll.methods import Proden, ProdenEns, RobustPll
 
 SMALLER = {"proden_dropout": {"passes": 5}}

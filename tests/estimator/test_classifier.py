@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from robustpll import PGD, Candidates, InputError, PLLClassifier, RobustPLLClassifier, Votes
 from robustpll.engine.history import progress_bars, reporting
-from robustpll.estimator.training import row_weights
+from robustpll.estimator.classifier import row_weights
 from robustpll.methods import Proden, RobustPll
 
 NAMES = np.array(["ant", "bee", "cow"])
@@ -77,11 +77,10 @@ def images(*shape: int) -> np.ndarray:
 
 # scikit-learn's own checks
 
-CANNOT_HOLD = {
-    "check_sample_weight_equivalence_on_dense_data": (
-        "A repeated row changes the mini-batches and the statistics of BatchNorm, a weight does not"
-    ),
-}
+REASON = (
+    "A repeated row changes the mini-batches and the statistics of BatchNorm, a weight does not"
+)
+CANNOT_HOLD = {"check_sample_weight_equivalence_on_dense_data": REASON}
 
 
 # check_class_weight_classifiers gives one class 10,000,000 times the weight of another. A network
@@ -131,18 +130,17 @@ def test_parameters_of_the_method_are_parameters_of_the_classifier() -> None:
     model.set_params(method="robust_pll", method__kl_ceiling=0.5)
     assert model.method == RobustPll(kl_ceiling=0.5)
     for name in ("method__epoch", "epochs"):
-        with pytest.raises(
-            ValueError, match=f"Invalid parameter '?{name.removeprefix('method__')}"
-        ):
+        with pytest.raises(ValueError, match=r"Invalid parameter '?epoch"):
             PLLClassifier("proden").set_params(**{name: 1})
 
 
-@pytest.mark.parametrize("method", [np.array([1.0]), ["proden"], {}, None, Proden, "foo", 3])
-def test_a_method_that_is_none_is_refused_by_fit_only(method: Any) -> None:
-    model = PLLClassifier(method)
-    assert model.get_params()["method"] is method
-    with pytest.raises(InputError, match=r"method must be .*pl_knn, .*proden, .*robust_pll"):
-        model.fit(X, LABELS)
+def test_a_method_that_is_none_is_refused_by_fit_only() -> None:
+    methods: list[Any] = [np.array([1.0]), ["proden"], {}, None, Proden, "foo", 3]
+    for method in methods:
+        model = PLLClassifier(method)
+        assert model.get_params()["method"] is method
+        with pytest.raises(InputError, match=r"method must be .*pl_knn, .*proden, .*robust_pll"):
+            model.fit(X, LABELS)
 
 
 @pytest.mark.parametrize(("network", "rows"), [("mlp", X), ("lenet", images(8, 8))])
@@ -182,10 +180,10 @@ def test_score_is_accuracy_for_labels_and_the_covering_rate_for_sets(
     assert fitted.score(X, table) == fitted.score(X, table[["cow", "bee", "ant"]]) > 0.9
 
 
-@pytest.mark.parametrize("y", [[{0}] * 90, SETS[:5], LABELS[:5]], ids=["type", "rows", "labels"])
-def test_score_refuses_what_cannot_be_compared(fitted: RobustPLLClassifier, y: Any) -> None:
-    with pytest.raises(ValueError, match=r"unknown classes|inconsistent numbers"):
-        fitted.score(X, y)
+def test_score_refuses_what_cannot_be_compared(fitted: RobustPLLClassifier) -> None:
+    for y in ([{0}] * 90, SETS[:5], LABELS[:5]):
+        with pytest.raises(ValueError, match=r"unknown classes|inconsistent numbers"):
+            fitted.score(X, y)
     with pytest.raises(InputError, match="unknown classes"):
         quick(1).fit(X, LABELS).score(X, [{str(label)} for label in LABELS])
 
@@ -242,23 +240,19 @@ def test_a_table_may_hold_numbers_words_truth_values_and_gaps(
     assert np.isfinite(model.predict_proba(unseen)).all()
 
 
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        (TABLE[TABLE.columns[::-1]], "order"),
-        (TABLE.drop(columns="word"), "missing"),
-        (TABLE.assign(more=1), "unseen"),
-        (TABLE.assign(number="x"), "'number' held numbers"),
-        (TABLE.assign(number=np.nan), "'number' has no value in 90 rows"),
-        (TABLE.assign(number=np.inf), "'number' is infinite"),
-        (TABLE[:0], "0 rows"),
-    ],
-)
-def test_a_table_unlike_that_of_training_is_refused(
-    fitted_to_table: RobustPLLClassifier, table: pd.DataFrame, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        fitted_to_table.predict(table)
+def test_a_table_unlike_that_of_training_is_refused(fitted_to_table: RobustPLLClassifier) -> None:
+    tables = {
+        "order": TABLE[TABLE.columns[::-1]],
+        "missing": TABLE.drop(columns="word"),
+        "unseen": TABLE.assign(more=1),
+        "'number' held numbers": TABLE.assign(number="x"),
+        "'number' has no value in 90 rows": TABLE.assign(number=np.nan),
+        "'number' is infinite": TABLE.assign(number=np.inf),
+        "0 rows": TABLE[:0],
+    }
+    for message, table in tables.items():
+        with pytest.raises(ValueError, match=message):
+            fitted_to_table.predict(table)
 
 
 @pytest.mark.parametrize(("network", "shape"), [("mlp", (8, 8)), ("lenet", (3, 8, 9))])
@@ -303,21 +297,14 @@ def test_rows_that_cannot_be_learned_are_refused(
         quick(2).fit(rows, SETS)
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [(X[:0], "0 sample"), (X[:, :1], "features"), (X[:, :, None], "shape"), (X * 1e300, "X")],
-)
-def test_rows_that_cannot_be_predicted_are_refused(
-    fitted: RobustPLLClassifier, rows: np.ndarray, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        fitted.predict(rows)
-
-
 def test_one_row_is_predicted_as_among_others(fitted: RobustPLLClassifier) -> None:
     together = fitted.predict_proba(X)
     alone = np.concatenate([fitted.predict_proba(row[None].tolist()) for row in X])
     np.testing.assert_allclose(alone, together, atol=5e-6)
+    odd = {"0 sample": X[:0], "features": X[:, :1], "shape": X[:, :, None], "X": X * 1e300}
+    for message, rows in odd.items():
+        with pytest.raises(ValueError, match=message):
+            fitted.predict(rows)
 
 
 @pytest.mark.parametrize("rows", [X, TABLE, images(4, 4)], ids=["array", "table", "images"])
@@ -429,28 +416,44 @@ def test_another_seed_gives_another_model_and_a_state_is_drawn_from() -> None:
     np.testing.assert_array_equal(models[4], models[0])
 
 
-@pytest.mark.parametrize("device", ["mps", "tpu", "meta", "", None, 1.5, "cuda"])
-def test_a_device_that_is_not_there_is_refused(device: Any) -> None:
-    if device == "cuda" and torch.cuda.is_available():
-        pytest.skip("there is a CUDA device")
-    with pytest.raises(InputError, match="no CUDA device here" if device == "cuda" else "device"):
-        quick(2, device=device).fit(X, SETS)
+def test_a_device_that_is_not_there_is_refused() -> None:
+    devices = [
+        "mps",
+        "tpu",
+        "meta",
+        "",
+        None,
+        1.5,
+        *([] if torch.cuda.is_available() else ["cuda"]),
+    ]
+    for device in devices:
+        message = "no CUDA device here" if device == "cuda" else "device"
+        with pytest.raises(InputError, match=message):
+            quick(2, device=device).fit(X, SETS)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("epochs", 0), ("epochs", 1.5), ("epochs", True), ("epochs", None), ("batch_size", 1)),
-        *(("learning_rate", 0), ("learning_rate", np.nan), ("weight_decay", -1), ("members", 0)),
-        *(("kl_ceiling", -1), ("kl_ceiling", (1.0, 2.0)), ("kl_ceiling", np.ones(2))),
-        *(("kl_ceiling", "1"), ("kl_scale_large_k", np.inf), ("network", "cnn"), ("network", 3)),
-        *(("network", np.ones(2)), ("anneal", "never"), ("loss", ["squared"]), ("update", 1)),
-        *(("evidence", "elu"), ("precision", "float16")),
-    ],
-)
-def test_a_bad_hyperparameter_is_named(name: str, value: Any) -> None:
-    with pytest.raises(InputError, match=f"'{name}' of RobustPll must be"):
-        quick(**{"epochs": 2, name: value}).fit(X, SETS)
+ODD_SETTINGS: dict[str, list[Any]] = {
+    "epochs": [0, 1.5, True, None],
+    "batch_size": [1],
+    "learning_rate": [0, np.nan],
+    "weight_decay": [-1],
+    "members": [0],
+    "kl_ceiling": [-1, (1.0, 2.0), np.ones(2), "1"],
+    "kl_scale_large_k": [np.inf],
+    "network": ["cnn", 3, np.ones(2)],
+    "anneal": ["never"],
+    "loss": [["squared"]],
+    "update": [1],
+    "evidence": ["elu"],
+    "precision": ["float16"],
+}
+
+
+@pytest.mark.parametrize("name", ODD_SETTINGS)
+def test_a_bad_hyperparameter_is_named(name: str) -> None:
+    for value in ODD_SETTINGS[name]:
+        with pytest.raises(InputError, match=f"'{name}' of RobustPll must be"):
+            quick(**{"epochs": 2, name: value}).fit(X, SETS)
 
 
 # What a failure leaves, and what a success does not touch

@@ -249,7 +249,7 @@ def test_folders_pipes_and_missing_files_are_refused_without_waiting(tmp_path: P
         load(tmp_path / "gone.pll")
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe.pll")
-        with pytest.raises(ModelFileError, match=r"pipe\.pll is not a model file, but a folder"):
+        with pytest.raises(ModelFileError, match=r"pipe\.pll, or it is a folder or a pipe"):
             load(tmp_path / "pipe.pll")
 
 
@@ -284,7 +284,7 @@ def test_a_flipped_byte_is_refused_or_changes_nothing(
     flipped = bytearray(whole)
     flipped[-5] ^= 1
     (tmp_path / "flipped.pll").write_bytes(flipped)
-    with pytest.raises(ModelFileError, match=r"flipped\.pll is damaged: its content is not what"):
+    with pytest.raises(ModelFileError, match=r"flipped\.pll is damaged: its checksum"):
         load(tmp_path / "flipped.pll", **arguments)
 
 
@@ -625,8 +625,7 @@ def test_a_device_without_room_is_not_taken_for_a_damaged_file(
     monkeypatch.setattr(f"{module}.chosen_device", lambda name: torch.device(device))
     monkeypatch.setattr(f"{module}.Classical", full)
     monkeypatch.setattr(torch.Tensor, "to", lambda self, *_, **__: self)
-    remedy = 'device="cpu"' if device == "cuda" else "not enough memory"
-    with pytest.raises(InputError, match=remedy) as caught:
+    with pytest.raises(InputError, match=r'not enough memory.* pass device="cpu"') as caught:
         load(saved["knn"][0])
     assert "damaged" not in str(caught.value)
 
