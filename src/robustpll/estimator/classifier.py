@@ -375,9 +375,31 @@ def row_weights(
     candidates: Candidates, class_weight: ClassWeight, sample_weight: ArrayLike | None
 ) -> NDArray[np.float64]:
     """Weights (n,) with mean 1; a row's class weight is the mean over its candidates' prior."""
-    weight = _checked("sample_weight", sample_weight, len(candidates))
+
+    def checked(name: str, weights: Any, n: int) -> NDArray[np.float64]:
+        kind = {"dtype": np.float64, "ensure_non_negative": True}
+        try:
+            return np.asarray(_check_sample_weight(weights, np.empty((n, 0)), **kind))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name} cannot be used: {error}") from error
+
+    weight = checked("sample_weight", sample_weight, len(candidates))
+    names = candidates.classes.tolist()
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        mass = candidates.prior.sum(0, dtype=np.float64)
+        of_class = np.divide(1.0, mass, out=np.zeros_like(mass), where=mass > 0)
+    elif isinstance(class_weight, Mapping):
+        unknown = [name for name in class_weight if name not in names]
+        if unknown:  # scikit-learn would ignore them
+            raise InputError(
+                f"class_weight names unknown classes ({some_of(map(repr, unknown))}): the classes "
+                f"are {some_of(map(repr, names), 10)}. Correct the names."
+            )
+        numbers = [class_weight.get(name, 1.0) for name in names]
+        of_class = checked("class_weight", numbers, len(names))
+    elif class_weight is not None:
+        raise InputError(f"class_weight must be None, 'balanced' or a dict; got {class_weight!r}.")
     if class_weight is not None:
-        of_class = _class_weights(candidates, class_weight)
         weight = weight / weight.max() * (candidates.prior @ (of_class / of_class.max()))
     if not (weight.any() and np.isfinite(weight).all()):
         raise InputError(
@@ -385,34 +407,6 @@ def row_weights(
         )
     weight = weight / weight.max()  # first, so that the mean of huge weights does not overflow
     return np.asarray(weight / weight.mean())
-
-
-def _class_weights(candidates: Candidates, class_weight: ClassWeight) -> NDArray[np.float64]:
-    """One weight for each class, (k,); scikit-learn's function would ignore misspelt names."""
-    if isinstance(class_weight, str) and class_weight == "balanced":
-        mass = candidates.prior.sum(0, dtype=np.float64)
-        return np.asarray(np.divide(1.0, mass, out=np.zeros_like(mass), where=mass > 0))
-    if not isinstance(class_weight, Mapping):
-        raise InputError(f"class_weight must be None, 'balanced' or a dict; got {class_weight!r}.")
-    names = candidates.classes.tolist()
-    unknown = [name for name in class_weight if name not in names]
-    if unknown:
-        raise InputError(
-            f"class_weight names unknown classes ({some_of(map(repr, unknown))}): the classes are "
-            f"{some_of(map(repr, names), 10)}. Correct the names."
-        )
-    return _checked("class_weight", [class_weight.get(name, 1.0) for name in names], len(names))
-
-
-def _checked(name: str, weights: Any, n: int) -> NDArray[np.float64]:
-    """Finite weights of at least 0, (n,); None stands for ones."""
-    try:
-        checked: NDArray[np.float64] = _check_sample_weight(
-            weights, np.empty((n, 0)), dtype=np.float64, ensure_non_negative=True
-        )
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} cannot be used: {error}") from error
-    return checked
 
 
 def fit_early_stopping(
@@ -437,9 +431,11 @@ def fit_early_stopping(
         return torch.cat([learned[0].to(predicted), predicted[0]])[order]
 
     weights = all_rows(fitted.label_weights, predicted.probability).to(fitted.label_weights)
-    names = ("belief", "prior", "uncertainty")
-    pairs = [(getattr(fitted.opinion, name), getattr(predicted, name)) for name in names]
-    return fitted, weights, Opinion(*(all_rows(*pair) for pair in pairs))
+    belief, prior, uncertainty = (
+        all_rows(getattr(fitted.opinion, name), getattr(predicted, name))
+        for name in ("belief", "prior", "uncertainty")
+    )
+    return fitted, weights, Opinion(belief, prior, uncertainty)
 
 
 def validation_split(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:

@@ -139,7 +139,8 @@ def _member(net: nn.Module, member: int) -> nn.Module:
         return nn.Sequential(nn.Unflatten(0, (1, -1)), alone, nn.Flatten(0, 1))
     for number, layer in enumerate(layers):  # onnxruntime is faster at these than at M models
         if isinstance(layer, Linear):
-            linear = nn.Linear(*layer.weight.shape[1:], device="meta")  # draws no random numbers
+            inputs, outputs = layer.weight.shape[1:]
+            linear = nn.Linear(inputs, outputs, device="meta")  # draws no random numbers
             linear.weight = nn.Parameter(layer.weight.detach()[member].T.contiguous())
             linear.bias = nn.Parameter(layer.bias.detach()[member, 0].clone())
             layers[number] = linear
