@@ -223,23 +223,18 @@ class Bomb:
         return Path.touch, (self.marker,)
 
 
-def test_a_pickle_is_refused_and_never_run(tmp_path: Path) -> None:
+def test_a_pickle_or_another_file_is_refused_and_never_run(tmp_path: Path) -> None:
     marker, path = tmp_path / "marker", tmp_path / "model.pll"
-    bomb = Bomb(marker)
-    for write in (lambda: torch.save(bomb, path), lambda: path.write_bytes(pickle.dumps(bomb))):
-        write()
+    bomb = pickle.dumps(Bomb(marker))
+    torch.save(Bomb(marker), path)
+    others = (b"", b"\0", b"Dear model,\n" * 99, b"\xff" * 99, b"\0" * 99)
+    for content in (path.read_bytes(), bomb, *others):
+        path.write_bytes(content)
         with pytest.raises(ModelFileError, match=r"model\.pll is not a model file"):
             load(path)
         assert not marker.exists()
-    pickle.loads(pickle.dumps(bomb))
+    pickle.loads(bomb)
     assert marker.exists()  # the bomb is live
-
-
-@pytest.mark.parametrize("content", [b"", b"\0", b"Dear model,\n" * 99, b"\xff" * 99, b"\0" * 99])
-def test_another_file_is_refused(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "note.txt").write_bytes(content)
-    with pytest.raises(ModelFileError, match=r"note\.txt is not a model file"):
-        load(tmp_path / "note.txt")
 
 
 def test_folders_pipes_and_missing_files_are_refused_without_waiting(tmp_path: Path) -> None:
@@ -466,18 +461,12 @@ def test_a_description_that_lies_is_refused_at_once(
         assert name != "other format" or "format 3" in refusal
 
 
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        *(None, {}, {"other": "1"}, {"robustpll": ""}, {"robustpll": "{"}, {"robustpll": "[]"}),
-        *({"robustpll": "null"}, {"robustpll": "{}"}, {"robustpll": "[" * 100_000}),
-    ],
-    ids=["none", "empty", "other", "no text", "cut", "list", "null", "no format", "deep"],
-)
-def test_tensors_without_a_description_are_refused(metadata: Any, tmp_path: Path) -> None:
-    save_file({"weight": torch.zeros(3)}, tmp_path / "bare.pll", metadata)
-    with pytest.raises(ModelFileError, match=r"bare\.pll holds tensors, but no description"):
-        load(tmp_path / "bare.pll")
+def test_tensors_without_a_description_are_refused(tmp_path: Path) -> None:
+    texts = ("", "{", "[]", "null", "{}", "[" * 100_000)
+    for metadata in (None, {}, {"other": "1"}, *({KEY: text} for text in texts)):
+        save_file({"weight": torch.zeros(3)}, tmp_path / "bare.pll", metadata)
+        with pytest.raises(ModelFileError, match=r"bare\.pll holds tensors, but no description"):
+            load(tmp_path / "bare.pll")
 
 
 def test_a_long_class_name_takes_no_more_memory_than_the_file(small: Path) -> None:
@@ -607,16 +596,15 @@ def test_a_device_that_is_not_there_is_the_callers_error(small: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "device"),
+    ("device", "error"),
     [
-        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), "cuda"),
-        (RuntimeError("CUDA error: device-side assert triggered"), "cuda"),
-        (MemoryError(), "cpu"),
+        ("cuda", torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")),
+        ("cuda", RuntimeError("CUDA error: device-side assert triggered")),
+        ("cpu", MemoryError()),
     ],
-    ids=["no room", "broken", "host"],
 )
 def test_a_device_without_room_is_not_taken_for_a_damaged_file(
-    error: Exception, device: str, saved: Saved, monkeypatch: pytest.MonkeyPatch
+    device: str, error: Exception, saved: Saved, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise error
@@ -625,9 +613,8 @@ def test_a_device_without_room_is_not_taken_for_a_damaged_file(
     monkeypatch.setattr(f"{module}.chosen_device", lambda name: torch.device(device))
     monkeypatch.setattr(f"{module}.Classical", full)
     monkeypatch.setattr(torch.Tensor, "to", lambda self, *_, **__: self)
-    with pytest.raises(InputError, match=r'not enough memory.* pass device="cpu"') as caught:
+    with pytest.raises(InputError, match=r'is not loaded.*enough memory.* pass device="cpu"'):
         load(saved["knn"][0])
-    assert "damaged" not in str(caught.value)
 
 
 FORKING = """

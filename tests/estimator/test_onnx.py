@@ -137,7 +137,8 @@ def own(kind: type[Own]) -> Any:
     return model.set_params(random_state=0, evidence="exp").fit(X, LABELS)
 
 
-def test_a_network_of_your_own(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_members_with_a_network_of_your_own(tmp_path: Path) -> None:
     model = own(Own)
     check_same(written(model, tmp_path), model, X)
 
@@ -153,13 +154,14 @@ def test_a_network_that_has_no_faithful_graph_is_refused(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_table_comes_in_as_the_numbers_that_the_metadata_name(tmp_path: Path) -> None:
+def test_a_network_of_your_own_takes_the_numbers_that_the_metadata_name(tmp_path: Path) -> None:
     days = 1.7e9 + 86400.0 * np.arange(120)  # float32 would take neighbours for the same
     words = np.where(np.arange(120) % 7 == 0, None, NAMES[LABELS])
     table = pd.DataFrame({"day": days, "gaps": X[:, 0], "word": words})
     table.loc[::5, "gaps"] = np.nan
     labels = (LABELS > 0) ^ (RNG.random(120) < 0.1)  # wrong ones, so that sureness is punished
-    model = PLLClassifier(Proden(epochs=20), random_state=0).fit(table[::2], labels[::2])
+    method = Proden(epochs=20, network=lambda shape, k: Own(shape[0], k))
+    model = PLLClassifier(method, random_state=0).fit(table[::2], labels[::2])
     model.recalibrate(table[1::2], labels[1::2])
     assert model.recalibration_.of == "logits"
     session = written(model, tmp_path)
