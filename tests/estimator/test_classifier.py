@@ -266,35 +266,33 @@ def test_images_are_learned_in_both_forms(shape: tuple[int, ...], network: str) 
             model.predict(np.zeros(other))
 
 
-@pytest.mark.parametrize(
-    ("rows", "error", "message"),
-    [
-        (X[:1], ValueError, "1 sample"),
-        (X[:0], ValueError, "0 sample"),
-        (X[:, :0], ValueError, "0 feature"),
-        (np.zeros((90, 0, 4)), ValueError, "0"),
-        (X[:, 0], ValueError, "1D array"),
-        (np.where(X[3, 0] == X, np.nan, X), InputError, r"NaN or infinity in 1 rows \(3\).* pass"),
-        (np.where(X[3, 0] == X, np.inf, X), InputError, "infinity"),
-        (np.full((90, 4, 4), np.nan), InputError, "NaN"),
-        (sparse.csr_array(X), TypeError, "[Ss]parse"),
-        (np.full((90, 2), "word"), InputError, "could not convert string to float"),
-        ([np.ones((2, 2)), np.ones((3, 2))] * 45, InputError, "X"),
-        (np.ones((90, 1, 2, 2, 2)), InputError, "X has shape"),
-        (X[:80], InputError, "X has 80 rows, but y has 90: inconsistent numbers of samples"),
-        (TABLE.assign(when=pd.Timestamp(2020, 1, 1)), InputError, "'when' holds dates"),
-        (TABLE.assign(void=np.nan), InputError, "'void' has no value"),
-        (TABLE.assign(number=-np.inf), InputError, "'number' is infinite"),
-        (TABLE[[]], InputError, r"column|feature"),
-        (pd.concat([TABLE, TABLE["word"]], axis=1), InputError, "word"),
-        (TABLE[:1], InputError, "1 row"),
-    ],
-)
-def test_rows_that_cannot_be_learned_are_refused(
-    rows: Any, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        quick(2).fit(rows, SETS)
+REFUSED: dict[str, Any] = {
+    "1 sample": X[:1],
+    "0 sample": X[:0],
+    "0 feature": X[:, :0],
+    "0": np.zeros((90, 0, 4)),
+    "1D array": X[:, 0],
+    r"NaN or infinity in 1 rows \(3\).* pass": np.where(X[3, 0] == X, np.nan, X),
+    "infinity": np.where(X[3, 0] == X, np.inf, X),
+    "NaN": np.full((90, 4, 4), np.nan),
+    "[Ss]parse": sparse.csr_array(X),
+    "could not convert string to float": np.full((90, 2), "word"),
+    "X must be": [np.ones((2, 2)), np.ones((3, 2))] * 45,
+    "X has shape": np.ones((90, 1, 2, 2, 2)),
+    "X has 80 rows, but y has 90: inconsistent numbers of samples": X[:80],
+    "'when' holds dates": TABLE.assign(when=pd.Timestamp(2020, 1, 1)),
+    "'void' has no value": TABLE.assign(void=np.nan),
+    "'number' is infinite": TABLE.assign(number=-np.inf),
+    "0 columns": TABLE[[]],
+    "several columns named 'word'": pd.concat([TABLE, TABLE["word"]], axis=1),
+    "1 rows": TABLE[:1],
+}
+
+
+def test_rows_that_cannot_be_learned_are_refused() -> None:
+    for message, rows in REFUSED.items():
+        with pytest.raises((InputError, TypeError), match=message):
+            quick(2).fit(rows, SETS)
 
 
 def test_one_row_is_predicted_as_among_others(fitted: RobustPLLClassifier) -> None:
@@ -417,17 +415,10 @@ def test_another_seed_gives_another_model_and_a_state_is_drawn_from() -> None:
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
-    devices = [
-        "mps",
-        "tpu",
-        "meta",
-        "",
-        None,
-        1.5,
-        *([] if torch.cuda.is_available() else ["cuda"]),
-    ]
-    for device in devices:
-        message = "no CUDA device here" if device == "cuda" else "device"
+    devices: dict[Any, str] = dict.fromkeys(["mps", "tpu", "meta", "", None, 1.5], "device")
+    if not torch.cuda.is_available():
+        devices["cuda"] = "no CUDA device here"
+    for device, message in devices.items():
         with pytest.raises(InputError, match=message):
             quick(2, device=device).fit(X, SETS)
 

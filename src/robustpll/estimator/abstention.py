@@ -117,6 +117,14 @@ class CalibrationSample:
         """The certainty that rows need for this error; infinite if none can be accepted."""
         if self.confidence is None:
             return mean_threshold(self.certainty, self.wrong, error)
+        if not self.can_promise(error):
+            message = (
+                f"error={error:g} cannot be promised with confidence {self.confidence:g} from "
+                f"{len(self.certainty)} labelled rows: it takes {self.fewest(error)}, even if all "
+                "are right. So no row is accepted. Pass more rows to calibrate_decisions, or allow "
+                "a larger error."
+            )
+            warnings.warn(message, UserWarning, stacklevel=3)  # of the caller of `decide`
         return bounded_threshold(self.certainty, self.wrong, error, self.confidence)
 
 
@@ -313,14 +321,6 @@ class AbstentionMixin:
             threshold = sample.threshold(error)
             if sample.confidence is not None and math.isinf(threshold):
                 rejected = NO_PROMISE
-            if not sample.can_promise(error):
-                message = (
-                    f"error={error:g} cannot be promised with confidence {sample.confidence:g} "
-                    f"from {len(sample.certainty)} labelled rows: it takes {sample.fewest(error)}, "
-                    "even if all are right. So no row is accepted. Pass more rows to "
-                    "calibrate_decisions, or allow a larger error."
-                )
-                warnings.warn(message, UserWarning, stacklevel=2)
         like = distance <= sample.limit
         accepted = like & (certainty >= threshold)
         reason = np.where(accepted, ACCEPTED, np.where(like, rejected, NOVEL))
