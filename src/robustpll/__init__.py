@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from robustpll.datasets.dataset import Dataset
     from robustpll.errors import InputError, ModelFileError, RobustPLLError
     from robustpll.estimator.abstention import Decision
-    from robustpll.estimator.classifier import PLLClassifier
+    from robustpll.estimator.classifier import PLLClassifier, RobustPLLClassifier
     from robustpll.estimator.model_file import load
-    from robustpll.estimator.robust import RobustPLLClassifier
     from robustpll.evaluate.audit import robustness_report
     from robustpll.evaluate.missing_truth import missing_truth_scores
     from robustpll.evaluate.ood import ood_report
@@ -67,7 +66,7 @@ _HOMES = {
     "ModelFileError": "errors",
     "Opinion": "opinion",
     "PLLClassifier": "estimator.classifier",
-    "RobustPLLClassifier": "estimator.robust",
+    "RobustPLLClassifier": "estimator.classifier",
     "RobustPLLError": "errors",
     "Square": "attacks.square",
     "Table": "tables.read",

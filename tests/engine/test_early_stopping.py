@@ -12,7 +12,7 @@ from robustpll import METHODS, InputError, PLLClassifier, load
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.layers import tensors_of
 from robustpll.engine.train import Training, train
-from robustpll.estimator.training import validation_split
+from robustpll.estimator.classifier import validation_split
 from robustpll.methods import Proden, ProdenEns, RobustPll, RobustPllAt
 
 # with row state, with members, with random passes, with stages, and with attacked rows

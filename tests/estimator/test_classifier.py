@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from robustpll import PGD, Candidates, InputError, PLLClassifier, RobustPLLClassifier, Votes
 from robustpll.engine.history import progress_bars, reporting
-from robustpll.estimator.training import row_weights
+from robustpll.estimator.classifier import row_weights
 from robustpll.methods import Proden, RobustPll
 
 NAMES = np.array(["ant", "bee", "cow"])
@@ -77,11 +77,10 @@ def images(*shape: int) -> np.ndarray:
 
 # scikit-learn's own checks
 
-CANNOT_HOLD = {
-    "check_sample_weight_equivalence_on_dense_data": (
-        "A repeated row changes the mini-batches and the statistics of BatchNorm, a weight does not"
-    ),
-}
+REASON = (
+    "A repeated row changes the mini-batches and the statistics of BatchNorm, a weight does not"
+)
+CANNOT_HOLD = {"check_sample_weight_equivalence_on_dense_data": REASON}
 
 
 # check_class_weight_classifiers gives one class 10,000,000 times the weight of another. A network
@@ -114,15 +113,12 @@ def test_pipelines_searches_and_cross_validation_take_every_form_of_y(form: str)
     assert search.best_params_ == {"pllclassifier__method__epochs": 20}
     assert search.best_estimator_[-1].method == Proden(epochs=20)
     assert min(search.best_score_, search.score(X, y), search.score(X, named)) > 0.75
-    assert np.mean(cross_val_predict(quick(30), X, y, cv=3) == named) > 0.9
-    assert cross_val_score(quick(30), X, y, cv=3, error_score="raise").min() > 0.8
-
-
-@pytest.mark.parametrize("form", ["matrix", "candidates"])
-def test_cross_validation_gives_probabilities(form: str) -> None:
-    probability = cross_val_predict(quick(30), X, FORMS[form], cv=3, method="predict_proba")
-    assert np.mean(probability.argmax(-1) == LABELS) > 0.9
-    np.testing.assert_allclose(probability.sum(-1), 1)
+    assert np.mean(cross_val_predict(quick(30), X, y, cv=2) == named) > 0.9
+    assert cross_val_score(quick(30), X, y, cv=2, error_score="raise").min() > 0.8
+    if form in ("matrix", "candidates"):  # of others scikit-learn makes numbers
+        probability = cross_val_predict(quick(30), X, y, cv=2, method="predict_proba")
+        assert np.mean(probability.argmax(-1) == LABELS) > 0.9
+        np.testing.assert_allclose(probability.sum(-1), 1)
 
 
 def test_parameters_of_the_method_are_parameters_of_the_classifier() -> None:
@@ -134,38 +130,30 @@ def test_parameters_of_the_method_are_parameters_of_the_classifier() -> None:
     model.set_params(method="robust_pll", method__kl_ceiling=0.5)
     assert model.method == RobustPll(kl_ceiling=0.5)
     for name in ("method__epoch", "epochs"):
-        with pytest.raises(
-            ValueError, match=f"Invalid parameter '?{name.removeprefix('method__')}"
-        ):
+        with pytest.raises(ValueError, match=r"Invalid parameter '?epoch"):
             PLLClassifier("proden").set_params(**{name: 1})
 
 
-@pytest.mark.parametrize("method", [np.array([1.0]), ["proden"], {}, None, Proden, "foo", 3])
-def test_a_method_that_is_none_is_refused_by_fit_only(method: Any) -> None:
-    model = PLLClassifier(method)
-    assert model.get_params()["method"] is method
-    with pytest.raises(InputError, match=r"method must be .*pl_knn, .*proden, .*robust_pll"):
-        model.fit(X, LABELS)
-
-
-@pytest.mark.parametrize(
-    "model", [PLLClassifier("proden"), PLLClassifier(Proden(epochs=3)), quick(kl_ceiling=0.5)]
-)
-def test_a_clone_has_the_same_parameters_and_no_memory(model: Any) -> None:
-    again = clone(model.set_params(random_state=4))
-    assert again.get_params() == model.get_params()
-    assert pickle.loads(pickle.dumps(model)).get_params() == model.get_params()
-    with pytest.raises(NotFittedError):
-        again.predict(X)
+def test_a_method_that_is_none_is_refused_by_fit_only() -> None:
+    methods: list[Any] = [np.array([1.0]), ["proden"], {}, None, Proden, "foo", 3]
+    for method in methods:
+        model = PLLClassifier(method)
+        assert model.get_params()["method"] is method
+        with pytest.raises(InputError, match=r"method must be .*pl_knn, .*proden, .*robust_pll"):
+            model.fit(X, LABELS)
 
 
 @pytest.mark.parametrize(("network", "rows"), [("mlp", X), ("lenet", images(8, 8))])
-def test_the_same_seed_and_a_pickle_give_the_same_model(network: str, rows: np.ndarray) -> None:
+def test_seeds_pickles_and_clones_give_the_same_model(network: str, rows: np.ndarray) -> None:
     model, twin = (quick(3, network=network, members=2).fit(rows, SETS) for _ in range(2))
     for other in (twin, pickle.loads(pickle.dumps(model))):
         np.testing.assert_array_equal(other.predict_proba(rows), model.predict_proba(rows))
         np.testing.assert_array_equal(other.label_weights_, model.label_weights_)
-    assert not hasattr(clone(model), "fitted_")
+    assert clone(model).get_params() == model.get_params()
+    with pytest.raises(NotFittedError):
+        clone(model).predict(rows)
+    named = PLLClassifier(Proden(epochs=3))
+    assert clone(named).get_params() == named.get_params()
 
 
 # Score
@@ -184,26 +172,18 @@ def test_score_is_accuracy_for_labels_and_the_covering_rate_for_sets(
         assert fitted.score(X, y) == pytest.approx(1 / 3)
     assert fitted.score(X, mixed, sample_weight=right + 0.0) == 1.0
     assert fitted.score(X, mixed, sample_weight=np.where(right, 6, 1)) == pytest.approx(0.75)
-
-
-def test_a_class_unknown_in_training_may_stand_in_sets_to_score(
-    fitted: RobustPLLClassifier,
-) -> None:
-    with_zebra = [names | {"aardvark", "zebra"} for names in SETS]
+    with_zebra = [names | {"aardvark", "zebra"} for names in SETS]  # unknown in training
     assert fitted.score(X, with_zebra) == fitted.score(X, SETS)
     assert fitted.score(X, Candidates.of(with_zebra)) == fitted.score(X, SETS)
     assert fitted.score(X, Votes(np.full((90, 2), "zebra"))) == 0.0
-
-
-def test_score_reads_the_columns_of_a_table_by_their_names(fitted: RobustPLLClassifier) -> None:
-    table = pd.DataFrame(MATRIX.astype(int), columns=NAMES)
+    table = pd.DataFrame(MATRIX.astype(int), columns=NAMES)  # read by the names of its columns
     assert fitted.score(X, table) == fitted.score(X, table[["cow", "bee", "ant"]]) > 0.9
 
 
-@pytest.mark.parametrize("y", [[{0}] * 90, SETS[:5], LABELS[:5]], ids=["type", "rows", "labels"])
-def test_score_refuses_what_cannot_be_compared(fitted: RobustPLLClassifier, y: Any) -> None:
-    with pytest.raises(ValueError, match=r"unknown classes|inconsistent numbers"):
-        fitted.score(X, y)
+def test_score_refuses_what_cannot_be_compared(fitted: RobustPLLClassifier) -> None:
+    for y in ([{0}] * 90, SETS[:5], LABELS[:5]):
+        with pytest.raises(ValueError, match=r"unknown classes|inconsistent numbers"):
+            fitted.score(X, y)
     with pytest.raises(InputError, match="unknown classes"):
         quick(1).fit(X, LABELS).score(X, [{str(label)} for label in LABELS])
 
@@ -229,11 +209,11 @@ def test_fitted_attributes_describe_the_training_rows(form: str, method: str) ->
     assert not hasattr(model, "feature_names_in_")
 
 
-@pytest.mark.parametrize("labels", [NAMES[LABELS], LABELS * 7, LABELS == 1, LABELS + 0.0])
-def test_one_candidate_each_gives_back_that_label(labels: np.ndarray) -> None:
-    model = quick(1).fit(X, labels)
-    np.testing.assert_array_equal(model.labels_, labels)
-    assert model.classes_.dtype == model.predict(X).dtype == labels.dtype
+def test_one_candidate_each_gives_back_that_label() -> None:
+    for labels in (NAMES[LABELS], LABELS * 7, LABELS == 1, LABELS + 0.0):
+        model = quick(1).fit(X, labels)
+        np.testing.assert_array_equal(model.labels_, labels)
+        assert model.classes_.dtype == model.predict(X).dtype == labels.dtype
 
 
 def test_training_finds_most_labels_and_lowers_the_loss(fitted: RobustPLLClassifier) -> None:
@@ -260,40 +240,19 @@ def test_a_table_may_hold_numbers_words_truth_values_and_gaps(
     assert np.isfinite(model.predict_proba(unseen)).all()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda table: table[table.columns[::-1]], "order"),
-        (lambda table: table.drop(columns="word"), "missing"),
-        (lambda table: table.assign(more=1), "unseen"),
-        (lambda table: table.assign(number="x"), "'number' held numbers"),
-        (lambda table: table.assign(number=np.nan), "'number' has no value in 90 rows"),
-        (lambda table: table.assign(number=np.inf), "'number' is infinite"),
-        (lambda table: table[:0], "0 rows"),
-    ],
-)
-def test_a_table_unlike_that_of_training_is_refused(
-    fitted_to_table: RobustPLLClassifier, change: Any, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        fitted_to_table.predict(change(TABLE))
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        (TABLE.assign(when=pd.Timestamp(2020, 1, 1)), "'when' holds dates"),
-        (TABLE.assign(void=np.nan), "'void' has no value"),
-        (TABLE.assign(number=-np.inf), "'number' is infinite"),
-        (TABLE[[]], r"column|feature"),
-        (pd.concat([TABLE, TABLE["word"]], axis=1), "word"),
-        (TABLE[:1], "1 row"),
-    ],
-    ids=["dates", "void", "infinite", "no columns", "same name twice", "one row"],
-)
-def test_a_table_that_cannot_be_learned_is_refused(table: pd.DataFrame, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        quick(2).fit(table, MATRIX[: len(table)])
+def test_a_table_unlike_that_of_training_is_refused(fitted_to_table: RobustPLLClassifier) -> None:
+    tables = {
+        "order": TABLE[TABLE.columns[::-1]],
+        "missing": TABLE.drop(columns="word"),
+        "unseen": TABLE.assign(more=1),
+        "'number' held numbers": TABLE.assign(number="x"),
+        "'number' has no value in 90 rows": TABLE.assign(number=np.nan),
+        "'number' is infinite": TABLE.assign(number=np.inf),
+        "0 rows": TABLE[:0],
+    }
+    for message, table in tables.items():
+        with pytest.raises(ValueError, match=message):
+            fitted_to_table.predict(table)
 
 
 @pytest.mark.parametrize(("network", "shape"), [("mlp", (8, 8)), ("lenet", (3, 8, 9))])
@@ -307,67 +266,63 @@ def test_images_are_learned_in_both_forms(shape: tuple[int, ...], network: str) 
             model.predict(np.zeros(other))
 
 
-@pytest.mark.parametrize(
-    ("rows", "error", "message"),
-    [
-        (X[:1], ValueError, "1 sample"),
-        (X[:0], ValueError, "0 sample"),
-        (X[:, :0], ValueError, "0 feature"),
-        (np.zeros((90, 0, 4)), ValueError, "0"),
-        (X[:, 0], ValueError, "1D array"),
-        (np.where(X[3, 0] == X, np.nan, X), InputError, r"NaN or infinity in 1 rows \(3\).* pass"),
-        (np.where(X[3, 0] == X, np.inf, X), InputError, "infinity"),
-        (np.full((90, 4, 4), np.nan), InputError, "NaN"),
-        (sparse.csr_array(X), TypeError, "[Ss]parse"),
-        (np.full((90, 2), "word"), InputError, "could not convert string to float"),
-        ([np.ones((2, 2)), np.ones((3, 2))] * 45, InputError, "X"),
-        (np.ones((90, 1, 2, 2, 2)), InputError, "X has shape"),
-        (X[:80], InputError, "X has 80 rows, but y has 90: inconsistent numbers of samples"),
-    ],
-)
-def test_rows_that_cannot_be_learned_are_refused(
-    rows: Any, error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        quick(2).fit(rows, SETS)
+REFUSED: dict[str, Any] = {
+    "1 sample": X[:1],
+    "0 sample": X[:0],
+    "0 feature": X[:, :0],
+    "0": np.zeros((90, 0, 4)),
+    "1D array": X[:, 0],
+    r"NaN or infinity in 1 rows \(3\).* pass": np.where(X[3, 0] == X, np.nan, X),
+    "infinity": np.where(X[3, 0] == X, np.inf, X),
+    "NaN": np.full((90, 4, 4), np.nan),
+    "[Ss]parse": sparse.csr_array(X),
+    "could not convert string to float": np.full((90, 2), "word"),
+    "X must be": [np.ones((2, 2)), np.ones((3, 2))] * 45,
+    "X has shape": np.ones((90, 1, 2, 2, 2)),
+    "X has 80 rows, but y has 90: inconsistent numbers of samples": X[:80],
+    "'when' holds dates": TABLE.assign(when=pd.Timestamp(2020, 1, 1)),
+    "'void' has no value": TABLE.assign(void=np.nan),
+    "'number' is infinite": TABLE.assign(number=-np.inf),
+    "0 columns": TABLE[[]],
+    "several columns named 'word'": pd.concat([TABLE, TABLE["word"]], axis=1),
+    "1 rows": TABLE[:1],
+}
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [(X[:0], "0 sample"), (X[:, :1], "features"), (X[:, :, None], "shape"), (X * 1e300, "X")],
-)
-def test_rows_that_cannot_be_predicted_are_refused(
-    fitted: RobustPLLClassifier, rows: np.ndarray, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        fitted.predict(rows)
+def test_rows_that_cannot_be_learned_are_refused() -> None:
+    for message, rows in REFUSED.items():
+        with pytest.raises((InputError, TypeError), match=message):
+            quick(2).fit(rows, SETS)
 
 
 def test_one_row_is_predicted_as_among_others(fitted: RobustPLLClassifier) -> None:
     together = fitted.predict_proba(X)
     alone = np.concatenate([fitted.predict_proba(row[None].tolist()) for row in X])
     np.testing.assert_allclose(alone, together, atol=5e-6)
+    odd = {"0 sample": X[:0], "features": X[:, :1], "shape": X[:, :, None], "X": X * 1e300}
+    for message, rows in odd.items():
+        with pytest.raises(ValueError, match=message):
+            fitted.predict(rows)
 
 
 @pytest.mark.parametrize("rows", [X, TABLE, images(4, 4)], ids=["array", "table", "images"])
 def test_what_is_passed_is_never_changed(rows: Any) -> None:
     for y in FORMS.values():
-        given = (rows, y, np.ones(90))
-        before = pickle.dumps(given)
-        model = quick(1).fit(*given)
-        model.score(*given)
+        passed = (rows, y, np.ones(90))
+        before = pickle.dumps(passed)
+        model = quick(1).fit(*passed)
+        model.score(*passed)
         model.label_weights_[:] = 0
-        assert pickle.dumps(given) == before
+        assert pickle.dumps(passed) == before
 
 
 def test_arrays_that_must_not_be_written_are_read_without_a_warning() -> None:
-    given = [X.copy(), MATRIX.copy(), np.ones(90)]
-    for array in given:
+    arrays = [X.copy(), MATRIX.copy(), np.ones(90)]
+    for array in arrays:
         array.flags.writeable = False
     torch.set_warn_always(True)  # torch warns only once otherwise
     try:
-        model = quick(1).fit(*given)
-        assert model.predict(given[0]).shape == (90,)
+        assert quick(1).fit(*arrays).predict(arrays[0]).shape == (90,)
     finally:
         torch.set_warn_always(False)
 
@@ -375,13 +330,12 @@ def test_arrays_that_must_not_be_written_are_read_without_a_warning() -> None:
 class Table:
     """Has the protocol that tables of other libraries have, and nothing of pandas."""
 
-    def __init__(self, frame: pd.DataFrame) -> None:
-        self.frame, self.columns = frame, list(frame.columns)
-
-    def to_numpy(self) -> np.ndarray:
-        return self.frame.to_numpy()
+    def __init__(self, frame: pd.DataFrame, lacks: str = "") -> None:
+        self.frame, self.columns, self.lacks = frame, list(frame.columns), lacks
 
     def to_pandas(self) -> pd.DataFrame:
+        if self.lacks:
+            raise ModuleNotFoundError(f"No module named {self.lacks!r}", name=self.lacks)
         return self.frame
 
     def __dataframe__(self, *_: Any, **__: Any) -> Any:
@@ -398,22 +352,13 @@ class Streamed:
         return self.table.__arrow_c_stream__(requested_schema)
 
 
-@pytest.mark.parametrize("form", [Table, Streamed, pa.Table.from_pandas])
-def test_a_table_of_another_library_is_read_as_one_of_pandas(
-    fitted_to_table: RobustPLLClassifier, form: Any
-) -> None:
-    model = quick(1).fit(form(TABLE), SETS)
-    assert list(model.feature_names_in_) == list(TABLE.columns)
-    np.testing.assert_array_equal(model.predict_proba(form(TABLE)), model.predict_proba(TABLE))
-
-
-def test_a_table_that_takes_another_package_names_it() -> None:
-    class NeedsMore(Table):
-        def to_pandas(self) -> pd.DataFrame:
-            raise ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow")
-
-    with pytest.raises(InputError, match=r"A NeedsMore is read by pyarrow.* pip install pyarrow"):
-        quick(3).fit(NeedsMore(TABLE), SETS)
+def test_a_table_of_another_library_is_read_as_one_of_pandas() -> None:
+    for form in (Table, Streamed, pa.Table.from_pandas):
+        model = quick(1).fit(form(TABLE), SETS)
+        assert list(model.feature_names_in_) == list(TABLE.columns)
+        np.testing.assert_array_equal(model.predict_proba(form(TABLE)), model.predict_proba(TABLE))
+    with pytest.raises(InputError, match=r"A Table is read by pyarrow.* pip install pyarrow"):
+        quick(3).fit(Table(TABLE, lacks="pyarrow"), SETS)
 
 
 # Weights
@@ -443,30 +388,19 @@ def test_row_weights_worked_by_hand() -> None:
     np.testing.assert_array_equal(row_weights(y, None, np.full(3, 1e300)), np.ones(3))
 
 
-@pytest.mark.parametrize(
-    "weight",
-    [
-        *("auto", 5, [1, 2, 3], np.ones(3), {0: -1.0}, {0: np.nan}, {0: "a"}, {0: None}),
-        *({0: 0, 1: 0, 2: 0}, {0: 1, 1: 1, 2: 1, "dgo": 9}),
-    ],
-    ids=str,
-)
-def test_a_bad_class_weight_is_refused(weight: Any) -> None:
-    with pytest.raises(InputError, match=r"class_weight .*('dgo')?"):
-        quick(2, class_weight=weight).fit(X, LABELS)
+CLASS_WEIGHTS: list[Any] = ["auto", 5, [1, 2, 3], np.ones(3), {0: -1.0}, {0: np.nan}, {0: "a"}]
+CLASS_WEIGHTS += [{0: None}, {0: 0, 1: 0, 2: 0}, {0: 1, 1: 1, 2: 1, "dgo": 9}]
+ROW_WEIGHTS: list[Any] = [np.ones(89), np.ones((90, 1)), -np.ones(90), np.full(90, np.nan)]
+ROW_WEIGHTS += [np.full(90, np.inf), np.zeros(90), ["a"] * 90, np.nan, 0.0]
 
 
-@pytest.mark.parametrize(
-    "weight",
-    [
-        *(np.ones(89), np.ones((90, 1)), -np.ones(90), np.full(90, np.nan), np.full(90, np.inf)),
-        *(np.zeros(90), ["a"] * 90, np.nan, 0.0),
-    ],
-    ids=["short", "2-d", "negative", "NaN", "infinite", "zero", "words", "one NaN", "one zero"],
-)
-def test_a_bad_sample_weight_is_refused(weight: Any) -> None:
-    with pytest.raises(InputError, match="sample_weight"):
-        quick(2).fit(X, LABELS, sample_weight=weight)
+def test_a_bad_weight_is_refused() -> None:
+    for weight in CLASS_WEIGHTS:
+        with pytest.raises(InputError, match=r"class_weight .*('dgo')?"):
+            quick(2, class_weight=weight).fit(X, LABELS)
+    for weight in ROW_WEIGHTS:
+        with pytest.raises(InputError, match="sample_weight"):
+            quick(2).fit(X, LABELS, sample_weight=weight)
 
 
 # Seeds, devices, hyperparameters
@@ -480,28 +414,37 @@ def test_another_seed_gives_another_model_and_a_state_is_drawn_from() -> None:
     np.testing.assert_array_equal(models[4], models[0])
 
 
-@pytest.mark.parametrize("device", ["mps", "tpu", "meta", "", None, 1.5, "cuda"])
-def test_a_device_that_is_not_there_is_refused(device: Any) -> None:
-    if device == "cuda" and torch.cuda.is_available():
-        pytest.skip("there is a CUDA device")
-    with pytest.raises(InputError, match="no CUDA device here" if device == "cuda" else "device"):
-        quick(2, device=device).fit(X, SETS)
+def test_a_device_that_is_not_there_is_refused() -> None:
+    devices: dict[Any, str] = dict.fromkeys(["mps", "tpu", "meta", "", None, 1.5], "device")
+    if not torch.cuda.is_available():
+        devices["cuda"] = "no CUDA device here"
+    for device, message in devices.items():
+        with pytest.raises(InputError, match=message):
+            quick(2, device=device).fit(X, SETS)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *(("epochs", 0), ("epochs", 1.5), ("epochs", True), ("epochs", None), ("batch_size", 1)),
-        *(("learning_rate", 0), ("learning_rate", np.nan), ("weight_decay", -1), ("members", 0)),
-        *(("kl_ceiling", -1), ("kl_ceiling", (1.0, 2.0)), ("kl_ceiling", np.ones(2))),
-        *(("kl_ceiling", "1"), ("kl_scale_large_k", np.inf), ("network", "cnn"), ("network", 3)),
-        *(("network", np.ones(2)), ("anneal", "never"), ("loss", ["squared"]), ("update", 1)),
-        *(("evidence", "elu"), ("precision", "float16")),
-    ],
-)
-def test_a_bad_hyperparameter_is_named(name: str, value: Any) -> None:
-    with pytest.raises(InputError, match=f"'{name}' of RobustPll must be"):
-        quick(**{"epochs": 2, name: value}).fit(X, SETS)
+ODD_SETTINGS: dict[str, list[Any]] = {
+    "epochs": [0, 1.5, True, None],
+    "batch_size": [1],
+    "learning_rate": [0, np.nan],
+    "weight_decay": [-1],
+    "members": [0],
+    "kl_ceiling": [-1, (1.0, 2.0), np.ones(2), "1"],
+    "kl_scale_large_k": [np.inf],
+    "network": ["cnn", 3, np.ones(2)],
+    "anneal": ["never"],
+    "loss": [["squared"]],
+    "update": [1],
+    "evidence": ["elu"],
+    "precision": ["float16"],
+}
+
+
+@pytest.mark.parametrize("name", ODD_SETTINGS)
+def test_a_bad_hyperparameter_is_named(name: str) -> None:
+    for value in ODD_SETTINGS[name]:
+        with pytest.raises(InputError, match=f"'{name}' of RobustPll must be"):
+            quick(**{"epochs": 2, name: value}).fit(X, SETS)
 
 
 # What a failure leaves, and what a success does not touch
@@ -512,26 +455,16 @@ def stop_at_three(title: str, epoch: int, epochs: int, loss: Tensor) -> None:
         raise KeyboardInterrupt
 
 
-def test_ctrl_c_leaves_an_unfitted_model_unfitted() -> None:
+def test_ctrl_c_or_an_error_leaves_a_model_as_it_was() -> None:
     def fail(shape: tuple[int, ...], k: int) -> nn.Module:
         raise KeyboardInterrupt
 
-    model = quick(verbose=True, network=fail)
+    model = quick(4, network=fail, verbose=True)
     before = dict(vars(model))
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, SETS)
     assert vars(model) == before
-    model.set_params(verbose=False, network="mlp")
-    with reporting(stop_at_three), pytest.raises(KeyboardInterrupt):
-        model.fit(X, SETS)
-    with pytest.raises(NotFittedError):
-        model.predict(X)
-    assert not ATTRIBUTES & set(vars(model))
-    assert not hasattr(model, "n_features_in_")
-
-
-def test_ctrl_c_or_an_error_leaves_a_fitted_model_as_it_was() -> None:
-    model = quick(4).fit(TABLE, SETS)
+    model.set_params(network="mlp", verbose=False).fit(TABLE, SETS)
     before, predicted = dict(vars(model)), model.predict_proba(TABLE)
     for rows in (TABLE[["number", "truth"]], images(4, 4)):
         with reporting(stop_at_three), pytest.raises(KeyboardInterrupt):
@@ -575,7 +508,7 @@ def test_torchs_generator_and_threads_are_left_alone(network: Any) -> None:
 @pytest.mark.parametrize("method", ["proden", "robust_pll", "robust_pll_ens"])
 @pytest.mark.parametrize(
     ("n", "k", "batch_size"),
-    [(257, 3, 256), (2, 2, 256), (3, 2, 2), (5, 4, 2), (90, 3, 90), (4, 10, 256), (6, 120, 4)],
+    [(257, 3, 256), (2, 2, 256), (3, 2, 2), (5, 4, 2), (6, 120, 4)],
 )
 def test_edge_shapes_are_learned(n: int, k: int, batch_size: int, method: str) -> None:
     rng = np.random.default_rng(n)
@@ -595,45 +528,35 @@ def test_a_callable_builds_the_network() -> None:
 
 
 def test_members_may_have_ceilings_of_their_own() -> None:
-    model = quick(10, members=3, kl_ceiling=(0.0, 1.0, 50.0)).fit(X, SETS)
+    model = quick(3, members=3, kl_ceiling=(0.0, 1.0, 50.0)).fit(X, SETS)
     assert len(model.fitted_.seeds) == len(set(model.fitted_.seeds)) == 3
-    equal = quick(10, members=3, kl_ceiling=1.0).fit(X, SETS)
+    equal = quick(3, members=3, kl_ceiling=1.0).fit(X, SETS)
     assert (model.predict_proba(X) != equal.predict_proba(X)).any()
     np.testing.assert_allclose(model.predict_proba(X).sum(-1), 1)
 
 
-def test_verbose_shows_a_bar_with_the_epochs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_is_a_bar_or_lines_in_a_notebook(capsys: pytest.CaptureFixture[str]) -> None:
+    """In a notebook rich would ask for ipywidgets, and show nothing; here warnings are errors."""
     quick(7, verbose=True).fit(X, SETS)
-    shown = capsys.readouterr().out
-    assert "RobustPll" in shown
-    assert "7/7" in shown
-    quick(7).fit(X, SETS)
+    output = capsys.readouterr().out
+    assert "RobustPll" in output
+    assert "7/7" in output
+    lines = io.StringIO()
+    with progress_bars(Console(file=lines, force_jupyter=True)):
+        quick(30).fit(X, SETS)
+        quick(3).fit(X, SETS)
+    first, *_, last = lines.getvalue().splitlines()
+    assert len(lines.getvalue().splitlines()) == 10 + 3
+    assert first.startswith("RobustPll: epoch 3 of 30, loss ")
+    assert last.startswith("RobustPll: epoch 3 of 3, loss ")
     assert capsys.readouterr().out == ""
 
 
-def test_a_notebook_shows_lines_and_no_warning() -> None:
-    """rich would ask for ipywidgets, and show nothing; here warnings are errors."""
-    shown = io.StringIO()
-    with progress_bars(Console(file=shown, force_jupyter=True)):
-        quick(30).fit(X, SETS)
-        quick(3).fit(X, SETS)
-    lines = shown.getvalue().splitlines()
-    assert len(lines) == 10 + 3
-    assert lines[0].startswith("RobustPll: epoch 3 of 30, loss ")
-    assert lines[-1].startswith("RobustPll: epoch 3 of 3, loss ")
-
-
-@pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16, float])
+@pytest.mark.parametrize("kind", [np.float32, np.float16, float])
 def test_shares_may_be_numbers_of_any_type(kind: Any) -> None:
     model = quick(3, watch=kind(0.25)).fit(X, SETS)
     assert model.decide(X, coverage=kind(0.5)).coverage == pytest.approx(0.5, abs=0.05)
     model.calibrate_decisions(X, NAMES[LABELS], confidence=kind(0.5)).decide(X, error=kind(0.25))
-
-
-@pytest.mark.parametrize("share", [True, np.True_, np.nan, np.float32("nan"), 1.5, 0.5j, "0.5"])
-def test_what_is_no_share_is_refused(fitted: RobustPLLClassifier, share: Any) -> None:
-    with pytest.raises(InputError, match="coverage must be a number"):
-        fitted.decide(X, coverage=share)
 
 
 # Attacks

@@ -1,9 +1,15 @@
 """A fitted classifier as one file: what comes back, and what no file can do."""
 
+import copy
 import json
+import multiprocessing
 import os
 import pickle
-from collections.abc import Callable
+import random
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +17,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
 from robustpll import InputError, ModelFileError, PLLClassifier, RobustPLLClassifier, load
-from robustpll.methods import Proden, RobustPll, RobustPllEns
-from robustpll.methods.classical import ClassicalMethod
-from robustpll.methods.ipal import Ipal
-from robustpll.methods.pl_knn import PlKnn
+from robustpll.estimator.model_file import KEY, SUM, checksum
+from robustpll.methods import Ipal, PlKnn, Proden, RobustPll, RobustPllEns
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 RNG = np.random.default_rng(0)
@@ -35,13 +40,14 @@ TABLE = pd.DataFrame(
         "truth": LABELS == 2,
     }
 )
+Change = Callable[[dict[str, Any], dict[str, Tensor]], Any]
 
 
-def small_network(shape: tuple[int, ...], k: int) -> nn.Module:
+def linear(shape: tuple[int, ...], k: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), k))
 
 
-def other_network(shape: tuple[int, ...], k: int) -> nn.Module:
+def deeper(shape: tuple[int, ...], k: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), 5), nn.Linear(5, k))
 
 
@@ -49,14 +55,77 @@ def quick(**params: Any) -> RobustPLLClassifier:
     return RobustPLLClassifier(**({"epochs": 3, "random_state": 0} | params))
 
 
+def described(path: Path) -> dict[str, Any]:
+    with safe_open(path, framework="pt") as opened:
+        about: dict[str, Any] = json.loads(opened.metadata()[KEY])
+    return about
+
+
+def changed(path: Path, change: Change) -> Path:
+    """A copy with another description or other tensors, and without a checksum."""
+    about, tensors = described(path), load_file(path)
+    change(about, tensors)
+    copied = path.with_name("changed.pll")
+    save_file(tensors, copied, {KEY: json.dumps(about)})
+    return copied
+
+
+def load_and_try(path: Path, **arguments: Any) -> Any:
+    """A model that answers with finite numbers, or None if the file or its rows are refused."""
+    try:
+        model = load(path, **arguments)
+        features = model.features_
+        with np.errstate(over="ignore"):
+            rows = np.array([0.0, 0.3, 1.0, 9.0])[:, None] * features.scale + features.shift
+        scaled = features.rows(rows.reshape(-1, *features.shape), model.fitted_.device)
+        opinion = model._recalibrated(model._raw_opinion(scaled))
+        distance = model._distance(scaled)
+    except (ModelFileError, InputError):
+        return None
+    answers = (opinion.probability, opinion.uncertainty, opinion.entropy, distance)
+    assert all(np.isfinite(answer).all() for answer in answers)
+    return [*answers, model.classes_]
+
+
 def check_same(model: Any, again: Any, rows: Any) -> None:
     np.testing.assert_array_equal(again.predict_proba(rows), model.predict_proba(rows))
     np.testing.assert_array_equal(again.predict(rows), model.predict(rows))
-    np.testing.assert_array_equal(again.classes_, model.classes_)
     assert again.classes_.dtype.kind == model.classes_.dtype.kind
     assert again.features_ == model.features_
     assert again.fitted_.method == model.fitted_.method
     np.testing.assert_array_equal(again.history_["loss"], model.history_["loss"])
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dict[str, Any]]]:
+    """A file of each kind, and the arguments it is loaded with."""
+    folder = tmp_path_factory.mktemp("models")
+    networks = quick(members=2, class_weight={"ant": 2.0}).fit(TABLE, WORDS)
+    networks.recalibrate(TABLE, WORDS).calibrate_decisions(TABLE, WORDS)
+    networks.notes_ = {"reading": {"sheet": None}}
+    models: dict[str, Any] = {
+        "networks": networks,
+        "knn": PLLClassifier(PlKnn(neighbours=3, undecided="all")).fit(X, LABELS),
+        "ipal": PLLClassifier(Ipal(alpha=0.9)).fit(X, LABELS),
+        "own network": PLLClassifier(Proden(epochs=2, network=linear)).fit(X, WORDS),
+    }
+    for kind, model in models.items():
+        model.save(folder / f"{kind}.pll")
+    arguments = {kind: {"network": linear} if kind == "own network" else {} for kind in models}
+    paths = {kind: (folder / f"{kind}.pll", arguments[kind]) for kind in models}
+    return paths | {"pictures": (REFERENCE / "model-0.1.0.pll", {})}
+
+
+KINDS = ("networks", "knn", "own network")
+Saved = dict[str, tuple[Path, dict[str, Any]]]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """A copy of a small file with a convolutional network, written by version 0.1.0."""
+    path = tmp_path / "small.pll"
+    path.write_bytes((REFERENCE / "model-0.1.0.pll").read_bytes())
+    return path
 
 
 # Round trips
@@ -65,21 +134,22 @@ def check_same(model: Any, again: Any, rows: Any) -> None:
 @pytest.mark.parametrize(
     ("model", "rows", "y"),
     [
-        (quick(), X, LABELS),
         (quick(kl_ceiling=0.5, anneal="from-zero"), TABLE, WORDS),
         (quick(), TABLE.set_axis(range(4), axis=1), WORDS),
         (quick(network="lenet"), PICTURES, WORDS),
-        (quick(network="resnet", epochs=2), PICTURES[:, None], WORDS),
+        (quick(network="resnet", epochs=1), PICTURES[:, None], WORDS),
         (quick(members=2, kl_ceiling=(0.5, 2.0)), X, LABELS),
         (PLLClassifier("proden", random_state=0).set_params(method__epochs=2), X, LABELS == 1),
-        (PLLClassifier(RobustPllEns(epochs=2, network="lenet"), random_state=0), PICTURES, WORDS),
+        (PLLClassifier(RobustPllEns(epochs=1, network="lenet"), random_state=0), PICTURES, WORDS),
         (PLLClassifier(Proden(epochs=2), class_weight="balanced"), X, LABELS + 0.0),
         (quick(epochs=np.int64(2), kl_ceiling=np.float32(0.5)), X, LABELS.astype(np.uint8)),
         (quick(class_weight={0: 2.0}, random_state=np.random.RandomState(0)), X, LABELS),
+        (PLLClassifier(PlKnn(neighbours=3, undecided="all")), TABLE, WORDS),
+        (PLLClassifier(Ipal(alpha=0.9)), PICTURES, WORDS),
     ],
     ids=[
-        *("array", "table", "numbered columns", "lenet", "resnet", "members", "name and bool"),
-        *("ensemble", "method object", "numpy settings", "what is not saved"),
+        *("table", "numbered columns", "lenet", "resnet", "members", "name and bool", "ensemble"),
+        *("method object", "numpy settings", "state of random numbers", "knn", "ipal"),
     ],
 )
 def test_a_loaded_model_predicts_bit_by_bit_the_same(
@@ -95,39 +165,43 @@ def test_a_loaded_model_predicts_bit_by_bit_the_same(
 
 
 def test_a_loaded_model_checks_its_input_and_can_be_trained_again(tmp_path: Path) -> None:
-    quick(batch_size=16).fit(TABLE, WORDS).save(tmp_path / "model.pll")
+    weights = {"ant": 1.0, "bee": 2.0}
+    quick(batch_size=16, class_weight=weights).fit(TABLE, WORDS).save(tmp_path / "model.pll")
     again = load(tmp_path / "model.pll", device="cpu")
     assert (again.n_features_in_, list(again.feature_names_in_)) == (4, list(TABLE.columns))
     assert (again.epochs, again.batch_size, again.random_state) == (3, 16, 0)
+    assert again.class_weight == weights
     with pytest.raises(ValueError, match="order"):
         again.predict(TABLE[TABLE.columns[::-1]])
-    again.fit(X, LABELS)
-    assert again.label_weights_.shape == (30, 3)
+    assert again.fit(X, WORDS).label_weights_.shape == (30, 3)
 
 
-def test_a_network_of_ones_own_is_passed_again(tmp_path: Path) -> None:
-    path = tmp_path / "model.pll"
-    model = quick(network=small_network).fit(X, LABELS)
-    model.save(path)
+@pytest.mark.parametrize("method", [PlKnn(neighbours=3), Ipal()], ids=["knn", "ipal"])
+def test_rows_of_a_classical_model_are_stored_in_float32(method: Any, tmp_path: Path) -> None:
+    wide, path = np.random.default_rng(0).random((200, 500)), tmp_path / "model.pll"
+    PLLClassifier(method).fit(wide, np.arange(200) % 2).save(path)
+    assert load_file(path)["rows"].dtype == torch.float32
+    # once to predict with, and once as reference rows for novelty
+    assert 8 * wide.size < path.stat().st_size < 9 * wide.size
+    assert load(path).fitted_.learned[0]["rows"].dtype == torch.float64
+
+
+def test_a_network_of_ones_own_is_passed_again(saved: Saved, small: Path) -> None:
+    path = saved["own network"][0]
     with pytest.raises(InputError, match=r"load\(path, network="):
         load(path)
-    check_same(model, load(path, network=small_network), X)
+    assert load(path, network=linear).predict(X).shape == (30,)
     with pytest.raises(ModelFileError, match="tensor"):
-        load(path, network=other_network)
-
-
-def test_a_network_is_refused_where_the_file_names_its_own(small: Path) -> None:
+        load(path, network=deeper)
     with pytest.raises(InputError, match="network='lenet'"):
-        load(small, network=small_network)
+        load(small, network=linear)
+    with pytest.raises(InputError, match="network was passed, but the model in the file has none"):
+        load(saved["knn"][0], network=linear)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_a_device_that_is_not_there_is_the_callers_error(small: Path) -> None:
-    with pytest.raises(InputError, match="no CUDA device"):
-        load(small, device="cuda")
-
-
-def test_a_model_of_version_0_1_0_is_read() -> None:
+def test_a_model_of_version_0_1_0_is_read_without_a_checksum() -> None:
+    with safe_open(REFERENCE / "model-0.1.0.pll", framework="pt") as opened:
+        assert list(opened.metadata()) == [KEY]
     expected = json.loads((REFERENCE / "model-0.1.0.json").read_text())
     model = load(REFERENCE / "model-0.1.0.pll", device="cpu")
     assert model.classes_.tolist() == expected["classes"]
@@ -149,73 +223,85 @@ class Bomb:
         return Path.touch, (self.marker,)
 
 
-@pytest.mark.parametrize("write", [torch.save, lambda bomb, path: path.write_bytes(bomb)])
-def test_a_pickle_is_refused_and_never_run(write: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_pickle_or_another_file_is_refused_and_never_run(tmp_path: Path) -> None:
     marker, path = tmp_path / "marker", tmp_path / "model.pll"
-    bomb = Bomb(marker)
-    write(bomb if write is torch.save else pickle.dumps(bomb), path)
-    with pytest.raises(ModelFileError, match=r"model\.pll is not a model file"):
-        load(path)
-    assert not marker.exists()
-    pickle.loads(pickle.dumps(bomb))
+    bomb = pickle.dumps(Bomb(marker))
+    torch.save(Bomb(marker), path)
+    others = (b"", b"\0", b"Dear model,\n" * 99, b"\xff" * 99, b"\0" * 99)
+    for content in (path.read_bytes(), bomb, *others):
+        path.write_bytes(content)
+        with pytest.raises(ModelFileError, match=r"model\.pll is not a model file"):
+            load(path)
+        assert not marker.exists()
+    pickle.loads(bomb)
     assert marker.exists()  # the bomb is live
 
 
-@pytest.mark.parametrize("content", [b"", b"\0", b"Dear model,\n" * 99, b"\xff" * 99, b"\0" * 99])
-def test_another_file_is_refused(content: bytes, tmp_path: Path) -> None:
-    (tmp_path / "note.txt").write_bytes(content)
-    with pytest.raises(ModelFileError, match=r"note\.txt is not a model file"):
-        load(tmp_path / "note.txt")
-
-
-def test_a_folder_and_a_missing_file_are_refused(tmp_path: Path) -> None:
+def test_folders_pipes_and_missing_files_are_refused_without_waiting(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError, match=tmp_path.name):
         load(tmp_path)
     with pytest.raises(ModelFileError, match=r"There is no file .*gone\.pll"):
         load(tmp_path / "gone.pll")
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "pipe.pll")
+        with pytest.raises(ModelFileError, match=r"pipe\.pll, or it is a folder or a pipe"):
+            load(tmp_path / "pipe.pll")
 
 
-@pytest.fixture(scope="module")
-def whole() -> bytes:
-    """A small model file."""
-    return (REFERENCE / "model-0.1.0.pll").read_bytes()
-
-
-@pytest.fixture
-def small(whole: bytes, tmp_path: Path) -> Path:
-    (tmp_path / "small.pll").write_bytes(whole)
-    return tmp_path / "small.pll"
-
-
-def test_every_truncated_file_is_refused(whole: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "cut.pll"
+def test_every_truncated_file_is_refused(small: Path) -> None:
+    whole = small.read_bytes()
     header = 8 + int.from_bytes(whole[:8], "little")
     ends = {*range(0, header, header // 15), *range(header, len(whole), len(whole) // 25)}
-    for end in sorted(ends | {8, header - 1, len(whole) - 1}):
-        path.write_bytes(whole[:end])
-        with pytest.raises(ModelFileError, match=r"cut\.pll"):
-            load(path)
-    path.write_bytes(whole + b"more")
-    with pytest.raises(ModelFileError, match=r"cut\.pll"):
-        load(path)
+    contents = [whole[:end] for end in sorted(ends | {8, header - 1, len(whole) - 1})]
+    for content in (*contents, whole + b"more"):
+        small.write_bytes(content)
+        with pytest.raises(ModelFileError, match=r"small\.pll"):
+            load(small)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flipped_byte_is_refused_or_changes_nothing(
+    kind: str, saved: Saved, tmp_path: Path
+) -> None:
+    path, arguments = saved[kind]
+    whole, draw = path.read_bytes(), random.Random(0)
+    answers = load_and_try(path, **arguments)
+    header = 8 + int.from_bytes(whole[:8], "little")
+    refused = 0
+    for end in [header] * 50 + [len(whole)] * 20:
+        flipped = bytearray(whole)
+        flipped[draw.randrange(end)] ^= draw.randrange(1, 256)
+        (tmp_path / "flipped.pll").write_bytes(flipped)
+        others = load_and_try(tmp_path / "flipped.pll", **arguments)
+        refused += others is None
+        assert others is None or all(map(np.array_equal, answers, others))
+    assert refused > 60
+    flipped = bytearray(whole)
+    flipped[-5] ^= 1
+    (tmp_path / "flipped.pll").write_bytes(flipped)
+    with pytest.raises(ModelFileError, match=r"flipped\.pll is damaged: its checksum"):
+        load(tmp_path / "flipped.pll", **arguments)
+
+
+def test_the_checksum_covers_names_types_shapes_bytes_and_the_description() -> None:
+    tensors = {"a": torch.arange(4.0), "b": torch.tensor(3)}
+    sums = {
+        checksum("{}", tensors),
+        checksum("{} ", tensors),
+        checksum("{}", {"a": tensors["a"]}),
+        checksum("{}", {"a": tensors["a"], "c": tensors["b"]}),
+        checksum("{}", tensors | {"a": tensors["a"].view(2, 2)}),
+        checksum("{}", tensors | {"a": tensors["a"].view(torch.int32)}),
+        checksum("{}", tensors | {"a": -tensors["a"]}),
+    }
+    assert len(sums) == 7
+    assert checksum("{}", dict(reversed(tensors.items()))) in sums
 
 
 # Descriptions that lie
 
 
-def changed(path: Path, change: Callable[[dict[str, Any], dict[str, Tensor]], Any]) -> Path:
-    """The file with another description or other tensors."""
-    from safetensors import safe_open
-
-    with safe_open(path, framework="pt") as opened:
-        about = json.loads(opened.metadata()["robustpll"])
-    tensors = load_file(path)
-    change(about, tensors)
-    save_file(tensors, path, {"robustpll": json.dumps(about)})
-    return path
-
-
-def at(*keys: Any, value: Any) -> Callable[[dict[str, Any], dict[str, Tensor]], None]:
+def at(*keys: Any, value: Any) -> Change:
     """A change of one entry of the description."""
 
     def change(about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -227,22 +313,62 @@ def at(*keys: Any, value: Any) -> Callable[[dict[str, Any], dict[str, Tensor]], 
     return change
 
 
-def many_members(about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Fewer than there are numbers in the file, and with a seed for each."""
-    about["method"]["fields"]["members"] = 5000
-    about["seeds"] = [0] * 5000
+def members(count: int) -> Change:
+    """More members than tensors, with a seed for each."""
+
+    def change(about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        about["method"]["fields"]["members"] = count
+        about["seeds"] = [0] * count
+
+    return change
 
 
-FIELDS = ("method", "fields")
-LIES = {
+def tensor(name: str, replacement: Callable[[Tensor], Tensor]) -> Change:
+    """A change of the tensor of this name; "labels" are those of a classical method."""
+
+    def change(about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        key = min(tensors.keys() - {"rows"}) if name == "labels" else name
+        tensors[key] = replacement(tensors[key]).contiguous()
+
+    return change
+
+
+def matrices(replacement: Callable[[Tensor], Tensor]) -> Change:
+    """A change of all tensors with two axes or more."""
+    return lambda _, tensors: tensors.update(
+        {name: replacement(t).contiguous() for name, t in tensors.items() if t.ndim > 1}
+    )
+
+
+FIELDS, SHAPE, NAMES = ("method", "fields"), ("features", "shape"), ("classes", "names")
+KEPT, TRIAL = "robustpll.reference", "robustpll.trial"
+NO_ROW = {"shift": [], "scale": []}
+ANY_LIES: dict[str, Change] = {
+    "unknown method": at("method", "name", value="foo"),
+    "other method": at("method", "name", value="proden"),
+    "unknown field": at(*FIELDS, "foo", value=1),
+    "fewer classes": lambda about, _: about["classes"]["names"].pop(),
+    "huge shape": at(*SHAPE, value=[10**9, 10**9]),
+    "overflowing shape": at(*SHAPE, value=[2**32, 2**32]),
+    "overflowing empty shape": lambda a, _: a["features"].update(NO_ROW, shape=[2**32, 2**32]),
+    "negative shape": at(*SHAPE, value=[-2, -2]),
+    "no shape": lambda about, _: about["features"].update(NO_ROW, shape=[]),
+    "empty shape": lambda about, _: about["features"].update(NO_ROW, shape=[0]),
+    "no tensors": lambda _, tensors: tensors.clear(),
+    "fewer tensors": lambda _, tensors: tensors.pop(min(tensors)),
+    "more tensors": lambda _, tensors: tensors.update(more=torch.zeros(3)),
+    "half precision": matrices(Tensor.half),
+    "integers": matrices(Tensor.long),
+    "not a number": matrices(lambda t: t * torch.nan),
+    "transposed": matrices(lambda t: t.mT),
+    "flat": matrices(Tensor.flatten),
+}
+PICTURE_LIES: dict[str, Change] = {
     "other format": at("format", value=3),
     "no format": lambda about, _: about.pop("format"),
-    "unknown method": at("method", "name", value="foo"),
     "method no string": at("method", "name", value=["proden"]),
-    "other method": at("method", "name", value="proden"),
     "unknown estimator": at("estimator", value="Foo"),
     "unknown parameter": at("params", "foo", value=1),
-    "unknown field": at(*FIELDS, "foo", value=1),
     "epochs 0": at(*FIELDS, "epochs", value=0),
     "bad evidence": at(*FIELDS, "evidence", value="selu"),
     "bad ceiling": at(*FIELDS, "kl_ceiling", value=[1, 2]),
@@ -252,171 +378,182 @@ LIES = {
     "two members": at(*FIELDS, "members", value=2),
     "huge members": at(*FIELDS, "members", value=10**15),
     "endless members": at(*FIELDS, "members", value=10**30),
-    "many members": many_members,
+    "many members": members(5000),
     "fewer seeds": at("seeds", value=[]),
-    "fewer classes": lambda about, _: about["classes"]["names"].pop(),
-    "one class": at("classes", "names", value=["zero"]),
-    "classes twice": at("classes", "names", value=["zero"] * 10),
-    "nested classes": at("classes", "names", value=[["zero"]] * 10),
-    "ragged classes": at("classes", "names", value=["zero", ["one"]] * 5),
+    "one class": at(*NAMES, value=["zero"]),
+    "classes twice": at(*NAMES, value=["zero"] * 10),
+    "nested classes": at(*NAMES, value=[["zero"]] * 10),
+    "ragged classes": at(*NAMES, value=["zero", ["one"]] * 5),
     "classes of words as numbers": at("classes", "type", value="i"),
     "classes of objects": at("classes", "type", value="O"),
-    "many classes": at("classes", "names", value=[str(at) for at in range(10_000)]),
-    "wide": at("features", "shape", value=[8, 9]),
-    "huge shape": at("features", "shape", value=[10**9, 10**9]),
-    "overflowing shape": at("features", "shape", value=[2**32, 2**32]),
-    "overflowing shape of nothing": lambda about, _: about["features"].update(
-        shape=[2**32, 2**32], shift=[], scale=[]
-    ),
-    "endless shape": at("features", "shape", value=[float("inf"), 8]),
-    "negative shape": at("features", "shape", value=[-8, -8]),
-    "empty shape": lambda about, _: about["features"].update(shape=[0], shift=[], scale=[]),
+    "many classes": at(*NAMES, value=[str(number) for number in range(10_000)]),
+    "wide": at(*SHAPE, value=[8, 9]),
+    "endless shape": at(*SHAPE, value=[float("inf"), 8]),
     "short shift": at("features", "shift", value=[0.0]),
     "endless width": at("n_features_in", value=float("inf")),
     "features no dict": at("features", value=[]),
     "history no dict": at("history", value=3),
     "params no dict": at("params", value=[]),
-    "no tensors": lambda _, tensors: tensors.clear(),
-    "fewer tensors": lambda _, tensors: tensors.popitem(),
-    "more tensors": lambda _, tensors: tensors.update(more=torch.zeros(3)),
-    "tensor of another shape": lambda _, t: t.update(
-        {name: value[:1] for name, value in t.items() if value.ndim > 1}
-    ),
-    "transposed": lambda _, t: t.update({n: v.mT.contiguous() for n, v in t.items() if v.ndim > 1}),
-    "half precision": lambda _, t: t.update({name: value.half() for name, value in t.items()}),
-    "integers": lambda _, t: t.update({name: value.int() for name, value in t.items()}),
 }
-
-
-@pytest.mark.parametrize("lie", LIES)
-def test_a_description_that_lies_is_refused_at_once(lie: str, small: Path) -> None:
-    path = changed(small, LIES[lie])
-    message = r"format 3.*robustpll '0\.1" if lie == "other format" else r"small\.pll"
-    with pytest.raises(ModelFileError, match=message):
-        load(path)
-
-
-def test_an_unchanged_description_is_no_lie(small: Path) -> None:
-    assert len(load(changed(small, lambda about, tensors: None)).classes_) == 10
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        *(None, {}, {"other": "1"}, {"robustpll": ""}, {"robustpll": "{"}, {"robustpll": "[]"}),
-        *({"robustpll": "null"}, {"robustpll": "{}"}, {"robustpll": "[" * 100_000}),
-    ],
-    ids=["none", "empty", "other", "no text", "cut", "list", "null", "no format", "deep"],
-)
-def test_tensors_without_a_description_are_refused(metadata: Any, tmp_path: Path) -> None:
-    save_file({"weight": torch.zeros(3)}, tmp_path / "bare.pll", metadata)
-    with pytest.raises(ModelFileError, match=r"bare\.pll holds tensors, but no description"):
-        load(tmp_path / "bare.pll")
-
-
-# Methods without networks
-
-
-@pytest.fixture(params=[PlKnn(neighbours=3, undecided="all"), Ipal(alpha=0.9)], ids=["knn", "ipal"])
-def classical(request: pytest.FixtureRequest) -> ClassicalMethod:
-    method: ClassicalMethod = request.param
-    return method
-
-
-@pytest.mark.parametrize(("rows", "y"), [(TABLE, WORDS), (PICTURES, WORDS)], ids=["table", "image"])
-def test_a_loaded_classical_model_predicts_bit_by_bit_the_same(
-    classical: ClassicalMethod, rows: Any, y: np.ndarray, tmp_path: Path
-) -> None:
-    model = PLLClassifier(classical).fit(rows, y)
-    model.save(tmp_path / "model.pll")
-    again = load(tmp_path / "model.pll")
-    check_same(model, again, rows)
-    assert again.method == classical
-    again.save(tmp_path / "again.pll")
-    assert (tmp_path / "again.pll").read_bytes() == (tmp_path / "model.pll").read_bytes()
-    again.fit(X, LABELS)
-
-
-def test_the_rows_of_a_classical_model_are_kept_in_float32(
-    classical: ClassicalMethod, tmp_path: Path
-) -> None:
-    wide = np.random.default_rng(0).random((200, 500))
-    PLLClassifier(classical).fit(wide, np.arange(200) % 2).save(tmp_path / "model.pll")
-    assert load_file(tmp_path / "model.pll")["rows"].dtype == torch.float32
-    # once to predict by, and once as the rows that others are told from
-    assert 8 * wide.size < (tmp_path / "model.pll").stat().st_size < 9 * wide.size
-    assert load(tmp_path / "model.pll").fitted_.learned[0]["rows"].dtype == torch.float64
-
-
-def cut(tensors: dict[str, Tensor], name: str, to: tuple[slice, ...]) -> None:
-    tensors[name] = tensors[name][to].contiguous()
-
-
-def second(tensors: dict[str, Tensor]) -> str:
-    """The name of the labels or candidates."""
-    return min(tensors.keys() - {"rows"})
-
-
-CLASSICAL_LIES = {
-    "unknown method": at("method", "name", value="foo"),
-    "a network's method": at("method", "name", value="proden"),
-    "unknown field": at(*FIELDS, "foo", value=1),
+CLASSICAL_LIES: dict[str, Change] = {
     "no neighbours": at(*FIELDS, "neighbours", value=0),
     "estimator of networks": at("estimator", value="RobustPLLClassifier"),
     "more classes": lambda about, _: about["classes"]["names"].append(3),
-    "fewer classes": lambda about, _: about["classes"]["names"].pop(),
-    "many classes": at("classes", "names", value=list(range(100_000))),
-    "wide": at("features", "shape", value=[5]),
+    "many classes": at(*NAMES, value=list(range(100_000))),
     "wide with scales": lambda about, _: about["features"].update(
         shape=[5], shift=[0.0] * 5, scale=[1.0] * 5
     ),
-    "huge shape": at("features", "shape", value=[10**9, 10**9]),
-    "overflowing shape of nothing": lambda about, _: about["features"].update(
-        shape=[2**32, 2**32], shift=[], scale=[]
-    ),
-    "negative shape": at("features", "shape", value=[-2, -2]),
-    "no shape": lambda about, _: about["features"].update(shape=[], shift=[], scale=[]),
-    "no tensors": lambda _, tensors: tensors.clear(),
-    "fewer tensors": lambda _, tensors: tensors.popitem(),
-    "more tensors": lambda _, tensors: tensors.update(more=torch.zeros(3)),
-    "fewer rows than labels": lambda _, t: cut(t, "rows", (slice(7),)),
-    "fewer labels than rows": lambda _, t: cut(t, second(t), (slice(7),)),
-    "fewer features": lambda _, t: cut(t, "rows", (slice(None), slice(3))),
-    "fewer columns of labels": lambda _, t: cut(t, second(t), (slice(None), slice(2))),
-    "no rows": lambda _, t: [cut(t, name, (slice(0),)) for name in list(t)],
-    "flat": lambda _, t: t.update(rows=t["rows"].flatten()),
-    "half precision": lambda _, t: t.update(rows=t["rows"].half()),
-    "rows of integers": lambda _, t: t.update(rows=t["rows"].long()),
-    "labels of integers": lambda _, t: t.update({second(t): t[second(t)].long()}),
-    "not a number": lambda _, t: t["rows"].fill_(torch.nan),
-    "infinite": lambda _, t: t["rows"][0].fill_(torch.inf),
+    "fewer rows than labels": tensor("rows", lambda t: t[:7]),
+    "fewer labels than rows": tensor("labels", lambda t: t[:7]),
+    "fewer features": tensor("rows", lambda t: t[:, :3]),
+    "fewer columns of labels": tensor("labels", lambda t: t[:, :2]),
+    "no rows": matrices(lambda t: t[:0]),
+    "labels of integers": tensor("labels", Tensor.long),
+}
+NETWORK_LIES: dict[str, Change] = {
+    "an infinite weight": tensor("linear2.weight", lambda t: t / 0),
+    "a statistic that is no number": tensor("norm1.running_var", lambda t: t * torch.nan),
+    "100,000 kept rows": tensor(KEPT, lambda _: torch.zeros(2, 100_000, 1)),
+    "narrow kept rows": tensor(KEPT, lambda t: t[..., :299]),
+    "kept rows of one member": tensor(KEPT, lambda t: t[:1]),
+    "flat kept rows": tensor(KEPT, lambda t: t[0]),
+    "a long class name": at(*NAMES, 0, value="x" * 10**7),
+    "a class name with NUL": at(*NAMES, 0, value="a\0"),
+    "another column": at("feature_names_in", 0, value="z"),
+    "columns in another order": lambda about, _: about["feature_names_in"].reverse(),
+    "words for a number": lambda about, _: about["features"]["categories"].update(number=["x"]),
+    "scale 0": at("features", "scale", 0, value=0.0),
+    "five members": members(5),
+    "negative factor": at("trust", "recalibration", "factor", value=-1),
+    "factor in words": at("trust", "recalibration", "factor", value="2"),
+    "recalibration of everything": at("trust", "recalibration", "of", value="everything"),
+    "recalibration of nothing": lambda about, _: about["trust"]["recalibration"].pop("of"),
+    "more of a recalibration": at("trust", "recalibration", "more", value=1),
+    "no limit": lambda about, _: about["trust"]["trial"].pop("limit"),
+    "too sure": at("trust", "trial", "confidence", value=2),
+    "no trial": lambda _, tensors: tensors.pop(TRIAL),
+    "a trial of one row": tensor(TRIAL, lambda t: t[:1]),
+    "an unsorted trial": tensor(TRIAL, lambda t: t.flip(1)),
+}
+LIES = {
+    "pictures": ANY_LIES | PICTURE_LIES,
+    "networks": ANY_LIES | NETWORK_LIES,
+    "knn": ANY_LIES | CLASSICAL_LIES,
+    "ipal": ANY_LIES | CLASSICAL_LIES,
 }
 
 
-def test_a_description_that_lies_about_a_classical_model_is_refused(
-    classical: ClassicalMethod, tmp_path: Path
+@pytest.mark.parametrize("kind", LIES)
+def test_a_description_that_lies_is_refused_at_once(
+    kind: str, saved: Saved, tmp_path: Path
 ) -> None:
     path = tmp_path / "small.pll"
-    PLLClassifier(classical).fit(X, LABELS).save(path)
-    whole = path.read_bytes()
-    assert load(changed(path, lambda about, tensors: None)).method == classical
-    for lie in CLASSICAL_LIES.values():
-        path.write_bytes(whole)
-        changed(path, lie)
-        with pytest.raises(ModelFileError, match=r"small\.pll"):
+    path.write_bytes(saved[kind][0].read_bytes())
+    assert load_and_try(changed(path, lambda about, tensors: None)) is not None
+    for name, lie in LIES[kind].items():
+        try:
+            load(changed(path, lie))
+        except ModelFileError as error:
+            refusal = str(error)
+        else:
+            pytest.fail(f"{name!r} is believed")
+        assert "changed.pll" in refusal
+        assert name != "other format" or "format 3" in refusal
+
+
+def test_tensors_without_a_description_are_refused(tmp_path: Path) -> None:
+    texts = ("", "{", "[]", "null", "{}", "[" * 100_000)
+    for metadata in (None, {}, {"other": "1"}, *({KEY: text} for text in texts)):
+        save_file({"weight": torch.zeros(3)}, tmp_path / "bare.pll", metadata)
+        with pytest.raises(ModelFileError, match=r"bare\.pll holds tensors, but no description"):
+            load(tmp_path / "bare.pll")
+
+
+def test_a_long_class_name_takes_no_more_memory_than_the_file(small: Path) -> None:
+    names = ["x" * 10**6, *map(str, range(2000))]  # 8 GB as an array of numpy's
+    path = changed(small, at(*NAMES, value=names))
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelFileError, match=r"1,000,000 characters"):
             load(path)
-    path.write_bytes(whole)
-    with pytest.raises(InputError, match="network was passed, but the model in the file has none"):
-        load(path, network=small_network)
+        assert tracemalloc.get_traced_memory()[1] < 20 * path.stat().st_size
+    finally:
+        tracemalloc.stop()
+
+
+ODD: list[Any] = [
+    *(None, True, False, 0, 1, -1, 2, 10**30, -(10**400), 2**63, 2**31, 0.5, -0.0, 1e308, 1e-320),
+    *(float("nan"), float("inf"), float("-inf"), "", "x", "0", "\0", "é" * 50, "x" * 20_000),
+    *([], {}, [[]], [0], [None], ["a", "b"], [1.0] * 7, {"a": 1}, {"": {}}, [[[[[]]]]]),
+]
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Containers in a description with a key or index of each; of long lists the first two."""
+    keys = list(value) if isinstance(value, dict) else range(2)[: len(value)]
+    for key in keys:
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from places(value[key])
+
+
+def mutated(about: dict[str, Any], draw: random.Random) -> dict[str, Any]:
+    """One to three changes: a part deleted, replaced, wrapped, doubled, cut or renamed."""
+    about = copy.deepcopy(about)
+    for _ in range(draw.randint(1, 3)):
+        holder, key = draw.choice(list(places(about)))
+        part = holder.pop(key)
+        new = [[part], copy.deepcopy(draw.choice(ODD)), copy.deepcopy(draw.choice(ODD))]
+        if isinstance(part, list):
+            new += [part * 2, part[:-1]]
+        change = draw.randrange(len(new) + 2)
+        if change == 0 and isinstance(holder, dict):
+            holder[f"{key}x"] = part
+        elif change > 1 and isinstance(holder, dict):
+            holder[key] = new[change - 2]
+        elif change > 1:
+            holder.insert(key, new[change - 2])
+    return about
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mutated_description_is_refused_or_harmless(
+    kind: str, saved: Saved, tmp_path: Path
+) -> None:
+    """Nothing but ModelFileError and InputError comes out; see `load_and_try`."""
+    path, arguments = saved[kind]
+    about, tensors, draw = described(path), load_file(path), random.Random(kind)
+    refused = 0
+    for number in range(100):
+        text = json.dumps(mutated(about, draw))
+        metadata = {KEY: text} | ({SUM: checksum(text, tensors)} if number % 2 else {})
+        save_file(tensors, tmp_path / "odd.pll", metadata)
+        refused += load_and_try(tmp_path / "odd.pll", **arguments) is None
+    assert refused > 50
 
 
 # Saving
 
 
-def test_an_unfitted_model_is_not_saved(tmp_path: Path) -> None:
-    for model in (quick(), PLLClassifier(RobustPll())):
-        with pytest.raises(NotFittedError):
+def test_what_cannot_be_read_back_is_not_saved(tmp_path: Path) -> None:
+    class Mine(RobustPll):
+        """Would be read as RobustPll, whose name it inherits."""
+
+    diverged, odd = quick().fit(X, LABELS), quick().fit(X, LABELS)
+    with torch.no_grad():
+        diverged.fitted_.net[1].weight[0, 0, 0] = torch.nan
+    odd.notes_ = ["not a dict"]
+    models: dict[str, Any] = {
+        r"not saved: tensor 'linear1\.weight' .* learning_rate": diverged,
+        "not saved.*not a mapping": odd,
+        "Mine is a method of your own": PLLClassifier(Mine(epochs=1)).fit(X, LABELS),
+    }
+    for sentence, model in models.items():
+        with pytest.raises(InputError, match=sentence):
             model.save(tmp_path / "model.pll")
+    for unfitted in (quick(), PLLClassifier(RobustPll())):
+        with pytest.raises(NotFittedError):
+            unfitted.save(tmp_path / "model.pll")
     assert not list(tmp_path.iterdir())
 
 
@@ -426,22 +563,17 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    before = small.read_bytes()
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
-        quick().fit(X, LABELS).save(small)
+    model, before = quick().fit(X, LABELS), small.read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            model.save(small)
+    with pytest.raises(OSError, match=small.parent.name):
+        model.save(small.parent)
+    with pytest.raises(InputError, match=r"no folder .*gone"):
+        model.save(small.parent / "gone" / "model.pll")
     assert small.read_bytes() == before
     assert list(small.parent.iterdir()) == [small]
-
-
-def test_a_save_over_a_folder_or_into_none_fails_cleanly(tmp_path: Path) -> None:
-    model = quick().fit(X, LABELS)
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError, match="folder"):
-        model.save(tmp_path / "folder")
-    with pytest.raises(InputError, match=r"no folder .*gone"):
-        model.save(tmp_path / "gone" / "model.pll")
-    assert [path.name for path in tmp_path.rglob("*")] == ["folder"]
 
 
 def test_a_save_replaces_the_file_under_the_users_permissions(small: Path) -> None:
@@ -454,18 +586,66 @@ def test_a_save_replaces_the_file_under_the_users_permissions(small: Path) -> No
     assert load(small).classes_.tolist() == [0, 1, 2]
 
 
-def test_a_method_of_ones_own_is_not_saved_as_another(tmp_path: Path) -> None:
-    class Mine(RobustPll):
-        """Would be read as RobustPll, whose name it inherits."""
-
-    model = PLLClassifier(Mine(epochs=1)).fit(X, LABELS)
-    with pytest.raises(InputError, match="Mine is a method of your own"):
-        model.save(tmp_path / "mine.pll")
-    assert not list(tmp_path.iterdir())
+# Devices and processes
 
 
-def test_class_weights_are_kept_for_a_later_fit(tmp_path: Path) -> None:
-    weights = {name: 1.0 + at for at, name in enumerate(np.unique(LABELS).tolist())}
-    model = quick(class_weight=weights).fit(X, LABELS)
-    model.save(tmp_path / "model.pll")
-    assert load(tmp_path / "model.pll").class_weight == weights
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there_is_the_callers_error(small: Path) -> None:
+    with pytest.raises(InputError, match="no CUDA device"):
+        load(small, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("device", "error"),
+    [
+        ("cuda", torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")),
+        ("cuda", RuntimeError("CUDA error: device-side assert triggered")),
+        ("cpu", MemoryError()),
+    ],
+)
+def test_a_device_without_room_is_not_taken_for_a_damaged_file(
+    device: str, error: Exception, saved: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise error
+
+    module = "robustpll.estimator.model_file"
+    monkeypatch.setattr(f"{module}.chosen_device", lambda name: torch.device(device))
+    monkeypatch.setattr(f"{module}.Classical", full)
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *_, **__: self)
+    with pytest.raises(InputError, match=r'is not loaded.*enough memory.* pass device="cpu"'):
+        load(saved["knn"][0])
+
+
+FORKING = """
+import os, sys
+import numpy as np, torch
+import robustpll
+
+torch.set_num_threads(4)
+models = [robustpll.load(path, device="cpu") for path in sys.argv[1:]]
+assert torch.get_num_threads() == 4
+child = os.fork()
+if child == 0:
+    rows = np.random.default_rng(0).normal(size=(3000, 200))
+    fine = all(np.isfinite(model.predict_proba(rows)).all() for model in models)
+    os._exit(0 if fine else 3)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
+def test_a_model_that_was_loaded_before_a_fork_predicts_after_it(tmp_path: Path) -> None:
+    """As a server does that loads first and forks its workers; a hang is ended by the watchdog."""
+    rows, labels = RNG.normal(size=(90, 200)), np.arange(90) % 3
+    PLLClassifier(PlKnn()).fit(rows, labels).save(tmp_path / "neighbours.pll")
+    quick(epochs=1).fit(rows, labels).save(tmp_path / "networks.pll")
+    environment = {n: v for n, v in os.environ.items() if not n.startswith(("OMP_", "MKL_"))}
+    command = [sys.executable, "-c", FORKING, *map(str, tmp_path.glob("*.pll"))]
+    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    try:
+        assert process.wait(timeout=300) == 0
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, 9)  # with the child that hangs
+            process.wait()

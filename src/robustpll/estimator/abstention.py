@@ -94,13 +94,11 @@ class CalibrationSample:
             refuse_other_than_share("confidence", self.confidence)
 
     @classmethod
-    def of(
-        cls, certainty: Floats, wrong: Floats, distance: Floats, limit: float, **about: Any
-    ) -> Self:
+    def of(cls, certainty: Floats, wrong: Floats, novel: NDArray[np.bool_], **about: Any) -> Self:
         """Sort rows by their certainty; novel rows come last."""
-        certainty = np.where(distance > limit, NEVER, certainty)
+        certainty = np.where(novel, NEVER, certainty)
         order = np.argsort(-certainty, kind="stable")
-        return cls(certainty[order], wrong[order], limit, **about)
+        return cls(certainty[order], wrong[order], **about)
 
     def __repr__(self) -> str:
         estimate = "" if self.source == "labels" else ", an estimate"
@@ -108,12 +106,7 @@ class CalibrationSample:
         return f"CalibrationSample({len(self.wrong)} rows by {self.source}{estimate}{sure})"
 
     def fewest(self, error: float) -> int:
-        """How many labelled rows a bound on the error needs; 0 for an estimate by candidates.
-
-        >>> sample = CalibrationSample(np.ones(40), np.zeros(40), 1.0, "labels", confidence=0.9)
-        >>> sample.fewest(0.05), sample.can_promise(0.05), sample.can_promise(0.1)
-        (59, False, True)
-        """
+        """How many labelled rows a bound on the error needs; 0 for an estimate by candidates."""
         return 0 if self.confidence is None else fewest_rows(error, self.confidence)
 
     def can_promise(self, error: float) -> bool:
@@ -124,6 +117,14 @@ class CalibrationSample:
         """The certainty that rows need for this error; infinite if none can be accepted."""
         if self.confidence is None:
             return mean_threshold(self.certainty, self.wrong, error)
+        if not self.can_promise(error):
+            message = (
+                f"error={error:g} cannot be promised with confidence {self.confidence:g} from "
+                f"{len(self.certainty)} labelled rows: it takes {self.fewest(error)}, even if all "
+                "are right. So no row is accepted. Pass more rows to calibrate_decisions, or allow "
+                "a larger error."
+            )
+            warnings.warn(message, UserWarning, stacklevel=3)  # of the caller of `decide`
         return bounded_threshold(self.certainty, self.wrong, error, self.confidence)
 
 
@@ -248,17 +249,20 @@ class AbstentionMixin:
         if by_labels:
             confidence = 0.9 if confidence is None else confidence
         elif confidence is not None:
-            raise InputError(
-                "confidence is for labels: candidates in y give an estimate without one."
-            )
+            raise InputError("confidence is for labels: candidates in y give only an estimate.")
         opinion, distance = self._recalibrated(raw), self._distance(rows)
         chosen = np.arange(len(rows)), opinion.predicted()
         inside = np.where(candidates.matrix, opinion.probability, 0.0)
         right = inside[chosen] / np.maximum(inside.sum(-1), 1e-300)  # 0 / 0 is 0
         limit = max(ROUNDING, float(np.quantile(distance, NOT_NOVEL, method="higher")))
-        about = {"source": "labels" if by_labels else "candidates", "confidence": confidence}
-        certainty = opinion.probability[chosen]
-        self.trial_ = CalibrationSample.of(certainty, 1 - right, distance, limit, **about)
+        self.trial_ = CalibrationSample.of(
+            opinion.probability[chosen],
+            1 - right,
+            distance > limit,
+            limit=limit,
+            source="labels" if by_labels else "candidates",
+            confidence=confidence,
+        )
         return self
 
     def decide(
@@ -295,7 +299,12 @@ class AbstentionMixin:
         >>> model.decide([[1, 0, 0], [0, 1, 0], [0, 0.4, 0.6]], coverage=2 / 3).reason.tolist()
         ['accepted', 'accepted', 'ambiguous: c or b']
         """
-        _refuse_other_promises(coverage, error)
+        if (coverage is None) == (error is None):
+            raise InputError("Pass either coverage or error, such as decide(X, coverage=0.9).")
+        if error is not None:
+            refuse_other_than_share("error", error)
+        elif not (is_share(coverage) and coverage):
+            raise InputError(f"coverage must be a number above 0 and at most 1; got {coverage!r}.")
         check_is_fitted(self, "fitted_")
         rows, sample = self._rows(X), self.trial_
         opinion, distance = self._recalibrated(self._raw_opinion(rows)), self._distance(rows)
@@ -303,7 +312,8 @@ class AbstentionMixin:
         certainty = opinion.probability[np.arange(len(predicted)), predicted]
         if sample is None:
             limit = math.inf if self.reference_ is None else self.reference_.limit
-            sample = CalibrationSample.of(certainty, 1 - certainty, distance, limit)
+            novel = distance > limit
+            sample = CalibrationSample.of(certainty, 1 - certainty, novel, limit=limit)
         rejected: Any = ambiguities(opinion)
         if error is None:
             threshold = share_threshold(sample.certainty, float(coverage or 0))
@@ -311,8 +321,6 @@ class AbstentionMixin:
             threshold = sample.threshold(error)
             if sample.confidence is not None and math.isinf(threshold):
                 rejected = NO_PROMISE
-            if not sample.can_promise(error):
-                warnings.warn(_no_promise(sample, error), UserWarning, stacklevel=2)
         like = distance <= sample.limit
         accepted = like & (certainty >= threshold)
         reason = np.where(accepted, ACCEPTED, np.where(like, rejected, NOVEL))
@@ -337,24 +345,3 @@ class AbstentionMixin:
         if self.reference_ is None:
             return np.zeros(len(rows))
         return np.asarray(self.reference_.distance(self.fitted_, rows).cpu())
-
-
-def _refuse_other_promises(coverage: float | None, error: float | None) -> None:
-    if (coverage is None) == (error is None):
-        raise InputError(
-            "decide needs either coverage or error, and not both: "
-            "decide(X, coverage=0.9) or decide(X, error=0.05)."
-        )
-    if error is not None:
-        refuse_other_than_share("error", error)
-    elif not (is_share(coverage) and coverage):
-        raise InputError(f"coverage must be a number above 0 and at most 1; got {coverage!r}.")
-
-
-def _no_promise(sample: CalibrationSample, error: float) -> str:
-    return (
-        f"error={error:g} cannot be promised with confidence {sample.confidence:g} from "
-        f"{len(sample.certainty)} labelled rows: it takes {sample.fewest(error)}, even if all are "
-        "right. So no row is accepted. Pass more rows to calibrate_decisions, or allow a larger "
-        "error."
-    )

@@ -1,10 +1,12 @@
 """The scikit-learn interface: validate, let a method learn, return numpy arrays."""
 
 import copy
+import warnings
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -13,26 +15,35 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import check_array, check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor
 
 from robustpll.attacks.base import Attack
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device
 from robustpll.engine.history import progress_bars
-from robustpll.errors import InputError, refuse_other_length
+from robustpll.engine.networks import Network
+from robustpll.engine.predict import Fitted, Networks
+from robustpll.engine.random import seed_of
+from robustpll.errors import InputError, is_share, refuse_other_length, some_of
 from robustpll.estimator.abstention import AbstentionMixin
 from robustpll.estimator.features import Features, finite, refuse_odd_table
 from robustpll.estimator.novelty import Reference
-from robustpll.estimator.training import (
-    ClassWeight,
-    check_training,
-    fit_early_stopping,
-    row_weights,
-)
 from robustpll.labels.candidates import Candidates, classes_with, is_label_vector
 from robustpll.labels.parsing import array_of, as_pandas, is_frame, items_of, refuse_odd_labels
-from robustpll.methods import METHODS, Method
+from robustpll.methods import METHODS, Method, RobustPll, RobustPllAt
 from robustpll.opinion import Opinion
+
+ClassWeight = Mapping[Any, float] | str | None
+
+MAY_BE_NONE = ("kl_ceiling", "evidence", "kl_scale_large_k", "kl_per_class", "averaged")
+
+# Of `check_training`
+SAMPLE, FEWEST = 1000, 100  # training rows to predict; fewer are too few for a warning
+PASSES = 16  # of a method that predicts by random passes
+TIED = 0.5  # share of rows with several classes in first place
+RARELY = 0.1  # share of rows whose predicted class is a candidate
+BY_CHANCE = 0.05  # the same for a class drawn at random
 
 
 class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -285,3 +296,197 @@ class PLLClassifier(CandidateClassifier):
                 )
             self.method = replace(method, **inner)  # type: ignore[type-var]
         return self
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class RobustPLLClassifier(CandidateClassifier):
+    """RobustPll: learns from candidate labels, and predicts with an uncertainty.
+
+    Parameters
+    ----------
+    epochs, batch_size, learning_rate, weight_decay
+        Of the training by Adam, with decoupled weight decay.
+    members : int
+        Number of networks whose opinions are averaged.
+    network : {"mlp", "lenet", "resnet"} or callable (shape, k) -> torch module
+        "mlp" has three hidden layers of 300; the other two need images.
+    adversary : float, tuple with one for each member, or None
+        Adversarial training (`RobustPllAt`): rows are moved by up to this share of each feature's
+        range. The network withstands such changes better, and trains two to three times as long.
+        With 0 no row is moved, but the settings are those of `RobustPllAt`.
+    kl_ceiling : float, tuple with one for each member, or None
+        How strongly evidence outside the candidates is removed.
+    anneal, loss, update, evidence, kl_scale_large_k, kl_per_class, balance
+        As for the method, `robustpll.methods.RobustPll`.
+    averaged : float or None
+        Share of the last epochs whose networks are averaged into the final one.
+    precision : {"auto", "float32", "bf16"}
+        "auto" lets CUDA use TF32 for matrix products; "bf16" computes them in bfloat16, on devices
+        that have units for it.
+    class_weight, random_state, device, watch, verbose
+        As for `PLLClassifier`.
+
+    None stands for the default of `RobustPll`, or with an adversary of `RobustPllAt`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> X = np.repeat(np.eye(3), 20, axis=0)
+    >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
+    >>> model = RobustPLLClassifier(epochs=100, random_state=0).fit(X, y)
+    >>> model.predict(np.eye(3))
+    array(['a', 'b', 'c'], dtype='<U1')
+    >>> bool((model.predict_opinion(np.eye(3)).uncertainty < 0.5).all())
+    True
+    """
+
+    epochs: int = 200
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    members: int = 1
+    network: Network = "mlp"
+    adversary: float | tuple[float, ...] | None = None
+    kl_ceiling: float | tuple[float, ...] | None = None
+    anneal: Literal["from-one", "from-zero"] = "from-one"
+    loss: Literal["squared", "cross-entropy"] = "squared"
+    update: Literal["before", "after"] = "before"
+    evidence: Literal["relu", "softplus", "exp"] | None = None
+    kl_scale_large_k: float | None = None
+    kl_per_class: bool | None = None
+    balance: float = 0.0
+    averaged: float | None = None
+    precision: Literal["auto", "float32", "bf16"] = "auto"
+    class_weight: ClassWeight = None
+    random_state: Any = None
+    device: str = "auto"
+    watch: float | None = None
+    verbose: bool = False
+
+    def resolved_method(self) -> RobustPll:
+        kind = RobustPll if self.adversary is None else RobustPllAt
+        params = self.get_params().items()
+        unset = {name for name, value in params if value is None and name in MAY_BE_NONE}
+        fields = set(kind.field_names()) - unset
+        return kind(**{name: value for name, value in params if name in fields})
+
+
+def row_weights(
+    candidates: Candidates, class_weight: ClassWeight, sample_weight: ArrayLike | None
+) -> NDArray[np.float64]:
+    """Weights (n,) with mean 1; a row's class weight is the mean over its candidates' prior."""
+
+    def checked(name: str, weights: Any, n: int) -> NDArray[np.float64]:
+        kind = {"dtype": np.float64, "ensure_non_negative": True}
+        try:
+            return np.asarray(_check_sample_weight(weights, np.empty((n, 0)), **kind))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name} cannot be used: {error}") from error
+
+    weight = checked("sample_weight", sample_weight, len(candidates))
+    names = candidates.classes.tolist()
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        mass = candidates.prior.sum(0, dtype=np.float64)
+        of_class = np.divide(1.0, mass, out=np.zeros_like(mass), where=mass > 0)
+    elif isinstance(class_weight, Mapping):
+        unknown = [name for name in class_weight if name not in names]
+        if unknown:  # scikit-learn would ignore them
+            raise InputError(
+                f"class_weight names unknown classes ({some_of(map(repr, unknown))}): the classes "
+                f"are {some_of(map(repr, names), 10)}. Correct the names."
+            )
+        numbers = [class_weight.get(name, 1.0) for name in names]
+        of_class = checked("class_weight", numbers, len(names))
+    elif class_weight is not None:
+        raise InputError(f"class_weight must be None, 'balanced' or a dict; got {class_weight!r}.")
+    if class_weight is not None:
+        weight = weight / weight.max() * (candidates.prior @ (of_class / of_class.max()))
+    if not (weight.any() and np.isfinite(weight).all()):
+        raise InputError(
+            "sample_weight or class_weight gives all rows the weight 0, or one that is not finite."
+        )
+    weight = weight / weight.max()  # first, so that the mean of huge weights does not overflow
+    return np.asarray(weight / weight.mean())
+
+
+def fit_early_stopping(
+    method: Method, task: Task, share: float | None
+) -> tuple[Fitted, Tensor, Opinion]:
+    """Fit one run; return the model, and the label weights and opinion of all rows.
+
+    A share of the rows, if any, are validation rows: the training keeps the epoch that fits their
+    candidates best. Their opinion is the model's prediction within their candidates.
+    """
+    if share is None:
+        fitted = method.fit(task)
+        return fitted, fitted.label_weights[0], fitted.opinion[0]
+    training, validation = validation_split(len(task), share, task.seeds[0])
+    aside = task.some_rows(validation)
+    fitted = method.fit(task.some_rows(training), watch=aside)
+    predicted = replace(fitted.predict(aside.rows), prior=aside.prior.double())
+    predicted = predicted.within(aside.candidates)
+    order = torch.cat([training, validation]).argsort().to(aside.prior.device)
+
+    def all_rows(learned: Tensor, predicted: Tensor) -> Tensor:
+        return torch.cat([learned[0].to(predicted), predicted[0]])[order]
+
+    weights = all_rows(fitted.label_weights, predicted.probability).to(fitted.label_weights)
+    belief, prior, uncertainty = (
+        all_rows(getattr(fitted.opinion, name), getattr(predicted, name))
+        for name in ("belief", "prior", "uncertainty")
+    )
+    return fitted, weights, Opinion(belief, prior, uncertainty)
+
+
+def validation_split(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Sorted positions of training rows and of validation rows, drawn at random."""
+    count = round(n * share) if is_share(share) else 0
+    if not 1 <= count <= n - 2:
+        raise InputError(
+            "watch must be None, or the share of rows to set aside: a number between 0 and 1 that "
+            f"leaves 2 rows to learn from and 1 to watch. Got {share!r} for {n} rows."
+        )
+    order = np.random.default_rng(seed_of(seed, "watch")).permutation(n)
+    return torch.from_numpy(np.sort(order[count:])), torch.from_numpy(np.sort(order[:count]))
+
+
+def check_training(
+    fitted: Fitted, task: Task, weights: Tensor, opinion: Opinion, *, watched: bool
+) -> None:
+    """Raise InputError if a training diverged, and warn if its networks learned little.
+
+    It diverged if weights, opinions or the last loss are not finite (with early stopping the last
+    loss does not count). It learned little if half of the rows have several classes in first place
+    and most predictions are no candidates, or if hardly any prediction among many classes is one.
+    """
+    numbers = [weights, opinion.belief, opinion.uncertainty]
+    if isinstance(fitted, Networks):
+        sample = task.some_rows(torch.arange(0, len(task), -(-len(task) // SAMPLE)))
+        predicted = replace(fitted, method=fitted.method.with_passes(PASSES)).predict(sample.rows)
+        numbers += [predicted.belief, predicted.uncertainty, *fitted.net.state_dict().values()]
+        numbers += [] if watched else fitted.history.losses[-1:]
+    if not all(bool(tensor.isfinite().all()) for tensor in numbers):
+        losses = fitted.history.loss  # (epochs, M)
+        lost = (~losses.isfinite().all(-1)).nonzero().flatten().tolist()
+        since = f" since epoch {lost[0] + 1} of {len(losses)}" if lost else ""
+        raise InputError(
+            f"Training diverged: the model has numbers that are not finite{since}. Fit again with "
+            "a lower learning_rate, and look for rows of a far larger weight than others."
+        )
+    if not isinstance(fitted, Networks) or len(sample) < FEWEST:
+        return
+    labels = predicted.predicted()[..., None]
+    weight = sample.weight / sample.weight.sum().clamp(min=1e-10)
+    rate = float((sample.candidates.gather(-1, labels)[..., 0] * weight).sum())
+    tied = float(predicted.guess.double().mean()) >= TIED and rate < 0.5
+    rare = float(sample.candidates.double().mean()) < BY_CHANCE and rate < RARELY
+    if tied or rare:
+        remedy = "Train for more epochs, or try another learning_rate."
+        if fitted.method.uncertain:
+            remedy = 'Use "proden", or in Python kl_ceiling=0 or RobustPLLClassifier(adversary=0).'
+        message = (
+            f"{fitted.method.title} has learned little: in {rate:.1%} of its training rows the "
+            f"predicted class is a candidate, and it predicts {len(labels.unique()):,} of "
+            f"{task.k:,} classes. {remedy}"
+        )
+        warnings.warn(message, UserWarning, stacklevel=4)

@@ -50,16 +50,11 @@ class Features:
     @classmethod
     def of(cls, X: Any) -> Self:
         """Learn from an array (n, d), images (n, h, w) or (n, c, h, w), or a DataFrame."""
-        return cls._learn(X)[0]
+        return cls.fit_rows(X, "cpu")[0]
 
     @classmethod
     def fit_rows(cls, X: Any, device: str | torch.device) -> tuple[Self, Rows]:
         """As `of`, with the scaled rows of X, which is read once."""
-        features, numbers = cls._learn(X)
-        return features, features._scaled(numbers, device)
-
-    @classmethod
-    def _learn(cls, X: Any) -> tuple[Self, NDArray[np.float64]]:
         categories: dict[str, tuple[str, ...]] = {}
         fill: dict[str, float] = {}
         if is_frame(X):
@@ -75,8 +70,7 @@ class Features:
         rules = cls((), (), categories, fill, (), ())
         columns = tuple(rules.names(X.columns)) if is_frame(X) else ()
         numbers = rules._numbers(X)
-        pool = torch.from_numpy(numbers)
-        rows = Rows.of(pool, torch.arange(len(pool))[None])
+        rows = Rows.of(torch.from_numpy(numbers), torch.arange(len(numbers))[None])
         shift, scale = (tuple(part.flatten().tolist()) for part in (rows.shift, rows.scale))
         wide = np.flatnonzero(~np.isfinite(scale))
         if len(wide):
@@ -84,7 +78,8 @@ class Features:
                 f"X spans more than a float64 can hold in {len(wide)} of its columns (from 0: "
                 f"{some_of(wide)}). Divide these columns by a large number."
             )
-        return cls(columns, numbers.shape[1:], categories, fill, shift, scale), numbers
+        features = cls(columns, numbers.shape[1:], categories, fill, shift, scale)
+        return features, features._scaled(numbers, device)
 
     def rows(self, X: Any, device: str | torch.device = "cpu") -> Rows:
         """Scaled rows of one run, on the device if they fit there."""
@@ -112,11 +107,11 @@ class Features:
                 f"X is too far from the training rows to compute with in {len(far)} rows "
                 f"({some_of(far)}). Correct or drop these rows."
             )
-        at = torch.arange(len(raw))[None]
-        if scaled.device != device and scaled.nbytes > room(device):
-            scaled = scaled.pin_memory() if device.type == "cuda" else scaled
-        else:
-            scaled, at = scaled.to(device), at.to(device)
+        if scaled.device == device or scaled.nbytes <= room(device):
+            scaled = scaled.to(device)
+        elif device.type == "cuda":
+            scaled = scaled.pin_memory()
+        at = torch.arange(len(raw), device=scaled.device)[None]
         return ScaledRows(scaled, at, torch.zeros_like(unit), unit)
 
     def unusable_rows(self, X: Any) -> NDArray[np.bool_]:
@@ -152,7 +147,7 @@ class Features:
         """The numbers that one column of a table becomes, (n,) or (n, several)."""
         name, missing = str(column.name), column.isna().to_numpy()
         if name in self.categories:
-            return _indicators(column, missing, self.categories[name])
+            return self._indicators(column, missing)
         kind = NUMBERS[0] if missing.all() else _kind(column.dropna())
         if kind not in NUMBERS:
             problem = f"held numbers in training, but now holds values of kind {kind!r}"
@@ -169,20 +164,17 @@ class Features:
             return numbers
         return np.column_stack([np.where(missing, self.fill[name], numbers), missing])
 
-
-def _indicators(
-    column: Any, missing: NDArray[np.bool_], known: tuple[str, ...]
-) -> NDArray[np.float64]:
-    """A 0/1 column for each category, (n, categories)."""
-    code = {word: number for number, word in enumerate(known)}
-    words = _words(column)
-    codes = np.where(missing, -1, [code.get(word, -1) for word in words])
-    present = sorted(set(words[~missing]))
-    if len(present) > 1 and codes.max() < 0:  # a single new word may be a new town
-        new, old = (some_of(map(repr, names)) for names in (present, known))
-        remedy = "Read it in the same way as the training rows."
-        raise _bad_column(column.name, f"holds no word that training saw: {new}, not {old}", remedy)
-    return np.asarray(codes[:, None] == np.arange(len(known)), dtype=np.float64)
+    def _indicators(self, column: Any, missing: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """A 0/1 column for each category, (n, categories)."""
+        known, words = self.categories[str(column.name)], _words(column)
+        code = {word: number for number, word in enumerate(known)}
+        codes = np.where(missing, -1, [code.get(word, -1) for word in words])
+        present = sorted(set(words[~missing]))
+        if len(present) > 1 and codes.max() < 0:  # a single new word may be a new town
+            new, old = (some_of(map(repr, names)) for names in (present, known))
+            problem = f"holds no word that training saw: {new}, not {old}"
+            raise _bad_column(column.name, problem, "Read it in the same way as the training rows.")
+        return np.asarray(codes[:, None] == np.arange(len(known)), dtype=np.float64)
 
 
 def _bad_column(name: Any, problem: str, remedy: str) -> InputError:
@@ -208,10 +200,8 @@ def refuse_odd_table(X: Any, least: int = 1) -> None:
             "rows and 1 column are needed."
         )
     if not X.columns.is_unique:
-        names = some_of(repr(name) for name in X.columns[X.columns.duplicated()])
-        raise InputError(
-            f"X has several columns named {names}. Rename or drop all but one of each."
-        )
+        names = some_of(map(repr, X.columns[X.columns.duplicated()]))
+        raise InputError(f"X has several columns named {names}. Rename or drop all but one.")
 
 
 def _words(column: Any) -> NDArray[Any]:
@@ -231,14 +221,10 @@ def _categories(known: Any) -> tuple[str, ...]:
         raise _bad_column(known.name, problem, "Drop or unpack it.")
     numbers = pd.to_numeric(pd.Series(words), errors="coerce")
     odd = [word for word, gap in zip(words, numbers.isna(), strict=True) if gap]
-    if len(odd) < len(words) and len(odd) <= len(words) / 2:
-        rest = f", but for {some_of(map(repr, odd))}" if odd else ""
-        raise _bad_column(
-            known.name,
-            f"holds numbers as text{rest}",
-            "Convert it with pandas.to_numeric(column, errors='coerce'), or to the type 'category' "
-            "if these are names.",
-        )
+    if len(odd) <= len(words) / 2:
+        problem = "holds numbers as text" + (f", but for {some_of(map(repr, odd))}" if odd else "")
+        remedy = "Convert it with pandas.to_numeric(column, errors='coerce'), or to 'category'."
+        raise _bad_column(known.name, problem, remedy)
     if len(words) > max(FEW_WORDS, min(len(known) / 2, MOST_WORDS)):
         problem = f"has {len(words)} different words in {len(known)} rows, so it names rows"
         remedy = "Drop it, or convert it to the type 'category' to keep it."

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import robustpll
@@ -60,7 +59,8 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
     method, weight, trial = fitted.method, classifier.class_weight, classifier.trial_
     fields = {name: getattr(method, name) for name in method.field_names()}
     trust: dict[str, Any] = {}
-    tensors = _learned(fitted)
+    learned = fitted.net.state_dict() if isinstance(fitted, Networks) else fitted.learned[0]
+    tensors = {name: _stored(tensor) for name, tensor in learned.items()}
     if classifier.reference_ is not None:
         tensors[REFERENCE] = classifier.reference_.rows.cpu()
     if classifier.recalibration_ is not None:
@@ -101,25 +101,18 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
     write_whole(path, _content(description, tensors))
 
 
-def _learned(fitted: Networks | Classical) -> dict[str, Tensor]:
-    """Tensors to write; of classical methods float64 as float32 where that loses nothing."""
-    if isinstance(fitted, Networks):
-        return {name: value.cpu().contiguous() for name, value in fitted.net.state_dict().items()}
-    tensors = {}
-    for name, tensor in fitted.learned[0].items():
-        short = tensor.float() if tensor.dtype == torch.float64 else tensor
-        lossless = torch.equal(short.to(tensor.dtype), tensor)
-        tensors[name] = (short if lossless else tensor).cpu().contiguous()
-    return tensors
+def _stored(tensor: Tensor) -> Tensor:
+    """A tensor to write: float64 as float32 where that loses nothing."""
+    short = tensor.float() if tensor.dtype == torch.float64 else tensor
+    lossless = torch.equal(short.to(tensor.dtype), tensor)
+    return (short if lossless else tensor).cpu().contiguous()
 
 
 def _check_finite(tensors: dict[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise ValueError(
-                f"tensor {name!r} has numbers that are not finite; fit the model again, with a "
-                "lower learning_rate"
-            )
+            remedy = "fit the model again, with a lower learning_rate"
+            raise ValueError(f"tensor {name!r} has numbers that are not finite; {remedy}")
 
 
 def checksum(description: str, tensors: dict[str, Tensor]) -> str:
@@ -204,7 +197,7 @@ def load(
 
 @contextmanager
 def _blaming(path: Path, device: torch.device) -> Iterator[None]:
-    """Turn errors into ModelFileError, except those of the device."""
+    """Turn errors into ModelFileError, except those of memory and of the device."""
     try:
         yield
     except ModelFileError:
@@ -212,16 +205,13 @@ def _blaming(path: Path, device: torch.device) -> Iterator[None]:
     except (MemoryError, *FAULTS) as error:
         reason = str(error)[:1000]  # it may quote a value of any length
         full = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if device.type == "cuda" and (full or "CUDA" in reason):
+        if full or (device.type == "cuda" and "CUDA" in reason):
             raise InputError(
-                f"{path} is not loaded: {device} has no room for it, or does not answer "
+                f"{path} is not loaded: {device} has not enough memory, or does not answer "
                 f'({reason}). Free its memory, or pass device="cpu".'
             ) from error
-        if full:
-            raise InputError(f"{path} is not loaded: there is not enough memory for it.") from error
-        raise ModelFileError(
-            f"{path} is damaged, or was written by another version ({reason})."
-        ) from error
+        message = f"{path} is damaged, or was written by another version ({reason})."
+        raise ModelFileError(message) from error
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -230,34 +220,26 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
     try:
         if not path.is_file():  # a pipe would be waited for
-            there = f"{path} is not a model file, but a folder, a pipe or a device."
-            raise ModelFileError(
-                f"{there if path.exists() else f'There is no file {path}.'} {REMEDY}"
-            )
+            raise ModelFileError(f"There is no file {path}, or it is a folder or a pipe. {REMEDY}")
         with safe_open(path, framework="pt") as opened:
             metadata = opened.metadata() or {}
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
-        raise ModelFileError(
-            f"{path} is not a model file, or it is cut short or damaged ({error}). {REMEDY}"
-        ) from error
+        message = f"{path} is not a model file, or it is cut short or damaged ({error}). {REMEDY}"
+        raise ModelFileError(message) from error
     try:
         about: dict[str, Any] = json.loads(metadata[KEY][:LONGEST])
         number, version = about["format"], about.get("version")
     except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
-        raise ModelFileError(
-            f"{path} holds tensors, but no description of a robustpll model. {REMEDY}"
-        ) from error
+        message = f"{path} holds tensors, but no description of a robustpll model. {REMEDY}"
+        raise ModelFileError(message) from error
     if isinstance(number, bool) or number not in READABLE:
         raise ModelFileError(
             f"{path} has format {shown(number)}, this version reads up to {FORMAT}. It was written "
             f"by robustpll {shown(version)}: install that version."
         )
     if SUM in metadata and metadata[SUM] != checksum(metadata[KEY], tensors):
-        raise ModelFileError(
-            f"{path} is damaged: its content is not what was written. Copy it anew, or save the "
-            "model again."
-        )
+        raise ModelFileError(f"{path} is damaged: its checksum is wrong. Copy or save it again.")
     _check_finite(tensors)
     return about, tensors
 
@@ -278,26 +260,23 @@ def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
         classifier = RobustPLLClassifier(**params | {n: getattr(method, n) for n in fields})
     else:
         raise ValueError(f"{shown(about['estimator'])} does not use {method.name!r}")
-    classifier.classes_ = _class_names(about["classes"]["type"], about["classes"]["names"])
+    kind, classes = about["classes"]["type"], about["classes"]["names"]
+    if not all(isinstance(name, CLASS_TYPES[kind]) for name in classes):
+        raise ValueError(f"a class of {shown(classes)} is not of the type {kind!r}")
+    if kind == "U":
+        refuse_odd_text(classes)  # before numpy makes all of them as long as the longest
+    dtype: Any = {"U": str, "b": bool}.get(kind, f"{kind}8")
+    classifier.classes_ = checked_classes(np.array(classes, dtype=dtype))
     classifier.features_ = Features.from_json(about["features"])
-    names = list(about["feature_names_in"])
-    if names:
-        classifier.feature_names_in_ = np.array(names, dtype=object)
+    columns = list(about["feature_names_in"])
+    if columns:
+        classifier.feature_names_in_ = np.array(columns, dtype=object)
     classifier.n_features_in_ = about["n_features_in"]
-    _check_columns(classifier.features_, names, about["n_features_in"])
+    _check_columns(classifier.features_, columns, about["n_features_in"])
     history = about["history"].items()
     classifier.history_ = {name: np.array(values, dtype=np.float64) for name, values in history}
     classifier.notes_ = {**about.get("notes", {})}  # of the caller: how a table was read
     return classifier
-
-
-def _class_names(kind: str, names: list[Any]) -> NDArray[Any]:
-    if not all(isinstance(name, CLASS_TYPES[kind]) for name in names):
-        raise ValueError(f"a class of {shown(names)} is not of the type {kind!r}")
-    if kind == "U":
-        refuse_odd_text(names)  # before numpy makes all of them as long as the longest
-    dtype: Any = {"U": str, "b": bool}.get(kind, f"{kind}8")
-    return checked_classes(np.array(names, dtype=dtype))
 
 
 def _check_columns(features: Features, names: list[str], width: Any) -> None:
@@ -319,32 +298,26 @@ def _read_abstention(
     model: Any, about: dict[str, Any], tensors: dict[str, Tensor], device: torch.device
 ) -> None:
     members, width = representation_shape(model.fitted_, model.features_.shape)
-    layout: Layout = {}
+    layout: Layout = {TRIAL: (torch.float64, (2, "rows"))} if "trial" in about else {}
     if REFERENCE in tensors:
         layout[REFERENCE] = (torch.float32, (members, "reference rows", width))
-    if "trial" in about:
-        layout[TRIAL] = (torch.float64, (2, "rows"))
-    fitting = _fitting(layout, tensors)
+    tensors = _fitting(layout, tensors)
     model.reference_ = model.recalibration_ = model.trial_ = None
-    if REFERENCE in fitting:
-        if fitting[REFERENCE].shape[1] > MOST_ROWS:
+    if REFERENCE in tensors:
+        if tensors[REFERENCE].shape[1] > MOST_ROWS:
             raise ValueError(f"it has more than {MOST_ROWS} reference rows")
-        model.reference_ = Reference.of_rows(fitting[REFERENCE].to(device))
+        model.reference_ = Reference.of_rows(tensors[REFERENCE].to(device))
     if "recalibration" in about:
         model.recalibration_ = Recalibration(**about["recalibration"])
     if "trial" in about:
-        certainty, wrong = fitting[TRIAL].numpy()
+        certainty, wrong = tensors[TRIAL].numpy()
         if (certainty[1:] > certainty[:-1]).any() or abs(wrong - 0.5).max() > 0.5 + 1e-6:
             raise ValueError(f"the rows of {TRIAL!r} are not in order")
         model.trial_ = CalibrationSample(certainty, wrong, **about["trial"])
 
 
 def _read_learned(
-    model: Any,
-    method: Any,
-    tensors: dict[str, Tensor],
-    seeds: tuple[int, ...],
-    device: torch.device,
+    model: Any, method: Any, tensors: dict[str, Tensor], seeds: tuple[int, ...], device: Any
 ) -> None:
     """Set what the method learned; networks are laid out without memory before tensors are used."""
     shape, k = model.features_.shape, len(model.classes_)
@@ -382,9 +355,7 @@ def _fitting(layout: Layout, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         pairs = zip_longest(words, tensor.shape)
         shape = tuple(sizes.setdefault(w, size) if isinstance(w, str) else w for w, size in pairs)
         if (shape, dtype) != (tuple(tensor.shape), tensor.dtype) or 0 in shape:
-            raise ValueError(
-                f"tensor {name!r} should be {shape} {dtype}, but is {tuple(tensor.shape)} "
-                f"{tensor.dtype}"
-            )
+            actual = f"{tuple(tensor.shape)} {tensor.dtype}"
+            raise ValueError(f"tensor {name!r} should be {shape} {dtype}, but is {actual}")
         fitting[name] = tensor
     return fitting

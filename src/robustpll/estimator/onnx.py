@@ -66,28 +66,22 @@ def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
             "save(path), which needs no further package."
         ) from error
     fitted: Any = model.fitted_
-    if not isinstance(fitted, Networks):
+    if not isinstance(fitted, Networks) or type(fitted.method).outputs is not DeepMethod.outputs:
         raise InputError(
-            f"{fitted.method.title} is no network, and has no ONNX graph. Use save(path) instead."
-        )
-    if type(fitted.method).outputs is not DeepMethod.outputs:
-        raise InputError(
-            f"{fitted.method.title} predicts by random passes through its network, which ONNX has "
-            "no seeds for. Use save(path), or an ensemble such as ProdenEns."
+            f"{fitted.method.title} is no network, or predicts by random passes through one: it "
+            "has no ONNX graph. Use save(path) instead."
         )
     fitted = replace(fitted, net=copy.deepcopy(fitted.net).cpu())
     with torch.no_grad():
         proto = _graph(Served(model, fitted).eval())
+    features = ("shape", "columns", "categories", "fill")
     about = {
         "format": FORMAT,
         "version": robustpll.__version__,
         "method": fitted.method.name,
         "members": fitted.method.members,
         "classes": model.classes_.tolist(),
-        "shape": model.features_.shape,
-        "columns": model.features_.columns,
-        "categories": model.features_.categories,
-        "fill": model.features_.fill,
+        **{name: getattr(model.features_, name) for name in features},
         "recalibration": model.recalibration_ and asdict(model.recalibration_),
     }
     onnx.helper.set_model_props(proto, {KEY: json.dumps(about)})
@@ -124,12 +118,14 @@ class Served(nn.Module):
             opinion = replace(opinion, belief=belief)
         opinion = named_as(opinion, raw)
         fine = (x.flatten(1).abs() <= FARTHEST).all(1)  # as `Features.unusable_rows`
-        outputs = [torch.where(fine, opinion.predicted(), NO_ANSWER)]
-        for name in OUTPUTS[1:]:
-            values = getattr(opinion, name)
-            usable = fine.view(-1, *[1] * (values.ndim - 1))
-            outputs.append(torch.where(usable, values, torch.nan))
-        return tuple(outputs)
+        table = fine[:, None]
+        return (
+            torch.where(fine, opinion.predicted(), NO_ANSWER),
+            torch.where(table, opinion.probability, torch.nan),
+            torch.where(table, opinion.belief, torch.nan),
+            torch.where(fine, opinion.uncertainty, torch.nan),
+            torch.where(fine, opinion.entropy, torch.nan),
+        )
 
 
 def _member(net: nn.Module, member: int) -> nn.Module:
@@ -137,20 +133,18 @@ def _member(net: nn.Module, member: int) -> nn.Module:
     if isinstance(net, Stack):
         return net.copies[member]
     layers = list(folded(net).children()) if isinstance(net, nn.Sequential) else [net]
-    if not all(isinstance(layer, Linear | nn.ReLU | nn.Flatten) for layer in layers):
+    layers = [layer for layer in layers if not isinstance(layer, nn.Flatten)]
+    if not all(isinstance(layer, Linear | nn.ReLU) for layer in layers):
         alone = some_models(net, slice(member, member + 1))
         return nn.Sequential(nn.Unflatten(0, (1, -1)), alone, nn.Flatten(0, 1))
-    plain: list[nn.Module] = [nn.Flatten()]  # onnxruntime is faster at this than at M models
-    for layer in layers:
+    for number, layer in enumerate(layers):  # onnxruntime is faster at these than at M models
         if isinstance(layer, Linear):
             inputs, outputs = layer.weight.shape[1:]
             linear = nn.Linear(inputs, outputs, device="meta")  # draws no random numbers
             linear.weight = nn.Parameter(layer.weight.detach()[member].T.contiguous())
             linear.bias = nn.Parameter(layer.bias.detach()[member, 0].clone())
-            plain.append(linear)
-        elif isinstance(layer, nn.ReLU):
-            plain.append(layer)
-    return nn.Sequential(*plain)
+            layers[number] = linear
+    return nn.Sequential(nn.Flatten(), *layers)
 
 
 def _graph(served: Served) -> Any:
@@ -163,13 +157,9 @@ def _graph(served: Served) -> Any:
         with warnings.catch_warnings(action="ignore"), redirect_stderr(io.StringIO()):
             program = torch.onnx.export(served, (example,), dynamo=True, verbose=False, **names)
     except torch.onnx.OnnxExporterError as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
         raise InputError(
-            f"torch cannot write this network as ONNX for any number of rows ({reason}). Its "
-            "forward() must not branch on values, nor on how many rows there are."
+            "torch cannot write this network as ONNX for any number of rows. Its forward() must "
+            "not branch on values, nor on how many rows there are."
         ) from error
     finally:
         logging.disable(logged)

@@ -72,9 +72,8 @@ class Recalibration:
         zero = np.flatnonzero((opinion.probability * candidates).sum(-1) <= 0)
         if len(zero):
             raise InputError(
-                f"The model gives probability 0 to what y says of {len(zero)} rows "
-                f"({some_of(zero)}), and no recalibration changes a 0. Methods that count "
-                "neighbours, such as PlKnn, do that; use another method, or other rows."
+                f"The model gives probability 0 to y in {len(zero)} rows ({some_of(zero)}), and no "
+                "recalibration changes a 0. Use other rows, or a method other than PlKnn."
             )
         source: Source = "labels" if (candidates.sum(-1) == 1).all() else "candidates"
         scaled: Scaled = "evidence" if (opinion.uncertainty > 0).any() else "logits"
@@ -92,9 +91,8 @@ class Recalibration:
         if np.ptp(losses) < 1e-9:
             raise InputError(
                 "X and y do not say how sure the model should be: all factors have the same log "
-                "loss. That happens if every set holds all classes, and for DstPll, whose "
-                "probabilities do not depend on its uncertainty. Pass smaller sets or labels, or "
-                "use another method."
+                "loss. Pass smaller sets or labels if every set holds all classes, and use another "
+                "method than DstPll."
             )
         best = int(np.argmin(penalised(grid, losses)))
         bounds = (grid[max(0, best - 1)], grid[min(best + 1, STEPS - 1)])
