@@ -81,10 +81,11 @@ class Consistent(RobustPllAt):
     def step(
         self, net: nn.Module, batch: Batch, progress: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        there, here = self.two_views(net, batch)
+        moved, clean = self.two_views(net, batch)
+        there, here = self.evidence_of(moved), self.evidence_of(clean)
         apart = (mean_of(there) - mean_of(here)).square().sum(-1)
-        loss = self.error(here, batch) + self.divergence(here, batch, progress)
-        return loss + self.consistency * apart, self.reweigh(here.detach(), batch)
+        loss = self.loss_of(here, batch, progress)
+        return loss + self.consistency * apart, self.reweigh(clean.detach(), batch)
 
 
 def mean_of(evidence: Tensor) -> Tensor:
@@ -101,12 +102,9 @@ class WeighedThere(RobustPllAt):
     def step(
         self, net: nn.Module, batch: Batch, progress: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        there, here = self.two_views(net, batch)
-        worst, clean = (
-            self.error(evidence, batch) + self.divergence(evidence, batch, progress)
-            for evidence in (there, here)
-        )
-        return worst + self.clean_share * (clean - worst), self.reweigh(there.detach(), batch)
+        views = self.two_views(net, batch)
+        worst, clean = (self.loss_of(self.evidence_of(view), batch, progress) for view in views)
+        return worst + self.clean_share * (clean - worst), self.reweigh(views[0].detach(), batch)
 
 
 @dataclass(frozen=True)
