@@ -198,8 +198,8 @@ def test_pop_as_published_raises_its_threshold_by_a_thousandth_of_itself() -> No
     assert purified(Pop.paper(), rest).memory["threshold"].item() == pytest.approx(0.001)
 
 
-@pytest.mark.parametrize(("persistent", "stays"), [(True, True), (False, False)])
-def test_what_pop_rules_out_stays_so_unless_as_published(persistent: bool, stays: bool) -> None:
+@pytest.mark.parametrize("persistent", [True, False])
+def test_what_pop_rules_out_stays_so_unless_as_published(persistent: bool) -> None:
     task = small_task()
     training = begun(Pop(persistent=persistent), task)
     kept = training.state.rows["kept"]
@@ -208,27 +208,21 @@ def test_what_pop_rules_out_stays_so_unless_as_published(persistent: bool, stays
     kept[0, several, first[several]] = 0
     training.step(task.rows.everything, 0)
     weights = training.state.rows["label_weights"][0, several, first[several]]
-    assert bool((weights == 0).all()) is stays
-
-
-def views_of(rows: list[list[list[float]]]) -> Tensor:
-    """Three views of some rows for two networks, (3, 2, n, k)."""
-    return torch.tensor(rows, dtype=torch.float64).permute(1, 0, 2)[:, None].repeat(1, 2, 1, 1)
+    assert bool((weights == 0).all()) is persistent
 
 
 def test_crosel_selects_rows_whose_views_agree_on_a_likely_candidate() -> None:
     sure, unsure = [0.95, 0.03, 0.02], [0.6, 0.3, 0.1]
-    views = views_of(
-        [
-            [sure, sure, sure],
-            [unsure, unsure, unsure],  # not likely enough
-            [sure[::-1], sure, sure],  # once another class
-            [sure, sure, sure],  # no candidate
-        ]
-    )
+    rows = [
+        [sure, sure, sure],
+        [unsure, unsure, unsure],  # not likely enough
+        [sure[::-1], sure, sure],  # once another class
+        [sure, sure, sure],  # no candidate
+    ]
+    views = torch.tensor(rows, dtype=torch.float64).permute(1, 0, 2)[:, None].repeat(1, 2, 1, 1)
     candidates = torch.tensor([[1, 1, 0], [1, 1, 0], [1, 1, 0], [0, 1, 1]]).bool().expand(2, 4, 3)
-    own = CroSel().spread(2, like=views)
-    assert own._selected(views, candidates).tolist() == [[True, False, False, False]] * 2
+    selected = CroSel().spread(2, like=views)._selected(views, candidates)
+    assert selected.tolist() == [[True, False, False, False]] * 2
 
 
 @pytest.mark.parametrize("true_cross", [True, False])

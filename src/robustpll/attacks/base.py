@@ -139,8 +139,8 @@ class Attack(ABC):
         epsilon = torch.stack([part.epsilon.expand(size) for part in parts])
         epsilon = epsilon.view(len(parts), *(1,) * (x.ndim - 1 - epsilon.ndim), *epsilon.shape[1:])
         boxes = zip(*((part.x, part.low, part.high) for part in parts), strict=True)
-        joined = (torch.cat(tensors, 1) for tensors in boxes)
-        return Bounds(*joined, epsilon.repeat_interleave(x.shape[1], 0), len(parts))
+        rows, low, high = (torch.cat(tensors, 1) for tensors in boxes)
+        return Bounds(rows, low, high, epsilon.repeat_interleave(x.shape[1], 0), len(parts))
 
     def bounds(self, x: Tensor) -> Bounds:
         """Return the box for features x (M, b, *shape); with epsilon 0 it is x alone."""

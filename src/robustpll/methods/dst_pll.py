@@ -204,18 +204,20 @@ def encoders_of(rows: Rows, epochs: int) -> list[Encoder]:
     groups = equal_runs(rows)
     first = [runs[0] for runs in groups]
     rows = replace(rows, at=rows.at[first], shift=rows.shift[first], scale=rows.scale[first])
+    trained = trained_encoders(rows, epochs, (SEED,) * len(first))
+    by_run = {run: encoder for encoder, runs in zip(trained, groups, strict=True) for run in runs}
+    return [by_run[run] for run in sorted(by_run)]
+
+
+def trained_encoders(rows: Rows, epochs: int, seeds: tuple[int, ...]) -> list[Encoder]:
+    """Return an encoder for each of M runs, trained at once."""
     unlabelled = torch.ones(*rows.at.shape, 1, dtype=torch.bool)  # one class, which all have
-    task = Task.of(rows, unlabelled, (SEED,) * len(first))
-    state = train(AutoEncoder(epochs=epochs), task).net.state_dict()
-    encoders: dict[int, Encoder] = {}
-    for model, runs in enumerate(groups):
-        encoder = {
-            name: value[model].to(torch.float64, copy=True)
-            for name, value in state.items()
-            if "encoder." in name
-        }
-        encoders |= dict.fromkeys(runs, encoder)
-    return [encoders[run] for run in sorted(encoders)]
+    net = train(AutoEncoder(epochs=epochs), Task.of(rows, unlabelled, seeds)).net
+    stacked = {name: value for name, value in net.state_dict().items() if "encoder." in name}
+    return [
+        {name: value[model].to(torch.float64, copy=True) for name, value in stacked.items()}
+        for model in range(rows.models)
+    ]
 
 
 def codes(encoder: Encoder, x: Tensor) -> Tensor:
