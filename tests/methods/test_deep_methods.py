@@ -1,7 +1,6 @@
 """What each network method's paper adds: worked numbers, and behaviour only that method has."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from robustpll import PLLClassifier
 from robustpll.engine.data import Rows, State, Task
 from robustpll.engine.random import Draws
 from robustpll.engine.train import Training, train
-from robustpll.errors import InputError
 from robustpll.methods import (
     Cavl,
     CroSel,
@@ -67,6 +65,11 @@ def test_the_worked_updates_and_losses() -> None:
     assert weighted_ce(P.log(), weights).item() == pytest.approx(1.550546, abs=1e-6)
     assert underflowing(P.log(), S).item() == pytest.approx(2.744418, abs=1e-6)
     assert covering(P.log(), S).item() == pytest.approx(0.798508, abs=1e-6)
+    logits = torch.tensor([2, -1, 0.5, -0.2], dtype=torch.float64)
+    target = picked(logits, torch.tensor([False, True, True, True]))
+    assert target.tolist() == [0, 0, 1, 0]
+    assert weighted_ce(logits, target).item() == pytest.approx(1.824776, abs=1e-6)
+    assert swapped(torch.arange(6)).tolist() == [1, 0, 3, 2, 5, 4]
 
 
 @pytest.mark.parametrize(
@@ -88,13 +91,6 @@ def test_the_published_constant_of_cc_kills_the_gradient(
     underflowing(logits, torch.arange(k) == 0).backward()
     assert s.grad is not None
     assert s.grad.item() == pytest.approx(slope, abs=2e-6)
-
-
-def test_cavl_picks_the_candidate_with_the_largest_activation_value() -> None:
-    logits = torch.tensor([2, -1, 0.5, -0.2], dtype=torch.float64)
-    target = picked(logits, torch.tensor([False, True, True, True]))
-    assert target.tolist() == [0, 0, 1, 0]
-    assert weighted_ce(logits, target).item() == pytest.approx(1.824776, abs=1e-6)
 
 
 def test_cavl_begins_with_all_candidates_and_then_keeps_one_each() -> None:
@@ -119,15 +115,12 @@ def test_rc_as_published_lets_rows_count_by_their_candidates_mass() -> None:
 
 
 def test_weight_decay_shrinks_the_networks() -> None:
-    def norm(method: DeepMethod) -> float:
-        return sum(p.square().sum().item() for p in train(method, small_task()).net.parameters())
-
     free, decoupled, penalty = (
-        norm(method)
+        sum(p.square().sum().item() for p in train(method, small_task()).net.parameters())
         for method in (
-            Proden(epochs=30),
-            ProdenL2(epochs=30, weight_decay=1.0),
-            ProdenL2(epochs=30, weight_decay=1.0, decay="l2"),
+            Proden(epochs=10),
+            ProdenL2(epochs=10, weight_decay=3.0),
+            ProdenL2(epochs=10, weight_decay=3.0, decay="l2"),
         )
     )
     assert decoupled < 0.98 * free
@@ -163,8 +156,8 @@ def test_attacked_copies_are_part_of_the_loss() -> None:
 
 
 def test_dropout_passes_are_averaged_and_repeat_themselves() -> None:
-    task = small_task()
-    method = ProdenDropout(epochs=5, rate=0.3, passes=400)
+    task = small_task(n=40)
+    method = ProdenDropout(epochs=5, rate=0.3, passes=200)
     fitted = train(method, task)
     probability = fitted.predict(task.rows).probability
     assert torch.equal(probability, fitted.predict(task.rows).probability)
@@ -172,13 +165,7 @@ def test_dropout_passes_are_averaged_and_repeat_themselves() -> None:
     assert not torch.allclose(probability, off, atol=1e-4)
     other = replace(fitted, seeds=(1,)).predict(task.rows).probability  # other units dropped
     assert not torch.equal(probability, other)
-    torch.testing.assert_close(probability, other, atol=0.05, rtol=0)
-
-
-@pytest.mark.parametrize("arguments", [{"rate": 0.0}, {"rate": 1.0}, {"network": "lenet"}])
-def test_dropout_that_cannot_be_is_refused(arguments: Any) -> None:
-    with pytest.raises(InputError, match="ProdenDropout needs network='mlp'"):
-        ProdenDropout(**arguments)
+    torch.testing.assert_close(probability, other, atol=0.1, rtol=0)
 
 
 def purified(method: Pop, mean: Tensor, epochs: int = 1) -> State:
@@ -211,8 +198,8 @@ def test_pop_as_published_raises_its_threshold_by_a_thousandth_of_itself() -> No
     assert purified(Pop.paper(), rest).memory["threshold"].item() == pytest.approx(0.001)
 
 
-@pytest.mark.parametrize(("persistent", "stays"), [(True, True), (False, False)])
-def test_what_pop_rules_out_stays_so_unless_as_published(persistent: bool, stays: bool) -> None:
+@pytest.mark.parametrize("persistent", [True, False])
+def test_what_pop_rules_out_stays_so_unless_as_published(persistent: bool) -> None:
     task = small_task()
     training = begun(Pop(persistent=persistent), task)
     kept = training.state.rows["kept"]
@@ -221,31 +208,21 @@ def test_what_pop_rules_out_stays_so_unless_as_published(persistent: bool, stays
     kept[0, several, first[several]] = 0
     training.step(task.rows.everything, 0)
     weights = training.state.rows["label_weights"][0, several, first[several]]
-    assert bool((weights == 0).all()) is stays
-
-
-def test_neighbouring_models_swap() -> None:
-    assert swapped(torch.arange(6)).tolist() == [1, 0, 3, 2, 5, 4]
-
-
-def views_of(rows: list[list[list[float]]]) -> Tensor:
-    """Three views of some rows for two networks, (3, 2, n, k)."""
-    return torch.tensor(rows, dtype=torch.float64).permute(1, 0, 2)[:, None].repeat(1, 2, 1, 1)
+    assert bool((weights == 0).all()) is persistent
 
 
 def test_crosel_selects_rows_whose_views_agree_on_a_likely_candidate() -> None:
     sure, unsure = [0.95, 0.03, 0.02], [0.6, 0.3, 0.1]
-    views = views_of(
-        [
-            [sure, sure, sure],
-            [unsure, unsure, unsure],  # not likely enough
-            [sure[::-1], sure, sure],  # once another class
-            [sure, sure, sure],  # no candidate
-        ]
-    )
+    rows = [
+        [sure, sure, sure],
+        [unsure, unsure, unsure],  # not likely enough
+        [sure[::-1], sure, sure],  # once another class
+        [sure, sure, sure],  # no candidate
+    ]
+    views = torch.tensor(rows, dtype=torch.float64).permute(1, 0, 2)[:, None].repeat(1, 2, 1, 1)
     candidates = torch.tensor([[1, 1, 0], [1, 1, 0], [1, 1, 0], [0, 1, 1]]).bool().expand(2, 4, 3)
-    own = CroSel().spread(2, like=views)
-    assert own._selected(views, candidates).tolist() == [[True, False, False, False]] * 2
+    selected = CroSel().spread(2, like=views)._selected(views, candidates)
+    assert selected.tolist() == [[True, False, False, False]] * 2
 
 
 @pytest.mark.parametrize("true_cross", [True, False])
@@ -318,21 +295,17 @@ def test_samples_of_a_dirichlet_have_its_mean_and_gradient() -> None:
     assert wanted.grad[..., 0].mean().item() == pytest.approx(mean_slope, abs=0.01)
 
 
-def test_valen_needs_a_network_with_a_hidden_layer_it_knows() -> None:
-    with pytest.raises(InputError, match="must be 'mlp' or 'wide'"):
-        Valen(network="lenet")
-
-
 def test_bf16_reaches_every_part_of_valen() -> None:
-    X = np.random.default_rng(0).random((300, 8))
-    y = [{"a", "b"} if i % 3 else {"a"} for i in range(300)]
+    X = np.random.default_rng(0).random((100, 8))
+    y = [{"a", "b"} if i % 3 else {"a"} for i in range(100)]
     exact, rough = (
-        PLLClassifier(Valen(epochs=2, precision=precision), random_state=0, device="cpu").fit(X, y)
+        PLLClassifier(Valen(epochs=2, precision=precision), random_state=0, device="cpu")
+        .fit(X, y)
+        .fitted_.net.named_parameters()
         for precision in ("float32", "bf16")
     )
-    parts = [name for name, _ in exact.fitted_.net.named_parameters()]
-    mine, other = (dict(model.fitted_.net.named_parameters()) for model in (exact, rough))
-    assert all(not torch.equal(mine[name], other[name]) for name in parts if "weight" in name)
+    for (name, mine), (_, other) in zip(exact, rough, strict=True):
+        assert "weight" not in name or not torch.equal(mine, other)
 
 
 def test_rows_without_weight_do_not_teach_crosel() -> None:

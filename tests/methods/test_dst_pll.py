@@ -1,6 +1,5 @@
 """Masses of sets are exact, and DstPll and its auto-encoder do what their papers say."""
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -12,14 +11,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
-from robustpll import InputError, PLLClassifier
+from robustpll import PLLClassifier
 from robustpll.engine.data import Rows, State, Task
 from robustpll.engine.history import reporting
 from robustpll.engine.random import Draws
 from robustpll.methods import dempster_shafer
 from robustpll.methods.classical import Classical
 from robustpll.methods.dempster_shafer import masses_of, opinion_of, table_of
-from robustpll.methods.dst_pll import AutoEncoder, DstPll, codes, encoders_of
+from robustpll.methods.dst_pll import AutoEncoder, DstPll
 
 Set = frozenset[int]
 
@@ -57,14 +56,10 @@ def matrix(sets: list[Set], k: int) -> Tensor:
     return torch.tensor([[c in classes for c in range(k)] for classes in sets])
 
 
-def classes_of(met: int) -> Set:
-    return frozenset(c for c in range(met.bit_length()) if met >> c & 1)
-
-
 @st.composite
-def hearings(draw: st.DrawFn, most_classes: int = 16) -> tuple[int, list[Set], Set]:
+def hearings(draw: st.DrawFn) -> tuple[int, list[Set], Set]:
     """Number of classes, what up to ten witnesses say, and the base; sparse or dense sets."""
-    k = draw(st.integers(3, most_classes))
+    k = draw(st.integers(3, 16))
     some = st.frozensets(st.integers(0, k - 1), min_size=1)
     few = st.frozensets(st.integers(0, k - 1), min_size=1, max_size=3)
     everything = st.just(frozenset(range(k)))
@@ -72,29 +67,16 @@ def hearings(draw: st.DrawFn, most_classes: int = 16) -> tuple[int, list[Set], S
     return k, said, draw(st.one_of(some, everything))
 
 
-@given(hearings(most_classes=12))
-def test_a_table_of_all_sets_has_the_masses_of_the_definition(case: Any) -> None:
-    k, said, base = case
-    found = table_of(matrix(said, k)[None], matrix([base], k))[:, 0]
-    expected = torch.zeros(2**k, dtype=torch.float64)
-    for met, mass in slow_masses(said, base).items():
-        expected[number(met)] = float(mass)
-    assert torch.equal(found, expected)
-
-
 @given(hearings())
-def test_a_list_of_sets_has_the_masses_of_the_definition(case: Any) -> None:
-    _, said, base = case
-    found = masses_of([number(classes) for classes in said], number(base))
-    assert {classes_of(met): mass for met, mass in found.items()} == slow_masses(said, base)
-
-
-@given(hearings())
-def test_opinions_are_those_of_the_definition(case: Any) -> None:
+def test_masses_and_opinions_are_those_of_the_definition(case: Any) -> None:
     k, said, base = case
-    at = torch.arange(len(said))[None]
-    opinion = opinion_of(matrix(said, k), at, matrix([base], k))[0]
     masses = slow_masses(said, base)
+    listed = masses_of([number(classes) for classes in said], number(base))
+    assert listed == {number(classes): mass for classes, mass in masses.items()}
+    if k <= 12:
+        table = table_of(matrix(said, k)[None], matrix([base], k))[:, 0]
+        assert {i: mass for i, mass in enumerate(table.tolist()) if mass} == listed
+    opinion = opinion_of(matrix(said, k), torch.arange(len(said))[None], matrix([base], k))[0]
     belief = [float(masses.get(frozenset([c]), 0)) for c in range(k)]
     assert opinion.belief.tolist() == belief
     assert opinion.uncertainty.item() == 1 - sum(belief)
@@ -167,24 +149,16 @@ def test_lists_and_tables_of_sets_give_the_same(
     k: int, everything: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generator = torch.Generator().manual_seed(0)
-    candidates = torch.rand(500, k, generator=generator) < 3 / k
-    candidates[torch.arange(500), torch.randint(k, (500,), generator=generator)] = True
-    at = torch.randint(500, (300, 20 if k == 3 else 5), generator=generator)
-    base = torch.ones_like(candidates[:300]) if everything else candidates[:300]
-    mixed = opinion_of(candidates, at, base)
-    for largest in (0, 3, 20):
+    candidates = torch.rand(100, k, generator=generator) < 3 / k
+    candidates[torch.arange(100), torch.randint(k, (100,), generator=generator)] = True
+    witnesses = torch.randint(100, (100, 20 if k == 3 else 5), generator=generator)
+    base = torch.ones_like(candidates) if everything else candidates
+    mixed = opinion_of(candidates, witnesses, base)
+    for largest in (0, 3, 16):
         monkeypatch.setattr(dempster_shafer, "LARGEST_TABLE", largest)
-        found = opinion_of(candidates, at, base)
-        assert torch.equal(found.belief, mixed.belief)
-        assert torch.equal(found.probability, mixed.probability)
-
-
-def task_of(
-    X: np.ndarray, candidates: np.ndarray, at: Tensor, seeds: tuple[int, ...] | None = None
-) -> Task:
-    """Runs over one pool in float64, with rows at (R, n)."""
-    seeds = tuple(range(len(at))) if seeds is None else seeds
-    return Task.of(Rows.of(torch.from_numpy(X), at), torch.from_numpy(candidates)[at], seeds)
+        opinion = opinion_of(candidates, witnesses, base)
+        assert torch.equal(opinion.belief, mixed.belief)
+        assert torch.equal(opinion.probability, mixed.probability)
 
 
 @pytest.fixture
@@ -204,16 +178,6 @@ def test_training_rows_are_no_witnesses_of_their_own() -> None:
     np.testing.assert_array_equal(shared.uncertainty, [1])
 
 
-@pytest.mark.parametrize("preset", [DstPll(), DstPll.paper()], ids=["plain", "paper"])
-def test_digits_are_recognised(preset: DstPll, digits: Any, candidates: np.ndarray) -> None:
-    train, test, _, labels = digits
-    model = PLLClassifier(preset).fit(train, candidates)
-    assert model.score(test, labels) > 0.95
-    unsure = model.predict_opinion(test).uncertainty
-    wrong = model.predict(test) != labels
-    assert unsure[wrong].mean() > 2 * unsure[~wrong].mean()
-
-
 @pytest.mark.parametrize(("rows", "k"), [(2, 2), (3, 3), (40, 300)])
 @pytest.mark.parametrize("encoder", ["never", "always"])
 def test_small_problems_work(rows: int, k: int, encoder: Any) -> None:
@@ -225,24 +189,6 @@ def test_small_problems_work(rows: int, k: int, encoder: Any) -> None:
     np.testing.assert_allclose(model.label_weights_.sum(-1), 1, atol=1e-12)
     assert (model.label_weights_[~y] == 0).all()
     np.testing.assert_allclose(model.predict_proba(X).sum(-1), 1, atol=1e-12)
-
-
-def test_pictures_are_compared_by_codes_and_tables_by_features(
-    pictures: np.ndarray, candidates: np.ndarray
-) -> None:
-    flat = pictures.reshape(-1, 64)
-    method = DstPll(encoder_epochs=1)
-
-    def names(X: np.ndarray, method: DstPll) -> set[str]:
-        fitted = PLLClassifier(method).fit(X[:60], candidates[:60]).fitted_
-        assert isinstance(fitted, Classical)
-        return set(fitted.learned[0])
-
-    coded = names(pictures, method)
-    assert {"rows", "candidates", "encoder.hidden.weight", "encoder.mean.bias"} < coded
-    assert names(flat, replace(method, encoder="always")) == coded
-    assert names(flat, method) == {"rows", "candidates"}
-    assert names(pictures, replace(method, encoder="never")) == {"rows", "candidates"}
 
 
 @pytest.mark.parametrize("encoder", ["auto", "never", "always"])
@@ -264,6 +210,21 @@ def test_the_layout_is_that_of_what_is_learned(
     assert found == sized
 
 
+@pytest.mark.parametrize(
+    "method", [DstPll(), DstPll.paper(), DstPll(encoder="always", encoder_epochs=12)], ids=str
+)
+def test_digits_are_recognised(method: DstPll, digits: Any, candidates: np.ndarray) -> None:
+    train, test, _, labels = digits
+    model = PLLClassifier(method).fit(train, candidates)
+    assert model.score(test, labels) > (0.85 if method.encoder == "always" else 0.95)
+    assert model.history_["loss"].size == 0
+    unsure = model.predict_opinion(test).uncertainty
+    wrong = model.predict(test) != labels
+    assert unsure[wrong].mean() > 1.5 * unsure[~wrong].mean()
+    alone = np.concatenate([model.predict_proba(row[None]) for row in test[:20]])
+    np.testing.assert_allclose(model.predict_proba(test[:20]), alone, atol=1e-12)
+
+
 def test_codes_have_a_number_of_neighbours_of_their_own(
     pictures: np.ndarray, candidates: np.ndarray
 ) -> None:
@@ -277,62 +238,26 @@ def test_codes_have_a_number_of_neighbours_of_their_own(
     assert (few != found(3, 3)).any((1, 2)).all()
 
 
-@pytest.mark.parametrize("encoder", ["never", "always"])
-def test_a_run_alone_equals_itself_in_a_bundle(
-    encoder: Any, pictures: np.ndarray, candidates: np.ndarray
-) -> None:
-    at = torch.stack([torch.arange(200), torch.arange(200, 400), torch.arange(200)])
-    method = DstPll(encoder=encoder, encoder_epochs=3)
-    bundle = method.fit(task_of(pictures, candidates, at))
-    queries = torch.from_numpy(pictures[400:500]), torch.arange(100)
-    for run in range(3):
-        task = task_of(pictures, candidates, at[run : run + 1], (run,))
-        alone = method.fit(task)
-        assert torch.equal(alone.label_weights[0], bundle.label_weights[run])
-        others = task.rows.others(queries[0], queries[1][None])
-        found = alone.predict(others).probability[0]
-        both = task_of(pictures, candidates, at).rows.others(queries[0], queries[1].expand(3, -1))
-        assert torch.equal(found, bundle.predict(both).probability[run])
-
-
-def test_runs_with_the_same_rows_share_an_encoder(pictures: np.ndarray) -> None:
-    at = torch.stack([torch.arange(50), torch.arange(50, 100), torch.arange(50)])
-    rows = Rows.of(torch.from_numpy(pictures), at)
-    trained: list[int] = []
-    with reporting(lambda title, epoch, epochs, loss: trained.append(len(loss))):
-        first, other, same = encoders_of(rows, epochs=2)
-    assert trained == [2, 2]  # models in each epoch
-    assert first is same
-    assert not torch.equal(first["encoder.mean.weight"], other["encoder.mean.weight"])
-
-
-def test_predictions_by_codes_do_not_depend_on_the_other_rows(
+def test_a_run_alone_equals_itself_in_a_bundle_and_equal_rows_share_an_encoder(
     pictures: np.ndarray, candidates: np.ndarray
 ) -> None:
-    model = PLLClassifier(DstPll(encoder_epochs=5)).fit(pictures[:300], candidates[:300])
-    whole = model.predict_proba(pictures[300:340])
-    each = np.concatenate([model.predict_proba(row[None]) for row in pictures[300:340]])
-    np.testing.assert_allclose(whole, each, atol=1e-12)
-
-
-def test_codes_tell_pictures_apart(digits: Any, candidates: np.ndarray) -> None:
-    train, test, _, labels = digits
-    model = PLLClassifier(DstPll(encoder="always", encoder_epochs=20)).fit(train, candidates)
-    assert model.score(test, labels) > 0.9
-    assert model.history_["loss"].size == 0
-
-
-def test_an_auto_encoder_leaves_the_global_generator_and_the_rows_untouched(
-    pictures: np.ndarray,
-) -> None:
-    pool = torch.from_numpy(pictures[:30].copy())
-    before = torch.get_rng_state(), pool.clone()
-    rows = Rows.of(pool, torch.arange(30)[None])
-    first, second = (encoders_of(rows, epochs=2)[0] for _ in range(2))
-    assert torch.equal(torch.get_rng_state(), before[0])
-    assert torch.equal(pool, before[1])
-    x = rows.x(rows.everything)[0].flatten(1)
-    assert torch.equal(codes(first, x), codes(second, x))
+    index = torch.stack([torch.arange(100), torch.arange(100, 200), torch.arange(100)])
+    rows, method = Rows.of(torch.from_numpy(pictures), index), DstPll(encoder_epochs=2)
+    task = Task.of(rows, torch.from_numpy(candidates)[index], (0, 1, 2))
+    state, trained, copied = torch.get_rng_state(), [], task.rows.pool.clone()
+    with reporting(lambda title, epoch, epochs, loss: trained.append(len(loss))):
+        bundle = method.fit(task)
+    assert trained == [2, 2]  # models in each epoch
+    assert torch.equal(torch.get_rng_state(), state)
+    assert torch.equal(task.rows.pool, copied)
+    queries = torch.from_numpy(pictures[400:500]), torch.arange(100).expand(3, -1)
+    opinion = bundle.predict(task.rows.others(*queries))
+    for run in (slice(0, 1), slice(1, 2), slice(2, 3)):
+        part = task.part(run)
+        alone = method.fit(part)
+        assert torch.equal(alone.label_weights, bundle.label_weights[run])
+        others = part.rows.others(queries[0], queries[1][:1])
+        assert torch.equal(alone.predict(others).probability, opinion.probability[run])
 
 
 def test_the_loss_of_an_auto_encoder_is_cross_entropy_plus_the_mean_divergence() -> None:
@@ -354,26 +279,3 @@ def test_the_loss_of_an_auto_encoder_is_cross_entropy_plus_the_mean_divergence()
     torch.testing.assert_close(loss, kl_divergence(own, standard).mean(-1) - likelihood)
     assert loss.shape == (1, 5)
     assert not written
-
-
-def test_normal_numbers_have_mean_0_and_variance_1_for_each_model_alone() -> None:
-    like = torch.empty(0, dtype=torch.float64)
-    drawn = Draws.of(range(3), like=like).normal(20_000)
-    assert (drawn.mean(-1).abs() <= 4 * 20_000**-0.5).all()
-    assert ((drawn.var(-1) - 1).abs() <= 4 * (2 / 20_000) ** 0.5).all()
-    assert torch.equal(drawn[1], Draws.of([1], like=like).normal(20_000)[0])
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"neighbours": 53}, "'neighbours' of DstPll must be an int from 1 to 52. Got 53"),
-        ({"code_neighbours": 53}, "'code_neighbours' of DstPll must be an int from 1 to 52. Got"),
-        ({"encoder_epochs": 0}, "'encoder_epochs' of DstPll must be an int of at least 1. Got 0"),
-        ({"encoder": "sometimes"}, "'encoder' of DstPll must be one of 'auto', 'never', 'always'"),
-        ({"neighbours": 2.5}, "'neighbours' of DstPll must be an int"),
-    ],
-)
-def test_odd_fields_are_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        DstPll(**fields)

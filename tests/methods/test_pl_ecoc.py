@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 from torch import Tensor
@@ -46,9 +45,7 @@ def eligible_by_enumeration(rows: list[frozenset[int]], k: int) -> set[frozenset
     return {side for side in sides if is_eligible(side, rows)}
 
 
-@pytest.mark.parametrize(
-    ("k", "length"), [(10, 34), (13, 38), (14, 39), (16, 40), (23, 46), (171, 75), (219, 78)]
-)
+@pytest.mark.parametrize(("k", "length"), [(10, 34), (13, 38), (23, 46), (219, 78)])
 def test_codes_are_as_long_as_published(k: int, length: int) -> None:
     """One candidate each, so every dichotomy will do."""
     codes = dichotomies(torch.eye(k).bool(), generator())
@@ -58,7 +55,7 @@ def test_codes_are_as_long_as_published(k: int, length: int) -> None:
     assert codes.any(1).all()
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), n=st.integers(2, 60), k=st.integers(2, 7), share=st.floats(0, 1))
 def test_up_to_ten_classes_all_eligible_dichotomies_are_in_the_draw(
     seed: int, n: int, k: int, share: float
@@ -96,10 +93,9 @@ def test_a_tenth_of_the_rows_is_enough_and_less_is_not() -> None:
 def test_more_than_ten_classes_are_drawn_by_fair_coins() -> None:
     candidates = random_candidates(300, 40, 0.04)
     codes = dichotomies(candidates, generator())
-    rows = as_sets(candidates)
-    found = as_sets(codes)
-    assert len(set(found)) == math.ceil(10 * math.log2(40))
-    assert all(is_eligible(side, rows) for side in found)
+    sides = as_sets(codes)
+    assert len(set(sides)) == math.ceil(10 * math.log2(40))
+    assert all(is_eligible(side, as_sets(candidates)) for side in sides)
     assert codes[:, :-1].double().mean() == pytest.approx(0.5, abs=0.06)
 
 
@@ -135,17 +131,12 @@ def test_a_row_teaches_if_its_candidates_are_on_one_side() -> None:
     assert negative[:, 0].tolist() == [False, True, False, False]
 
 
-def by_linear_svc(x: Tensor, side: Tensor, error_cost: float) -> NDArray[np.float64]:
-    own = (side != 0).numpy()
-    svc = LinearSVC(C=error_cost, tol=1e-8, max_iter=100_000, dual="auto", random_state=0)
-    svc.fit(x.numpy()[own], side.numpy()[own])
-    return np.asarray(svc.decision_function(x.numpy()))
-
-
 @pytest.mark.parametrize(
-    ("n", "d", "error_cost"), [(1000, 30, 1.0), (1500, 8, 0.03), (60, 90, 1.0), (300, 100, 5.0)]
+    ("n", "d", "error_cost"), [(1000, 30, 1.0), (1000, 8, 0.03), (60, 90, 1.0), (300, 100, 5.0)]
 )
-def test_machines_agree_with_linear_svc(n: int, d: int, error_cost: float) -> None:
+def test_machines_agree_with_linear_svc_whatever_the_threads(
+    n: int, d: int, error_cost: float
+) -> None:
     """More rows than a machine sees at first, fewer rows than features, hard and easy problems."""
     x = torch.rand(n, d, generator=generator(), dtype=torch.float64)
     x[::7] = x[0]  # duplicates
@@ -154,15 +145,25 @@ def test_machines_agree_with_linear_svc(n: int, d: int, error_cost: float) -> No
     signal = (x[:, :5] - 0.5) * 3 + noise
     sides = torch.where(signal.abs() < 0.3, 0.0, signal.sign())  # (n, 5), in between are unused
     sides[(x[:, 0] > 0.2), 1] = 0  # one with few rows
-    weights = squared_hinge_classifiers(x, sides.double(), error_cost)
-    decisions = x @ weights[:-1] + weights[-1]
-    for found, side in zip(decisions.T, sides.T, strict=True):
-        expected = by_linear_svc(x, side, error_cost)
-        np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-3)
+    threads, weights = torch.get_num_threads(), []
+    for count in (3, 1):
+        torch.set_num_threads(count)
+        weights.append(squared_hinge_classifiers(x, sides.double(), error_cost))
+        assert torch.get_num_threads() == count
+    torch.set_num_threads(threads)
+    torch.testing.assert_close(*weights, rtol=0, atol=1e-12)
+    for values, side in zip((x @ weights[0][:-1] + weights[0][-1]).T, sides.T, strict=True):
+        used = (side != 0).numpy()
+        svc = LinearSVC(C=error_cost, tol=1e-8, max_iter=100_000, dual="auto", random_state=0)
+        svc.fit(x.numpy()[used], side.numpy()[used])
+        expected = svc.decision_function(x.numpy())
+        np.testing.assert_allclose(values.numpy(), expected, rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("error_cost", [1e-8, 1e8])
-def test_machines_end_at_extreme_costs(error_cost: float) -> None:
+def test_machines_end_at_extreme_costs_or_say_that_they_do_not(
+    error_cost: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     x = torch.rand(500, 20, generator=generator(), dtype=torch.float64)
     sides = torch.randint(2, (500, 3), generator=generator()).double() * 2 - 1
     weights = squared_hinge_classifiers(x, sides, error_cost)  # a warning would be an error
@@ -172,6 +173,9 @@ def test_machines_end_at_extreme_costs(error_cost: float) -> None:
     )
     assert slope.norm() < 1e-8 * error_cost * 500 + 1e-4
     assert (squared_hinge_classifiers(x, sides, 0.0) == 0).all()
+    monkeypatch.setattr(squared_hinge, "MOST_STEPS", 1)
+    with pytest.warns(ConvergenceWarning, match="not at its optimum after 1 steps"):
+        squared_hinge_classifiers(x, sides)
 
 
 @pytest.mark.parametrize("far", [0.0, 30.0, 1000.0])
@@ -184,28 +188,6 @@ def test_machines_are_at_their_optimum_where_float32_cannot_tell_rows_apart(far:
     rows = torch.cat([x, torch.ones(4000, 1)], 1)
     slope = weights - 2 * rows.T @ (sides * (1 - sides * (rows @ weights)).clamp(min=0))
     assert (slope.norm(dim=0) < 1e-4 / rows.norm(dim=1).amax() + 1e-7 * far).all()
-
-
-def test_machines_do_not_depend_on_the_number_of_threads() -> None:
-    x = torch.rand(3000, 40, generator=generator(), dtype=torch.float64)
-    sides = (x[:, :5] - 0.5 + 0.2 * torch.randn(3000, 5, generator=generator(1))).sign()
-    before, found = torch.get_num_threads(), []
-    for threads in (1, 3):
-        torch.set_num_threads(threads)
-        try:
-            found.append(squared_hinge_classifiers(x, sides))
-            assert torch.get_num_threads() == threads
-        finally:
-            torch.set_num_threads(before)
-    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
-
-
-def test_a_machine_that_is_not_at_its_optimum_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(squared_hinge, "MOST_STEPS", 1)
-    x = torch.rand(50, 3, generator=generator(), dtype=torch.float64)
-    sides = torch.randint(2, (50, 1), generator=generator()).double() * 2 - 1
-    with pytest.warns(ConvergenceWarning, match="not at its optimum after 1 steps"):
-        squared_hinge_classifiers(x, sides)
 
 
 def test_reliability_is_the_share_on_the_right_side_of_all_rows() -> None:
@@ -227,41 +209,27 @@ def test_reliability_is_the_share_on_the_right_side_of_all_rows() -> None:
     assert (found[3] == 0).all()
 
 
-WORKED = {
-    "decisions": torch.tensor([[0.4, -1]], dtype=torch.float64),
-    "codes": torch.tensor([[1, 1, 0], [0, 1, 0]]).bool(),
-    "reliable": torch.tensor([[0.5, 0.5], [0.25, 0.75], [0.6, 0.4]], dtype=torch.float64),
-}
-
-
-def test_decoding_meets_the_worked_numbers() -> None:
-    scores = decoded(**WORKED, decoding="reference").exp()
-    torch.testing.assert_close(
-        scores, torch.tensor([[2.105053, 0.648866, 1.489505]]).double(), rtol=0, atol=1e-6
-    )
-    costs = (-decoded(**WORKED, decoding="loss")).exp()
-    torch.testing.assert_close(
-        costs, torch.tensor([[0.519100, 2.206291, 1.042247]]).double(), rtol=0, atol=1e-6
-    )
-
-
-@pytest.mark.parametrize("decoding", ["loss", "reference"])
-def test_one_machine_for_two_classes_gives_the_probability_of_the_exponential_loss(
-    decoding: Any,
+@pytest.mark.parametrize(
+    ("decoding", "worked"),
+    [("reference", [2.105053, 0.648866, 1.489505]), ("loss", [0.519100, 2.206291, 1.042247])],
+)
+def test_decoding_meets_the_worked_numbers_and_does_not_overflow(
+    decoding: Any, worked: list[float]
 ) -> None:
+    decisions = torch.tensor([[0.4, -1]], dtype=torch.float64)
+    codes = torch.tensor([[1, 1, 0], [0, 1, 0]]).bool()
+    reliable = torch.tensor([[0.5, 0.5], [0.25, 0.75], [0.6, 0.4]], dtype=torch.float64)
+    sign = 1 if decoding == "reference" else -1
+    sums = (sign * decoded(decisions, codes, reliable, decoding)).exp()
+    torch.testing.assert_close(sums, torch.tensor([worked]).double(), rtol=0, atol=1e-6)
+    huge = decoded(1e6 * decisions, codes, reliable, decoding)
+    assert huge.isfinite().all()
+    assert huge.argmax() == 0
+    # one machine for two classes gives the probability of the exponential loss
     decisions = torch.linspace(-3, 3, 7, dtype=torch.float64)[:, None]
-    codes, reliable = torch.tensor([[True, False]]), torch.ones(2, 1, dtype=torch.float64)
-    found = decoded(decisions, codes, reliable, decoding).softmax(-1)
-    torch.testing.assert_close(found[:, 0], (2 * decisions[:, 0]).sigmoid())
-
-
-@pytest.mark.parametrize("decoding", ["loss", "reference"])
-def test_huge_decision_values_do_not_overflow(decoding: Any) -> None:
-    scores = decoded(
-        1e6 * WORKED["decisions"], WORKED["codes"], WORKED["reliable"], decoding=decoding
-    )
-    assert scores.isfinite().all()
-    assert scores.argmax() == 0
+    two, ones = torch.tensor([[True, False]]), torch.ones(2, 1, dtype=torch.float64)
+    probability = decoded(decisions, two, ones, decoding).softmax(-1)
+    torch.testing.assert_close(probability[:, 0], (2 * decisions[:, 0]).sigmoid())
 
 
 @pytest.mark.parametrize("decoding", ["loss", "reference"])
@@ -274,8 +242,3 @@ def test_a_class_that_is_nobodys_candidate_is_never_predicted(decoding: Any) -> 
     probability = fitted.predict(rows).probability[0]
     assert (probability[:, 3] == 0).all()
     assert (probability.argmax(1) == x.argmax(1)).double().mean() > 0.9
-
-
-def test_the_sound_and_the_published_settings() -> None:
-    assert PlEcoc() == PlEcoc(decoding="loss", error_cost=1.0)
-    assert PlEcoc.paper() == PlEcoc(decoding="reference")

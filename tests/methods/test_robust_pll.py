@@ -1,4 +1,4 @@
-"""RobustPll: what its ceiling counts, and balanced label weights."""
+"""RobustPll and RobustPll+At: the ceiling, balanced label weights, and rows that are moved."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,23 +7,32 @@ import numpy as np
 import pytest
 import torch
 
-from robustpll import InputError
+from robustpll import InputError, RobustPLLClassifier, robustness_report
 from robustpll.engine.data import Batch, Rows, State, Task
 from robustpll.engine.random import Draws
-from robustpll.methods import RobustPll
+from robustpll.methods import RobustPll, RobustPllAt
 from robustpll.opinion import Opinion
 
-
-def task_of(digits: Any, candidates: np.ndarray, n: int = 300) -> Task:
-    rows = Rows.of(torch.from_numpy(digits[0]), torch.arange(n)[None])
-    return Task.of(rows, torch.from_numpy(candidates[:n])[None], (0,))
+BOUND = 0.07
+HALF = torch.tensor(0.5, dtype=torch.double)
 
 
-def test_with_ten_classes_the_default_trains_as_the_published_ceiling(
-    digits: Any, candidates: np.ndarray
-) -> None:
+@pytest.fixture(scope="module")
+def task(digits: Any, candidates: np.ndarray) -> Task:
+    rows = Rows.of(torch.from_numpy(digits[0]).double(), torch.arange(300)[None])
+    return Task.of(rows, torch.from_numpy(candidates[:300])[None], (0,))
+
+
+def stepped(method: RobustPll, task: Task) -> tuple[Any, Any, Batch]:
+    """A network, the method as the engine calls it, and a batch with what was drawn for it."""
+    draws, shape, index = Draws.of([0], like=task.prior), task.rows.shape, task.rows.everything
+    drawn = method.draw(index.shape[1], shape, draws)
+    batch = State.of(task, uncertainty=1.0).batch(task, index, 1, draws, drawn)
+    return method.build(shape, task.k, draws), method.spread(1, task.prior), batch
+
+
+def test_with_ten_classes_the_default_trains_as_the_published_ceiling(task: Task) -> None:
     """To the last bit: numbers of the one are numbers of the other."""
-    task = task_of(digits, candidates)
     published = replace(RobustPll.paper(), anneal="from-one", epochs=4)
     usual, other = RobustPll(epochs=4).fit(task), published.fit(task)
     assert torch.equal(usual.label_weights, other.label_weights)
@@ -31,48 +40,111 @@ def test_with_ten_classes_the_default_trains_as_the_published_ceiling(
 
 
 @pytest.fixture
-def forgotten(digits: Any, candidates: np.ndarray) -> tuple[torch.Tensor, Batch]:
+def forgotten(task: Task) -> tuple[torch.Tensor, Batch]:
     """Evidence (1, n, k) that hardly ever names the class 3, and the rows' candidates."""
-    task = task_of(digits, candidates)
     draws = torch.Generator().manual_seed(0)
-    evidence = 100 * torch.rand(task.candidates.shape, generator=draws)
+    evidence = 100 * torch.rand(task.candidates.shape, generator=draws, dtype=torch.double)
     evidence[..., 3] /= 50
-    everything = task.rows.everything
-    return evidence, State.of(task).batch(task, everything, 1, Draws.of([0], like=task.prior))
-
-
-def shares(method: RobustPll, evidence: torch.Tensor, batch: Batch) -> torch.Tensor:
-    own = method.spread(1, evidence)
-    weights = own.reweigh(evidence, batch)["label_weights"]
-    return weights.mean((0, 1))
+    return evidence, stepped(RobustPll(), task)[2]
 
 
 def test_a_balance_gives_a_class_back_that_evidence_forgets(forgotten: Any) -> None:
-    plain, half, whole = (shares(RobustPll(balance=b), *forgotten)[3] for b in (0.0, 0.5, 1.0))
-    assert plain < 0.08
-    assert plain < half < whole < 0.11
-
-
-def test_balanced_weights_are_an_opinion_on_the_candidates(forgotten: Any) -> None:
     evidence, batch = forgotten
-    found = RobustPll(balance=1.0).spread(1, evidence).reweigh(evidence, batch)
-    weights, uncertainty = found["label_weights"], found["uncertainty"]
+    written = {
+        balance: RobustPll(balance=balance).spread(1, evidence).reweigh(evidence, batch)
+        for balance in (0.0, 0.001, 0.5, 1.0)
+    }
+    shares = {name: state["label_weights"].mean((0, 1)) for name, state in written.items()}
+    assert shares[0.0][3] < 0.08
+    assert shares[0.0][3] < shares[0.5][3] < shares[1.0][3] < 0.11
+    torch.testing.assert_close(shares[0.0], shares[0.001], rtol=0.01, atol=0)
+    weights, uncertainty = written[1.0]["label_weights"], written[1.0]["uncertainty"]
     assert not weights[~batch.candidates].any()
     torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
-    belief = weights - uncertainty * batch.prior
-    assert belief.min() > -1e-6
+    assert (weights - uncertainty * batch.prior).min() > -1e-6  # belief
     most = Opinion.of_evidence(evidence, batch.prior).within(batch.candidates).uncertainty
     assert (uncertainty[..., 0] <= most + 1e-6).all()
 
 
-def test_a_balance_of_few_parts_in_a_thousand_changes_as_little(forgotten: Any) -> None:
-    plain, barely = (shares(RobustPll(balance=b), *forgotten) for b in (0.0, 0.001))
-    torch.testing.assert_close(plain, barely, rtol=0.01, atol=0)
+def test_rows_move_within_bounds_and_range_to_where_the_error_is_larger(task: Task) -> None:
+    net, method, batch = stepped(RobustPllAt(adversary=BOUND), task)
+    moved, start = method.attacked(net, batch), batch.x
+    assert ((moved - start).abs() <= BOUND + 1e-9).all()
+    assert moved.min() >= 0
+    assert moved.max() <= 1
+    errors = [
+        method.error(method.evidence_of(net(x)), batch).mean()
+        for x in (start, start + BOUND * (2 * batch.drawn - 1), moved)
+    ]
+    assert errors[2] > max(errors[:2])
+    far = start + 2  # a feature outside of its range may stay there
+    moved = method.attacked(net, replace(batch, x=far))
+    assert (moved <= far + 1e-9).all()
+    assert (moved >= far - BOUND - 1e-9).all()
 
 
-@pytest.mark.parametrize(
-    "fields", [{"balance": 1.5}, {"balance": -0.1}, {"balance": 0.5, "loss": "cross-entropy"}]
-)
-def test_a_balance_without_a_meaning_is_refused(fields: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="balance"):
-        RobustPll(**fields)
+def test_an_adversary_that_moves_nothing_teaches_what_the_rows_do(task: Task) -> None:
+    """Then both halves of a batch are the same rows, whatever their shares."""
+    net, method, batch = stepped(RobustPllAt(adversary=0.0, clean_share=0.4), task)
+    loss, written = method.step(net, batch, HALF)
+    fields = {name: getattr(RobustPllAt(), name) for name in RobustPll.field_names()}
+    expected, weights = RobustPll(**fields).spread(1, task.prior).step(net, batch, HALF)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(written["label_weights"], weights["label_weights"])
+
+
+def test_label_weights_come_from_rows_as_they_are(task: Task) -> None:
+    """After the step, too, there is no adversary in them."""
+    net, method, batch = stepped(RobustPllAt(adversary=0.5, update="after"), task)
+    assert method.step(net, batch, HALF)[1] == {}
+    weights = method.after_step(net, batch)["label_weights"]
+    with torch.no_grad():
+        plain = RobustPll(evidence="exp").spread(1, task.prior).after_step(net, batch)
+    torch.testing.assert_close(weights, plain["label_weights"])
+
+
+@pytest.mark.parametrize("k", [10, 120])
+def test_the_divergence_by_class_is_a_kth_of_the_whole(k: int, task: Task) -> None:
+    """And the rule for a hundred classes is out of use."""
+    draws = torch.Generator().manual_seed(0)
+    evidence = torch.rand(1, 5, k, generator=draws, dtype=torch.double)
+    candidates = torch.rand(1, 5, k, generator=draws) < 0.3
+    _, by_class, batch = stepped(RobustPllAt(), task)
+    batch = replace(batch, candidates=candidates)
+    whole = RobustPllAt(kl_per_class=False).spread(1, task.prior)
+    expected = whole.divergence(evidence, batch, HALF)
+    torch.testing.assert_close(k * by_class.divergence(evidence, batch, HALF), expected)
+
+
+@pytest.mark.slow
+def test_it_withstands_an_audit_that_takes_a_plain_network_down(
+    digits: Any, candidates: np.ndarray
+) -> None:
+    X_train, X_test, _, y_test = digits
+    settings: Any = {"steps": 20, "restarts": 1, "queries": 200, "twin_epochs": 20}
+    plain, hard = (
+        robustness_report(
+            RobustPLLClassifier(epochs=30, random_state=0, adversary=adversary).fit(
+                X_train, candidates
+            ),
+            X_test[:200],
+            y_test[:200],
+            (0.1,),
+            **settings,
+        )
+        for adversary in (None, 0.1)
+    )
+    assert hard.clean > plain.clean - 0.03
+    assert hard.worst[0] > plain.worst[0] + 0.2
+
+
+def test_a_classifier_with_an_adversary_is_hardened_and_says_what_it_uses() -> None:
+    assert RobustPLLClassifier().resolved_method() == RobustPll()
+    hard = RobustPLLClassifier(adversary=0.1, members=2)
+    assert hard.resolved_method() == RobustPllAt(adversary=0.1, members=2)
+    assert hard.set_params(evidence="relu").resolved_method().evidence == "relu"
+    with pytest.raises(InputError, match="'adversary' of RobustPllAt must be"):
+        RobustPLLClassifier(adversary=-1).resolved_method()
+    for name in ("epochs", "loss", "network", "anneal"):  # only a method's choices may be open
+        with pytest.raises(InputError, match=f"'{name}' of RobustPll must be"):
+            RobustPLLClassifier(**{name: None}).resolved_method()

@@ -118,16 +118,13 @@ class Attack(ABC):
         draws: Draws,
         truth: Tensor | None = None,
     ) -> Tensor:
-        """Return attacked features for E epsilons at once, (M, E b, *shape), first epsilon first.
-
-        All epsilons share the same random numbers.
-        """
+        """Return attacked features for E epsilons at once, (M, E b, *shape); they share draws."""
         bounds = self.bounds_of_each(epsilons, x)
         if not any(np.any(epsilon) for epsilon in epsilons):
             return bounds.x
         if self.labels == "true" and truth is None:
-            msg = f"{type(self).__name__}(labels='true') needs the true labels of the rows. "
-            raise InputError(msg + "Pass labels=.")
+            name = f"{type(self).__name__}(labels='true')"
+            raise InputError(f"{name} needs the true labels of the rows. Pass labels=.")
         labels = truth if self.labels == "true" else None
         if self.labels == "clean":
             labels = outputs(x).argmax(-1)
@@ -141,13 +138,9 @@ class Attack(ABC):
         size = np.broadcast_shapes(*(part.epsilon.shape for part in parts))
         epsilon = torch.stack([part.epsilon.expand(size) for part in parts])
         epsilon = epsilon.view(len(parts), *(1,) * (x.ndim - 1 - epsilon.ndim), *epsilon.shape[1:])
-        return Bounds(
-            torch.cat([part.x for part in parts], 1),
-            torch.cat([part.low for part in parts], 1),
-            torch.cat([part.high for part in parts], 1),
-            epsilon.repeat_interleave(x.shape[1], 0),
-            len(parts),
-        )
+        boxes = zip(*((part.x, part.low, part.high) for part in parts), strict=True)
+        rows, low, high = (torch.cat(tensors, 1) for tensors in boxes)
+        return Bounds(rows, low, high, epsilon.repeat_interleave(x.shape[1], 0), len(parts))
 
     def bounds(self, x: Tensor) -> Bounds:
         """Return the box for features x (M, b, *shape); with epsilon 0 it is x alone."""
@@ -170,10 +163,7 @@ class Attack(ABC):
     def perturb(
         self, outputs: Outputs, bounds: Bounds, draws: Draws, labels: Tensor | None
     ) -> Tensor:
-        """Return attacked features within bounds, moved away from `labels` (M, b).
-
-        Without labels, the attack moves away from the class predicted in each step.
-        """
+        """Return features moved away from `labels` (M, b), by default the current prediction."""
 
 
 def per_feature(name: str, value: ArrayLike, x: Tensor) -> Tensor:
@@ -195,11 +185,7 @@ def expand(values: Tensor, x: Tensor) -> Tensor:
 
 
 def sign_of_gradient(loss_of: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Return the sign of the gradient of each row's loss, in the shape of x.
-
-    >>> sign_of_gradient(lambda x: (x - 1).square().sum(-1), torch.tensor([[0.0, 3, 1]]))
-    tensor([[-1.,  1.,  0.]])
-    """
+    """Return the sign of the gradient of each row's loss, in the shape of x."""
     if torch.compiler.is_compiling():  # plain autograd is not available there
         gradient: Tensor = torch.func.grad(lambda x: loss_of(x).sum())(x).detach()
     else:
@@ -215,11 +201,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """Logit of the best other class minus that of the label; positive if the row is fooled.
-
-    >>> margin(torch.tensor([[[4.0, 1, 3]]]), torch.tensor([[0]]))
-    tensor([[-1.]])
-    """
+    """Logit of the best other class minus that of the label; positive if the row is fooled."""
     index = labels[..., None]
     others = logits.scatter(-1, index, -torch.inf).amax(-1)
     return others - logits.gather(-1, index)[..., 0]
@@ -229,10 +211,6 @@ def evidential_error_to(scores: Tensor, labels: Tensor) -> Tensor:
     """Expected squared error to the label, of scores that are ln of Dirichlet parameters a.
 
     sum_j (y_j - p_j)^2 + p_j (1 - p_j) / (A + 1), with A = sum a and p = a / A.
-
-    >>> evidence = torch.tensor([[[4.0, 1, 1]]])
-    >>> evidential_error_to((evidence + 1).log(), torch.tensor([[0]]))
-    tensor([[0.3556]])
     """
     p = scores.softmax(-1)
     spread = 1 / (1 + scores.logsumexp(-1, keepdim=True).exp())

@@ -53,8 +53,10 @@ class Square(Attack):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.labels == "current" or not 0 < self.part <= 1:
-            msg = "Square needs labels='clean' or 'true', and a part above 0 and at most 1; got "
-            raise InputError(f"{msg}{self.labels!r} and {self.part!r}.")
+            raise InputError(
+                "Square needs labels='clean' or 'true', and a part above 0 and at most 1; got "
+                f"{self.labels!r} and {self.part!r}."
+            )
 
     def perturb(
         self, outputs: Outputs, bounds: Bounds, draws: Draws, labels: Tensor | None

@@ -10,10 +10,7 @@ from robustpll.engine.layers import tensors_of
 
 
 class Average:
-    """The mean of a network's parameters and BatchNorm statistics over the last epochs.
-
-    Training itself does not change.
-    """
+    """The mean of a network's parameters and BatchNorm statistics over the last epochs."""
 
     def __init__(self, net: nn.Module, share: float, epochs: int) -> None:
         self.live = [

@@ -29,13 +29,6 @@ class Rows:
         """Scale rows of `pool` (N, *shape) by the minimum and maximum of each model's rows.
 
         A feature that is constant for a model becomes 1, or stays 0 if it is 0.
-
-        >>> pool = torch.tensor([[0.0, 2, 0], [1, 2, 0], [4, 2, 0]])
-        >>> rows = Rows.of(pool, torch.arange(3)[None])
-        >>> rows.x(rows.everything)[0]
-        tensor([[0.0000, 1.0000, 0.0000],
-                [0.2500, 1.0000, 0.0000],
-                [1.0000, 1.0000, 0.0000]])
         """
         # One model after another: M copies of the rows may not fit.
         extremes = [torch.stack(torch.aminmax(pool[index], dim=0, keepdim=True)) for index in at]
@@ -116,10 +109,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Task:
-    """Training problems of one shape: R runs as given to fit, M models inside train.
-
-    Candidates are stored only here and never change.
-    """
+    """Training problems of one shape: R runs as given to fit, M models inside train."""
 
     rows: Rows
     candidates: Tensor  # (M, n, k) bool

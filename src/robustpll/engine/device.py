@@ -12,27 +12,21 @@ from robustpll.errors import InputError, count_of_variable
 
 
 def chosen_device(name: str | torch.device) -> torch.device:
-    """Return the device of that name; "auto" is CUDA if available, else the CPU.
-
-    >>> chosen_device("cpu")
-    device(type='cpu')
-    """
+    """Return the device of that name; "auto" is CUDA if available, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
-        msg = f"device must be 'auto', 'cpu' or 'cuda'; got {name!r}."
-        raise InputError(msg) from error
+        raise InputError(f"device must be 'auto', 'cpu' or 'cuda'; got {name!r}.") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         msg = f"device={name!r}, but torch finds no CUDA device here. Use device='auto' or 'cpu'."
         raise InputError(msg)
     if device.type not in ("cpu", "cuda"):
-        msg = (
+        raise InputError(
             f"device={name!r} is not supported: the library is tested on 'cpu' and 'cuda' only, "
             "and computes opinions in float64, which some devices lack. Use device='cpu'."
         )
-        raise InputError(msg)
     return device
 
 

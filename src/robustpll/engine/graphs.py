@@ -179,8 +179,8 @@ def optimizer_step(training: "Training") -> None:
 def adam(optimizer: AdamW, update: Callable[..., None]) -> None:
     """Run a step of AdamW by `update`.
 
-    torch's fused kernel gives 65,536 parameters to each processor of the device, so few models use
-    few processors. Compiled, a step of one model is a fifth faster, of a hundred a twentieth.
+    torch's fused kernel uses few processors of a device for few models. Compiled, a step of one
+    model is a fifth faster, of a hundred a twentieth.
     """
     for group in optimizer.param_groups:
         parameters = [parameter for parameter in group["params"] if parameter.grad is not None]

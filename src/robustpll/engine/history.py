@@ -62,12 +62,7 @@ class History:
 
 @contextmanager
 def reporting(listener: Listener) -> Iterator[None]:
-    """Call `listener` after every epoch of every training within the context.
-
-    >>> def show(title, epoch, epochs, loss): ...
-    >>> with reporting(show):
-    ...     pass
-    """
+    """Call `listener` after every epoch of every training within the context."""
     token = _listener.set(listener)
     try:
         yield

@@ -58,10 +58,7 @@ class BatchNorm(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Zeroes features at a rate, by each model's own draws; the identity in evaluation mode.
-
-    `draw` draws the mask before a step, because torch's compiler does not accept a generator.
-    """
+    """Zeroes features at a rate, by each model's own draws; the identity in evaluation mode."""
 
     def __init__(self, rate: float, features: int, draws: Draws) -> None:
         super().__init__()
@@ -69,6 +66,7 @@ class Dropout(nn.Module):
         self.mask: Tensor | None = None  # (M, b, features)
 
     def draw(self, rows: int) -> None:
+        """Draw the mask before a step: torch's compiler does not accept a generator."""
         self.mask = self.draws.uniform(rows, self.features) >= self.rate
 
     def forward(self, x: Tensor) -> Tensor:
@@ -81,10 +79,8 @@ class Stack(nn.Module):
     """M copies of any torch module as one network: (M, b, *shape) -> (M, b, k).
 
     Each copy has its own seed for what it draws from torch's global generator, in its initial
-    weights and in training mode. The state of the global generator does not change.
-
-    Frozen parameters stay frozen. A part in evaluation mode stays in it if all its parameters are
-    frozen.
+    weights and in training mode. Frozen parameters stay frozen. A part in evaluation mode stays in
+    it if all its parameters are frozen.
     """
 
     def __init__(

@@ -55,10 +55,7 @@ def wide(shape: Shape, k: int, draws: Draws) -> nn.Sequential:
 
 
 def lenet(shape: Shape, k: int) -> nn.Module:
-    """LeNet-5 with padded convolutions, so that small pictures fit; for one model.
-
-    BatchNorm follows each ReLU, as in the MLP: without it evidence stays near zero for long.
-    """
+    """LeNet-5 with padded convolutions and BatchNorm after each ReLU, as in the MLP; one model."""
     channels, height, width = _image(shape, "lenet", least=4)
     flat = 16 * (height // 4) * (width // 4)
     return nn.Sequential(
@@ -130,9 +127,8 @@ class Residual(nn.Module):
 def _image(shape: Shape, name: str, least: int) -> tuple[int, int, int]:
     """Return channels, height and width, and refuse rows that are not pictures."""
     if len(shape) not in (2, 3) or min(shape[-2:]) < least:
-        msg = (
+        raise InputError(
             f"network={name!r} needs pictures, X of shape (n, h, w) or (n, c, h, w) with h and w "
             f"at least {least}; the rows of X have shape {shape}. Reshape X, or use network='mlp'."
         )
-        raise InputError(msg)
     return (1, *shape) if len(shape) == 2 else shape  # type: ignore[return-value]

@@ -179,11 +179,10 @@ class Networks(Fitted):
         self, attack: Attack, like: Tensor, truth: Tensor | None, epsilons: Epsilons | None = None
     ) -> "Attacker":
         if attack.needs_evidence and not self.method.uncertain:
-            msg = (
+            raise InputError(
                 f"{self.method.title} does not predict evidence, so it has no evidential loss. "
                 "Use loss='margin' or 'cross-entropy'."
             )
-            raise InputError(msg)
         joint = attack.joint or self.method.attacked_jointly
         together = self.method.members if joint else 1
         if truth is not None:
@@ -238,8 +237,8 @@ class Attacker:
 def averaged(scores: Tensor) -> Tensor:
     """Average the scores of members, (R, members, b, k), as their mean opinion, (R, b, k).
 
-    The softmax of scores is a probability, and the sum of their exponentials is the evidence.
-    Probabilities have an arithmetic mean. Evidence has a harmonic one: it is 1 / uncertainty.
+    Probabilities, the softmax of scores, have an arithmetic mean. The sum of their exponentials is
+    the evidence, 1 / uncertainty, and has a harmonic mean.
     """
     if scores.shape[1] == 1:
         return scores[:, 0]

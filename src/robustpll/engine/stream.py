@@ -37,11 +37,10 @@ class Streamed(Rows):
         return (raw - self.shift) / self.scale
 
     def elsewhere(self, at: Tensor) -> Tensor:
-        msg = (
+        raise InputError(
             "This method reads rows outside the batch, so all rows must fit the device's memory; "
             "these are streamed from the host. Use another method, or fewer rows."
         )
-        raise InputError(msg)
 
 
 class Feed:

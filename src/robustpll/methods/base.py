@@ -2,20 +2,11 @@
 
 import copy
 import math
+import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    Self,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -23,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from robustpll.engine.data import Batch, State, Task
+from robustpll.engine.layers import steady_statistics
 from robustpll.engine.networks import NETWORK_NAMES, Network, Shape, build_network
 from robustpll.engine.predict import Fitted
 from robustpll.engine.random import Draws
@@ -48,10 +40,8 @@ class Method(ABC):
     published: ClassVar[bool] = True  # False: the paper's grids and tables do not have it
     on_host: ClassVar[bool] = False  # True: a GPU does not make it faster
     uncertain: ClassVar[bool] = False  # whether uncertainty differs from spread-out probability
-    added_fields: ClassVar[
-        dict[str, Any]
-    ] = {}  # fields newer than stored runs: the value at these runs
-    paper_fields: ClassVar[dict[str, Any]] = {}  # fields of the published version: other values
+    added_fields: ClassVar[dict[str, Any]] = {}  # newer than stored runs: values in these runs
+    paper_fields: ClassVar[dict[str, Any]] = {}  # values that differ in the published version
 
     @classmethod
     def reference(cls) -> str:
@@ -70,10 +60,9 @@ class Method(ABC):
 
     @classmethod
     def stacked(cls, methods: Sequence[Self]) -> Self:
-        """Return one method for a bundle of runs: only fields of type `Number` may differ.
+        """Return one method for a bundle of as many runs; only fields of type `Number` may differ.
 
-        Where they differ, the result has one number for each member of each run. Fit it on a task
-        with as many runs.
+        Such a field then has one number for each member of each run.
         """
         kinds = {type(method).__name__ for method in methods}
         if len(kinds) != 1:
@@ -88,8 +77,8 @@ class Method(ABC):
                 continue
             if name not in numbers:
                 raise InputError(
-                    f"Methods of one bundle must agree in {name!r}; found {values}. Only numbers "
-                    f"may differ: {', '.join(numbers) or 'this method has none'}."
+                    f"Methods of one bundle must agree in {name!r}; found {values}. Only these "
+                    f"fields may differ: {', '.join(numbers) or 'none'}."
                 )
             object.__setattr__(joined, name, tuple(v for m in methods for v in m.per_member(name)))
         return joined
@@ -108,7 +97,7 @@ class Method(ABC):
     @classmethod
     def number_names(cls) -> tuple[str, ...]:
         """Return the names of the fields that may differ between models."""
-        hints = get_type_hints(cls, include_extras=True)
+        hints = typing.get_type_hints(cls, include_extras=True)
         return tuple(name for name in cls.field_names() if hints[name] == Number)
 
     def per_member(self, name: str) -> tuple[float, ...]:
@@ -121,8 +110,8 @@ class Method(ABC):
 class DeepMethod(Method):
     """A method that trains networks by the engine; it defines what one step computes.
 
-    The rule for authors: reduce over the last axis, return one loss per row, let hyperparameters
-    broadcast. Then code for one model is code for M models.
+    Reduce over the last axis, return one loss per row, and let hyperparameters broadcast: then
+    code for one model is code for M models.
     """
 
     epochs: int = 200
@@ -213,15 +202,16 @@ class DeepMethod(Method):
         return False
 
     def after_step(self, net: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Return row state that needs the network after the optimiser's step."""
+        """Return row state from one more pass, after the optimiser's step."""
+        with torch.no_grad(), steady_statistics(net):
+            return self.reweigh(net(batch.x), batch)
+
+    def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return the label weights for logits (M, b, k), and other row state; no gradient."""
         return {}
 
     def end_epoch(self, training: "Training", epoch: int) -> None:
-        """Change the state between epochs.
-
-        Row state and `state.memory` must be tensors, and be changed in place: a captured step
-        continues with the tensors that it was recorded with.
-        """
+        """Change the state between epochs: tensors in place, because a captured step keeps them."""
 
     def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
         """Set label weights that need the trained network, which is in evaluation mode."""
@@ -232,13 +222,8 @@ class DeepMethod(Method):
         # On a CPU the fused step rounds the end of a tensor differently, so a model alone and in
         # a bundle would differ. Bits are compared in float64 only.
         fused = all(parameter.dtype != torch.float64 for parameter in parameters)
-        return AdamW(
-            parameters,
-            lr=self.learning_rate,
-            weight_decay=self.weight_decay,
-            fused=fused,
-            capturable=parameters[0].is_cuda,
-        )
+        options: Any = {"fused": fused, "capturable": parameters[0].is_cuda}
+        return AdamW(parameters, self.learning_rate, weight_decay=self.weight_decay, **options)
 
     def outputs(self, net: nn.Module, x: Tensor, seeds: tuple[int, ...]) -> Tensor:
         """Return what `opinion` takes, (M, b, k): logits, in evaluation mode.
@@ -257,10 +242,7 @@ class DeepMethod(Method):
         return Opinion.of_probability(logits.softmax(-1))
 
     def scores(self, outputs: Tensor) -> Tensor:
-        """Return what softmax turns into the opinion's probability, for attacks, (M, b, k).
-
-        An evidential method returns ln of its Dirichlet parameters.
-        """
+        """Return what softmax turns into the opinion's probability, for attacks, (M, b, k)."""
         return outputs.log_softmax(-1)
 
     def training_opinion(self, task: Task, state: State) -> Opinion:
@@ -272,12 +254,13 @@ class DeepMethod(Method):
         return Opinion.of_probability(weights, uncertainty, task.prior.double())
 
 
-AT_LEAST = {"epochs": 1, "batch_size": 2, "members": 1, "neighbours": 1, "attack_steps": 1}
+AT_LEAST = dict.fromkeys(("epochs", "members", "neighbours", "attack_steps", "encoder_epochs"), 1)
+AT_LEAST["batch_size"] = 2
 
 
 def check_fields(method: Method) -> None:
     """Raise InputError unless all hyperparameters are legal, by their annotations."""
-    hints = get_type_hints(type(method), include_extras=True)
+    hints = typing.get_type_hints(type(method), include_extras=True)
     for name in method.field_names():
         value = getattr(method, name)
         legal, rule = _rule(name, value, hints[name], getattr(method, "members", 1))
@@ -291,8 +274,8 @@ def _rule(name: str, value: Any, hint: Any, members: int) -> tuple[bool, str]:
     """Whether a value is legal, and the rule."""
     if hint is bool:
         return isinstance(value, bool), "True or False"
-    if get_origin(hint) is Literal:
-        words = get_args(hint)
+    if typing.get_origin(hint) is Literal:
+        words = typing.get_args(hint)
         return isinstance(value, str) and value in words, f"one of {', '.join(map(repr, words))}"
     if hint == Network:
         legal = callable(value) or (isinstance(value, str) and value in NETWORK_NAMES)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from robustpll.engine.data import Batch, State, Task
-from robustpll.engine.layers import steady_statistics
 from robustpll.methods.base import WARM_UP, DeepMethod, Step
 from robustpll.methods.losses import normalize, weighted_ce
 
@@ -55,9 +54,8 @@ class Cavl(DeepMethod):
     def second_pass(self) -> bool:
         return self.target == "previous"
 
-    def after_step(self, net: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        with torch.no_grad(), steady_statistics(net):
-            return {"label_weights": picked(net(batch.x), batch.candidates)}
+    def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        return {"label_weights": picked(logits, batch.candidates)}
 
     def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
         weights = task.candidates * logits().softmax(-1)
@@ -65,12 +63,7 @@ class Cavl(DeepMethod):
 
 
 def picked(logits: Tensor, candidates: Tensor, *, strict: bool = True) -> Tensor:
-    """Return label weights on the candidate with the largest activation value; ties share.
-
-    >>> logits = torch.tensor([2, -1, 0.5, -0.2])
-    >>> picked(logits, torch.tensor([False, True, True, True]))
-    tensor([0., 0., 1., 0.])
-    """
+    """Return label weights on the candidate with the largest activation value; ties share."""
     values = (logits - 1).abs() * logits
     largest = values.masked_fill(~candidates, -torch.inf).amax(-1, keepdim=True)
     tied = (values - largest).abs() <= 1e-8 + 1e-5 * largest.abs()

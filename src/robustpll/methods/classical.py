@@ -25,15 +25,12 @@ Layout = dict[str, tuple[torch.dtype, tuple[int | str, ...]]]  # types and shape
 
 @dataclass(frozen=True)
 class OneRun:
-    """One run: scaled rows (n, d) in float64, candidates and prior (n, k), and its seed.
+    """One run; runs with equal rows share `x` and `precomputed`."""
 
-    Runs with equal rows share `x` and `precomputed`.
-    """
-
-    x: Tensor
+    x: Tensor  # scaled rows (n, d) in float64
     precomputed: Precomputed
-    candidates: Tensor
-    prior: Tensor
+    candidates: Tensor  # (n, k)
+    prior: Tensor  # (n, k)
     seed: int
 
 
@@ -53,18 +50,15 @@ class ClassicalMethod(Method):
         return 0.0
 
     def precompute(self, x: Tensor, learned: Learned | None = None) -> Precomputed:
-        """Return what scaled rows x (q, d) are to the training rows; by default x are these.
+        """Return what depends on scaled rows x (q, d) and the training rows, by default x itself.
 
-        The longest part of most methods: it is done once for all runs with equal rows.
+        It is computed once for all runs with equal rows.
         """
         return {}
 
     @abstractmethod
     def fit_run(self, run: OneRun) -> tuple[Learned, Opinion]:
-        """Return what predictions need, and the opinion of the training rows, (n, k) in float64.
-
-        The opinion's probability is 0 outside the candidates; it is the label weights.
-        """
+        """Return what predictions need, and the training rows' opinion (n, k): label weights."""
 
     @abstractmethod
     def predict_run(self, learned: Learned, x: Tensor, precomputed: Precomputed) -> Opinion:
@@ -155,12 +149,7 @@ class Classical(Fitted):
 
 
 def equal_runs(rows: Rows, keys: Sequence[int] | None = None) -> list[list[int]]:
-    """Return groups of runs with the same rows, equally scaled, and with equal keys if given.
-
-    >>> pool, index = torch.tensor([[0.0], [1], [2]]), torch.tensor([[0, 1], [0, 2], [0, 1]])
-    >>> equal_runs(Rows.of(pool, index))
-    [[0, 2], [1]]
-    """
+    """Return groups of runs with the same rows, equally scaled, and with equal keys if given."""
     groups: list[list[int]] = []
     for run in range(rows.models):
         for group in groups:

@@ -23,11 +23,15 @@ FEWEST = 0.05  # share of the rows that must be selected before a network learns
 class CroSel(DeepMethod):
     """Two networks, each of which learns from the rows that the other is certain of.
 
-    A network selects a row if its last three views agree on a class that is a candidate and has
-    more than the threshold on average. The loss is cross-entropy on rows that the other selected,
-    against the other's labels, plus a consistency term on all rows: the cross-entropy against the
-    other's last view, weighted by `consistency` times the share of rows not selected. Ten epochs of
-    warm-up learn as Cc does.
+    A network selects a row if its last three views agree on a candidate with more than the
+    threshold on average. The loss is the cross-entropy on rows that the other selected, plus
+    that of all rows against the other's last view, times `consistency` and the share of rows not
+    selected. Ten epochs of warm-up learn as Cc does.
+
+    ``CroSel.paper()`` has all four switches off, and keeps classes that are not candidates in
+    ``label_weights``; with 151 classes or more it learns nothing (see `Cc`). Unlike the published
+    code, all steps have the same size, and an epoch uses each selected row equally often, plus or
+    minus one. If too few rows are selected, a network learns from the consistency term alone.
 
     Parameters
     ----------
@@ -40,16 +44,9 @@ class CroSel(DeepMethod):
     mask_consistency : bool
         Whether the other's view is restricted to the candidates.
     true_cross : bool
-        Whether a network learns from the other. Otherwise, after the first epoch, it learns from
-        itself, because views are stored under the other's name.
+        Whether a network learns from the other, or after the first epoch from itself.
     single_softmax : bool
         Whether softmax is applied once in the cross-entropy on selected rows, or twice.
-
-    Notes ----- ``CroSel.paper()`` has all four switches off, and keeps classes that are not
-    candidates in ``label_weights``; with 151 classes or more it learns nothing (see `Cc`). All
-    steps have the same size, so this differs from the published code: an epoch uses each selected
-    row equally often, plus or minus one. If too few are selected, BatchNorm sees other rows
-    instead, and a network learns from the consistency term alone.
 
     Examples
     --------

@@ -30,16 +30,6 @@ def opinion_of(candidates: Tensor, witnesses: Tensor, base: Tensor) -> Opinion:
     proportional to belief. If no class alone has mass, it is uniform on the set with the largest
     mass, and of several such sets on the smallest. That is unique: if X and Y have the largest
     mass, no less is on their intersection, or on the base if that is empty.
-
-    >>> candidates = torch.tensor([[1, 1, 0], [0, 1, 1], [0, 0, 1]], dtype=torch.bool)
-    >>> base = torch.ones(2, 3, dtype=torch.bool)
-    >>> opinion = opinion_of(candidates, torch.tensor([[0, 1], [1, 2]]), base)
-    >>> opinion.belief
-    tensor([[0.0000, 0.2500, 0.0000],
-            [0.0000, 0.0000, 0.5000]], dtype=torch.float64)
-    >>> opinion.probability
-    tensor([[0., 1., 0.],
-            [0., 0., 1.]], dtype=torch.float64)
     """
     # Only named classes are distinguished. One of several others stands for all of them.
     named = torch.zeros_like(base)
@@ -70,11 +60,6 @@ def table_of(said: Tensor, base: Tensor) -> Tensor:
 
     The commonality of a set, the mass of all sets that contain it, is 1/2 for each witness whose
     set does not, multiplied. Masses follow from it by the Moebius transform.
-
-    >>> said = torch.tensor([[[1, 1, 0], [0, 1, 1]]], dtype=torch.bool)
-    >>> table_of(said, torch.ones(1, 3, dtype=torch.bool))[:, 0]
-    tensor([0.0000, 0.0000, 0.2500, 0.2500, 0.0000, 0.0000, 0.2500, 0.2500],
-           dtype=torch.float64)
     """
     m, k = said.shape[1:]
     said = said & base[:, None]
@@ -106,9 +91,6 @@ def masses_of(said: Iterable[int], base: int) -> dict[int, float]:
     """Return the masses of all sets that have any, for one row and any number of classes.
 
     The time is proportional to the number of distinct intersections: few if few classes are named.
-
-    >>> masses_of([0b011, 0b110], base=0b111)
-    {7: 0.25, 3: 0.25, 6: 0.25, 2: 0.25}
     """
     counts = Counter(named & base for named in said)
     del counts[0], counts[base]

@@ -39,16 +39,14 @@ class DstPll(ClassicalMethod):
     """Evidence of the nearest training rows, combined by Dempster-Shafer theory.
 
     Each neighbour gives the mass 1/2 to its candidates and 1/2 to all classes; for a training row
-    both are restricted to the row's own candidates. Neighbours that have none or all of these
-    classes as candidates are left out. The mass of a set C is 2^-m times the number of groups of
-    the m others whose candidates have the intersection C. The mass of the empty set goes to all
-    classes (Yager's rule). Belief in class c is the mass of {c}, the rest is uncertainty, and
-    probability is proportional to belief, or uniform on the heaviest set if no single class has
-    mass. The paper rejects rows by plausibility; here, reject by `uncertainty`. `random_state` has
-    no effect.
+    both are restricted to the row's own candidates. Masses are combined by Yager's rule. Belief in
+    class c is the mass of {c}, the rest is uncertainty. Probability is proportional to belief, or
+    uniform on the heaviest set if no single class has mass. The paper rejects rows by
+    plausibility; here, reject by `uncertainty`. `random_state` has no effect.
 
     Images are compared by the codes of a variational auto-encoder, trained on the training rows
     only. In the published experiments, that of NotMNIST had seen most of the test images.
+    ``DstPll.paper()`` differs in ``neighbours=10, encoder_epochs=1000``.
 
     Parameters
     ----------
@@ -60,10 +58,6 @@ class DstPll(ClassicalMethod):
         Whether to compare by codes. "auto" does for rows of shape (h, w) or (c, h, w).
     encoder_epochs : int
         Training epochs of the auto-encoder.
-
-    Notes
-    -----
-    ``DstPll.paper()`` differs in ``neighbours=10, encoder_epochs=1000``.
 
     Examples
     --------
@@ -90,23 +84,26 @@ class DstPll(ClassicalMethod):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        most = {"neighbours": MOST_WITNESSES, "code_neighbours": MOST_WITNESSES}
-        for name in ("neighbours", "code_neighbours", "encoder_epochs"):
+        for name in ("neighbours", "code_neighbours"):
             value = getattr(self, name)
-            if not 1 <= value <= most.get(name, value):
-                limit = f"from 1 to {most[name]}" if name in most else "of at least 1"
+            if not 1 <= value <= MOST_WITNESSES:
                 raise InputError(
-                    f"The {name!r} of DstPll must be an int {limit}. Got {value!r} instead."
+                    f"The {name!r} of DstPll must be an int from 1 to {MOST_WITNESSES}. Got "
+                    f"{value!r} instead."
                 )
 
     def layout(self, shape: Shape, k: int) -> Layout:
         features, double = torch.Size(shape).numel(), torch.float64
-        encoder: Layout = {}
-        if self._by_codes(shape):
-            encoder = {name: (double, size) for name, size in encoder_shapes(features).items()}
-            features = CODE
-        tables = {"candidates": (torch.bool, ("n", k)), "rows": (double, ("n", features))}
-        return tables | encoder
+        layout: Layout = {"candidates": (torch.bool, ("n", k))}
+        if not self._by_codes(shape):
+            return layout | {"rows": (double, ("n", features))}
+        return layout | {
+            "rows": (double, ("n", CODE)),
+            "encoder.hidden.weight": (double, (features, HIDDEN)),
+            "encoder.hidden.bias": (double, (1, HIDDEN)),
+            "encoder.mean.weight": (double, (HIDDEN, CODE)),
+            "encoder.mean.bias": (double, (1, CODE)),
+        }
 
     def _by_codes(self, shape: Shape) -> bool:
         """Whether rows of this shape are compared by codes."""
@@ -162,9 +159,6 @@ class AutoEncoder(DeepMethod):
 
     The loss of a row x in [0, 1] is the cross-entropy of its decoded sample, summed over features,
     plus the mean over the code's numbers of (m^2 + v - 1 - ln v) / 2, for mean m and variance v.
-
-    >>> AutoEncoder().weight_decay
-    0.01
     """
 
     name = "auto_encoder"
@@ -226,24 +220,8 @@ def trained_encoders(rows: Rows, epochs: int, seeds: tuple[int, ...]) -> list[En
     ]
 
 
-def encoder_shapes(features: int) -> dict[str, tuple[int, int]]:
-    """Return names and shapes of an encoder's tensors."""
-    return {
-        "encoder.hidden.weight": (features, HIDDEN),
-        "encoder.hidden.bias": (1, HIDDEN),
-        "encoder.mean.weight": (HIDDEN, CODE),
-        "encoder.mean.bias": (1, CODE),
-    }
-
-
 def codes(encoder: Encoder, x: Tensor) -> Tensor:
-    """Return mean codes (n, 48) of scaled rows (n, d), in float64 to avoid ties by rounding.
-
-    >>> encoder = encoders_of(Rows.of(torch.eye(6), torch.arange(6)[None]), epochs=1)[0]
-    >>> codes(encoder, torch.zeros(2, 6)).shape
-    torch.Size([2, 48])
-    """
-    hidden = torch.addmm(
-        encoder["encoder.hidden.bias"], x.double(), encoder["encoder.hidden.weight"]
-    )
-    return torch.addmm(encoder["encoder.mean.bias"], hidden.relu_(), encoder["encoder.mean.weight"])
+    """Return mean codes (n, 48) of scaled rows (n, d), in float64 to avoid ties by rounding."""
+    weight, bias = encoder["encoder.hidden.weight"], encoder["encoder.hidden.bias"]
+    hidden = torch.addmm(bias, x.double(), weight).relu_()
+    return torch.addmm(encoder["encoder.mean.bias"], hidden, encoder["encoder.mean.weight"])

@@ -90,9 +90,8 @@ class Ipal(ClassicalMethod):
         edges = self.alpha * normalize(weights, weights)
         start = (1 - self.alpha) * run.prior
         spread = spread_as_pairs if run.x.device.type == "cpu" else spread_as_table
-        labels = spread(
-            edges, run.precomputed["indices"], start, run.candidates, self.iterations
-        )  # (n, k)
+        indices = run.precomputed["indices"]
+        labels = spread(edges, indices, start, run.candidates, self.iterations)  # (n, k)
         before, after = run.prior.sum(0), labels.sum(0)  # (k,)
         labels = labels * torch.where(after > NOTHING, before / after, 1.0)
         opinion = Opinion.of_probability(labels / labels.sum(-1, keepdim=True))
@@ -160,9 +159,6 @@ def mixture_weights(gram: Tensor, along: Tensor) -> Tensor:
     """Return w >= 0 (q, m) that minimises |x - sum_m w_m x_m|, from the products of `products`.
 
     With L L' = G, the problem in d dimensions becomes min |L'w - L^-1 c| in m dimensions.
-
-    >>> mixture_weights(torch.eye(2).double()[None], torch.tensor([[0.6, -0.2]]).double())
-    tensor([[0.6000, 0.0000]], dtype=torch.float64)
     """
     device, gram, along = gram.device, gram.cpu(), along.cpu()
     lengths = gram.diagonal(dim1=-2, dim2=-1).sqrt()

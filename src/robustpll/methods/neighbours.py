@@ -11,16 +11,12 @@ from torch.nn.functional import embedding_bag
 
 GROUP = 16  # references whose smallest bound is examined first
 BOUNDS_PER_BLOCK = 2**25  # 128 MiB in float32
-BOUNDS_PER_CPU_BLOCK, FEWEST_QUERIES = (
-    2**20,
-    256,
-)  # 4 MiB stay in the cache, but small products are slow
+BOUNDS_PER_CPU_BLOCK = 2**20  # 4 MiB stay in the cache
+FEWEST_QUERIES = 256  # of a block: small products are slow
 CPU_NUMBERS, GPU_NUMBERS = 2**17, 2**23  # of gathered rows in float64; 1 MiB stays in the cache
 MANY_PAIRS = 2**21  # of queries and references: worth the start of threads
 LEFT_OUT = 0.05  # share of the references' variance outside of the leading directions
-FEWEST_FEATURES = (
-    256  # with fewer, the product is cheap beside the selection of its smallest values
-)
+FEWEST_FEATURES = 256  # with fewer, products are cheap beside the selection of small values
 WORTH = 500  # finding directions takes as long as the products of WORTH * d**2 pairs
 
 
@@ -39,10 +35,10 @@ def neighbours(
     With `itself`, queries are the references, and no row is its own neighbour.
 
     The result is that of all distances in float64. A product in float32 gives a lower bound of each
-    distance, rounding included. Distances of a few references with small bounds limit that of the
-    last neighbour, and all references with bounds below this limit are compared in float64. Queries
-    with very many such references are searched again, with bounds in float64 and few of equal
-    references. On a CPU, bounds of wide rows use only the directions of most variance.
+    distance. Distances of a few references with small bounds limit that of the last neighbour, and
+    all references with bounds below this limit are compared in float64. Queries with very many such
+    references are searched again, with bounds in float64 and few of equal references. On a CPU,
+    bounds of wide rows use only the directions of most variance.
 
     >>> rows = torch.tensor([[0.0], [1.0], [3.0], [3.5]])
     >>> neighbours(rows, rows, 2, itself=True).indices
@@ -69,11 +65,7 @@ def neighbours(
 
 
 def weighted_sum(weights: Tensor, values: Tensor, indices: Tensor) -> Tensor:
-    """Return the sum over m of weights (q, m) times rows of values (n, k) at indices (q, m).
-
-    >>> weighted_sum(torch.tensor([[1.0, 10]]), torch.eye(3), torch.tensor([[0, 2]]))
-    tensor([[ 1.,  0., 10.]])
-    """
+    """Return the sum over m of weights (q, m) times rows of values (n, k) at indices (q, m)."""
     return embedding_bag(indices, values, per_sample_weights=weights, mode="sum")  # no (q, m, k)
 
 
@@ -86,12 +78,7 @@ def blocks(count: int, numbers: int, device: torch.device) -> Iterator[slice]:
 
 @contextmanager
 def threads(device: torch.device) -> Iterator[Callable[..., Iterable[Any]]]:
-    """A `map` over parts of work that the threads of a CPU share; torch has one thread in each.
-
-    >>> with threads(torch.device("cpu")) as thread_map:
-    ...     list(thread_map(abs, [-1, 2, -3]))
-    [1, 2, 3]
-    """
+    """A `map` over parts of work that the threads of a CPU share; torch has one thread in each."""
     count = torch.get_num_threads() if device.type == "cpu" else 1
     if count == 1:
         yield map
@@ -191,7 +178,7 @@ def _search(
 ) -> tuple[Neighbours, Tensor]:
     """The nearest references but the excluded one, and which queries (q,) were skipped.
 
-    Queries are skipped if more than `most` references have to be compared.
+    A query is skipped if more than `most` references have to be compared.
     """
     n, device = len(bounds.references), queries.device
     indices = torch.empty(len(queries), count, dtype=torch.long, device=device)

@@ -100,11 +100,6 @@ def dichotomies(candidates: Tensor, generator: torch.Generator) -> Tensor:
     A dichotomy needs a row on each side, and a tenth of the rows (n, k) on either. Up to ten
     classes, all dichotomies are examined. For more, they are drawn by fair coins, until there are
     enough or 10,000 in a row were of no use.
-
-    >>> candidates = torch.tensor([[1, 0, 0], [1, 1, 0], [0, 0, 1]], dtype=torch.bool)
-    >>> dichotomies(candidates, torch.Generator().manual_seed(0)).int()
-    tensor([[1, 0, 0],
-            [1, 1, 0]], dtype=torch.int32)
     """
     (n, k), device = candidates.shape, candidates.device
     sets, counts = torch.unique(candidates, dim=0, return_counts=True)
@@ -144,10 +139,7 @@ def one_sided(candidates: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def reliability(decisions: Tensor, candidates: Tensor, codes: Tensor) -> Tensor:
-    """Return the share of the rows with a candidate on its side, (k, L); each row sums to 1.
-
-    All rows of the decision values (n, L) count, whether or not they were in the training set.
-    """
+    """Return the share of all rows with a candidate on its side, (k, L); each row sums to 1."""
     few = candidates.to(decisions)
     total = few.sum(0)[:, None]  # (k, 1)
     positive = few.T @ (decisions > 0).to(decisions)

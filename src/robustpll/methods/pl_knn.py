@@ -77,12 +77,7 @@ class PlKnn(ClassicalMethod):
 
 
 def votes_of(indices: Tensor, distance: Tensor, candidates: Tensor) -> Tensor:
-    """Return the votes (q, k) of rows at indices (q, m), at distances, for candidates (n, k).
-
-    >>> candidates = torch.tensor([[1, 1, 0], [0, 1, 0], [0, 1, 1]]).bool()
-    >>> votes_of(torch.tensor([[0, 1, 2]]), torch.tensor([[1.0, 2, 2]]), candidates)
-    tensor([[0.8000, 2.0000, 0.6000]])
-    """
+    """Return the votes (q, k) of rows at indices (q, m), at distances, for candidates (n, k)."""
     total = distance.sum(-1, keepdim=True)
     informative = (total >= SAME_PLACE) & (distance.shape[1] > 1)
     closeness = torch.where(informative, 1 - distance / total, 1.0)

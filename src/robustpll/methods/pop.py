@@ -21,7 +21,8 @@ class Pop(Proden):
     """Progressive purification: Proden that rules candidates out.
 
     Every fifth epoch from the 21st on, label weights are averaged over five epochs. A candidate
-    with an average below a threshold times the row's largest is ruled out.
+    with an average below a threshold times the row's largest is ruled out. ``Pop.paper()`` differs
+    in ``growth="multiplied", ceiling=0.4, persistent=False``.
 
     Parameters
     ----------
@@ -36,10 +37,6 @@ class Pop(Proden):
         ruled out less than one in 10,000 of all pairs of a row and a class.
     persistent : bool
         Whether a candidate that is ruled out remains so. Otherwise it only affects the next epoch.
-
-    Notes
-    -----
-    ``Pop.paper()`` differs in ``growth="multiplied", ceiling=0.4, persistent=False``.
 
     Examples
     --------

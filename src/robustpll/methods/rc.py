@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from robustpll.engine.data import Batch, State, Task
-from robustpll.engine.layers import steady_statistics
 from robustpll.methods.base import DeepMethod, Step
 from robustpll.methods.losses import covering, normalize, weighted_ce
 
@@ -23,8 +22,7 @@ class Rc(DeepMethod):
     Parameters
     ----------
     normalise : bool
-        Whether a row's weights sum to 1. Otherwise, a row counts as much as the network believes in
-        its candidates.
+        Whether a row's weights sum to 1, or to the network's probability of its candidates.
     update : {"after", "before"}
         Whether weights come from one more forward pass after the step, or from the one before it.
 
@@ -48,21 +46,17 @@ class Rc(DeepMethod):
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         logits = net(batch.x)
         loss = weighted_ce(logits, batch.label_weights)
-        return loss, {} if self.second_pass else self._reweigh(logits.detach(), batch)
+        return loss, {} if self.second_pass else self.reweigh(logits.detach(), batch)
 
     @property
     def second_pass(self) -> bool:
         return self.update == "after"
 
-    def after_step(self, net: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        with torch.no_grad(), steady_statistics(net):
-            return self._reweigh(net(batch.x), batch)
-
     def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
         weights = state.rows["label_weights"]
         weights.copy_(normalize(weights, task.prior))
 
-    def _reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         weights = batch.candidates * logits.softmax(-1)
         if self.normalise:
             weights = normalize(weights, batch.label_weights)

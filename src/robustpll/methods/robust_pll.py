@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from robustpll.engine.data import Batch, State, Task
-from robustpll.engine.layers import steady_statistics
 from robustpll.errors import InputError
 from robustpll.methods.base import Number, Step
 from robustpll.methods.evidential import Edl, evidential_error, surprise
@@ -23,8 +22,9 @@ class RobustPll(Edl):
     the expected squared error to the label weights l, plus a divergence that removes evidence from
     classes that are not candidates. Given p, the optimal weights on the candidates S are l_j = p_j
     + (1 - sum_{S} p) / |S|. They are an opinion: belief e_j / A on the candidates, the rest
-    uncertainty, shared by the prior. With votes of annotators as prior, they still are an opinion,
-    but not the minimum of the loss.
+    uncertainty, shared by the prior. With votes of annotators as prior, they are not the minimum of
+    the loss. ``RobustPll.paper()`` has ``anneal="from-zero"`` and the published ceiling, 1 and from
+    100 classes on 0.0005; up to ten classes, that of the plain constructor is the same.
 
     Parameters
     ----------
@@ -47,13 +47,7 @@ class RobustPll(Edl):
         divergence grows with it, the error does not.
     balance : float
         From 0 to 1: how strongly label weights are moved to candidates that are rare in the batch.
-        1 assumes equally frequent classes. It helps if noise that depends on the rows lets classes
-        die out. Only for ``loss="squared"``.
-
-    Notes
-    -----
-    ``RobustPll.paper()`` has the published rule, a ceiling of 1 and from 100 classes on 0.0005, and
-    ``anneal="from-zero"``. The plain constructor has the same ceiling up to ten classes.
+        1 assumes equally frequent classes. Only for ``loss="squared"``.
 
     Examples
     --------
@@ -95,9 +89,12 @@ class RobustPll(Edl):
         return State.of(task, uncertainty=1.0, belief=torch.zeros_like(task.prior))
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
-        evidence = self.evidence_of(net(batch.x))
-        loss = self.error(evidence, batch) + self.divergence(evidence, batch, progress)
-        return loss, {} if self.second_pass else self.reweigh(evidence.detach(), batch)
+        logits = net(batch.x)
+        loss = self.loss_of(self.evidence_of(logits), batch, progress)
+        return loss, {} if self.second_pass else self.reweigh(logits.detach(), batch)
+
+    def loss_of(self, evidence: Tensor, batch: Batch, progress: Tensor) -> Tensor:
+        return self.error(evidence, batch) + self.divergence(evidence, batch, progress)
 
     def error(self, evidence: Tensor, batch: Batch) -> Tensor:
         """Return the expected error to the label weights, given evidence (M, b, k), (M, b)."""
@@ -109,18 +106,14 @@ class RobustPll(Edl):
     def second_pass(self) -> bool:
         return self.update == "after"
 
-    def after_step(self, net: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        with torch.no_grad(), steady_statistics(net):
-            return self.reweigh(self.evidence_of(net(batch.x)), batch)
-
     def training_opinion(self, task: Task, state: State) -> Opinion:
         if self.loss == "squared":  # label weights are the opinion's probability
             return super().training_opinion(task, state)
         belief, uncertainty = state.rows["belief"].double(), state.rows["uncertainty"].double()
         return Opinion(belief, task.prior.double(), uncertainty[..., 0])
 
-    def reweigh(self, evidence: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return the label weights that are optimal for evidence (M, b, k), and uncertainty."""
+    def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        evidence = self.evidence_of(logits)
         opinion = Opinion.of_evidence(evidence, batch.prior).within(batch.candidates)
         uncertainty = opinion.uncertainty[..., None]
         if self.loss == "squared" and self.balance:

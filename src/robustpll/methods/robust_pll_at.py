@@ -23,7 +23,9 @@ class RobustPllAt(RobustPll):
 
     Each row is moved by up to `adversary` in each scaled feature, from a random start, in a few
     steps that increase the expected error to its label weights. A batch contains the moved and the
-    original rows; label weights come from the original rows.
+    original rows; label weights come from the original rows. Defaults differ from RobustPll:
+    evidence is exponential, the divergence is weaker, and networks are averaged over the last half
+    of the epochs. ``RobustPllAt.paper()`` is the plain constructor.
 
     Parameters
     ----------
@@ -35,10 +37,6 @@ class RobustPllAt(RobustPll):
         Share of the original rows in the loss, at most 1.
     averaged : float
         The final network is the mean over this share of the epochs, the last ones.
-
-    Notes ----- Defaults differ from RobustPll: evidence is exponential, the divergence is weaker,
-    and networks are averaged over the last half of the epochs. ``RobustPllAt.paper()`` is the plain
-    constructor.
 
     Examples
     --------
@@ -78,20 +76,16 @@ class RobustPllAt(RobustPll):
         return draws.uniform(rows, *shape)
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
-        attacked, clean = self.two_views(net, batch)
-        worst, plain = (
-            self.error(evidence, batch) + self.divergence(evidence, batch, progress)
-            for evidence in (attacked, clean)
-        )
+        views = self.two_views(net, batch)
+        worst, plain = (self.loss_of(self.evidence_of(view), batch, progress) for view in views)
         loss: Tensor = worst + self.clean_share * (plain - worst)
-        return loss, {} if self.second_pass else self.reweigh(clean.detach(), batch)
+        return loss, {} if self.second_pass else self.reweigh(views[1].detach(), batch)
 
     def two_views(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the evidence (M, b, k) of moved and of original rows, from one pass."""
+        """Return the logits (M, b, k) of moved and of original rows, from one pass."""
         with steady_statistics(net):
             moved = self.attacked(net, batch)
-        both = self.evidence_of(net(torch.cat([moved, batch.x], dim=1)))
-        attacked, clean = both.chunk(2, dim=1)
+        attacked, clean = net(torch.cat([moved, batch.x], dim=1)).chunk(2, dim=1)
         return attacked, clean
 
     def attacked(self, net: nn.Module, batch: Batch) -> Tensor:

@@ -24,13 +24,6 @@ def squared_hinge_classifiers(x: Tensor, sides: Tensor, error_cost: float = 1.0)
     Only rows with s f < 1 have a gradient. So a classifier is fitted to a sample of its rows, and
     again with the worst other rows with s f < 1, until there are none. One product in float32 finds
     these rows for all classifiers.
-
-    >>> x = torch.tensor([[0.0], [1], [2], [3]], dtype=torch.float64)
-    >>> sides = torch.tensor([[-1.0, -1], [-1, 0], [1, 0], [1, 1]], dtype=torch.float64)
-    >>> weights = squared_hinge_classifiers(x, sides)
-    >>> (x @ weights[:1] + weights[1:]).round(decimals=2)[::3]
-    tensor([[-0.8300, -0.6100],
-            [ 1.0700,  0.9200]], dtype=torch.float64)
     """
     n, d = x.shape
     rough = x.new_ones(n, d + 1, dtype=torch.float32)
@@ -77,9 +70,8 @@ def _optimum(rows: Tensor, weights: Tensor, cost: float, longest: float) -> Tens
     for _ in range(MOST_STEPS):
         gradient = weights - 2 * cost * (slack.clamp(min=0) @ rows)
         digits = 1e-14 + 1e-16 * longest * float(weights.norm())  # precision of the slack
-        if float(gradient.norm()) <= max(
-            TOLERANCE / longest, 2 * cost * len(rows) * longest * digits
-        ):
+        rounding = 2 * cost * len(rows) * longest * digits
+        if float(gradient.norm()) <= max(TOLERANCE / longest, rounding):
             return weights
         active = slack > 0
         count = int(active.sum())
@@ -89,12 +81,8 @@ def _optimum(rows: Tensor, weights: Tensor, cost: float, longest: float) -> Tens
         else:
             moved = active ^ counted
             if int(moved.sum()) < count:  # update the products by the rows that came or went
-                changed = rows[moved]
-                gram = (
-                    gram
-                    + (changed * torch.where(active[moved], 1.0, -1.0)[:, None].to(rows)).T
-                    @ changed
-                )
+                changed, sign = rows[moved], torch.where(active[moved], 1.0, -1.0).to(rows)
+                gram = gram + (changed * sign[:, None]).T @ changed
             else:
                 gram = rows[active].T @ rows[active]
             counted = active
