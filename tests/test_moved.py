@@ -34,8 +34,8 @@ NAMES = {
 def test_a_former_path_warns_and_holds_its_names(former: str) -> None:
     sys.modules.pop(f"robustpll.{former}", None)
     if former.startswith("data."):
-        with pytest.warns(DeprecationWarning):
-            sys.modules.pop("robustpll.data", None)
+        sys.modules.pop("robustpll.data", None)
+        with pytest.warns(DeprecationWarning, match="import from robustpll.datasets"):
             importlib.import_module("robustpll.data")
     with pytest.warns(DeprecationWarning, match=rf"robustpll\.{former} has moved: import from"):
         module = importlib.import_module(f"robustpll.{former}")

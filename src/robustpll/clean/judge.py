@@ -60,7 +60,7 @@ def judge(
 
     `decided` (n,) marks rows whose single candidate a person chose.
     """
-    rows = Features.of(X).rows(X, chosen_device(device))  # scaled by all rows, without labels
+    _, rows = Features.fit_rows(X, chosen_device(device))  # scaled by all rows, without labels
     n = len(rows)
     if not is_count(folds, least=2) or folds > n // 2:
         raise InputError(

@@ -49,7 +49,7 @@ class Noise(ABC):
         if not self.looks_at_features:
             X = np.zeros((len(X) if hasattr(X, "__len__") else X.shape[0], 1))
         X = X if is_frame(X) else finite(np.asarray(X, dtype=np.float64))
-        rows = Features.of(X).rows(X, chosen_device(device))
+        _, rows = Features.fit_rows(X, chosen_device(device))
         refuse_other_length(len(rows), len(true))
         positions = torch.from_numpy(true.matrix.argmax(-1))[None].to(rows.device)
         matrix = self.candidates(rows, positions, true.shape[1], (seed,))[0].cpu().numpy()
