@@ -175,7 +175,7 @@ class CsvFile:
                     begin = f"{self.path}: a quoted cell begins in line {line}"
                     raise InputError(f"{begin} and does not end there. Close it.") from error
             last = done + reader.line_num
-            if cells and width:
+            if cells and width and (len(cells) != width or last > line):
                 fault = self._fault(cells, width, line, last)
             if cells or fault:
                 yield Record(line, last, cells, fault)
