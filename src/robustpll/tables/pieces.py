@@ -58,40 +58,59 @@ class Rows:
 
     def pieces(self) -> Iterator[Piece]:
         """Yield all rows in order."""
-        if isinstance(self.opened, CsvFile):
-            yield from self._csv_pieces()
-            return
-        is_frame = isinstance(self.opened, pd.DataFrame)
-        frames = iter([(self.opened[[*self.kinds]], [])]) if is_frame else self._parquet()
-        start = 0
-        for frame, text in frames:
-            lines = np.arange(start, start + len(frame))
-            start += len(frame)
-            typed, bad = frame.copy(deep=False), list[BadRow]()
+        for cells, lines, faults in self._batches():
+            text = [["" if c is None else str(c) for c in cells[n].to_pylist()] for n in self.keep]
+            columns, bad = {}, faults
             for name, kind in self.kinds.items():
-                cells, faults = self._typed_column(frame[name], kind, lines)
-                bad += faults
-                if cells is not None:
-                    typed[name] = cells
-            yield Piece(typed, lines, bad, _by_line(lines, text))
-
-    def _csv_pieces(self) -> Iterator[Piece]:
-        batches = self.opened.batches(list(dict.fromkeys([*self.kinds, *self.keep])))
-        for batch in (
-            _joined(batches) if self.most_rows is None else _sliced(batches, self.most_rows)
-        ):
-            cells, lines, bad = batch
-            text = [pc.utf8_trim_whitespace(cells[name]).to_pylist() for name in self.keep]
-            columns = {}
-            for name, kind in self.kinds.items():
-                words = pc.utf8_trim_whitespace(cells.pop(name))  # frees its memory
-                columns[name], is_odd = self._typed_text(words, kind)
+                columns[name], is_odd, words = self._typed(name, cells.pop(name), kind)
                 bad += bad_rows(is_odd, lines, name, words, NOT_A_NUMBER)
-            frame = pd.DataFrame(columns, index=range(len(lines)), copy=False)
-            yield Piece(frame, lines, bad, _by_line(lines, text))
+            index = getattr(self.opened, "index", range(len(lines)))
+            kept = zip(lines.tolist(), zip(*text, strict=True), strict=bool(text))
+            yield Piece(pd.DataFrame(columns, index, copy=False), lines, bad, dict(kept))
+
+    def _batches(self) -> Iterator[Batch]:
+        names, most_rows = list(dict.fromkeys([*self.kinds, *self.keep])), self.most_rows
+        if isinstance(self.opened, pd.DataFrame):
+            yield dict(self.opened[names].items()), np.arange(len(self.opened)), []
+        elif isinstance(self.opened, CsvFile):
+            batches = self.opened.batches(names)
+            yield from _joined(batches) if most_rows is None else _sliced(batches, most_rows)
+        else:
+            with source.parquet_file(self.opened, BUFFER if most_rows else 0) as file:
+                start, whole = 0, (file.read(columns=names) for _ in range(1))
+                for part in file.iter_batches(most_rows, columns=names) if most_rows else whole:
+                    lines = np.arange(start, start + len(part))
+                    start += len(part)
+                    yield dict(zip(part.schema.names, part.columns, strict=True)), lines, []
+
+    def _typed(self, name: str, cells: Any, kind: bool | None) -> tuple["pd.Series[Any]", Any, Any]:
+        """Convert a column; also return which cells should be numbers and are not, and all cells.
+
+        Text of a typed table becomes numbers if it must, or if it has words that mean "no value"
+        and all other cells are numbers.
+        """
+        if isinstance(self.opened, CsvFile):
+            return *self._typed_text(cells, kind), cells
+        if isinstance(self.opened, Path):
+            cells = _as_series(name, cells)
+        is_number = pd.api.types.is_numeric_dtype(cells)
+        if self.gaps:
+            numbers = [number for number in map(source.number_of, self.gaps) if number is not None]
+            words = (isinstance(cell, str) and cell in self.gaps for cell in cells)
+            is_gap = cells.isin(numbers).to_numpy() if is_number else np.array([*words])
+            if is_gap.any():
+                is_integer = pd.api.types.is_integer_dtype(cells)
+                cells = (cells.astype("Int64") if is_integer else cells).mask(is_gap)
+                if kind is None and all(source.is_amount(str(cell)) for cell in cells.dropna()):
+                    cells = pd.to_numeric(cells)
+        if kind is not False or is_number:
+            return cells, (), None
+        refuse_lists(cells.to_frame(name), "write it as in training")
+        cells = cells.astype(object)  # dates would become numbers
+        column = pd.to_numeric(cells, errors="coerce").astype("float64")
+        return column, column.isna() & cells.notna(), cells.to_numpy()
 
     def _typed_text(self, text: pa.ChunkedArray, kind: bool | None) -> tuple["pd.Series[Any]", Any]:
-        """Convert a column; also return which cells should be numbers and are not."""
         none, is_odd = pa.scalar(None, pa.string()), np.empty(0, dtype=bool)
         text = digits = pc.if_else(pc.is_in(text, pa.array(self.gaps, pa.string())), none, text)
         if kind:
@@ -121,58 +140,16 @@ class Rows:
                 pass
         return numbers.to_pandas(), is_odd
 
-    def _parquet(self) -> Iterator[tuple[pd.DataFrame, list[list[str]]]]:
-        """Yield columns, and the text of the columns in `keep`."""
-        names, most_rows = list(dict.fromkeys([*self.kinds, *self.keep])), self.most_rows
-        with source.parquet_file(self.opened, BUFFER if most_rows else 0) as file:
-            if most_rows is None:
-                yield self._as_frame(file.read(columns=names))
-            else:
-                for batch in file.iter_batches(most_rows, columns=names):
-                    yield self._as_frame(pa.Table.from_batches([batch]))
 
-    def _as_frame(self, table: pa.Table) -> tuple[pd.DataFrame, list[list[str]]]:
-        for name in table.column_names:
-            try:
-                table[name].validate(full=True)
-            except pa.ArrowInvalid as error:
-                fault = f"Column {name!r} holds text that is not UTF-8, or is damaged"
-                raise InputError(f"{fault}. Save it again as UTF-8.") from error
-        cells = [table[name].to_pylist() for name in self.keep]
-        text = [["" if cell is None else str(cell) for cell in column] for column in cells]
-        table = table.select([*self.kinds]).replace_schema_metadata(None)  # it may be damaged
-        # nested cells as Python lists would take several times the memory
-        nested = {t: pd.ArrowDtype(t) for t in table.schema.types if pa.types.is_nested(t)}
-        return table.to_pandas(self_destruct=True, types_mapper=nested.get), text
-
-    def _typed_column(
-        self, cells: "pd.Series[Any]", kind: bool | None, lines: Lines
-    ) -> tuple["pd.Series[Any] | None", list[BadRow]]:
-        """Replace words and numbers that mean "no value"; return None if nothing changes.
-
-        Text becomes numbers if it must, or if it has such words and all other cells are numbers.
-        """
-        is_number, column = pd.api.types.is_numeric_dtype(cells), None
-        if self.gaps:
-            numbers = [number for number in map(source.number_of, self.gaps) if number is not None]
-            words = (isinstance(cell, str) and cell in self.gaps for cell in cells)
-            is_gap = cells.isin(numbers).to_numpy() if is_number else np.array([*words])
-            if is_gap.any():
-                is_integer = pd.api.types.is_integer_dtype(cells)
-                column = cells = (cells.astype("Int64") if is_integer else cells).mask(is_gap)
-                if kind is None and all(source.is_amount(str(cell)) for cell in cells.dropna()):
-                    column = pd.to_numeric(cells)
-        if kind is not False or is_number:
-            return column, []
-        refuse_lists(cells.to_frame(), "write it as in training")
-        cells = cells.astype(object)  # dates would become numbers
-        column = pd.to_numeric(cells, errors="coerce").astype("float64")
-        is_odd = column.isna() & cells.notna()
-        return column, bad_rows(is_odd, lines, cells.name, cells.to_numpy(), NOT_A_NUMBER)
-
-
-def _by_line(lines: Lines, text: list[list[str]]) -> dict[int, tuple[str, ...]]:
-    return dict(zip(lines.tolist(), zip(*text, strict=True), strict=bool(text)))
+def _as_series(name: str, cells: Any) -> "pd.Series[Any]":
+    try:
+        cells.validate(full=True)
+    except pa.ArrowInvalid as error:
+        fault = f"Column {name!r} holds text that is not UTF-8, or is damaged"
+        raise InputError(f"{fault}. Save it again as UTF-8.") from error
+    # nested cells as Python lists would take several times the memory
+    types = {cells.type: pd.ArrowDtype(cells.type)} if pa.types.is_nested(cells.type) else {}
+    return cells.to_pandas(types_mapper=types.get)
 
 
 def _joined(batches: Iterator[Batch]) -> Iterator[Batch]:

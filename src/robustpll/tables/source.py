@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TextIO
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 from pyarrow.parquet import ParquetFile
@@ -102,21 +103,21 @@ class CsvFile:
     def batches(self, names: Sequence[str]) -> Iterator[Batch]:
         """Yield all rows after the header, about a megabyte at a time, with these columns."""
         position = {name: number for number, name in enumerate(self.header)}
-        numbers = {name: position[name] for name in names}
+        numbers = [position[name] for name in names]
         size = max(CHUNK, CHUNK_PER_COLUMN * len(self.header))
         with self._open() as text:
             lines = self._lines(text)
             done = next(self._parse(lines)).last
             while chunk := text.read(size):
                 chunk += next(lines, "")
-                table = self._parse_quickly(chunk, [*numbers.values()])
+                table, bad = self._parse_quickly(chunk, numbers), list[BadRow]()
                 if table is None:
-                    batch, done = self._parse_exactly(chunk, lines, done, numbers)
-                    yield batch
+                    table, rows, bad, done = self._parse_exactly(chunk, lines, done, numbers)
                 else:
                     rows = np.arange(done + 1, done + 1 + len(table))
                     done += len(table)
-                    yield dict(zip(names, table.columns, strict=False)), rows, []
+                columns = map(pc.utf8_trim_whitespace, table.columns)
+                yield dict(zip(names, columns, strict=False)), rows, bad
 
     def _parse_quickly(self, chunk: str, numbers: list[int]) -> pa.Table | None:
         """Parse regular rows; return None if a row has quotes or a fault, or is blank.
@@ -138,9 +139,12 @@ class CsvFile:
             return None
 
     def _parse_exactly(
-        self, chunk: str, rest: Iterator[str], done: int, numbers: dict[str, int]
-    ) -> tuple[Batch, int]:
-        """Parse a chunk that follows `done` lines, and the `rest` of its last row."""
+        self, chunk: str, rest: Iterator[str], done: int, numbers: list[int]
+    ) -> tuple[pa.Table, Lines, list[BadRow], int]:
+        """Parse a chunk that follows `done` lines, and the `rest` of its last row.
+
+        Return cells, the line of each row, faults, and the last line.
+        """
         inside = list(io.StringIO(chunk, newline=""))
         end = done + len(inside)
         rows, lines, bad = list[list[str]](), list[int](), list[BadRow]()
@@ -154,11 +158,9 @@ class CsvFile:
                 lines.append(line)
             if last >= end:
                 break
-        columns = {
-            name: pa.chunked_array([[row[number] for row in rows]], pa.string())
-            for name, number in numbers.items()
-        }
-        return (columns, np.array(lines, dtype=np.int64), bad), last
+        columns = [pa.array([row[number] for row in rows], pa.string()) for number in numbers]
+        table = pa.table(columns, [str(number) for number in numbers])
+        return table, np.array(lines, dtype=np.int64), bad, last
 
     def _parse(self, lines: Iterable[str], done: int = 0, width: int = 0) -> Iterator[Record]:
         """Parse rows after `done` lines; skip blank ones. A `width` of 0 permits any."""
