@@ -176,16 +176,12 @@ def test_a_dictionary_is_no_set_of_classes(tmp_path: Path) -> None:
             read_table(table, candidates="c")
 
 
-@pytest.mark.parametrize(
-    ("form", "name", "heading", "end"),
-    [("candidates", "c", "x,c", ""), ("votes", "by ", "x,by u,by v", ",")],
-)
+@pytest.mark.parametrize("options", [SETS, {"votes": "c"}])
 def test_more_candidates_than_memory_holds_are_refused_before_they_are_made(
-    write: Write, monkeypatch: pytest.MonkeyPatch, form: str, name: str, heading: str, end: str
+    write: Write, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(labels, "MOST_BYTES", 5 * 10 * 9)
-    options: dict[str, Any] = {form: name}
-    text = lines_of(heading, 10, lambda i: f"0.{i},name{i}{end}")
+    text = lines_of("x,c" if "candidates" in options else "x,c1", 10, lambda i: f"0.{i},name{i}")
     with pytest.raises(InputError, match=r"10 rows and 10 classes.*Merge rare classes"):
         read_table(write(text), **options)
     read_table(write(text.replace("name9", "name8")), **options)
@@ -363,3 +359,13 @@ def test_a_table_like_another_may_have_labels_of_its_own(write: Write) -> None:
     ):
         with pytest.raises(InputError, match=reason):
             read_table(write(text), like=table, **options)  # type: ignore[arg-type]
+
+
+def test_words_that_are_all_new_are_refused_by_a_classifier() -> None:
+    frame = pd.DataFrame({"zip": ["00101", "00102"] * 10, "x": np.arange(20) / 7})
+    learned = frame.astype({"zip": "category"})
+    model = PLLClassifier(method="pl_knn").fit(learned, ["a", "b"] * 10)
+    with pytest.raises(InputError, match=r"'zip' holds no word that training saw: '101', '102'"):
+        model.predict(frame.assign(zip=[101, 102] * 10))
+    model.predict(frame.assign(zip="90210"))
+    model.predict(frame.assign(zip=["00101", "90210"] * 10))

@@ -38,7 +38,7 @@ def refuse_odd_features(
     Columns of categories pass: somebody declared them to be features. `unit` is "line" or "row".
     """
     classes = [] if y is None else class_names(y).astype(str).tolist()
-    faults = {}
+    faults = []
     for name, column in features.items():
         if column.dtype != "category":
             known = column.dropna()
@@ -52,13 +52,11 @@ def refuse_odd_features(
                     or _identifies_rows(known, kind)
                 )
             if fault:
-                faults[repr(name)] = f"Column {name!r} {fault}."
+                faults.append((name, f"Column {name!r} {fault}."))
     if faults:
-        messages = [*faults.values()][:EXPLAINED]
-        if len(faults) > EXPLAINED:
-            more = some_of([*faults][EXPLAINED:], most=20)
-            messages.append(f"Further columns with such faults: {more}.")
-        raise InputError(" ".join(messages))
+        more = some_of((repr(name) for name, _ in faults[EXPLAINED:]), most=20)
+        further = [f"Further columns with such faults: {more}."] if more else []
+        raise InputError(" ".join([fault for _, fault in faults[:EXPLAINED]] + further))
 
 
 def _dates(known: "pd.Series[Any]", kind: str) -> str:

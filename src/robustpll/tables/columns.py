@@ -119,11 +119,10 @@ def _columns_with_prefix(
 
 
 def _refuse_other_features(features: list[str], like: list[str]) -> None:
-    missing = some_of(repr(name) for name in like if name not in features)
-    further = some_of(repr(name) for name in features if name not in like)
-    if missing or further:
-        parts = [f"lacks {missing}"] * bool(missing) + [f"has {further} besides"] * bool(further)
-        fault = f"The table differs from `like`: it {' and '.join(parts)}"
+    missing = some_of([repr(name) for name in like if name not in features] or ["nothing"])
+    further = some_of([repr(name) for name in features if name not in like] or ["nothing"])
+    if {*like} != {*features}:
+        fault = f"The table differs from `like`: it lacks {missing} and has {further} besides"
         raise InputError(f"{fault}. Add columns, or name further ones in `ignore`.")
 
 

@@ -6,6 +6,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -31,13 +32,16 @@ NOT_JSON = (
 )
 
 
-class LabelOptions(NamedTuple):
-    """Arguments of `read_table` about labels."""
+class Options(NamedTuple):
+    """Arguments of `read_table`."""
 
     separator: str  # of the names in a set
-    prefix: str  # of the columns
-    gaps: Collection[str]  # words that mean "no value"
     unanswered: Unanswered
+    on_bad_rows: str
+    errors_to: str | Path | None
+    like: Any  # a Table or None
+    prefix: str = ""  # of the label columns
+    gaps: Collection[str] = ()  # words that mean "no value"
 
 
 class Labels(NamedTuple):
@@ -48,7 +52,7 @@ class Labels(NamedTuple):
     build: Callable[[Any, Mapping[Any, str]], Candidates | Votes | None]  # from rows and new names
 
 
-def _read_sets(columns: pd.DataFrame, lines: Lines, options: LabelOptions) -> Labels:
+def _read_sets(columns: pd.DataFrame, lines: Lines, options: Options) -> Labels:
     """Read a column of sets, each distinct cell once."""
     name, column = next(columns.items())
     codes, cells = distinct(column)
@@ -75,7 +79,7 @@ def _read_sets(columns: pd.DataFrame, lines: Lines, options: LabelOptions) -> La
     return Labels(set().union(*sets), bad, build)
 
 
-def _read_indicators(columns: pd.DataFrame, lines: Lines, options: LabelOptions) -> Labels:
+def _read_indicators(columns: pd.DataFrame, lines: Lines, options: Options) -> Labels:
     """Read 0/1 columns, one for each class."""
     prefix = options.prefix
     names = [str(name).removeprefix(prefix) for name in columns]
@@ -101,7 +105,7 @@ def _read_indicators(columns: pd.DataFrame, lines: Lines, options: LabelOptions)
     return Labels(set(names), bad, build)
 
 
-def _read_votes(columns: pd.DataFrame, lines: Lines, options: LabelOptions) -> Labels:
+def _read_votes(columns: pd.DataFrame, lines: Lines, options: Options) -> Labels:
     """Read columns of answers, one for each annotator."""
     prefix = options.prefix
     is_empty = np.full(len(columns), options.unanswered == "error")
@@ -119,7 +123,7 @@ def _read_votes(columns: pd.DataFrame, lines: Lines, options: LabelOptions) -> L
     return Labels(_answers(columns), bad, build)
 
 
-READERS: dict[str | None, Callable[[pd.DataFrame, Lines, LabelOptions], Labels]] = {
+READERS: dict[str | None, Callable[[pd.DataFrame, Lines, Options], Labels]] = {
     "candidates": _read_sets,
     "indicators": _read_indicators,
     "votes": _read_votes,

@@ -71,7 +71,8 @@ class Rows:
     def _batches(self) -> Iterator[Batch]:
         names, most_rows = list(dict.fromkeys([*self.kinds, *self.keep])), self.most_rows
         if isinstance(self.opened, pd.DataFrame):
-            yield dict(self.opened[names].items()), np.arange(len(self.opened)), []
+            cells = {name: self.opened[name] for name in names}
+            yield cells, np.arange(len(self.opened)), []
         elif isinstance(self.opened, CsvFile):
             batches = self.opened.batches(names)
             yield from _joined(batches) if most_rows is None else _sliced(batches, most_rows)
@@ -149,7 +150,8 @@ def _as_series(name: str, cells: Any) -> "pd.Series[Any]":
         raise InputError(f"{fault}. Save it again as UTF-8.") from error
     # nested cells as Python lists would take several times the memory
     types = {cells.type: pd.ArrowDtype(cells.type)} if pa.types.is_nested(cells.type) else {}
-    return cells.to_pandas(types_mapper=types.get)
+    series: pd.Series[Any] = cells.to_pandas(types_mapper=types.get)
+    return series
 
 
 def _joined(batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -242,10 +244,9 @@ class TableInPieces:
         if missing := [name for name in schema.words if name not in names]:
             others = [repr(name) for name in names if name not in schema.words]
             which = "this column" if len(missing) == 1 else "these columns"
-            lacks = (
-                f"{path} lacks {some_of(map(repr, missing))}: the model was fitted with {which}."
-            )
-            raise InputError(f"{lacks} It has {some_of(others) or 'nothing'} besides. Add it.")
+            lacks = f"{path} lacks {some_of(map(repr, missing))}: the model was fitted with"
+            has = f"It has {some_of(others) or 'nothing'} besides"
+            raise InputError(f"{lacks} {which}. {has}. Rename or add columns.")
         gaps = (*(source.GAPS if isinstance(file, CsvFile) else ()), *reading.missing)
         new = {name: NewWords() for name, words in schema.words.items() if words is not None}
         return cls(path, file, names, schema, gaps, new)
@@ -288,11 +289,10 @@ class TableInPieces:
             raise InputError(f"{self.path} has columns, but no rows.")
         for name, new in self.new_words.items():
             if new.alone and len(new.words) > 1:  # a single new word may be correct
-                words, known = (some_of(map(repr, w)) for w in (new.words, self.schema.words[name]))
-                fault = (
-                    f"Column {name!r} holds no word that training saw: {words} instead of {known}"
-                )
-                raise InputError(f"{fault}. Write the words as in the training table.")
+                words = some_of(map(repr, new.words))
+                known = some_of(map(repr, self.schema.words[name] or ()))
+                fault = f"Column {name!r} holds no word that training saw: {words}"
+                raise InputError(f"{fault} instead of {known}. Write them as in training.")
 
     def _replace_new_words(self, frame: pd.DataFrame, name: str) -> NDArray[np.bool_]:
         """Replace new words by gaps, note them, and return the rows (n,) that had one."""

@@ -17,7 +17,7 @@ from robustpll.labels.votes import Votes
 from robustpll.tables import source as files
 from robustpll.tables.checks import refuse_odd_features
 from robustpll.tables.columns import Reading, Roles, assign_roles, several
-from robustpll.tables.labels import NO_ANSWER, READERS, LabelOptions, Unanswered, with_truth
+from robustpll.tables.labels import NO_ANSWER, READERS, Options, Unanswered, with_truth
 from robustpll.tables.pieces import Piece, Rows, refuse_lists, too_large_cells
 from robustpll.tables.source import BadRow, CsvFile, CsvText, safe_cell
 
@@ -121,38 +121,46 @@ def read_table(
     >>> read_table(pets, candidates="seen").y
     Candidates(3 rows, 3 classes, 1.67 candidates on average)
     """
-    _check_options(separator, unanswered, on_bad_rows, decimal, like)
-    if errors_to is not None:
-        refuse_replacing(Path(errors_to), is_list_of_bad_rows, BAD_ROWS)
+    columns = {"candidates": candidates, "indicators": indicators, "votes": votes, "truth": truth}
     requested = Reading((), several(categories), several(missing), encoding, delimiter, decimal)
+    options = Options(separator, unanswered, on_bad_rows, errors_to, like)
+    _check_options(options, requested)
+    return _read(source, columns, several(ignore), requested, options)
+
+
+def _read(
+    source: Any,
+    columns: dict[str, str | None],
+    ignore: tuple[str, ...],
+    requested: Reading,
+    options: Options,
+) -> Table:
+    like, truth = options.like, columns["truth"]
     reading = requested if like is None else requested.after(like.reading)
     opened = files.opened_source(source, requested, reading)
     unit = "line" if isinstance(opened, CsvFile) else "row"
     title = "The DataFrame" if isinstance(opened, pd.DataFrame) else str(source)
-    arguments = {"candidates": candidates, "indicators": indicators, "votes": votes}
     before = None if like is None else like.features
-    names = files.names_in(opened)
-    roles = assign_roles(names, arguments | {"truth": truth}, several(ignore), reading, before)
+    roles = assign_roles(files.names_in(opened), columns, ignore, reading, before)
     gaps = (*(files.GAPS if unit == "line" else ()), *reading.missing)
     frame, lines, faults, _ = _read_columns(opened, roles, reading, gaps, before)
     if not len(lines) and not faults:
         raise InputError(f"{title} has columns, but no rows.")
-    options = LabelOptions(separator, roles.prefix, gaps, unanswered)
+    options = options._replace(prefix=roles.prefix, gaps=gaps)
     labels = READERS[roles.form](frame[[*roles.labels]], lines, options)
     bad = tuple(sorted([*faults, *labels.bad]))
     is_good = ~np.isin(lines, [fault.line for fault in bad])
-    _report(bad, title, unit, errors_to, on_bad_rows)
+    _report(bad, title, unit, options)
     if not is_good.any():
         raise InputError(f"{title}: no row parses. In {unit} {bad[0].line}, {bad[0]}.")
     rows = slice(None) if is_good.all() else is_good
     features, lines = frame.loc[rows, [*roles.features]], lines[rows]
     refuse_lists(features, "name it in `ignore` to leave it out")
     features = features.astype(dict.fromkeys(reading.categories, "category"))
-    y, true = with_truth(
-        labels, rows, None if truth is None else frame.loc[rows, truth], unit, like
-    )
+    true_labels = None if truth is None else frame.loc[rows, truth]
+    y, true_names = with_truth(labels, rows, true_labels, unit, like)
     refuse_odd_features(features, y, unit, lines)
-    return Table(features, y, true, lines, bad, replace(reading, left_out=roles.left_out))
+    return Table(features, y, true_names, lines, bad, replace(reading, left_out=roles.left_out))
 
 
 def is_list_of_bad_rows(start: bytes) -> bool:
@@ -165,9 +173,8 @@ def is_list_of_bad_rows(start: bytes) -> bool:
     return header[0] in ("line", "row") and tuple(header[1:]) == BadRow._fields[1:]
 
 
-def _check_options(
-    separator: Any, unanswered: str, on_bad_rows: str, decimal: str | None, like: Any
-) -> None:
+def _check_options(options: Options, requested: Reading) -> None:
+    separator, unanswered, on_bad_rows, errors_to, like, *_ = options
     if not isinstance(like, Table | None):
         raise InputError(f"like must be a result of read_table; got a {type(like).__name__}.")
     if not isinstance(separator, str) or len(separator) != 1:
@@ -176,10 +183,12 @@ def _check_options(
     for name, value, permitted in (
         ("unanswered", unanswered, ("error", "all classes")),
         ("on_bad_rows", on_bad_rows, ("error", "skip")),
-        ("decimal", decimal or ".", (".", ",")),
+        ("decimal", requested.decimal or ".", (".", ",")),
     ):
         if value not in permitted:
             raise InputError(f"{name}={value!r}: it must be {' or '.join(map(repr, permitted))}.")
+    if errors_to is not None:
+        refuse_replacing(Path(errors_to), is_list_of_bad_rows, BAD_ROWS)
 
 
 def _read_columns(
@@ -201,10 +210,9 @@ def _read_columns(
     return piece._replace(bad=piece.bad + bad)
 
 
-def _report(
-    bad: tuple[BadRow, ...], title: str, unit: str, errors_to: str | Path | None, on_bad_rows: str
-) -> None:
+def _report(bad: tuple[BadRow, ...], title: str, unit: str, options: Options) -> None:
     """List faults in a file; raise an error unless they may be left out."""
+    errors_to = options.errors_to
     if errors_to is not None and (bad or Path(errors_to).is_file()):  # an old list must not stay
         text = CsvText()
         writer = csv.writer(text)
@@ -215,7 +223,7 @@ def _report(
         except OSError as error:
             fault = f"errors_to={str(errors_to)!r} cannot be written ({error.strerror or error})"
             raise InputError(f"{fault}. Pass another path.") from error
-    if bad and on_bad_rows == "error":
+    if bad and options.on_bad_rows == "error":
         first = some_of((f"{unit} {fault.line}: {fault}" for fault in bad), 3)
         listed = f"{errors_to} lists them" if errors_to else "Pass errors_to to list them in a file"
         unanswered = any(fault.reason in NO_ANSWER for fault in bad)
