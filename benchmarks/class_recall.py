@@ -1,13 +1,11 @@
-"""How many rows of each class are recognised, from the predictions that a store holds.
+"""The share of rows of each class that are recognized, from the predictions in a store.
 
-    robustpll bench run sound --methods robust_pll,robust_pll_ens --datasets fmnist --store results
-    robustpll bench run benchmarks/grids/balance.toml --store results
-    python benchmarks/class_recall.py --store results --grids sound benchmarks/grids/balance.toml
-
-A line for each method of the grids, and the class that most of the worst one's rows are taken for.
+robustpll bench run sound --methods robust_pll,robust_pll_ens --datasets fmnist --store results
+robustpll bench run benchmarks/grids/balance.toml --store results
+python benchmarks/class_recall.py results sound benchmarks/grids/balance.toml > recall.csv
 """
 
-import argparse
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -17,39 +15,28 @@ from robustpll.bench import Grid, ResultStore
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--store", type=Path, required=True)
-    parser.add_argument("--grids", nargs="+", required=True)
-    parser.add_argument("--dataset", default="fmnist")
-    parser.add_argument("--methods", nargs="+", default=["robust_pll", "robust_pll_ens"])
-    parser.add_argument("--out", type=Path, default=Path("scratch/class-recall.csv"))
-    asked = parser.parse_args()
-    names = dict(enumerate(load_dataset(asked.dataset).classes))
-    store, found = ResultStore(asked.store), {}
-    for each in asked.grids:
-        grid = Grid.read(Path(each)) if each.endswith(".toml") else Grid.named(each)
+    store, *grids = sys.argv[1:]
+    names = list(load_dataset("fmnist").classes)
+    lines = {}
+    for name in grids:
+        grid = Grid.read(Path(name)) if name.endswith(".toml") else Grid.named(name)
         chosen = [
-            run
-            for run in grid.runs()
-            if run.run.dataset == asked.dataset and run.run.method.name in asked.methods
+            plan
+            for plan in grid.runs()
+            if plan.run.dataset == "fmnist"
+            and plan.run.method.name in ("robust_pll", "robust_pll_ens")
         ]
-        frame = store.frame(chosen, ("part", "condition", "truth", "predicted"))
+        frame = ResultStore(store).frame(chosen, ("part", "condition", "truth", "predicted"))
         frame = frame[(frame["part"] == "test") & (frame["condition"] == "clean")]
-        for label, own in frame.groupby("label"):
-            found[label] = recalls(own, names)
-    lines = pd.DataFrame(found).T
-    lines.to_csv(asked.out, index_label="label", float_format="%.1f")
-    print(lines.to_string())
-
-
-def recalls(predictions: pd.DataFrame, names: dict[int, str]) -> pd.Series:
-    """In percent; "mistaken for" tells of the class with the lowest."""
-    shares = 100 * pd.crosstab(predictions["truth"], predictions["predicted"], normalize="index")
-    right = pd.Series({name: shares.at[at, at] for at, name in names.items()}).round(1)
-    at = next(at for at, name in names.items() if name == right.idxmin())
-    others = shares.loc[at].drop(at)
-    mistaken = f"{names[others.idxmax()]}, {others.max():.0f} %"
-    return pd.concat([right, pd.Series({"mistaken for": mistaken})])
+        for label, rows in frame.groupby("label"):
+            shares = pd.crosstab(rows["truth"], rows["predicted"], normalize="index")
+            shares = 100 * shares.set_axis(names).set_axis(names, axis=1)
+            recall = {name: round(shares.at[name, name], 1) for name in names}
+            worst = min(recall, key=recall.__getitem__)
+            others = shares.loc[worst].drop(worst)
+            recall["mistaken for"] = f"{others.idxmax()}, {others.max():.0f} %"
+            lines[label] = recall
+    pd.DataFrame(lines).T.to_csv(sys.stdout, index_label="label")
 
 
 if __name__ == "__main__":

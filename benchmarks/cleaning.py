@@ -1,120 +1,92 @@
-"""Does cleaning help? Votes of simulated annotators resolved in four ways, and questions asked.
+"""Does cleaning help? Votes of simulated annotators resolved in five ways, and questions asked.
 
     pip install -r benchmarks/cleaning-requirements.txt
-    python benchmarks/cleaning.py --out benchmarks/results/cleaning.json
+    python benchmarks/cleaning.py
 
 Each annotator is right in a share of the rows, drawn between 0.4 and 0.9, and answers a share drawn
 between 0.5 and 1; every row has an answer. Wrong answers fall on classes in proportion to
-exp(-3 d), d being the distance of the two classes' mean rows over the mean of such distances. Of a
-crowd with hard rows, one row in five is hard: there annotators are right half as often, and their
-wrong answers all name one class, drawn in the same way.
+exp(-3 d), d being the distance of the two classes' mean rows over the mean of such distances. In
+crowds with hard rows, one row in five is hard: annotators are right half as often there, and their
+wrong answers all name one class.
 
-Votes become labels by majority (ties at random), by Dawid and Skene's model (crowd-kit), by
-cleanlab's consensus (CROWDLAB) with out-of-fold probabilities of scikit-learn's MLP that learned
-the majority's labels, and by `judge`, with which `robustpll clean` resolves them; also by
-cleanlab's consensus with the probabilities of `judge`. The same MLP is trained from each. Then rows
-are answered by the truth until 95 % of the labels are right: in each way's own order of doubt, and,
-trained again after each tenth of the rows, in the order of `robustpll clean` and at random.
-
-Besides, for candidate sets without votes: the share of right labels if a tenth of the rows is
-answered and all is trained again, by the order of asking. The report is written after each run, and
-what it holds already is not run again.
+Votes become labels by majority, by Dawid and Skene's model (crowd-kit), by cleanlab's consensus
+with out-of-fold probabilities of scikit-learn's MLP or of robustpll, and as `robustpll clean` does.
+The same MLP is trained from each. Then rows are answered with the truth until 95 % of the labels
+are correct.
 """
 
-import argparse
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from cleanlab.multiannotator import get_label_quality_multiannotator
+from common import method_of, open_report, options, save_report
 from crowdkit.aggregation import DawidSkene
 from sklearn.model_selection import KFold
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from stored import opened, written
 
-from robustpll import METHODS, PLLClassifier, load_dataset
+from robustpll import Candidates, PLLClassifier, Votes, load_dataset
 from robustpll.clean.decisions_file import with_decisions
 from robustpll.clean.judge import Judgement, judge
 from robustpll.clean.review import query_order
-from robustpll.labels.candidates import Candidates
-from robustpll.labels.votes import Votes
-from robustpll.methods import Method
 
-SETS = ("digits", "mnist", "lost", "bird-song")
-MOST = 1500  # rows to clean, and as many to test by
-CROWDS = {
+CROWDS = {  # annotators, share of hard rows
     "5, hard rows": (5, 0.2),
     "3, hard rows": (3, 0.2),
     "7, hard rows": (7, 0.2),
     "5, no hard rows": (5, 0.0),
 }
-ASKED = "5, hard rows"  # the crowd after which people are asked
-ENOUGH = 0.95  # share of right labels at which nobody is asked any more
-ROUND = 0.1  # of the rows are answered between two trainings
-ORDERED = (  # set, method, and from which share of the sets the truth is removed
-    ("digits", "pl_knn", 0.1),
-    ("lost", "pl_knn", 0.0),
-    ("lost", "pl_knn", 0.1),
-    ("msrc-v2", "pl_knn", 0.0),
-    ("msrc-v2", "pl_knn", 0.1),
-    ("lost", "robust_pll", 0.0),
-    ("lost", "robust_pll", 0.1),
-)
+ENOUGH = 0.95  # share of correct labels at which nobody is asked any more
+Order = Callable[[Judgement, int], np.ndarray]
+Resolved = tuple[np.ndarray, np.ndarray]  # labels and their confidence, (n,) each
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", nargs="+", default=SETS)
-    parser.add_argument("--crowds", nargs="+", default=list(CROWDS), choices=CROWDS)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--epochs", type=int, default=30)
-    parser.add_argument("--out", type=Path, default=Path("scratch/cleaning.json"))
-    asked = parser.parse_args()
+    sets = ("digits", "mnist", "lost", "bird-song")
+    args = options(__doc__, sets=sets, crowds=tuple(CROWDS), seeds=3, epochs=30)
     packages = {name: version(name) for name in ("cleanlab", "crowd-kit", "scikit-learn")}
-    report = opened(asked.out, epochs=asked.epochs, seeds=asked.seeds, packages=packages)
+    report = open_report(args.out, epochs=args.epochs, seeds=args.seeds, packages=packages)
     warnings.filterwarnings("ignore")  # networks that have not converged, and rare classes
-    for crowd in asked.crowds:
-        for name in asked.sets:
+    for crowd in args.crowds:
+        for name in args.sets:
             runs = report["sets"].setdefault(name, {}).setdefault(crowd, [])
-            for seed in range(len(runs), asked.seeds):
-                runs.append(run(name, crowd, seed, asked.epochs))
-                written(report, asked.out)
+            for seed in range(len(runs), args.seeds):
+                runs.append(rounded(run(name, crowd, seed, args.epochs)))
+                save_report(report, args.out)
                 print(name, crowd, runs[-1], flush=True)
-    for name, method, faulty in ORDERED:
-        runs = report.setdefault("orders", {}).setdefault(f"{name}, {method}, {faulty:g}", [])
-        for seed in range(len(runs), asked.seeds):
-            runs.append(tenth_answered(name, method_of(method, asked.epochs), faulty, seed))
-            written(report, asked.out)
-            print(name, method, faulty, runs[-1], flush=True)
+
+
+def rounded(numbers: Any) -> Any:
+    if isinstance(numbers, dict):
+        return {name: rounded(number) for name, number in numbers.items()}
+    return round(float(numbers), 4)
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Rows to clean and to test by, and what annotators said of the first."""
+    """Rows to clean, their votes (n, annotators) with NaN for no answer, and test rows."""
 
     X: np.ndarray
     truth: np.ndarray
     test: tuple[np.ndarray, np.ndarray]
-    votes: np.ndarray  # (n, annotators), NaN for no answer
+    votes: np.ndarray
     k: int
     seed: int
 
     @classmethod
     def of(cls, name: str, crowd: str, seed: int) -> "Case":
-        data = load_dataset(name)
+        data, random = load_dataset(name), np.random.default_rng(seed)
         X = np.asarray(data.features, dtype=np.float64) / data.white
-        labels, split = np.asarray(data.labels), data.split(seed)
-        random = np.random.default_rng(seed)
-        train, test = (random.permutation(part)[:MOST] for part in (split.train, split.test))
-        votes = votes_of(X[train], labels[train], len(data.classes), CROWDS[crowd], random)
-        return cls(X[train], labels[train], (X[test], labels[test]), votes, len(data.classes), seed)
+        labels, split, k = np.asarray(data.labels), data.split(seed), len(data.classes)
+        train, test = (random.permutation(part)[:1500] for part in (split.train, split.test))
+        votes = votes_of(X[train], labels[train], k, CROWDS[crowd], random)
+        return cls(X[train], labels[train], (X[test], labels[test]), votes, k, seed)
 
     @property
     def candidates(self) -> Candidates:
@@ -129,208 +101,126 @@ class Case:
 def votes_of(
     X: np.ndarray, labels: np.ndarray, k: int, crowd: tuple[int, float], random: Any
 ) -> np.ndarray:
-    """What annotators say of rows with these labels, as the top of this file tells, (n, m)."""
+    """Return simulated votes, (n, annotators)."""
     n, (annotators, hard) = len(labels), crowd
-    scaled = StandardScaler().fit_transform(X)
-    present, absent = np.unique(labels), np.setdiff1d(np.arange(k), labels)
+    scaled, present = StandardScaler().fit_transform(X), np.unique(labels)
     means = np.stack([scaled[labels == label].mean(0) for label in present])
-    apart = np.linalg.norm(means[:, None] - means, axis=-1)
-    like = np.zeros((k, k))
-    like[np.ix_(present, present)] = np.exp(-3 * apart / apart[apart > 0].mean())
-    np.fill_diagonal(like, 0)
-    like[np.ix_(absent, absent)] = 1  # never asked for
-    chance = np.cumsum(like / like.sum(-1, keepdims=True), -1)
-    chance[chance > 1 - 1e-12] = 1
+    distance = np.linalg.norm(means[:, None] - means, axis=-1)
+    similar = np.zeros((k, k))
+    similar[np.ix_(present, present)] = np.exp(-3 * distance / distance[distance > 0].mean())
+    np.fill_diagonal(similar, 0)
+    chance = np.cumsum(similar, -1)[labels]  # (n, k)
 
-    def wrong(*shape: int) -> np.ndarray:
-        """A class that is not the true one, for each row."""
-        drawn = (
-            random.random((n, *shape, 1))
-            * chance[labels].reshape(n, *(1,) * len(shape), k)[..., -1:]
-        )
-        return np.asarray((drawn > chance[labels].reshape(n, *(1,) * len(shape), k)).sum(-1))
+    def wrong(count: int) -> np.ndarray:
+        drawn = random.random((n, count, 1)) * chance[:, None, -1:]
+        return np.asarray((drawn > chance[:, None]).sum(-1))
 
     skill, answers = random.uniform(0.4, 0.9, annotators), random.uniform(0.5, 1, annotators)
     is_hard = random.random(n) < hard
     right = random.random((n, annotators)) < skill * np.where(is_hard, 0.5, 1)[:, None]
     mistaken = np.where(is_hard[:, None], wrong(1), wrong(annotators))
-    said = np.where(right, labels[:, None], mistaken).astype(np.float64)
+    votes = np.where(right, labels[:, None], mistaken).astype(np.float64)
     silent = random.random((n, annotators)) >= answers
     silent[np.arange(n), random.integers(annotators, size=n)] = False
-    said[silent] = np.nan
-    return said
-
-
-@dataclass(frozen=True, eq=False)
-class Resolved:
-    """Labels, and how sure each is, (n,) each."""
-
-    labels: np.ndarray
-    sure: np.ndarray
+    votes[silent] = np.nan
+    return votes
 
 
 def by_majority(case: Case) -> Resolved:
-    noise = np.random.default_rng(case.seed).random(case.counts.shape) / 2  # decides ties
-    labels = (case.counts + noise).argmax(-1)
-    return Resolved(labels, (case.counts / case.counts.sum(-1, keepdims=True)).max(-1))
+    ties = np.random.default_rng(case.seed).random(case.counts.shape) / 2
+    shares = case.counts / case.counts.sum(-1, keepdims=True)
+    return (case.counts + ties).argmax(-1), shares.max(-1)
 
 
 def by_dawid_skene(case: Case) -> Resolved:
     row, worker = np.nonzero(~np.isnan(case.votes))
-    told = pd.DataFrame(
-        {"task": row, "worker": worker, "label": case.votes[row, worker].astype(int)}
-    )
-    held = DawidSkene(n_iter=100).fit(told).probas_.loc[range(len(case.votes))]
-    return Resolved(
-        held.columns.to_numpy()[held.to_numpy().argmax(-1)], held.max(axis=1).to_numpy()
-    )
+    labels = case.votes[row, worker].astype(int)
+    answers = pd.DataFrame({"task": row, "worker": worker, "label": labels})
+    probability = DawidSkene(n_iter=100).fit(answers).probas_.loc[range(len(case.votes))]
+    return probability.idxmax(axis=1).to_numpy(), probability.max(axis=1).to_numpy()
 
 
 def out_of_fold(case: Case) -> np.ndarray:
-    """Probabilities by networks that learned the majority's labels of other rows, (n, k)."""
-    majority, held = by_majority(case).labels, np.zeros((len(case.X), case.k))
-    for train, own in KFold(5, shuffle=True, random_state=case.seed).split(case.X):
-        model = mlp(case.seed).fit(case.X[train], majority[train])
-        held[np.ix_(own, model.classes_)] = model.predict_proba(case.X[own])
-    return held
+    """Return probabilities of MLPs that learned the majority's labels of other rows, (n, k)."""
+    labels, probability = by_majority(case)[0], np.zeros((len(case.X), case.k))
+    for train, test in KFold(5, shuffle=True, random_state=case.seed).split(case.X):
+        model = mlp(case.seed).fit(case.X[train], labels[train])
+        probability[np.ix_(test, model.classes_)] = model.predict_proba(case.X[test])
+    return probability
 
 
 def by_cleanlab(case: Case, probability: np.ndarray) -> Resolved:
     answers = pd.DataFrame(case.votes)
     found = get_label_quality_multiannotator(answers, probability, verbose=False)["label_quality"]
     labels = found["consensus_label"].to_numpy().astype(int)
-    return Resolved(labels, found["consensus_quality_score"].to_numpy())
+    return labels, found["consensus_quality_score"].to_numpy()
 
 
 def mlp(seed: int) -> Any:
-    """scikit-learn's network as it comes, but with the penalty that noisy labels ask for.
-
-    With its own (alpha=0.0001) it learns errors by heart, and cleanlab's labels are worse.
-    """
+    """Return scikit-learn's MLP with a larger penalty: with its own it memorizes wrong labels."""
     return make_pipeline(StandardScaler(), MLPClassifier(alpha=1.0, random_state=seed))
 
 
 def run(name: str, crowd: str, seed: int, epochs: int) -> dict[str, Any]:
-    """All that is measured of one set and crowd, with one seed."""
+    """Return all that is measured of one dataset and crowd, with one seed."""
     case, method = Case.of(name, crowd, seed), method_of("robust_pll", epochs)
     judged = judge(case.X, case.candidates, method, seed=seed)
     ways = {
         "majority": by_majority(case),
         "Dawid-Skene": by_dawid_skene(case),
         "cleanlab": by_cleanlab(case, out_of_fold(case)),
-        "robustpll": Resolved(judged.resolved, judged.confidence),
+        "robustpll": (judged.resolved, judged.confidence),
         "cleanlab, robustpll": by_cleanlab(case, np.asarray(judged.opinion.probability)),
     }
     X, y = case.test
-    test = {way: mlp(seed).fit(case.X, own.labels).score(X, y) for way, own in ways.items()}
-    test["truth"] = mlp(seed).fit(case.X, case.truth).score(X, y)
+    labels = {way: resolved[0] for way, resolved in ways.items()} | {"truth": case.truth}
+    test = {way: mlp(seed).fit(case.X, labels[way]).score(X, y) for way in labels}
     model = PLLClassifier(method, random_state=seed).fit(case.X, case.candidates)
-    test["RobustPll from votes"] = float((model.predict(X) == y).mean())
+    test["RobustPll from votes"] = (model.predict(X) == y).mean()
     found: dict[str, Any] = {
-        "rows": len(case.X),
-        "answers": rounded(case.counts.sum(-1).mean()),
-        "named": rounded((case.counts[np.arange(len(case.X)), case.truth] > 0).mean()),
-        "labels": {way: rounded((own.labels == case.truth).mean()) for way, own in ways.items()},
-        "confidence": rounded(judged.confidence.mean()),
-        "test": {way: rounded(share) for way, share in test.items()},
+        "named": (case.counts[np.arange(len(case.X)), case.truth] > 0).mean(),
+        "labels": {way: (labels[way] == case.truth).mean() for way in ways},
+        "confidence": judged.confidence.mean(),
+        "test": test,
     }
-    if crowd == ASKED:
-        found["questions"] = {
-            way: rounded(until_enough(own.labels, np.argsort(own.sure, kind="stable"), case.truth))
-            for way, own in ways.items()
-        } | {
-            f"robustpll, again, {words}": rounded(questions(case, judged, method, order))
-            for words, order in {"in its order": in_order, "at random": at_random}.items()
-        }
+    if crowd == "5, hard rows":
+        orders = {way: np.argsort(ways[way][1], kind="stable") for way in ways}
+        asked = {way: until_enough(labels[way], orders[way], case.truth) for way in ways}
+        for words, order in {"in its order": in_order, "at random": at_random}.items():
+            asked[f"robustpll, again, {words}"] = questions(case, judged, method, order)
+        found["questions"] = asked
     return found
 
 
-def rounded(share: float) -> float:
-    return round(float(share), 4)
-
-
-def method_of(name: str, epochs: int) -> Method:
-    method = METHODS[name]()
-    deep = "epochs" in method.field_names()
-    return replace(method, epochs=epochs) if deep else method  # type: ignore[type-var]
-
-
 def until_enough(labels: np.ndarray, order: np.ndarray, truth: np.ndarray) -> float:
-    """Share of all rows that are answered, in this order, until enough labels are right."""
-    wrong = labels != truth
+    """Return the share of rows that are answered, in this order, until enough are correct."""
+    wrong, most = labels != truth, (1 - ENOUGH) * len(truth)
     left = wrong.sum() - np.cumsum(wrong[order])
-    most = (1 - ENOUGH) * len(truth)
-    if wrong.sum() <= most:
-        return 0.0
-    return float((left > most).sum() + 1) / len(truth)
-
-
-Order = Callable[[Judgement, int], np.ndarray]
+    return 0.0 if wrong.sum() <= most else float((left > most).sum() + 1) / len(truth)
 
 
 def in_order(judged: Judgement, seed: int) -> np.ndarray:
-    """Rows that nobody answered yet, those most worth asking about first."""
-    open_rows = np.flatnonzero(~judged.decided)
-    return query_order(1 - judged.confidence, judged.near[0], open_rows)[0]
+    undecided = np.flatnonzero(~judged.decided)
+    return query_order(1 - judged.confidence, judged.near[0], undecided)[0]
 
 
 def at_random(judged: Judgement, seed: int) -> np.ndarray:
-    drawn = np.random.default_rng(seed).permutation(len(judged.labels))
-    return drawn[~judged.decided[drawn]]
+    order = np.random.default_rng(seed).permutation(len(judged.labels))
+    return order[~judged.decided[order]]
 
 
-def questions(case: Case, judged: Judgement, method: Method, order: Order) -> float:
-    """Share of the rows that are answered until enough labels are right, trained in between."""
-    n = len(judged.labels)
+def questions(case: Case, judged: Judgement, method: Any, order: Order) -> float:
+    """Return the share of answered rows; models train again after each tenth of the rows."""
     while True:
-        asked = order(judged, case.seed)
-        more = until_enough(judged.resolved, asked, case.truth)
-        if more <= ROUND:
+        rows = order(judged, case.seed)
+        more = until_enough(judged.resolved, rows, case.truth)
+        if more <= 0.1:
             return float(judged.decided.mean()) + more
-        judged = answered(case, judged, asked[: round(ROUND * n)], method)
-
-
-def answered(case: Case, judged: Judgement, rows: np.ndarray, method: Method) -> Judgement:
-    """What is held after these rows are answered besides those that were before."""
-    decided = judged.decided.copy()
-    decided[rows] = True
-    told = {int(row): int(case.truth[row]) for row in np.flatnonzero(decided)}
-    y = with_decisions(case.candidates, told)
-    return judge(case.X, y, method, seed=case.seed, decided=decided)
-
-
-def tenth_answered(name: str, method: Method, faulty: float, seed: int) -> dict[str, float]:
-    """Share of right labels before and after a tenth of the rows is answered, by the order."""
-    X, truth, y = sets_of(name, faulty, seed)
-    first = judge(X, y, method, seed=seed)
-    n, doubt = len(truth), 1 - first.confidence
-    orders = {
-        "in this order": query_order(doubt, first.near[0], np.arange(n))[0],
-        "by doubt alone": np.argsort(-doubt),
-        "at random": np.random.default_rng(seed).permutation(n),
-    }
-    found = {"confidence": first.confidence.mean(), "before": (first.resolved == truth).mean()}
-    for words, order in orders.items():
-        decided = np.isin(np.arange(n), order[: n // 10])
-        told = with_decisions(y, {int(row): int(truth[row]) for row in np.flatnonzero(decided)})
-        again = judge(X, told, method, seed=seed, decided=decided)
-        found[words] = (again.resolved == truth).mean()
-    return {words: rounded(share) for words, share in found.items()}
-
-
-def sets_of(name: str, faulty: float, seed: int) -> tuple[np.ndarray, np.ndarray, Candidates]:
-    """Rows, true labels and candidates; from a share of the sets the truth is removed."""
-    random, data = np.random.default_rng(seed), load_dataset(name)
-    labels, k = np.asarray(data.labels), len(data.classes)
-    if data.candidates is None:
-        sets = (random.random((len(labels), k)) < 0.3) | np.eye(k, dtype=bool)[labels]
-    else:
-        sets = data.candidates.matrix.copy()
-    for row in np.flatnonzero(random.random(len(labels)) < faulty):
-        sets[row, labels[row]] = False
-        if not sets[row].any():
-            sets[row, (labels[row] + 1 + random.integers(k - 1)) % k] = True
-    return np.asarray(data.features, dtype=float), labels, Candidates.of(sets)
+        decided = judged.decided.copy()
+        decided[rows[: round(0.1 * len(decided))]] = True
+        decisions = {int(row): int(case.truth[row]) for row in np.flatnonzero(decided)}
+        y = with_decisions(case.candidates, decisions)
+        judged = judge(case.X, y, method, seed=case.seed, decided=decided)
 
 
 if __name__ == "__main__":

@@ -1,166 +1,91 @@
-"""Parameters and epochs chosen without a true label: how many points does not knowing cost?
+"""Parameters and epochs chosen without true labels: how many points does that cost?
 
-    python benchmarks/label_free.py --out benchmarks/results/label-free.json
-    python benchmarks/label_free.py --sets lost msrc-v2 --seeds 3 --epochs 50
+    python benchmarks/label_free.py
+    python benchmarks/label_free.py --sets lost msrc-v2 --seeds 3 --epochs 50    # for a CPU
 
-A tenth of the training rows is set aside. Each variant of a method is trained on the others; then
-one is chosen by the rows set aside: by their covering rate, their approximated accuracy, or their
-true labels, which nobody has. The same once more with `watch`, where the epoch is chosen too, by
-the covering rate or by true labels. Variants that differ in numbers alone, and all seeds, are one
-bundle. The report is written after each method, and what it holds already is not run again. The
-first line is for a GPU, the second for a CPU.
+A tenth of the training rows is held out. Variants of a method train on the others; one is chosen by
+the held-out rows: by covering rate, approximated accuracy, or true labels. The same with early
+stopping, where the epoch is chosen too, by the covering rate or by true labels.
 """
 
-import argparse
-import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from stored import opened, spread_of, written
-from torch import Tensor
+from common import accuracies, fill, open_report, options, spread_of
 from torch.nn.functional import one_hot
 
 from robustpll import METHODS, load_dataset
 from robustpll.datasets.problem import Problem
-from robustpll.engine.history import progress_bars
 from robustpll.evaluate.label_free import approximated_accuracy, covering_rate
-from robustpll.methods import DeepMethod, Method, PlKnn, RobustPll
+from robustpll.methods import DeepMethod, PlKnn, RobustPll
 
-RATES = (1e-3, 1e-4, 1e-2)  # the default first: it is taken where several are as good
-CEILINGS = (10.0, 1.0, 100.0)
+RATES = (1e-3, 1e-4, 1e-2)  # the default first: it is taken if several are equally good
 DEEP = ("proden", "proden_l2", "rc", "cc", "cavl", "pop")
-VARIANTS: dict[str, list[Method]] = {
+VARIANTS: dict[str, list[Any]] = {
     "pl_knn": [PlKnn(neighbours=neighbours) for neighbours in (10, 3, 30, 100)],
     **{name: [METHODS[name](learning_rate=rate) for rate in RATES] for name in DEEP},
     "robust_pll": [
-        RobustPll(learning_rate=rate, kl_ceiling=ceiling) for rate in RATES for ceiling in CEILINGS
+        RobustPll(learning_rate=rate, kl_ceiling=ceiling)
+        for rate in RATES
+        for ceiling in (10.0, 1.0, 100.0)
     ],
 }
 CRITERIA = ("covering rate", "approximated accuracy", "true labels")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sets", nargs="+", default=["lost", "msrc-v2", "bird-song"])
-    parser.add_argument("--methods", nargs="+", default=list(VARIANTS), choices=VARIANTS)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=200)
-    parser.add_argument("--out", type=Path, default=Path("scratch/label-free.json"))
-    asked = parser.parse_args()
-    report = opened(asked.out, epochs=asked.epochs, seeds=asked.seeds)
-    with progress_bars():
-        for name in asked.sets:
-            known = report["sets"].setdefault(name, {})
-            problem = Problem.of(load_dataset(name), None, range(asked.seeds))
-            for each in asked.methods:
-                if each not in known:
-                    known[each] = run(VARIANTS[each], problem, asked.epochs)
-                    written(report, asked.out)
-    show(report)
+    sets = ("lost", "msrc-v2", "bird-song")
+    args = options(__doc__, sets=sets, methods=tuple(VARIANTS), seeds=5, epochs=200)
+    report = open_report(args.out, epochs=args.epochs, seeds=args.seeds)
+
+    def compute(dataset: str, name: str) -> dict[str, Any]:
+        problem = Problem.of(load_dataset(dataset), None, range(args.seeds))
+        variants = VARIANTS[name]
+        if isinstance(variants[0], DeepMethod):
+            variants = [replace(method, epochs=args.epochs) for method in variants]
+        measured = [measure(method, problem) for method in variants]
+        stops = {s: np.stack([found[s] for found in measured]) for s in measured[0]}
+        default = spread_of(stops["last"][0, :, 3])
+        return {"default": default, "chosen": {s: chosen(stops[s]) for s in stops}}
+
+    fill(report, args.out, args.sets, args.methods, compute)
 
 
-def run(variants: list[Method], problem: Problem, epochs: int) -> dict[str, Any]:
-    """All variants of one method, and what each criterion makes of them."""
-    begun = time.perf_counter()
-    if isinstance(variants[0], DeepMethod):
-        variants = [replace(each, epochs=epochs) for each in variants]  # type: ignore[type-var]
-    seeds = problem.task.models
-    measured: dict[str, np.ndarray] = {}  # by stop: (variants, seeds, criteria and test)
-    for alike in bundles(variants):
-        for stop, values in measure([variants[at] for at in alike], problem).items():
-            into = measured.setdefault(stop, np.empty((len(variants), seeds, 4)))
-            into[alike] = values
-    return {
-        "title": variants[0].title,
-        "variants": [differing(each, variants) for each in variants],
-        "default": spread_of(torch.from_numpy(measured["last"][0, :, 3])),
-        "best on test rows": spread_of(torch.from_numpy(measured["last"][..., 3].max(0))),
-        "chosen": {stop: chosen(values) for stop, values in measured.items()},
-        "measured": {stop: values.mean(1).round(2).tolist() for stop, values in measured.items()},
-        "seconds": round(time.perf_counter() - begun, 1),
-    }
-
-
-def bundles(variants: list[Method]) -> list[list[int]]:
-    """Variants that differ in numbers alone, together."""
-    groups: dict[Any, list[int]] = {}
-    for at, method in enumerate(variants):
-        fixed = [name for name in method.field_names() if name not in method.number_names()]
-        groups.setdefault(tuple(getattr(method, name) for name in fixed), []).append(at)
-    return list(groups.values())
-
-
-def measure(methods: list[Method], problem: Problem) -> dict[str, np.ndarray]:
-    """By how the epoch is chosen: each criterion and the test accuracy, (variants, seeds, 4)."""
-    whole, seeds = Problem.joined([problem] * len(methods)), problem.task.models
-    stacked = type(methods[0]).stacked([method for method in methods for _ in range(seeds)])
-    n = len(whole.task)
-    positions = torch.arange(n, device=whole.task.prior.device)
-    task, aside = whole.task.some_rows(positions[: n - n // 10]), positions[n - n // 10 :]
-    watch, labels = whole.task.some_rows(aside), whole.train_labels[:, aside]
-    stops = {"last": None}
-    if isinstance(stacked, DeepMethod):
+def measure(method: Any, problem: Problem) -> dict[str, np.ndarray]:
+    """Return the criteria and the test accuracy, (seeds, 4), by how the epoch is chosen."""
+    n = len(problem.task)
+    positions = torch.arange(n, device=problem.task.prior.device)
+    held_out = positions[n - n // 10 :]
+    task, watch = (problem.task.some_rows(part) for part in (positions[: n - n // 10], held_out))
+    labels = problem.train_labels[:, held_out]
+    stops: dict[str, Any] = {"last": None}
+    if isinstance(method, DeepMethod):
         true = watch.with_candidates(one_hot(labels, watch.k).bool())
         stops |= {"covering rate": watch, "true labels": true}
     found = {}
     for stop, watched in stops.items():
-        fitted = stacked.fit(task, watch=watched)
-        seen = fitted.predict(watch.rows)
-        pairs = list(
-            zip(seen.probability.cpu().numpy(), watch.candidates.cpu().numpy(), strict=True)
-        )
+        fitted = method.fit(task, watch=watched)
+        opinion, test = fitted.predict(watch.rows), fitted.predict(problem.test)
+        probabilities, masks = opinion.probability.cpu().numpy(), watch.candidates.cpu().numpy()
+        pairs = list(zip(probabilities, masks, strict=True))
         columns = [
-            torch.tensor([covering_rate(*pair) for pair in pairs]),
-            torch.tensor([approximated_accuracy(*pair) for pair in pairs]),
-            accuracies(seen.predicted(), labels),
-            accuracies(fitted.predict(whole.test).predicted(), whole.test_labels),
+            100 * np.array([covering_rate(*pair) for pair in pairs]),
+            100 * np.array([approximated_accuracy(*pair) for pair in pairs]),
+            accuracies(opinion.predicted(), labels).numpy(),
+            accuracies(test.predicted(), problem.test_labels).numpy(),
         ]
-        table = 100 * torch.stack([column.cpu() for column in columns], -1)
-        found[stop] = table.view(len(methods), seeds, 4).numpy()
+        found[stop] = np.stack(columns, -1)
     return found
 
 
-def accuracies(predicted: Tensor, labels: Tensor) -> Tensor:
-    return (predicted == labels).double().mean(-1)
-
-
 def chosen(values: np.ndarray) -> dict[str, Any]:
-    """Test accuracy of the variant that each criterion chooses, and what it costs."""
+    """Return the test accuracy of what each criterion chooses, and its cost."""
     seeds = np.arange(values.shape[1])
-    test = {name: values[values[..., at].argmax(0), seeds, 3] for at, name in enumerate(CRITERIA)}
-    return {
-        name: {
-            "test": spread_of(torch.from_numpy(each)),
-            "cost": spread_of(torch.from_numpy(test["true labels"] - each)),
-        }
-        for name, each in test.items()
-    }
-
-
-def differing(method: Method, variants: list[Method]) -> dict[str, Any]:
-    """The fields in which variants differ."""
-    return {
-        name: getattr(method, name)
-        for name in method.field_names()
-        if len({getattr(each, name) for each in variants}) > 1
-    }
-
-
-def show(report: dict[str, Any]) -> None:
-    for name, methods in report["sets"].items():
-        print(f"{name}: test accuracy of what is chosen, by {', by '.join(CRITERIA)}")
-        for row in methods.values():
-            default, best = row["default"]["mean"], row["best on test rows"]["mean"]
-            print(f"  {row['title']} (default {default:.1f}, best {best:.1f}, {row['seconds']} s)")
-            for stop, by in row["chosen"].items():
-                cells = [
-                    f"{each['test']['mean']:5.1f} ± {each['test']['std']:3.1f}"
-                    for each in by.values()
-                ]
-                print(f"    epoch by {stop:14} {'  '.join(cells)}")
+    test = {name: values[values[..., c].argmax(0), seeds, 3] for c, name in enumerate(CRITERIA)}
+    costs = {name: test["true labels"] - numbers for name, numbers in test.items()}
+    return {name: {"test": spread_of(test[name]), "cost": spread_of(costs[name])} for name in test}
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
-"""What `robustpll clean` resolves of two real crowds, and how much of that is wrong.
+"""How many labels of two real crowds `robustpll clean` resolves, and how many are wrong.
 
-    ROBUSTPLL_DATA=... python benchmarks/real_crowds.py --out benchmarks/results/real-crowds.json
+    ROBUSTPLL_DATA=... python benchmarks/real_crowds.py
 
-The command runs as users run it, with a column for each annotator and its default settings. The
-true labels are compared with afterwards. The script prints the table of docs/clean.md.
+The command runs with its default settings and a column for each annotator.
 """
 
-import argparse
 import os
 import re
 import tempfile
@@ -14,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
-from stored import opened, written
+from common import open_report, options, save_report
 from typer.testing import CliRunner
 
 from robustpll.cli import app
@@ -23,10 +20,8 @@ from robustpll.cli import app
 CROWDS = ("LabelMe, 59 people", "Sentiment, 203 people")
 
 
-def loaded(
-    name: str, folder: Path
-) -> tuple[NDArray[np.float32], NDArray[np.int8], NDArray[np.int8]]:
-    """Features (n, d), answers (n, annotators) with -1 for none, and true classes (n,)."""
+def loaded(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return features (n, d), votes (n, annotators) with -1 for none, and true classes (n,)."""
     if name == CROWDS[0]:
         scenes = np.load(folder / "labelme-crowd" / "labelme.npz")
         return scenes["x_train"], scenes["votes"], scenes["y_train"]
@@ -36,7 +31,7 @@ def loaded(
 
 
 def cleaned(name: str, folder: Path) -> dict[str, float]:
-    """Facts about a crowd, and about what the command resolved."""
+    """Return facts about a crowd and about the resolved labels."""
     X, votes, truth = loaded(name, folder)
     frame = pd.DataFrame(X.round(5)).add_prefix("x")
     answers = pd.DataFrame(votes).add_prefix("by ")
@@ -61,22 +56,12 @@ def cleaned(name: str, folder: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    out = parser.parse_args().out
-    report = opened(out)
+    args = options(__doc__)
+    report = open_report(args.out)
     for name in CROWDS:
-        if name not in report["sets"]:
-            report["sets"][name] = cleaned(name, Path(os.environ["ROBUSTPLL_DATA"]))
-            written(report, out)
-    heading = ("crowd", "rows", "sets without the truth", "model predicts no candidate")
-    print("|", " | ".join((*heading, "resolved", "expected wrong", "of these wrong")), "|")
-    print("|", " | ".join(["---"] * 7), "|")
-    for name, facts in report["sets"].items():
-        shares = (f"{facts[key]:.1%}" for key in ("missing", "suspects", "expected", "wrong"))
-        missing, suspects, expected, wrong = shares
-        cells = (name, f"{facts['rows']:,}", missing, suspects, f"{facts['resolved']:,}")
-        print("|", " | ".join((*cells, f"at most {expected}", wrong)), "|")
+        report["sets"][name] = cleaned(name, Path(os.environ["ROBUSTPLL_DATA"]))
+        print(name, report["sets"][name], flush=True)
+        save_report(report, args.out)
 
 
 if __name__ == "__main__":

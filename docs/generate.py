@@ -1,11 +1,7 @@
 """Makes the pages that come from code and stored results, while mkdocs builds the site.
 
-One page for each method and the API are made anew in every build, so they are in no commit. Tables
-in which-method.md stand between markers, for those who read it without the site:
-
-    python docs/generate.py
-
-writes them, and a test checks that they are current.
+Pages of methods and the API are generated, pages named "-tables.md" are filled with their tables.
+Nothing of that is committed. `python benchmarks/pages.py` writes the tables of other pages.
 """
 
 import math
@@ -13,346 +9,138 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
-from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-from robustpll.bench.summary import Summary, read_summary
-from robustpll.bench.tables import Table, all_tables
 from robustpll.methods import METHODS, PUBLISHED
 from robustpll.methods.base import Method
 
 ROOT = Path(__file__).parents[1]
-DOCS, REPORT = ROOT / "docs", ROOT / "reports" / "paper"
-SOUND, AUDIT = ROOT / "reports" / "sound", ROOT / "reports" / "audit"  # of plain constructors
+DOCS = ROOT / "docs"
 sys.path += [str(ROOT / "benchmarks"), str(DOCS)]
 
 from docstrings import api_page, described  # noqa: E402
-from pages import rewrite, table  # noqa: E402
+from pages import TABLE_OF, best, cells, filled, report_origin, spread, table, value  # noqa: E402
 
-Cells = dict[tuple[str, str], dict[str, Any]]  # by method's title and column
-
-PICTURES = ("MNIST", "FMNIST", "KMNIST", "NotMNIST")
-REAL_WORLD = ("BirdSong", "Lost", "MSRCv2")
-MANY_CLASSES = ("FG-NET", "Italian")
-DATASETS = dict.fromkeys(PICTURES, "table-1")
-DATASETS |= dict.fromkeys(REAL_WORLD, "real-world")
-DATASETS |= dict.fromkeys(MANY_CLASSES, "extra")
-FURTHER_LINES = ["It is not of the paper: what it is worth is told in [beyond](../beyond.md)."]
-FULL_NAMES = {"FMNIST": "Fashion-MNIST", "KMNIST": "Kuzushiji-MNIST", "NotMNIST": "NotMNIST small"}
-
-
-def main() -> None:
-    rewrite(DOCS / "which-method.md", parts())
-
-
-# What the report holds.
-
-
-@cache
-def summary(report: Path = REPORT) -> Summary:
-    return read_summary(report / "runs.parquet")
-
-
-@cache
-def tables(report: Path = REPORT) -> dict[str, Table]:
-    return all_tables(summary(report))
-
-
-@cache
-def cells(name: str, report: Path = REPORT) -> Cells:
-    """The cells of a table of a report, by label and column."""
-    rows = tables(report)[name].cells.to_dict("records")
-    return {(row["label"], row["column"]): row for row in rows}
-
-
-def value(name: str, method: str, column: str, report: Path = REPORT) -> float:
-    return float(cells(name, report)[method, column]["value"])
-
-
-def spread(cell: dict[str, Any]) -> str:
-    shown = f"{cell['value']:.1f} ± {cell['std']:.1f}"
-    return f"**{shown}**" if cell["bold"] else shown
-
-
-def group(ensembles: bool) -> list[str]:
-    """Titles of the published ensembles, or of the others."""
-    return [each.title for each in PUBLISHED if (each.family == "ensemble") == ensembles]
-
-
-def best(dataset: str, ensembles: bool) -> str:
-    """The title of the best method of a group."""
-    return max(group(ensembles), key=lambda title: value(DATASETS[dataset], title, dataset))
-
-
-def means(title: str) -> tuple[float, float, float]:
-    """Accuracy on pictures, on real-world sets, and on these by the plain constructor."""
-    return (
-        fmean(value("table-1", title, each) for each in PICTURES),
-        fmean(value("real-world", title, each) for each in REAL_WORLD),
-        fmean(value("real-world", title, each, SOUND) for each in REAL_WORLD),
-    )
-
-
-def made_by() -> str:
-    facts = summary().facts
-    machine, torch, date = ("; ".join(facts[name]) for name in ("machine", "torch", "date"))
-    return f"Machines: {machine}. torch {torch}. {date}."
-
-
-# The page on which method to choose.
-
-
-def parts() -> dict[str, list[str]]:
-    """What stands between the markers of each name."""
-    return {
-        "short": list(in_short()),
-        "datasets": dataset_table(),
-        "methods": method_table(),
-        "origin": [made_by()],
-    }
-
-
-def in_short() -> Iterator[str]:
-    single, ensembles = group(ensembles=False), group(ensembles=True)
-    for column, kind in enumerate(("pictures", "real-world sets", "real-world sets, as it comes")):
-        names = [max(these, key=lambda t: means(t)[column]) for these in (single, ensembles)]
-        first, second = (f"{name} ({means(name)[column]:.1f})" for name in names)
-        ours = (
-            "" if names[0] == "RobustPll" else f" RobustPll has {means('RobustPll')[column]:.1f}."
-        )
-        yield f"- Best on {kind}: {first}; among ensembles {second}.{ours}"
-    for dataset in MANY_CLASSES:
-        first, classes = best(dataset, ensembles=False), int(value("datasets", dataset, "classes"))
-        ours, other = (value("extra", each, dataset) for each in (first, "RobustPll"))
-        found = f"{first} ({ours:.1f}). RobustPll has {other:.1f}."
-        yield f"- Best with {classes} classes ({dataset}): {found}"
-    for many, one in (("Proden+Ens", "Proden"), ("RobustPll+Ens", "RobustPll")):
-        ahead = sum(value(DATASETS[d], many, d) > value(DATASETS[d], one, d) for d in DATASETS)
-        yield f"- {many} is ahead of {one} on {ahead} of {len(DATASETS)} datasets."
-    classical = [each.title for each in PUBLISHED if each.family == "classical"]
-    first = max(classical, key=lambda t: means(t)[0] + means(t)[1])
-    pictures, tables, _ = means(first)
-    found = f"{first} ({pictures:.1f} on pictures, {tables:.1f} on real-world sets)."
-    yield f"- Best without a network: {found}"
-    apart = [max(these, key=lambda t: value("table-2", t, "KS")) for these in (single, ensembles)]
-    first, second = (f"{name} ({value('table-2', name, 'KS'):.2f})" for name in apart)
-    ours = value("table-2", "RobustPll", "KS")
-    yield (
-        f"- Entropies of known and unknown rows are furthest apart (KS) for {first}; among "
-        f"ensembles for {second}. RobustPll has {ours:.2f}."
-    )
-    seconds = {each: value("timing", each, "seconds per run") for each in single + ensembles}
-    least, most = min(seconds, key=seconds.__getitem__), max(seconds, key=seconds.__getitem__)
-    yield (
-        f"- A run takes from {seconds[least]:.2f} s ({least}) to {seconds[most]:.1f} s ({most}); "
-        f"Proden {seconds['Proden']:.1f} s, RobustPll {seconds['RobustPll']:.1f} s."
-    )
-
-
-def dataset_table() -> list[str]:
-    head = [
-        "",
-        "rows",
-        "classes",
-        "candidates",
-        "best",
-        "not told from it",
-        "best ensemble",
-        "RobustPll",
-    ]
-    return table(head, (dataset_row(each) for each in DATASETS))
-
-
-def dataset_row(dataset: str) -> list[str]:
-    about, found = FULL_NAMES.get(dataset, dataset), cells(DATASETS[dataset])
-    rows, classes, candidates = (
-        value("datasets", about, each) for each in ("rows", "classes", "candidates on average")
-    )
-    first, second = best(dataset, ensembles=False), best(dataset, ensembles=True)
-    alike = [
-        each for each in group(ensembles=False) if each != first and found[each, dataset]["bold"]
-    ]
-    return [
-        dataset,
-        f"{rows:,.0f}",
-        f"{classes:.0f}",
-        f"{candidates:.1f}",
-        f"{first} {value(DATASETS[dataset], first, dataset):.1f}",
-        ", ".join(alike),
-        f"{second} {value(DATASETS[dataset], second, dataset):.1f}",
-        f"{value(DATASETS[dataset], 'RobustPll', dataset):.1f}",
-    ]
-
-
-def method_table() -> list[str]:
-    head = [
-        "method",
-        "kind",
-        "pictures",
-        "real-world",
-        "real-world, as it comes",
-        "KS of entropies",
-        "uncertainty of its own",
-        "seconds per run",
-    ]
-    rows = (
-        [
-            each.title,
-            each.family,
-            *(f"{mean:.1f}" for mean in means(each.title)),
-            f"{value('table-2', each.title, 'KS'):.2f}",
-            "yes" if each.uncertain else "",
-            f"{value('timing', each.title, 'seconds per run'):.2f}",
-        ]
-        for each in PUBLISHED
-    )
-    return table(head, rows)
-
-
-# The page of a method.
+# The page of a method
 
 
 def method_page(method: type[Method]) -> str:
     kind = {"classical": "without a network", "network": "a network", "ensemble": "an ensemble"}
-    say = "says" if method.uncertain else "has no way to say"
+    has = "reports uncertainty" if method.uncertain else "does not report uncertainty"
+    further = ["It is not in the paper; see [beyond the paper](../beyond.md)."]
     lines = [
         f"# {method.title}",
         "",
-        *(f"> {each}." for each in method.citation.split("; ")),
+        *(f"> {source}." for source in method.citation.split("; ")),
         "",
-        f'`PLLClassifier("{method.name}")`, {kind[method.family]}. It {say} "I do not know" as '
-        'something else than "either of these".',
+        f'`PLLClassifier("{method.name}")`, {kind[method.family]}. It {has}.',
         "",
         *described(method),
         "",
-        "## Fields, and what the paper's tables were made with",
+        "## Parameters, and the published values",
         "",
         *field_lines(method),
         "",
-        *(report_lines(method) if method in PUBLISHED else FURTHER_LINES),
+        *(report_lines(method) if method in PUBLISHED else further),
         "",
-        *audited_lines(method),
+        *audit_lines(method),
     ]
     return "\n".join(lines)
 
 
+def field_lines(method: type[Method]) -> list[str]:
+    plain, paper, name = method(), method.paper(), method.__name__
+    rows = []
+    for field in fields(method):  # type: ignore[arg-type]
+        ours, theirs = (f"`{getattr(one, field.name)!r}`" for one in (plain, paper))
+        rows.append([f"`{field.name}`", ours, theirs if ours == theirs else f"**{theirs}**"])
+    same = f"`{name}.paper()` equals the plain constructor."
+    lines = table(["field", f"`{name}()`", f"`{name}.paper()`"], rows)
+    return [*lines, "", same if plain == paper else "Bold: values that differ."]
+
+
 def report_lines(method: type[Method]) -> list[str]:
-    return [
+    """Return accuracy, separation from letters, the published attack and the cost."""
+    title, rows = method.title, []
+    for dataset, name in TABLE_OF.items():
+        top = best(dataset, method.family == "ensemble")
+        compared = cells("paper", "compare-1").get((title, dataset))
+        published = "" if compared is None else str(compared["published"])
+        ours, plain = (spread(cells(report, name)[title, dataset]) for report in ("paper", "sound"))
+        rows.append(
+            [dataset, ours, published, f"{top} {value('paper', name, top, dataset):.1f}", plain]
+        )
+    head = ["", "accuracy", "published", "best of its group", "plain constructor"]
+    names = ("CDF area", "KS", "MMD")
+    area, ks, mmd = (f"{value('paper', 'table-2', title, name):.2f}" for name in names)
+    seconds, share = (value("paper", "timing", title, c) for c in ("seconds per run", "share in %"))
+    lines = [
         "## Results",
         "",
         f"With `{method.__name__}.paper()`, in percent: mean ± standard deviation over 5 seeds. "
-        "Bold: the best of its group (ensembles, others), or not told from it by a paired t-test. "
-        "The last column is the plain constructor.",
+        "Bold: the best of its group (ensembles, others), and methods that a paired t-test does "
+        "not distinguish from it. The last column is the plain constructor.",
         "",
-        *result_lines(method),
+        *table(head, rows),
         "",
-        *beyond_accuracy(method),
-        "## Cost",
+        "Distance between the entropies of MNIST's test rows and of NotMNIST (negative: letters "
+        f"have lower entropy): area {area}, KS {ks}, MMD {mmd}.",
         "",
-        *cost_lines(method),
+    ]
+    strengths = [column for label, column in cells("paper", "table-3") if label == title]
+    if strengths:
+        numbers = [f"{value('paper', 'table-3', title, column):.1f}" for column in strengths]
+        lines += [
+            "Accuracy on the three real-world sets under the published attack, which is weak "
+            "([robustness](../robustness.md)):",
+            "",
+            *table(["epsilon", *strengths], [["accuracy", *numbers]]),
+            "",
+        ]
+    return [
+        *lines,
+        f"A run takes {seconds:.2f} seconds on average, {share:.1f} % of the whole sweep. Runs are "
+        "trained together; a run's seconds are its share of the bundle's.",
         "",
-        f"{made_by()} All methods side by side: [which method](../which-method.md), "
+        f"{report_origin('paper')} All methods: [which method](../which-method.md), "
         "[results](../results.md).",
     ]
 
 
-def field_lines(method: type[Method]) -> list[str]:
-    plain, paper = method(), method.paper()
-    rows = []
-    for each in fields(method):  # type: ignore[arg-type]
-        ours, theirs = (f"`{getattr(one, each.name)!r}`" for one in (plain, paper))
-        rows.append([f"`{each.name}`", ours, theirs if ours == theirs else f"**{theirs}**"])
-    name = method.__name__
-    lines = table(["field", f"`{name}()`", f"`{name}.paper()`"], rows)
-    if plain == paper:
-        return [*lines, "", f"`{name}.paper()` is the plain constructor."]
-    return [*lines, "", "Bold: what differs."]
-
-
-def result_lines(method: type[Method]) -> list[str]:
-    rows = []
-    for dataset, name in DATASETS.items():
-        first = best(dataset, method.family == "ensemble")
-        compared = cells("compare-1").get((method.title, dataset))
-        published = "" if compared is None else str(compared["published"])
-        rows.append(
-            [
-                dataset,
-                spread(cells(name)[method.title, dataset]),
-                published,
-                f"{first} {value(name, first, dataset):.1f}",
-                spread(cells(name, SOUND)[method.title, dataset]),
-            ]
-        )
-    return table(["", "accuracy", "published", "best of its group", "plain constructor"], rows)
-
-
-def beyond_accuracy(method: type[Method]) -> Iterator[str]:
-    apart = [f"{value('table-2', method.title, each):.2f}" for each in ("CDF area", "KS", "MMD")]
-    yield (
-        "How far apart the entropies of MNIST's test rows and of NotMNIST are (negative is the "
-        f"wrong way round): area {apart[0]}, KS {apart[1]}, MMD {apart[2]}."
-    )
-    yield ""
-    if (method.title, "0.0") in cells("table-3"):
-        strengths = [column for title, column in cells("table-3") if title == method.title]
-        yield (
-            "Accuracy on the three real-world sets under the published attack, which is weak "
-            "([robustness](../robustness.md)):"
-        )
-        yield ""
-        shown = [f"{value('table-3', method.title, each):.1f}" for each in strengths]
-        yield from table(["epsilon", *strengths], [["accuracy", *shown]])
-        yield ""
-
-
-def audited_lines(method: type[Method]) -> Iterator[str]:
-    found = {
+def audit_lines(method: type[Method]) -> Iterator[str]:
+    worst = {
         column: spread(cell)
-        for (title, column), cell in cells("audit", AUDIT).items()
+        for (title, column), cell in cells("audit", "audit").items()
         if title == method.title and not math.isnan(cell["value"])
     }
-    if found:
+    if worst:
         yield "## Worst case"
         yield ""
         yield (
-            "What [an audit](../robustness.md) leaves of the plain constructor's accuracy, by "
-            "dataset and by how far each scaled feature may move (`reports/audit`):"
+            "Accuracy of the plain constructor under [an audit](../robustness.md), by dataset and "
+            "largest change of each scaled feature:"
         )
         yield ""
-        yield from table([*found], [[*found.values()]])
+        yield from table([*worst], [[*worst.values()]])
         yield ""
+        yield report_origin("audit")
 
 
-def cost_lines(method: type[Method]) -> list[str]:
-    runs, each, training, examining, share = (
-        value("timing", method.title, column)
-        for column in ("runs", "seconds per run", "training", "examining", "share in %")
-    )
-    return [
-        f"{each:.2f} seconds a run, on average over {runs:.0f} runs: {training:,.1f} s of "
-        f"training, {examining:,.1f} s of predicting, attacks included; {share:.1f} % of "
-        "all. "
-        "Runs are trained together; a run's seconds are its share of those of its bundle."
-    ]
-
-
-# What mkdocs calls.
+# What mkdocs calls
 
 
 def on_config(config: Any) -> None:
-    """Pages that this script makes take their places."""
-    titles = [{each.title: f"methods/{each.name}.md"} for each in METHODS.values()]
+    """Add the pages of the methods to the navigation."""
+    titles = [{kind.title: f"methods/{kind.name}.md"} for kind in METHODS.values()]
     config.nav.insert(2, {"Methods": titles})
 
 
 def on_files(files: Any, config: Any) -> None:
     from mkdocs.structure.files import File
 
-    made = {f"methods/{each.name}.md": method_page(each) for each in METHODS.values()}
-    for path, text in {**made, "api.md": api_page()}.items():
+    pages = {f"methods/{kind.name}.md": method_page(kind) for kind in METHODS.values()}
+    for path, text in {**pages, "api.md": api_page()}.items():
         files.append(File.generated(config, path, content=text))
     for path in sorted({path for page in DOCS.glob("*.md") for path in outside(page.read_text())}):
         file = File.generated(config, copied_to(path), abs_src_path=str(in_tree(path)))
@@ -360,40 +148,38 @@ def on_files(files: Any, config: Any) -> None:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links out of docs/ lead to copies on the site; titles of methods lead to their pages."""
+    """Fill tables; links out of docs/ lead to copies, titles of methods to their pages."""
+    if page.file.src_uri.endswith("-tables.md"):
+        markdown = filled(markdown)
     at_root = "/" not in page.file.src_uri
     for path in outside(markdown) if at_root else ():
         markdown = markdown.replace(f"](../{path})", f"]({copied_to(path)})")
     if page.file.src_uri == "which-method.md":
-        for each in METHODS.values():
-            linked = f"| [{each.title}](methods/{each.name}.md) |"
-            markdown = markdown.replace(f"\n| {each.title} |", f"\n{linked}")
+        for kind in METHODS.values():
+            linked = f"| [{kind.title}](methods/{kind.name}.md) |"
+            markdown = markdown.replace(f"\n| {kind.title} |", f"\n{linked}")
     return markdown
 
 
 def on_post_build(config: Any) -> None:
-    """A page that loads anything from elsewhere is refused: the site is read offline."""
+    """Refuse a page that loads anything from elsewhere: the site is read offline."""
     loaded = re.compile(r"<(?:script|img|link|iframe)\b[^>]*?(?:src|href)=\"?(?:https?:)?//[^\s>]+")
     for page in Path(config.site_dir).rglob("*.html"):
-        if found := loaded.search(page.read_text(encoding="utf-8")):
-            raise SystemExit(f"{page} loads something from elsewhere: {found[0]}")
+        if match := loaded.search(page.read_text(encoding="utf-8")):
+            raise SystemExit(f"{page} loads something from elsewhere: {match[0]}")
 
 
 def outside(markdown: str) -> Iterable[str]:
-    """Paths, from the root, of files outside docs/ that a page links to."""
+    """Return the paths of files outside docs/ that a page links to."""
     return dict.fromkeys(re.findall(r"\]\(\.\./([^)#]+)\)", markdown))
 
 
 def in_tree(path: str) -> Path:
-    found = ROOT / path
-    return found / "index.html" if found.is_dir() else found
+    target = ROOT / path
+    return target / "index.html" if target.is_dir() else target
 
 
 def copied_to(path: str) -> str:
-    """Text of other kinds than pages is shown as text."""
+    """Return where a file is copied to; files other than pages are shown as text."""
     plain = str(in_tree(path).relative_to(ROOT))
     return f"files/{plain}" if plain.endswith(".html") else f"files/{plain}.txt"
-
-
-if __name__ == "__main__":
-    main()

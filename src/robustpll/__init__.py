@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from robustpll.datasets import load_dataset
     from robustpll.datasets.dataset import Dataset
     from robustpll.errors import InputError, ModelFileError, RobustPLLError
+    from robustpll.estimator.abstention import Decision
     from robustpll.estimator.classifier import PLLClassifier
-    from robustpll.estimator.decision import Decision
     from robustpll.estimator.model_file import load
     from robustpll.estimator.robust import RobustPLLClassifier
     from robustpll.evaluate.audit import robustness_report
@@ -62,7 +62,7 @@ _HOMES = {
     "Candidates": "labels.candidates",
     "ConformalSets": "measures.conformal",
     "Dataset": "datasets.dataset",
-    "Decision": "estimator.decision",
+    "Decision": "estimator.abstention",
     "InputError": "errors",
     "ModelFileError": "errors",
     "Opinion": "opinion",

@@ -1,6 +1,7 @@
 """Stores of made-up predictions, whose measures are known."""
 
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,11 +10,42 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from robustpll.bench.grid import Condition, Grid, PlannedRun
-from robustpll.bench.store import About, ResultStore, schema
+from robustpll.bench.bundles import Bundle
+from robustpll.bench.executor import Executor
+from robustpll.bench.grid import Condition, Grid, Run
+from robustpll.bench.store import ResultStore, RunResult, schema
+from robustpll.bench.worker import JobResult, perform
 
 Predictions = Mapping[str, Any]
-Answers = Callable[[PlannedRun, Condition], Predictions]
+Answers = Callable[[Run, Condition], Predictions]
+
+
+class Inline(Executor):
+    """Computes each bundle at once in this process; `joined` as on a GPU."""
+
+    title = "this process"
+
+    def __init__(self, joined: bool = False) -> None:
+        self.joined = joined
+        self.sizes = {"device": 1, "host": 1}
+        self.submitted: list[Bundle] = []
+
+    def submit(self, bundle: Bundle) -> Future[JobResult]:
+        self.submitted.append(bundle)
+        future: Future[JobResult] = Future()
+        future.set_result(perform(bundle))
+        return future
+
+    def result(self, future: Future[JobResult]) -> JobResult:
+        return future.result()
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="session")
+def inline() -> type[Inline]:
+    return Inline
 
 
 def predictions(right: Iterable[bool], entropy: Iterable[float] | None = None) -> dict[str, Any]:
@@ -51,36 +83,32 @@ def unknown(entropy: Iterable[float]) -> dict[str, Any]:
 
 def keep(
     store: ResultStore,
-    planned: PlannedRun,
+    run: Run,
     answers: Answers,
     *,
     seconds: tuple[float, float] = (2.0, 1.0),
     conditions: tuple[Condition, ...] | None = None,
 ) -> None:
     """Write a run as the benchmark does."""
-    conditions = planned.conditions if conditions is None else conditions
+    conditions = run.conditions if conditions is None else conditions
     parts = []
     for condition in conditions:
-        columns = answers(planned, condition)
+        columns = answers(run, condition)
         n = len(columns["row"])
         named = {"part": [condition.part] * n, "condition": [condition.name] * n}
         arrays = {**named, **{name: np.asarray(each) for name, each in columns.items()}}
         parts.append(
             pa.table([pa.array(arrays[f.name]).cast(f.type) for f in schema()], schema=schema())
         )
-    about = About(
-        planned.run.key,
-        planned.run.description,
-        conditions,
-        {"train": seconds[0], "examine": seconds[1]},
-        {"machine": "a machine", "torch": "2", "version": "0", "date": "2026-01-02T03:04:05"},
-    )
-    store.write(planned.run, pa.concat_tables(parts).unify_dictionaries(), about)
+    facts = {"machine": "a machine", "torch": "2", "version": "0", "date": "2026-01-02T03:04:05"}
+    took = {"train": seconds[0], "examine": seconds[1]}
+    table = pa.concat_tables(parts).unify_dictionaries()
+    store.write(run, RunResult(run.key, run.description, conditions, took, facts, table))
 
 
-def of_seed(planned: PlannedRun, condition: Condition) -> dict[str, Any]:
+def of_seed(run: Run, condition: Condition) -> dict[str, Any]:
     """Half are right, one more in a hundred with each seed, and fewer under attack."""
-    return share_right(0.5 + 0.01 * planned.run.seed - condition.epsilon)
+    return share_right(0.5 + 0.01 * run.seed - condition.epsilon)
 
 
 @pytest.fixture(scope="session")
@@ -113,6 +141,6 @@ def small() -> Grid:
 @pytest.fixture
 def full(small: Grid, store: ResultStore) -> ResultStore:
     """All of it."""
-    for planned in small.runs():
-        keep(store, planned, of_seed)
+    for run in small.runs():
+        keep(store, run, of_seed)
     return store

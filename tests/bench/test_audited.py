@@ -12,14 +12,13 @@ from typer.testing import CliRunner
 
 from robustpll import InputError, load_dataset
 from robustpll.bench import worker
-from robustpll.bench.bundles import bundles, filled
-from robustpll.bench.grid import Condition, Grid, PlannedRun, present
-from robustpll.bench.noise_cache import Packed
+from robustpll.bench.bundles import bundles
+from robustpll.bench.grid import Condition, Grid, Run, present
 from robustpll.bench.report import write_report
-from robustpll.bench.store import REALS, About, ResultStore
+from robustpll.bench.store import REALS, ResultStore, RunResult
 from robustpll.bench.summary import summarize
 from robustpll.bench.tables import all_tables, strengths
-from robustpll.bench.worker import perform
+from robustpll.bench.worker import compute
 from robustpll.cli import app
 from robustpll.datasets.noise import Uniform
 from robustpll.datasets.problem import Problem
@@ -51,7 +50,7 @@ def test_a_dataset_is_audited_for_all_methods_after_the_published_attack(tmp_pat
     grid = mine(tmp_path, WITH_AUDIT)
     assert grid.audit == (("lost", (0.05, 0.02)),)
     names = {
-        (each.label, each.run.dataset): [
+        (each.label, each.dataset): [
             one.name for one in sorted(each.conditions, key=lambda one: one.order)
         ]
         for each in grid.runs()
@@ -71,7 +70,7 @@ def test_an_audit_survives_json_and_leaves_with_its_dataset(
     assert grid.changed(datasets=["lost"]).audit == grid.audit
     for name in ("ROBUSTPLL_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.setenv(name, str(tmp_path))
-    here = present(grid).grid
+    here, _ = present(grid)
     assert here is not None
     assert (here.datasets, here.audit) == (("digits",), ())
 
@@ -80,7 +79,7 @@ def test_conditions_that_were_stored_before_there_were_audits_are_the_same() -> 
     stored = {"part": "test", "epsilon": 0.1, "ood": ""}
     told = {"format": 1, "key": "k", "description": {}, "facts": {}}
     told |= {"seconds": {"train": 1.0, "examine": 1.0}}
-    assert About.of_json({**told, "conditions": [stored]}, "k").conditions == (
+    assert RunResult.of_json({**told, "conditions": [stored]}, "k").conditions == (
         Condition("test", 0.1),
     )
 
@@ -128,17 +127,15 @@ def audited(method: str, *, joined: bool) -> dict[str, pd.DataFrame]:
     """What is stored of two seeds of digits, by the key of the run."""
     asked = {"methods": [method], "datasets": ["digits"], "seeds": 2, "epochs": 3}
     grid = Grid.of(asked | {"noise": "uniform", "audit": {"digits": [0.1, 0.02]}})
-    found = {}
+    digits, truth = load_dataset("digits"), np.eye(10, dtype=bool)
+    known = {
+        run.noise_key: truth[digits.labels[digits.split(run.seed).train]] for run in grid.runs()
+    }
+    frames = {}
     for bundle in bundles(grid.runs(), joined=joined):
-        labels = load_dataset("digits").labels
-        own = [labels[load_dataset("digits").split(each.seed).train] for each in bundle.needs]
-        known = {
-            each: Packed.of(np.eye(10, dtype=bool)[one])
-            for each, one in zip(bundle.needs, own, strict=True)
-        }
-        tables = perform(filled(bundle, known)).tables
-        found |= {k: t.to_pandas() for k, t in zip(bundle.keys, tables, strict=True)}
-    return found
+        results = compute(bundle.with_candidates(known)).results
+        frames |= {result.key: result.table.to_pandas() for result in results}
+    return frames
 
 
 @pytest.mark.parametrize("method", ["proden", "pl_knn"])
@@ -173,7 +170,7 @@ def test_what_is_stored_is_the_worst_case_of_a_report(few: None) -> None:
     fitted = Proden(epochs=3).fit(problem.task)
     grid = Grid.of({"methods": ["proden"], "datasets": ["digits"], "seeds": [3]})
     planned = replace(grid, audit=(("digits", (0.05, 0.1)),)).runs()
-    [table] = worker.examined(fitted, planned, problem)
+    [table] = worker.evaluate(fitted, planned, problem)
     frame = table.to_pandas()
     rows = replace(problem.test, at=problem.test.at[:, :ROWS])
     [report] = Audit((0.05, 0.1), **QUICK).reports(fitted, rows, problem.test_labels[:, :ROWS])
@@ -186,10 +183,10 @@ def test_what_is_stored_is_the_worst_case_of_a_report(few: None) -> None:
 def test_real_rows_are_audited_as_the_grid_says(few: None) -> None:
     small = {"methods": ["robust_pll_at"], "datasets": ["lost"], "seeds": (0, 1), "epochs": 3}
     [bundle] = bundles(Grid.named("audit").changed(**small).runs(), joined=True)
-    tables = perform(bundle).tables
-    assert len(tables) == 2
-    for table in tables:
-        frame = table.to_pandas()
+    results = compute(bundle).results
+    assert len(results) == 2
+    for result in results:
+        frame = result.table.to_pandas()
         right = (frame["predicted"] == frame["truth"]).groupby(frame["condition"]).mean()
         assert list(right.index) == ["clean", "audit 0.02", "audit 0.05"]
         assert right.iloc[1:].is_monotonic_decreasing
@@ -222,9 +219,9 @@ WORST = {"PlKnn": 0.3, "Proden": 0.1, "RobustPll": 0.5}
 
 @pytest.fixture
 def kept(lost_and_birds: Grid, store: ResultStore, made: Any) -> ResultStore:
-    def answers(planned: PlannedRun, condition: Condition) -> Any:
+    def answers(planned: Run, condition: Condition) -> Any:
         if condition.audit:
-            noise = 0.001 * ((planned.run.seed * len(planned.label)) % 5)
+            noise = 0.001 * ((planned.seed * len(planned.label)) % 5)
             return worst_case(made, WORST[planned.label] + noise - condition.audit)
         return made.of_seed(planned, condition)
 

@@ -7,16 +7,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from typer.testing import CliRunner
 
 from robustpll.bench import Grid, ResultStore, run_grid
-from robustpll.bench.ray_runner import RETRIES, RayExecutor
-from robustpll.bench.workers import GPU_WORKERS, Failure, Finished
+from robustpll.bench.bundles import Bundle
+from robustpll.bench.executor import GPU_WORKERS
+from robustpll.bench.ray import RETRIES, RayExecutor
+from robustpll.bench.worker import JobResult
 from robustpll.cli import app
 from robustpll.errors import InputError
 
@@ -38,10 +42,10 @@ def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(grid: Path, tmp_path_factory: pytest.TempPathFactory) -> ResultStore:
-    """The store of processes on this machine, to which nothing happened."""
+def undisturbed(inline: Any, grid: Path, tmp_path_factory: pytest.TempPathFactory) -> ResultStore:
+    """The store of a driver without other processes, to which nothing happened."""
     store = ResultStore(tmp_path_factory.mktemp("undisturbed"))
-    assert run_grid(Grid.read(grid), store, device="cpu", workers=1, quiet=True).done == 8
+    assert run_grid(Grid.read(grid), store, executor=inline(), quiet=True).done == 8
     return store
 
 
@@ -63,8 +67,8 @@ def assert_equal(store: ResultStore, other: ResultStore, grid: Path) -> None:
     """The same keys, and equal prediction columns."""
     keys = [{path.name for path in each.root.rglob("*.parquet")} for each in (store, other)]
     assert keys[0] == keys[1]
-    for each in Grid.read(grid).runs():
-        assert store.read(each.run).equals(other.read(each.run)), each
+    for run in Grid.read(grid).runs():
+        assert store.read(run).equals(other.read(run)), run.name
 
 
 def wait_until(true: Callable[[], object], seconds: float = 900) -> None:
@@ -74,60 +78,67 @@ def wait_until(true: Callable[[], object], seconds: float = 900) -> None:
         time.sleep(0.02)
 
 
-def processes(number: int, value: int) -> dict[int, str]:
-    """Names of those that run, by their ids, of which a number in /proc/PID/stat is so."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
+def in_session(leader: int) -> list[int]:
+    """Processes of a session that run."""
+    members = []
+    for process in psutil.process_iter(["pid", "status"]):
         with contextlib.suppress(OSError):
-            facts = (folder / "stat").read_text().rpartition(")")[2].split()
-            if int(facts[number]) == value and facts[0] != "Z":
-                found[int(folder.name)] = (folder / "cmdline").read_text().replace("\0", " ")
+            if os.getsid(process.pid) == leader and process.status() != psutil.STATUS_ZOMBIE:
+                members.append(process.pid)
+    return members
+
+
+def at_work(node: Any) -> list[psutil.Process]:
+    """Processes of a node that work on a job; Ray names them by the function they run."""
+    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+    working = []
+    for child in raylet.children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # zombies included
+            if "ray::perform" in " ".join(child.cmdline()):
+                working.append(child)
+    return working
+
+
+def job(compute: Callable[[], object], place: str = "device") -> Any:
+    """A bundle that calls a function when a worker looks at its runs."""
+
+    class Job:
+        draws_noise = False
+
+        @property
+        def runs(self) -> object:
+            return compute()
+
+    found = Job()
+    found.place = place  # type: ignore[attr-defined]
     return found
 
 
-def at_work(node: Any) -> list[int]:
-    """Processes of a node that are at a job; Ray names them by what they do."""
-    raylet = node.all_processes["raylet"][0].process.pid
-    return [pid for pid, name in processes(1, raylet).items() if "ray::performed" in name]
-
-
-def outcomes(executor: RayExecutor, count: int) -> list[object]:
-    """Of so many jobs."""
-    found: list[Finished] = []
-    end = time.monotonic() + 900
-    while len(found) < count:
-        assert time.monotonic() < end, "waited in vain"
-        found += executor.finished(1)
-    return [each.outcome for each in found]
-
-
 class Disturbed(RayExecutor):
-    """Loses a node once a run is there and the node is at another."""
+    """Loses a node once a run is finished and the node works on another one."""
 
     def __init__(self, cluster: Any, node: Any) -> None:
         super().__init__(cluster.address)
         self.cluster, self.node = cluster, node
-        self.over: list[Finished] = []
-        self.before: int | None = None  # jobs that were over when the node was lost
+        self.finished = 0
+        self.is_disturbed = False
 
-    def finished(self, timeout: float) -> list[Finished]:
-        over = super().finished(timeout)
-        self.over += over
-        runs = [each for each in self.over if not each.job.title.startswith("noise")]
-        if self.before is None and runs and (lost := at_work(self.node)):
-            for pid in lost:  # what it has not sent by now, it never will
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGSTOP)
-            time.sleep(1)
-            late = super().finished(0)
-            over += late
-            self.over += late
-            self.before = len(self.over)
+    def submit(self, bundle: Bundle) -> Future[JobResult]:
+        future = super().submit(bundle)
+        if not self.is_disturbed and not bundle.draws_noise and self.finished:
+            wait_until(lambda: at_work(self.node))
+            lost = at_work(self.node)
             self.cluster.remove_node(self.node, allow_graceful=False)
-            for pid in lost:  # a machine that is gone takes all of them along
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        return over
+            for process in lost:  # a machine that is gone takes all of them along
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self.is_disturbed = True
+        return future
+
+    def result(self, future: Future[JobResult]) -> JobResult:
+        result = super().result(future)
+        self.finished += len(result.results)
+        return result
 
 
 @pytest.mark.ray
@@ -139,10 +150,7 @@ def test_a_lost_machine_changes_no_result(
     assert executor.title == "2 jobs at once, on 2 machines by Ray"
     outcome = run_grid(str(grid), tmp_path, executor=executor, quiet=True)
     assert (outcome.done, outcome.failed, outcome.left) == (8, {}, 0)
-    assert executor.before is not None, "nothing was lost"
-    name = f"cpu of node {node.node_id[:8]}"
-    assert name not in {each.worker for each in executor.over[executor.before :]}
-    assert len(executor.over) == 8 + 4  # with the noise: the lost job began anew unseen, by Ray
+    assert executor.is_disturbed, "nothing was lost"
     assert_equal(ResultStore(tmp_path), undisturbed, grid)
 
 
@@ -153,7 +161,7 @@ def test_a_job_that_raises_runs_once_and_one_that_is_lost_again(
 ) -> None:
     begun = tmp_path / "begun"
 
-    def stretches() -> None:
+    def compute() -> None:
         with begun.open("a") as file:
             file.write("once\n")
         if end == "exit":
@@ -161,24 +169,23 @@ def test_a_job_that_raises_runs_once_and_one_that_is_lost_again(
         raise ValueError("no such run")
 
     executor = RayExecutor(cluster.address)
-    executor.submit(SimpleNamespace(place="device", stretches=stretches))  # type: ignore[arg-type]
-    assert executor.room("device") == 0
-    [failure] = outcomes(executor, 1)
+    future = executor.submit(job(compute))
+    wait([future])
+    failure = executor.result(future)
     executor.close()
-    assert isinstance(failure, Failure)
     times = len(begun.read_text().splitlines())
     if end == "raise":
-        assert (failure.sentence, failure.died, times) == ("ValueError: no such run", False, 1)
-        assert "in stretches" in failure.details
+        assert (failure.error, failure.died, times) == ("ValueError: no such run", False, 1)
+        assert "in compute" in failure.details
     else:
         assert (failure.died, times) == (True, RETRIES + 1)
-        assert f"{times} times" in failure.sentence
+        assert f"{times} times" in failure.error
 
 
 @pytest.mark.ray
 def test_closing_ends_what_is_at_work(cluster: Any) -> None:
     executor = RayExecutor(cluster.address)
-    executor.submit(SimpleNamespace(place="device", stretches=lambda: time.sleep(600)))  # type: ignore[arg-type]
+    executor.submit(job(lambda: time.sleep(600)))
     wait_until(lambda: at_work(cluster.head_node))
     executor.close()
     wait_until(lambda: not at_work(cluster.head_node))
@@ -193,7 +200,7 @@ def test_a_run_that_fails_is_recorded_and_others_go_on(cluster: Any, tmp_path: P
     outcome = run_grid(grid, store, executor=RayExecutor(cluster.address), quiet=True)
     [(name, sentence)] = outcome.failed.items()
     assert (outcome.done, name) == (1, "Proden on synthetic, seed 0")
-    assert store.failure(grid.runs()[0].run) == sentence
+    assert store.failure(grid.runs()[0]) == sentence
 
 
 @pytest.mark.ray
@@ -214,7 +221,7 @@ def test_a_cluster_of_ones_own_ends_with_the_program(
         assert ("Stopped." in said) == stopped
         assert "Traceback" not in said
         assert "Token" not in said  # nor whatever else Ray has to say
-        wait_until(lambda: not processes(3, sweep.pid))
+        wait_until(lambda: not in_session(sweep.pid))
     assert_equal(ResultStore(tmp_path), undisturbed, grid)
 
 
@@ -222,30 +229,26 @@ def test_a_cluster_of_ones_own_ends_with_the_program(
 def test_jobs_share_a_gpu_and_others_see_none(cluster: Any, tmp_path: Path) -> None:
     """A node may say that it has a GPU; jobs end before they would use it."""
 
-    def job(place: str, number: int) -> Any:
-        def stretches() -> None:
-            (tmp_path / f"{place} {number}").touch()
-            end = time.monotonic() + 900
-            while len(list(tmp_path.iterdir())) <= GPU_WORKERS and time.monotonic() < end:
-                time.sleep(0.1)  # until all are here
-            raise ValueError(f"{place} {os.environ['CUDA_VISIBLE_DEVICES']}")
-
-        return SimpleNamespace(place=place, stretches=stretches)
+    def compute(place: str, number: int) -> None:
+        (tmp_path / f"{place} {number}").touch()
+        end = time.monotonic() + 900
+        while len(list(tmp_path.iterdir())) <= GPU_WORKERS and time.monotonic() < end:
+            time.sleep(0.1)  # until all are here
+        raise ValueError(f"{place} {os.environ['CUDA_VISIBLE_DEVICES']}")
 
     node = cluster.add_node(**NODE | {"num_gpus": 1})
     executor = RayExecutor(cluster.address)
     assert executor.joined
-    of_gpu = f"{GPU_WORKERS} jobs at once on GPUs"
-    assert executor.title == f"{of_gpu}, 1 on CPUs, on 2 machines by Ray"
-    for number in range(GPU_WORKERS):
-        executor.submit(job("device", number))
-    executor.submit(job("host", 0))
-    assert (executor.room("device"), executor.room("host")) == (0, 0)
-    over = outcomes(executor, GPU_WORKERS + 1)
-    said = sorted(each.sentence for each in over if isinstance(each, Failure))
+    on_gpus = f"{GPU_WORKERS} jobs at once on GPUs"
+    assert executor.title == f"{on_gpus}, 1 on CPUs, on 2 machines by Ray"
+    assert executor.sizes == {"device": GPU_WORKERS, "host": 1}
+    places = [("device", number) for number in range(GPU_WORKERS)] + [("host", 0)]
+    futures = [executor.submit(job(partial(compute, *place), place[0])) for place in places]
+    wait(futures)
+    errors = [executor.result(future).error for future in futures]
     executor.close()
     cluster.remove_node(node)
-    assert said == ["ValueError: device 0"] * GPU_WORKERS + ["ValueError: host "]
+    assert errors == ["ValueError: device 0"] * GPU_WORKERS + ["ValueError: host "]
     assert len(list(tmp_path.iterdir())) == GPU_WORKERS + 1
 
 

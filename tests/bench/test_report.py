@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
-from robustpll.bench.grid import Condition, Grid, PlannedRun
+from robustpll.bench.grid import Condition, Grid, Run
 from robustpll.bench.report import all_figures, entropy_panels, page, write_report
 from robustpll.bench.store import ResultStore
 from robustpll.bench.summary import Summary, summarize
@@ -54,18 +54,18 @@ def stored(
     """No run on soccer; one run failed, and one was never made. Tests only read it."""
     store = ResultStore(tmp_path_factory.mktemp("stored"))
 
-    def answers(planned: PlannedRun, condition: Condition) -> dict[str, Any]:
+    def answers(planned: Run, condition: Condition) -> dict[str, Any]:
         if condition.part == "ood":
             return made.unknown(np.linspace(0.4, 1, 100))
-        best = MNIST.get(planned.label, 0.5) if planned.run.dataset == "mnist" else 0.7
-        return made.share_right(best + 0.001 * planned.run.seed - 2 * condition.epsilon)
+        best = MNIST.get(planned.label, 0.5) if planned.dataset == "mnist" else 0.7
+        return made.share_right(best + 0.001 * planned.seed - 2 * condition.epsilon)
 
     store.keep_grid(grid)
     for number, planned in enumerate(grid.runs()):
-        if planned.run.dataset == "soccer" or number == 3:
+        if planned.dataset == "soccer" or number == 3:
             continue
         if number == 1:
-            store.failed(planned.run, f"It ran out of memory. {EVIL}")
+            store.failed(planned, f"It ran out of memory. {EVIL}")
         else:
             made.keep(store, planned, answers)
     return store
@@ -183,8 +183,8 @@ def test_the_page_of_the_whole_paper_stays_small(summary: Summary) -> None:
     template = summary.runs.iloc[0].to_dict()
     rows = [
         template
-        | {"label": each.label, "dataset": each.run.dataset, "seed": each.run.seed}
-        | {"condition": condition.name, "key": each.run.key}
+        | {"label": each.label, "dataset": each.dataset, "seed": each.seed}
+        | {"condition": condition.name, "key": each.key}
         | dict(zip(("accuracy", "entropy", "brier"), draw.tolist(), strict=True))
         for each in paper.runs()
         for condition, draw in zip(
@@ -258,7 +258,7 @@ def ood_summary(made: Any, store: ResultStore, methods: list[Any]) -> Summary:
     plain = {"methods": methods, "datasets": ["digits"], "seeds": 1, "ood": [["digits", "lost"]]}
     grid = Grid.of(plain)
 
-    def answers(_: PlannedRun, condition: Condition) -> Any:
+    def answers(_: Run, condition: Condition) -> Any:
         known = condition.part == "test"
         return made.predictions([True] * 3, [0, 0, 0.1]) if known else made.unknown([0.5, 0.9])
 
@@ -293,7 +293,7 @@ def test_a_report_has_the_figures_that_its_runs_allow(
     attacks = ["attack", "attack-lost", "attack-msrc-v2", "attack-fg-net"]
     assert names == [*attacks, "ranks", "timing"]
     planned = next(run for run in small.runs() if run.label == "Proden")
-    full.path(planned.run).unlink()
+    full.path(planned).unlink()
     figures = {figure.name: figure for figure in all_figures(summarize(full, small))}
     drawn = [axes.get_title(loc="left") for axes in figures["attack-lost"].figure.axes]
     assert drawn == ["RobustPll", "Proden+Ens"], "points that lack runs are not drawn"
@@ -341,11 +341,9 @@ def test_runs_are_filtered_and_a_run_shows_all_that_is_known_of_it(
     assert dialog.locator("tbody tr").count() == 2
     facts = dict(zip(*(dialog.locator(tag).all_inner_texts() for tag in ("dt", "dd")), strict=True))
     (planned,) = (
-        each
-        for each in grid.runs()
-        if (each.label, each.run.dataset, each.run.seed) == (EVIL, "lost", 1)
+        each for each in grid.runs() if (each.label, each.dataset, each.seed) == (EVIL, "lost", 1)
     )
-    assert facts["key"] == planned.run.key
+    assert facts["key"] == planned.key
     assert facts["epochs"] == "3"
     assert facts["machine"] == "a machine"
 

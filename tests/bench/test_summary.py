@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robustpll import InputError
-from robustpll.bench.grid import Condition, Grid, PlannedRun
+from robustpll.bench.grid import Condition, Grid, Run
 from robustpll.bench.measures import CURVE_POINTS, curve
-from robustpll.bench.store import Drawn, Packed, ResultStore
+from robustpll.bench.run import noise_key
+from robustpll.bench.store import ResultStore
 from robustpll.bench.summary import Summary, read_summary, summarize
 from robustpll.bench.tables import all_tables
 from robustpll.datasets.noise import Uniform
@@ -33,8 +34,8 @@ def ood_grid() -> Grid:
 def keep_entropies(made: Any, store: ResultStore, grid: Grid) -> None:
     test, ood = [(0, 0.1), (0.1, 0.3)], [(0.2, 0.6), (0.9, 1.0)]
 
-    def answers(planned: PlannedRun, condition: Condition) -> dict[str, Any]:
-        seed = planned.run.seed
+    def answers(planned: Run, condition: Condition) -> dict[str, Any]:
+        seed = planned.seed
         known = condition.part == "test"
         return made.predictions([True, True], test[seed]) if known else made.unknown(ood[seed])
 
@@ -47,7 +48,7 @@ def test_a_run_has_one_row_for_each_condition_in_the_order_of_the_grid(
 ) -> None:
     runs = summarize(full, small).runs
     planned = [
-        (run.label, run.run.dataset, run.run.seed, condition.name)
+        (run.label, run.dataset, run.seed, condition.name)
         for run in small.runs()
         for condition in run.conditions
     ]
@@ -113,7 +114,7 @@ def test_the_order_of_files_and_rows_changes_nothing(
     runs = list(small.runs())
     generator.shuffle(runs)  # type: ignore[arg-type]
 
-    def shuffled(planned: PlannedRun, condition: Condition) -> dict[str, Any]:
+    def shuffled(planned: Run, condition: Condition) -> dict[str, Any]:
         columns = made.of_seed(planned, condition)
         order = generator.permutation(len(columns["row"]))
         return {name: column[order] for name, column in columns.items()}
@@ -128,10 +129,10 @@ def test_runs_that_are_missing_failed_or_damaged_are_named_and_have_no_row(
 ) -> None:
     proden = [run for run in small.runs() if run.label == "Proden"]
     gone, failed, damaged, partial = proden[0], proden[1], proden[3], proden[4]
-    full.path(gone.run).unlink()
-    full.path(failed.run).unlink()
-    full.failed(failed.run, "No memory is left.")
-    full.path(damaged.run).write_bytes(b"nonsense")
+    full.path(gone).unlink()
+    full.path(failed).unlink()
+    full.failed(failed, "No memory is left.")
+    full.path(damaged).write_bytes(b"nonsense")
     made.keep(full, partial, made.of_seed, conditions=partial.conditions[:1])
     summary = summarize(full, small)
     missing = summary.missing
@@ -152,7 +153,7 @@ def test_a_dataset_without_any_run_differs_from_runs_that_were_not_done(
     made: Any, small: Grid, store: ResultStore
 ) -> None:
     for planned in small.runs():
-        if planned.run.dataset == "lost" and planned.label == "Proden":
+        if planned.dataset == "lost" and planned.label == "Proden":
             made.keep(store, planned, made.of_seed)
     missing = summarize(store, small).missing
     assert set(missing[missing["dataset"] == "lost"]["reason"]) == {"not run"}
@@ -197,7 +198,7 @@ def test_lines_know_their_group_and_whether_their_settings_are_the_papers() -> N
 def test_generated_candidates_are_counted(store: ResultStore) -> None:
     grid = Grid.of({"methods": ["proden"], "datasets": ["digits"], "seeds": 2, "noise": "uniform"})
     matrix = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 1], [0, 1, 0]], bool)
-    store.keep_candidates(Drawn("digits", Uniform(), 0), Packed.of(matrix))
+    store.keep_candidates(noise_key("digits", Uniform(), 0), matrix)
     (row,) = summarize(store, grid).datasets.to_dict("records")
     assert (row["candidates"], row["single"]) == (1.75, 0.5)
 

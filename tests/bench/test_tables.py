@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robustpll import InputError
-from robustpll.bench.grid import Condition, Grid, PlannedRun
-from robustpll.bench.named_grids import REAL_WORLD
+from robustpll.bench.grid import REAL_WORLD, Condition, Grid, Run
 from robustpll.bench.summary import (
     IDENTITY,
     MISSING_COLUMNS,
@@ -37,7 +36,7 @@ from robustpll.bench.tables import (
 
 BEST = (0.96, 0.961, 0.959, 0.96, 0.962)
 WORSE = (0.955, 0.958, 0.957, 0.953, 0.96)  # p = 0.017 against the best
-Answer = Callable[[PlannedRun, Condition], float | str | None]
+Answer = Callable[[Run, Condition], float | str | None]
 
 
 def summary_of(
@@ -47,12 +46,12 @@ def summary_of(
     runs, missing = [], []
     for planned in grid.runs():
         for condition in planned.conditions:
-            values = (planned.label, planned.run.dataset, planned.run.seed, condition.part)
+            values = (planned.label, planned.dataset, planned.seed, condition.part)
             values += (condition.name, condition.epsilon or condition.audit, condition.ood)
             row = dict(zip(IDENTITY, values, strict=True))
             share = answer(planned, condition)
             if isinstance(share, float):
-                facts = {"key": f"{planned.run.key}", "machine": "a machine", "torch": "2"}
+                facts = {"key": f"{planned.key}", "machine": "a machine", "torch": "2"}
                 seconds = {"seconds_train": 2.0, "seconds_examine": 1.0}
                 known = condition.part != "ood"
                 measures = {"accuracy": share, "ece": 1 - share} if known else {}
@@ -96,7 +95,7 @@ def bold_in(table: Table, column: str) -> list[str]:
 def paired() -> Summary:
     accuracies = {"Proden": WORSE, "RobustPll": BEST, "Proden+Ens": WORSE}
     grid = pictures(["proden", "robust_pll", "proden_ens"])
-    return summary_of(grid, lambda run, _: accuracies[run.label][run.run.seed])
+    return summary_of(grid, lambda run, _: accuracies[run.label][run.seed])
 
 
 def test_the_worked_example_has_its_mean_deviation_and_bold(paired: Summary) -> None:
@@ -113,9 +112,9 @@ def test_a_cell_that_lacks_runs_says_so_and_is_not_bold_even_if_it_is_highest() 
     accuracies = {"Proden": WORSE, "RobustPll": BEST}
     grid = pictures(["proden", "robust_pll"])
 
-    def answer(run: PlannedRun, _: Condition) -> float | None:
-        stored = run.label == "Proden" or run.run.seed > 1
-        return accuracies[run.label][run.run.seed] if stored else None
+    def answer(run: Run, _: Condition) -> float | None:
+        stored = run.label == "Proden" or run.seed > 1
+        return accuracies[run.label][run.seed] if stored else None
 
     table = all_tables(summary_of(grid, answer))["table-1"]
     partial = cell(table, "RobustPll", "MNIST")
@@ -128,8 +127,8 @@ def test_a_cell_that_lacks_runs_says_so_and_is_not_bold_even_if_it_is_highest() 
 def test_a_cell_without_runs_says_why(small: Grid) -> None:
     reasons = {"Proden": None, "RobustPll": "failed"}
 
-    def answer(run: PlannedRun, _: Condition) -> float | str | None:
-        return reasons.get(run.label, 0.5) if run.run.dataset == "lost" else 0.5
+    def answer(run: Run, _: Condition) -> float | str | None:
+        return reasons.get(run.label, 0.5) if run.dataset == "lost" else 0.5
 
     tables = all_tables(summary_of(small, answer))
     words = [text(tables["attack-lost"], m, "0.1") for m in ("PlKnn", "Proden", "RobustPll")]
@@ -154,7 +153,7 @@ def test_one_seed_gives_no_deviation_and_bold_to_the_best_alone() -> None:
 def test_of_calibration_less_is_better() -> None:
     summary = summary_of(
         pictures(["proden", "rc"], datasets=["lost"], seeds=3),
-        lambda run, _: (0.5 if run.label == "Rc" else 0.8) + 0.001 * run.run.seed,
+        lambda run, _: (0.5 if run.label == "Rc" else 0.8) + 0.001 * run.seed,
     )
     table = all_tables(summary)["calibration"]
     assert cell(table, "Proden", "Lost")["value"] == pytest.approx(19.9)
@@ -164,7 +163,7 @@ def test_of_calibration_less_is_better() -> None:
 
 def test_the_pooled_column_names_its_sets_and_weighs_runs_equally(small: Grid) -> None:
     shares = {"lost": 0.7, "msrc-v2": 0.5, "fg-net": 0.1}
-    tables = all_tables(summary_of(small, lambda run, _: shares[run.run.dataset]))
+    tables = all_tables(summary_of(small, lambda run, _: shares[run.dataset]))
     assert tables["table-1"].columns == ["real-world"]
     assert text(tables["table-1"], "Proden", "real-world") == "60.0 ± 10.0"
     (note,) = (note for note in tables["table-1"].notes if note.startswith("real-world"))
@@ -178,7 +177,7 @@ def test_the_pooled_column_names_its_sets_and_weighs_runs_equally(small: Grid) -
 def test_sets_that_are_planned_and_absent_are_named_not_averaged() -> None:
     grid = pictures(["proden", "rc"], datasets=["mnist", "kmnist", "soccer", "lost"])
     stored = ("mnist", "lost")
-    summary = summary_of(grid, lambda run, _: 0.5 if run.run.dataset in stored else "no data")
+    summary = summary_of(grid, lambda run, _: 0.5 if run.dataset in stored else "no data")
     table = all_tables(summary)["table-1"]
     assert table.columns == ["MNIST", "real-world"]
     assert "Planned, but no run is stored: KMNIST." in table.notes
@@ -197,7 +196,7 @@ def test_table_3_has_attacked_methods_alone_and_begins_with_the_end_of_table_1(s
 
 
 def test_resolved_training_labels_have_a_table_where_they_are_planned() -> None:
-    def answer(_: PlannedRun, condition: Condition) -> float:
+    def answer(_: Run, condition: Condition) -> float:
         return 0.7 if condition.part == "train" else 0.5
 
     tables = all_tables(summary_of(pictures(["proden", "rc"], train_rows=True), answer))
@@ -236,11 +235,11 @@ def test_entries_of_one_label_are_one_line_that_may_lack_datasets() -> None:
     assert not any("missing" in note for note in entropies.notes)
 
 
-def by_the_paper(run: PlannedRun, condition: Condition) -> float:
+def by_the_paper(run: Run, condition: Condition) -> float:
     """The published mean of each method."""
-    column = {"mnist": "MNIST", "fmnist": "FMNIST"}.get(run.run.dataset, "real-world")
+    column = {"mnist": "MNIST", "fmnist": "FMNIST"}.get(run.dataset, "real-world")
     key = (3, f"eps={condition.epsilon}") if condition.epsilon else (1, column)
-    return float(published_numbers().loc[(key[0], run.run.method.title, key[1]), "mean"]) / 100
+    return float(published_numbers().loc[(key[0], run.method.title, key[1]), "mean"]) / 100
 
 
 def test_the_paper_agrees_with_itself() -> None:
@@ -294,9 +293,7 @@ def test_pictures_agree_within_one_point_or_two_deviations(
 
 
 def test_a_cell_that_lacks_runs_is_no_agreement() -> None:
-    summary = summary_of(
-        pictures(["proden"], seeds=2), lambda run, _: None if run.run.seed else 0.932
-    )
+    summary = summary_of(pictures(["proden"], seeds=2), lambda run, _: None if run.seed else 0.932)
     table = all_tables(summary)["compare-1"]
     assert table.cells["agrees"].isna().all()
     assert "Not counted: 1 (runs missing)" in table.notes[0]
@@ -321,7 +318,7 @@ def test_table_2_bolds_the_single_best_of_a_group_if_it_is_positive() -> None:
 def test_a_bandwidth_that_is_undefined_does_not_stop_the_report(made: Any, store: Any) -> None:
     grid = pictures(["proden"], ood=[["mnist", "notmnist"]], seeds=1)
 
-    def equal(_: PlannedRun, condition: Condition) -> Any:
+    def equal(_: Run, condition: Condition) -> Any:
         known = condition.part == "test"
         return made.predictions([1] * 4, [1.0] * 4) if known else made.unknown([1.0] * 4)
 

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,45 +17,18 @@ from typer.testing import CliRunner, Result
 
 from robustpll import load_dataset
 from robustpll.bench import Grid, ResultStore, run_grid, summarize, worker
-from robustpll.bench.bundles import Job, Place, bundles, drawn_of
-from robustpll.bench.runner import Outcome
+from robustpll.bench.bundles import bundles
+from robustpll.bench.store import of_files
 from robustpll.bench.summary import read_summary
-from robustpll.bench.versions import of_files
-from robustpll.bench.worker import perform
-from robustpll.bench.workers import Finished, failure_of
 from robustpll.cli import app
 from robustpll.datasets import catalog
 from robustpll.datasets.catalog import CATALOG
 from robustpll.errors import InputError
 
 REPORTS = Path(__file__).parents[2] / "reports"
+Put = Callable[[bytes], str]
+Run = Callable[[Grid, Path], Any]
 LOST = Grid.of({"name": "mine", "methods": ["pl_knn"], "datasets": ["lost"], "seeds": 2})
-
-
-class Inline:
-    """An executor that performs each job at once, in this process."""
-
-    joined, startup, title = False, 0.0, "this process"
-
-    def __init__(self) -> None:
-        self.over: list[Finished] = []
-
-    def room(self, place: Place) -> int:
-        return 1 - len(self.over)
-
-    def submit(self, job: Job) -> None:
-        try:
-            outcome = perform(job)
-        except Exception as error:
-            outcome = failure_of(error)
-        self.over.append(Finished(job, outcome, 0.1, "this process"))
-
-    def finished(self, timeout: float) -> list[Finished]:
-        over, self.over = self.over, []
-        return over
-
-    def close(self) -> None:
-        pass
 
 
 def mat(seed: int, right: float = 0.9, wrong: float = 0.4) -> bytes:
@@ -70,7 +44,7 @@ def mat(seed: int, right: float = 0.9, wrong: float = 0.4) -> bytes:
 
 
 @pytest.fixture
-def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[bytes], str]]:
+def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Put]:
     """Puts a file in the place of Lost's; hands back how its version is called."""
     _forget()
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path / "data"))
@@ -88,7 +62,6 @@ def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[b
 def _forget() -> None:
     """What this process keeps of the usual version, which is another one in each test."""
     worker._dataset.cache_clear()
-    worker._loaded.cache_clear()
 
 
 def make_usual(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
@@ -98,19 +71,21 @@ def make_usual(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setitem(CATALOG, "lost", replace(entry, files=(file,)))
 
 
-def run(grid: Grid, store: Path) -> Outcome:
-    outcome = run_grid(grid, store, executor=Inline(), quiet=True)
-    assert outcome.failed == {}
-    return outcome
+@pytest.fixture
+def run(inline: Any) -> Run:
+    def run(grid: Grid, store: Path) -> Any:
+        outcome = run_grid(grid, store, executor=inline(), quiet=True)
+        assert outcome.failed == {}
+        return outcome
+
+    return run
 
 
 def command(*words: object) -> Result:
     return CliRunner().invoke(app, ["bench", *map(str, words)])
 
 
-def test_two_versions_of_a_file_are_two_sets_of_runs(
-    put: Callable[[bytes], str], tmp_path: Path
-) -> None:
+def test_two_versions_of_a_file_are_two_sets_of_runs(put: Put, run: Run, tmp_path: Path) -> None:
     clear, noisy = mat(0, right=0.95), mat(1, right=0.0)
     put(clear)
     assert run(LOST, tmp_path).done == 2
@@ -121,9 +96,7 @@ def test_two_versions_of_a_file_are_two_sets_of_runs(
     assert run(LOST, tmp_path).known == 2
 
 
-def test_a_summary_is_about_one_version_and_says_which(
-    put: Callable[[bytes], str], tmp_path: Path
-) -> None:
+def test_a_summary_is_about_one_version_and_says_which(put: Put, run: Run, tmp_path: Path) -> None:
     versions = {}
     for name, content in (("clear", mat(0, right=0.95)), ("noisy", mat(1, right=0.0))):
         versions[name] = put(content)
@@ -148,9 +121,7 @@ def test_a_summary_is_about_one_version_and_says_which(
         summarize(store, LOST, {"soccer": "usual"})
 
 
-def test_commands_say_what_there_is_and_take_a_version(
-    put: Callable[[bytes], str], tmp_path: Path
-) -> None:
+def test_commands_say_what_there_is_and_take_a_version(put: Put, run: Run, tmp_path: Path) -> None:
     store, out = tmp_path / "store", tmp_path / "report"
     first = put(mat(0))
     run(LOST, store)
@@ -174,7 +145,7 @@ def test_commands_say_what_there_is_and_take_a_version(
 
 
 def test_runs_of_an_old_store_count_for_the_version_that_the_catalogue_knows(
-    put: Callable[[bytes], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    put: Put, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Version 0.1 stored no content: its keys are those of runs on the usual version."""
     usual, other = mat(0), mat(1)
@@ -182,7 +153,7 @@ def test_runs_of_an_old_store_count_for_the_version_that_the_catalogue_knows(
     assert put(usual) == ""
     run(LOST, tmp_path)
     names = {path.stem for path in tmp_path.glob("runs/*/*/*.parquet")}
-    assert names == {planned.run.key for planned in LOST.runs()}
+    assert names == {planned.key for planned in LOST.runs()}
     assert run(LOST, tmp_path).known == 2
     assert summarize(ResultStore(tmp_path), LOST).contents == {}
     changed = put(other)
@@ -193,7 +164,7 @@ def test_runs_of_an_old_store_count_for_the_version_that_the_catalogue_knows(
 
 
 def test_an_old_store_gives_its_report_where_no_data_are(
-    put: Callable[[bytes], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    put: Put, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(mat(0))
     run(LOST, tmp_path / "store")
@@ -206,7 +177,7 @@ def test_an_old_store_gives_its_report_where_no_data_are(
 
 
 def test_a_version_changes_the_key_alone_and_no_prediction(
-    put: Callable[[bytes], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    put: Put, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also the guesses, which are random."""
     content = mat(3, wrong=1.0)
@@ -215,25 +186,23 @@ def test_a_version_changes_the_key_alone_and_no_prediction(
     for folder in ("other", "usual"):
         store = ResultStore(tmp_path / folder)
         run(LOST, store.root)
-        tables.append([store.read(planned.run) for planned in of_files(LOST.runs())])
+        tables.append([store.read(planned) for planned in of_files(LOST.runs())])
         make_usual(monkeypatch, content)
     assert sum(table["guess"].to_pylist().count(True) for table in tables[0]) > 0
     assert all(one.equals(other) for one, other in zip(*tables, strict=True))
 
 
 def test_a_file_that_changes_after_the_plan_was_made_is_not_trained_on(
-    put: Callable[[bytes], str],
+    put: Put,
 ) -> None:
     put(mat(7))
     [bundle, *_] = bundles(of_files(LOST.runs()), joined=False)
     put(mat(8))
     with pytest.raises(InputError, match="It changed since the plan was made"):
-        perform(bundle)
+        worker.compute(bundle)
 
 
-def test_planning_reads_a_file_once(
-    put: Callable[[bytes], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_planning_reads_a_file_once(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     put(mat(0))
     read: list[Path] = []
     before = catalog.checksum
@@ -263,7 +232,7 @@ def pictures(folder: Path, rows: int) -> None:
 
 
 def test_candidates_that_noise_made_are_of_one_version_too(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unpublished: Callable[..., None]
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unpublished: Callable[..., None]
 ) -> None:
     unpublished("mnist")
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
@@ -273,9 +242,7 @@ def test_candidates_that_noise_made_are_of_one_version_too(
     for rows in (100, 120):
         pictures(tmp_path / "mnist", rows)
         [planned] = of_files(grid.runs())
-        drawn = drawn_of(planned.run)
-        assert drawn is not None
-        keys.add(drawn.key)
+        keys.add(planned.noise_key)
         assert run(grid, tmp_path / "store").done == 1
     assert {path.stem for path in (tmp_path / "store" / "candidates").iterdir()} == keys
     assert len(keys) == 2
@@ -284,7 +251,7 @@ def test_candidates_that_noise_made_are_of_one_version_too(
 @pytest.mark.parametrize("name", ["paper", "sound", "audit"])
 def test_runs_of_the_published_reports_have_their_keys(name: str) -> None:
     summary = read_summary(REPORTS / name / "runs.parquet")
-    keys = {planned.run.key for planned in summary.grid.runs()}
+    keys = {planned.key for planned in summary.grid.runs()}
     assert keys.issuperset(summary.runs["key"])
 
 

@@ -12,18 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
-import robustpll
 from robustpll import InputError, load_dataset
 from robustpll.datasets.catalog import CATALOG
 from robustpll.datasets.dataset import Dataset, Split
-
-NAMES = ["mnist", "fmnist", "kmnist", "notmnist", "bird-song", "lost", "mir-flickr", "msrc-v2"]
-NAMES += ["soccer", "yahoo-news", "fg-net", "italian", "digits", "synthetic"]
-
-
-@pytest.fixture(scope="module")
-def synthetic() -> Dataset:
-    return load_dataset("synthetic")
 
 
 def rows(n: int) -> Dataset:
@@ -32,18 +23,16 @@ def rows(n: int) -> Dataset:
 
 
 def test_there_are_fourteen_names_and_each_has_its_loader() -> None:
-    assert sorted(CATALOG) == sorted(NAMES)
+    assert len(CATALOG) == 14
     assert {callable(entry.module.load) for entry in CATALOG.values()} == {True}
-    assert "load_dataset" in dir(robustpll)
     with pytest.raises(InputError, match=r"no dataset 'MNIST'.*mnist.*synthetic"):
         load_dataset("MNIST")
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if CATALOG[name].files])
+@pytest.mark.parametrize("name", [name for name, entry in CATALOG.items() if entry.files])
 def test_a_missing_file_is_named_with_the_way_to_get_it(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(CATALOG, name, replace(CATALOG[name], system=""))
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path / "own"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -65,33 +54,24 @@ def test_four_fifths_train_and_the_rest_tests(n: int, seed: int) -> None:
 
 def test_splits_are_those_of_the_published_experiments() -> None:
     """Drawn once with numpy's PCG64; a change of a digit here is a change of every result."""
-    lost = rows(1122)
-    first, second = lost.split(0), lost.split(1)
+    first, second = rows(1122).split(0), rows(1122).split(1)
     assert first.train[:6].tolist() == [802, 403, 1017, 954, 19, 936]
     assert first.test[:6].tolist() == [960, 920, 820, 789, 385, 391]
     assert second.train[:6].tolist() == [109, 47, 496, 503, 788, 880]
     assert second.test[:6].tolist() == [376, 936, 1051, 601, 122, 795]
-    assert (lost.split(0).train == first.train).all()
-
-
-def test_an_official_split_serves_every_seed() -> None:
-    official = Split(np.arange(3), np.arange(3, 5))
-    data = replace(rows(5), official=official)
-    assert data.split(0) is data.split(7) is official
+    data = replace(rows(5), official=Split(np.arange(3), np.arange(3, 5)))
+    assert data.split(0) is data.split(7) is data.official
 
 
 def test_a_dataset_says_what_it_is() -> None:
-    assert repr(rows(7)) == "Dataset(Mine: 7 rows, 2 features, 2 classes)"
     noted = replace(rows(7), notes=("row 3 is odd", "row 4 is odd"))
     assert repr(noted) == "Dataset(Mine: 7 rows, 2 features, 2 classes, 2 notes)"
 
 
-@pytest.mark.parametrize("seed", [-1, "a", None, 1.0])
-def test_impossible_splits_are_refused(seed: Any) -> None:
-    with pytest.raises(InputError, match="an int of at least 0 as its seed"):
-        rows(7).split(seed)
-    with pytest.raises(InputError, match="2 rows or more"):
-        rows(1).split(0)
+@pytest.mark.parametrize(("n", "seed"), [(7, -1), (7, "a"), (7, None), (7, 1.0), (1, 0)])
+def test_impossible_splits_are_refused(n: int, seed: Any) -> None:
+    with pytest.raises(InputError, match="2 rows or more, and an int of at least 0 as its seed"):
+        rows(n).split(seed)
 
 
 def test_loading_needs_neither_torch_nor_what_other_datasets_need() -> None:
@@ -99,7 +79,7 @@ def test_loading_needs_neither_torch_nor_what_other_datasets_need() -> None:
 import sys
 from robustpll import load_dataset
 load_dataset("synthetic")
-print([name for name in ("torch", "PIL", "h5py", "pooch") if name in sys.modules])
+print([name for name in ("torch", "PIL", "h5py", "requests") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -110,8 +90,7 @@ def test_digits_are_those_of_scikit_learn() -> None:
     digits = load_dataset("digits")
     assert digits.features.dtype == np.uint8
     assert (digits.features == X).all()
-    assert digits.labels is not None
-    assert (digits.labels == y).all()
+    assert np.array_equal(digits.labels, y)
     assert digits.image_shape == (8, 8)
     assert digits.classes.tolist() == list(range(10))
     assert digits.candidates is digits.official is None
@@ -119,9 +98,9 @@ def test_digits_are_those_of_scikit_learn() -> None:
     assert digits.source.startswith("https://scikit-learn.org")
 
 
-def test_synthetic_rows_are_always_the_same(synthetic: Dataset) -> None:
+def test_synthetic_rows_are_always_the_same() -> None:
+    synthetic, again = load_dataset("synthetic"), load_dataset("synthetic")
     assert synthetic.features.shape == (2_000, 20)
-    again = load_dataset("synthetic")
     assert (synthetic.features == again.features).all()
     assert synthetic.features is not again.features
     first = [0.4101377462716102, 0.15836501410260007, -0.6129814252887956]

@@ -8,26 +8,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from robustpll import Dataset, InputError, load_dataset
+from robustpll import InputError, load_dataset
 from robustpll.datasets.idx import read_idx
-from robustpll.datasets.problem import pool_of
-from robustpll.engine.data import Rows
 
 PICTURES = np.arange(24, dtype=np.uint8).reshape(4, 3, 2)
-NAMES = [
-    f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
-]
+NOISE = np.random.default_rng(0).integers(0, 256, (50, 8, 8), dtype=np.uint8)
+KINDS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+NAMES = [f"{kind}-ubyte" for kind in KINDS]
+SOUND = {
+    NAMES[0]: NOISE[:30],
+    NAMES[1]: np.arange(30, dtype=np.uint8) % 10,
+    NAMES[2]: NOISE[30:],
+    NAMES[3]: np.arange(20, dtype=np.uint8) % 10,
+}
 
 
 def idx(values: np.ndarray, magic: bytes = b"\0\0\x08") -> bytes:
     header = struct.pack(f">{values.ndim}i", *values.shape)
     return magic + bytes([values.ndim]) + header + values.tobytes()
-
-
-def noise() -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 256, (50, 8, 8), dtype=np.uint8)
 
 
 @pytest.mark.parametrize("values", [PICTURES, PICTURES[:, 0, 0], PICTURES[:0]], ids=np.shape)
@@ -38,37 +37,28 @@ def test_arrays_come_back(tmp_path: Path, values: np.ndarray, pack: type) -> Non
     array, content = read_idx(path)
     assert content == hashlib.sha256(idx(values)).hexdigest()
     assert array.dtype == np.uint8
-    assert array.shape == values.shape
-    assert (array == values).all()
+    assert np.array_equal(array, values)
 
 
-def with_byte(raw: bytes, position: int) -> bytes:
-    """The same with one byte set to 255."""
-    return raw[:position] + b"\xff" + raw[position + 1 :]
-
-
-PLAIN = idx(PICTURES)
-ZIPPED = gzip.compress(idx(noise()))
+PLAIN, ZIPPED = idx(PICTURES), gzip.compress(idx(NOISE))
 BROKEN = {
     "empty": (b"", "not an idx file"),
     "two bytes": (b"\0\0", "not an idx file"),
     "a web page": (b"<html>not found</html>", "not an idx file"),
     "other numbers": (idx(PICTURES, magic=b"\0\0\x0d"), "not an idx file"),
     "cut in the header": (PLAIN[:10], "not an idx file"),
-    "four axes": (idx(PICTURES[None]), "at most 3 axes"),
-    "cut in half": (PLAIN[: len(PLAIN) // 2], "4 x 3 x 2 bytes, but holds 4"),
-    "one byte too many": (PLAIN + b"\0", "holds 25"),
-    "negative lengths": (
-        b"\0\0\x08\x02" + struct.pack(">2i", -2, -3) + bytes(6),
-        "Download it again",
-    ),
+    "no axes": (b"\0\0\x08\0!", "1 to 3 axes"),
+    "four axes": (idx(PICTURES[None]), "1 to 3 axes"),
+    "cut in half": (PLAIN[:20], r"\(4, 3, 2\), and has 20 bytes"),
+    "one byte too many": (PLAIN + b"\0", "has 41 bytes"),
+    "negative lengths": (b"\0\0\x08\2" + struct.pack(">2i", -2, -3) + bytes(6), "Download it"),
     "gzip, empty": (gzip.compress(b""), "not an idx file"),
-    "gzip, wrong length": (gzip.compress(PLAIN[:-1]), "holds 23"),
+    "gzip, wrong length": (gzip.compress(PLAIN[:-1]), "has 39 bytes"),
     "gzip, header alone": (ZIPPED[:10], "cannot be read"),
     "gzip, cut in half": (ZIPPED[: len(ZIPPED) // 2], "cannot be read"),
     "gzip, wrong checksum": (ZIPPED[:-8] + bytes(8), "cannot be read"),
-    "gzip, wrong block": (with_byte(ZIPPED, 10), "cannot be read"),
-    "gzip, wrong method": (with_byte(ZIPPED, 2), "cannot be read"),
+    "gzip, wrong block": (ZIPPED[:10] + b"\xff" + ZIPPED[11:], "cannot be read"),
+    "gzip, wrong method": (ZIPPED[:2] + b"\xff" + ZIPPED[3:], "cannot be read"),
 }
 
 
@@ -76,18 +66,8 @@ BROKEN = {
 def test_broken_files_are_named(tmp_path: Path, raw: bytes, reason: str) -> None:
     path = tmp_path / "broken-file"
     path.write_bytes(raw)
-    with pytest.raises(InputError, match=reason) as caught:
+    with pytest.raises(InputError, match=f"{path}.*{reason}"):
         read_idx(path)
-    assert str(path) in str(caught.value)
-
-
-TRAIN, TEST = noise()[:30], noise()[30:]
-SOUND = {
-    NAMES[0]: TRAIN,
-    NAMES[1]: np.arange(30, dtype=np.uint8) % 10,
-    NAMES[2]: TEST,
-    NAMES[3]: np.arange(20, dtype=np.uint8) % 10,
-}
 
 
 @pytest.fixture
@@ -101,62 +81,41 @@ def folder(
     return tmp_path / "mnist"
 
 
-def fill(
-    folder: Path, arrays: dict[str, np.ndarray], packed: tuple[bool, ...] = (True,) * 4
+def fill(folder: Path, arrays: dict[str, np.ndarray], packed: str = "1111") -> None:
+    for (name, values), is_packed in zip(arrays.items(), packed, strict=True):
+        pack, suffix = (gzip.compress, ".gz") if is_packed == "1" else (bytes, "")
+        (folder / f"{name}{suffix}").write_bytes(pack(idx(values)))
+
+
+@pytest.mark.parametrize("packed", ["1111", "0000", "1001"])
+def test_four_files_make_a_dataset(
+    folder: Path, packed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for (name, values), gz in zip(arrays.items(), packed, strict=True):
-        raw = idx(values)
-        (folder / (name + ".gz" * gz)).write_bytes(gzip.compress(raw) if gz else raw)
-
-
-@pytest.mark.parametrize(
-    "packed", [(True,) * 4, (False,) * 4, (True, False, False, True)], ids=["gz", "plain", "mixed"]
-)
-def test_four_files_make_a_dataset(folder: Path, packed: tuple[bool, ...]) -> None:
     fill(folder, SOUND, packed)
     dataset = load_dataset("mnist")
     assert dataset.features.dtype == np.uint8
-    assert (dataset.features == noise().reshape(50, 64)).all()
+    assert (dataset.features == NOISE.reshape(50, 64)).all()
     assert dataset.image_shape == (8, 8)
     assert dataset.labels is not None
     assert dataset.labels.dtype == np.int64
     assert dataset.labels.tolist() == [*range(10)] * 5
     assert dataset.candidates is None
     split = dataset.split(3)
-    assert split.train.tolist() == [*range(30)]
-    assert split.test.tolist() == [*range(30, 50)]
+    assert (split.train.tolist(), split.test.tolist()) == ([*range(30)], [*range(30, 50)])
     assert dataset.notes == ("50 rows, where 70000 are usual", "64 features, where 784 are usual")
-
-
-def test_the_users_cache_is_looked_at_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(folder, SOUND)
+    dataset.features[:] = 0  # stays in memory
     monkeypatch.setattr("robustpll.datasets.catalog.cache_folder", lambda: folder.parent)
-    monkeypatch.delenv("ROBUSTPLL_DATA")
-    assert len(load_dataset("mnist")) == 50
-
-
-def test_what_is_done_to_the_features_stays_in_memory(folder: Path) -> None:
-    fill(folder, SOUND)
-    dataset = load_dataset("mnist")
-    dataset.features[:] = 0
+    monkeypatch.delenv("ROBUSTPLL_DATA")  # the user's cache is searched, too
     assert load_dataset("mnist").features.any()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_missing_file_is_named(folder: Path, name: str) -> None:
-    fill(folder, SOUND)
-    (folder / f"{name}.gz").unlink()
-    with pytest.raises(InputError, match="datasets get mnist") as caught:
-        load_dataset("mnist")
-    assert str(folder / name) in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("name", "values", "reason"),
     [
         (NAMES[1], SOUND[NAMES[1]][:29], r"\(29,\)"),
-        (NAMES[2], TEST[0], r"\(8, 8\), \(20,\)"),
-        (NAMES[2], TEST[:, :7], r"\(20, 7, 8\)"),
+        (NAMES[1], SOUND[NAMES[0]], r"\(30, 8, 8\), \(30, 8, 8\)"),
+        (NAMES[2], SOUND[NAMES[2]][0], r"\(8, 8\), \(20,\)"),
+        (NAMES[2], SOUND[NAMES[2]][:, :7], r"\(20, 7, 8\)"),
         (NAMES[3], SOUND[NAMES[3]] + 1, r"labels up to 10"),
     ],
 )
@@ -164,33 +123,31 @@ def test_files_that_do_not_go_together_are_refused(
     folder: Path, name: str, values: np.ndarray, reason: str
 ) -> None:
     fill(folder, SOUND | {name: values})
-    with pytest.raises(InputError, match=f"{reason}.*do not belong together") as caught:
+    with pytest.raises(InputError, match=f"{folder / name}.*{reason}.*do not belong together"):
         load_dataset("mnist")
-    assert str(folder / name) in str(caught.value)
+    (folder / f"{name}.gz").unlink()
+    with pytest.raises(InputError, match=f"no file {folder / name}.*datasets get mnist"):
+        load_dataset("mnist")
 
 
 def test_what_is_not_published_is_refused(folder: Path, unpublished: Callable[..., None]) -> None:
-    """Where the catalogue has the sums; where it has none, versions are told apart."""
+    """Where the catalog has the sums; where it has none, versions are told apart."""
     fill(folder, SOUND)
     first = load_dataset("mnist").content
     assert len(first) == 16
     sums = [hashlib.sha256(idx(values)).hexdigest() for values in SOUND.values()]
     unpublished("mnist", sums)
     assert load_dataset("mnist").content == ""
-    changed = TEST.copy()
+    changed = SOUND[NAMES[2]].copy()
     changed[7, 3, 3] ^= 1  # a single bit of a pixel
     fill(folder, SOUND | {NAMES[2]: changed})
-    with pytest.raises(InputError, match="does not hold what is published") as caught:
+    path = folder / f"{NAMES[2]}.gz"
+    with pytest.raises(InputError, match=f"{path} does not hold what is.*datasets get mnist"):
         load_dataset("mnist")
-    assert str(folder / f"{NAMES[2]}.gz") in str(caught.value)
-    assert "robustpll datasets get mnist" in str(caught.value)
     unpublished("mnist")
     assert load_dataset("mnist").content not in ("", first)
 
 
-# constant pixels, those never white in training, the darkest of their maxima; test pixels above 1,
-# rows with such pixels, the largest
-FACTS = {"mnist": ((67, 125, 7), (25, 21, 3.097)), "fmnist": ((0, 54, 16), (23, None, 1.832))}
 SECOND_CLASS = {"mnist": 1, "fmnist": "Trouser", "kmnist": "ki"}
 
 
@@ -209,24 +166,3 @@ def test_the_published_facts_hold(name: str) -> None:
     counts = np.bincount(dataset.labels[dataset.official.train]).tolist()
     digits = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
     assert counts == (digits if name == "mnist" else [6000] * 10)
-    if name in FACTS:
-        unseen_white_is_scaled_and_not_clipped(dataset, *FACTS[name])
-
-
-def unseen_white_is_scaled_and_not_clipped(
-    dataset: Dataset, in_training: tuple[int, int, int], in_tests: tuple[int, int | None, float]
-) -> None:
-    split = dataset.split(0)
-    train = dataset.features[split.train]
-    low, high = train.min(0), train.max(0)
-    dim = (low < high) & (high < 255)
-    assert ((low == high).sum(), dim.sum(), high[dim].min()) == in_training
-    pool = pool_of(dataset, torch.device("cpu"))
-    indices = [torch.from_numpy(part)[None] for part in (split.train, split.test)]
-    test = Rows.of(pool, indices[0]).others(pool, indices[1])
-    scaled = test.x(test.everything)[0].flatten(1)
-    above = scaled > 1
-    assert above.sum() == in_tests[0]
-    assert in_tests[1] in (None, above.any(-1).sum().item())
-    assert scaled.max().item() == pytest.approx(in_tests[2], abs=5e-4)
-    assert scaled.min() == 0

@@ -1,4 +1,4 @@
-"""Real-world datasets: published facts, matrices files of each form, broken ones, and `add`."""
+"""Real-world datasets: published facts, files of each form, broken ones, and `add`."""
 
 import errno
 import io
@@ -17,7 +17,7 @@ from scipy import sparse
 from scipy.io import loadmat, savemat
 
 from robustpll import InputError, load_dataset
-from robustpll.datasets import mat
+from robustpll.datasets import bounded, mat
 from robustpll.datasets.catalog import CATALOG, entry_of, existing
 from robustpll.datasets.mat import KEYS, add, read_mat
 from robustpll.errors import RobustPLLError
@@ -25,17 +25,20 @@ from robustpll.errors import RobustPLLError
 Parts = dict[str, Any]
 
 
-def parts(n: int = 30, d: int = 4, k: int = 5) -> Parts:
+def parts(n: int = 30, d: int = 4, k: int = 5, **changes: Any) -> Parts:
     """What a sound file holds: the true label and the next class are candidates of most rows."""
     drawn = np.random.default_rng(0)
-    labels = np.arange(n) % k
-    target = np.eye(k)[labels].T
+    target = np.eye(k)[np.arange(n) % k].T
     partial = np.maximum(target, np.roll(target, 1, axis=0) * (drawn.random(n) < 0.7))
-    return {"data": drawn.normal(size=(n, d)), "partial_target": partial, "target": target}
+    data = drawn.normal(size=(n, d))
+    return {"data": data, "partial_target": partial, "target": target} | changes
 
 
 def sparse_parts(matrices: Parts) -> Parts:
-    return {key: sparse.csc_matrix(value) for key, value in matrices.items()}
+    return {
+        key: sparse.csc_matrix(value) if np.ndim(value) == 2 and value.size else value
+        for key, value in matrices.items()
+    }
 
 
 def write_hdf5(path: Path, matrices: Parts, userblock: int = 512) -> None:
@@ -55,13 +58,6 @@ def write_hdf5(path: Path, matrices: Parts, userblock: int = 512) -> None:
             file.write(b"MATLAB 7.3 MAT-file")
 
 
-@pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
-    (tmp_path / "realworld").mkdir()
-    return tmp_path / "realworld"
-
-
 def write_by_hand(path: Path, matrices: Parts, order: str) -> None:
     """As the format's description has it: numbers in small types, names in short elements."""
 
@@ -71,48 +67,50 @@ def write_by_hand(path: Path, matrices: Parts, order: str) -> None:
         padded = content.ljust(-(-len(content) // 8) * 8, b"\0")
         return struct.pack(f"{order}II", kind, len(content)) + padded
 
-    whole = b"MATLAB 5.0".ljust(124) + struct.pack(
-        f"{order}H2s", 256, b"MI"[:: 1 - 2 * (order == "<")]
-    )
+    whole = b"MATLAB 5.0".ljust(124) + (b"\0\1IM" if order == "<" else b"\1\0MI")
     for key, value in matrices.items():
-        small = key != "data"
-        matrix = b"".join(
-            [
-                element(6, struct.pack(f"{order}II", 6, 0)),  # of class double
-                element(5, struct.pack(f"{order}ii", *value.shape)),
-                element(1, key.encode()),
-                element(
-                    2 if small else 9, value.astype("u1" if small else f"{order}f8").tobytes("F")
-                ),
-            ]
+        kind, dtype = (9, f"{order}f8") if key == "data" else (2, "u1")
+        matrix = (
+            element(6, struct.pack(f"{order}II", 6, 0)),  # of class double
+            element(5, struct.pack(f"{order}ii", *value.shape)),
+            element(1, key.encode()),
+            element(kind, value.astype(dtype).tobytes("F")),
         )
-        whole += element(14, matrix)
+        whole += element(14, b"".join(matrix))
     path.write_bytes(whole)
+
+
+@pytest.fixture
+def path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Where the file of Lost is looked for."""
+    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
+    (tmp_path / "realworld").mkdir()
+    return tmp_path / "realworld" / "lost.mat"
+
+
+def integers(matrices: Parts) -> Parts:
+    return matrices | {key: matrices[key].astype(np.uint8) for key in KEYS[1:]}
 
 
 FORMS: dict[str, Callable[[Path, Parts], None]] = {
     "version 5": savemat,
     "compressed": lambda path, matrices: savemat(path, matrices, do_compression=True),
-    "integers": lambda path, matrices: savemat(
-        path,
-        matrices | {key: matrices[key].astype(np.uint8) for key in ("partial_target", "target")},
-    ),
+    "integers": lambda path, matrices: savemat(path, integers(matrices)),
     "small types": lambda path, matrices: write_by_hand(path, matrices, "<"),
     "big-endian": lambda path, matrices: write_by_hand(path, matrices, ">"),
-    "among others": lambda path, matrices: savemat(
-        path, {"note": "text", "cells": {"a": 1}} | matrices
-    ),
+    "among others": lambda path, matrices: savemat(path, {"a": "text", "b": {"c": 1}} | matrices),
     "sparse": lambda path, matrices: savemat(path, sparse_parts(matrices)),
     "version 7.3": write_hdf5,
     "version 7.3, sparse": lambda path, matrices: write_hdf5(path, sparse_parts(matrices)),
     "HDF5": lambda path, matrices: write_hdf5(path, matrices, userblock=0),
 }
+FOUR_FORMS = [FORMS[name] for name in ("version 5", "sparse", "compressed", "version 7.3, sparse")]
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_all_forms_of_a_file_say_the_same(folder: Path, form: str) -> None:
+def test_all_forms_of_a_file_say_the_same(path: Path, form: str) -> None:
     matrices = parts()
-    FORMS[form](folder / "lost.mat", matrices)
+    FORMS[form](path, matrices)
     dataset = load_dataset("lost")
     assert (dataset.features == matrices["data"]).all()
     assert dataset.features.dtype == np.float64
@@ -131,15 +129,15 @@ def test_all_forms_of_a_file_say_the_same(folder: Path, form: str) -> None:
 
 
 def test_version_7_3_without_its_package_names_the_extra(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_hdf5(folder / "lost.mat", parts())
+    write_hdf5(path, parts())
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(InputError, match=r"pip install 'robustpll\[mat73\]'"):
         load_dataset("lost")
 
 
-def test_what_is_removed_or_odd_is_noted(folder: Path) -> None:
+def test_what_is_removed_or_odd_is_noted(path: Path) -> None:
     matrices = parts(n=40, d=7)
     swing = np.tile([-1.0, 1.0], 20)
     matrices["data"][:, 1] = 0.0
@@ -149,27 +147,28 @@ def test_what_is_removed_or_odd_is_noted(folder: Path) -> None:
     for row in (3, 17):
         label = matrices["target"][:, row].argmax()
         matrices["partial_target"][:, row] = np.arange(5) == (label + 2) % 5
-    savemat(folder / "lost.mat", matrices)
+    savemat(path, matrices)
     dataset = load_dataset("lost")
-    assert dataset.notes[-2:] == (
+    assert dataset.notes[1:] == (
+        "7 features, where 108 are usual",
+        "5 classes, where 16 are usual",
         "the true label is no candidate in 2 rows: 3, 17",
         "3 constant features were removed: 1, 2, 4",
     )
     assert (dataset.features == matrices["data"][:, [0, 3, 5, 6]]).all()
 
 
-def test_ten_thousand_classes_load(folder: Path) -> None:
+def test_ten_thousand_classes_load(path: Path) -> None:
     n, k = 1_000, 10_000
     target = sparse.csc_matrix((np.ones(n), (np.arange(n) * 10, np.arange(n))), shape=(k, n))
-    matrices = {"data": parts(n)["data"], "partial_target": target, "target": target}
-    savemat(folder / "soccer.mat", matrices)
-    dataset = load_dataset("soccer")
+    savemat(path, {"data": parts(n)["data"], "partial_target": target, "target": target})
+    dataset = load_dataset("lost")
     assert dataset.labels is not None
     assert dataset.labels.tolist() == list(range(0, k, 10))
     assert len(dataset.classes) == k
 
 
-def with_cell(key: str, cell: tuple[int, int], value: float) -> Parts:
+def with_cells(key: str, cell: Any, value: float) -> Parts:
     matrices = parts()
     matrices[key][cell] = value
     return matrices
@@ -179,108 +178,68 @@ def without(key: str) -> Parts:
     return {name: value for name, value in parts().items() if name != key}
 
 
-def no_candidates() -> Parts:
-    matrices = parts()
-    matrices["partial_target"][:, [2, 7]] = 0
-    return matrices
-
-
+TURNED = {key: parts()[key].T for key in KEYS[1:]}
 ODD: dict[str, tuple[Parts, str]] = {
     "without data": (without("data"), "it has no data"),
     "without candidates": (without("partial_target"), "it has no partial_target"),
     "without labels": (without("target"), "it has no target"),
     "other keys": ({"X": np.eye(3), "y": np.eye(3)}, "no data, partial_target, target"),
-    "too few rows": (parts() | {"data": np.eye(29, 4)}, r"\(29, 4\), \(5, 30\) and \(5, 30\)"),
-    "targets the wrong way round": (
-        parts() | {key: parts()[key].T for key in ("partial_target", "target")},
-        "must both be k x n",
-    ),
-    "one class too many": (parts() | {"target": np.eye(6, 30)}, r"\(5, 30\) and \(6, 30\)"),
+    "too few rows": (parts(data=np.eye(29, 4)), r"\(29, 4\), \(5, 30\) and \(5, 30\)"),
+    "targets the wrong way round": (parts(**TURNED), "must both be k x n"),
+    "one class too many": (parts(target=np.eye(6, 30)), r"\(5, 30\) and \(6, 30\)"),
     "no rows": ({key: value[:, :0] for key, value in parts().items()}, r"found \(30, 0\)"),
-    "NaN": (with_cell("data", (4, 1), np.nan), r"NaN, infinity.* in 1 rows \(4\)"),
-    "infinity": (with_cell("data", (5, 1), -np.inf), r"NaN, infinity.* in 1 rows \(5\)"),
-    "beyond float32": (with_cell("data", (6, 1), 1e39), r"NaN, infinity.* in 1 rows \(6\)"),
-    "all constant": (parts() | {"data": np.ones((30, 4))}, "all features are constant"),
-    "a probability": (with_cell("partial_target", (0, 0), 0.5), r"'partial_target'.*\(0.5\)"),
-    "a label of two": (with_cell("target", (0, 3), 2.0), r"'target'.*\(2.0\)"),
-    "NaN as label": (with_cell("target", (0, 3), np.nan), r"'target'.*\(nan\)"),
-    "no label": (with_cell("target", (1, 1), 0.0), r"one true label in 1 rows \(1\)"),
-    "two labels": (with_cell("target", (2, 1), 1.0), r"one true label in 1 rows \(1\)"),
-    "no candidates": (no_candidates(), r"no candidate in 2 rows \(2, 7\)"),
-    "no candidate at all": (parts() | {"partial_target": np.zeros((5, 30))}, "in 30 rows"),
-    "text": (parts() | {"target": "lost"}, "'target' must be a matrix of real numbers"),
-    "complex numbers": (parts() | {"data": 1j * parts()["data"]}, "real numbers, but is.*complex"),
-    "three axes": (parts() | {"data": np.ones((30, 2, 2))}, r"real numbers, but is.*\(30, 2, 2\)"),
+    "NaN": (with_cells("data", (4, 1), np.nan), r"NaN, infinity.* in 1 rows \(4\)"),
+    "infinity": (with_cells("data", (5, 1), -np.inf), r"NaN, infinity.* in 1 rows \(5\)"),
+    "beyond float32": (with_cells("data", (6, 1), 1e39), r"NaN, infinity.* in 1 rows \(6\)"),
+    "all constant": (parts(data=np.ones((30, 4))), "all features are constant"),
+    "a probability": (with_cells("partial_target", (0, 1), 0.5), r"'partial_target'.*\(1\)"),
+    "a label of two": (with_cells("target", (0, 3), 2.0), r"'target'.*0 and 1 in 1 rows \(3\)"),
+    "NaN as label": (with_cells("target", (0, 3), np.nan), r"'target'.*0 and 1 in 1 rows \(3\)"),
+    "no label": (with_cells("target", (1, 1), 0.0), r"one true label in 1 rows \(1\)"),
+    "two labels": (with_cells("target", (2, 1), 1.0), r"one true label in 1 rows \(1\)"),
+    "no candidates": (
+        with_cells("partial_target", np.s_[:, [2, 7]], 0),
+        r"no candidate in 2 rows \(2, 7\)",
+    ),
+    "no candidate at all": (parts(partial_target=np.zeros((5, 30))), "no candidate in 30 rows"),
+    "text": (parts(target="lost"), "'target' must be a matrix of real numbers"),
+    "complex numbers": (parts(data=1j * parts()["data"]), "real numbers, but is.*complex"),
+    "three axes": (parts(data=np.ones((30, 2, 2))), r"real numbers, but is.*30, 2, 2"),
 }
 
 
 @pytest.mark.parametrize(("matrices", "reason"), ODD.values(), ids=ODD.keys())
-@pytest.mark.parametrize("form", ["dense", "sparse", "version 7.3"])
+@pytest.mark.parametrize("form", ["version 5", "sparse", "version 7.3", "version 7.3, sparse"])
 def test_odd_content_is_refused_by_name(
-    folder: Path, matrices: Parts, reason: str, form: str
+    path: Path, matrices: Parts, reason: str, form: str
 ) -> None:
-    path = folder / "lost.mat"
-    if form == "sparse":
-        matrices = {
-            key: sparse.csc_matrix(value) if np.ndim(value) == 2 and value.size else value
-            for key, value in matrices.items()
-        }
-    (write_hdf5 if form == "version 7.3" else savemat)(path, matrices)
-    with pytest.raises(InputError, match=reason) as caught:
-        load_dataset("lost")
-    assert str(path) in str(caught.value)
-
-
-def test_a_sparse_matrix_without_entries_is_all_zeros(folder: Path) -> None:
-    write_hdf5(folder / "lost.mat", sparse_parts(parts() | {"partial_target": np.zeros((5, 30))}))
-    with pytest.raises(InputError, match="no candidate in 30 rows"):
+    FORMS[form](path, matrices)
+    with pytest.raises(InputError, match=f"{path}.*{reason}"):
         load_dataset("lost")
 
 
-@pytest.mark.parametrize("write", [savemat, write_hdf5])
-def test_a_sparse_matrix_that_points_outside_is_refused(folder: Path, write: Any) -> None:
+@pytest.mark.parametrize(
+    ("write", "attribute", "value"),
+    [(savemat, "indices", 70_000), (write_hdf5, "indices", 70_000), (write_hdf5, "indptr", 7)],
+)
+def test_a_sparse_matrix_that_points_outside_is_refused(
+    path: Path, write: Any, attribute: str, value: int
+) -> None:
     matrices = sparse_parts(parts())
-    matrices["target"].indices[3] = 70_000
-    write(folder / "lost.mat", matrices)
+    getattr(matrices["target"], attribute)[3] = value
+    write(path, matrices)
     with pytest.raises(InputError, match="not a readable"):
         load_dataset("lost")
 
 
-@pytest.mark.parametrize("write", [savemat, FORMS["sparse"], FORMS["compressed"], write_hdf5])
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
-def test_a_cut_file_is_refused(folder: Path, write: Any, share: float) -> None:
-    path = folder / "lost.mat"
-    write(path, parts())
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(share * len(whole))])
-    with pytest.raises(InputError, match=r"lost\.mat"):
-        load_dataset("lost")
-
-
-def test_files_of_other_bytes_are_other_versions(folder: Path) -> None:
-    matrices, versions = parts(), []
-    for _ in range(2):
-        savemat(folder / "lost.mat", matrices)
-        versions.append(load_dataset("lost").content)
-        matrices["data"][3, 1] += 1
-    assert all(len(version) == 16 for version in versions)
-    assert len(set(versions)) == 2
-
-
-@pytest.mark.parametrize("raw", [b"<html>not found</html>" * 50, bytes(1000), "version 4"])
-def test_another_kind_of_file_is_refused(folder: Path, raw: bytes | str) -> None:
-    savemat(folder / "lost.mat", parts(), format="4")
-    if isinstance(raw, bytes):
-        (folder / "lost.mat").write_bytes(raw)
-    with pytest.raises(InputError, match="does not begin as a file of version 5 or newer"):
-        load_dataset("lost")
-
-
-@pytest.mark.parametrize("write", [savemat, FORMS["sparse"], FORMS["compressed"], write_hdf5])
-def test_damaged_bytes_are_refused_or_leave_a_sound_dataset(folder: Path, write: Any) -> None:
-    path = folder / "lost.mat"
+@pytest.mark.parametrize("write", FOUR_FORMS)
+def test_damaged_bytes_are_refused_or_leave_a_sound_dataset(path: Path, write: Any) -> None:
     write(path, parts(n=6, d=2, k=3))
     whole = path.read_bytes()
+    for share in (0.0, 0.3, 0.9):
+        path.write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(InputError, match=r"lost\.mat"):
+            load_dataset("lost")
     drawn = np.random.default_rng(0)
     refused = 0
     for position in drawn.integers(0, len(whole), 60):
@@ -296,6 +255,24 @@ def test_damaged_bytes_are_refused_or_leave_a_sound_dataset(folder: Path, write:
     assert refused > 0
 
 
+def test_files_of_other_bytes_are_other_versions(path: Path) -> None:
+    matrices, versions = parts(), []
+    for _ in range(2):
+        savemat(path, matrices)
+        versions.append(load_dataset("lost").content)
+        matrices["data"][3, 1] += 1
+    assert [len(version) for version in versions] == [16, 16]
+    assert versions[0] != versions[1]
+
+
+@pytest.mark.parametrize("raw", [b"<html>not found</html>" * 50, bytes(1000), None])
+def test_another_kind_of_file_is_refused(path: Path, raw: bytes | None) -> None:
+    savemat(path, parts(), format="4")
+    path.write_bytes(raw or path.read_bytes())
+    with pytest.raises(InputError, match="does not begin as a file of version 5 or newer"):
+        load_dataset("lost")
+
+
 FACTS = {
     # shape, classes; candidates: average, most, share of rows with one alone in percent
     "bird-song": ((4998, 38), 13, (2.1755, 4, 32.7)),
@@ -309,6 +286,7 @@ FACTS = {
 @pytest.mark.data
 @pytest.mark.parametrize("name", FACTS)
 def test_the_published_facts_hold(name: str) -> None:
+    """And a file that MATLAB wrote is read as by SciPy."""
     shape, k, (average, most, alone) = FACTS[name]
     dataset = load_dataset(name)
     assert not [note for note in dataset.notes if "constant features" not in note]
@@ -321,25 +299,11 @@ def test_the_published_facts_hold(name: str) -> None:
         assert dataset.notes == ()
         assert (sizes.min(), sizes.max()) == (1, most)
         assert 100 * (sizes == 1).mean() == pytest.approx(alone, abs=0.05)
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("name", FACTS)
-def test_files_that_matlab_wrote_are_read_as_by_scipy(name: str) -> None:
     path = existing(CATALOG[name], CATALOG[name].files[0])
     expected = loadmat(path)
     for key, matrix in zip(KEYS, read_mat(path, path.read_bytes(), KEYS), strict=True):
         dense = expected[key]
         assert np.array_equal(matrix, dense.toarray() if sparse.issparse(dense) else dense)
-
-
-@pytest.mark.data
-def test_features_are_raw() -> None:
-    bird_song, lost, msrc = (load_dataset(name).features for name in list(FACTS)[:3])
-    assert 1e5 < bird_song.max() < 2e5
-    assert abs(lost.mean()) < 1e-2 * lost.std()
-    assert (msrc.min(), msrc.max()) == (0, 1)
-    assert len(msrc) - len(np.unique(msrc, axis=0)) == 5
 
 
 TOY = replace(entry_of("lost"), rows=30, features=4, classes=5)
@@ -353,7 +317,7 @@ def mat_file(matrices: Parts) -> bytes:
 
 def in_zip(**members: bytes) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content)
     return file.getvalue()
@@ -389,6 +353,11 @@ def test_the_one_mat_file_is_put_at_its_place(
     assert path == tmp_path / "data" / "realworld" / "lost.mat"
     assert path.read_bytes() == SOUND
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+    assert bring(content) == path  # the same once more
+    path.write_bytes(b"a version of my own")
+    with pytest.raises(InputError, match=r"is there already, and is not what .*given holds"):
+        bring(content)
+    assert path.read_bytes() == b"a version of my own"
 
 
 UNSOUND = {
@@ -410,19 +379,9 @@ def test_an_unsound_file_is_refused_by_name_and_replaces_nothing(
     bring: Callable[..., Path], tmp_path: Path, content: bytes, reason: str
 ) -> None:
     path = bring(SOUND)
-    with pytest.raises(InputError, match=reason) as caught:
+    with pytest.raises(InputError, match=f"{tmp_path / 'given'}.*{reason}"):
         bring(content)
-    assert str(tmp_path / "given") in str(caught.value)
     assert path.read_bytes() == SOUND
-
-
-def test_another_file_in_its_place_is_not_replaced(bring: Callable[..., Path]) -> None:
-    path = bring(SOUND)
-    assert bring(in_zip(**{"lost.mat": SOUND})) == path  # the same once more
-    path.write_bytes(b"a version of my own")
-    with pytest.raises(InputError, match=r"is there already, and is not what .*given holds"):
-        bring(SOUND)
-    assert path.read_bytes() == b"a version of my own"
 
 
 def test_what_is_odd_but_sound_is_said(bring: Callable[..., Path], tmp_path: Path) -> None:
@@ -431,32 +390,23 @@ def test_what_is_odd_but_sound_is_said(bring: Callable[..., Path], tmp_path: Pat
     assert messages == [f"{tmp_path / 'given'}: 29 rows, where 30 are usual."]
 
 
-def test_a_file_larger_than_any_dataset_is_not_read(
+def test_what_cannot_be_added_is_a_sentence(
     bring: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mat, "MOST_BYTES", len(SOUND) - 1)
-    with pytest.raises(InputError, match=f"has {len(SOUND)} bytes"):
-        bring(SOUND)
-
-
-def test_errors_of_the_disk_are_sentences(
-    bring: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=r"There is no file nowhere\.mat"):
         add(TOY, Path("nowhere.mat"), print)
+    with pytest.raises(InputError, match="robustpll datasets get mnist"):
+        add(entry_of("mnist"), Path("some.mat"), print)
     path = bring(SOUND)
+    with monkeypatch.context() as patch:
+        patch.setattr(bounded, "MOST_BYTES", len(SOUND) - 1)
+        with pytest.raises(InputError, match="too many bytes"):
+            bring(SOUND)
 
     def write(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")  # names no file
 
     monkeypatch.setattr(mat, "write_whole", write)
-    with pytest.raises(RobustPLLError, match="No space left on device") as caught:
+    with pytest.raises(RobustPLLError, match=f"^{path} cannot be.*No space left on device"):
         bring(SOUND)
-    assert str(caught.value).startswith(f"{path} cannot be read or written")
     assert path.read_bytes() == SOUND
-
-
-@pytest.mark.parametrize("name", ["mnist", "notmnist"])
-def test_pictures_are_downloaded_rather_than_added(name: str) -> None:
-    with pytest.raises(InputError, match=f"robustpll datasets get {name}"):
-        add(entry_of(name), Path("some.mat"), print)

@@ -1,5 +1,6 @@
 """Noise that adds wrong classes: worked numbers, and what always holds."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from robustpll.datasets.noise import (
 from robustpll.engine.data import Rows, Task
 from robustpll.errors import InputError
 
-FAST = InstanceDependent(epochs=10, batch_size=16, learning_rate=0.1)
+FAST = InstanceDependent(epochs=5, batch_size=16, learning_rate=0.1)
 K = 5
 
 
@@ -46,6 +47,8 @@ def test_worked_numbers(mean_over: Any, chances: Any, size: float) -> None:
     chance = joining(g, torch.arange(5) == 0, mean_over)
     np.testing.assert_allclose(chance, chances, atol=1e-12)
     assert 1 + chance.sum().item() == pytest.approx(size)
+    certain = torch.tensor([[0.0, 1, 0]], dtype=torch.float64)  # such a teacher adds nothing
+    assert joining(certain, certain.bool(), mean_over).tolist() == [[0, 0, 0]]
 
 
 @pytest.mark.parametrize("mean_over", ["all", "wrong"])
@@ -61,11 +64,6 @@ def test_the_likeliest_wrong_class_always_joins(mean_over: Any, weights: np.ndar
     assert (chance.gather(-1, likeliest) == 1).all()
 
 
-def test_a_teacher_that_is_certain_adds_nothing() -> None:
-    certain = torch.tensor([[0.0, 1, 0]], dtype=torch.float64)
-    assert joining(certain, certain.bool()).tolist() == [[0, 0, 0]]
-
-
 @pytest.mark.parametrize("mean_over", ["all", "wrong"])
 def test_true_label_stays_and_is_never_alone(mean_over: Any) -> None:
     rows, labels = runs(0, 1)
@@ -77,13 +75,12 @@ def test_true_label_stays_and_is_never_alone(mean_over: Any) -> None:
     assert not drawn.all()
 
 
-def test_a_run_depends_on_its_seed_but_not_on_the_other_runs() -> None:
-    seeds = (11, 12, 13)
-    together = FAST.candidates(*runs(0, 1, 2), K, seeds)
+@pytest.mark.parametrize("noise", [FAST, Uniform(), ClassDependent(), Flip(0.2, ClassDependent())])
+def test_a_run_depends_on_its_seed_but_not_on_the_other_runs(noise: Noise) -> None:
+    together = noise.candidates(*runs(0, 2, 1), K, (5, 7, 6))
     torch.rand(3)
-    for r, seed in enumerate(seeds):
-        assert torch.equal(together[r], FAST.candidates(*runs(r), K, (seed,))[0])
-    assert not torch.equal(together[0], FAST.candidates(*runs(0), K, (8,))[0])
+    assert torch.equal(together[1], noise.candidates(*runs(2), K, (7,))[0])
+    assert not torch.equal(together[1], noise.candidates(*runs(2), K, (8,))[0])
 
 
 def test_teachers_in_a_bundle_equal_teachers_alone_to_the_last_bit() -> None:
@@ -97,30 +94,16 @@ def test_teachers_in_a_bundle_equal_teachers_alone_to_the_last_bit() -> None:
     assert all(torch.equal(together[r], probability(r)[0]) for r in range(3))
 
 
-def test_a_teacher_with_more_steps_leaves_fewer_candidates() -> None:
+def test_apply_keeps_names_and_true_labels_and_more_steps_leave_fewer_candidates() -> None:
     X, labels = np.repeat(np.eye(4), 15, axis=0), np.repeat(["a", "b", "c", "d"], 15)
-    few, many = (
-        replace(FAST, epochs=epochs).apply(X, labels, random_state=0, device="cpu").sizes.mean()
-        for epochs in (1, 20)
+    few, many, again = (
+        replace(FAST, epochs=epochs).apply(X, labels, random_state=0, device="cpu")
+        for epochs in (1, 20, 20)
     )
-    assert 2 <= many < few <= 4
-
-
-def test_apply_keeps_names_and_true_labels() -> None:
-    X, names = np.repeat(np.eye(3), 8, axis=0), np.repeat(["cat", "dog", "owl"], 8)
-    y = FAST.apply(X, names, random_state=0, device="cpu")
-    assert y.classes.tolist() == ["cat", "dog", "owl"]
-    assert all(name in one for name, one in zip(names, y.sets(), strict=True))
-    again = FAST.apply(X, names, random_state=0, device="cpu")
-    assert (again.matrix == y.matrix).all()
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"epochs": 0}, {"learning_rate": -1.0}, {"batch_size": 1}, {"mean_over": "right"}]
-)
-def test_wrong_arguments_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=next(iter(wrong))):
-        InstanceDependent(**wrong).apply(np.eye(3), ["a", "b", "c"], device="cpu")
+    assert 2 <= many.sizes.mean() < few.sizes.mean() <= 4
+    assert many.classes.tolist() == ["a", "b", "c", "d"]
+    assert all(label in names for label, names in zip(labels, many.sets(), strict=True))
+    assert (again.matrix == many.matrix).all()
 
 
 def test_wrong_labels_are_refused() -> None:
@@ -150,13 +133,17 @@ def test_the_presets_add_so_many_classes_to_such_a_share(noise: Noise, average: 
     assert not torch.equal(drawn[0], drawn[1])
 
 
+def shares(noise: Noise, k: int, n: int) -> Tensor:
+    """How often each wrong class joins each true class, (k, k)."""
+    rows, labels = labels_of(k, n, seeds=1)
+    drawn = noise.candidates(rows, labels, k, (3,))[0]
+    return torch.stack([drawn[labels[0] == c].double().mean(0) for c in range(k)]) - torch.eye(k)
+
+
 @pytest.mark.parametrize("k", [4, 5])
 def test_partners_come_most_often_and_a_single_class_has_none(k: int) -> None:
     """Counted over many rows: a partner with 0.7, all others share the rest."""
-    rows, labels = labels_of(k, n=4_000 * k, seeds=1)
-    drawn = ClassDependent(share=1.0).candidates(rows, labels, k, (3,))[0]
-    counts = torch.stack([drawn[labels[0] == c].double().mean(0) for c in range(k)])  # (k, k)
-    counts = counts - torch.eye(k)
+    counts = shares(ClassDependent(share=1.0), k, n=4_000 * k)
     partnered = counts.amax(-1) > 0.6
     assert partnered.sum() == k - k % 2
     assert torch.equal(counts[partnered] > 0.6, (counts.T > 0.6)[partnered])  # both ways
@@ -167,71 +154,64 @@ def test_partners_come_most_often_and_a_single_class_has_none(k: int) -> None:
 
 
 def test_uniform_noise_prefers_no_class() -> None:
-    rows, labels = labels_of(k=5, n=20_000, seeds=1)
-    drawn = Uniform(share=1.0).candidates(rows, labels, 5, (0,))[0]
-    counts = torch.stack([drawn[labels[0] == c].double().mean(0) for c in range(5)])
-    wrong = counts[~torch.eye(5, dtype=torch.bool)]
-    assert wrong.numpy() == pytest.approx(2 / 4, abs=0.03)
+    counts = shares(Uniform(share=1.0), k=5, n=20_000)
+    assert counts[~torch.eye(5, dtype=torch.bool)].numpy() == pytest.approx(2 / 4, abs=0.03)
 
 
-def test_two_classes_have_one_wrong_class() -> None:
-    rows, labels = labels_of(k=2, n=50)
-    assert ClassDependent(share=1.0).candidates(rows, labels, 2, (0, 1)).all()
-    with pytest.raises(InputError, match="adds 2 wrong classes, but there are only 2"):
-        Uniform().candidates(rows, labels, 2, (0, 1))
+@pytest.mark.parametrize(
+    ("certain", "possible", "impossible"),
+    [
+        (ClassDependent(share=1.0), 2, (2, Uniform())),
+        (ClassDependent(1, 1.0, 1.0), 4, (4, ClassDependent(2, 1.0, 1.0))),
+    ],
+)
+def test_no_more_classes_are_added_than_can_be_drawn(
+    certain: Noise, possible: int, impossible: tuple[int, Noise]
+) -> None:
+    drawn = certain.candidates(*labels_of(possible, n=40), possible, (0, 1))
+    assert (drawn.sum(-1) == 2).all()
+    k, noise = impossible
+    with pytest.raises(InputError, match=r"at most 1 wrong classes.*only draws the partner"):
+        noise.candidates(*labels_of(k, n=40), k, (0, 1))
 
 
 def test_flip_leaves_the_truth_out_and_no_set_is_empty() -> None:
     rows, labels = labels_of(k=6, n=12_000)
     before = Uniform().candidates(rows, labels, 6, (0, 1))
     after = Flip(0.3, Uniform()).candidates(rows, labels, 6, (0, 1))
-    kept = after.gather(-1, labels[..., None])[..., 0]
-    assert kept.double().mean().item() == pytest.approx(0.7, abs=0.02)
-    assert torch.equal(after[kept], before[kept])
-    lost, alone = ~kept, before.sum(-1) == 1
+    has_truth = after.gather(-1, labels[..., None])[..., 0]
+    assert has_truth.double().mean().item() == pytest.approx(0.7, abs=0.02)
+    assert torch.equal(after[has_truth], before[has_truth])
+    lost, alone = ~has_truth, before.sum(-1) == 1
     assert (after[lost & alone].sum(-1) == 1).all()
     true = torch.nn.functional.one_hot(labels, 6).bool()
     several = lost & ~alone
     assert torch.equal(after[several], before[several] & ~true[several])
     instead = after[lost & alone].double().mean(0)
     assert instead.numpy() == pytest.approx(1 / 6, abs=0.04)
-
-
-def test_flip_needs_something_to_flip() -> None:
-    rows, labels = labels_of(k=3, n=9)
     with pytest.raises(InputError, match=r"Pass Flip\(share, Uniform\(\)\)"):
-        Flip(0.1).candidates(rows, labels, 3, (0, 1))
+        Flip(0.1).candidates(rows, labels, 6, (0, 1))
 
 
 @pytest.mark.parametrize(
-    "make",
+    ("make", "arguments"),
     [
-        lambda: Uniform(share=1.5),
-        lambda: Uniform(share=None),  # type: ignore[arg-type]
-        lambda: ClassDependent(added=0),
-        lambda: ClassDependent(added=1.5),  # type: ignore[arg-type]
-        lambda: Flip(-0.1),
-        lambda: Flip("0.1"),  # type: ignore[arg-type]
-        lambda: Flip(0.1, Uniform),  # type: ignore[arg-type]
+        (InstanceDependent, {"epochs": 0}),
+        (InstanceDependent, {"learning_rate": -1.0}),
+        (InstanceDependent, {"batch_size": 1}),
+        (InstanceDependent, {"mean_over": "right"}),
+        (Uniform, {"share": 1.5}),
+        (Uniform, {"share": None}),
+        (ClassDependent, {"added": 0}),
+        (ClassDependent, {"added": 1.5}),
+        (Flip, {"share": -0.1}),
+        (Flip, {"share": "0.1"}),
+        (Flip, {"noise": Uniform, "share": 0.1}),
     ],
 )
-def test_impossible_noise_is_refused(make: Any) -> None:
-    with pytest.raises(InputError, match="must be"):
-        make()
-
-
-@pytest.mark.parametrize("noise", [Uniform(), ClassDependent(), Flip(0.2, ClassDependent())])
-def test_a_runs_noise_does_not_depend_on_the_other_runs(noise: Noise) -> None:
-    alone = noise.candidates(*runs(2), K, (7,))
-    among = noise.candidates(*runs(0, 2, 1), K, (5, 7, 6))
-    assert torch.equal(alone[0], among[1])
-
-
-def test_a_partner_who_is_certain_cannot_be_joined_by_others() -> None:
-    rows, labels = labels_of(k=4, n=40)
-    assert (ClassDependent(1, 1.0, 1.0).candidates(rows, labels, 4, (0, 1)).sum(-1) == 2).all()
-    with pytest.raises(InputError, match="only draws the partner"):
-        ClassDependent(2, 1.0, 1.0).candidates(rows, labels, 4, (0, 1))
+def test_impossible_noise_is_refused(make: Callable[..., Noise], arguments: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(arguments))):
+        make(**arguments)
 
 
 def test_noise_that_does_not_look_at_features_takes_any() -> None:

@@ -11,7 +11,7 @@ from torch import nn
 from robustpll import METHODS, InputError, PLLClassifier, load
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.train import train
-from robustpll.estimator.early_stopping import parted
+from robustpll.estimator.training import validation_split
 from robustpll.methods import Proden, ProdenEns, RobustPll
 
 SMALLER = {"proden_dropout": {"passes": 5}}
@@ -132,7 +132,7 @@ def test_the_classifier_says_how_well_each_epoch_covered(
     method = Proden(epochs=10, learning_rate=0.03)
     model = PLLClassifier(method, watch=0.25, random_state=0).fit(X, y)
     seed = np.random.RandomState(0).randint(np.iinfo(np.int32).max)
-    taught, watched = parted(400, 0.25, seed)
+    taught, watched = validation_split(400, 0.25, seed)
     assert sorted([*taught.tolist(), *watched.tolist()]) == list(range(400))
     rates = model.history_["covering_rate"]
     assert rates.max() == pytest.approx(model.score(X[watched], y[watched]))

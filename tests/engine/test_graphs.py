@@ -21,7 +21,7 @@ from robustpll.engine.networks import Shape
 from robustpll.engine.random import Draws
 from robustpll.engine.train import Training, train
 from robustpll.methods import DeepMethod, RobustPll
-from robustpll.methods.autoencoder import AutoEncoder
+from robustpll.methods.dst_pll import AutoEncoder
 from robustpll.methods.robust_pll_at import RobustPllAt
 
 DEEP: dict[str, type[DeepMethod]] = {
@@ -149,8 +149,8 @@ def test_networks_of_the_library_are_captured(
     task = task_on("cuda", digits, candidates)
     pool = task.rows.pool.reshape(-1, 8, 8)
     task = replace(task, rows=Rows.of(pool, task.rows.at))
-    plain = graphs.Captured.__call__
-    with patch.object(graphs.Captured, "__call__", autospec=True, side_effect=plain) as calls:
+    plain = graphs.CapturedStep.__call__
+    with patch.object(graphs.CapturedStep, "__call__", autospec=True, side_effect=plain) as calls:
         fitted = train(RobustPll(epochs=3, network=network), task)
     assert calls.call_count == 9
     assert fitted.history.loss.isfinite().all()

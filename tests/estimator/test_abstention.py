@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -27,8 +27,8 @@ from robustpll import (
     load_dataset,
 )
 from robustpll.datasets.noise import Uniform
-from robustpll.estimator.decision import (
-    Decision,
+from robustpll.estimator.abstention import (
+    ambiguities,
     bounded_threshold,
     mean_threshold,
     share_threshold,
@@ -80,10 +80,10 @@ def again(model: PLLClassifier) -> PLLClassifier:
 
 @pytest.mark.parametrize("sharpness", [0.5, 3.0])
 def test_a_known_temperature_is_found_by_labels_and_by_uniform_sets(sharpness: float) -> None:
-    logits = 2 * np.random.default_rng(0).normal(size=(4000, 5))
+    logits = 2 * np.random.default_rng(0).normal(size=(1500, 5))
     labels = drawn(softmax(logits, -1), 1)
     opinion = Opinion.of_probability(softmax(sharpness * logits, -1))
-    for y, margin in ((labels, 0.08), (with_others(labels, 0.3, 2), 0.16)):
+    for y, margin in ((labels, 0.12), (with_others(labels, 0.3, 2), 0.25)):
         found = Recalibration.of_rows(opinion, y)
         assert found.of == "logits"
         assert found.factor * sharpness == pytest.approx(1, rel=margin)
@@ -91,38 +91,39 @@ def test_a_known_temperature_is_found_by_labels_and_by_uniform_sets(sharpness: f
 
 
 def test_evidence_that_was_cut_to_a_third_is_found() -> None:
-    evidence = np.random.default_rng(0).gamma(0.5, 8, size=(4000, 5))
+    evidence = np.random.default_rng(0).gamma(0.5, 8, size=(1500, 5))
     labels = drawn(Opinion.of_evidence(evidence).probability, 1)
     small = Opinion.of_evidence(evidence / 3)
     found = Recalibration.of_rows(small, labels)
-    assert (found.of, found.source, found.rows) == ("evidence", "labels", 4000)
-    assert found.factor == pytest.approx(3, rel=0.15)
+    assert (found.of, found.source, found.rows) == ("evidence", "labels", 1500)
+    assert found.factor == pytest.approx(3, rel=0.25)
     exact = replace(found, factor=3.0).opinion(small)
     np.testing.assert_allclose(exact.belief, Opinion.of_evidence(evidence).belief)
     np.testing.assert_allclose(exact.uncertainty, Opinion.of_evidence(evidence).uncertainty)
     by_sets = Recalibration.of_rows(small, with_others(labels, 0.3, 2))
     assert by_sets.source == "candidates"
-    assert by_sets.factor == pytest.approx(3, rel=0.3)
+    assert by_sets.factor == pytest.approx(3, rel=0.5)
 
 
-@pytest.mark.parametrize("factor", [1e-4, 1e-2, 0.5, 2.0, 1e2, 1e4])
 @pytest.mark.parametrize("method", [RobustPll(epochs=15), Proden(epochs=15)], ids=["evi", "logits"])
-def test_whoever_names_a_class_names_the_same(method: Method, factor: float) -> None:
+def test_predict_decide_and_opinions_name_the_same_class(method: Method) -> None:
     """Stretched probabilities tie, or part what was tied; rows between two classes show that."""
     own = PLLClassifier(method, random_state=0).fit(*blobs(300, 0))
     X = np.vstack([blobs(300, 1)[0], np.linspace([1.0, 0, 0], [0, 1.0, 0], 400)])
     label = own.predict(X)
     own.recalibrate(*blobs(300, 2))
-    own.recalibration_ = replace(own.recalibration_, factor=factor)
-    opinion = own.predict_opinion(X)
-    assert (NAMES[opinion.predicted()] == label).all()
-    assert (NAMES[opinion[100:].predicted()] == label[100:]).all()
-    assert (own.predict(X) == label).all()
-    assert (own.decide(X, coverage=0.5).label == label).all()
-    named = opinion.probability[np.arange(len(X)), opinion.predicted()]
-    np.testing.assert_allclose(named, opinion.probability.max(-1), atol=1e-4 + 1e-5 * factor)
+    for factor in (1e-4, 1e-2, 0.5, 2.0, 1e2, 1e4):
+        own.recalibration_ = replace(own.recalibration_, factor=factor)
+        opinion = own.predict_opinion(X)
+        assert (NAMES[opinion.predicted()] == label).all()
+        assert (NAMES[opinion[100:].predicted()] == label[100:]).all()
+        assert (own.predict(X) == label).all()
+        assert (own.decide(X, coverage=0.5).label == label).all()
+        named = opinion.probability[np.arange(len(X)), opinion.predicted()]
+        np.testing.assert_allclose(named, opinion.probability.max(-1), atol=1e-4 + 1e-5 * factor)
 
 
+@settings(max_examples=40)
 @given(
     st.lists(
         st.lists(
@@ -167,6 +168,7 @@ def test_two_rows_of_evidence_worked_by_hand() -> None:
     np.testing.assert_allclose(doubled.probability[0], [13 / 20, 5 / 20, 1 / 20, 1 / 20])
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.lists(st.integers(0, 9), min_size=4, max_size=4), min_size=1, max_size=9),
     st.sampled_from(["evidence", "logits"]),
@@ -298,18 +300,10 @@ def test_the_expected_error_is_kept_by_as_many_as_can_be(model: PLLClassifier) -
     assert 1 - certainty[:count].mean() <= 0.1 < 1 - certainty[: count + 1].mean()
 
 
-def test_reasons_name_the_classes_or_the_distance() -> None:
-    probability = np.array([[0.8, 0.1, 0.1], [0.1, 0.5, 0.4], [0.5, 0.25, 0.25], [0.9, 0.1, 0]])
-    like = np.array([True, True, True, False])
-    decision = Decision.of(NAMES, probability.argmax(-1), probability, like, 0.7)
-    assert decision.label.tolist() == ["ant", "bee", "ant", "ant"]
-    assert decision.accepted.tolist() == [True, False, False, False]
-    assert decision.reason.tolist() == [
-        "accepted",
-        "ambiguous: bee or cow",
-        "ambiguous: ant or one of 2 others",
-        "unlike the training data",
-    ]
+def test_a_reason_names_the_two_most_probable_classes() -> None:
+    probability = np.array([[0.1, 0.5, 0.4], [0.5, 0.25, 0.25]])
+    opinion = replace(Opinion.of_probability(probability), classes=NAMES)
+    assert ambiguities(opinion) == ["ambiguous: bee or cow", "ambiguous: ant or one of 2 others"]
 
 
 def test_strange_rows_are_not_accepted_without_calibration_either(model: PLLClassifier) -> None:
@@ -387,7 +381,7 @@ def test_sets_estimate_the_error_that_labels_show(model: PLLClassifier) -> None:
     )
     report = decision_report(own.decide(*blobs(3000, 5)[:1], error=0.1), blobs(3000, 5)[1])
     assert report.error == pytest.approx(0.1, abs=0.03)
-    assert repr(own.trial_) == "Trial(3000 rows by candidates, an estimate)"
+    assert repr(own.trial_) == "CalibrationSample(3000 rows by candidates, an estimate)"
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from robustpll import InputError, ModelFileError, PLLClassifier, RobustPLLClassifier, load
-from robustpll.estimator.model_container import KEY, SUM, checksum
+from robustpll.estimator.model_file import KEY, SUM, checksum
 from robustpll.methods import PlKnn, Proden
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -67,10 +67,11 @@ def fitted(kind: str) -> Any:
 
 
 KINDS = ("networks", "neighbours", "own network")
+SAVED = dict[str, tuple[Path, Any]]
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any]]:
+def saved(tmp_path_factory: pytest.TempPathFactory) -> SAVED:
     """A file of each kind, and the arguments it is loaded with."""
     folder = tmp_path_factory.mktemp("models")
     for kind in KINDS:
@@ -97,13 +98,13 @@ def same(model: Any, other: Any) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_flipped_byte_is_refused_or_changes_nothing(
-    kind: str, saved: dict[str, tuple[Path, Any]], tmp_path: Path
+    kind: str, saved: SAVED, tmp_path: Path
 ) -> None:
     path, arguments = saved[kind]
     whole, model, draw = path.read_bytes(), load(path, **arguments), random.Random(0)
     header = 8 + int.from_bytes(whole[:8], "little")
-    places = [draw.randrange(header) for _ in range(60)]
-    places += [draw.randrange(len(whole)) for _ in range(60)]
+    places = [draw.randrange(header) for _ in range(50)]
+    places += [draw.randrange(len(whole)) for _ in range(20)]
     refused = 0
     for at in places:
         flipped = bytearray(whole)
@@ -112,12 +113,10 @@ def test_a_flipped_byte_is_refused_or_changes_nothing(
         other = load_and_try(tmp_path / "flipped.pll", **arguments)
         refused += other is None
         assert other is None or same(model, other)
-    assert refused > 100
+    assert refused > 60
 
 
-def test_a_changed_number_is_told_by_the_checksum(
-    saved: dict[str, tuple[Path, Any]], tmp_path: Path
-) -> None:
+def test_a_changed_number_is_told_by_the_checksum(saved: SAVED, tmp_path: Path) -> None:
     whole = bytearray(saved["networks"][0].read_bytes())
     whole[-5] ^= 1
     (tmp_path / "model.pll").write_bytes(whole)
@@ -199,18 +198,18 @@ def mutated(about: dict[str, Any], draw: random.Random) -> dict[str, Any]:
 @pytest.mark.parametrize("summed", [True, False], ids=["with its checksum", "without a checksum"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mutated_description_is_refused_or_harmless(
-    kind: str, summed: bool, saved: dict[str, tuple[Path, Any]], tmp_path: Path
+    kind: str, summed: bool, saved: SAVED, tmp_path: Path
 ) -> None:
     """Nothing but ModelFileError and InputError comes out; see `load_and_try`."""
     path, arguments = saved[kind]
     about, tensors, draw = described(path), load_file(path), random.Random(kind)
     refused = 0
-    for _ in range(150):
+    for _ in range(100):
         text = json.dumps(mutated(about, draw))
         metadata = {KEY: text} | ({SUM: checksum(text, tensors)} if summed else {})
         save_file(tensors, tmp_path / "odd.pll", metadata)
         refused += load_and_try(tmp_path / "odd.pll", **arguments) is None
-    assert refused > 75
+    assert refused > 50
 
 
 def with_changes(
@@ -246,16 +245,14 @@ LIES: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("lie", LIES)
 def test_what_cannot_be_computed_with_is_refused_when_it_is_loaded(
-    lie: str, saved: dict[str, tuple[Path, Any]], tmp_path: Path
+    lie: str, saved: SAVED, tmp_path: Path
 ) -> None:
     path = with_changes(saved["networks"][0], tmp_path / "lie.pll", LIES[lie])
     with pytest.raises(ModelFileError, match=r"lie\.pll"):
         load(path)
 
 
-def test_a_long_class_name_takes_no_more_memory_than_the_file(
-    saved: dict[str, tuple[Path, Any]], tmp_path: Path
-) -> None:
+def test_a_long_class_name_takes_no_more_memory_than_the_file(saved: SAVED, tmp_path: Path) -> None:
     names = ["x" * 10**6, *map(str, range(2000))]  # 8 GB as an array of numpy's
     path = with_changes(
         saved["networks"][0],
@@ -298,7 +295,7 @@ def test_a_model_that_is_not_finite_is_not_saved(tmp_path: Path) -> None:
 def test_a_description_that_could_not_be_read_is_not_saved(tmp_path: Path) -> None:
     model = fitted("neighbours")
     model.notes_ = ["not a dict"]
-    with pytest.raises(InputError, match=r"not saved.*\['notes'\] must be an object"):
+    with pytest.raises(InputError, match=r"not saved.*not a mapping"):
         model.save(tmp_path / "model.pll")
 
 
@@ -317,7 +314,7 @@ def test_a_description_that_could_not_be_read_is_not_saved(tmp_path: Path) -> No
 def test_a_device_without_room_is_not_taken_for_a_damaged_file(
     error: Exception,
     device: str,
-    saved: dict[str, tuple[Path, Any]],
+    saved: SAVED,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def full(*_: Any, **__: Any) -> None:
@@ -326,8 +323,8 @@ def test_a_device_without_room_is_not_taken_for_a_damaged_file(
     monkeypatch.setattr(
         "robustpll.estimator.model_file.chosen_device", lambda name: torch.device(device)
     )
-    monkeypatch.setattr("robustpll.estimator.model_file._classical", full)
-    monkeypatch.setattr("robustpll.estimator.abstention.Reference.of_rows", lambda rows: None)
+    monkeypatch.setattr("robustpll.estimator.model_file.Classical", full)
+    monkeypatch.setattr("robustpll.estimator.novelty.Reference.of_rows", lambda rows: None)
     monkeypatch.setattr(torch.Tensor, "to", lambda self, *_, **__: self)
     remedy = 'device="cpu"' if device == "cuda" else "not enough memory"
     with pytest.raises(InputError, match=remedy) as caught:
@@ -358,7 +355,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
 def test_a_model_that_was_loaded_before_a_fork_predicts_after_it(tmp_path: Path) -> None:
     """As a server does that loads first and forks its workers; a hang is ended by the watchdog."""
-    rows, labels = RNG.normal(size=(3000, 200)), np.arange(3000) % 3
+    rows, labels = RNG.normal(size=(90, 200)), np.arange(90) % 3
     PLLClassifier(PlKnn()).fit(rows, labels).save(tmp_path / "neighbours.pll")
     RobustPLLClassifier(epochs=1).fit(rows, labels).save(tmp_path / "networks.pll")
     paths = [str(tmp_path / f"{name}.pll") for name in ("neighbours", "networks")]

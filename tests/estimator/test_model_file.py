@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
 from robustpll import InputError, ModelFileError, PLLClassifier, RobustPLLClassifier, load
-from robustpll.methods import METHODS, Proden, RobustPll, RobustPllEns
+from robustpll.methods import Proden, RobustPll, RobustPllEns
 from robustpll.methods.classical import ClassicalMethod
 from robustpll.methods.ipal import Ipal
 from robustpll.methods.pl_knn import PlKnn
@@ -200,23 +200,6 @@ def test_every_truncated_file_is_refused(whole: bytes, tmp_path: Path) -> None:
         load(path)
 
 
-@pytest.mark.parametrize("bit", range(8))
-def test_a_flipped_bit_in_the_header_is_refused_or_harmless(
-    bit: int, whole: bytes, tmp_path: Path
-) -> None:
-    path = tmp_path / "flipped.pll"
-    header = 8 + int.from_bytes(whole[:8], "little")
-    for at in {*range(8), *range(8 + bit, header, header // 100)}:
-        flipped = bytearray(whole)
-        flipped[at] ^= 1 << bit
-        path.write_bytes(flipped)
-        try:
-            outcome = type(load(path)).__name__
-        except ModelFileError as error:
-            outcome = str(error)
-        assert outcome == "PLLClassifier" or "flipped.pll" in outcome
-
-
 # Descriptions that lie
 
 
@@ -308,25 +291,13 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_a_description_that_lies_is_refused_at_once(lie: str, small: Path) -> None:
     path = changed(small, LIES[lie])
-    with pytest.raises(ModelFileError, match=r"small\.pll"):
+    message = r"format 3.*robustpll '0\.1" if lie == "other format" else r"small\.pll"
+    with pytest.raises(ModelFileError, match=message):
         load(path)
 
 
 def test_an_unchanged_description_is_no_lie(small: Path) -> None:
     assert len(load(changed(small, lambda about, tensors: None)).classes_) == 10
-
-
-def test_a_newer_format_names_the_version_to_install(small: Path) -> None:
-    path = changed(small, lambda about, _: about.update(format=3, version="9.1"))
-    with pytest.raises(ModelFileError, match=r"format 3.*robustpll '9\.1'"):
-        load(path)
-
-
-@pytest.mark.parametrize("lie", ["empty shape", "endless shape"])
-def test_a_description_that_lies_about_an_mlp_is_refused(lie: str, tmp_path: Path) -> None:
-    quick().fit(X, LABELS).save(tmp_path / "small.pll")
-    with pytest.raises(ModelFileError, match=r"small\.pll"):
-        load(changed(tmp_path / "small.pll", LIES[lie]))
 
 
 @pytest.mark.parametrize(
@@ -346,19 +317,13 @@ def test_tensors_without_a_description_are_refused(metadata: Any, tmp_path: Path
 # Methods without networks
 
 
-CLASSICAL = {"pl_knn": PlKnn(neighbours=3, undecided="all"), "ipal": Ipal(alpha=0.9)}
-
-
-@pytest.fixture(params=CLASSICAL)
-def classical(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ClassicalMethod:
-    method = CLASSICAL[request.param]
-    monkeypatch.setitem(METHODS, request.param, type(method))
+@pytest.fixture(params=[PlKnn(neighbours=3, undecided="all"), Ipal(alpha=0.9)], ids=["knn", "ipal"])
+def classical(request: pytest.FixtureRequest) -> ClassicalMethod:
+    method: ClassicalMethod = request.param
     return method
 
 
-@pytest.mark.parametrize(
-    ("rows", "y"), [(X, LABELS), (TABLE, WORDS), (PICTURES, WORDS)], ids=["array", "table", "image"]
-)
+@pytest.mark.parametrize(("rows", "y"), [(TABLE, WORDS), (PICTURES, WORDS)], ids=["table", "image"])
 def test_a_loaded_classical_model_predicts_bit_by_bit_the_same(
     classical: ClassicalMethod, rows: Any, y: np.ndarray, tmp_path: Path
 ) -> None:
@@ -428,24 +393,21 @@ CLASSICAL_LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", CLASSICAL_LIES)
 def test_a_description_that_lies_about_a_classical_model_is_refused(
-    classical: ClassicalMethod, lie: str, tmp_path: Path
+    classical: ClassicalMethod, tmp_path: Path
 ) -> None:
     path = tmp_path / "small.pll"
     PLLClassifier(classical).fit(X, LABELS).save(path)
+    whole = path.read_bytes()
     assert load(changed(path, lambda about, tensors: None)).method == classical
-    changed(path, CLASSICAL_LIES[lie])
-    with pytest.raises(ModelFileError, match=r"small\.pll"):
-        load(path)
-
-
-def test_a_network_is_refused_where_the_file_has_none(
-    classical: ClassicalMethod, tmp_path: Path
-) -> None:
-    PLLClassifier(classical).fit(X, LABELS).save(tmp_path / "model.pll")
+    for lie in CLASSICAL_LIES.values():
+        path.write_bytes(whole)
+        changed(path, lie)
+        with pytest.raises(ModelFileError, match=r"small\.pll"):
+            load(path)
+    path.write_bytes(whole)
     with pytest.raises(InputError, match="network was passed, but the model in the file has none"):
-        load(tmp_path / "model.pll", network=small_network)
+        load(path, network=small_network)
 
 
 # Saving

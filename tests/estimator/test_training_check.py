@@ -28,10 +28,9 @@ X, LABELS = RNG.normal(size=(90, 4)), np.arange(90) % 3
 # Divergence
 
 
-@pytest.mark.parametrize("members", [1, 2])
 @pytest.mark.parametrize("kind", [RobustPll, Proden, RobustPllAt, Cavl], ids=lambda k: k.__name__)
-def test_a_training_that_diverges_is_refused(kind: type[DeepMethod], members: int) -> None:
-    model = PLLClassifier(kind(epochs=4, learning_rate=1e30, members=members), random_state=0)
+def test_a_training_that_diverges_is_refused(kind: type[DeepMethod]) -> None:
+    model = PLLClassifier(kind(epochs=4, learning_rate=1e30, members=2), random_state=0)
     with pytest.raises(InputError, match=r"Training diverged.* epoch 2 of .*lower learning_rate"):
         model.fit(X, LABELS)
     assert not hasattr(model, "fitted_")
@@ -71,7 +70,7 @@ def test_evidence_that_never_grew_is_told_with_what_helps() -> None:
         model = RobustPLLClassifier(epochs=10, random_state=0).fit(rows, sets)
     assert len(warned) == 1
     assert warned[0].filename == __file__
-    assert "of 1,000 classes it names" in str(warned[0].message)
+    assert "of 1,000 classes" in str(warned[0].message)
     assert model.score(rows, sets) < 0.1
 
 
@@ -109,14 +108,14 @@ def test_healthy_trainings_are_silent(name: str) -> None:
     noise = RNG.normal(size=(120, 5))
     for rows, labels in (
         (iris, species),
-        (digits[:400], figures[:400]),
+        (digits[:250], figures[:250]),
         (noise, np.arange(120) % 4),
     ):
         k = labels.max() + 1
         sets = (labels[:, None] == np.arange(k)) | (RNG.random((len(labels), k)) < 0.3)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            PLLClassifier(METHODS[name](epochs=3), random_state=0).fit(rows, sets)
+            PLLClassifier(METHODS[name](epochs=2), random_state=0).fit(rows, sets)
 
 
 def test_sets_of_all_classes_leave_nothing_to_warn_of() -> None:

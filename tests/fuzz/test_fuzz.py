@@ -26,7 +26,7 @@ from robustpll import load
 from robustpll.clean.decisions_file import read_decisions
 from robustpll.clean.page import thumbnail
 from robustpll.errors import RobustPLLError
-from robustpll.estimator.model_container import KEY, SUM, checksum
+from robustpll.estimator.model_file import KEY, SUM, checksum
 from robustpll.tables.read import read_table
 
 HERE = Path(__file__).parent

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robustpll import InputError
-from robustpll.estimator.decision import Decision
+from robustpll.estimator.abstention import Decision
 from robustpll.evaluate.reports import DecisionReport, decision_report
 from robustpll.measures.selection import risk_coverage
 

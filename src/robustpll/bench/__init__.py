@@ -4,14 +4,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from robustpll.bench.executor import run_grid
     from robustpll.bench.grid import Grid
-    from robustpll.bench.runner import run_grid
     from robustpll.bench.store import ResultStore
     from robustpll.bench.summary import summarize
 
 __all__ = ["Grid", "ResultStore", "run_grid", "summarize"]
 
-_HOMES = {"Grid": "grid", "ResultStore": "store", "run_grid": "runner", "summarize": "summary"}
+_HOMES = {"Grid": "grid", "ResultStore": "store", "run_grid": "executor", "summarize": "summary"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,179 +1,143 @@
-"""What is computed in one go: runs of equal shape, or noise for datasets of equal shape."""
+"""Bundles: runs that one worker trains at once, or whose candidate sets it draws at once."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from math import ceil
-from typing import ClassVar, Literal
+from typing import Literal
 
-from robustpll.bench.noise_cache import Drawn, Packed
-from robustpll.bench.run import PlannedRun, Run, fields_of
-from robustpll.datasets.catalog import Entry, entry_of
+import numpy as np
+from numpy.typing import NDArray
+
+from robustpll.bench.run import Run, fields_of
+from robustpll.datasets.catalog import entry_of
 from robustpll.datasets.noise import InstanceDependent
-from robustpll.methods import DeepMethod, DstPll, Method, RobustPllAt
+from robustpll.methods import ClassicalMethod, DeepMethod
 
 Place = Literal["device", "host"]
+Candidates = NDArray[np.bool_]  # (rows, classes)
 
-MOST_MODELS = 100  # of a bundle: more are hardly faster, and a kill would lose more
-MOST_NUMBERS = 2**30  # label weights of a bundle; a training keeps some ten copies, 40 GiB
-MOST_SECONDS = 150.0  # of a bundle on a GPU: so much is lost by a kill, or waited for at the end
-# Time of a method for each of its networks; RobustPll is 1. See benchmarks/method_speed.py.
-UNITS = {
-    "proden_edl": 2.0,
-    "crosel": 2.0,
-    "proden_adv_ens": 4.0,
-    "valen": 5.0,
-}
-# Seconds of a classical method on one core for n rows of d features: a (n / 1e4)^b (d / 100)
-CLASSICAL = {
-    "pl_knn": (0.6, 2.0),
-    "pl_svm": (0.15, 0.5),
-    "ipal": (2.0, 2.0),
-    "pl_ecoc": (0.1, 1.0),
-    "dst_pll": (1.5, 2.0),
-}
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Neighbouring runs of a bundle that are of one dataset."""
-
-    dataset: str
-    seeds: tuple[int, ...]
-    candidates: tuple[Packed, ...]  # one for each seed; none where the dataset has its own
-    content: str = ""  # which version of the dataset
+MOST_MODELS = 100  # networks of a bundle: more are hardly faster, and a kill would lose more
+MOST_NUMBERS = 2**30  # label weights of a bundle; training keeps about ten copies, 40 GiB
+MOST_SECONDS = 150.0  # of a bundle on a GPU: the most that a kill loses
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """Runs that train at once, datasets one after the other.
+    """Runs of equal shape, sorted by dataset; the unit of work of an executor.
 
-    `candidates` holds those of `needs`, in this order; until they are drawn it is empty.
+    A worker trains and evaluates the runs. If `draws_noise`, it draws their candidate sets instead.
     """
 
-    runs: tuple[PlannedRun, ...]
+    runs: tuple[Run, ...]
     place: Place
-    candidates: tuple[Packed, ...] = field(default=(), repr=False)
+    draws_noise: bool = False
+    # by noise key; empty until they are drawn
+    candidates: Mapping[str, Candidates] = field(default_factory=dict, repr=False, compare=False)
 
     @property
-    def needs(self) -> tuple[Drawn, ...]:
-        """The candidates that noise must have made before."""
-        return tuple(dict.fromkeys(drawn for each in self.runs if (drawn := drawn_of(each.run))))
+    def needs(self) -> tuple[str, ...]:
+        """Noise keys of the candidate sets that must be drawn before training."""
+        keys = () if self.draws_noise else (run.noise_key for run in self.runs)
+        return tuple(dict.fromkeys(key for key in keys if key))
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Of what comes out."""
-        return tuple(each.run.key for each in self.runs)
+        """The store's keys of the results."""
+        return tuple(run.noise_key if self.draws_noise else run.key for run in self.runs)
 
     @property
     def title(self) -> str:
-        return f"{self.runs[0].run.method.title} on {_names(each.run for each in self.runs)}"
+        names = ", ".join(dict.fromkeys(run.dataset for run in self.runs))
+        count = f"{len(self.runs)} run{'s' * (len(self.runs) > 1)}"
+        what = "noise for" if self.draws_noise else f"{self.runs[0].method.title} on"
+        return f"{what} {names} ({count})"
 
     @property
     def models(self) -> int:
-        return sum(networks(each.run.method) for each in self.runs)
+        """How many networks are trained at once."""
+        if self.draws_noise:
+            return len(self.runs)
+        return sum(getattr(run.method, "members", 1) for run in self.runs)
 
-    def stretches(self) -> list[tuple[Stretch, tuple[PlannedRun, ...]]]:
-        """The runs of each dataset, and what is to be known of it."""
-        known = dict(zip(self.needs, self.candidates, strict=True))
-        found = []
-        for name, neighbours in groupby(self.runs, key=lambda each: each.run.dataset):
-            own = tuple(neighbours)
-            drawn = [drawn_of(each.run) for each in own]
-            candidates = tuple(known[one] for one in drawn if one is not None)
-            seeds = tuple(each.run.seed for each in own)
-            found.append((Stretch(name, seeds, candidates, own[0].run.content), own))
-        return found
+    def with_candidates(self, known: Mapping[str, Candidates]) -> "Bundle":
+        """The bundle with the candidate sets it needs."""
+        return replace(self, candidates={key: known[key] for key in self.needs})
 
     def parts(self) -> list["Bundle"]:
-        """Its runs one by one."""
-        return [replace(self, runs=(each,), candidates=()) for each in self.runs]
+        """A bundle for each run."""
+        return [replace(self, runs=(run,), candidates={}) for run in self.runs]
+
+    def seconds(self, *, cuda: bool = False) -> float:
+        """A rough estimate of the time on one core, or on a large GPU."""
+        run = self.runs[0]
+        method, noise, entry = run.method, run.noise, entry_of(run.dataset)
+        rows = training_rows(run.dataset)
+        if self.draws_noise:
+            if not isinstance(noise, InstanceDependent):
+                return 1.0
+            epochs, batch, cost = noise.epochs, noise.batch_size, 1.0
+        elif isinstance(method, DeepMethod):
+            epochs, batch = method.total_epochs, method.batch_size
+            cost = method.cost
+        elif not isinstance(method, ClassicalMethod):
+            return 1.0
+        else:
+            factor, power = method.cost
+            fit = factor * (rows / 1e4) ** power * entry.features / 100 / (1000 if cuda else 1)
+            shape = (28, 28) if entry.kind == "pictures" else (entry.features,)
+            shared = method.shared_seconds(rows, shape, cuda=cuda)
+            return float(len(self.runs) * (0.1 + fit) + shared)
+        steps = epochs * ceil(rows / batch)
+        weights = 300 * (entry.features + 600 + entry.classes)  # of the paper's network
+        if cuda:
+            return 10 + steps * cost * (2e-4 + 1.5e-5 * self.models * weights / 4e5)
+        return 0.2 + steps * cost * self.models * (5e-4 + 6 * batch * weights / 4e10)
 
 
-@dataclass(frozen=True)
-class NoiseBundle:
-    """Candidates that are drawn at once, by one noise for datasets of one shape."""
-
-    drawn: tuple[Drawn, ...]
-    place: Place
-    needs: ClassVar[tuple[Drawn, ...]] = ()
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple(each.key for each in self.drawn)
-
-    @property
-    def title(self) -> str:
-        return f"noise for {_names(self.drawn)}"
-
-    @property
-    def models(self) -> int:
-        return len(self.drawn)
-
-    def parts(self) -> list["NoiseBundle"]:
-        return [replace(self, drawn=(each,)) for each in self.drawn]
-
-
-Job = Bundle | NoiseBundle
-
-
-def bundles(planned: Iterable[PlannedRun], *, joined: bool) -> list[Bundle]:
+def bundles(runs: Iterable[Run], *, joined: bool) -> list[Bundle]:
     """Runs in bundles, the longest first.
 
-    If `joined`, runs of equal shape train at once, as a GPU wants it. Without, each run is a bundle
-    of its own: in float32 numbers depend on their neighbours in the last digit, and so would the
-    results of a sweep on what was left of it when it was killed.
-
-    >>> from robustpll.bench.grid import Grid
-    >>> grid = Grid.named("paper").changed(methods=["proden"], datasets=["mnist", "kmnist"])
-    >>> [bundle.title for bundle in bundles(grid.runs(), joined=True)]
-    ['Proden on mnist, kmnist (10 runs)']
-    >>> len(bundles(grid.runs(), joined=False))
-    10
+    If `joined`, runs of equal shape train at once, as suits a GPU. Otherwise each run is a bundle:
+    float32 results depend on the other runs of a bundle in the last digit, and results on a CPU
+    must not depend on what was left to do after an interruption.
     """
-    groups: dict[object, list[PlannedRun]] = {}
-    for each in planned:
-        alone = not joined or each.run.method.on_host
-        groups.setdefault(each.run.key if alone else _agreeing(each.run), []).append(each)
-    found = []
+    groups: dict[object, list[Run]] = {}
+    for run in runs:
+        alone = not joined or run.method.on_host
+        groups.setdefault(run.key if alone else _agreement(run), []).append(run)
+    cut = []
     for group in groups.values():
-        place: Place = "host" if joined and group[0].run.method.on_host else "device"
-        order = {name: at for at, name in enumerate(dict.fromkeys(e.run.dataset for e in group))}
-        group.sort(key=lambda each: order[each.run.dataset])
-        parts = ceil(len(group) / _most(group, place)) if joined else 1
-        size = ceil(len(group) / parts)  # as equal as can be
-        cuts = range(0, len(group), size)
-        found += [Bundle(tuple(group[at : at + size]), place) for at in cuts]
-    return sorted(found, key=lambda job: seconds_of(job, cuda=joined), reverse=True)
+        place: Place = "host" if joined and group[0].method.on_host else "device"
+        ordered = _by_dataset(group)
+        parts = ceil(len(group) / _most_runs(ordered, place)) if joined else 1
+        size = ceil(len(group) / parts)  # equal parts
+        cut += [Bundle(ordered[i : i + size], place) for i in range(0, len(group), size)]
+    return sorted(cut, key=lambda bundle: bundle.seconds(cuda=joined), reverse=True)
 
 
-def noise_bundles(drawn: Iterable[Drawn], *, joined: bool) -> list[NoiseBundle]:
-    """Noise to be drawn, all of one shape at once if `joined`, the longest first."""
-    groups: dict[object, list[Drawn]] = {}
-    for each in drawn:
-        shape = (_shape(each.dataset), each.noise) if joined else each
-        groups.setdefault(shape, []).append(each)
-    found = [NoiseBundle(tuple(group), "device") for group in groups.values()]
-    return sorted(found, key=lambda job: seconds_of(job, cuda=joined), reverse=True)
+def noise_bundles(runs: Iterable[Run], *, joined: bool) -> list[Bundle]:
+    """Bundles that draw the candidate sets of runs, each once; the longest first."""
+    first: dict[str, Run] = {}
+    for run in runs:
+        if run.noise is not None:
+            first.setdefault(run.noise_key, run)
+    groups: dict[object, list[Run]] = {}
+    for key, run in first.items():
+        groups.setdefault((_shape(run.dataset), run.noise) if joined else key, []).append(run)
+    cut = [Bundle(_by_dataset(group), "device", draws_noise=True) for group in groups.values()]
+    return sorted(cut, key=lambda bundle: bundle.seconds(cuda=joined), reverse=True)
 
 
-def drawn_of(run: Run) -> Drawn | None:
-    """Whose candidates a run learns from; None if the dataset has its own."""
-    if run.noise is None:
-        return None
-    return Drawn(run.dataset, run.noise, run.seed, run.content)
+def _by_dataset(runs: list[Run]) -> tuple[Run, ...]:
+    order = list(dict.fromkeys(run.dataset for run in runs))
+    return tuple(sorted(runs, key=lambda run: order.index(run.dataset)))
 
 
-def networks(method: Method) -> int:
-    """That one run of a method trains."""
-    return method.members if isinstance(method, DeepMethod) else 1
-
-
-def _agreeing(run: Run) -> object:
-    """Equal for runs that can train at once, if the files are as usual."""
+def _agreement(run: Run) -> object:
+    """Equal for runs that can train at once, if their files have the usual sizes."""
     numbers = run.method.number_names()
-    fields = {name: v for name, v in fields_of(run.method).items() if name not in numbers}
-    return type(run.method).__name__, repr(fields), _shape(run.dataset)
+    fixed = {name: v for name, v in fields_of(run.method).items() if name not in numbers}
+    return type(run.method).__name__, repr(fixed), _shape(run.dataset)
 
 
 def _shape(dataset: str) -> tuple[object, ...]:
@@ -181,72 +145,18 @@ def _shape(dataset: str) -> tuple[object, ...]:
     return entry.kind, entry.rows, entry.features, entry.classes
 
 
-def _most(group: list[PlannedRun], place: Place) -> int:
-    """Runs of the group that a bundle on a GPU may have."""
-    run = group[0].run
-    models = networks(run.method)
-    numbers = training_rows(entry_of(run.dataset)) * entry_of(run.dataset).classes * models
+def _most_runs(group: tuple[Run, ...], place: Place) -> int:
+    """How many runs of a group a bundle on a GPU may have."""
+    models = Bundle(group[:1], place).models
+    numbers = training_rows(group[0].dataset) * entry_of(group[0].dataset).classes * models
     most = max(1, min(len(group), MOST_MODELS // models, MOST_NUMBERS // numbers))
-    while most > 1 and seconds_of(Bundle(tuple(group[:most]), place), cuda=True) > MOST_SECONDS:
+    while most > 1 and Bundle(group[:most], place).seconds(cuda=True) > MOST_SECONDS:
         most -= 1
     return most
 
 
-def training_rows(entry: Entry) -> int:
-    """Of a dataset whose files are as usual."""
+def training_rows(dataset: str) -> int:
+    """The number of training rows, if the files have the usual sizes."""
+    entry = entry_of(dataset)
     official = entry.kind == "pictures" and entry.rows == 70_000
     return 60_000 if official else entry.rows * 4 // 5
-
-
-def seconds_of(job: Job, *, cuda: bool = False) -> float:
-    """Roughly how long a job takes on one core, or on a large GPU: for the order and time left."""
-    if isinstance(job, Bundle):
-        run = job.runs[0].run
-        method, dataset = run.method, run.dataset
-        if not isinstance(method, DeepMethod):
-            own = len(job.runs) * _classical_seconds(method.name, entry_of(dataset), cuda)
-            return own + _encoder_seconds(method, entry_of(dataset), cuda)
-        epochs, batch, units = method.total_epochs, method.batch_size, _units(method)
-    else:
-        noise, dataset, units = job.drawn[0].noise, job.drawn[0].dataset, 1.0
-        if not isinstance(noise, InstanceDependent):
-            return 1.0
-        epochs, batch = noise.epochs, noise.batch_size
-    entry = entry_of(dataset)
-    steps = epochs * ceil(training_rows(entry) / batch)
-    weights = 300 * (entry.features + 600 + entry.classes)  # of a network as in the paper
-    if cuda:
-        return 10 + steps * units * (2e-4 + 1.5e-5 * job.models * weights / 4e5)
-    return 0.2 + steps * units * job.models * (5e-4 + 6 * batch * weights / 4e10)
-
-
-def _units(method: DeepMethod) -> float:
-    """Passes forward and back for each row; an attack's steps are such, too."""
-    if isinstance(method, RobustPllAt):
-        return 2.0 + method.attack_steps  # two: rows where they were moved to, and as they are
-    return UNITS.get(method.name, 1.0)
-
-
-def _classical_seconds(name: str, entry: Entry, cuda: bool) -> float:
-    factor, power = CLASSICAL.get(name, (1.0, 1.0))
-    size: float = (training_rows(entry) / 1e4) ** power
-    seconds = factor * size * (entry.features / 100)
-    return 0.1 + (seconds / 1000 if cuda else seconds)
-
-
-def _encoder_seconds(method: Method, entry: Entry, cuda: bool) -> float:
-    """Runs of one bundle train their auto-encoders at once."""
-    if not isinstance(method, DstPll) or entry.kind != "pictures" or method.encoder == "never":
-        return 0.0
-    return 20 + method.encoder_epochs * training_rows(entry) * (1e-6 if cuda else 3e-5)
-
-
-def _names(several: Iterable[Run | Drawn]) -> str:
-    several = list(several)
-    names = ", ".join(dict.fromkeys(each.dataset for each in several))
-    return f"{names} ({len(several)} run{'s' * (len(several) > 1)})"
-
-
-def filled(bundle: Bundle, known: dict[Drawn, Packed]) -> Bundle:
-    """The bundle with its candidates."""
-    return replace(bundle, candidates=tuple(known[each] for each in bundle.needs))

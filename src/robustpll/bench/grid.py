@@ -1,4 +1,4 @@
-"""Which methods run on which datasets with which seeds, and how they are examined."""
+"""Grids: which methods run on which datasets with which seeds, and how runs are evaluated."""
 
 import json
 import re
@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from robustpll._files import plain_text
-from robustpll.bench.named_grids import GRIDS
 from robustpll.bench.run import (
     Condition,
-    PlannedRun,
     Run,
     fields_of,
     key_of,
@@ -26,19 +24,24 @@ from robustpll.bench.run import (
 from robustpll.datasets.catalog import CATALOG, entry_of, find, how_to_get
 from robustpll.datasets.noise import Flip, InstanceDependent, Noise
 from robustpll.errors import InputError, is_count
-from robustpll.methods import METHODS, DeepMethod, Method
+from robustpll.methods import METHODS, Method
 from robustpll.methods.classical import ClassicalMethod
 
-__all__ = ["GRIDS", "Condition", "Entry", "Grid", "PlannedRun", "Present", "Run", "present"]
+REAL_WORLD = ("bird-song", "lost", "mir-flickr", "msrc-v2", "soccer", "yahoo-news")  # of the paper
+GRIDS: dict[str, dict[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("grids.toml").read_text(encoding="utf-8")
+)
+
+__all__ = ["GRIDS", "REAL_WORLD", "Condition", "Entry", "Grid", "Run", "present"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of the report, or a part of it: a method, with its name there."""
+    """A method of a grid, with its label in the report."""
 
     label: str
     method: Method
-    datasets: tuple[str, ...] | None = None  # of the grid, which it runs on; None: all
+    datasets: tuple[str, ...] | None = None  # datasets of the grid to run on; None: all
 
 
 @dataclass(frozen=True)
@@ -48,34 +51,34 @@ class Grid:
     Parameters
     ----------
     name : str
-        Letters, digits, "-" and "_"; the file in the store.
+        Letters, digits, "-" and "_"; the name of the grid's file in the store.
     entries : tuple of Entry
-        Labels differ, but for entries of one kind of method on different datasets.
+        The methods. Labels must differ, except for one kind of method on different datasets.
     datasets : tuple of str
-        As `load_dataset` knows them.
+        Names that `load_dataset` accepts.
     seeds : tuple of int
-        Of split, noise, initial weights and order.
+        Seeds of the split, the noise, the initial weights and the order of rows.
     noise : Noise or None
-        For datasets without candidates of their own; needed if there are such.
+        Makes candidates for datasets that have none; required if there are such datasets.
     epsilons : tuple of float
-        Strengths of the published attack; rows are always examined without it, too. Classical
-        methods are not attacked.
+        Strengths of the published attack, in addition to clean rows. Classical methods are not
+        attacked.
     attacked : tuple of str or None
-        Datasets under attack; None: all.
+        Datasets under attack; None means all.
     ood : tuple of (str, str)
-        A dataset, and another whose rows are unknown to its runs.
+        Pairs of a dataset and another one whose rows are out-of-distribution for it.
     train_rows : bool
-        Whether what a method thinks of its training rows is stored, too.
+        Whether predictions of the training rows are stored, too.
     audit : tuple of (str, tuple of float)
-        A dataset, and the epsilons up to which its test rows, `MOST_AUDITED` at most, face all
-        attacks of `Audit`; classical methods face those that need no gradient.
+        Pairs of a dataset and epsilons: all attacks of `Audit` run on its first test rows, at most
+        `MOST_AUDITED`. Classical methods face the attacks that need no gradient.
 
     Examples
     --------
     >>> grid = Grid.named("paper")
     >>> len(grid.entries), len(grid.runs())
     (19, 1140)
-    >>> grid.runs()[0].run.dataset
+    >>> grid.runs()[0].dataset
     'bird-song'
     """
 
@@ -91,24 +94,26 @@ class Grid:
     audit: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
     def __post_init__(self) -> None:
-        for broken, rule in _rules(self):
-            if broken:
-                msg = f"Grid {self.name!r}: {rule}."
-                raise InputError(msg)
+        for is_broken, rule in _rules(self):
+            if is_broken:
+                raise InputError(f"Grid {self.name!r}: {rule}.")
         for name in (*self.datasets, *(self.attacked or ()), *chain(*self.ood)):
             entry_of(name)
         for entry in self.entries:
-            fields_of(entry.method)  # refuses what cannot be written down
+            fields_of(entry.method)  # raises if a field cannot be stored
         if self.noise is not None:
             noise_as_dict(self.noise)
 
-    def runs(self) -> tuple[PlannedRun, ...]:
-        """In the order of entries, datasets and seeds."""
+    def runs(self) -> tuple[Run, ...]:
+        """All runs, in the order of entries, datasets and seeds."""
         return tuple(
-            PlannedRun(
-                entry.label,
-                Run(entry.method, dataset, self.noise_of(dataset), seed),
-                self.conditions(entry.method, dataset),
+            Run(
+                entry.method,
+                dataset,
+                self.noise_of(dataset),
+                seed,
+                label=entry.label,
+                conditions=self.conditions(entry.method, dataset),
             )
             for entry in self.entries
             for dataset in self.datasets
@@ -117,35 +122,34 @@ class Grid:
         )
 
     def noise_of(self, dataset: str) -> Noise | None:
-        """The noise, unless a dataset has candidates of its own."""
+        """The noise for a dataset; None if the dataset has candidates."""
         return self.noise if entry_of(dataset).candidates is None else None
 
     def conditions(self, method: Method, dataset: str) -> tuple[Condition, ...]:
-        """How runs of a method on a dataset are examined."""
-        found = [Condition("train")] if self.train_rows else []
-        found.append(Condition("test"))
+        """The conditions under which runs of a method on a dataset are evaluated."""
+        conditions = [Condition("train")] if self.train_rows else []
+        conditions.append(Condition("test"))
         under_attack = self.attacked is None or dataset in self.attacked
         if under_attack and not isinstance(method, ClassicalMethod):
-            found += [Condition("test", epsilon) for epsilon in self.epsilons]
-        found += [Condition("test", audit=each) for each in dict(self.audit).get(dataset, ())]
-        found += [Condition("ood", ood=other) for known, other in self.ood if known == dataset]
-        return tuple(found)
+            conditions += [Condition("test", epsilon) for epsilon in self.epsilons]
+        audits = dict(self.audit).get(dataset, ())
+        conditions += [Condition("test", audit=epsilon) for epsilon in audits]
+        conditions += [Condition("ood", ood=other) for known, other in self.ood if known == dataset]
+        return tuple(conditions)
 
     @classmethod
     def named(cls, name: str) -> Self:
         """One of the library's grids: "paper", "sound", "quick", "audit" or "beyond"."""
         if name not in GRIDS:
-            msg = f"There is no grid {name!r}; the names are {', '.join(GRIDS)}."
-            raise InputError(msg)
+            raise InputError(f"There is no grid {name!r}; the names are {', '.join(GRIDS)}.")
         return cls.of({"name": name, **GRIDS[name]})
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
-        """A grid from a TOML file; what it does not say is as in `Grid.of`."""
+        """A grid from a TOML file; missing keys have the defaults of `Grid.of`."""
         path = Path(path)
         try:
-            given = tomllib.loads(plain_text(path))
-            return cls.of({"name": path.stem} | given)
+            return cls.of({"name": path.stem} | tomllib.loads(plain_text(path)))
         except OSError as error:
             names = ", ".join(GRIDS)
             msg = f"{path} cannot be read: {error.strerror}. Pass a TOML file, or one of {names}."
@@ -154,12 +158,11 @@ class Grid:
             why = "nested too deeply" if isinstance(error, RecursionError) else error
             raise InputError(f"{path} is no TOML: {why}.") from error
         except InputError as error:
-            msg = f"{path}: {error}"
-            raise InputError(msg) from error
+            raise InputError(f"{path}: {error}") from error
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
-        """A grid from plain values, as a TOML or JSON file holds them.
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """A grid from plain values, as in a TOML or JSON file.
 
         >>> grid = Grid.of({
         ...     "name": "mine",
@@ -173,34 +176,37 @@ class Grid:
         (['Proden', 'no KL'], (0, 1, 2))
         """
         known = {field.name for field in fields(cls)} - {"entries"}
-        refuse_unknown(given, known | {"methods", "preset", "epochs"}, "a grid")
-        preset, epochs = given.get("preset", "sound"), given.get("epochs")
-        methods = _listed(given.get("methods", list(METHODS)), "methods")
-        attacked = given.get("attacked")
+        refuse_unknown(values, known | {"methods", "preset", "epochs"}, "a grid")
+        preset, epochs = values.get("preset", "sound"), values.get("epochs")
+        methods = _list(values.get("methods", list(METHODS)), "methods")
+        attacked = values.get("attacked")
+        seeds = values.get("seeds", 5)
+        if not is_count(seeds, least=1):
+            seeds = _list(seeds, "seeds (a number of them, or the seeds themselves)")
         return cls(
-            given.get("name", "mine"),
-            tuple(_entry(each, preset, epochs) for each in methods),
-            tuple(_listed(given.get("datasets", ["digits"]), "datasets")),
-            _seeds(given.get("seeds", 5)),
-            noise_of(given.get("noise", InstanceDependent())),
-            tuple(float(each) for each in _listed(given.get("epsilons", []), "epsilons") if each),
-            None if attacked is None else tuple(_listed(attacked, "attacked")),
-            tuple((known, other) for known, other in _listed(given.get("ood", []), "ood")),
-            given.get("train_rows", False),
-            _audit(given.get("audit", {})),
+            values.get("name", "mine"),
+            tuple(_entry(method, preset, epochs) for method in methods),
+            tuple(_list(values.get("datasets", ["digits"]), "datasets")),
+            tuple(seeds if isinstance(seeds, list) else range(seeds)),
+            noise_of(values.get("noise", InstanceDependent())),
+            tuple(float(e) for e in _list(values.get("epsilons", []), "epsilons") if e),
+            None if attacked is None else tuple(_list(attacked, "attacked")),
+            tuple((name, other) for name, other in _list(values.get("ood", []), "ood")),
+            values.get("train_rows", False),
+            _audit(values.get("audit", {})),
         )
 
     def to_json(self) -> str:
-        """All of it, so that `Grid.of_json` gives the same grid in later versions, too.
+        """The whole grid as JSON; `Grid.of_json` restores it, in later versions, too.
 
         >>> grid = Grid.named("quick")
         >>> Grid.of_json(grid.to_json()) == grid
         True
         """
         methods = [
-            {"name": each.method.name, "label": each.label, **fields_of(each.method)}
-            | ({} if each.datasets is None else {"datasets": each.datasets})
-            for each in self.entries
+            {"name": entry.method.name, "label": entry.label, **fields_of(entry.method)}
+            | ({} if entry.datasets is None else {"datasets": entry.datasets})
+            for entry in self.entries
         ]
         plain = {
             "name": self.name,
@@ -213,24 +219,23 @@ class Grid:
             "ood": self.ood,
             "train_rows": self.train_rows,
         }
-        if self.audit:  # grids without are written, and named, as before there were audits
+        if self.audit:  # otherwise left out, so that names of grids without audits stay the same
             plain["audit"] = dict(self.audit)
         return json.dumps(plain, indent=1)
 
     @classmethod
     def of_json(cls, text: str) -> Self:
-        """What `to_json` wrote, maybe before methods had all the fields that they have now."""
-        given = json.loads(text)
-        for method in given["methods"]:
-            for each in fields(METHODS.get(method["name"], DeepMethod)):  # type: ignore[arg-type]
-                if "before" in each.metadata:
-                    method.setdefault(each.name, each.metadata["before"])
-        return cls.of(given)
+        """The grid that `to_json` wrote, possibly before a method had all its present fields."""
+        values = json.loads(text)
+        for method in values["methods"]:
+            added = getattr(METHODS.get(method["name"]), "added_fields", {})
+            method.update({name: value for name, value in added.items() if name not in method})
+        return cls.of(values)
 
     def changed(self, **changes: Any) -> Self:
-        """The grid with other fields, under a name of its own.
+        """The grid with other fields and a new name.
 
-        `epochs` and `methods` stand for entries: the latter are labels or names of methods.
+        `methods` (labels or names of methods) selects entries; `epochs` changes all of them.
 
         >>> grid = Grid.named("paper").changed(methods=["proden"], datasets=["lost"], epochs=5)
         >>> len(grid.runs()), grid.name.startswith("paper-")
@@ -238,163 +243,135 @@ class Grid:
         """
         entries = self.entries
         if (names := changes.pop("methods", None)) is not None:
-            entries = _chosen(entries, names)
+            entries = _selected(entries, names)
         if (epochs := changes.pop("epochs", None)) is not None:
-            entries = tuple(replace(e, method=_with_epochs(e.method, epochs)) for e in entries)
+            entries = tuple(
+                replace(entry, method=replace(entry.method, epochs=epochs))  # type: ignore[type-var]
+                if "epochs" in entry.method.field_names()
+                else entry
+                for entry in entries
+            )
         datasets = tuple(changes.pop("datasets", None) or self.datasets)
         attacked = self.attacked
         if "epsilons" in changes and attacked is not None and not set(datasets) & set(attacked):
-            attacked = None  # who names strengths wants an attack on something
-        kept = _narrowed(replace(self, entries=entries), datasets) | {"attacked": attacked}
-        labels = {each.label for each in entries} - {each.label for each in kept["entries"]}
-        if labels:
-            msg = (
-                f"{', '.join(sorted(labels))} of the grid {self.name!r} would run on none of "
-                f"{', '.join(datasets)}: name other datasets, or the methods that shall run."
+            attacked = None  # new epsilons must apply to some dataset
+        narrowed = _narrowed(replace(self, entries=entries), datasets) | {"attacked": attacked}
+        dropped = {entry.label for entry in entries} - {e.label for e in narrowed["entries"]}
+        if dropped:
+            raise InputError(
+                f"{', '.join(sorted(dropped))} of the grid {self.name!r} would run on none of "
+                f"{', '.join(datasets)}. Name other datasets, or the methods to run."
             )
-            raise InputError(msg)
-        other = replace(self, **kept | changes)
+        other = replace(self, **narrowed | changes)
         if other == self:
             return self
         return replace(other, name=f"{self.name}-{key_of(json.loads(other.to_json()))[:6]}")
 
 
 def _rules(grid: Grid) -> Iterable[tuple[bool, str]]:
-    """Each rule of a grid in words, and whether it is broken."""
+    """Whether each rule of a grid is broken, and the rule in words."""
     labels = [entry.label for entry in grid.entries]
-    places = [(e.label, name) for e in grid.entries for name in set(e.datasets or grid.datasets)]
     kinds = {(entry.label, type(entry.method)) for entry in grid.entries}
-    noisy = [name for name in grid.datasets if name in CATALOG and grid.noise_of(name)]
+    places = [(e.label, name) for e in grid.entries for name in set(e.datasets or grid.datasets)]
+    clash = _repeats(places) or len(kinds) > len(set(labels))
     bare = [name for name in grid.datasets if name in CATALOG and not CATALOG[name].candidates]
     bad_seeds = [seed for seed in grid.seeds if not is_count(seed)]
-    bad_epsilons = [each for each in grid.epsilons if not 0 < each < inf]
+    bad_epsilons = [epsilon for epsilon in grid.epsilons if not 0 < epsilon < inf]
     pairs = [pair for pair in grid.ood if pair[0] not in grid.datasets]
     audited = [name for name, _ in grid.audit]
     bad_audits = [e for _, e in grid.audit if len({x for x in e if 0 < x < inf}) != max(len(e), 1)]
-    own = [entry.datasets for entry in grid.entries if entry.datasets is not None]
-    elsewhere = set(chain(audited, *own)) - set(grid.datasets)
-    yield (
-        not re.fullmatch(r"[\w-]+", str(grid.name)),
-        "a name has letters, digits, '-' and '_' alone",
-    )
-    yield not labels, "there are no methods"
-    yield (
-        len(set(places)) < len(places) or len(kinds) > len(set(labels)),
-        f"labels must differ; got {labels}. Set label = ...",
-    )
-    yield not grid.datasets, "there are no datasets"
-    yield len(set(grid.datasets)) < len(grid.datasets), f"datasets repeat: {grid.datasets}"
-    yield not grid.seeds, "there are no seeds"
+    subsets = [entry.datasets for entry in grid.entries if entry.datasets is not None]
+    unknown = sorted(set(chain(audited, *subsets)) - set(grid.datasets))
+    is_bare_flip = isinstance(grid.noise, Flip) and grid.noise.noise is None
+    is_name = re.fullmatch(r"[\w-]+", str(grid.name))
+    yield not is_name, "a name has letters, digits, '-' and '_' alone"
+    for name, values in (("methods", labels), ("datasets", grid.datasets), ("seeds", grid.seeds)):
+        yield not values, f"there are no {name}"
+    yield clash, f"labels must differ; got {labels}. Set label = ..."
     yield bool(bad_seeds), f"seeds must be ints of at least 0; got {bad_seeds}"
-    yield len(set(grid.seeds)) < len(grid.seeds), f"seeds repeat: {grid.seeds}"
-    yield len(bare) > len(noisy), f"{', '.join(bare)} have no candidates, so a noise is needed"
-    yield (
-        bool(bare) and isinstance(grid.noise, Flip) and grid.noise.noise is None,
-        f"the noise flip needs a noise within, for {', '.join(bare)}",
-    )
+    for name in ("datasets", "seeds", "epsilons"):
+        yield _repeats(getattr(grid, name)), f"{name} repeat: {getattr(grid, name)}"
+    names = ", ".join(bare)
+    yield bool(bare) and grid.noise is None, f"{names} have no candidates, so a noise is needed"
+    yield bool(bare) and is_bare_flip, f"the noise flip needs a noise within, for {names}"
     yield bool(bad_epsilons), f"epsilons must be numbers above 0; got {bad_epsilons}"
-    yield len(set(grid.epsilons)) < len(grid.epsilons), f"epsilons repeat: {grid.epsilons}"
     yield bool(pairs), f"ood is about datasets that are not in the grid: {pairs}"
     yield not isinstance(grid.train_rows, bool), "train_rows must be true or false"
-    yield len(set(audited)) < len(audited), f"audit names datasets twice: {audited}"
+    yield _repeats(audited), f"audit names datasets twice: {audited}"
     yield bool(bad_audits), f"audit needs epsilons above 0, each once; got {bad_audits}"
-    yield not all(own), "a method's datasets must be one or more"
-    yield (
-        bool(elsewhere),
-        f"audit, or a method, is about datasets that are not in the grid: {sorted(elsewhere)}",
-    )
+    yield not all(subsets), "a method's datasets must be one or more"
+    yield bool(unknown), f"audit, or a method, names datasets that are not in the grid: {unknown}"
+
+
+def _repeats(values: Sequence[object]) -> bool:
+    return len(set(values)) < len(values)
 
 
 def _narrowed(grid: Grid, datasets: tuple[str, ...]) -> dict[str, Any]:
-    """Fields of a grid on these datasets; entries that run on none of them go."""
+    """Fields of a grid on some of its datasets; entries that run on none of them are left out."""
     entries = [
-        each
-        if each.datasets is None
-        else replace(each, datasets=tuple(name for name in each.datasets if name in datasets))
-        for each in grid.entries
+        entry
+        if entry.datasets is None
+        else replace(entry, datasets=tuple(name for name in entry.datasets if name in datasets))
+        for entry in grid.entries
     ]
     return {
-        "entries": tuple(each for each in entries if each.datasets != ()),
+        "entries": tuple(entry for entry in entries if entry.datasets != ()),
         "datasets": datasets,
         "ood": tuple(pair for pair in grid.ood if pair[0] in datasets),
         "audit": tuple(pair for pair in grid.audit if pair[0] in datasets),
     }
 
 
-def _audit(given: Any) -> tuple[tuple[str, tuple[float, ...]], ...]:
+def _audit(table: Any) -> tuple[tuple[str, tuple[float, ...]], ...]:
     try:
-        return tuple((name, tuple(map(float, _listed(each, name)))) for name, each in given.items())
+        return tuple((name, tuple(map(float, _list(e, name)))) for name, e in table.items())
     except (AttributeError, TypeError, ValueError) as error:
-        msg = f"audit must be a table of epsilons by dataset, {{lost = [0.05]}}; got {given!r}."
+        msg = f"audit must be a table of epsilons by dataset, {{lost = [0.05]}}; got {table!r}."
         raise InputError(msg) from error
 
 
-def _listed(given: Any, name: str) -> list[Any]:
-    if isinstance(given, str) or not isinstance(given, Sequence):
-        msg = f"{name} must be a list; got {given!r}."
-        raise InputError(msg)
-    return list(given)
+def _list(value: Any, name: str) -> list[Any]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InputError(f"{name} must be a list; got {value!r}.")
+    return list(value)
 
 
-def _seeds(given: Any) -> tuple[int, ...]:
-    """So many seeds from 0 on, or these."""
-    if is_count(given, least=1):
-        return tuple(range(given))
-    return tuple(_listed(given, "seeds (a number of them, or the seeds themselves)"))
-
-
-def _entry(given: Any, preset: str, epochs: int | None) -> Entry:
-    table = {"name": given} if isinstance(given, str) else dict(given)
+def _entry(value: Any, preset: str, epochs: int | None) -> Entry:
+    table = {"name": value} if isinstance(value, str) else dict(value)
     preset = table.pop("preset", preset)
     if preset not in ("paper", "sound"):
-        msg = f"preset must be 'paper' or 'sound'; got {preset!r}."
-        raise InputError(msg)
+        raise InputError(f"preset must be 'paper' or 'sound'; got {preset!r}.")
     label, datasets = table.pop("label", None), table.pop("datasets", None)
     method = method_of(table, preset, epochs)
-    own = None if datasets is None else tuple(_listed(datasets, "a method's datasets"))
-    return Entry(str(label or method.title), method, own)
+    subset = None if datasets is None else tuple(_list(datasets, "a method's datasets"))
+    return Entry(str(label or method.title), method, subset)
 
 
-def _chosen(entries: tuple[Entry, ...], names: Sequence[str]) -> tuple[Entry, ...]:
+def _selected(entries: tuple[Entry, ...], names: Sequence[str]) -> tuple[Entry, ...]:
     known = {name for entry in entries for name in (entry.label, entry.method.name)}
     if unknown := [name for name in names if name not in known]:
-        have = ", ".join(dict.fromkeys(entry.method.name for entry in entries))
-        msg = f"The grid has no method {', '.join(unknown)}; it has {have}."
-        raise InputError(msg)
-    return tuple(each for each in entries if {each.label, each.method.name} & set(names))
+        methods = ", ".join(dict.fromkeys(entry.method.name for entry in entries))
+        raise InputError(f"The grid has no method {', '.join(unknown)}; it has {methods}.")
+    return tuple(entry for entry in entries if {entry.label, entry.method.name} & set(names))
 
 
-def _with_epochs(method: Method, epochs: int) -> Method:
-    has = "epochs" in method.field_names()
-    return replace(method, epochs=epochs) if has else method  # type: ignore[type-var]
-
-
-@dataclass(frozen=True)
-class Present:
-    """What of a grid can run here, and how to get the datasets that are missing."""
-
-    grid: Grid | None  # None if no dataset is here
-    absent: dict[str, str]  # the remedy by the dataset's name
-
-
-def present(grid: Grid) -> Present:
-    """The grid on those datasets whose files are here.
-
-    >>> present(Grid.named("quick")).absent
-    {}
-    """
-    asked = dict.fromkeys((*grid.datasets, *(other for _, other in grid.ood)))
-    absent = {name: how_to_get(entry_of(name)) for name in asked if not _is_here(name)}
+def present(grid: Grid) -> tuple[Grid | None, dict[str, str]]:
+    """The grid on the datasets whose files are here, or None, and how to get the others."""
+    names = dict.fromkeys((*grid.datasets, *(other for _, other in grid.ood)))
+    entries = [entry_of(name) for name in names]
+    absent = {e.name: how_to_get(e) for e in entries if not all(find(e, file) for file in e.files)}
     datasets = tuple(name for name in grid.datasets if name not in absent)
-    if not datasets:
-        return Present(None, absent)
     narrowed = _narrowed(grid, datasets)
-    if not narrowed["entries"]:
-        return Present(None, absent)
+    if not datasets or not narrowed["entries"]:
+        return None, absent
     ood = tuple(pair for pair in narrowed["ood"] if pair[1] not in absent)
-    return Present(replace(grid, **narrowed | {"ood": ood}), absent)
+    return replace(grid, **narrowed | {"ood": ood}), absent
 
 
-def _is_here(name: str) -> bool:
-    entry = entry_of(name)
-    return all(find(entry, file) for file in entry.files)
+def grid_of(grid: Grid | str | Path) -> Grid:
+    """A grid, given itself, its name or its TOML file."""
+    if isinstance(grid, Grid):
+        return grid
+    is_file = str(grid).endswith(".toml") or Path(grid).is_file()
+    return Grid.read(grid) if is_file else Grid.named(str(grid))

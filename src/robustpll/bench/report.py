@@ -256,7 +256,7 @@ def _run_table(summary: Summary) -> LongTable:
         Column("condition", choose=True),
         *(Column(m.heading, m.decimals, in_table=m.in_table) for m in MEASURES.values()),
     ]
-    plans = {(plan.label, plan.run.dataset, plan.run.seed): plan for plan in summary.grid.runs()}
+    plans = {(plan.label, plan.dataset, plan.seed): plan for plan in summary.grid.runs()}
     rows: list[tuple[Any, ...]] = []
     details: list[Details] = []
     opens: dict[tuple[str, str, int], int] = {}
@@ -264,7 +264,7 @@ def _run_table(summary: Summary) -> LongTable:
         run = (record["label"], record["dataset"], record["seed"])
         if run not in opens:
             opens[run] = len(details)
-            details.append(_details(record, plans[run].run.description))
+            details.append(_details(record, plans[run].description))
         # Two decimals more than shown: numbers that look equal are sorted, and the page is small.
         numbers = (
             None if math.isnan(record[name]) else round(m.scale * record[name], m.decimals + 2)

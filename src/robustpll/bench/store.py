@@ -1,13 +1,14 @@
-"""Results on disk: one Parquet file for each run, there and whole, or not there."""
+"""Results on disk: one Parquet file for each run, either complete or absent."""
 
 import json
 import os
 import platform
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
@@ -17,49 +18,82 @@ from urllib.parse import quote
 import numpy as np
 
 from robustpll._files import write_whole
+from robustpll.bench.bundles import Candidates
 from robustpll.bench.grid import Grid
-from robustpll.bench.noise_cache import Drawn, Packed
-from robustpll.bench.run import Condition, PlannedRun, Run
-from robustpll.bench.stored_files import (
-    ABOUT,
-    COLUMNS,
-    REALS,
-    About,
-    StoreError,
-    about_in,
-    failure_in,
-    grid_in,
-    packed_in,
-    predictions_in,
-    schema,
-    session_in,
-)
-from robustpll.bench.versions import of_store
+from robustpll.bench.run import FORMAT, Condition, Run, key_of, with_content
+from robustpll.datasets.catalog import USUAL, version_here
+from robustpll.errors import InputError, RobustPLLError
 
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-# bytes of one significance together; rows in order as their differences
-ENCODINGS = dict.fromkeys(REALS, "BYTE_STREAM_SPLIT") | {"row": "DELTA_BINARY_PACKED"}
+REALS = (
+    "probability",  # of the predicted class, as is belief
+    "belief",
+    "uncertainty",
+    "entropy",
+    "probability_of_truth",  # null where the truth is unknown
+    "probability_squared",  # summed over the classes
+)
+COLUMNS = ("part", "condition", "row", "truth", "predicted", "guess", *REALS)
+UNKNOWN = -1  # truth of out-of-distribution rows; prediction of rows that an audit fooled
+ABOUT = b"robustpll"  # key of the record in a file's footer
+JSON_FILES: dict[str, dict[str, Any]] = {  # required keys of each kind of file
+    "grids": {"name": str, "methods": list},
+    "sessions": {"grid": str, "executor": str, "runs": int, "seconds": int | float, "parts": dict},
+    "failures": {"error": str},
+}
 FOLDERS = ("runs", "failures", "candidates", "grids", "sessions")
-TEMPORARY = ".*.*.????????"  # as `write_whole` names files: .KEY.parquet.k3x_9abz
-STALE = 600.0  # seconds after which a file under a temporary name is nobody's
+TEMPORARY = ".*.*.????????"  # names of `write_whole`: .KEY.parquet.k3x_9abz
+STALE = 600.0  # seconds after which a temporary file has no writer any more
+
+
+class StoreError(RobustPLLError):
+    """A file of the store is damaged or foreign, or could not be written."""
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The stored record of a run; a worker's result also has the table of predictions."""
+
+    key: str
+    description: dict[str, Any]
+    conditions: tuple[Condition, ...]
+    seconds: dict[str, float]  # "train" and "examine": this run's share of its bundle
+    facts: dict[str, Any]  # machine, torch, version, date, models_in_bundle
+    table: "pa.Table | None" = None
+
+    def to_json(self) -> dict[str, Any]:
+        conditions = [vars(condition) for condition in self.conditions]
+        record = {name: value for name, value in vars(self).items() if name != "table"}
+        return {"format": FORMAT, **record, "conditions": conditions}
+
+    @classmethod
+    def of_json(cls, record: Mapping[str, Any], key: str) -> "RunResult":
+        """The record that `to_json` gave; a ValueError if it is not that of the run `key`."""
+        if (record["format"], record["key"]) != (FORMAT, key):
+            raise ValueError(f"it holds run {record['key']} in format {record['format']}")
+        seconds = {name: float(value) for name, value in record["seconds"].items()}
+        if not {"train", "examine"} <= seconds.keys():
+            raise ValueError("it does not say how long the run took")
+        conditions = tuple(Condition(**condition) for condition in record["conditions"])
+        return cls(key, dict(record["description"]), conditions, seconds, dict(record["facts"]))
 
 
 class ResultStore:
     """A folder of results.
 
-    `runs/dataset=NAME/method=NAME/KEY.parquet` holds predictions, `failures/KEY.json` why a run
-    failed, `candidates/KEY.npz` candidates that noise made, `grids/NAME.json` what was asked for,
-    `sessions/` where the time went. Files are written under a temporary name, synced and renamed.
-    The key of a run on another version of a dataset than the one that the catalogue knows ends in
-    "-" and 16 digits of its content's SHA-256. Keys of version 0.1 end in none.
+    `runs/dataset=NAME/method=NAME/KEY.parquet` holds predictions, `failures/KEY.json` errors of
+    runs, `candidates/KEY.npz` candidate sets that noise made, `grids/NAME.json` the grids, and
+    `sessions/` the time that each `bench run` took. Files are written under a temporary name,
+    synced and renamed. If the files of a dataset are not the version of the catalogue, the key
+    ends in "-" and 16 digits of their SHA-256.
 
     Parameters
     ----------
     root : str or Path
-        Made when something is written.
+        The folder; the first write creates it.
 
     Examples
     --------
@@ -75,87 +109,85 @@ class ResultStore:
         self.root = Path(root)
 
     def path(self, run: Run) -> Path:
-        """Where the predictions of a run are, or will be."""
+        """The path of a run's predictions."""
         folders = f"dataset={quote(run.dataset, safe='')}/method={quote(run.method.name, safe='')}"
         return self.root / "runs" / folders / f"{run.key}.parquet"
 
     def contents(self, run: Run) -> tuple[str, ...]:
-        """The versions of its dataset on which a run is stored, whichever it names itself."""
+        """The stored versions of a run's dataset."""
         paths = self.path(run).parent.glob(f"{run.recipe}*.parquet")
         matches = (re.fullmatch(r"[0-9a-f]{20}(?:-([0-9a-f]{16}))?", path.stem) for path in paths)
         return tuple(sorted(match[1] or "" for match in matches if match))
 
-    def about(self, run: Run) -> About | None:
-        """What is stored of a run; None if nothing is. A damaged file is a StoreError."""
+    def about(self, run: Run) -> RunResult | None:
+        """The record of a run; None if it is not stored. A damaged file is a StoreError."""
         path = self.path(run)
-        return about_in(path, run.key) if path.exists() else None
+        return _record_in(path) if path.exists() else None
 
     def read(self, run: Run, columns: Sequence[str] = COLUMNS) -> "pa.Table":
-        """Predictions of a run; StoreError if there are none, or the file is damaged."""
-        return predictions_in(self.path(run), columns)
+        """Predictions of a run; StoreError if the file is absent or damaged."""
+        return _predictions_in(self.path(run), columns)
 
-    def frame(
-        self, planned: Iterable[PlannedRun], columns: Sequence[str] = COLUMNS
-    ) -> "pd.DataFrame":
-        """Predictions of all runs that are here, with columns label, dataset and seed before.
+    def frame(self, runs: Iterable[Run], columns: Sequence[str] = COLUMNS) -> "pd.DataFrame":
+        """Predictions of all stored runs, with the columns label, dataset and seed in front.
 
-        Runs on several versions of a dataset are refused, unless they are named.
+        Runs on several versions of a dataset are an InputError, unless the runs name a version.
         """
         import pandas as pd
 
         frames = []
-        for each in of_store(self, planned):
-            if self.lacks(each):
-                continue
-            frame = self.read(each.run, columns).to_pandas()
-            named = {"label": each.label, "dataset": each.run.dataset, "seed": each.run.seed}
-            frames.append(frame.assign(**named)[[*named, *frame.columns]])
+        for run in of_store(self, runs):
+            if not self.lacks(run):
+                frame = self.read(run, columns).to_pandas()
+                names = {"label": run.label, "dataset": run.dataset, "seed": run.seed}
+                frames.append(frame.assign(**names)[[*names, *frame.columns]])
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
-    def lacks(self, planned: PlannedRun) -> bool:
-        """Whether a run is not here, damaged, or was not examined in all ways asked for."""
-        return bool(self.missing([planned]))
+    def lacks(self, run: Run) -> bool:
+        """Whether a run is absent, damaged, or lacks some of its conditions."""
+        return bool(self.missing([run]))
 
-    def missing(self, planned: Iterable[PlannedRun]) -> list[PlannedRun]:
-        """What is still to run, each run once, to be examined in all ways asked for or known."""
-        wanted: dict[str, PlannedRun] = {}
-        for each in planned:
-            known = wanted.get(each.run.key, each)
-            wanted[each.run.key] = replace(known, conditions=_union(known, each.conditions))
-        found = []
-        for each in wanted.values():
+    def missing(self, runs: Iterable[Run]) -> list[Run]:
+        """The runs to do, each key once, with all conditions that are requested or stored."""
+        wanted: dict[str, Run] = {}
+        for run in runs:
+            wanted[run.key] = _with_conditions(wanted.get(run.key, run), run.conditions)
+        missing = []
+        for run in wanted.values():
             try:
-                about = self.about(each.run)
+                record = self.about(run)
             except StoreError:
-                about = None
-            before = about.conditions if about else ()
-            if about is None or not set(each.conditions) <= set(before):
-                found.append(replace(each, conditions=_union(each, before)))
-        return found
+                record = None
+            stored = record.conditions if record else ()
+            if record is None or not set(run.conditions) <= set(stored):
+                missing.append(_with_conditions(run, stored))
+        return missing
 
-    def damaged(self, planned: Iterable[PlannedRun]) -> list[str]:
-        """A sentence for each file that cannot be read."""
-        sentences = []
-        for each in planned:
+    def damaged(self, runs: Iterable[Run]) -> list[str]:
+        """A message for each unreadable file of the runs."""
+        messages = []
+        for run in runs:
             try:
-                self.about(each.run)
+                self.about(run)
             except StoreError as error:
-                sentences.append(str(error))
-        return list(dict.fromkeys(sentences))
+                messages.append(str(error))
+        return list(dict.fromkeys(messages))
 
-    def write(self, run: Run, table: "pa.Table", about: About) -> None:
-        """Keep predictions; a failure of the run is forgotten."""
+    def write(self, run: Run, result: RunResult) -> None:
+        """Store predictions, and remove the record of an earlier failure."""
         import pyarrow.parquet as pq
 
-        footer = {ABOUT: json.dumps(about.to_json(), sort_keys=True).encode()}
+        assert result.table is not None
+        footer = {ABOUT: json.dumps(result.to_json(), sort_keys=True).encode()}
         buffer = BytesIO()
         pq.write_table(
-            table.cast(schema()).replace_schema_metadata(footer),
+            result.table.cast(schema()).replace_schema_metadata(footer),
             buffer,
             compression="zstd",
             compression_level=9,
             use_dictionary=["part", "condition"],
-            column_encoding=ENCODINGS,
+            column_encoding=dict.fromkeys(REALS, "BYTE_STREAM_SPLIT")
+            | {"row": "DELTA_BINARY_PACKED"},
             write_page_checksum=True,
             store_schema=True,
         )
@@ -163,8 +195,8 @@ class ResultStore:
         self._failure_path(run).unlink(missing_ok=True)
 
     def failed(self, run: Run, error: str, details: str = "") -> None:
-        """Keep why a run failed; it stays missing."""
-        plain = {
+        """Store the error of a run; the run stays missing."""
+        record = {
             "key": run.key,
             "description": run.description,
             "error": error,
@@ -172,66 +204,64 @@ class ResultStore:
             "machine": platform.node(),
             "date": now(),
         }
-        self._write(self._failure_path(run), json.dumps(plain, indent=1).encode())
+        self._write(self._failure_path(run), json.dumps(record, indent=1).encode())
 
     def failure(self, run: Run) -> str | None:
-        """Why a run failed last time, in a sentence; None if it did not."""
+        """The error message of a run that failed; None if it did not."""
         path = self._failure_path(run)
         try:
-            return failure_in(path) if path.exists() else None
+            return str(_json_in(path)["error"]) if path.exists() else None
         except StoreError:
-            return "It failed, but the note about it is damaged."
+            return "It failed, but the record of the error is damaged."
 
     def _failure_path(self, run: Run) -> Path:
         return self.root / "failures" / f"{run.key}.json"
 
     def keep_grid(self, grid: Grid) -> None:
-        """So that status and report know what was asked for."""
+        """Store a grid for `bench status` and `bench report`."""
         path = self.root / "grids" / f"{grid.name}.json"
         content = grid.to_json().encode()
         if not path.exists() or path.read_bytes() != content:
             self._write(path, content)
 
     def grids(self) -> dict[str, Grid]:
-        """What was asked for, by name; the latest last."""
+        """The stored grids by name, the latest last."""
         paths = sorted((self.root / "grids").glob("*.json"), key=lambda path: path.stat().st_mtime)
-        return {path.stem: grid_in(path) for path in paths}
+        grids = {}
+        for path in paths:
+            content = json.dumps(_json_in(path))
+            with _reading(path):
+                grids[path.stem] = Grid.of_json(content)
+        return grids
 
-    def keep_candidates(self, of: Drawn, packed: Packed) -> None:
-        """Those that noise made for the training rows of a seed."""
+    def keep_candidates(self, key: str, candidates: Candidates) -> None:
+        """Store candidate sets (rows, classes) by their noise key, as bits."""
         buffer = BytesIO()
-        shape = np.array([packed.rows, packed.classes])
-        np.savez(buffer, bits=np.frombuffer(packed.bits, np.uint8), shape=shape)
-        self._write(self._candidates_path(of), buffer.getvalue())
+        np.savez(buffer, bits=np.packbits(candidates), shape=np.array(candidates.shape))
+        self._write(self.root / "candidates" / f"{key}.npz", buffer.getvalue())
 
-    def candidates(self, of: Drawn) -> Packed | None:
-        """Those that are kept; None if there are none, or the file is damaged."""
-        path = self._candidates_path(of)
+    def candidates(self, key: str) -> Candidates | None:
+        """Stored candidate sets by their noise key; None if the file is absent or damaged."""
+        path = self.root / "candidates" / f"{key}.npz"
         try:
-            return packed_in(path) if path.exists() else None
+            return _candidates_in(path) if path.exists() else None
         except StoreError:
             return None
 
-    def _candidates_path(self, of: Drawn) -> Path:
-        return self.root / "candidates" / f"{of.key}.npz"
-
     def keep_session(self, name: str, facts: Mapping[str, Any]) -> None:
-        """Where the time of a `bench run` went."""
+        """Store how the time of a `bench run` was spent."""
         self._write(self.root / "sessions" / f"{name}.json", json.dumps(facts, indent=1).encode())
 
     def sessions(self) -> dict[str, dict[str, Any]]:
-        """All of them by name, the earliest first."""
+        """All sessions by name, the earliest first."""
         paths = sorted((self.root / "sessions").glob("*.json"))
-        return {path.stem: session_in(path) for path in paths}
+        return {path.stem: _json_in(path) for path in paths}
 
     def sweep(self) -> None:
-        """Remove what writers left under temporary names when they were killed, and no more.
-
-        The folder may be somebody's project, with hidden files of its own.
-        """
+        """Remove temporary files of killed writers; other hidden files stay."""
         for folder in FOLDERS:
             for path in (self.root / folder).rglob(TEMPORARY):
-                with suppress(OSError):  # another process sweeps, too
+                with suppress(OSError):  # another process may remove it, too
                     if time.time() - path.stat().st_mtime > STALE:
                         path.unlink()
 
@@ -243,25 +273,202 @@ class ResultStore:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """What the system refuses, a full disk say, as a sentence; that a file exists is no refusal."""
+    """Turn errors of the file system, such as a full disk, into a StoreError."""
     try:
         yield
-    except FileExistsError:
-        raise
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        msg = (
-            f"{path} could not be written: {reason}. What was written before is whole; make room, "
-            "and run the same command again."
-        )
-        raise StoreError(msg) from error
+        raise StoreError(
+            f"{path} could not be written: {reason}. All earlier results are complete. Free some "
+            "space, and run the same command again."
+        ) from error
 
 
 def now() -> str:
-    """The time of day in UTC, to the second."""
+    """The time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _union(planned: PlannedRun, further: Iterable[Condition]) -> tuple[Condition, ...]:
-    """All conditions, in the order in which a run is examined."""
-    return tuple(sorted({*planned.conditions, *further}, key=lambda each: each.order))
+def _with_conditions(run: Run, further: Iterable[Condition]) -> Run:
+    every = tuple(sorted({*run.conditions, *further}, key=lambda condition: condition.order))
+    return run if every == run.conditions else replace(run, conditions=every)
+
+
+def schema() -> "pa.Schema":
+    """The columns of a table of predictions, one row for each prediction."""
+    import pyarrow as pa
+
+    word = pa.dictionary(pa.int8(), pa.string())
+    kinds = [word, word, pa.int32(), pa.int16(), pa.int16(), pa.bool_()]
+    return pa.schema(list(zip(COLUMNS, [*kinds, *[pa.float32()] * len(REALS)], strict=True)))
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn all errors of a damaged file, of whatever kind, into a StoreError."""
+    try:
+        yield
+    except InputError as error:  # a method or dataset that this version does not know
+        raise StoreError(f"{path} cannot be read here: {error}") from error
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise StoreError(
+            f"{path} is damaged or not of this benchmark ({reason}). Move it aside by "
+            "'robustpll bench verify --repair', and run the grid again."
+        ) from error
+
+
+def _record_in(path: Path) -> RunResult:
+    """The record in a run's file, whose name is its key."""
+    import pyarrow.parquet as pq
+
+    with _reading(path):
+        return RunResult.of_json(json.loads(pq.read_schema(path).metadata[ABOUT]), path.stem)
+
+
+def _predictions_in(path: Path, columns: Sequence[str] = COLUMNS) -> "pa.Table":
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with _reading(path):
+        # from memory: given the path, Arrow would turn folders such as method=... into columns
+        source = pa.BufferReader(path.read_bytes())
+        table = pq.read_table(source, columns=list(columns), page_checksum_verification=True)
+        kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
+        if kinds != {name: schema().field(name).type for name in columns}:
+            raise ValueError(f"its columns are {', '.join(map(str, table.schema.names))}")
+        return table
+
+
+def _candidates_in(path: Path) -> Candidates:
+    with _reading(path), np.load(BytesIO(path.read_bytes()), allow_pickle=False) as stored:
+        rows, classes = (int(size) for size in stored["shape"])
+        if stored["bits"].shape != ((rows * classes + 7) // 8,):
+            raise ValueError(f"{stored['bits'].shape} are not the bits of {rows} x {classes}")
+        bits = np.unpackbits(stored["bits"], count=rows * classes)
+        return bits.reshape(rows, classes).astype(bool)
+
+
+def _json_in(path: Path) -> dict[str, Any]:
+    """The content of a grid, session or failure, by the folder it is in."""
+    with _reading(path):
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for name, kind in JSON_FILES[path.parent.name].items():
+            if not isinstance(content[name], kind):
+                raise TypeError(f"{name} is {content[name]!r}")
+        if not all(method["name"] for method in content.get("methods", [])):
+            raise ValueError("it has methods without a name")
+        sum(map(float, content.get("parts", {}).values()))  # raises if a part is no number
+        return content
+
+
+def damage(store: ResultStore) -> dict[Path, str]:
+    """A message for each damaged file of a store, by path; checksums are compared, too."""
+    messages = {}
+    for pattern, check in CHECKS.items():
+        for path in sorted(store.root.glob(pattern)):
+            try:
+                check(path)
+            except StoreError as error:
+                if path.exists():  # otherwise another process moved it meanwhile
+                    messages[path] = str(error)
+    return messages
+
+
+def set_aside(store: ResultStore, path: Path) -> Path:
+    """Move a file to the store's folder `damaged`; never overwrites. Returns the new path."""
+    target = store.root / "damaged" / path.relative_to(store.root)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while target.exists():
+        number += 1
+        target = target.with_name(f"{path.name}.{number}")
+    return path.rename(target)
+
+
+def _check_run(path: Path) -> None:
+    """Check that a file holds the run of its name, with predictions under all its conditions."""
+    record, table = _record_in(path), _predictions_in(path)
+    with _reading(path):
+        content = str(record.description.get("content", ""))
+        if with_content(key_of(record.description, without="content"), content) != path.stem:
+            raise ValueError("its name does not match the run it describes")
+        pairs = table.select(["part", "condition"]).group_by(["part", "condition"]).aggregate([])
+        stored = {(row["part"], row["condition"]) for row in pairs.to_pylist()}
+        if stored != {(condition.part, condition.name) for condition in record.conditions}:
+            raise ValueError("its predictions do not match its conditions")
+
+
+CHECKS: dict[str, Callable[[Path], object]] = {
+    "runs/*/*/*.parquet": _check_run,
+    "candidates/*.npz": _candidates_in,
+    **{f"{folder}/*.json": _json_in for folder in JSON_FILES},
+}
+
+
+def of_files(runs: Iterable[Run]) -> tuple[Run, ...]:
+    """The runs on the versions of the files that are here; each file is read at most once."""
+    runs = tuple(runs)
+    versions = {name: version_here(name) for name in {run.dataset for run in runs}}
+    return tuple(replace(run, content=versions[run.dataset]) for run in runs)
+
+
+def of_store(
+    store: ResultStore, runs: Iterable[Run], chosen: Mapping[str, str] | None = None
+) -> tuple[Run, ...]:
+    """The runs on the stored versions of the datasets.
+
+    If the store has several versions of a dataset, `chosen` must name one: their numbers are never
+    mixed. Runs that name a version keep it.
+    """
+    runs, chosen = tuple(runs), chosen or {}
+    counts: dict[str, Counter[str]] = {}
+    for run in runs:
+        counts.setdefault(run.dataset, Counter()).update(store.contents(run))
+    if unknown := sorted(set(chosen) - set(counts)):
+        msg = f"A version is chosen of {', '.join(unknown)}, on which the grid has no run."
+        raise InputError(msg)
+    versions = {name: _one_version(name, counts[name], chosen.get(name)) for name in counts}
+    return tuple(
+        run if run.content else replace(run, content=versions[run.dataset]) for run in runs
+    )
+
+
+def _one_version(name: str, counts: Counter[str], chosen: str | None) -> str:
+    """The chosen version, or else the only one."""
+    listed = ", ".join(f"{content or USUAL} ({counts[content]} runs)" for content in sorted(counts))
+    if chosen is not None:
+        content = "" if chosen == USUAL else chosen
+        if content in counts:
+            return content
+        raise InputError(
+            f"No run on the version {chosen!r} of {name} is stored; stored: {listed or 'none'}."
+        )
+    if len(counts) > 1:
+        first = max(counts)
+        raise InputError(
+            f"The store has runs on {len(counts)} versions of the file of {name}: {listed}. Their "
+            f"numbers cannot be mixed. Choose one: --version {name}={first}, or in Python "
+            f"versions={{{name!r}: {first!r}}}."
+        )
+    return next(iter(counts), "")
+
+
+def is_stored(store: ResultStore, run: Run) -> bool:
+    """Whether a store has a run on any version of its dataset."""
+    versions = store.contents(run)
+    return not all(store.lacks(replace(run, content=content)) for content in versions)
+
+
+def of_others(store: ResultStore, runs: Iterable[Run]) -> list[str]:
+    """A message for each dataset of which the store has runs on other versions."""
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for run in runs:
+        others = [content for content in store.contents(run) if content != run.content]
+        counts.setdefault((run.dataset, run.content), Counter()).update(others)
+    return [
+        f"{name}: {count} stored runs are on another version of its file ({content or USUAL}) than "
+        f"the one that is here ({here or USUAL}). They stay in the store, and do not count."
+        for (name, here), others in counts.items()
+        for content, count in sorted(others.items())
+    ]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from robustpll.bench.grid import Grid, PlannedRun
+from robustpll.bench.grid import Grid, Run
 from robustpll.bench.measures import (
     MEASURES,
     POOLED_MEASURES,
@@ -23,10 +23,8 @@ from robustpll.bench.measures import (
     curve,
     measured,
 )
-from robustpll.bench.noise_cache import Drawn
-from robustpll.bench.store import ResultStore
-from robustpll.bench.stored_files import About, StoreError
-from robustpll.bench.versions import of_store
+from robustpll.bench.run import noise_key
+from robustpll.bench.store import ResultStore, RunResult, StoreError, of_store
 from robustpll.datasets.catalog import entry_of
 from robustpll.errors import InputError
 from robustpll.measures.metrics import as_recorded
@@ -204,7 +202,7 @@ def read_summary(path: str | Path) -> Summary:
                 raise ValueError("other columns, size or format")
             planned = file.read().to_pandas(ignore_metadata=True)
         grid = Grid.of_json(json.dumps(about["grid"]))
-        runs = {(run.label, run.run.dataset, run.run.seed) for run in grid.runs()}
+        runs = {(run.label, run.dataset, run.seed) for run in grid.runs()}
         if not runs.issuperset(planned[IDENTITY[:3]].itertuples(index=False, name=None)):
             raise ValueError("runs that its grid does not plan")
         has_result = planned["reason"].isna()
@@ -255,7 +253,7 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
     for planned in planned_runs:
         about, parts, problem = _stored(store, planned)
         for condition in planned.conditions:
-            run, strength = planned.run, condition.epsilon or condition.audit
+            run, strength = planned, condition.epsilon or condition.audit
             values = (planned.label, run.dataset, run.seed, condition.part, condition.name)
             identity = dict(zip(IDENTITY, (*values, strength, condition.ood), strict=True))
             columns = parts.get((condition.part, condition.name))
@@ -270,7 +268,7 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
                 columns = {**columns, "known_entropy": pair[0]}
             runs.append(identity | _described(planned, about) | measured(columns))
     _mark_absent_datasets(missing, {row["dataset"] for row in runs})
-    contents = {plan.run.dataset: plan.run.content for plan in planned_runs if plan.run.content}
+    contents = {plan.dataset: plan.content for plan in planned_runs if plan.content}
     rows, curves = _pooled(entropies, len(grid.seeds))
     return Summary(
         grid,
@@ -289,17 +287,17 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
 
 
 def _stored(
-    store: ResultStore, planned: PlannedRun
-) -> tuple[About | None, dict[tuple[str, str], Columns], dict[str, str]]:
+    store: ResultStore, planned: Run
+) -> tuple[RunResult | None, dict[tuple[str, str], Columns], dict[str, str]]:
     """Return what is stored of a run, its predictions by part and condition, and what is wrong."""
     problem = {"reason": "not run", "sentence": "It was not run yet."}
-    if failure := store.failure(planned.run):
+    if failure := store.failure(planned):
         problem = {"reason": "failed", "sentence": failure}
     try:
-        about = store.about(planned.run)
+        about = store.about(planned)
         if about is None:
             return None, {}, problem
-        frame = store.read(planned.run).to_pandas().sort_values("row", kind="stable")
+        frame = store.read(planned).to_pandas().sort_values("row", kind="stable")
     except StoreError as error:  # a report does not name the folders of a machine
         sentence = str(error).replace(f"{store.root}/", "")
         return None, {}, {"reason": "unreadable", "sentence": sentence}
@@ -311,16 +309,16 @@ def _stored(
     return about, parts, problem
 
 
-def _described(planned: PlannedRun, about: About) -> dict[str, Any]:
+def _described(planned: Run, about: RunResult) -> dict[str, Any]:
     facts = {name: str(about.facts.get(name, "unknown")) for name in FACTS}
     return {
-        "method": planned.run.method.name,
-        "kind": entry_of(planned.run.dataset).kind,
+        "method": planned.method.name,
+        "kind": entry_of(planned.dataset).kind,
         "seconds_train": float(about.seconds["train"]),
         "seconds_examine": float(about.seconds["examine"]),
         **facts,
         "date": facts["date"][:10],
-        "key": planned.run.key,
+        "key": planned.key,
     }
 
 
@@ -361,8 +359,9 @@ def _candidates(
         noise, content = grid.noise_of(name), contents.get(name, "")
         if noise is None:
             continue
-        packed = [store.candidates(Drawn(name, noise, seed, content)) for seed in grid.seeds]
-        if sizes := [sets.matrix().sum(-1) for sets in packed if sets]:
+        keys = [noise_key(name, noise, seed, content) for seed in grid.seeds]
+        matrices = [store.candidates(key) for key in keys]
+        if sizes := [matrix.sum(-1) for matrix in matrices if matrix is not None]:
             counts = np.concatenate(sizes)
             statistics[name] = float(counts.mean()), float((counts == 1).mean())
     return statistics

@@ -14,9 +14,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from robustpll.bench.grid import Condition
+from robustpll.bench.grid import REAL_WORLD, Condition
 from robustpll.bench.measures import MEASURES
-from robustpll.bench.named_grids import REAL_WORLD
 from robustpll.bench.run import MOST_AUDITED
 from robustpll.bench.summary import Line, Summary
 from robustpll.datasets.catalog import CATALOG
@@ -313,7 +312,7 @@ def ood_table(summary: Summary, dataset: str, other: str) -> Table | None:
     frame = summary.ood[(summary.ood["dataset"] == dataset) & (summary.ood["other"] == other)]
     if frame.empty:
         return None
-    planned = {run.label for run in summary.grid.runs() if run.run.dataset == dataset}
+    planned = {run.label for run in summary.grid.runs() if run.dataset == dataset}
     lines = [line for line in summary.lines if line.label in planned]
     groups = {line.label: line.group for line in lines}
     frame = frame.set_index("label").reindex(list(groups))

@@ -1,11 +1,17 @@
-"""What a worker does: train a bundle, examine it under all conditions, hand back tables."""
+"""What a worker does with a bundle: draw candidate sets, or train, evaluate and return tables."""
 
 import gc
+import os
+import signal
+import threading
 import time
+import traceback
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import groupby
+from multiprocessing import connection, parent_process
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +22,9 @@ from torch.nn.functional import one_hot
 
 from robustpll import __version__
 from robustpll.attacks.pgd import PGD
-from robustpll.bench.bundles import Bundle, Job, NoiseBundle, Stretch
-from robustpll.bench.noise_cache import Packed
-from robustpll.bench.run import MOST_AUDITED, Condition, PlannedRun
-from robustpll.bench.store import now
-from robustpll.bench.stored_files import COLUMNS, REALS, UNKNOWN, About, schema
+from robustpll.bench.bundles import Bundle, Candidates
+from robustpll.bench.run import MOST_AUDITED, Condition, Run
+from robustpll.bench.store import COLUMNS, REALS, UNKNOWN, RunResult, now, schema
 from robustpll.datasets import load_dataset
 from robustpll.datasets.catalog import USUAL
 from robustpll.datasets.dataset import Dataset
@@ -39,60 +43,96 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DIGITS = 6  # of the stored reals
+_startup: list[float] = []  # seconds that this process took to start, until a job reports them
 
 
 @dataclass(frozen=True)
-class Done:
-    """What a job gives: a table for each run, or candidates for each draw, in the job's order."""
+class JobResult:
+    """What a worker returns for a bundle, or the error if it failed."""
 
-    tables: tuple["pa.Table", ...] = ()
-    about: tuple[About, ...] = ()
-    candidates: tuple[Packed, ...] = ()
-    seconds: tuple[tuple[str, float], ...] = ()  # where the time went: load, train, examine
-    notes: tuple[str, ...] = ()  # what was warned of
+    results: tuple[RunResult, ...] = ()  # in the order of the runs
+    candidates: Mapping[str, Candidates] = field(default_factory=dict)  # by noise key
+    seconds: Mapping[str, float] = field(default_factory=dict)  # load, train, examine
+    notes: tuple[str, ...] = ()  # messages of warnings
+    error: str = ""
+    details: str = ""  # the traceback
+    died: bool = False  # whether the worker process died, perhaps by no fault of the job
 
 
-def perform(job: Job, device: str | torch.device = "cpu") -> Done:
-    """A job's results: a function of the job and the data folder, wherever it is called."""
-    device = torch.device(device)
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always")
-        done = drawn(job, device) if isinstance(job, NoiseBundle) else run_bundle(job, device)
-    if device.type == "cuda":
+def start_worker(device: str, begun: float) -> None:
+    """Prepare a worker process; it ends when its parent does, even if that is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(1)
+    if device != "cpu":
+        torch.zeros(1, device=device)  # creates the CUDA context, which takes seconds
+    _startup.append(time.time() - begun)
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])  # the system closes it, however the parent ends
+        os._exit(1)
+
+
+def perform(bundle: Bundle, device: str = "cpu") -> JobResult:
+    """The result of a bundle; an exception becomes an error message, which is safe to send."""
+    begun = time.perf_counter()
+    try:
+        result = compute(bundle, device)
+    except Exception as error:
+        kind = "" if isinstance(error, RobustPLLError) else f"{type(error).__name__}: "
+        seconds = {"failed": time.perf_counter() - begun}
+        details = traceback.format_exc()
+        result = JobResult(seconds=seconds, error=f"{kind}{error}", details=details)
+    if device.startswith("cuda"):
         gc.collect()
-        torch.cuda.empty_cache()  # other processes share the GPU
-    return replace(done, notes=tuple(dict.fromkeys(str(each.message) for each in warned)))
+        if "CUDA error" not in result.error:
+            torch.cuda.empty_cache()  # other processes share the GPU
+    starting = {"starting": _startup.pop()} if _startup else {}
+    return replace(result, seconds={**starting, **result.seconds})
 
 
-def run_bundle(bundle: Bundle, device: str | torch.device = "cpu") -> Done:
-    """Train the runs of a bundle at once, and examine each under its conditions.
+def compute(bundle: Bundle, device: str = "cpu") -> JobResult:
+    """The result of a bundle: a function of the bundle and the data folder only.
 
     >>> from robustpll.bench.bundles import bundles
     >>> from robustpll.bench.grid import Grid
     >>> grid = Grid.of({"methods": ["pl_knn"], "datasets": ["digits"], "seeds": 1})
     >>> [bundle] = bundles(grid.runs(), joined=False)
-    >>> every_class = Packed.of(np.ones((1437, 10), dtype=bool))
-    >>> done = run_bundle(replace(bundle, candidates=(every_class,)))
-    >>> done.tables[0].num_rows
+    >>> every_class = {key: np.ones((1437, 10), dtype=bool) for key in bundle.needs}
+    >>> compute(bundle.with_candidates(every_class)).results[0].table.num_rows
     360
     """
-    watch = Stopwatch(torch.device(device))
-    stretches = bundle.stretches()
-    problems, whole = _loaded(tuple(stretch for stretch, _ in stretches), str(device))
-    methods = [each.run.method for each in bundle.runs]
-    method = type(methods[0]).stacked(methods)
-    watch.lap("load")
-    fitted = method.fit(whole.task)
-    watch.lap("train")
+    seconds: dict[str, float] = {}
+    last = time.perf_counter()
+
+    def lap(name: str) -> None:
+        nonlocal last
+        if device.startswith("cuda"):
+            torch.cuda.synchronize(device)
+        seconds[name], last = time.perf_counter() - last, time.perf_counter()
+
     tables: list[pa.Table] = []
-    start = 0
-    for (_, own), problem in zip(stretches, problems, strict=True):
-        part = slice(start, start + len(own))
-        start = part.stop
-        found = fitted if len(stretches) == 1 else fitted.part(part)
-        tables += examined(found, own, problem)
-    watch.lap("examine")
-    share = {name: seconds / len(bundle.runs) for name, seconds in watch.laps}
+    candidates: dict[str, Candidates] = {}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        parts = _problems(bundle, device)
+        whole = parts[0][1] if len(parts) == 1 else Problem.joined([part for _, part in parts])
+        lap("load")
+        if bundle.draws_noise:
+            candidates = _draw(bundle, whole)
+            lap("train")
+        else:
+            methods = [run.method for run in bundle.runs]
+            fitted = type(methods[0]).stacked(methods).fit(whole.task)
+            lap("train")
+            for runs, part in parts:
+                own = slice(len(tables), len(tables) + len(runs))
+                tables += evaluate(fitted if len(parts) == 1 else fitted.part(own), runs, part)
+            lap("examine")
+    share = {name: value / len(bundle.runs) for name, value in seconds.items()}
     facts = {
         "machine": device_name(torch.device(device)),
         "torch": torch.__version__,
@@ -100,131 +140,146 @@ def run_bundle(bundle: Bundle, device: str | torch.device = "cpu") -> Done:
         "date": now(),
         "models_in_bundle": bundle.models,
     }
-    about = tuple(
-        About(each.run.key, each.run.description, each.conditions, share, facts)
-        for each in bundle.runs
+    results = tuple(
+        RunResult(run.key, run.description, run.conditions, share, facts, table)
+        for run, table in zip(bundle.runs, tables, strict=not bundle.draws_noise)
     )
-    return Done(tuple(tables), about, seconds=watch.laps)
+    notes = tuple(dict.fromkeys(str(warning.message) for warning in caught))
+    return JobResult(results, candidates, seconds, notes)
 
 
-def drawn(bundle: NoiseBundle, device: torch.device) -> Done:
-    """Candidates by noise, for all datasets and seeds of a bundle at once."""
-    watch = Stopwatch(device)
-    names = dict.fromkeys(each.dataset for each in bundle.drawn)
-    seeds = {name: tuple(e.seed for e in bundle.drawn if e.dataset == name) for name in names}
-    contents = {each.dataset: each.content for each in bundle.drawn}
-    problems = [
-        Problem.of(_dataset(name, contents[name]), _Truth(), own, device)
-        for name, own in seeds.items()
-    ]
-    whole = Problem.joined(problems)
-    watch.lap("load")
-    noise, task = bundle.drawn[0].noise, whole.task
-    found = noise.candidates(task.rows, whole.train_labels, task.k, task.seeds)
-    matrices = iter(found.cpu().numpy())
-    packed = {(name, seed): Packed.of(next(matrices)) for name in names for seed in seeds[name]}
-    watch.lap("train")
-    candidates = tuple(packed[each.dataset, each.seed] for each in bundle.drawn)
-    return Done(candidates=candidates, seconds=watch.laps)
+def _problems(bundle: Bundle, device: str) -> list[tuple[tuple[Run, ...], Problem]]:
+    """The runs of each dataset, and their problem; before noise is drawn, with true labels only."""
+    parts = []
+    for name, group in groupby(bundle.runs, key=lambda run: run.dataset):
+        runs = tuple(group)
+        noise = None
+        if runs[0].noise_key:
+            known = bundle.candidates
+            noise = _Known(tuple(known[run.noise_key] for run in runs if not bundle.draws_noise))
+        seeds = tuple(run.seed for run in runs)
+        parts.append((runs, Problem.of(_dataset(name, runs[0].content), noise, seeds, device)))
+    return parts
 
 
-def examined(fitted: Fitted, planned: Sequence[PlannedRun], problem: Problem) -> list["pa.Table"]:
-    """A table for each run of one dataset; all are examined alike."""
+def _draw(bundle: Bundle, problem: Problem) -> dict[str, Candidates]:
+    noise, task = bundle.runs[0].noise, problem.task
+    assert noise is not None
+    drawn = noise.candidates(task.rows, problem.train_labels, task.k, task.seeds)
+    return dict(zip(bundle.keys, drawn.cpu().numpy(), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class _Known(Noise):
+    """Candidate sets that were drawn before, one matrix for each seed; if none, true labels."""
+
+    matrices: tuple[Candidates, ...]
+
+    def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
+        if not self.matrices:
+            return one_hot(labels, k).bool()
+        for matrix in self.matrices:
+            if matrix.shape != (len(rows), k):
+                raise InputError(
+                    f"The store has candidates of {matrix.shape[0]} rows and {matrix.shape[1]} "
+                    f"classes, but the dataset has {len(rows)} training rows and {k} classes: its "
+                    "files changed. Use another store."
+                )
+        return torch.from_numpy(np.stack(self.matrices)).to(rows.device)
+
+
+@lru_cache(maxsize=4)  # several methods follow each other on the same data
+def _dataset(name: str, content: str = "") -> Dataset:
+    """The requested version of a dataset; an InputError if the files are another version."""
+    dataset = load_dataset(name)
+    if dataset.content != content:
+        raise InputError(
+            f"{dataset.title}: the file that is here is the version {dataset.content or USUAL}, "
+            f"but the run needs {content or USUAL}. It changed since the plan was made, or this "
+            "machine has another one. Restore the file, and run the same command again."
+        )
+    return dataset
+
+
+def evaluate(fitted: Fitted, runs: Sequence[Run], problem: Problem) -> list["pa.Table"]:
+    """A table of predictions for each run on one dataset; all runs face the same attacks."""
     import pyarrow as pa
 
-    asked = {condition for each in planned for condition in each.conditions}
-    conditions = sorted(asked, key=lambda condition: condition.order)
-    attacks = [each.epsilon for each in conditions if each.epsilon]
-    opinions: dict[Condition, Opinion] = {}
-    if attacks:
-        under = fitted.predict_at_each(attacks, problem.test, PGD(attacks[0]))
-        opinions = {Condition("test", eps): o for eps, o in zip(attacks, under, strict=True)}
-    audited = [each for each in conditions if each.audit]
-    if audited:
-        audit = Audit(tuple(each.audit for each in audited))
-        withstood = audit.withstood(fitted, *_audited(problem))
-    pieces: list[list[pa.Table]] = [[] for _ in planned]
+    requested = {condition for run in runs for condition in run.conditions}
+    conditions = sorted(requested, key=lambda condition: condition.order)
+    epsilons = [condition.epsilon for condition in conditions if condition.epsilon]
+    attacked: dict[float, Opinion] = {}
+    if epsilons:
+        opinions = fitted.predict_at_each(epsilons, problem.test, PGD(epsilons[0]))
+        attacked = dict(zip(epsilons, opinions, strict=True))
+    audits = [condition.audit for condition in conditions if condition.audit]
+    first = replace(problem.test, at=problem.test.at[:, :MOST_AUDITED])
+    first_labels = problem.test_labels[:, :MOST_AUDITED]
+    withstood: dict[float, Tensor] = {}
+    if audits:
+        robust = Audit(tuple(audits)).withstood(fitted, first, first_labels)
+        withstood = dict(zip(audits, robust, strict=True))
+    pieces: list[list[pa.Table]] = [[] for _ in runs]
     for condition in conditions:
         if condition.audit:
-            rows, labels = _audited(problem)
-            found = _worst_case(withstood[audited.index(condition)], labels)
+            rows = first
+            columns = _audit_columns(withstood[condition.audit], first_labels)
+        elif condition.part == "train":
+            rows = problem.task.rows
+            columns = _columns(fitted.opinion, problem.train_labels, runs, condition)
+        elif condition.part == "test":
+            rows = problem.test
+            opinion = attacked.pop(condition.epsilon) if condition.epsilon else fitted.predict(rows)
+            columns = _columns(opinion, problem.test_labels, runs, condition)
         else:
-            rows, truth = _rows(condition, problem)
-            if condition.part == "train":
-                opinion = fitted.opinion
-            else:
-                opinion = opinions.pop(condition) if condition in opinions else fitted.predict(rows)
-            found = _columns(opinion, truth, planned, condition)
-        at = rows.at.cpu().numpy()
-        for number, each in enumerate(planned):
-            own = {name: values[number] for name, values in found.items()} | {"row": at[number]}
-            if condition in each.conditions:
-                pieces[number].append(_table(condition, own))
-    return [pa.concat_tables(each).unify_dictionaries().combine_chunks() for each in pieces]
-
-
-def _rows(condition: Condition, problem: Problem) -> tuple[Rows, Tensor | None]:
-    """What is examined, and its true labels (R, n) where there are such."""
-    if condition.part == "train":
-        return problem.task.rows, problem.train_labels
-    if condition.part == "test":
-        return problem.test, problem.test_labels
-    return ood_rows(problem, _dataset(condition.ood)), None
-
-
-def _audited(problem: Problem) -> tuple[Rows, Tensor]:
-    """Which test rows are audited, and their true labels (R, n)."""
-    few = replace(problem.test, at=problem.test.at[:, :MOST_AUDITED])
-    return few, problem.test_labels[:, :MOST_AUDITED]
+            rows = ood_rows(problem, _dataset(condition.ood))
+            columns = _columns(fitted.predict(rows), None, runs, condition)
+        columns["row"] = rows.at.cpu().numpy()
+        for i, run in enumerate(runs):
+            if condition in run.conditions:
+                pieces[i].append(_table(condition, {name: v[i] for name, v in columns.items()}))
+    return [pa.concat_tables(tables).unify_dictionaries().combine_chunks() for tables in pieces]
 
 
 def _columns(
-    opinion: Opinion, truth: Tensor | None, planned: Sequence[PlannedRun], condition: Condition
+    opinion: Opinion, truth: Tensor | None, runs: Sequence[Run], condition: Condition
 ) -> dict[str, NDArray[Any]]:
-    """Numbers (R, n) for each column; computed where the opinion is, and copied once."""
+    """The stored columns (R, n); computed on the opinion's device, and copied once."""
     probability = opinion.probability
-    if lost := int((~probability.isfinite()).any(-1).sum()):
-        msg = f"{planned[0].label} gives {lost} rows probabilities that are no numbers."
-        raise RobustPLLError(msg)
-    predicted = torch.stack(
-        [
-            # a number for every row, tied or not, so that the rows of a run do not depend on others
-            opinion[at].predicted(np.random.default_rng(seed_of(each.run.recipe, condition.part)))
-            for at, each in enumerate(planned)
-        ]
-    )
-    of_class = predicted[..., None]
-    nothing = torch.full_like(opinion.uncertainty, torch.nan)
+    if bad := int((~probability.isfinite()).any(-1).sum()):
+        raise RobustPLLError(f"{runs[0].label} gives {bad} rows probabilities that are no numbers.")
+    generators = [np.random.default_rng(seed_of(run.recipe, condition.part)) for run in runs]
+    # draws a number for every row, tied or not, so that a prediction depends on its row alone
+    predicted = torch.stack([opinion[i].predicted(g) for i, g in enumerate(generators)])
+    labels = torch.full_like(predicted, UNKNOWN) if truth is None else truth
     reals = {
-        "probability": probability.gather(-1, of_class)[..., 0],
-        "belief": opinion.belief.gather(-1, of_class)[..., 0],
+        "probability": probability.gather(-1, predicted[..., None])[..., 0],
+        "belief": opinion.belief.gather(-1, predicted[..., None])[..., 0],
         "uncertainty": opinion.uncertainty,
         "entropy": opinion.entropy,
         "probability_of_truth": (
-            nothing if truth is None else probability.gather(-1, truth[..., None])[..., 0]
+            torch.full_like(opinion.uncertainty, torch.nan)
+            if truth is None
+            else probability.gather(-1, truth[..., None])[..., 0]
         ),
         "probability_squared": probability.square().sum(-1),
     }
     stacked = torch.stack([reals[name].double() for name in REALS]).round(decimals=DIGITS)
-    labels = torch.full_like(predicted, UNKNOWN) if truth is None else truth
     whole = torch.stack([labels, predicted]).short().cpu().numpy()
     return {
         **dict(zip(REALS, stacked.float().cpu().numpy(), strict=True)),
-        "truth": whole[0],
-        "predicted": whole[1],
+        **dict(zip(("truth", "predicted"), whole, strict=True)),
         "guess": opinion.guess.cpu().numpy(),
     }
 
 
-def _worst_case(withstood: Tensor, truth: Tensor) -> dict[str, NDArray[Any]]:
-    """As `_columns`: the true class where all attacks failed, else none, and no opinion at all."""
+def _audit_columns(withstood: Tensor, truth: Tensor) -> dict[str, NDArray[Any]]:
+    """As `_columns`: the true class where all attacks failed, `UNKNOWN` elsewhere, no reals."""
     predicted = torch.where(withstood, truth, UNKNOWN)
     whole = torch.stack([truth, predicted]).short().cpu().numpy()
-    nothing = np.full(truth.shape, np.nan, np.float32)
     return {
-        **dict.fromkeys(REALS, nothing),
-        "truth": whole[0],
-        "predicted": whole[1],
+        **dict.fromkeys(REALS, np.full(truth.shape, np.nan, np.float32)),
+        **dict(zip(("truth", "predicted"), whole, strict=True)),
         "guess": np.zeros(truth.shape, bool),
     }
 
@@ -232,82 +287,12 @@ def _worst_case(withstood: Tensor, truth: Tensor) -> dict[str, NDArray[Any]]:
 def _table(condition: Condition, columns: dict[str, NDArray[Any]]) -> "pa.Table":
     import pyarrow as pa
 
-    n = len(columns["row"])
-    zeros = pa.array(np.zeros(n, np.int8))
+    zeros = pa.array(np.zeros(len(columns["row"]), np.int8))
     words = {"part": condition.part, "condition": condition.name}
     arrays = [
         pa.DictionaryArray.from_arrays(zeros, [words[name]])
         if name in words
-        else pa.array(columns[name], schema().field(name).type, from_pandas=True)  # no number: null
+        else pa.array(columns[name], schema().field(name).type, from_pandas=True)  # NaN: null
         for name in COLUMNS
     ]
     return pa.table(arrays, schema=schema())
-
-
-class Stopwatch:
-    """Seconds from one call to the next; a GPU has finished what was asked of it before."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.laps: tuple[tuple[str, float], ...] = ()
-        self.last = time.perf_counter()
-
-    def lap(self, name: str) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        time_now = time.perf_counter()
-        self.laps += ((name, time_now - self.last),)
-        self.last = time_now
-
-
-class _Truth(Noise):
-    """No noise: rows are wanted before there are candidates."""
-
-    def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
-        return one_hot(labels, k).bool()
-
-
-@dataclass(frozen=True)
-class _Given(Noise):
-    """Candidates that were drawn before, one for each seed."""
-
-    packed: tuple[Packed, ...]
-
-    def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
-        for each in self.packed:
-            if (each.rows, each.classes) != (len(rows), k):
-                msg = (
-                    f"Candidates of {each.rows} rows and {each.classes} classes are kept in the "
-                    f"store, but the dataset has {len(rows)} training rows and {k} classes: its "
-                    "files changed. Use another store."
-                )
-                raise InputError(msg)
-        return torch.from_numpy(np.stack([each.matrix() for each in self.packed])).to(rows.device)
-
-
-# What a process keeps between bundles: methods come one after the other to the same data.
-
-
-@lru_cache(maxsize=4)
-def _dataset(name: str, content: str = "") -> Dataset:
-    """The version that a run is about, or an error: rows of no known class are of the usual one."""
-    dataset = load_dataset(name)
-    if dataset.content != content:
-        msg = (
-            f"{dataset.title}: the file that is here is the version {dataset.content or USUAL}, "
-            f"but {content or USUAL} is asked for. It changed since the plan was made, or this "
-            "machine has another one. Put the right file there, and run the same command again."
-        )
-        raise InputError(msg)
-    return dataset
-
-
-@lru_cache(maxsize=1)  # of the last bundle alone: each of many processes keeps its own
-def _loaded(stretches: tuple[Stretch, ...], device: str) -> tuple[list[Problem], Problem]:
-    """The problem of each dataset, and all of them as one."""
-    problems = []
-    for each in stretches:
-        noise = _Given(each.candidates) if each.candidates else None
-        dataset = _dataset(each.dataset, each.content)
-        problems.append(Problem.of(dataset, noise, each.seeds, device))
-    return problems, problems[0] if len(problems) == 1 else Problem.joined(problems)

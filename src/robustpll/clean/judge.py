@@ -116,7 +116,7 @@ def judgement(
         labels=np.asarray(candidates.classes[resolved]),
         confidence=probability[np.arange(len(matrix)), resolved],
         missing=np.asarray((probability * ~matrix).sum(-1)),
-        near=(nearest.at.cpu().numpy(), nearest.distance.cpu().numpy()),
+        near=(nearest.indices.cpu().numpy(), nearest.distance.cpu().numpy()),
     )
 
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from robustpll.clean.findings import candidate_names
 from robustpll.clean.judge import Floats, Ints, Judgement
-from robustpll.estimator.decision import mean_threshold
+from robustpll.estimator.abstention import mean_threshold
 from robustpll.evaluate.missing_truth import suspicion
 
 UNSURE = 0.5  # a row differs from the others if its uncertainty exceeds this and this quantile:

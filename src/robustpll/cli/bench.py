@@ -44,8 +44,8 @@ def run(
     ] = None,
 ) -> None:
     """Run what the store lacks of a grid; if stopped, the same command continues."""
-    from robustpll.bench.ray_runner import RayExecutor
-    from robustpll.bench.runner import run_grid
+    from robustpll.bench.executor import run_grid
+    from robustpll.bench.ray import RayExecutor
 
     lists = {"methods": methods, "datasets": datasets, "seeds": seeds, "epsilons": eps}
     changes: dict[str, Any] = {
@@ -79,8 +79,8 @@ def run(
 
 def _changed_grid(name: str, changes: dict[str, Any]) -> "Grid":
     """Return the grid, changed by the options that were passed."""
+    from robustpll.bench.grid import grid_of
     from robustpll.bench.run import noise_of
-    from robustpll.bench.runner import grid_of
 
     try:
         if "seeds" in changes:
@@ -98,7 +98,7 @@ def _changed_grid(name: str, changes: dict[str, Any]) -> "Grid":
 @app.command()
 def status(store: Store, grid: Annotated[str | None, GRID] = None) -> None:
     """Show how much of the store's grids is done, what failed, and what is missing."""
-    from robustpll.bench.runner import grid_of
+    from robustpll.bench.grid import grid_of
     from robustpll.bench.store import ResultStore
 
     with refusals():
@@ -113,21 +113,21 @@ def status(store: Store, grid: Annotated[str | None, GRID] = None) -> None:
 
 def _show_status(store: "ResultStore", name: str, grid: "Grid") -> None:
     from robustpll.bench.grid import present
-    from robustpll.bench.versions import is_stored, of_files, of_others
+    from robustpll.bench.store import is_stored, of_files, of_others
 
-    here, every = present(grid), {planned.run.key: planned for planned in grid.runs()}
-    without_data = [planned for planned in every.values() if planned.run.dataset in here.absent]
-    can_run = of_files(here.grid.runs()) if here.grid else ()
+    (here, remedies), every = present(grid), {planned.key: planned for planned in grid.runs()}
+    without_data = [planned for planned in every.values() if planned.dataset in remedies]
+    can_run = of_files(here.runs()) if here else ()
     missing = store.missing(can_run)
-    failed = [planned for planned in missing if store.failure(planned.run)]
+    failed = [planned for planned in missing if store.failure(planned)]
     absent = sum(not is_stored(store, planned) for planned in without_data)
     typer.echo(
         f"{name}: {len(every) - len(missing) - absent:,} of {len(every):,} runs are here; "
         f"{len(missing) - len(failed):,} to run, {len(failed):,} failed, {absent:,} lack data"
     )
     for planned in failed:
-        typer.echo(f"  {planned.name}: {store.failure(planned.run)}")
-    for dataset, remedy in here.absent.items():
+        typer.echo(f"  {planned.name}: {store.failure(planned)}")
+    for dataset, remedy in remedies.items():
         typer.echo(f"  {dataset} is not here. {remedy}")
     for sentence in (*of_others(store, can_run), *store.damaged((*can_run, *without_data))):
         typer.echo(f"  {sentence}")
@@ -140,8 +140,7 @@ def verify(
     repair: Annotated[bool, Option("--repair", help="Move damaged files aside.")] = False,
 ) -> None:
     """Read the whole store and list damaged files; nothing is deleted."""
-    from robustpll.bench.store import ResultStore
-    from robustpll.bench.verify import damage, set_aside
+    from robustpll.bench.store import ResultStore, damage, set_aside
 
     with refusals():
         results = ResultStore(store)
@@ -202,9 +201,8 @@ def report(
 
 def _stored_grid(store: "ResultStore", name: str | None) -> "Grid | None":
     """Return a grid of the store, or any grid of which the store has some runs."""
-    from robustpll.bench.grid import GRIDS
-    from robustpll.bench.runner import grid_of
-    from robustpll.bench.versions import is_stored
+    from robustpll.bench.grid import GRIDS, grid_of
+    from robustpll.bench.store import is_stored
 
     grids = store.grids()
     if name is None:

@@ -151,7 +151,7 @@ class Predictor:
 
     def _columns(self, features: Any) -> list[Sequence[str]]:
         """Return the columns of the output, for rows that parse."""
-        from robustpll.estimator.decision import NO_PROMISE
+        from robustpll.estimator.abstention import NO_PROMISE
 
         if not len(features):
             return []
@@ -186,7 +186,7 @@ class Predictor:
 
     def summary(self, path: Path) -> Iterator[str]:
         """Yield one line for each fact about the predictions."""
-        from robustpll.estimator.decision import NO_PROMISE
+        from robustpll.estimator.abstention import NO_PROMISE
 
         total, compared = self.reasons.total(), self.compared.total()
         counts = [f"{n:,} {reason} ({n / total:.1%})" for reason, n in self.reasons.most_common()]

@@ -12,7 +12,7 @@ def load_dataset(name: str) -> "Dataset":
     """Load a dataset by its name.
 
     Files are searched in the folder that the environment variable ``ROBUSTPLL_DATA`` names, then
-    in the user's cache folder. "digits" and "synthetic" need no files.
+    in the user's cache folder.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ def load(entry: Entry) -> Dataset:
     if entry.name == "digits":
         features, labels = load_digits(return_X_y=True)  # 8 x 8 pixels from 0 to 16
         pixels = features.astype(np.uint8)
-        return Dataset.of(entry, pixels, labels, image_shape=(8, 8), white=16)
+        return Dataset.of(entry, [], [], pixels, labels, image_shape=(8, 8), white=16)
     features, labels = make_classification(
         entry.rows,
         entry.features,
@@ -25,4 +25,4 @@ def load(entry: Entry) -> Dataset:
         flip_y=0.0,
         random_state=0,
     )
-    return Dataset.of(entry, features, labels)
+    return Dataset.of(entry, [], [], features, labels)

@@ -4,14 +4,13 @@ import hashlib
 import os
 import sys
 import tomllib
-import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from robustpll.datasets.bounded import MOST_BYTES, read_up_to, unpacked_file
+from robustpll.datasets.bounded import read_content
 from robustpll.errors import InputError
 
 USUAL = "usual"  # what people call the version whose checksum is in the catalog
@@ -44,7 +43,6 @@ class Entry:
     class_names: tuple[str, ...] = ()  # empty if the names are 0, 1, ...
     files: tuple[File, ...] = ()
     own_checksum: bool = False  # whether the loader defines `checksum`
-    system: str = ""  # a folder in which a Linux package puts the same files
 
     @property
     def module(self) -> Any:
@@ -95,39 +93,26 @@ def data_folders() -> tuple[Path, ...]:
     try:
         folder = Path(named).expanduser()
     except RuntimeError as error:
-        raise InputError(
-            f"The environment variable ROBUSTPLL_DATA is {named!r}, which begins with the home of "
-            "an unknown user. Set it to a folder."
-        ) from error
+        msg = f"ROBUSTPLL_DATA is {named!r}, the home of an unknown user. Set it to a folder."
+        raise InputError(msg) from error
     try:
         return folder, cache_folder()
     except InputError:  # without a home folder, the named folder is enough
         return (folder,)
 
 
-def _places(entry: Entry, file: File) -> Iterator[Path]:
-    for folder in data_folders():
-        yield folder / file.path
-    if entry.system:
-        yield Path(entry.system) / Path(file.path).name
-
-
 def find(entry: Entry, file: File) -> Path | None:
     """Return the path of a file, gzipped or plain; None if it does not exist."""
-    for path in _places(entry, file):
-        if path.is_file():
-            return path
-        plain = path.with_name(path.name.removesuffix(".gz"))
-        if plain.is_file() and plain.suffix != ".tar":
-            return plain
-    return None
+    names = (file.path, file.path.removesuffix(".gz"))
+    paths = (folder / name for folder in data_folders() for name in names)
+    return next((path for path in paths if path.is_file() and path.suffix != ".tar"), None)
 
 
 def existing(entry: Entry, file: File) -> Path:
     """Return the path of a file; raise an error with the remedy if it does not exist."""
     path = find(entry, file)
     if path is None:
-        places = " and ".join(map(str, _places(entry, file)))
+        places = " and ".join(str(folder / file.path) for folder in data_folders())
         raise InputError(f"{entry.title}: there is no file {places}. {how_to_get(entry)}")
     return path
 
@@ -138,11 +123,10 @@ def how_to_get(entry: Entry) -> str:
         return "It is part of the library."
     if entry.is_downloadable:
         return f"Run 'robustpll datasets get {entry.name}'."
-    target = data_folders()[0] / entry.files[0].path
     return (
-        f"It cannot be downloaded by a program: open {entry.source} in a browser, download the "
-        f"archive of {entry.title}, and run 'robustpll datasets add {entry.name} FILE', which "
-        f"writes its .mat file to {target}."
+        f"No program can download it: open {entry.source} in a browser, download the archive of "
+        f"{entry.title}, and run 'robustpll datasets add {entry.name} FILE', which writes its .mat "
+        f"file to {data_folders()[0] / entry.files[0].path}."
     )
 
 
@@ -151,28 +135,24 @@ def checksum(entry: Entry, path: Path) -> str:
     try:
         if entry.own_checksum:
             return str(entry.module.checksum(path))
-        with unpacked_file(path) as file:
-            content = read_up_to(file, MOST_BYTES)
-    except (EOFError, OSError, zlib.error, InputError):
+        return hashlib.sha256(read_content(path)).hexdigest()
+    except InputError:
         return ""
-    return hashlib.sha256(content).hexdigest() if len(content) <= MOST_BYTES else ""
 
 
-def checked_version(entry: Entry, paths: Sequence[Path], sums: Sequence[str]) -> str:
-    """Return the version of files with these checksums; refuse files that are not the published."""
-    for file, path, content in zip(entry.files, paths, sums, strict=True):
+def version_of(entry: Entry, paths: Sequence[Path], sums: Sequence[str]) -> str:
+    """Return the version of files with these checksums: "" for the usual one, else 16 digits.
+
+    Files that are not the published ones are refused, if the catalog has their checksums.
+    """
+    files = tuple(zip(entry.files, paths, sums, strict=True))
+    for file, path, content in files:
         if file.content not in (None, content):
             raise InputError(
                 f"{path} does not hold what is published: the SHA-256 of its content is {content}, "
                 f"that of {entry.title} is {file.content}. {how_to_get(entry)}"
             )
-    return version_of(entry, sums)
-
-
-def version_of(entry: Entry, sums: Sequence[str]) -> str:
-    """Return the version of files with these checksums: "" for the usual one, else 16 digits."""
-    pairs = zip(entry.files, sums, strict=True)
-    if all(content in (file.content, file.usual) for file, content in pairs):
+    if all(content in (file.content, file.usual) for file, _, content in files):
         return ""
     return hashlib.sha256("".join(sums).encode()).hexdigest()[:16]
 
@@ -182,4 +162,5 @@ def version_here(name: str) -> str:
     entry = entry_of(name)
     if all(file.content for file in entry.files):  # no other content is ever loaded
         return ""
-    return version_of(entry, [checksum(entry, existing(entry, file)) for file in entry.files])
+    paths = [existing(entry, file) for file in entry.files]
+    return version_of(entry, paths, [checksum(entry, path) for path in paths])

@@ -1,12 +1,14 @@
 """A dataset in memory, and its split into training and test rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robustpll.datasets.catalog import Entry
+from robustpll.datasets.catalog import Entry, version_of
 from robustpll.errors import InputError, is_count
 from robustpll.labels.candidates import Candidates
 
@@ -79,15 +81,33 @@ class Dataset:
     def of(
         cls,
         entry: Entry,
+        paths: Sequence[Path],
+        sums: Sequence[str],
         features: NDArray[Any],
         labels: NDArray[Any],
-        classes: NDArray[Any] | None = None,
+        *,
+        removed: int = 0,
+        notes: tuple[str, ...] = (),
         **fields: Any,
     ) -> Self:
-        """Return the dataset of a catalog entry; `fields` are further fields."""
-        if classes is None:
-            classes = np.array(entry.class_names or range(entry.classes))
+        """Return the dataset of a catalog entry, read from files with these checksums.
+
+        `removed` is the number of features that the files have in addition.
+        """
+        classes = fields.pop("classes", np.array(entry.class_names or range(entry.classes)))
+        counts = (
+            (len(features), entry.rows, "rows"),
+            (features.shape[1] + removed, entry.features, "features"),
+            (len(classes), entry.classes, "classes"),
+        )
+        unusual = (
+            f"{count} {name}, where {usual} are usual"
+            for count, usual, name in counts
+            if count != usual
+        )
+        fields["notes"] = (*unusual, *notes)
         fields |= {"licence": entry.licence, "source": entry.source}
+        fields["content"] = version_of(entry, paths, sums)
         return cls(entry.name, entry.title, features, classes, labels.astype(np.int64), **fields)
 
     def split(self, seed: int) -> Split:
@@ -121,17 +141,3 @@ class Dataset:
         if self.notes:
             facts.append(f"{len(self.notes)} note{'s' * (len(self.notes) > 1)}")
         return f"Dataset({self.title}: {', '.join(facts)})"
-
-
-def unusual_counts(entry: Entry, rows: int, features: int, classes: int) -> tuple[str, ...]:
-    """Return a note for each count that differs from the catalog's."""
-    counts = (
-        (rows, entry.rows, "rows"),
-        (features, entry.features, "features"),
-        (classes, entry.classes, "classes"),
-    )
-    return tuple(
-        f"{count} {name}, where {usual} are usual"
-        for count, usual, name in counts
-        if count != usual
-    )

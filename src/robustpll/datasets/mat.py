@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from robustpll._files import refuse_replacing, write_whole
-from robustpll.datasets import catalog
-from robustpll.datasets.bounded import MOST_BYTES, is_archive, read_members, unpacked_limit
+from robustpll.datasets import bounded, catalog
 from robustpll.datasets.catalog import Entry
-from robustpll.datasets.dataset import Dataset, unusual_counts
+from robustpll.datasets.dataset import Dataset
 from robustpll.datasets.download import disk_errors_explained
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
@@ -36,13 +35,13 @@ NUMBERS |= {12: "i8", 13: "u8"}  # the types of an element that are numbers
 MATRIX, COMPRESSED = 14, 15  # further types of an element
 SPARSE, LAST_DENSE = 5, 15  # the classes of matrices of numbers lie between
 COMPLEX = 0x800
-Matrix = tuple[str, NDArray[Any]]  # a name and what it stands for
+Matrix = tuple[str, NDArray[Any]]  # name and values
 
 
 def load(entry: Entry) -> Dataset:
     """Read a dataset from its .mat file, of version 5 to 7.3."""
     path = catalog.existing(entry, entry.files[0])
-    return _dataset(entry, path, _read_bytes(path))
+    return _dataset(entry, path, bounded.read_content(path))
 
 
 def add(entry: Entry, source: Path, say: Callable[[str], None]) -> Path:
@@ -78,103 +77,83 @@ def _mat_in(source: Path) -> bytes:
         raise InputError(
             f"{source} is a {FOREIGN[start]} archive. Unpack it first and pass its .mat file."
         )
-    if not is_archive(source):
-        return _read_bytes(source)
-    contents, _ = read_members(source, _is_mat)
-    if len(contents) != 1:
+    if not bounded.is_archive(source):
+        return bounded.read_content(source)
+    members, _ = bounded.read_members(source, lambda name: name.lower().endswith(".mat"))
+    names = [name for name in members if not PureWindowsPath(name).name.startswith("._")]
+    if len(names) != 1:
         raise InputError(
-            f"{source} must have one .mat file; found {', '.join(contents) or 'none'}. Unpack it "
-            "and pass the right file."
+            f"{source} must have one .mat file; found {', '.join(names) or 'none'}. Unpack it and "
+            "pass the right file."
         )
-    return next(iter(contents.values()))
-
-
-def _is_mat(name: str) -> bool:
-    return name.lower().endswith(".mat") and not PureWindowsPath(name).name.startswith("._")
-
-
-def _read_bytes(path: Path) -> bytes:
-    size = path.stat().st_size
-    if size > MOST_BYTES:
-        raise InputError(f"{path} has {size} bytes; no dataset here has more than {MOST_BYTES}.")
-    return path.read_bytes()
+    return members[names[0]]
 
 
 def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     """Check the content of a .mat file, and return its dataset; `path` is for messages."""
     data, partial, target = read_mat(path, raw, KEYS)
-    version = catalog.checked_version(entry, [path], [hashlib.sha256(raw).hexdigest()])
     if 0 in data.shape or partial.shape != target.shape or partial.shape[1] != data.shape[0]:
         raise InputError(
             f"{path}: for 'data' of n rows and d features, 'partial_target' and 'target' must both "
             f"be k x n; found {data.shape}, {partial.shape} and {target.shape}. Transpose the "
             "matrix that is the wrong way round, or download the file again."
         )
-    features, constant = _informative(path, data)
-    candidates, truth = _zero_one(path, KEYS[1], partial), _zero_one(path, KEYS[2], target)
-    _refuse_rows(path, candidates.sum(-1) == 0, "no candidate", "Drop them, or add candidates")
-    _refuse_rows(path, truth.sum(-1) != 1, "not exactly one true label", "Correct or drop them")
-    labels = truth.argmax(-1)
-    notes = unusual_counts(entry, len(data), data.shape[1], len(partial))
-    outside = np.flatnonzero(~candidates[np.arange(len(labels)), labels])
+
+    def refuse(is_bad: NDArray[np.bool_], what: str) -> None:
+        if (rows := np.flatnonzero(is_bad)).size:
+            raise InputError(
+                f"{path}: {what} in {len(rows)} rows ({some_of(rows)}). Correct or drop them."
+            )
+
+    low, high = (end.astype(np.float64) for end in (data.min(0), data.max(0)))
+    if not (low.min() >= -LARGEST and high.max() <= LARGEST):  # NaN is neither
+        odd = ~(np.abs(data) <= LARGEST)
+        refuse(odd.any(-1), f"NaN, infinity or numbers beyond {LARGEST:g}")
+    # so small a variance needs a range of no more than this: few features need a closer look
+    near = np.flatnonzero(high - low <= 2 * np.sqrt(len(data) * LEAST_VARIANCE))
+    constant = near[(data[:, near] - low[near]).var(0) <= LEAST_VARIANCE]
+    if len(constant) == len(low):
+        raise InputError(f"{path}: all features are constant. Download the file again.")
+    features = np.delete(data, constant, axis=1) if len(constant) else data
+    for key, matrix in (("partial_target", partial), ("target", target)):
+        odd = (matrix != 0) & (matrix != 1)
+        refuse(odd.any(0), f"{key!r} has numbers other than 0 and 1")
+    refuse(partial.sum(0) == 0, "no candidate")
+    refuse(target.sum(0) != 1, "not exactly one true label")
+    candidates = Candidates.of(np.ascontiguousarray(partial.T.astype(bool)))
+    labels = target.argmax(0)
+    outside = np.flatnonzero(partial[labels, np.arange(len(labels))] == 0)
     facts = (
         (outside, f"the true label is no candidate in {len(outside)} rows"),
         (constant, f"{len(constant)} constant features were removed"),
     )
-    notes += tuple(f"{fact}: {', '.join(map(str, rows))}" for rows, fact in facts if len(rows))
-    y = Candidates.of(candidates)
     return Dataset.of(
-        entry, features, labels, y.classes, candidates=y, notes=notes, content=version
+        entry,
+        [path],
+        [hashlib.sha256(raw).hexdigest()],
+        np.array(features, dtype=np.float64, order="K"),
+        labels,
+        removed=len(constant),
+        notes=tuple(f"{fact}: {', '.join(map(str, rows))}" for rows, fact in facts if len(rows)),
+        classes=candidates.classes,
+        candidates=candidates,
     )
-
-
-def _informative(path: Path, data: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Return the features (n, d) without the constant ones, and the indices of those."""
-    low, high = (end.astype(np.float64) for end in (data.min(0), data.max(0)))
-    if not (low.min() >= -LARGEST and high.max() <= LARGEST):  # NaN is neither
-        odd = ~(np.abs(data) <= LARGEST).all(-1)
-        _refuse_rows(path, odd, f"NaN, infinity or numbers beyond {LARGEST:g}", "Correct them")
-    # so small a variance needs a range of no more than this: few features need a closer look
-    near = np.flatnonzero(high - low <= 2 * np.sqrt(len(data) * LEAST_VARIANCE))
-    constant = near[(data[:, near] - low[near]).var(0) <= LEAST_VARIANCE]
-    features = np.delete(data, constant, axis=1) if len(constant) else data
-    if features.shape[1] == 0:
-        raise InputError(f"{path}: all features are constant. Download the file again.")
-    return np.array(features, dtype=np.float64, order="K"), constant
-
-
-def _zero_one(path: Path, key: str, matrix: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return a matrix (k, n) of 0 and 1 as bool, (n, k)."""
-    odd = matrix[~((matrix == 0) | (matrix == 1))]
-    if odd.size:
-        raise InputError(
-            f"{path}: {key!r} must hold only 0 and 1; found {odd.size} other values "
-            f"({some_of(np.unique(odd))}). Correct them."
-        )
-    return np.ascontiguousarray(matrix.astype(bool).T)
-
-
-def _refuse_rows(path: Path, is_bad: NDArray[np.bool_], what: str, remedy: str) -> None:
-    rows = np.flatnonzero(is_bad)
-    if len(rows):
-        raise InputError(f"{path}: {what} in {len(rows)} rows ({some_of(rows)}). {remedy}.")
 
 
 def read_mat(path: Path, raw: bytes, names: Sequence[str]) -> list[NDArray[Any]]:
     """Return the matrices of these names from the content of a .mat file, sparse ones dense."""
     is_hdf5 = HDF5 in (raw[:8], raw[512:520])
-    limit = unpacked_limit(len(raw))
+    read = _hdf5_matrices if is_hdf5 else _matrices
     try:
-        matrices = dict((_hdf5_matrices if is_hdf5 else _matrices)(raw, names, limit))
+        matrices = dict(read(raw, names, bounded.unpacked_limit(len(raw))))
     except ImportError as error:
         raise InputError(
             f"{path} is a .mat file of version 7.3, which needs h5py. Run "
             "pip install 'robustpll[mat73]', or save the file from MATLAB with '-v7'."
         ) from error
     except Exception as error:  # h5py does not promise any type of error for damaged files
-        raise InputError(
-            f"{path} is not a readable .mat file: {error}. Download it again."
-        ) from error
+        msg = f"{path} is not a readable .mat file: {error}. Download it again."
+        raise InputError(msg) from error
     missing = [name for name in names if name not in matrices]
     if missing:
         raise InputError(
@@ -190,18 +169,26 @@ def _matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matrix]:
     if order is None:
         raise ValueError("it does not begin as a file of version 5 or newer")
     for kind, content in _elements(memoryview(raw)[128:], order, room):
-        if kind == MATRIX:
-            parts = _elements(content, order)
-            flags, sides, letters = (part for _, part in islice(parts, 3))
-            name = bytes(letters).decode("latin-1")
-            if name in names:
-                (about,) = struct.unpack_from(f"{order}I", flags)
-                shape = np.frombuffer(sides, f"{order}i4").tolist()
-                numbers = [
-                    np.frombuffer(part if kind in NUMBERS else b"", order + NUMBERS.get(kind, "u1"))
-                    for kind, part in parts
-                ]
-                yield name, _matrix(name, about, shape, numbers)
+        if kind != MATRIX:
+            continue
+        parts = _elements(content, order)
+        flags, sides, letters = (part for _, part in islice(parts, 3))
+        name = bytes(letters).decode("latin-1")
+        if name not in names:
+            continue
+        (about,) = struct.unpack_from(f"{order}I", flags)
+        shape = np.frombuffer(sides, f"{order}i4").tolist()
+        is_number = SPARSE <= about & 0xFF <= LAST_DENSE and not about & COMPLEX
+        if not is_number or len(shape) != 2 or min(shape) < 0:
+            what = f"class {about & 0xFF}, shape {shape}{', complex' * bool(about & COMPLEX)}"
+            raise ValueError(f"{name!r} must be a matrix of real numbers, but is of {what}")
+        arrays = [np.frombuffer(part, order + NUMBERS[kind]) for kind, part in parts]
+        if about & 0xFF == SPARSE:
+            rows, starts, values = arrays
+            yield name, _dense(values, rows, starts, shape)
+        else:
+            (values,) = arrays
+            yield name, values.reshape(shape, order="F")
 
 
 def _elements(raw: memoryview, order: str, room: int = 0) -> Iterator[tuple[int, memoryview]]:
@@ -216,90 +203,63 @@ def _elements(raw: memoryview, order: str, room: int = 0) -> Iterator[tuple[int,
         if start + size > len(raw):
             raise ValueError("it ends too soon")
         content = raw[start : start + size]
-        if kind == COMPRESSED:
-            kind, content = _unpack(content, order, room)
-            room -= len(content)
-        yield kind, content
+        if kind == COMPRESSED:  # elements, of which no more is unpacked than there is room for
+            unpacker = zlib.decompressobj()
+            unpacked = memoryview(unpacker.decompress(content, room + 1))
+            room -= len(unpacked)
+            if room < 0 or not unpacker.eof:
+                raise ValueError("its matrices are cut, or unpack to too many bytes for its size")
+            yield from _elements(unpacked, order)
+        else:
+            yield kind, content
 
 
-def _unpack(content: memoryview, order: str, room: int) -> tuple[int, memoryview]:
-    """Return type and content of a compressed element; unpack no more than it declares."""
-    unpacker = zlib.decompressobj()
-    kind, size = struct.unpack(f"{order}II", unpacker.decompress(content, 8))
-    if size > room:
-        raise ValueError("its matrices unpack to too many bytes for a file of its size")
-    padded = -(-size // 8) * 8
-    unpacked = unpacker.decompress(unpacker.unconsumed_tail, padded) if size else b""
-    if unpacker.decompress(unpacker.unconsumed_tail, 1):
-        raise ValueError("a compressed matrix is longer than it declares")
-    if not unpacker.eof or len(unpacked) < size:
-        raise ValueError("a compressed matrix ends too soon")
-    return kind, memoryview(unpacked)[:size]
-
-
-def _matrix(name: str, about: int, shape: list[int], parts: list[NDArray[Any]]) -> NDArray[Any]:
-    kind = about & 0xFF
-    if not SPARSE <= kind <= LAST_DENSE or about & COMPLEX or len(shape) != 2 or min(shape) < 0:
-        what = f"class {kind}, shape {tuple(shape)}{', complex' if about & COMPLEX else ''}"
-        raise ValueError(f"{name!r} must be a matrix of real numbers, but is of {what}")
-    if kind != SPARSE:
-        (values,) = parts
-        return values.reshape(shape, order="F")
-    rows, starts, values = parts
-    if len(starts) != shape[1] + 1:
-        raise ValueError(f"the number of columns of {name!r} differs from its shape")
-    return _sparse(values, rows, starts, shape[0])
-
-
-def _sparse(
-    values: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any], height: int
+def _dense(
+    values: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any], shape: Sequence[int]
 ) -> NDArray[Any]:
-    """Return a dense matrix from its values, column by column; refuse indices outside of it."""
-    if rows.dtype.kind not in "iu" or starts.dtype.kind not in "iu" or not len(starts):
-        raise ValueError("the indices of a sparse matrix must be integers")
+    """Return a sparse matrix of these columns as a dense one; refuse indices outside of it."""
+    height, width = shape
+    if rows.dtype.kind not in "iu" or starts.dtype.kind not in "iu" or len(starts) != width + 1:
+        raise ValueError("the indices of a sparse matrix must be integers, and fit its columns")
+    if height * width > bounded.MOST_BYTES // 8:  # bytes of a dense number
+        raise ValueError(f"a sparse matrix declares {height} x {width} numbers")
     starts = starts.astype(np.int64)
     sizes, count = np.diff(starts), int(starts[-1])  # values beyond `count` are unused
-    if height * len(sizes) > MOST_BYTES // 8:  # bytes of a dense number
-        raise ValueError(f"a sparse matrix declares {height} x {len(sizes)} numbers")
     if starts[0] or (sizes < 0).any() or count > min(len(values), len(rows)):
         raise ValueError("the indices of a sparse matrix do not fit its values")
-    indices = (rows[:count].astype(np.int64), np.repeat(np.arange(len(sizes)), sizes))
-    return sparse.csc_array((values[:count], indices), shape=(height, len(sizes))).toarray()
+    indices = (rows[:count].astype(np.int64), np.repeat(np.arange(width), sizes))
+    return sparse.csc_array((values[:count], indices), shape=(height, width)).toarray()
 
 
 def _hdf5_matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matrix]:
-    """Yield name and matrix from a file of version 7.3, which stores matrices transposed."""
-    import h5py  # type: ignore[import-untyped]
+    """Yield name and matrix from a file of version 7.3, which stores matrices transposed.
 
-    def local(group: Any, key: str) -> Any:
-        """Return a group or HDF5 dataset; refuse one that lies in another file."""
-        is_link = not isinstance(group.get(key, getlink=True), h5py.HardLink)
-        member = None if is_link else group[key]
-        if is_link or (isinstance(member, h5py.Dataset) and (member.external or member.is_virtual)):
-            raise ValueError(f"{key!r} is a link; matrices must be in the file itself")
-        return member
+    A sparse one is a group of `jc` and, unless it is all zeros, `ir` and `data`.
+    """
+    import h5py  # type: ignore[import-untyped]
 
     with h5py.File(io.BytesIO(raw)) as file:
         for name in names:
-            if name not in file:
-                continue
-            matrix = local(file, name)
-            height = matrix.attrs.get("MATLAB_sparse")  # None: a dense matrix
-            keys = [key for key in ("data", "ir", "jc") if height is not None and key in matrix]
-            parts = {key: local(matrix, key) for key in keys} or {"dense": matrix}
-            room -= sum(part.nbytes for part in parts.values())
-            if room < 0:
-                raise ValueError("its matrices unpack to too many bytes for a file of its size")
-            arrays = {key: np.asarray(part[()]) for key, part in parts.items()}
-            yield name, _hdf5_matrix(name, arrays, height)
-
-
-def _hdf5_matrix(name: str, arrays: dict[str, NDArray[Any]], height: Any) -> NDArray[Any]:
-    if height is not None:
-        values, rows = arrays.get("data", np.empty(0)), arrays.get("ir", np.empty(0, int))
-        return _sparse(values, rows, arrays["jc"], int(height))
-    dense = arrays["dense"].T
-    if dense.dtype.kind not in "biuf" or dense.ndim != 2:
-        what = f"{dense.dtype}, shape {dense.shape}"
-        raise ValueError(f"{name!r} must be a matrix of real numbers, but is of {what}")
-    return dense
+            arrays: dict[str, NDArray[Any]] = {}
+            for key in (name, f"{name}/jc", f"{name}/ir", f"{name}/data"):
+                link = file.get(key, getlink=True)
+                part: Any = file[key] if isinstance(link, h5py.HardLink) else None
+                is_array = isinstance(part, h5py.Dataset)
+                if link and (part is None or (is_array and (part.external or part.is_virtual))):
+                    raise ValueError(f"{key!r} is a link; matrices must be in the file itself")
+                if not is_array:
+                    continue
+                if part.dtype.kind not in "biuf" or part.ndim != (2 if key == name else 1):
+                    what = f"{part.dtype}, shape {part.shape[::-1]}"
+                    raise ValueError(f"{key!r} must be a matrix of real numbers, but is of {what}")
+                room -= part.nbytes
+                if room < 0:
+                    raise ValueError("its matrices unpack to too many bytes for its size")
+                arrays[key] = np.asarray(part[()])
+            if name in arrays:
+                yield name, arrays[name].T
+            elif f"{name}/jc" in arrays:
+                starts, *filled = arrays.values()
+                rows, values = filled or (np.empty(0, int), np.empty(0))
+                shape = (int(file[name].attrs["MATLAB_sparse"]), len(starts) - 1)
+                yield name, _dense(values, rows, starts, shape)

@@ -39,11 +39,8 @@ class Noise(ABC):
 
         Examples
         --------
-        >>> X = np.repeat(np.eye(3), 4, axis=0)
-        >>> labels = np.repeat(["a", "b", "c"], 4)
-        >>> y = InstanceDependent(epochs=5).apply(X, labels, random_state=0)
-        >>> all(label in names for label, names in zip(labels, y.sets()))
-        True
+        >>> Uniform(share=1.0).apply(np.zeros((3, 1)), ["a", "b", "c"], random_state=0)
+        Candidates(3 rows, 3 classes, 3.00 candidates on average)
         """
         true = Candidates.of(labels)
         if (true.sizes > 1).any():
@@ -95,17 +92,13 @@ class InstanceDependent(Noise):
     def __post_init__(self) -> None:
         if self.mean_over not in ("all", "wrong"):
             raise InputError(f"mean_over must be 'all' or 'wrong'; got {self.mean_over!r}.")
-        self._teacher()  # checks the other arguments
-
-    def _teacher(self) -> Teacher:
-        return Teacher(
-            epochs=self.epochs, batch_size=self.batch_size, learning_rate=self.learning_rate
-        )
+        Teacher(self.epochs, self.batch_size, self.learning_rate)  # checks these arguments
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         true = one_hot(labels, k).bool()  # (R, n, k)
-        teacher = self._teacher().fit(Task.of(rows, true, seeds))
-        chance = joining(teacher.predict(rows).probability, true, self.mean_over)
+        teacher = Teacher(self.epochs, self.batch_size, self.learning_rate)
+        opinion = teacher.fit(Task.of(rows, true, seeds)).predict(rows)
+        chance = joining(opinion.probability, true, self.mean_over)
         draws = Draws.of(seeds, "instance-dependent noise", like=chance)
         return true | (draws.uniform(*chance.shape[1:]) < chance)
 
@@ -129,12 +122,6 @@ class ClassDependent(Noise):
     """Adds wrong classes to some rows, most often the partner of the true class.
 
     A random permutation of the classes is cut into pairs; an odd class has no partner.
-
-    Examples
-    --------
-    >>> labels = np.repeat(["a", "b", "c", "d"], 100)
-    >>> ClassDependent(share=1.0).apply(np.ones((400, 1)), labels, random_state=0)
-    Candidates(400 rows, 4 classes, 2.00 candidates on average)
     """
 
     looks_at_features: ClassVar[bool] = False
@@ -144,21 +131,31 @@ class ClassDependent(Noise):
     cooccurrence: float = 0.7  # probability of the partner; the others share the rest equally
 
     def __post_init__(self) -> None:
-        if not (
-            is_count(self.added, least=1) and is_share(self.share) and is_share(self.cooccurrence)
-        ):
+        shares = is_share(self.share) and is_share(self.cooccurrence)
+        if not is_count(self.added, least=1) or not shares:
             raise InputError(
                 f"{type(self).__name__}: added must be an int of at least 1, share and "
                 f"cooccurrence numbers from 0 to 1; got {self}."
             )
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
-        if self.added > k - 1:
-            raise InputError(f"{self} adds {self.added} wrong classes, but there are only {k}.")
-        if self.added > 1 and self.cooccurrence == 1:
-            raise InputError(f"{self}: cooccurrence=1 only draws the partner. Set added=1.")
+        most = min(1 if self.cooccurrence == 1 else k, k - 1)
+        if self.added > most:
+            raise InputError(
+                f"{self} can add at most {most} wrong classes, because there are {k} classes and "
+                "cooccurrence=1 only draws the partner. Lower `added` or `cooccurrence`."
+            )
         draws = Draws.of(seeds, "class-dependent noise", like=rows.shift)
-        chance = self._wrong_class_chance(draws.order(k)).to(labels.device)  # (R, k, k)
+        order = draws.order(k)  # (R, k)
+        paired = k - k % 2
+        first, second = order[:, 0:paired:2], order[:, 1:paired:2]
+        high = max(self.cooccurrence, 1 / (k - 1))
+        run = torch.arange(len(order))[:, None]
+        # (R, true class, class)
+        chance = torch.full((len(order), k, k), (1 - high) / max(k - 2, 1))
+        chance[run, order[:, paired:]] = 1 / (k - 1)  # the class without a partner, if any
+        chance[run, first, second] = chance[run, second, first] = high
+        chance = (chance * (1 - torch.eye(k))).to(labels.device)
         row_chance = chance.gather(1, labels[..., None].expand(-1, -1, k))  # (R, n, k)
         # The r largest of ln(p) + Gumbel are r draws by p without replacement.
         uniform = draws.uniform(labels.shape[1], k).clamp(min=1e-30)  # a 0 would tie with p = 0
@@ -168,29 +165,10 @@ class ClassDependent(Noise):
         is_noisy = draws.uniform(labels.shape[1], 1) < self.share
         return one_hot(labels, k).bool() | (wrong & is_noisy)
 
-    def _wrong_class_chance(self, order: Tensor) -> Tensor:
-        """Return the chance (R, true class, class) of a wrong class, for permutations (R, k)."""
-        k = order.shape[-1]
-        high = max(self.cooccurrence, 1 / (k - 1))
-        paired = k - k % 2
-        first, second = order[:, 0:paired:2], order[:, 1:paired:2]
-        run = torch.arange(len(order))[:, None]
-        chance = torch.full((len(order), k, k), (1 - high) / max(k - 2, 1))
-        chance[run, order[:, paired:]] = 1 / (k - 1)  # the class without a partner, if any
-        chance[run, first, second] = chance[run, second, first] = high
-        return chance * (1 - torch.eye(k))
-
 
 @dataclass(frozen=True)
 class Uniform(ClassDependent):
-    """Adds wrong classes to some rows, all equally likely.
-
-    Examples
-    --------
-    >>> labels = np.repeat(["a", "b", "c", "d"], 100)
-    >>> Uniform(share=1.0).apply(np.ones((400, 1)), labels, random_state=0)
-    Candidates(400 rows, 4 classes, 3.00 candidates on average)
-    """
+    """Adds wrong classes to some rows, all equally likely."""
 
     added: int = 2
     share: float = 0.5
@@ -202,14 +180,6 @@ class Flip(Noise):
     """Removes the true class from some sets, as careless annotators do.
 
     A set without other classes gets one wrong class instead, all equally likely.
-
-    Examples
-    --------
-    >>> labels = np.repeat(["a", "b", "c", "d"], 500)
-    >>> y = Flip(0.2, Uniform()).apply(np.ones((2000, 1)), labels, random_state=0)
-    >>> missed = [label not in names for label, names in zip(labels, y.sets())]
-    >>> round(float(np.mean(missed)), 1)
-    0.2
     """
 
     share: float  # of the rows whose set misses the true class

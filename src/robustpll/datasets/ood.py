@@ -1,11 +1,10 @@
 """Out-of-distribution rows: those of another dataset, or of a class that is held out."""
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from robustpll.datasets.dataset import Dataset, Split
 from robustpll.datasets.problem import Problem, pool_of
@@ -22,29 +21,15 @@ def ood_rows(
 ) -> Rows:
     """Return rows of another dataset for the runs of a problem.
 
-    Parameters
-    ----------
-    problem, other : Problem, Dataset
-        What the runs were trained on, and a dataset with rows of the same shape.
-    subset : {"reference", "all", "test-split"}
-        The first rows, as many as the problem has test rows, as published; all rows; or the test
-        rows of the other dataset's split under each run's seed.
-    normalisation : {"own", "train"}
-        Whether to scale by all rows of the other dataset, as published, or by the training rows.
-
-    Examples
-    --------
-    >>> from robustpll import load_dataset
-    >>> from robustpll.datasets.noise import Uniform
-    >>> held = hold_out(load_dataset("digits"), 9)
-    >>> problem = Problem.of(held.known, Uniform(), (0, 1), device="cpu")
-    >>> len(ood_rows(problem, held.ood, subset="all", normalisation="train"))
-    180
+    The subset is "all" rows; the first ones, as many as there are test rows, as published
+    ("reference"); or the test rows of the other dataset under each run's seed. They are scaled by
+    all rows of the other dataset, as published ("own"), or by the training rows ("train").
     """
-    if subset not in ("reference", "all", "test-split"):
-        raise InputError(f"subset must be 'reference', 'all' or 'test-split'; got {subset!r}.")
-    if normalisation not in ("own", "train"):
-        raise InputError(f"normalisation must be 'own' or 'train'; got {normalisation!r}.")
+    if subset not in ("reference", "all", "test-split") or normalisation not in ("own", "train"):
+        raise InputError(
+            "subset must be 'reference', 'all' or 'test-split', and normalisation 'own' or 'train';"
+            f" got {subset!r} and {normalisation!r}."
+        )
     rows, seeds = problem.task.rows, problem.task.seeds
     pool = pool_of(other, rows.device)
     if tuple(pool.shape[1:]) != rows.shape:
@@ -63,12 +48,11 @@ def ood_rows(
     return (scaled_by_other if normalisation == "own" else rows).others(pool, indices)
 
 
-@dataclass(frozen=True, eq=False)
-class HeldOut:
+class HeldOut(NamedTuple):
     """A dataset without one of its classes, and the rows of that class."""
 
     known: Dataset
-    ood: Dataset  # training rows first; its official split is the one they had before
+    ood: Dataset  # training rows first
 
 
 def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> HeldOut:
@@ -77,38 +61,34 @@ def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> HeldOut:
     Both results keep their parts of the split as the official split. If the split is random, hold
     out the class once per seed.
 
-    Examples
-    --------
     >>> from robustpll import load_dataset
-    >>> held = hold_out(load_dataset("digits"), 3)
-    >>> held.known
+    >>> hold_out(load_dataset("digits"), 3).known
     Dataset(Digits without 3: 1614 rows, 64 features, 9 classes)
-    >>> held.ood.split(seed=0)
-    Split(145 to train, 38 to test)
     """
-    labels, names = dataset.labels, dataset.classes.tolist()
+    labels, names, y = dataset.labels, dataset.classes.tolist(), dataset.candidates
     if labels is None or len(names) < 3 or name not in names:
         raise InputError(
             f"{dataset.title} must have true labels, at least 3 classes, and the class {name!r}; "
             f"its classes are {some_of(names, 20)}."
         )
-    position = names.index(name)
-    is_known, split = labels != position, dataset.split(seed)
+    position, split = names.index(name), dataset.split(seed)
+    is_known, classes = labels != position, np.delete(dataset.classes, position)
     new_index = np.cumsum(is_known) - 1  # of a known row
-    parts = [new_index[part[is_known[part]]] for part in (split.train, split.test)]
+    known_parts = [new_index[part[is_known[part]]] for part in (split.train, split.test)]
     train, test = (part[~is_known[part]] for part in (split.train, split.test))
+    if y is not None:  # refuses rows that have no other candidate
+        y = Candidates.of(np.delete(y.matrix[is_known], position, axis=1), classes=classes)
     known = replace(
         dataset,
         title=f"{dataset.title} without {name}",
         features=dataset.features[is_known],
         labels=labels[is_known] - (labels[is_known] > position),
-        classes=np.delete(dataset.classes, position),
-        candidates=_without(dataset.candidates, position, np.flatnonzero(is_known)),
+        classes=classes,
+        candidates=y,
         notes=tuple(f"before {name} was held out: {note}" for note in dataset.notes),
-        official=Split(*parts),
+        official=Split(*known_parts),
         content="",
     )
-    n = len(train) + len(test)
     ood = replace(
         dataset,
         title=f"{dataset.title}, only {name}",
@@ -116,22 +96,7 @@ def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> HeldOut:
         labels=None,
         candidates=None,
         notes=(),
-        official=Split(np.arange(len(train)), np.arange(len(train), n)),
+        official=Split(np.arange(len(train)), np.arange(len(train), len(train) + len(test))),
         content="",
     )
     return HeldOut(known, ood)
-
-
-def _without(
-    candidates: Candidates | None, position: int, known: NDArray[np.int64]
-) -> Candidates | None:
-    if candidates is None:
-        return None
-    matrix = np.delete(candidates.matrix[known], position, axis=1)
-    empty = known[~matrix.any(-1)]
-    if len(empty):
-        raise InputError(
-            f"Without class {candidates.classes[position]}, no candidate is left in {len(empty)} "
-            f"rows of other classes ({some_of(empty)}). Hold out another class."
-        )
-    return Candidates.of(matrix, classes=np.delete(candidates.classes, position))

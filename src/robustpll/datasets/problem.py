@@ -46,13 +46,11 @@ class Problem:
 
         Noise is for datasets without candidates; `Flip` without noise is for those with them.
         """
-        if dataset.labels is None or len(seeds) == 0:
+        if dataset.labels is None or len(seeds) == 0 or not isinstance(noise, Noise | None):
             raise InputError(
-                f"A problem needs true labels and at least one seed; got {dataset.title} with "
-                f"{'no labels' if dataset.labels is None else 'labels'} and seeds={seeds!r}."
+                "A problem needs true labels, a Noise such as Uniform() or None, and at least one "
+                f"seed; got labels={dataset.labels}, noise={noise!r} and seeds={seeds!r}."
             )
-        if not isinstance(noise, Noise | None):
-            raise InputError(f"noise must be a Noise such as Uniform(), or None; got {noise!r}.")
         device = chosen_device(device)
         pool, labels = pool_of(dataset, device), torch.tensor(dataset.labels, device=device)
         splits = [dataset.split(seed) for seed in seeds]
@@ -66,14 +64,7 @@ class Problem:
 
     @classmethod
     def joined(cls, problems: Sequence[Self]) -> Self:
-        """Return the runs of several problems of equal shape as one problem.
-
-        >>> from robustpll import load_dataset
-        >>> from robustpll.datasets.noise import Uniform
-        >>> one = Problem.of(load_dataset("digits"), Uniform(), seeds=(0, 1), device="cpu")
-        >>> Problem.joined([one, one]).test_labels.shape
-        torch.Size([4, 360])
-        """
+        """Return the runs of several problems of equal shape as one problem."""
         tasks = [problem.task for problem in problems]
         shapes = {(*task.candidates.shape[1:], *task.rows.shape) for task in tasks}
         if len(shapes) != 1:

@@ -1,8 +1,8 @@
-"""The scikit-learn face: validate, let a method learn, hand back numpy."""
+"""The scikit-learn interface: validate, let a method learn, return numpy arrays."""
 
 import copy
-from contextlib import nullcontext
-from dataclasses import replace
+from contextlib import nullcontext, suppress
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,22 +19,24 @@ from robustpll.attacks.base import Attack
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device
 from robustpll.engine.history import progress_bars
-from robustpll.engine.predict import Fitted
 from robustpll.errors import InputError, refuse_other_length
-from robustpll.estimator.abstention import Trust
-from robustpll.estimator.early_stopping import fit_watching
+from robustpll.estimator.abstention import AbstentionMixin
 from robustpll.estimator.features import Features, finite, refuse_odd_table
 from robustpll.estimator.novelty import Reference
-from robustpll.estimator.row_weights import ClassWeight, row_weights
-from robustpll.estimator.training_check import check_training
+from robustpll.estimator.training import (
+    ClassWeight,
+    check_training,
+    fit_early_stopping,
+    row_weights,
+)
 from robustpll.labels.candidates import Candidates, classes_with, is_label_vector
 from robustpll.labels.parsing import array_of, as_pandas, is_frame, items_of, refuse_odd_labels
 from robustpll.methods import METHODS, Method
 from robustpll.opinion import Opinion
 
 
-class CandidateClassifier(Trust, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What the classifiers of this library share; made by `PLLClassifier` and its kind."""
+class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Base class of the classifiers of this library."""
 
     random_state: Any
     device: str
@@ -49,37 +51,34 @@ class CandidateClassifier(Trust, ClassifierMixin, BaseEstimator):  # type: ignor
     labels_: NDArray[Any]
     """The resolved label of each training row: the most probable one by `opinion_`, (n,)."""
     opinion_: Opinion
-    """What is held of the training rows."""
+    """The opinion of the training rows."""
     history_: dict[str, NDArray[np.float64]]
     """``"loss"`` of each epoch, (epochs,), empty for methods without epochs; with `watch` also
-    the ``"covering_rate"`` of the watched rows."""
+    the ``"covering_rate"`` of the validation rows."""
     features_: Features
     """How rows become numbers."""
-    fitted_: Fitted
-    """What the method left behind."""
     n_features_in_: int
     feature_names_in_: NDArray[Any]
 
     def resolved_method(self) -> Method:
-        """The method object that `fit` uses; raises where a parameter is illegal."""
-        msg = f"{type(self).__name__} does not say which method it uses."
-        raise TypeError(msg)
+        """The method object that `fit` uses; raises if a parameter is illegal."""
+        raise TypeError(f"{type(self).__name__} does not say which method it uses.")
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Learn from rows and their candidate labels.
 
         Parameters
         ----------
-        X : array (n, d), DataFrame, or pictures (n, h, w) or (n, c, h, w)
+        X : array (n, d), DataFrame, or images (n, h, w) or (n, c, h, w)
             Numbers in an array must be finite. A DataFrame may hold numbers, categories, booleans
             and gaps.
         y : object
             Candidates in any form that `Candidates.of` accepts.
         sample_weight : array of shape (n,), optional
-            How much each row counts in the loss. A row of weight 0 does not teach, but still takes
+            Weight of each row in the loss. A row of weight 0 does not teach, but still takes
             part in the batch statistics.
         """
-        fresh = copy.copy(self)  # an error or Ctrl-C leaves self as it was
+        fresh = copy.copy(self)  # an error or Ctrl-C leaves self unchanged
         fresh._fit(X, y, sample_weight)
         self.__dict__ = fresh.__dict__
         return self
@@ -90,27 +89,22 @@ class CandidateClassifier(Trust, ClassifierMixin, BaseEstimator):  # type: ignor
         candidates = Candidates.of(y)
         refuse_other_length(len(X), len(candidates))
         weight = row_weights(candidates, self.class_weight, sample_weight)
-        features = Features.of(X)
+        self.features_, rows = Features.fit_rows(X, device)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        task = Task.of(
-            features.rows(X, device),
-            torch.tensor(candidates.matrix)[None],
-            (seed,),
-            torch.tensor(candidates.prior)[None],
-            torch.tensor(weight)[None],
-        )
+        arrays = (candidates.matrix, candidates.prior, weight)
+        matrix, prior, weights = (torch.tensor(array)[None] for array in arrays)
+        task = Task.of(rows, matrix, (seed,), prior, weights)
         with progress_bars() if self.verbose else nullcontext():
-            fitted, weights, opinion = fit_watching(method, task, self.watch)
+            fitted, weights, opinion = fit_early_stopping(method, task, self.watch)
         check_training(fitted, task, weights, opinion, watched=self.watch is not None)
-        self.features_, self.classes_ = features, candidates.classes
+        self.classes_ = candidates.classes
         self.label_weights_ = weights.cpu().numpy()
         self.opinion_ = replace(opinion.numpy(), classes=self.classes_)
         self.labels_ = self.classes_[self.opinion_.predicted()]
         self.history_ = {"loss": fitted.history.loss.double().mean(-1).numpy()}
         if self.watch is not None:
-            rate = fitted.history.covering_rate.double().mean(-1).numpy()
-            self.history_["covering_rate"] = rate
-        self.fitted_ = fitted.without_training_rows()  # they need not stay on the device
+            self.history_["covering_rate"] = fitted.history.covering_rate.double().mean(-1).numpy()
+        self.fitted_ = fitted.without_training_rows()  # which need not stay on the device
         self.reference_ = Reference.of(self.fitted_, task.rows, seed)
         self.recalibration_ = self.trial_ = None
 
@@ -121,7 +115,7 @@ class CandidateClassifier(Trust, ClassifierMixin, BaseEstimator):  # type: ignor
 
         Parameters
         ----------
-        X : array, DataFrame or pictures
+        X : array, DataFrame or images
             Rows of the same form as in training.
         attack : Attack, optional
             Changes the rows first, such as ``PGD(0.1)``.
@@ -130,13 +124,12 @@ class CandidateClassifier(Trust, ClassifierMixin, BaseEstimator):  # type: ignor
         """
         check_is_fitted(self, "fitted_")
         if not isinstance(attack, Attack | None):
-            msg = f"attack must be an Attack such as PGD(0.1); got {attack!r}."
-            raise InputError(msg)
+            raise InputError(f"attack must be an Attack such as PGD(0.1); got {attack!r}.")
         rows, truth = self._rows(X), None
         if labels is not None:
-            named = Candidates.of(labels, classes=self.classes_).matrix
-            refuse_other_length(len(rows), len(named))
-            truth = torch.tensor(named.argmax(-1), device=self.fitted_.device)[None]
+            matrix = Candidates.of(labels, classes=self.classes_).matrix
+            refuse_other_length(len(rows), len(matrix))
+            truth = torch.tensor(matrix.argmax(-1), device=self.fitted_.device)[None]
         return self._recalibrated(self._raw_opinion(rows, attack, truth))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -149,32 +142,30 @@ class CandidateClassifier(Trust, ClassifierMixin, BaseEstimator):  # type: ignor
         return np.asarray(self.classes_[predicted])
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Accuracy where `y` holds labels; covering rate where it holds candidate sets.
+        """Accuracy if `y` holds labels; covering rate if it holds candidate sets.
 
         The covering rate is the share of rows whose predicted class is a candidate. It needs no
-        true label, so that searches over parameters work where there is none.
+        true label, so that parameter searches work without any.
         """
-        predicted = self.predict(X)
+        predicted = self.predict_opinion(X).predicted()
         if is_label_vector(y):
             labels = items_of(y)
             refuse_odd_labels(labels)
             refuse_other_length(len(predicted), len(labels))
-            if labels.dtype == object:  # integers are integers there too
+            if labels.dtype == object:  # it may hold integers
                 labels = array_of(labels.tolist())
-            return float(accuracy_score(labels, predicted, sample_weight=sample_weight))
-        candidates = Candidates.of(y, classes=classes_with(y, self.classes_))
+            named = self.classes_[predicted]
+            return float(accuracy_score(labels, named, sample_weight=sample_weight))
+        candidates = Candidates.of(y, classes=classes_with(y, self.classes_))  # ours come first
         refuse_other_length(len(predicted), len(candidates))
-        order = np.argsort(candidates.classes)
-        at = order[np.searchsorted(candidates.classes, predicted, sorter=order)]
-        covered = candidates.matrix[np.arange(len(at)), at]
         weight = row_weights(candidates, None, sample_weight)
+        covered = candidates.matrix[np.arange(len(predicted)), predicted]
         return float(np.average(covered, weights=weight))
 
     def save(self, path: str | Path) -> None:
         """Write the fitted classifier to one file, to be read by `robustpll.load`.
 
-        It holds all that predictions need. What concerns the training rows (``label_weights_``,
-        ``labels_``, ``opinion_``) stays out of it.
+        It holds what predictions need, without ``label_weights_``, ``labels_`` and ``opinion_``.
         """
         from robustpll.estimator.model_file import save
 
@@ -182,17 +173,17 @@ class CandidateClassifier(Trust, ClassifierMixin, BaseEstimator):  # type: ignor
         save(self, Path(path))
 
     def export_onnx(self, path: str | Path) -> None:
-        """Write all that `predict_opinion` does as an ONNX file: see `robustpll.estimator.onnx`."""
+        """Write `predict_opinion` as an ONNX file: see `robustpll.estimator.onnx`."""
         from robustpll.estimator.onnx import export_onnx
 
         export_onnx(self, path)
 
     def _rows(self, X: Any) -> Rows:
-        """Scaled, and on the device of the model."""
+        """Scaled rows, on the device of the model."""
         return self.features_.rows(self._read(X, reset=False), self.fitted_.device)
 
     def _read(self, X: Any, *, reset: bool) -> Any:
-        """X as a DataFrame or a finite array of numbers, checked against the training rows."""
+        """X as a DataFrame or a finite array; unless `reset`, of the same form as in training."""
         least, X = 2 if reset else 1, as_pandas(X)
         if is_frame(X):
             refuse_odd_table(X, least)
@@ -200,22 +191,24 @@ class CandidateClassifier(Trust, ClassifierMixin, BaseEstimator):  # type: ignor
             return X
         checks = {"dtype": np.float64, "ensure_min_samples": least, "ensure_all_finite": False}
         try:
-            flat = sparse.issparse(X) or np.asarray(X).ndim <= 2
-            if flat:
+            if sparse.issparse(X) or np.asarray(X).ndim <= 2:
                 return finite(validate_data(self, X, reset=reset, **checks))
             X = finite(check_array(X, allow_nd=True, **checks))
+        except InputError:
+            raise
         except ValueError as error:
-            msg = f"{error} X must be an array of numbers, pictures of one shape, or a DataFrame."
-            raise (error if isinstance(error, InputError) else InputError(msg)) from error
+            raise InputError(
+                f"{error} X must be an array of numbers, images of one shape, or a DataFrame."
+            ) from error
         if X.size == 0 or X.ndim > 4:
-            msg = f"X has shape {X.shape}, but pictures need (n, h, w) or (n, c, h, w)."
-            raise InputError(msg)
+            raise InputError(f"X has shape {X.shape}, but images need (n, h, w) or (n, c, h, w).")
         if reset:
             self.n_features_in_ = int(np.prod(X.shape[1:]))
             self.__dict__.pop("feature_names_in_", None)
         return X
 
 
+@dataclass(eq=False, repr=False)
 class PLLClassifier(CandidateClassifier):
     """A classifier that learns from candidate labels by any method of the library.
 
@@ -225,15 +218,15 @@ class PLLClassifier(CandidateClassifier):
         A name of `robustpll.METHODS`, or a method object such as ``Proden(epochs=50)``. Its fields
         are parameters too: ``set_params(method__epochs=50)``.
     class_weight : dict, "balanced" or None
-        How much classes count. A row's weight is the mean of its candidates' weights under the
+        Weights of the classes. A row's weight is the mean of its candidates' weights under the
         prior.
     random_state : int, RandomState or None
         Seed of everything random.
     device : str
         "auto", "cpu" or "cuda".
     watch : float or None
-        Share of the rows to set aside: the network is that of the epoch after which most of them
-        got a candidate as their predicted class. It needs no true label.
+        Early stopping: share of validation rows. The model is that of the epoch whose predictions
+        for them are candidates most often. It needs no true label.
     verbose : bool
         Show a progress bar.
 
@@ -250,44 +243,32 @@ class PLLClassifier(CandidateClassifier):
     1.0
     """
 
-    def __init__(
-        self,
-        method: str | Method = "robust_pll",
-        *,
-        class_weight: ClassWeight = None,
-        random_state: Any = None,
-        device: str = "auto",
-        watch: float | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.method = method
-        self.class_weight = class_weight
-        self.random_state = random_state
-        self.device = device
-        self.watch = watch
-        self.verbose = verbose
+    method: str | Method = "robust_pll"
+    _: KW_ONLY
+    class_weight: ClassWeight = None
+    random_state: Any = None
+    device: str = "auto"
+    watch: float | None = None
+    verbose: bool = False
 
     def resolved_method(self) -> Method:
+        if isinstance(self.method, str) and self.method in METHODS:
+            return METHODS[self.method]()
         if isinstance(self.method, Method):
             return self.method
-        if not self._is_known():
-            msg = (
-                f"method must be a Method or one of {', '.join(METHODS)}; got {self.method!r}. "
-                "`robustpll methods` lists them."
-            )
-            raise InputError(msg)
-        return METHODS[self.method]()
-
-    def _is_known(self) -> bool:
-        by_name = isinstance(self.method, str) and self.method in METHODS
-        return by_name or isinstance(self.method, Method)
+        raise InputError(
+            f"method must be a Method or one of {', '.join(METHODS)}; got {self.method!r}. "
+            "`robustpll methods` lists them."
+        )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters; with `deep` the method's fields too, as ``method__epochs``."""
         params: dict[str, Any] = super().get_params(deep=False)
-        if deep and self._is_known():
-            method = self.resolved_method()
-            params |= {f"method__{name}": getattr(method, name) for name in method.field_names()}
+        if deep:
+            with suppress(InputError):  # `fit` refuses an unknown method
+                method = self.resolved_method()
+                names = method.field_names()
+                params |= {f"method__{name}": getattr(method, name) for name in names}
         return params
 
     def set_params(self, **params: Any) -> Self:
@@ -298,10 +279,9 @@ class PLLClassifier(CandidateClassifier):
             method = self.resolved_method()
             unknown = sorted(set(inner) - set(method.field_names()))
             if unknown:
-                msg = (
+                raise InputError(
                     f"Invalid parameter {unknown[0]!r} for method {method.name!r}: it has "
                     f"{', '.join(method.field_names())}."
                 )
-                raise InputError(msg)
             self.method = replace(method, **inner)  # type: ignore[type-var]
         return self

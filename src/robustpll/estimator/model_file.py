@@ -1,11 +1,14 @@
-"""A fitted classifier as one file: safetensors with JSON in its header, never pickle."""
+"""Model files: safetensors with a description in JSON and a checksum, never pickle."""
 
+import hashlib
+import json
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
-from reprlib import repr as shown
+from reprlib import repr as shown  # of huge values only the beginning
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+import robustpll
 from robustpll._files import write_whole
 from robustpll.engine.device import chosen_device, threads
 from robustpll.engine.history import History
@@ -20,35 +24,50 @@ from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Networks
 from robustpll.engine.random import Blank
 from robustpll.errors import InputError, ModelFileError
-from robustpll.estimator.abstention import trust_from_file, trust_to_file
+from robustpll.estimator.abstention import CalibrationSample
 from robustpll.estimator.features import Features
-from robustpll.estimator.model_container import FORMAT, content_of, read
-from robustpll.estimator.model_schema import CLASS_NAMES, Each
+from robustpll.estimator.novelty import MOST_ROWS, Reference, representation_shape
+from robustpll.estimator.recalibration import Recalibration
 from robustpll.labels.parsing import checked_classes, refuse_odd_text
 from robustpll.methods import METHODS, DeepMethod, Method, RobustPll
-from robustpll.methods.classical import Classical, ClassicalMethod, Layout
+from robustpll.methods.classical import Classical, Layout
 from robustpll.opinion import Opinion
 
 if TYPE_CHECKING:
     from robustpll.estimator.classifier import CandidateClassifier
 
-MOST_WORDS = 1000  # characters of a reason why a file is refused
+FORMAT = 2  # raised whenever an older reader would misread a file
+READABLE = (1, FORMAT)  # format 1 has no recalibration
+KEY = "robustpll"  # of the description in the file's metadata
+SUM = "robustpll.sha256"  # of the checksum; files of version 0.1.0 have none
+REFERENCE, TRIAL = "robustpll.reference", "robustpll.trial"  # names of tensors
 CALLABLE = "(callable)"  # stands for a network that only the user's code can build
+LONGEST = 50_000_000  # characters of a description; what is longer is cut, and so no JSON
+CLASS_TYPES = {"U": str, "i": int, "u": int, "f": float, "b": bool}  # by numpy's letter
+REMEDY = "Pass a file that robustpll fit or a classifier's save() wrote."
+FAULTS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError)
 
 
 def save(classifier: "CandidateClassifier", path: Path) -> None:
-    """Write under a temporary name, sync, rename: a file is there and whole, or not there."""
-    import robustpll
-
-    fitted = classifier.fitted_
+    """Write a model file atomically; equal models give equal bytes."""
+    fitted: Any = classifier.fitted_
     if not isinstance(fitted, Networks | Classical) or type(fitted.method) not in METHODS.values():
         owner = type(getattr(fitted, "method", fitted)).__name__
         raise InputError(
             f"{owner} is a method of your own, which a reader of the file would not have: only the "
             f"methods of the library can be saved ({', '.join(METHODS)})."
         )
-    trust, kept = trust_to_file(classifier)
-    tensors = _tensors(fitted, classifier.features_.shape) | kept
+    method, weight, trial = fitted.method, classifier.class_weight, classifier.trial_
+    fields = {name: getattr(method, name) for name in method.field_names()}
+    trust: dict[str, Any] = {}
+    tensors = _learned(fitted)
+    if classifier.reference_ is not None:
+        tensors[REFERENCE] = classifier.reference_.rows.cpu()
+    if classifier.recalibration_ is not None:
+        trust["recalibration"] = asdict(classifier.recalibration_)
+    if trial is not None:
+        tensors[TRIAL] = torch.from_numpy(np.stack([trial.certainty, trial.wrong]))
+        trust["trial"] = {name: getattr(trial, name) for name in ("limit", "source", "confidence")}
     about = {
         "format": FORMAT,
         "version": robustpll.__version__,
@@ -58,10 +77,14 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
             for name, value in classifier.get_params(deep=False).items()
             if isinstance(value, str | int | float | bool | np.number | None)
         },
-        "class_weight": _pairs(classifier.class_weight),
-        "method": {"name": fitted.method.name, "fields": _fields(fitted.method)},
+        # pairs, since keys may be numbers
+        "class_weight": [*map(list, weight.items())] if isinstance(weight, Mapping) else None,
+        "method": {
+            "name": method.name,
+            "fields": {k: CALLABLE if callable(v) else v for k, v in fields.items()},
+        },
         "classes": {"type": classifier.classes_.dtype.kind, "names": classifier.classes_.tolist()},
-        "features": classifier.features_.to_json(),
+        "features": asdict(classifier.features_),
         "n_features_in": classifier.n_features_in_,
         "feature_names_in": getattr(classifier, "feature_names_in_", np.empty(0)).tolist(),
         "seeds": list(fitted.seeds) if isinstance(fitted, Networks) else [],
@@ -69,23 +92,58 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
         "trust": trust,
         "notes": getattr(classifier, "notes_", {}),
     }
-    write_whole(path, content_of(about, tensors))
+    description = json.dumps(about, default=lambda number: number.item())
+    try:  # what `load` would refuse is not written
+        _classifier(json.loads(description[:LONGEST]), method, "cpu")
+        _check_finite(tensors)
+    except FAULTS as error:
+        raise InputError(f"The model is not saved: {error}.") from error
+    write_whole(path, _content(description, tensors))
 
 
-def _tensors(fitted: Networks | Classical, shape: Shape) -> dict[str, Tensor]:
-    """What is learned, as it is written: float64 as float32 where that loses nothing.
-
-    Scaled rows come in float32, so that the file of a method that keeps them is half as long.
-    """
+def _learned(fitted: Networks | Classical) -> dict[str, Tensor]:
+    """Tensors to write; of classical methods float64 as float32 where that loses nothing."""
     if isinstance(fitted, Networks):
         return {name: value.cpu().contiguous() for name, value in fitted.net.state_dict().items()}
-    learned = fitted.learned[0]
-    layout = fitted.method.layout(shape, fitted.opinion.belief.shape[-1])
-    held = {name: value.cpu().contiguous() for name, value in _fitting(layout, learned).items()}
-    short = {name: value.float() for name, value in held.items() if value.dtype == torch.float64}
-    return held | {
-        name: value for name, value in short.items() if torch.equal(value.double(), held[name])
-    }
+    tensors = {}
+    for name, tensor in fitted.learned[0].items():
+        short = tensor.float() if tensor.dtype == torch.float64 else tensor
+        lossless = torch.equal(short.to(tensor.dtype), tensor)
+        tensors[name] = (short if lossless else tensor).cpu().contiguous()
+    return tensors
+
+
+def _check_finite(tensors: dict[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise ValueError(
+                f"tensor {name!r} has numbers that are not finite; fit the model again, with a "
+                "lower learning_rate"
+            )
+
+
+def checksum(description: str, tensors: dict[str, Tensor]) -> str:
+    """SHA-256 of the description and of the tensors' names, types, shapes and bytes, in hex."""
+    text = description.encode()
+    digest = hashlib.sha256(f"{len(text)}:".encode() + text)
+    for name, tensor in sorted(tensors.items()):
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
+        digest.update(np.asarray(flat).data)
+    return digest.hexdigest()
+
+
+def _content(description: str, tensors: dict[str, Tensor]) -> bytes:
+    """The bytes of a file; safetensors writes metadata in random order."""
+    from safetensors.torch import save as to_bytes
+
+    content = to_bytes(tensors, {KEY: description, SUM: checksum(description, tensors)})
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content[end:]
 
 
 def load(
@@ -101,7 +159,7 @@ def load(
     path : str or Path
         The file.
     network : callable, optional
-        Builds the network, where the model was trained with a callable one.
+        Builds the network, if the model was trained with a callable one.
     device : str
         Where to predict: "auto", "cpu" or "cuda".
 
@@ -118,210 +176,202 @@ def load(
     """
     where, path = chosen_device(device), Path(path)
     with threads(1), _blaming(path, where):  # without threads, so that the process may fork
-        about, tensors = read(path)
-        method = _method(about["method"], network)
+        about, tensors = _read(path)
+        name, fields = about["method"]["name"], dict(about["method"]["fields"])
+        saved = fields.get("network")
+    if saved == CALLABLE and network is None:
+        raise InputError(
+            f"{path}: this model was trained with a network of your own, and code is never read "
+            "from a file. Pass the same callable: load(path, network=...)."
+        )
+    if saved != CALLABLE and network is not None:
+        has = "none" if saved is None else f"network={saved!r}"
+        raise InputError(f"{path}: network was passed, but the model in the file has {has}.")
+    with threads(1), _blaming(path, where):
+        if name not in METHODS:
+            raise ValueError(f"the method {shown(name)} is unknown")
+        if network is not None:
+            fields["network"] = network
+        method = METHODS[name](
+            **{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+        )
         classifier = _classifier(about, method, device)
-        _refuse_other_sizes(classifier)
-        trust_from_file(classifier, about.get("trust", {}), tensors, where)
-        if isinstance(method, DeepMethod):
-            classifier.fitted_ = _networks(classifier, method, tensors, tuple(about["seeds"]))
-            classifier.fitted_.net.to(where)
-        else:
-            classifier.fitted_ = _classical(classifier, method, tensors, where)
-        if classifier.reference_ is not None:
-            classifier.reference_.refuse_other_width(classifier.fitted_, classifier.features_.shape)
+        extra = {name: tensors.pop(name) for name in (REFERENCE, TRIAL) if name in tensors}
+        _read_learned(classifier, method, tensors, tuple(about["seeds"]), where)
+        _read_abstention(classifier, about.get("trust", {}), extra, where)
     return classifier
 
 
 @contextmanager
 def _blaming(path: Path, device: torch.device) -> Iterator[None]:
-    """What goes wrong within is the file's fault, but for what is the caller's or the device's."""
+    """Turn errors into ModelFileError, except those of the device."""
     try:
         yield
-    except WrongNetwork as error:
-        raise InputError(f"{path}: {error}") from error
-    except ModelFileError as error:
-        named = str(error) if str(path) in str(error) else f"{path}: {error}"
-        raise ModelFileError(named) from error
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise InputError(_no_room(path, device)) from error
-    except (
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        ArithmeticError,
-        RuntimeError,
-    ) as error:
-        if device.type == "cuda" and "CUDA" in str(error):
-            raise InputError(f"{_no_room(path, device)} It says: {error}") from error
-        why = str(error)[:MOST_WORDS]  # it may quote a value of any length
-        raise ModelFileError(f"{path} is damaged: its description does not fit ({why}).") from error
+    except ModelFileError:
+        raise
+    except (MemoryError, *FAULTS) as error:
+        reason = str(error)[:1000]  # it may quote a value of any length
+        full = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if device.type == "cuda" and (full or "CUDA" in reason):
+            raise InputError(
+                f"{path} is not loaded: {device} has no room for it, or does not answer "
+                f'({reason}). Free its memory, or pass device="cpu".'
+            ) from error
+        if full:
+            raise InputError(f"{path} is not loaded: there is not enough memory for it.") from error
+        raise ModelFileError(
+            f"{path} is damaged, or was written by another version ({reason})."
+        ) from error
 
 
-def _no_room(path: Path, device: torch.device) -> str:
-    if device.type == "cuda":
-        return (
-            f"{path} is not loaded: {device} has no room for it, or does not answer. Free its "
-            'memory, or pass device="cpu".'
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Description and tensors of a file that is whole and of a known format."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            there = f"{path} is not a model file, but a folder, a pipe or a device."
+            raise ModelFileError(
+                f"{there if path.exists() else f'There is no file {path}.'} {REMEDY}"
+            )
+        with safe_open(path, framework="pt") as opened:
+            metadata = opened.metadata() or {}
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        raise ModelFileError(
+            f"{path} is not a model file, or it is cut short or damaged ({error}). {REMEDY}"
+        ) from error
+    try:
+        about: dict[str, Any] = json.loads(metadata[KEY][:LONGEST])
+        number, version = about["format"], about.get("version")
+    except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
+        raise ModelFileError(
+            f"{path} holds tensors, but no description of a robustpll model. {REMEDY}"
+        ) from error
+    if isinstance(number, bool) or number not in READABLE:
+        raise ModelFileError(
+            f"{path} has format {shown(number)}, this version reads up to {FORMAT}. It was written "
+            f"by robustpll {shown(version)}: install that version."
         )
-    return f"{path} is not loaded: there is not enough memory for it. Free some."
-
-
-class WrongNetwork(Exception):
-    """What was passed as `network` does not go with the file: for the user to mend."""
+    if SUM in metadata and metadata[SUM] != checksum(metadata[KEY], tensors):
+        raise ModelFileError(
+            f"{path} is damaged: its content is not what was written. Copy it anew, or save the "
+            "model again."
+        )
+    _check_finite(tensors)
+    return about, tensors
 
 
 def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
-    """All of the classifier but what its method learned."""
-    from robustpll.estimator.classifier import PLLClassifier
-    from robustpll.estimator.robust import RobustPLLClassifier
+    """The classifier of a description, without tensors; raises one of FAULTS if it is wrong."""
+    from robustpll.estimator import PLLClassifier, RobustPLLClassifier
 
-    kinds = {kind.__name__: kind for kind in (PLLClassifier, RobustPLLClassifier)}
-    kind: Any = kinds[about["estimator"]]
     params = about["params"] | {"device": device}
-    _refuse_other_names("params", params, kind().get_params(deep=False))
     if about["class_weight"] is not None:
         params["class_weight"] = dict(about["class_weight"])
+    classifier: Any
     if about["estimator"] == "PLLClassifier":
-        params["method"] = method
-    elif not isinstance(method, RobustPll):
-        raise ModelFileError(f"A {about['estimator']} does not use {method.name!r}.")
+        classifier = PLLClassifier(**params | {"method": method})
+    elif about["estimator"] == "RobustPLLClassifier" and isinstance(method, RobustPll):
+        missing = RobustPLLClassifier().get_params().keys() - params.keys()  # tuples, callables
+        fields = missing & set(method.field_names())
+        classifier = RobustPLLClassifier(**params | {n: getattr(method, n) for n in fields})
     else:
-        named = set(RobustPLLClassifier().get_params()) - set(params)  # tuples, a callable network
-        params |= {name: getattr(method, name) for name in named & set(method.field_names())}
-    classifier = kind(**params)
-    classifier.classes_ = _names(about["classes"])
+        raise ValueError(f"{shown(about['estimator'])} does not use {method.name!r}")
+    classifier.classes_ = _class_names(about["classes"]["type"], about["classes"]["names"])
     classifier.features_ = Features.from_json(about["features"])
+    names = list(about["feature_names_in"])
+    if names:
+        classifier.feature_names_in_ = np.array(names, dtype=object)
     classifier.n_features_in_ = about["n_features_in"]
-    if about["feature_names_in"]:
-        classifier.feature_names_in_ = np.array(about["feature_names_in"], dtype=object)
+    _check_columns(classifier.features_, names, about["n_features_in"])
     history = about["history"].items()
     classifier.history_ = {name: np.array(values, dtype=np.float64) for name, values in history}
-    classifier.notes_ = dict(about.get("notes", {}))  # of whoever saved it: how a table was read
+    classifier.notes_ = {**about.get("notes", {})}  # of the caller: how a table was read
     return classifier
 
 
-def _pairs(class_weight: Any) -> list[list[Any]] | None:
-    """A dict as JSON keeps it: its keys may be numbers."""
-    return [list(pair) for pair in class_weight.items()] if hasattr(class_weight, "items") else None
+def _class_names(kind: str, names: list[Any]) -> NDArray[Any]:
+    if not all(isinstance(name, CLASS_TYPES[kind]) for name in names):
+        raise ValueError(f"a class of {shown(names)} is not of the type {kind!r}")
+    if kind == "U":
+        refuse_odd_text(names)  # before numpy makes all of them as long as the longest
+    dtype: Any = {"U": str, "b": bool}.get(kind, f"{kind}8")
+    return checked_classes(np.array(names, dtype=dtype))
 
 
-def _fields(method: Method) -> dict[str, Any]:
-    fields = {name: getattr(method, name) for name in method.field_names()}
-    return {name: CALLABLE if callable(value) else value for name, value in fields.items()}
-
-
-def _method(found: dict[str, Any], network: Callable[..., nn.Module] | None) -> Any:
-    if found["name"] not in METHODS:
-        raise ModelFileError(
-            f"the method {shown(found['name'])} is unknown to this version of robustpll."
-        )
-    kind = METHODS[found["name"]]
-    _refuse_other_names("fields", found["fields"], kind.field_names())
-    fields = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in found["fields"].items()
-    }
-    own = fields.get("network") if issubclass(kind, DeepMethod) else None
-    if own == CALLABLE:
-        if network is None:
-            raise WrongNetwork(
-                "this model was trained with a network of your own, and code is never read from a "
-                "file. Pass the same callable: load(path, network=...)."
-            )
-        fields["network"] = network
-    elif network is not None:
-        has = "none" if own is None else f"network={own!r}"
-        raise WrongNetwork(f"network was passed, but the model in the file has {has}.")
-    return kind(**fields)
-
-
-def _refuse_other_names(what: str, found: dict[str, Any], known: Collection[str]) -> None:
-    unknown = sorted(found.keys() - set(known))
-    if unknown:
-        raise ModelFileError(f"its {what} have {shown(unknown[0])}, unknown to this version.")
-
-
-def _names(found: dict[str, Any]) -> NDArray[Any]:
-    """Class names under the type they had: strings, integers, floats or truth values."""
-    types: dict[str, type] = {"U": str, "i": np.int64, "u": np.uint64, "f": np.float64, "b": bool}
-    fault = Each(CLASS_NAMES[found["type"]]).fault(found["names"])
-    if fault is not None:
-        raise ModelFileError(f"the name of a class{fault}.")
-    if found["type"] == "U":
-        refuse_odd_text(found["names"])  # before numpy makes all of them as long as the longest
-    names: NDArray[Any] = np.array(found["names"], dtype=types[found["type"]])
-    return checked_classes(names)
-
-
-def _refuse_other_sizes(classifier: Any) -> None:
-    """Columns become the numbers of a row; shift and scale have one for each of them."""
-    features, names = classifier.features_, getattr(classifier, "feature_names_in_", None)
+def _check_columns(features: Features, names: list[str], width: Any) -> None:
+    """Raise unless columns, shape, shift and scale agree, and can be computed with."""
     size = math.prod(features.shape)
-    if {len(features.shift), len(features.scale), len(features.columns) or size} != {size}:
-        raise ModelFileError(
-            f"its features have the shape {features.shape}, but another number of columns or "
-            "scales."
-        )
-    if names is not None:
-        fits = [*features.names(names)] == [*features.columns]
-        fits = fits and len(names) == classifier.n_features_in_
+    numbers = [*features.shift, *features.scale, *features.fill.values()]
+    fits = {len(features.shift), len(features.scale), len(features.columns) or size} == {size}
+    fits = fits and min(features.shape, default=0) > 0 and len(features.shape) <= 3
+    fits = fits and bool(np.isfinite(numbers).all()) and 0 not in features.scale
+    if names:
+        fits = fits and (*features.names(names),) == features.columns and len(names) == width
     else:
-        fits = bool(features.columns) or classifier.n_features_in_ == size
+        fits = fits and isinstance(width, int) and (bool(features.columns) or width == size)
     if not fits:
-        raise ModelFileError("the columns that it was fitted with are not those it computes with.")
+        raise ValueError("the columns that it was fitted with are not those it computes with")
 
 
-def _networks(
-    classifier: Any, method: DeepMethod, tensors: dict[str, Tensor], seeds: tuple[int, ...]
-) -> Networks:
-    """The networks, laid out without memory first, so that a lying description costs nothing."""
-    features, k = classifier.features_, len(classifier.classes_)
-    if {len(seeds), _members(tensors)} != {method.members}:
-        raise ModelFileError("its description names sizes that its tensors do not have.")
-    net = method.build(features.shape, k, Blank.models_of(method.members, torch.float32))
-    expected, found = (
-        {name: (tuple(tensor.shape), str(tensor.dtype)) for name, tensor in state.items()}
-        for state in (net.state_dict(), tensors)
-    )
-    if expected != found:
-        odd = sorted(set(expected.items()) ^ set(found.items()))[0][0]
-        raise ModelFileError(
-            f"tensor {odd!r} should be {expected.get(odd)}, but is {found.get(odd)}."
-        )
-    net.load_state_dict(tensors, assign=True)
-    net.eval().requires_grad_(False)
+def _read_abstention(
+    model: Any, about: dict[str, Any], tensors: dict[str, Tensor], device: torch.device
+) -> None:
+    members, width = representation_shape(model.fitted_, model.features_.shape)
+    layout: Layout = {}
+    if REFERENCE in tensors:
+        layout[REFERENCE] = (torch.float32, (members, "reference rows", width))
+    if "trial" in about:
+        layout[TRIAL] = (torch.float64, (2, "rows"))
+    fitting = _fitting(layout, tensors)
+    model.reference_ = model.recalibration_ = model.trial_ = None
+    if REFERENCE in fitting:
+        if fitting[REFERENCE].shape[1] > MOST_ROWS:
+            raise ValueError(f"it has more than {MOST_ROWS} reference rows")
+        model.reference_ = Reference.of_rows(fitting[REFERENCE].to(device))
+    if "recalibration" in about:
+        model.recalibration_ = Recalibration(**about["recalibration"])
+    if "trial" in about:
+        certainty, wrong = fitting[TRIAL].numpy()
+        if (certainty[1:] > certainty[:-1]).any() or abs(wrong - 0.5).max() > 0.5 + 1e-6:
+            raise ValueError(f"the rows of {TRIAL!r} are not in order")
+        model.trial_ = CalibrationSample(certainty, wrong, **about["trial"])
+
+
+def _read_learned(
+    model: Any,
+    method: Any,
+    tensors: dict[str, Tensor],
+    seeds: tuple[int, ...],
+    device: torch.device,
+) -> None:
+    """Set what the method learned; networks are laid out without memory before tensors are used."""
+    shape, k = model.features_.shape, len(model.classes_)
     nothing = torch.empty(1, 0, k)
-    opinion = Opinion.of_probability(nothing)
-    return Networks(method, net, seeds, nothing, opinion, History())
-
-
-def _members(tensors: dict[str, Tensor]) -> int:
-    """Of how many networks these are: copies side by side, or stacked along the first axis."""
-    parts = [name.split(".") for name in tensors]
-    copies = {part[1] for part in parts if part[0] == "copies" and len(part) > 1}
-    return len(copies) or max(
-        (len(tensor) for tensor in tensors.values() if tensor.ndim), default=0
-    )
-
-
-def _classical(
-    classifier: Any, method: ClassicalMethod, tensors: dict[str, Tensor], device: torch.device
-) -> Classical:
-    """What a classical method learned, held against the layout that it must have."""
-    k = len(classifier.classes_)
-    learned = _fitting(method.layout(classifier.features_.shape, k), tensors)
-    nothing = Opinion.of_probability(torch.empty(1, 0, k, device=device))
-    here = {name: value.to(device) for name, value in learned.items()}
-    return Classical(method, (here,), nothing)
+    if isinstance(method, DeepMethod):
+        parts = [name.split(".") for name in tensors]  # copies side by side, or stacked
+        copies = {part[1] for part in parts if part[0] == "copies" and len(part) > 1}
+        stacked = max((len(tensor) for tensor in tensors.values() if tensor.ndim), default=0)
+        if {len(seeds), len(copies) or stacked} != {method.members}:
+            raise ValueError("its description names sizes that its tensors do not have")
+        net = method.build(shape, k, Blank.models_of(method.members, torch.float32))
+        layout = {name: (part.dtype, tuple(part.shape)) for name, part in net.state_dict().items()}
+        net.load_state_dict(_fitting(layout, tensors), assign=True)
+        net.eval().requires_grad_(False).to(device)
+        opinion = Opinion.of_probability(nothing)
+        model.fitted_ = Networks(method, net, seeds, nothing, opinion, History())
+    else:
+        fitting = _fitting(method.layout(shape, k), tensors)
+        learned = {name: tensor.to(device) for name, tensor in fitting.items()}
+        model.fitted_ = Classical(method, (learned,), Opinion.of_probability(nothing.to(device)))
 
 
 def _fitting(layout: Layout, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors in the types of the layout; their names and shapes must be its own."""
+    """The tensors in the types of the layout; raises ValueError for other names or shapes."""
     if layout.keys() != tensors.keys():
-        raise ModelFileError(
-            f"its tensors should be {', '.join(layout)}, but are {', '.join(tensors) or 'none'}."
+        raise ValueError(
+            f"its tensors should be {', '.join(layout)}, but are {', '.join(tensors) or 'none'}"
         )
     sizes: dict[str, int] = {}  # of the words in shapes
     fitting = {}
@@ -330,13 +380,11 @@ def _fitting(layout: Layout, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         if (tensor.dtype, dtype) == (torch.float32, torch.float64):
             tensor = tensor.double()
         pairs = zip_longest(words, tensor.shape)
-        shape = tuple(sizes.setdefault(w, at) if isinstance(w, str) else w for w, at in pairs)
-        found = tuple(tensor.shape)
-        if (shape, dtype) != (found, tensor.dtype) or 0 in shape:
-            raise ModelFileError(
-                f"tensor {name!r} should be {shape} {dtype}, but is {found} {tensor.dtype}."
+        shape = tuple(sizes.setdefault(w, size) if isinstance(w, str) else w for w, size in pairs)
+        if (shape, dtype) != (tuple(tensor.shape), tensor.dtype) or 0 in shape:
+            raise ValueError(
+                f"tensor {name!r} should be {shape} {dtype}, but is {tuple(tensor.shape)} "
+                f"{tensor.dtype}"
             )
-        if not tensor.isfinite().all():
-            raise ModelFileError(f"tensor {name!r} has numbers that are not finite.")
         fitting[name] = tensor
     return fitting

@@ -1,8 +1,8 @@
-"""How sure a model should be: one number, learned from rows that it was not trained on."""
+"""One factor on the evidence or the logits, learned from rows that were not trained on."""
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,9 @@ from scipy.special import logsumexp
 from robustpll.errors import InputError, some_of
 from robustpll.opinion import Opinion, named_as
 
-LARGEST = 1e4  # factors are looked for between this and its inverse
-STEPS = 121  # of a first look; with candidates there may be more than one valley
-USUAL = 10.0  # a factor of so much, or its inverse, costs half a nat: for all rows together
+LARGEST = 1e4  # factors are searched between this and its inverse
+STEPS = 121  # of the first, coarse search: with candidates there may be several minima
+USUAL = 10.0  # this factor, or its inverse, costs half a nat for all rows together
 
 Source = Literal["labels", "candidates"]
 Scaled = Literal["evidence", "logits"]
@@ -22,19 +22,14 @@ Scaled = Literal["evidence", "logits"]
 
 @dataclass(frozen=True)
 class Recalibration:
-    """A factor on the evidence, or on the logits, that makes probabilities mean what they say.
+    """A factor on the evidence, or on the logits, that calibrates probabilities.
 
-    Of a method with evidence e all of it is multiplied: belief is f e / (k + f sum e), uncertainty
-    k / (k + f sum e). So both probability and uncertainty change, beliefs keep their proportions,
-    and a row without evidence stays one. Of other methods the logits are multiplied (temperature
-    scaling with temperature 1 / f; of an ensemble the logs of its mean probabilities); they leave
-    nothing uncertain, before and after. The order of the classes stays as it is.
+    With evidence e, belief becomes f e / (k + f sum e) and uncertainty k / (k + f sum e). Methods
+    without evidence get temperature scaling with temperature 1 / f. The order of the classes stays.
 
-    The factor has the least log loss, the mean of -ln P(S) over rows with candidates S; a label is
-    a set of one. Up to a constant that is the likelihood of the sets, if they hold the true class,
-    and a set is as likely whichever of its members is true. Where sets favour the classes that the
-    model confuses, they seldom show its errors, and the factor comes out too large. A factor far
-    from 1 costs a little, as much as half a row or so: rows that say little change little.
+    The factor minimises the log loss, the mean of -ln P(S) over rows with candidates S. If sets
+    favour the classes that the model confuses, it comes out too large. A small penalty keeps it
+    near 1 for few rows.
 
     Attributes
     ----------
@@ -42,23 +37,19 @@ class Recalibration:
         Above 1 the model was not sure enough, below 1 it was too sure.
     of : {"evidence", "logits"}
         What is multiplied.
-    source : {"labels", "candidates"}
-        What it was learned from.
-    rows : int
-        How many rows it was learned from.
+    source, rows
+        What it was learned from ("labels" or "candidates"), and from how many rows.
     before, after : float
         Their log loss.
 
     Examples
     --------
-    Three of four promises of 0.9 came true, so 0.75 is what should have been said:
-
     >>> opinion = Opinion.of_probability(np.array([[0.9, 0.1]] * 400))
     >>> right = np.array([[True, False]] * 300 + [[False, True]] * 100)
-    >>> found = Recalibration.of_rows(opinion, right)
-    >>> found.opinion(opinion).probability[0].round(3)
+    >>> recalibration = Recalibration.of_rows(opinion, right)
+    >>> recalibration.opinion(opinion).probability[0].round(3)
     array([0.75, 0.25])
-    >>> found
+    >>> recalibration
     Recalibration(logits times 0.5007 by 400 labels, log loss 0.6547 -> 0.5623)
     """
 
@@ -69,32 +60,51 @@ class Recalibration:
     before: float
     after: float
 
+    def __post_init__(self) -> None:
+        numbers = [math.isinf(n) for n in (self.factor, self.before, self.after)]  # or it raises
+        words = self.of in get_args(Scaled) and self.source in get_args(Source)
+        if numbers[0] or not (words and self.factor > 0):
+            raise ValueError(f"a recalibration of {self.of!r} by the factor {self.factor!r}")
+
     @classmethod
     def of_rows(cls, opinion: Opinion, candidates: NDArray[np.bool_]) -> Self:
-        """From an opinion of n rows, not recalibrated, and their candidates (n, k)."""
-        _refuse_impossible(opinion.probability, candidates)
+        """Learn from an uncalibrated opinion of n rows and their candidates (n, k)."""
+        zero = np.flatnonzero((opinion.probability * candidates).sum(-1) <= 0)
+        if len(zero):
+            raise InputError(
+                f"The model gives probability 0 to what y says of {len(zero)} rows "
+                f"({some_of(zero)}), and no recalibration changes a 0. Methods that count "
+                "neighbours, such as PlKnn, do that; use another method, or other rows."
+            )
         source: Source = "labels" if (candidates.sum(-1) == 1).all() else "candidates"
         scaled: Scaled = "evidence" if (opinion.uncertainty > 0).any() else "logits"
-        made = cls(1.0, scaled, source, len(candidates), 0.0, 0.0)
+        start = cls(1.0, scaled, source, len(candidates), 0.0, 0.0)
 
         def loss(log_factor: float) -> float:
-            own = replace(made, factor=float(np.exp(log_factor)))
-            return float(-own._log_probability(opinion, candidates).mean())
+            tried = replace(start, factor=float(np.exp(log_factor)))
+            return float(-tried._log_probability(opinion, candidates).mean())
 
-        def cost(log_factor: float) -> float:
-            return len(candidates) * loss(log_factor) + (log_factor / math.log(USUAL)) ** 2 / 2
+        def penalised(log_factor: Any, loss: Any) -> Any:
+            return len(candidates) * loss + (log_factor / math.log(USUAL)) ** 2 / 2
 
-        looked = np.linspace(-np.log(LARGEST), np.log(LARGEST), STEPS)
-        if np.ptp([loss(at) for at in looked]) < 1e-9:
-            _refuse_no_answer()
-        best = int(np.argmin([cost(at) for at in looked]))
-        around = (looked[max(0, best - 1)], looked[min(best + 1, STEPS - 1)])
-        found = minimize_scalar(cost, bounds=around, method="bounded", options={"xatol": 1e-6})
-        factor = float(np.exp(found.x))
-        return replace(made, factor=factor, before=loss(0.0), after=loss(found.x))
+        grid = np.linspace(-np.log(LARGEST), np.log(LARGEST), STEPS)
+        losses = np.array([loss(log_factor) for log_factor in grid])
+        if np.ptp(losses) < 1e-9:
+            raise InputError(
+                "X and y do not say how sure the model should be: all factors have the same log "
+                "loss. That happens if every set holds all classes, and for DstPll, whose "
+                "probabilities do not depend on its uncertainty. Pass smaller sets or labels, or "
+                "use another method."
+            )
+        best = int(np.argmin(penalised(grid, losses)))
+        bounds = (grid[max(0, best - 1)], grid[min(best + 1, STEPS - 1)])
+        least = minimize_scalar(
+            lambda x: penalised(x, loss(x)), None, bounds, method="bounded", options={"xatol": 1e-6}
+        ).x
+        return replace(start, factor=float(np.exp(least)), before=loss(0.0), after=loss(least))
 
     def opinion(self, opinion: Opinion) -> Opinion:
-        """A recalibrated copy of an opinion in numpy arrays; it names the same classes."""
+        """A recalibrated copy of an opinion in numpy arrays, with the same predicted classes."""
         return named_as(self._scaled(opinion), opinion)
 
     def _scaled(self, opinion: Opinion) -> Opinion:
@@ -107,10 +117,9 @@ class Recalibration:
         return replace(opinion, belief=belief / belief.sum(-1, keepdims=True))
 
     def _log_probability(self, opinion: Opinion, candidates: NDArray[np.bool_]) -> NDArray[Any]:
-        """ln P(S) of each row, (n,); without rounding to 0 where logits are far apart."""
+        """ln P(S) of each row, (n,); logits far apart do not round it to 0."""
         if self.of == "evidence":
-            inside = (self._scaled(opinion).probability * candidates).sum(-1)
-            return np.asarray(np.log(inside))
+            return np.asarray(np.log((self._scaled(opinion).probability * candidates).sum(-1)))
         logs = self.factor * _logs(opinion.belief)
         return np.asarray(logsumexp(logs, axis=-1, b=candidates) - logsumexp(logs, axis=-1))
 
@@ -124,21 +133,3 @@ class Recalibration:
 def _logs(probability: NDArray[Any]) -> NDArray[Any]:
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(probability))
-
-
-def _refuse_impossible(probability: NDArray[Any], candidates: NDArray[np.bool_]) -> None:
-    rows = np.flatnonzero((probability * candidates).sum(-1) <= 0)
-    if len(rows):
-        raise InputError(
-            f"The model gives probability 0 to what y says of {len(rows)} rows ({some_of(rows)}), "
-            "and no recalibration changes a 0. Methods that count neighbours, such as PlKnn, "
-            "do that; use another method, or other rows."
-        )
-
-
-def _refuse_no_answer() -> None:
-    raise InputError(
-        "X and y do not say how sure the model should be: all factors have the same log loss. That "
-        "happens if every set holds all classes, and for DstPll, whose probabilities do not depend "
-        "on its uncertainty. Pass smaller sets or labels, or use another method."
-    )

@@ -1,59 +1,45 @@
-"""The classifier that most users want, its parameters all named."""
+"""The recommended classifier, with all parameters of its method."""
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from robustpll.engine.networks import Network
 from robustpll.estimator.classifier import CandidateClassifier
-from robustpll.estimator.row_weights import ClassWeight
+from robustpll.estimator.training import ClassWeight
 from robustpll.methods import RobustPll, RobustPllAt
 
 MAY_BE_NONE = ("kl_ceiling", "evidence", "kl_scale_large_k", "kl_per_class", "averaged")
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RobustPLLClassifier(CandidateClassifier):
-    """RobustPll with all its parameters named: learns from candidate labels, and says how sure.
+    """RobustPll: learns from candidate labels, and predicts with an uncertainty.
 
     Parameters
     ----------
     epochs, batch_size, learning_rate, weight_decay
         Of the training by Adam, with decoupled weight decay.
     members : int
-        Networks whose opinions are averaged.
+        Number of networks whose opinions are averaged.
     network : {"mlp", "lenet", "resnet"} or callable (shape, k) -> torch module
-        "mlp" has three hidden layers of 300; the other two need pictures.
+        "mlp" has three hidden layers of 300; the other two need images.
     adversary : float, tuple with one for each member, or None
-        With it the network also learns from rows that were moved to where it errs, by up to so much
-        of each feature's range: `RobustPllAt`. It withstands such changes better, and takes two
-        to three times as long to train. With 0 no row is moved, but the settings are those of
-        `RobustPllAt`.
+        Adversarial training (`RobustPllAt`): rows are moved by up to this share of each feature's
+        range. The network withstands such changes better, and trains two to three times as long.
+        With 0 no row is moved, but the settings are those of `RobustPllAt`.
     kl_ceiling : float, tuple with one for each member, or None
-        How strongly evidence outside the candidates is removed, times the number of classes;
-        reached at half of the training.
-    anneal : {"from-one", "from-zero"}
-        Whether epochs are counted from 1 or from 0 on the way to the ceiling.
-    loss : {"squared", "cross-entropy"}
-        What is expected under the Dirichlet distribution of the evidence.
-    update : {"before", "after"}
-        Label weights from the pass before the optimiser's step, or from one more after it.
-    evidence : {"relu", "softplus", "exp"} or None
-        How the network's outputs become evidence.
-    kl_scale_large_k : float or None
-        Factor on the ceiling where there are 100 classes or more.
-    kl_per_class : bool or None
-        Whether the ceiling is divided by the number of classes, or by 10 where they are fewer.
-    balance : float
-        From 0 to 1: how strongly label weights are moved to rare classes; 1 says that all classes
-        are equally frequent.
+        How strongly evidence outside the candidates is removed.
+    anneal, loss, update, evidence, kl_scale_large_k, kl_per_class, balance
+        As for the method, `robustpll.methods.RobustPll`.
     averaged : float or None
-        Share of the epochs, the last ones: the network ends as the mean of those after each.
+        Share of the last epochs whose networks are averaged into the final one.
     precision : {"auto", "float32", "bf16"}
         "auto" lets CUDA use TF32 for matrix products; "bf16" computes them in bfloat16, on devices
         that have units for it.
     class_weight, random_state, device, watch, verbose
         As for `PLLClassifier`.
 
-    Where None is allowed it means what is usual for the method: that of `RobustPll`, or with an
-    adversary that of `RobustPllAt`.
+    None stands for the default of `RobustPll`, or with an adversary of `RobustPllAt`.
 
     Examples
     --------
@@ -67,58 +53,32 @@ class RobustPLLClassifier(CandidateClassifier):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        epochs: int = 200,
-        batch_size: int = 256,
-        learning_rate: float = 1e-3,
-        weight_decay: float = 0.0,
-        members: int = 1,
-        network: Network = "mlp",
-        adversary: float | tuple[float, ...] | None = None,
-        kl_ceiling: float | tuple[float, ...] | None = None,
-        anneal: Literal["from-one", "from-zero"] = "from-one",
-        loss: Literal["squared", "cross-entropy"] = "squared",
-        update: Literal["before", "after"] = "before",
-        evidence: Literal["relu", "softplus", "exp"] | None = None,
-        kl_scale_large_k: float | None = None,
-        kl_per_class: bool | None = None,
-        balance: float = 0.0,
-        averaged: float | None = None,
-        precision: Literal["auto", "float32", "bf16"] = "auto",
-        class_weight: ClassWeight = None,
-        random_state: Any = None,
-        device: str = "auto",
-        watch: float | None = None,
-        verbose: bool = False,
-    ) -> None:
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.members = members
-        self.network = network
-        self.adversary = adversary
-        self.kl_ceiling = kl_ceiling
-        self.anneal = anneal
-        self.loss = loss
-        self.update = update
-        self.evidence = evidence
-        self.kl_scale_large_k = kl_scale_large_k
-        self.kl_per_class = kl_per_class
-        self.balance = balance
-        self.averaged = averaged
-        self.precision = precision
-        self.class_weight = class_weight
-        self.random_state = random_state
-        self.device = device
-        self.watch = watch
-        self.verbose = verbose
+    epochs: int = 200
+    batch_size: int = 256
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    members: int = 1
+    network: Network = "mlp"
+    adversary: float | tuple[float, ...] | None = None
+    kl_ceiling: float | tuple[float, ...] | None = None
+    anneal: Literal["from-one", "from-zero"] = "from-one"
+    loss: Literal["squared", "cross-entropy"] = "squared"
+    update: Literal["before", "after"] = "before"
+    evidence: Literal["relu", "softplus", "exp"] | None = None
+    kl_scale_large_k: float | None = None
+    kl_per_class: bool | None = None
+    balance: float = 0.0
+    averaged: float | None = None
+    precision: Literal["auto", "float32", "bf16"] = "auto"
+    class_weight: ClassWeight = None
+    random_state: Any = None
+    device: str = "auto"
+    watch: float | None = None
+    verbose: bool = False
 
     def resolved_method(self) -> RobustPll:
         kind = RobustPll if self.adversary is None else RobustPllAt
-        params = self.get_params()
-        left_open = {name for name in MAY_BE_NONE if params[name] is None}
-        given = set(kind.field_names()) & set(params) - left_open
-        return kind(**{name: params[name] for name in given})
+        params = self.get_params().items()
+        unset = {name for name, value in params if value is None and name in MAY_BE_NONE}
+        fields = set(kind.field_names()) - unset
+        return kind(**{name: value for name, value in params if name in fields})

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from robustpll.errors import InputError, refuse_other_length
+from robustpll.estimator.abstention import NOVEL, Decision
 from robustpll.estimator.classifier import CandidateClassifier
-from robustpll.estimator.decision import UNLIKE, Decision
 from robustpll.labels.candidates import Candidates, is_label_vector
 from robustpll.labels.parsing import items_of, refuse_odd_labels
 from robustpll.measures.calibration import CalibrationReport, calibration_of
@@ -105,5 +105,5 @@ def decision_report(decision: Any, y: Any) -> DecisionReport:
     error, rejected_error = (
         float(part.mean()) if len(part) else None for part in (wrong[accepted], wrong[~accepted])
     )
-    novel = float((decision.reason == UNLIKE).mean())
+    novel = float((decision.reason == NOVEL).mean())
     return DecisionReport(decision.coverage, error, rejected_error, novel)

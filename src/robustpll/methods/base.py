@@ -1,10 +1,10 @@
-"""What a method is: hyperparameters in a frozen dataclass, and the hooks the engine calls."""
+"""What a method is: hyperparameters in a frozen dataclass, and the hooks that the engine calls."""
 
 import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -35,21 +35,27 @@ if TYPE_CHECKING:
 
 WARM_UP, MAIN = 0, 1  # stages
 Number = Annotated[Any, "a float of at least 0, or a tuple with one for each member"]
+Step = tuple[Tensor, dict[str, Tensor]]  # loss per row (M, b), row state to write
 
 
 class Method(ABC):
     """A learning procedure; subclasses are frozen dataclasses whose fields are hyperparameters."""
 
-    name: ClassVar[str]  # as in METHODS and the file's name: "proden"
+    name: ClassVar[str]  # key in METHODS: "proden"
     title: ClassVar[str]  # as in the paper: "Proden"
-    citation: ClassVar[str]
-    family: ClassVar[str] = "network"
-    on_host: ClassVar[bool] = False  # True: a GPU has nothing to do for it
-    uncertain: ClassVar[bool] = False  # whether it tells "I do not know" from "either of these"
+    citation: ClassVar[str]  # "Authors: Title. Venue Year"; several are joined by "; "
+    family: ClassVar[str] = "network"  # or "classical", "ensemble"
+    published: ClassVar[bool] = True  # False: the paper's grids and tables do not have it
+    on_host: ClassVar[bool] = False  # True: a GPU does not make it faster
+    uncertain: ClassVar[bool] = False  # whether uncertainty differs from spread-out probability
+    added_fields: ClassVar[
+        dict[str, Any]
+    ] = {}  # fields newer than stored runs: the value at these runs
+    paper_fields: ClassVar[dict[str, Any]] = {}  # fields of the published version: other values
 
     @classmethod
     def reference(cls) -> str:
-        """Its paper in a few words: "Lv et al., ICML 2020"."""
+        """Return the paper in a few words: "Lv et al., ICML 2020"."""
         short = []
         for citation in cls.citation.split("; "):
             authors, rest = citation.split(": ", 1)
@@ -59,32 +65,32 @@ class Method(ABC):
 
     @classmethod
     def paper(cls) -> Self:
-        """What produced the published tables; the plain constructor unless a method says other."""
-        return cls()
+        """Return the version that produced the published tables; see `paper_fields`."""
+        return cls(**cls.paper_fields)
 
     @classmethod
     def stacked(cls, methods: Sequence[Self]) -> Self:
-        """One method for a bundle of runs: numbers may differ between runs, all else must agree.
+        """Return one method for a bundle of runs: only fields of type `Number` may differ.
 
-        Where they differ, the result has one number for each member of each run. It is made to be
-        fitted on a task of as many runs, not to be changed further.
+        Where they differ, the result has one number for each member of each run. Fit it on a task
+        with as many runs.
         """
         kinds = {type(method).__name__ for method in methods}
         if len(kinds) != 1:
-            msg = f"A bundle needs one method or more, all of one class; found {sorted(kinds)}."
-            raise InputError(msg)
-        first = methods[0]
+            raise InputError(
+                f"A bundle needs one method or more, all of one class; found {sorted(kinds)}."
+            )
+        first, numbers = methods[0], methods[0].number_names()
         joined = copy.copy(first)
         for name in cls.field_names():
             values = [getattr(method, name) for method in methods]
             if all(value == values[0] for value in values):
                 continue
-            if name not in first.number_names():
-                msg = (
+            if name not in numbers:
+                raise InputError(
                     f"Methods of one bundle must agree in {name!r}; found {values}. Only numbers "
-                    f"may differ: {', '.join(first.number_names()) or 'this method has none'}."
+                    f"may differ: {', '.join(numbers) or 'this method has none'}."
                 )
-                raise InputError(msg)
             object.__setattr__(joined, name, tuple(v for m in methods for v in m.per_member(name)))
         return joined
 
@@ -92,28 +98,28 @@ class Method(ABC):
     def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
         """Learn from the runs of a task.
 
-        With `watch`, other rows of the same runs, the epoch counts that fits their candidates best.
+        With `watch`, other rows of the same runs, keep the epoch that fits their candidates best.
         """
 
     @classmethod
     def field_names(cls) -> tuple[str, ...]:
-        return tuple(each.name for each in fields(cls))  # type: ignore[arg-type]
+        return tuple(field.name for field in fields(cls))  # type: ignore[arg-type]
 
     @classmethod
     def number_names(cls) -> tuple[str, ...]:
-        """The fields that may differ between models."""
+        """Return the names of the fields that may differ between models."""
         hints = get_type_hints(cls, include_extras=True)
         return tuple(name for name in cls.field_names() if hints[name] == Number)
 
     def per_member(self, name: str) -> tuple[float, ...]:
-        """A number's value for each member of one run."""
+        """Return a number's value for each member of one run."""
         value = getattr(self, name)
         return value if isinstance(value, tuple) else (value,) * getattr(self, "members", 1)
 
 
 @dataclass(frozen=True)
 class DeepMethod(Method):
-    """A method that trains networks by the engine; it says what one step computes.
+    """A method that trains networks by the engine; it defines what one step computes.
 
     The rule for authors: reduce over the last axis, return one loss per row, let hyperparameters
     broadcast. Then code for one model is code for M models.
@@ -126,109 +132,105 @@ class DeepMethod(Method):
     members: int = 1
     network: Network = "mlp"
     precision: Literal["auto", "float32", "bf16"] = "auto"
-    # Share of the epochs, the last ones: a network ends as the mean of those after each of them.
-    # Runs that were stored before there was such a thing have none.
-    averaged: float = field(default=0.0, metadata={"before": 0.0})
+    averaged: float = 0.0  # the final network is the mean over this share of the epochs, the last
 
+    added_fields: ClassVar[dict[str, Any]] = {"averaged": 0.0}
     captured: ClassVar[bool] = True  # False: a step cannot be a CUDA graph, and runs eagerly
-    compilable: ClassVar[bool] = True  # False: torch.compile does not take a step
+    compilable: ClassVar[bool] = True  # False: torch.compile does not support a step
     attacked_jointly: ClassVar[bool] = False  # members are one function, and attacked as one
-    warm_up: ClassVar[int] = 0  # epochs before the others, whose steps are of a stage of their own
+    warm_up: ClassVar[int] = 0  # epochs before the others, with steps in a stage of their own
     restarts: ClassVar[bool] = False  # whether the optimiser starts anew after the warm-up
-    trains_twice: ClassVar[bool] = False  # its fit is more than one training by the engine
+    cost: ClassVar[float] = 1.0  # time of a step of one network: benchmarks/method_speed.py
+    trains_twice: ClassVar[bool] = False  # whether `fit` runs more than one training
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-    @classmethod
-    def like(cls, other: "DeepMethod") -> Self:
-        """This method with what it shares with another: epochs, batches, rates, network."""
-        return cls(**{each.name: getattr(other, each.name) for each in fields(DeepMethod)})
 
     def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
         return train(self, task, watch=watch)
 
     def spread(self, models: int, like: Tensor) -> Self:
-        """A copy in which each number is a tensor (M, 1), so that it broadcasts against rows."""
-        own = copy.copy(self)
+        """Return a copy in which each number is a tensor (M, 1), to broadcast against rows."""
+        method = copy.copy(self)
         for name in self.number_names():
             values = self.per_member(name)
             if len(values) == self.members:
                 values *= models // self.members  # the same members for every run
             if len(values) != models:
-                msg = (
+                raise InputError(
                     f"{name!r} has {len(values)} values, for a bundle of {models} models: stack as "
                     "many methods as the task has runs."
                 )
-                raise InputError(msg)
-            object.__setattr__(own, name, like.new_tensor(values)[:, None])
-        return own
+            object.__setattr__(method, name, like.new_tensor(values)[:, None])
+        return method
 
     def part(self, runs: slice, of: int) -> Self:
-        """The method for some of the runs of a bundle, whose numbers may be joined ones."""
-        own = copy.copy(self)
+        """Return the method for some of the runs of a bundle; see `stacked`."""
+        method = copy.copy(self)
+        start, stop, _ = runs.indices(of)
         for name in self.number_names():
             values = self.per_member(name)
             if len(values) == of * self.members:
-                start, stop, _ = runs.indices(of)
-                each = values[start * self.members : stop * self.members]
-                object.__setattr__(own, name, each)
-        return own
+                part = values[start * self.members : stop * self.members]
+                object.__setattr__(method, name, part)
+        return method
 
     def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:
-        """Networks with a model axis, (M, b, *shape) -> logits (M, b, k)."""
+        """Return networks with a model axis, (M, b, *shape) -> logits (M, b, k)."""
         return build_network(self.network, shape, k, draws)
 
+    def classifier(self, net: nn.Module) -> nn.Module:
+        """Return the part of a network from `build` that predicts."""
+        return net
+
     def begin(self, task: Task) -> State:
-        """What changes while training."""
+        """Return the state that training changes."""
         return State.of(task)
 
     @property
     def total_epochs(self) -> int:
-        """Of the whole training, a warm-up included."""
+        """Epochs of the whole training, including the warm-up."""
         return self.warm_up + self.epochs
 
     def stage(self, epoch: int) -> int:
-        """Which code a step of this epoch runs."""
+        """Return which code a step of this epoch runs."""
         return WARM_UP if epoch < self.warm_up else MAIN
 
     def draw(self, rows: int, shape: Shape, draws: Draws) -> Tensor | None:
-        """Random numbers for a step on so many rows of a shape, (M, rows, ...): `batch.drawn`.
+        """Return random numbers for a step on rows of a shape, (M, rows, ...): `batch.drawn`.
 
-        They are drawn before the step, as torch's compiler takes no generator.
+        They are drawn before the step, because torch's compiler supports no generator.
         """
         return None
 
     @abstractmethod
-    def step(
-        self, net: nn.Module, batch: Batch, progress: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Loss per row (M, b), and the row state to write back after the optimiser's step."""
+    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
+        """Return the loss per row (M, b), and row state to write after the optimiser's step."""
 
     @property
     def second_pass(self) -> bool:
-        """Whether row state comes from `after_step`, rather than from `step`."""
+        """Whether row state comes from `after_step`, not from `step`."""
         return False
 
     def after_step(self, net: nn.Module, batch: Batch) -> dict[str, Tensor]:
-        """Row state that needs the network as it is after the optimiser's step."""
+        """Return row state that needs the network after the optimiser's step."""
         return {}
 
     def end_epoch(self, training: "Training", epoch: int) -> None:
-        """What happens between epochs.
+        """Change the state between epochs.
 
-        Row state and `state.memory` must be tensors, and be changed in place: a captured step goes
-        on with the tensors it was recorded with.
+        Row state and `state.memory` must be tensors, and be changed in place: a captured step
+        continues with the tensors that it was recorded with.
         """
 
     def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
-        """Label weights that only the trained network gives; it is in evaluation mode."""
+        """Set label weights that need the trained network, which is in evaluation mode."""
 
     def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
-        """Adam with decoupled weight decay; plain Adam if that is 0."""
+        """Return Adam with decoupled weight decay; plain Adam if that is 0."""
         parameters = list(parameters)
-        # On a CPU the fused step rounds the last few numbers of a tensor unlike the others, so a
-        # model alone and in a bundle would differ; float64 is there for those who compare bits.
+        # On a CPU the fused step rounds the end of a tensor differently, so a model alone and in
+        # a bundle would differ. Bits are compared in float64 only.
         fused = all(parameter.dtype != torch.float64 for parameter in parameters)
         return AdamW(
             parameters,
@@ -239,7 +241,7 @@ class DeepMethod(Method):
         )
 
     def outputs(self, net: nn.Module, x: Tensor, seeds: tuple[int, ...]) -> Tensor:
-        """What an opinion is made of, (M, b, k): logits, in evaluation mode.
+        """Return what `opinion` takes, (M, b, k): logits, in evaluation mode.
 
         A method that draws numbers here draws the same for any rows, by the models' seeds.
         """
@@ -247,22 +249,22 @@ class DeepMethod(Method):
         return logits
 
     def with_passes(self, passes: int) -> Self:
-        """The method for those who need a gradient through `outputs`, with fewer random passes."""
+        """Return the method with at most so many random passes in `outputs`, for gradients."""
         return self
 
     def opinion(self, logits: Tensor) -> Opinion:
-        """Of rows with these outputs (M, n, k)."""
+        """Return the opinion of rows with these outputs (M, n, k)."""
         return Opinion.of_probability(logits.softmax(-1))
 
     def scores(self, outputs: Tensor) -> Tensor:
-        """For attacks, what softmax turns into the opinion's probability, (M, b, k).
+        """Return what softmax turns into the opinion's probability, for attacks, (M, b, k).
 
-        An evidential method gives ln of its Dirichlet parameters.
+        An evidential method returns ln of its Dirichlet parameters.
         """
         return outputs.log_softmax(-1)
 
     def training_opinion(self, task: Task, state: State) -> Opinion:
-        """Of the training rows."""
+        """Return the opinion of the training rows."""
         uncertainty = state.rows.get("uncertainty")
         if uncertainty is not None:
             uncertainty = uncertainty[..., 0].double()
@@ -270,62 +272,46 @@ class DeepMethod(Method):
         return Opinion.of_probability(weights, uncertainty, task.prior.double())
 
 
-AT_LEAST: dict[str, int] = {
-    "epochs": 1,
-    "batch_size": 2,
-    "members": 1,
-    "neighbours": 1,
-    "attack_steps": 1,
-}
+AT_LEAST = {"epochs": 1, "batch_size": 2, "members": 1, "neighbours": 1, "attack_steps": 1}
 
 
 def check_fields(method: Method) -> None:
-    """The one place where hyperparameters are validated; by their annotations."""
+    """Raise InputError unless all hyperparameters are legal, by their annotations."""
     hints = get_type_hints(type(method), include_extras=True)
     for name in method.field_names():
         value = getattr(method, name)
-        sound, rule = _rule(name, value, hints[name], getattr(method, "members", 1))
-        if not sound:
-            msg = f"The {name!r} of {type(method).__name__} must be {rule}. Got {value!r} instead."
-            raise InputError(msg)
+        legal, rule = _rule(name, value, hints[name], getattr(method, "members", 1))
+        if not legal:
+            raise InputError(
+                f"The {name!r} of {type(method).__name__} must be {rule}. Got {value!r} instead."
+            )
 
 
 def _rule(name: str, value: Any, hint: Any, members: int) -> tuple[bool, str]:
-    """Whether a value is legal, and what is."""
+    """Whether a value is legal, and the rule."""
     if hint is bool:
         return isinstance(value, bool), "True or False"
-    if hint in (int, float, Number):
-        return _rule_for_numbers(name, value, hint, members)
     if get_origin(hint) is Literal:
-        legal = get_args(hint)
-        return isinstance(value, str) and value in legal, f"one of {', '.join(map(repr, legal))}"
+        words = get_args(hint)
+        return isinstance(value, str) and value in words, f"one of {', '.join(map(repr, words))}"
     if hint == Network:
-        sound = callable(value) or (isinstance(value, str) and value in NETWORK_NAMES)
-        return sound, f"{', '.join(map(repr, NETWORK_NAMES))}, or a callable (shape, k) -> module"
-    msg = f"No rule is written for fields of type {hint!r}, such as {name!r}."
-    raise TypeError(msg)
-
-
-def _rule_for_numbers(name: str, value: Any, hint: Any, members: int) -> tuple[bool, str]:
-    if hint is int:
-        least = AT_LEAST.get(name, 0)
-        return _is_int(value) and value >= least, f"an int of at least {least}"
+        legal = callable(value) or (isinstance(value, str) and value in NETWORK_NAMES)
+        return legal, f"{', '.join(map(repr, NETWORK_NAMES))}, or a callable (shape, k) -> module"
+    if hint not in (int, float, Number):
+        raise TypeError(f"No rule is written for fields of type {hint!r}, such as {name!r}.")
+    kinds = (int, np.integer) if hint is int else (int, float, np.number)
+    values = value if hint == Number and isinstance(value, tuple) else (value,)
+    legal = len(values) == (members if isinstance(value, tuple) else 1) and all(
+        isinstance(v, kinds) and not isinstance(v, bool) and math.isfinite(v) and v >= 0
+        for v in values
+    )
+    rules = {
+        int: f"an int of at least {AT_LEAST.get(name, 0)}",
+        float: "a float of at least 0",
+        Number: f"{Number.__metadata__[0]} (members={members})",
+    }
     if name == "learning_rate":
-        return _is_number(value) and value > 0, "a float above 0"
+        return legal and value > 0, "a float above 0"
     if name in ("averaged", "balance"):
-        return _is_number(value) and 0 <= value <= 1, "a float from 0 to 1"
-    if hint is float:
-        return _is_number(value) and value >= 0, "a float of at least 0"
-    each = value if isinstance(value, tuple) else (value,)
-    fits = not isinstance(value, tuple) or len(value) == members
-    rule = f"{Number.__metadata__[0]} (members={members})"
-    return fits and all(_is_number(v) and v >= 0 for v in each), rule
-
-
-def _is_int(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
-
-
-def _is_number(value: Any) -> bool:
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    return number and math.isfinite(value)
+        return legal and value <= 1, "a float from 0 to 1"
+    return legal and (hint is not int or value >= AT_LEAST.get(name, 0)), rules[hint]

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from robustpll.engine.data import Batch, State, Task
 from robustpll.engine.layers import steady_statistics
-from robustpll.methods.base import WARM_UP, DeepMethod
+from robustpll.methods.base import WARM_UP, DeepMethod, Step
 from robustpll.methods.losses import normalize, weighted_ce
 
 
@@ -17,19 +17,14 @@ from robustpll.methods.losses import normalize, weighted_ce
 class Cavl(DeepMethod):
     """Class activation values: learn towards the candidate with the largest |o - 1| o.
 
-    Here o are the logits. In one epoch of warm-up before the others all candidates weigh the same.
+    Here o are the logits. In one epoch of warm-up before the others, all candidates weigh the same.
 
     Parameters
     ----------
     target : {"previous", "current"}
-        Whether the candidate is picked after the step in which the row was last seen, and kept, or
-        picked anew from the forward pass of the very step.
-
-    Notes
-    -----
-    ``Cavl.paper()`` differs in ``target="current"``. There a class that is no candidate shares the
-    target if its value happens to equal the largest. The published result on training rows also
-    adds 1e-10 to every class, which matters only where candidates have no more than that.
+        Whether the candidate is picked after the last step with the row, or anew from the forward
+        pass of the current step, as in ``Cavl.paper()``. There a class that is not a candidate
+        shares the target if its value equals the largest.
 
     Examples
     --------
@@ -37,24 +32,19 @@ class Cavl(DeepMethod):
     ('previous', 'current')
     """
 
-    name: ClassVar[str] = "cavl"
-    title: ClassVar[str] = "Cavl"
-    citation: ClassVar[str] = (
+    name = "cavl"
+    title = "Cavl"
+    citation = (
         "Zhang, Feng, Han, Niu, Sugiyama, Qin: Exploiting Class Activation Value for Partial-Label "
         "Learning. ICLR 2022"
     )
 
-    warm_up: ClassVar[int] = 1
+    warm_up = 1
+    paper_fields: ClassVar[dict[str, Any]] = {"target": "current"}
 
     target: Literal["previous", "current"] = "previous"
 
-    @classmethod
-    def paper(cls) -> Self:
-        return cls(target="current")
-
-    def step(
-        self, net: nn.Module, batch: Batch, progress: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         logits = net(batch.x)
         target = batch.label_weights
         if batch.stage != WARM_UP and not self.second_pass:
@@ -70,13 +60,12 @@ class Cavl(DeepMethod):
             return {"label_weights": picked(net(batch.x), batch.candidates)}
 
     def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
-        state.rows["label_weights"] = normalize(
-            task.candidates * logits().softmax(-1), task.prior.double()
-        )
+        weights = task.candidates * logits().softmax(-1)
+        state.rows["label_weights"] = normalize(weights, task.prior.double())
 
 
 def picked(logits: Tensor, candidates: Tensor, *, strict: bool = True) -> Tensor:
-    """All weight on the candidate with the largest class activation value; tied ones share it.
+    """Return label weights on the candidate with the largest activation value; ties share.
 
     >>> logits = torch.tensor([2, -1, 0.5, -0.2])
     >>> picked(logits, torch.tensor([False, True, True, True]))

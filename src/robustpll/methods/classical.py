@@ -1,4 +1,4 @@
-"""What the methods without a training loop share: one run after the other, in float64."""
+"""The base of methods without a training loop: one run after the other, in float64."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -19,80 +19,89 @@ from robustpll.methods.base import Method, check_fields
 from robustpll.opinion import Opinion
 
 Learned = dict[str, Tensor]  # all that a prediction needs, by name; training rows are "rows"
-Around = dict[str, Tensor]  # what is found of rows before candidates are looked at, by name
-Layout = dict[str, tuple[torch.dtype, tuple[int | str, ...]]]  # its types and shapes
+Precomputed = dict[str, Tensor]  # what depends on the rows alone, not on candidates, by name
+Layout = dict[str, tuple[torch.dtype, tuple[int | str, ...]]]  # types and shapes of `Learned`
 
 
 @dataclass(frozen=True)
 class OneRun:
-    """One run: scaled rows (n, d) in float64, candidates and prior (n, k), the shape of one row.
+    """One run: scaled rows (n, d) in float64, candidates and prior (n, k), and its seed.
 
-    Runs with equal rows share x and what is around its rows.
+    Runs with equal rows share `x` and `precomputed`.
     """
 
     x: Tensor
-    around: Around
+    precomputed: Precomputed
     candidates: Tensor
     prior: Tensor
-    shape: tuple[int, ...]
     seed: int
 
 
 @dataclass(frozen=True)
 class ClassicalMethod(Method):
-    """A method that says what it learns from one run, and what it then thinks of other rows."""
+    """A method that defines what it learns from one run, and how it predicts other rows."""
 
-    family: ClassVar[str] = "classical"
+    family = "classical"
+    # (a, b): fitting n rows of d features takes about a (n / 1e4)^b (d / 100) seconds on one core
+    cost: ClassVar[tuple[float, float]] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
         check_fields(self)
 
-    def around(self, x: Tensor, learned: Learned | None = None) -> Around:
-        """What the training rows are to scaled rows x (q, d); without `learned`, x to each other.
+    def shared_seconds(self, rows: int, shape: Shape, *, cuda: bool) -> float:
+        """Return roughly the seconds that a bundle takes once, not once per run."""
+        return 0.0
 
-        The long part of most methods: it is done once for all runs with equal rows.
+    def precompute(self, x: Tensor, learned: Learned | None = None) -> Precomputed:
+        """Return what scaled rows x (q, d) are to the training rows; by default x are these.
+
+        The longest part of most methods: it is done once for all runs with equal rows.
         """
         return {}
 
     @abstractmethod
-    def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
-        """What predictions need, and the opinion of the training rows, (n, k) in float64.
+    def fit_run(self, run: OneRun) -> tuple[Learned, Opinion]:
+        """Return what predictions need, and the opinion of the training rows, (n, k) in float64.
 
         The opinion's probability is 0 outside the candidates; it is the label weights.
         """
 
     @abstractmethod
-    def judge(self, learned: Learned, x: Tensor, around: Around) -> Opinion:
-        """Of other scaled rows x (q, d) in float64, and what is around them."""
+    def predict_run(self, learned: Learned, x: Tensor, precomputed: Precomputed) -> Opinion:
+        """Return the opinion of other scaled rows x (q, d) in float64."""
 
     @abstractmethod
     def layout(self, shape: Shape, k: int) -> Layout:
-        """Types and shapes of what is learned from rows of this shape, for those who read a file.
+        """Return types and shapes of what is learned from rows of this shape, to check a file.
 
         A word stands for any size of at least 1, the same wherever it occurs.
         """
 
     def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
         self.refuse_weights_and_watch(task, watch)
-        found: dict[int, tuple[Learned, Opinion]] = {}
+        results: dict[int, tuple[Learned, Opinion]] = {}
         with computing("float32", task.rows.device):
-            for runs in alike(task.rows):
+            for runs in equal_runs(task.rows):
                 x = _scaled(task.rows, runs[0])
-                around = self.around(x)
-                found |= {run: self.learn(_one_run(task, run, x, around)) for run in runs}
-        learned, opinions = zip(*(found[run] for run in range(task.models)), strict=True)
+                precomputed = self.precompute(x)
+                for run in runs:
+                    prior = task.prior[run].double()
+                    prior = prior / prior.sum(-1, keepdim=True)  # exact, even if it was float32
+                    one = OneRun(x, precomputed, task.candidates[run], prior, task.seeds[run])
+                    results[run] = self.fit_run(one)
+        learned, opinions = zip(*(results[run] for run in range(task.models)), strict=True)
         return Classical(self, learned, _stacked(opinions))
 
     def refuse_weights_and_watch(self, task: Task, watch: Task | None) -> None:
         if watch is not None:
-            msg = (
+            raise InputError(
                 f"watch must be None for {type(self).__name__}, which has no epochs to choose from."
                 " Leave it out, or use a method that trains networks."
             )
-            raise InputError(msg)
         if not bool((task.weight == 1).all()):
-            msg = f"{type(self).__name__} does not take weights of rows or classes. Leave them out."
-            raise InputError(msg)
+            raise InputError(
+                f"{type(self).__name__} does not take weights of rows or classes. Leave them out."
+            )
 
 
 @dataclass(frozen=True)
@@ -124,11 +133,10 @@ class Classical(Fitted):
 
     def attacked(self, rows: Rows, attack: Attack, truth: Tensor | None = None) -> Rows:
         if attack.needs_gradient:
-            msg = (
-                f"{self.method.title} is no network, and has no gradient to attack it with. Use "
+            raise InputError(
+                f"{self.method.title} is not a network and has no gradient to attack it with. Use "
                 "Square, which needs none."
             )
-            raise InputError(msg)
         return super().attacked(rows, attack, truth)
 
     def predict(
@@ -136,20 +144,21 @@ class Classical(Fitted):
     ) -> Opinion:
         if attack is not None:
             rows = self.attacked(rows, attack, truth)
-        found: dict[int, Opinion] = {}
+        opinions: dict[int, Opinion] = {}
         with computing("float32", rows.device):
-            for runs in alike(rows, [id(own.get("rows")) for own in self.learned]):
+            for runs in equal_runs(rows, [id(learned.get("rows")) for learned in self.learned]):
                 x = _scaled(rows, runs[0])
-                around = self.method.around(x, self.learned[runs[0]])
-                found |= {run: self.method.judge(self.learned[run], x, around) for run in runs}
-        return _stacked([found[run] for run in range(rows.models)])
+                precomputed = self.method.precompute(x, self.learned[runs[0]])
+                for run in runs:
+                    opinions[run] = self.method.predict_run(self.learned[run], x, precomputed)
+        return _stacked([opinions[run] for run in range(rows.models)])
 
 
-def alike(rows: Rows, keys: Sequence[int] | None = None) -> list[list[int]]:
-    """Groups of runs with the same rows, equally scaled, and with equal keys if there are any.
+def equal_runs(rows: Rows, keys: Sequence[int] | None = None) -> list[list[int]]:
+    """Return groups of runs with the same rows, equally scaled, and with equal keys if given.
 
-    >>> pool, at = torch.tensor([[0.0], [1], [2]]), torch.tensor([[0, 1], [0, 2], [0, 1]])
-    >>> alike(Rows.of(pool, at))
+    >>> pool, index = torch.tensor([[0.0], [1], [2]]), torch.tensor([[0, 1], [0, 2], [0, 1]])
+    >>> equal_runs(Rows.of(pool, index))
     [[0, 2], [1]]
     """
     groups: list[list[int]] = []
@@ -165,28 +174,14 @@ def alike(rows: Rows, keys: Sequence[int] | None = None) -> list[list[int]]:
     return groups
 
 
-def _one_run(task: Task, run: int, x: Tensor, around: Around) -> OneRun:
-    prior = task.prior[run].double()
-    return OneRun(
-        x,
-        around,
-        task.candidates[run],
-        prior / prior.sum(-1, keepdim=True),  # to the last digit, if it came in float32
-        task.rows.shape,
-        task.seeds[run],
-    )
-
-
 def _scaled(rows: Rows, run: int) -> Tensor:
     """Rows of one run, (n, d) in float64."""
-    own = rows.part(slice(run, run + 1))
-    return own.x(own.everything)[0].double().flatten(1)
+    part = rows.part(slice(run, run + 1))
+    return part.x(part.everything)[0].double().flatten(1)
 
 
 def _stacked(opinions: Sequence[Opinion]) -> Opinion:
     """Opinions of single runs as one of R runs."""
-    return Opinion(
-        torch.stack([torch.as_tensor(each.belief) for each in opinions]),
-        torch.stack([torch.as_tensor(each.prior) for each in opinions]),
-        torch.stack([torch.as_tensor(each.uncertainty) for each in opinions]),
-    )
+    parts = [(one.belief, one.prior, one.uncertainty) for one in opinions]
+    belief, prior, uncertainty = (torch.stack(part) for part in zip(*parts, strict=True))
+    return Opinion(belief, prior, uncertainty)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +11,9 @@ from torch.nn import functional as F
 from robustpll.engine.data import Batch, State, Task, pick
 from robustpll.engine.train import Training
 from robustpll.errors import InputError
-from robustpll.methods.base import WARM_UP, DeepMethod, Number
-from robustpll.methods.cc import underflowing
+from robustpll.methods.base import WARM_UP, DeepMethod, Number, Step
 from robustpll.methods.losses import covering, normalize, swapped, weighted_ce
+from robustpll.methods.rc import underflowing
 
 VIEWS = 3  # epochs that must agree on a row
 FEWEST = 0.05  # share of the rows that must be selected before a network learns from them
@@ -21,41 +21,35 @@ FEWEST = 0.05  # share of the rows that must be selected before a network learns
 
 @dataclass(frozen=True)
 class CroSel(DeepMethod):
-    """Two networks, each of which learns from the rows that the other is sure of.
+    """Two networks, each of which learns from the rows that the other is certain of.
 
-    A row is selected by a network if its last three views of the row agree on a class, give it more
-    than the threshold on average, and the class is a candidate. The loss is cross-entropy on rows
-    that the other selected, against the other's labels, plus a consistency term on all rows: the
-    cross-entropy against the other's last view, weighted by `consistency` times the share of rows
-    not selected. Ten epochs of warm-up learn as Cc does.
+    A network selects a row if its last three views agree on a class that is a candidate and has
+    more than the threshold on average. The loss is cross-entropy on rows that the other selected,
+    against the other's labels, plus a consistency term on all rows: the cross-entropy against the
+    other's last view, weighted by `consistency` times the share of rows not selected. Ten epochs of
+    warm-up learn as Cc does.
 
     Parameters
     ----------
     threshold : float
-        Average probability from which on a row is selected.
+        Average probability above which a row is selected.
     consistency : float
-        Weight of the consistency term while nothing is selected.
+        Weight of the consistency term while no row is selected.
     stable_warmup : bool
-        Whether the warm-up's loss is computed by log-sum-exp, so that it learns with any number of
-        classes.
+        Whether the warm-up computes its loss by log-sum-exp, to learn with any number of classes.
     mask_consistency : bool
         Whether the other's view is restricted to the candidates.
     true_cross : bool
-        Whether a network learns from the other. Without, views are stored under the other's name,
-        so that after the first epoch each learns from itself.
+        Whether a network learns from the other. Otherwise, after the first epoch, it learns from
+        itself, because views are stored under the other's name.
     single_softmax : bool
-        Whether the cross-entropy on selected rows is that of the probabilities; without, softmax is
-        applied to them once more.
+        Whether softmax is applied once in the cross-entropy on selected rows, or twice.
 
-    Notes
-    -----
-    ``CroSel.paper()`` has all four switches off, and keeps classes that are no candidates in
-    ``label_weights``. There, with 151 classes or more, no network ever learns anything of the
-    candidates (see `Cc`). Where steps must all have the same size this differs from the published
-    code: in an epoch each selected row is used equally often, give or take one, and a batch may
-    hold it twice; where too few are selected their forward pass is made with rows of all kinds,
-    which moves BatchNorm; and with two to five selected a network still learns from the
-    consistency term, instead of pausing for an epoch.
+    Notes ----- ``CroSel.paper()`` has all four switches off, and keeps classes that are not
+    candidates in ``label_weights``; with 151 classes or more it learns nothing (see `Cc`). All
+    steps have the same size, so this differs from the published code: an epoch uses each selected
+    row equally often, plus or minus one. If too few are selected, BatchNorm sees other rows
+    instead, and a network learns from the consistency term alone.
 
     Examples
     --------
@@ -63,15 +57,19 @@ class CroSel(DeepMethod):
     (True, False)
     """
 
-    name: ClassVar[str] = "crosel"
-    title: ClassVar[str] = "CroSel"
-    citation: ClassVar[str] = (
+    name = "crosel"
+    title = "CroSel"
+    citation = (
         "Tian, Wei, Wang, Feng: CroSel: Cross Selection of Confident Pseudo Labels for "
         "Partial-Label Learning. CVPR 2024"
     )
-    warm_up: ClassVar[int] = 10
-    restarts: ClassVar[bool] = True
-    attacked_jointly: ClassVar[bool] = True
+    warm_up = 10
+    restarts = True
+    cost = 2.0
+    attacked_jointly = True
+    paper_fields: ClassVar[dict[str, Any]] = dict.fromkeys(
+        ("stable_warmup", "mask_consistency", "true_cross", "single_softmax"), False
+    )
 
     members: int = 2
     threshold: Number = 0.9
@@ -84,14 +82,7 @@ class CroSel(DeepMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.members != 2:
-            msg = f"CroSel is two networks: members must be 2. Got {self.members}."
-            raise InputError(msg)
-
-    @classmethod
-    def paper(cls) -> Self:
-        return cls(
-            stable_warmup=False, mask_consistency=False, true_cross=False, single_softmax=False
-        )
+            raise InputError(f"CroSel has two networks: members must be 2. Got {self.members}.")
 
     def begin(self, task: Task) -> State:
         state = State.of(task, view=torch.zeros_like(task.prior))
@@ -106,45 +97,43 @@ class CroSel(DeepMethod):
         }
         return state
 
-    def step(
-        self, net: nn.Module, batch: Batch, progress: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         if batch.stage == WARM_UP:
             logits = net(batch.x)
-            uncovered = covering if self.stable_warmup else underflowing
-            return uncovered(logits, batch.candidates), self._seen(logits, batch)
+            loss_of = covering if self.stable_warmup else underflowing
+            return loss_of(logits, batch.candidates), self._written(logits, batch)
         selected = self._on_selected(net, batch)  # before the others: BatchNorm is moved by both
         logits = net(batch.x)
         view = pick(swapped(batch.memory["views"][-1]), batch.at)
         if self.mask_consistency:
             view = normalize(view * batch.candidates, batch.prior)
         loss = selected + batch.memory["unsure"] * weighted_ce(logits, view)
-        return loss, self._seen(logits, batch)
+        return loss, self._written(logits, batch)
 
     def _on_selected(self, net: nn.Module, batch: Batch) -> Tensor:
-        """Cross-entropy on as many rows that the other network selected, (M, b)."""
+        """Cross-entropy on rows that the other network selected, (M, b)."""
         order, count, labels, in_use = (
             swapped(batch.memory[name]) for name in ("order", "count", "labels", "in use")
         )
-        at = order.gather(1, batch.at % count.clamp(min=1))  # (M, b)
-        outputs = net(batch.task.rows.elsewhere(at))
+        index = order.gather(1, batch.at % count.clamp(min=1))  # (M, b)
+        outputs = net(batch.task.rows.elsewhere(index))
         if not self.single_softmax:
             outputs = outputs.softmax(-1)
-        loss = F.cross_entropy(outputs.mT, labels.gather(1, at), reduction="none")
-        # The engine weighs column b as the batch's row b, which this is not: undone here.
-        weighed = (loss * batch.task.weight.gather(1, at)).mean(-1, keepdim=True)
+        loss = F.cross_entropy(outputs.mT, labels.gather(1, index), reduction="none")
+        # The engine multiplies column b by the weight of the batch's row b: undone here.
+        weighed = (loss * batch.task.weight.gather(1, index)).mean(-1, keepdim=True)
         return in_use * weighed / batch.weight.mean(-1, keepdim=True).clamp(min=1e-10)
 
-    def _seen(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+    def _written(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         view = logits.detach().softmax(-1)
         weights = normalize(view * batch.candidates, batch.prior) if self.mask_consistency else view
         return {"view": view, "label_weights": weights}
 
     def end_epoch(self, training: Training, epoch: int) -> None:
         memory, view = training.state.memory, training.state.rows["view"]
-        own = self.true_cross or epoch < self.warm_up
+        view = view if self.true_cross or epoch < self.warm_up else swapped(view)
         views = memory["views"]
-        views.copy_(torch.cat([views[1:], (view if own else swapped(view))[None]]))
+        views.copy_(torch.cat([views[1:], view[None]]))
         if epoch < self.warm_up - 1:
             return
         task = training.task
@@ -153,7 +142,7 @@ class CroSel(DeepMethod):
         count = sure.sum(-1, keepdim=True)
         in_use = (count > FEWEST * n) & (count >= 2)
         shuffled = training.draws.order(n).to(sure.device)
-        # Where too few are selected the pass still moves BatchNorm, so it sees rows of all kinds.
+        # If too few are selected, the pass still moves BatchNorm, so it uses rows of all kinds.
         last = (~sure & in_use).gather(1, shuffled).long()
         memory["order"].copy_(shuffled.gather(1, last.argsort(dim=-1, stable=True)))
         memory["count"].copy_(torch.where(in_use, count, n))
@@ -167,8 +156,8 @@ class CroSel(DeepMethod):
         last = views[-1]
         largest = last.amax(-1, keepdim=True)
         tied = (last - largest).abs() <= 1e-8 + 1e-5 * largest
-        named = views.argmax(-1)
-        agree = (named == named[-1]).all(0)
+        predicted = views.argmax(-1)
+        agree = (predicted == predicted[-1]).all(0)
         likely = views.mean(0).amax(-1) > self.threshold
         return torch.logical_and((tied & candidates).any(-1) & agree, likely)
 

@@ -1,36 +1,42 @@
-"""The evidential losses of Sensoy et al. (NeurIPS 2018), with label weights as targets.
+"""Evidential losses with label weights as targets (Sensoy et al., NeurIPS 2018), and Proden+Edl.
 
 Evidence e >= 0 stands for the Dirichlet distribution of parameters a = e + 1, with A = sum a and
 mean p = a / A.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
-from robustpll.engine.data import Batch
-from robustpll.methods.base import DeepMethod, Number
+from robustpll.engine.data import Batch, State, Task
+from robustpll.engine.predict import Fitted
+from robustpll.engine.random import seed_of
+from robustpll.engine.train import train
+from robustpll.methods.base import DeepMethod, Number, Step
+from robustpll.methods.proden import Proden
 from robustpll.opinion import Opinion
 
 MANY_CLASSES = 100
-FEW_CLASSES = 10  # up to which a divergence that is counted by class has the same weight
+FEW_CLASSES = 10  # with fewer classes, a ceiling per class is divided by this number
 
 Anneal = Literal["from-one", "from-zero"]
 Evidence = Literal["relu", "softplus", "exp"]
 
 EVIDENCE: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
-    # not F.softplus: on a CPU that rounds the last few numbers of a tensor unlike the others
+    # not F.softplus: on a CPU that rounds the end of a tensor differently
     "softplus": lambda logits: logits.relu() + (-logits.abs()).exp().log1p(),
     "exp": lambda logits: logits.clamp(max=10.0).exp(),  # e^10: an uncertainty below k / 22,000
 }
 
 
 def evidential_error(evidence: Tensor, label_weights: Tensor) -> Tensor:
-    """Expected squared error under the Dirichlet, (..., k) -> (...): squared bias and variance.
+    """Return the expected squared error, (..., k) -> (...): squared bias and variance.
 
     sum_j (l_j - p_j)^2 + p_j (1 - p_j) / (A + 1)
 
@@ -45,13 +51,13 @@ def evidential_error(evidence: Tensor, label_weights: Tensor) -> Tensor:
 
 
 def surprise(evidence: Tensor) -> Tensor:
-    """Expected -ln of each class's probability under the Dirichlet: digamma(A) - digamma(a_j)."""
+    """Return the expected -ln of each class's probability: digamma(A) - digamma(a_j)."""
     a = evidence + 1
     return torch.digamma(a.sum(-1, keepdim=True)) - torch.digamma(a)
 
 
 def flat_kl(evidence: Tensor) -> Tensor:
-    """KL divergence of the Dirichlet of some evidence from the flat one, (..., k) -> (...).
+    """Return the KL divergence of the Dirichlet from the flat one, (..., k) -> (...).
 
     lnG(A) - lnG(k) - sum_j lnG(a_j) + sum_j (a_j - 1)(digamma(a_j) - digamma(A))
 
@@ -63,9 +69,9 @@ def flat_kl(evidence: Tensor) -> Tensor:
 
 
 class FlatKl(torch.autograd.Function):
-    """The derivative is e_j trigamma(a_j) - (sum e) trigamma(A): all else cancels.
+    """The derivative is e_j trigamma(a_j) - (sum e) trigamma(A), as other terms cancel.
 
-    Autograd would not see that, and evaluate twice as many special functions.
+    Autograd would evaluate twice as many special functions.
     """
 
     @staticmethod
@@ -86,7 +92,7 @@ class FlatKl(torch.autograd.Function):
 
 
 def annealed(progress: Tensor, anneal: Anneal, epochs: int) -> Tensor:
-    """Rises to 1 over the first half of the training: min(2 t / T, 1) at epoch t of T.
+    """Return min(2 t / T, 1) at epoch t of T: it rises over the first half of the training.
 
     "from-one" counts epochs from 1, as the paper writes; "from-zero" from 0, as its code does.
     """
@@ -96,23 +102,23 @@ def annealed(progress: Tensor, anneal: Anneal, epochs: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Edl(DeepMethod):
-    """Evidential classifier on label weights that stay as they are; others build on it."""
+    """Evidential classifier on constant label weights; other methods derive from it."""
+
+    added_fields: ClassVar[dict[str, Any]] = DeepMethod.added_fields | {"kl_per_class": False}
 
     kl_ceiling: Number = 1.0
     anneal: Anneal = "from-one"
     evidence: Evidence = "relu"
     kl_scale_large_k: Number = 0.0005
-    kl_per_class: bool = field(default=False, metadata={"before": False})  # stored runs lack it
+    kl_per_class: bool = False
 
-    def step(
-        self, net: nn.Module, batch: Batch, progress: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         evidence = self.evidence_of(net(batch.x))
         error = evidential_error(evidence, batch.label_weights)
         return error + self.divergence(evidence, batch, progress), {}
 
     def divergence(self, evidence: Tensor, batch: Batch, progress: Tensor) -> Tensor:
-        """Of the evidence for classes that are no candidates, annealed, (M, b)."""
+        """Return the annealed divergence of evidence for classes outside the candidates, (M, b)."""
         ceiling, k = self.kl_ceiling, batch.candidates.shape[-1]  # (M, 1)
         if k >= MANY_CLASSES:
             ceiling = ceiling * self.kl_scale_large_k
@@ -129,3 +135,68 @@ class Edl(DeepMethod):
 
     def scores(self, outputs: Tensor) -> Tensor:
         return (self.evidence_of(outputs) + 1).log()
+
+
+@dataclass(frozen=True)
+class ProdenEdl(Edl):
+    """Proden resolves the candidates; a new evidential network then learns one label per row.
+
+    Its loss is that of evidential deep learning: the expected squared error to the label, and a
+    divergence that removes evidence from all other classes. Both trainings have the same epochs.
+
+    Parameters
+    ----------
+    kl_ceiling, anneal, evidence, kl_scale_large_k, kl_per_class
+        As in `RobustPll`.
+    prior : {"label", "uniform"}
+        Whether a training row's uncertainty belongs to its label, or to all classes equally. A row
+        without evidence then has no label.
+
+    Notes
+    -----
+    ``ProdenEdl.paper()`` differs in ``anneal="from-zero"``, ``prior="uniform"``, and in
+    ``kl_scale_large_k=1.0``: with 100 classes or more, it learns very little.
+
+    Examples
+    --------
+    >>> ProdenEdl().kl_scale_large_k, ProdenEdl.paper().kl_scale_large_k
+    (0.0005, 1.0)
+    """
+
+    name = "proden_edl"
+    title = "Proden+Edl"
+    citation = (
+        f"{Proden.citation}; Sensoy, Kaplan, Kandemir: Evidential Deep Learning to Quantify "
+        "Classification Uncertainty. NeurIPS 2018"
+    )
+    uncertain = True
+    cost = 2.0
+    trains_twice = True
+    paper_fields: ClassVar[dict[str, Any]] = {
+        "anneal": "from-zero",
+        "prior": "uniform",
+        "kl_scale_large_k": 1.0,
+    }
+
+    prior: Literal["label", "uniform"] = "label"
+
+    def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
+        shared = {name: getattr(self, name) for name in Proden.field_names()}
+        opinion = train(Proden(**shared), task).opinion
+        ties = [np.random.default_rng(seed_of(seed, self.name, "ties")) for seed in task.seeds]
+        labels = torch.stack([opinion[run].predicted(tie) for run, tie in enumerate(ties)])
+        return train(self, task.with_candidates(one_hot(labels, task.k).bool()), watch=watch)
+
+    def begin(self, task: Task) -> State:
+        return State.of(task, uncertainty=1.0)
+
+    def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
+        evidence = (self.evidence_of(logits()) * task.candidates).sum(-1, keepdim=True)
+        state.rows["uncertainty"] = task.k / (evidence + task.k)
+
+    def training_opinion(self, task: Task, state: State) -> Opinion:
+        if self.prior == "label":
+            return super().training_opinion(task, state)
+        uncertainty = state.rows["uncertainty"][..., 0].double()
+        prior = torch.full_like(task.prior, 1 / task.k, dtype=torch.float64)
+        return Opinion(task.candidates * (1 - uncertainty[..., None]), prior, uncertainty)

@@ -1,66 +1,55 @@
 """Ipal (Zhang and Yu, IJCAI 2015)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
+from scipy.optimize import nnls
 from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from robustpll.engine.networks import Shape
 from robustpll.errors import InputError
-from robustpll.methods.classical import Around, ClassicalMethod, Layout, Learned, OneRun
+from robustpll.methods.classical import ClassicalMethod, Layout, Learned, OneRun, Precomputed
 from robustpll.methods.losses import normalize
-from robustpll.methods.neighbours import nearest, weighted_sum
-from robustpll.methods.nnls import weights_from
-from robustpll.methods.numba_utils import threads
+from robustpll.methods.neighbours import blocks, neighbours, weighted_sum
 from robustpll.opinion import Opinion
 
-NUMBERS_AT_ONCE = 2**20  # of the neighbours of some rows; 8 MiB, so that they stay in the cache
-PROBLEMS_AT_ONCE = 2**11  # of one thread
 NOTHING = 1e-10  # weights and masses up to this count as 0
+RIDGE = 1e-12  # makes the weights unique, so that equal neighbours share
 
 
 @dataclass(frozen=True)
 class Ipal(ClassicalMethod):
     """Labels spread over a graph in which each training row is a mixture of its neighbours.
 
-    The weights w of a row's neighbours are those that give back the row best,
-    min |x - sum_m w_m x_m|^2 with w >= 0; divided by their sum they are the row's edges. Label
-    weights F start from the prior P, which is uniform on the candidates unless annotators voted,
-    and are spread again and again,
+    The weights w of a row's neighbours minimise |x - sum_m w_m x_m|^2 with w >= 0; neighbours at
+    the same place share. Divided by their sum, they are the row's edges. Label weights F start from
+    the prior P (annotators' votes, or uniform on the candidates) and are spread again and again,
 
         F_i = alpha sum_m w_im F_m + (1 - alpha) P_i,
 
-    each time restricted to the candidates and divided by their sum. At last, classes that have
-    gained are weighed down: F_ij is multiplied by sum_i P_ij / sum_i F_ij.
+    each time restricted to the candidates and divided by their sum. Finally, classes that gained
+    are reduced: F_ij is multiplied by sum_i P_ij / sum_i F_ij.
 
-    Another row is given back by its neighbours in the same way, and then by those alone that were
-    resolved to class c, with the same weights. Probabilities are the softmax of -r_c, the squared
-    length that is left over: the class that explains the row best is the most probable. Nothing is
-    random: `random_state` has no effect.
+    A new row is a mixture of its neighbours, too. With r_c the residual if only neighbours of class
+    c keep their weights, probabilities are the softmax of -r_c^2. `random_state` has no effect, and
+    ``Ipal.paper()`` is the plain constructor.
 
     Parameters
     ----------
     neighbours : int
-        How many a row is made of; all others where there are fewer.
+        Number of neighbours of a row; all others if there are fewer.
     alpha : float
         Share of a row's label weights that comes from its neighbours; from 0 to below 1.
     iterations : int
         How often label weights are spread.
 
-    Notes
-    -----
-    ``Ipal.paper()`` is the plain constructor. The weights w are exact (see `nonnegative_weights`):
-    where several are best, as for neighbours at the same place, such neighbours share.
-
     Examples
     --------
-    >>> import numpy as np
     >>> from robustpll import PLLClassifier
-    >>> X = np.array([[1.0, 0], [2, 0], [3, 0], [0, 1], [0, 2], [0, 3]])
+    >>> X = [[1.0, 0], [2, 0], [3, 0], [0, 1], [0, 2], [0, 3]]
     >>> y = [{"a", "b"}, {"a"}, {"a", "c"}, {"b", "c"}, {"b"}, {"b", "a"}]
     >>> model = PLLClassifier(Ipal(neighbours=2)).fit(X, y)
     >>> model.labels_
@@ -69,12 +58,13 @@ class Ipal(ClassicalMethod):
     array(['a', 'b'], dtype='<U1')
     """
 
-    name: ClassVar[str] = "ipal"
-    title: ClassVar[str] = "Ipal"
-    citation: ClassVar[str] = (
+    name = "ipal"
+    title = "Ipal"
+    citation = (
         "Zhang, Yu: Solving the Partial Label Learning Problem: An Instance-Based Approach. "
         "IJCAI 2015"
     )
+    cost = (2.0, 2.0)
 
     neighbours: int = 10
     alpha: float = 0.95
@@ -83,36 +73,34 @@ class Ipal(ClassicalMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.alpha >= 1:
-            msg = f"The 'alpha' of Ipal must be a float below 1. Got {self.alpha!r} instead."
-            raise InputError(msg)
+            raise InputError(
+                f"The 'alpha' of Ipal must be a float below 1. Got {self.alpha!r} instead."
+            )
 
-    def around(self, x: Tensor, learned: Learned | None = None) -> Around:
+    def precompute(self, x: Tensor, learned: Learned | None = None) -> Precomputed:
+        """Indices and weights (q, m) of neighbours, and their products with each other and x."""
         rows = x if learned is None else learned["rows"]
-        at = nearest(x, rows, self.neighbours, itself=learned is None)
-        parts = (torch.split(each, PROBLEMS_AT_ONCE) for each in (x, at))
-        with threads(x.device) as each:
-            found = list(each(lambda some, near: mixed(some, rows, near), *parts))
-        gram, along, weights = (torch.cat(each) for each in zip(*found, strict=True))
-        return {"at": at, "weights": weights, "gram": gram, "along": along}
+        indices = neighbours(x, rows, self.neighbours, itself=learned is None).indices
+        gram, along = products(x, rows, indices)
+        weights = mixture_weights(gram, along)
+        return {"indices": indices, "weights": weights, "gram": gram, "along": along}
 
-    def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
-        spread = self._spread(run)
-        before, after = run.prior.sum(0), spread.sum(0)  # (k,)
-        spread *= torch.where(after > NOTHING, before / after, 1.0)
-        opinion = Opinion.of_probability(spread / spread.sum(-1, keepdim=True))
-        labels = one_hot(opinion.predicted(), run.candidates.shape[1]).bool()
-        return {"rows": run.x, "labels": labels}, opinion
-
-    def _spread(self, run: OneRun) -> Tensor:
-        """Label weights (n, k) after all iterations."""
-        at, weights = run.around["at"], run.around["weights"]
+    def fit_run(self, run: OneRun) -> tuple[Learned, Opinion]:
+        weights = run.precomputed["weights"]
         edges = self.alpha * normalize(weights, weights)
-        own = (1 - self.alpha) * run.prior
+        start = (1 - self.alpha) * run.prior
         spread = spread_as_pairs if run.x.device.type == "cpu" else spread_as_table
-        return spread(edges, at, own, run.candidates, self.iterations)
+        labels = spread(
+            edges, run.precomputed["indices"], start, run.candidates, self.iterations
+        )  # (n, k)
+        before, after = run.prior.sum(0), labels.sum(0)  # (k,)
+        labels = labels * torch.where(after > NOTHING, before / after, 1.0)
+        opinion = Opinion.of_probability(labels / labels.sum(-1, keepdim=True))
+        resolved = one_hot(opinion.predicted(), run.candidates.shape[1]).bool()
+        return {"rows": run.x, "labels": resolved}, opinion
 
-    def judge(self, learned: Learned, x: Tensor, around: Around) -> Opinion:
-        return Opinion.of_probability((-left_over(learned["labels"], **around)).softmax(-1))
+    def predict_run(self, learned: Learned, x: Tensor, precomputed: Precomputed) -> Opinion:
+        return Opinion.of_probability((-residuals(learned["labels"], **precomputed)).softmax(-1))
 
     def layout(self, shape: Shape, k: int) -> Layout:
         return {
@@ -122,65 +110,76 @@ class Ipal(ClassicalMethod):
 
 
 def spread_as_table(
-    edges: Tensor, at: Tensor, own: Tensor, candidates: Tensor, iterations: int
+    edges: Tensor, indices: Tensor, start: Tensor, candidates: Tensor, iterations: int
 ) -> Tensor:
-    """Label weights (n, k) from edges (n, m) to the rows at (n, m), and a row's own part (n, k)."""
-    spread, allowed = own / own.sum(-1, keepdim=True), candidates.to(own)
+    """Spread label weights (n, k) along edges (n, m) to rows at indices, from (1 - alpha) P."""
+    labels, allowed = start / start.sum(-1, keepdim=True), candidates.to(start)
     for _ in range(iterations):
-        spread = weighted_sum(edges, spread, at).add_(own).mul_(allowed)
-        spread /= spread.sum(-1, keepdim=True)  # 1 - alpha at the least
-    return spread
+        labels = weighted_sum(edges, labels, indices).add_(start).mul_(allowed)
+        labels /= labels.sum(-1, keepdim=True)  # at least 1 - alpha
+    return labels
 
 
 def spread_as_pairs(
-    edges: Tensor, at: Tensor, own: Tensor, candidates: Tensor, iterations: int
+    edges: Tensor, indices: Tensor, start: Tensor, candidates: Tensor, iterations: int
 ) -> Tensor:
-    """As `spread_as_table`, by a list of all candidates of all rows, on the host.
+    """As `spread_as_table`, by a list of all pairs of a row and a candidate, on a CPU.
 
-    A row takes from a neighbour what is a candidate of both: little where there are many classes.
+    A row takes from a neighbour what is a candidate of both: little if there are many classes.
     """
-    held, shares, start = candidates.numpy(), edges.numpy(), own.numpy()[candidates.numpy()]
-    row, label = held.nonzero()
-    pair = np.where(held, held.cumsum().reshape(held.shape) - 1, -1)  # its number, (n, k)
-    source = pair[at.numpy()[row], label[:, None]]  # (pairs, m)
-    met = (source >= 0) & (shares[row] > 0)
-    ends = np.append(0, met.sum(1).cumsum())
-    graph = csr_array((shares[row][met], source[met], ends), shape=(len(row), len(row)))
-    sizes = held.sum(1)
-    first = sizes.cumsum() - sizes
-    spread = start / np.add.reduceat(start, first).repeat(sizes)
+    mask, shares, first = candidates.numpy(), edges.numpy(), start.numpy()[candidates.numpy()]
+    row, label = mask.nonzero()
+    pair = np.where(mask, mask.cumsum().reshape(mask.shape) - 1, -1)  # number of a pair, (n, k)
+    source = pair[indices.numpy()[row], label[:, None]]  # (pairs, m)
+    shared = (source >= 0) & (shares[row] > 0)
+    ends = np.append(0, shared.sum(1).cumsum())
+    graph = csr_array((shares[row][shared], source[shared], ends), shape=(len(row), len(row)))
+    sizes = mask.sum(1)
+    starts = sizes.cumsum() - sizes
+    weights = first / np.add.reduceat(first, starts).repeat(sizes)
     for _ in range(iterations):
-        spread = graph @ spread + start
-        spread /= np.add.reduceat(spread, first).repeat(sizes)
-    found = torch.zeros_like(own)
-    found[candidates] = torch.from_numpy(spread)
-    return found
+        weights = graph @ weights + first
+        weights /= np.add.reduceat(weights, starts).repeat(sizes)
+    labels = torch.zeros_like(start)
+    labels[candidates] = torch.from_numpy(weights)
+    return labels
 
 
-def mixed(x: Tensor, rows: Tensor, at: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Products and mixtures of x (q, d) and the rows at (q, m)."""
-    gram, along = products(x, rows, at)
-    return gram, along, mixtures(gram, along, x)
+def products(x: Tensor, rows: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """Return products of rows at indices (q, m) with each other, (q, m, m), and with x, (q, m)."""
+    (q, m), d = indices.shape, x.shape[1]
+    gram, along = x.new_empty(q, m, m), x.new_empty(q, m)
+    for block in blocks(q, m * d, x.device):
+        columns = rows.index_select(0, indices[block].flatten()).view(-1, m, d)
+        gram[block] = columns @ columns.mT
+        along[block] = (columns @ x[block, :, None])[..., 0]
+    return gram, along
 
 
-def products(x: Tensor, rows: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
-    """Of the rows (n, d) at (q, m) with each other, (q, m, m), and with x (q, d), (q, m)."""
-    gram, along = [], []
-    size = max(1, NUMBERS_AT_ONCE // (at.shape[1] * x.shape[1]))
-    for some, near in zip(torch.split(x, size), torch.split(at, size), strict=True):
-        columns = rows[near]
-        gram.append(columns @ columns.mT)
-        along.append((columns @ some[..., None])[..., 0])
-    return torch.cat(gram), torch.cat(along)
+def mixture_weights(gram: Tensor, along: Tensor) -> Tensor:
+    """Return w >= 0 (q, m) that minimises |x - sum_m w_m x_m|, from the products of `products`.
+
+    With L L' = G, the problem in d dimensions becomes min |L'w - L^-1 c| in m dimensions.
+
+    >>> mixture_weights(torch.eye(2).double()[None], torch.tensor([[0.6, -0.2]]).double())
+    tensor([[0.6000, 0.0000]], dtype=torch.float64)
+    """
+    device, gram, along = gram.device, gram.cpu(), along.cpu()
+    lengths = gram.diagonal(dim1=-2, dim2=-1).sqrt()
+    lengths = torch.where(lengths > 0, lengths, 1.0)
+    unit = gram / (lengths[..., None] * lengths[:, None])
+    unit.diagonal(dim1=-2, dim2=-1).add_(RIDGE * unit.shape[-1])
+    factor = torch.linalg.cholesky(unit)
+    target = torch.linalg.solve_triangular(factor, (along / lengths)[..., None], upper=False)
+    problems = zip(factor.mT.contiguous().numpy(), target[..., 0].numpy(), strict=True)
+    solved = [nnls(matrix, right, maxiter=30 * len(right))[0] for matrix, right in problems]
+    weights = torch.from_numpy(np.array(solved)).view_as(along) / lengths
+    return (weights * (weights > NOTHING)).to(device)
 
 
-def mixtures(gram: Tensor, along: Tensor, x: Tensor) -> Tensor:
-    """Weights (q, m) by which neighbours with these products give back rows x (q, d) best."""
-    weights = weights_from(gram, along, x.norm(dim=-1))
-    return weights * (weights > NOTHING)
-
-
-def left_over(labels: Tensor, at: Tensor, weights: Tensor, gram: Tensor, along: Tensor) -> Tensor:
-    """|x - sum_{m of class c} w_m x_m|^2 - |x|^2 of each class c, (q, k); labels are (n, k)."""
-    own = weights[..., None] * labels[at]  # (q, m, k)
-    return (own * (gram @ own - 2 * along[..., None])).sum(1)
+def residuals(
+    labels: Tensor, indices: Tensor, weights: Tensor, gram: Tensor, along: Tensor
+) -> Tensor:
+    """Return |x - sum_{m of class c} w_m x_m|^2 - |x|^2 of each class c, (q, k); labels (n, k)."""
+    shares = weights[..., None] * labels[indices]  # (q, m, k)
+    return (shares * (gram @ shares - 2 * along[..., None])).sum(1)

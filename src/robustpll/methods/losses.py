@@ -5,13 +5,13 @@ from torch import Tensor
 
 
 def normalize(weights: Tensor, otherwise: Tensor) -> Tensor:
-    """Rows (..., k) divided by their sums; a row that is all zero becomes that of `otherwise`."""
+    """Return rows (..., k) divided by their sums; a row of zeros becomes that of `otherwise`."""
     total = weights.sum(-1, keepdim=True)
     return torch.where(total > 0, weights / total, otherwise)
 
 
 def weighted_ce(logits: Tensor, label_weights: Tensor) -> Tensor:
-    """Cross-entropy of softmax(logits) against label weights (..., k) -> (...).
+    """Return the cross-entropy of softmax(logits) against label weights (..., k) -> (...).
 
     -sum_j w_j ln(p_j + 1e-10): the summand bounds the loss, and is part of the published numbers.
     """
@@ -19,7 +19,7 @@ def weighted_ce(logits: Tensor, label_weights: Tensor) -> Tensor:
 
 
 def covering(logits: Tensor, candidates: Tensor) -> Tensor:
-    """-ln of the probability that softmax(logits) gives to all candidates together -> (...).
+    """Return -ln of the probability that softmax(logits) gives to all candidates -> (...).
 
     By log-sum-exp, so it has a gradient however small that probability is.
     """
@@ -27,5 +27,5 @@ def covering(logits: Tensor, candidates: Tensor) -> Tensor:
 
 
 def swapped(values: Tensor) -> Tensor:
-    """Each of two neighbouring models (M, ...) gets what is the other's."""
+    """Return values (M, ...) in which each pair of neighbouring models is exchanged."""
     return torch.unflatten(values, 0, (-1, 2)).flip(1).flatten(0, 1)

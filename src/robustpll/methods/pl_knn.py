@@ -1,17 +1,17 @@
 """PlKnn (Hüllermeier and Beringer, 2006)."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from robustpll.engine.networks import Shape
-from robustpll.methods.classical import Around, ClassicalMethod, Layout, Learned, OneRun
+from robustpll.methods.classical import ClassicalMethod, Layout, Learned, OneRun, Precomputed
 from robustpll.methods.neighbours import neighbours, weighted_sum
 from robustpll.opinion import Opinion
 
-SAME_PLACE = 1e-6  # a sum of distances below this tells nothing about closeness
+SAME_PLACE = 1e-6  # a smaller sum of distances says nothing about closeness
 NO_VOTES = 1e-10
 
 
@@ -19,33 +19,23 @@ NO_VOTES = 1e-10
 class PlKnn(ClassicalMethod):
     """The nearest training rows vote for all their candidates, closer ones with more weight.
 
-    With r_m the distance of neighbour m and S_m its candidates, class j gets the votes
-
-        v_j = sum_m (1 - r_m / sum_l r_l) [j in S_m]
-
-    and the probability v_j / sum_i v_i. Where all neighbours are at the row's own place, or there
-    is only one, each counts fully. For a training row, its neighbours are other rows, and only its
-    own candidates get votes. A training row whose neighbours have none of its candidates keeps its
-    prior: votes of annotators where there are such, else its candidates alike. Nothing is random:
-    `random_state` has no effect.
+    With r_m the distance of neighbour m and S_m its candidates, class j gets v_j = sum_m (1 - r_m /
+    sum_l r_l) [j in S_m] votes and the probability v_j / sum_i v_i. If all neighbours coincide with
+    the row, or there is only one, each counts fully. The neighbours of a training row are other
+    rows, and only its own candidates get votes. `random_state` has no effect.
 
     Parameters
     ----------
     neighbours : int
-        How many of them vote; all others where there are fewer.
+        Number of neighbours that vote; all other rows if there are fewer.
     undecided : {"prior", "all"}
-        What becomes of a training row whose neighbours have none of its candidates: it keeps its
-        prior, or all classes become equally probable, candidates or not.
-
-    Notes
-    -----
-    ``PlKnn.paper()`` differs in ``undecided="all"``.
+        If its neighbours have none of its candidates, a training row keeps its prior (annotators'
+        votes or equal weights), or all classes become equally probable, as in ``PlKnn.paper()``.
 
     Examples
     --------
-    >>> import numpy as np
     >>> from robustpll import PLLClassifier
-    >>> X = np.array([[0.0], [1], [2], [10], [11], [12]])
+    >>> X = [[0.0], [1], [2], [10], [11], [12]]
     >>> y = [{"a", "b"}, {"a"}, {"a", "c"}, {"b", "c"}, {"b"}, {"b", "a"}]
     >>> model = PLLClassifier(PlKnn(neighbours=2)).fit(X, y)
     >>> model.labels_
@@ -54,32 +44,30 @@ class PlKnn(ClassicalMethod):
     array([[0.57..., 0.42..., 0.        ]])
     """
 
-    name: ClassVar[str] = "pl_knn"
-    title: ClassVar[str] = "PlKnn"
-    citation: ClassVar[str] = (
+    name = "pl_knn"
+    title = "PlKnn"
+    citation = (
         "Hüllermeier, Beringer: Learning from Ambiguously Labeled Examples. "
         "Intelligent Data Analysis 2006"
     )
+    cost = (0.6, 2.0)
+    paper_fields: ClassVar[dict[str, Any]] = {"undecided": "all"}
 
     neighbours: int = 10
     undecided: Literal["prior", "all"] = "prior"
 
-    @classmethod
-    def paper(cls) -> Self:
-        return cls(undecided="all")
-
-    def around(self, x: Tensor, learned: Learned | None = None) -> Around:
+    def precompute(self, x: Tensor, learned: Learned | None = None) -> Precomputed:
         rows = x if learned is None else learned["rows"]
         return neighbours(x, rows, self.neighbours, itself=learned is None)._asdict()
 
-    def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
-        given = votes(candidates=run.candidates, **run.around) * run.candidates
-        kept = run.prior if self.undecided == "prior" else torch.ones_like(run.prior)
-        return {"rows": run.x, "candidates": run.candidates}, _opinion(given, kept)
+    def fit_run(self, run: OneRun) -> tuple[Learned, Opinion]:
+        votes = votes_of(candidates=run.candidates, **run.precomputed) * run.candidates
+        otherwise = run.prior if self.undecided == "prior" else torch.ones_like(run.prior)
+        return {"rows": run.x, "candidates": run.candidates}, _opinion(votes, otherwise)
 
-    def judge(self, learned: Learned, x: Tensor, around: Around) -> Opinion:
-        given = votes(candidates=learned["candidates"], **around)
-        return _opinion(given, torch.ones_like(given))
+    def predict_run(self, learned: Learned, x: Tensor, precomputed: Precomputed) -> Opinion:
+        votes = votes_of(candidates=learned["candidates"], **precomputed)
+        return _opinion(votes, torch.ones_like(votes))
 
     def layout(self, shape: Shape, k: int) -> Layout:
         return {
@@ -88,20 +76,20 @@ class PlKnn(ClassicalMethod):
         }
 
 
-def votes(distance: Tensor, candidates: Tensor, at: Tensor) -> Tensor:
-    """Of the rows at (q, m) in those distances, for all their candidates (n, k); (q, k).
+def votes_of(indices: Tensor, distance: Tensor, candidates: Tensor) -> Tensor:
+    """Return the votes (q, k) of rows at indices (q, m), at distances, for candidates (n, k).
 
     >>> candidates = torch.tensor([[1, 1, 0], [0, 1, 0], [0, 1, 1]]).bool()
-    >>> votes(torch.tensor([[1.0, 2, 2]]), candidates, torch.tensor([[0, 1, 2]]))
+    >>> votes_of(torch.tensor([[0, 1, 2]]), torch.tensor([[1.0, 2, 2]]), candidates)
     tensor([[0.8000, 2.0000, 0.6000]])
     """
     total = distance.sum(-1, keepdim=True)
-    telling = (total >= SAME_PLACE) & (distance.shape[1] > 1)
-    closeness = torch.where(telling, 1 - distance / total, 1.0)
-    return weighted_sum(closeness, candidates.to(distance), at)
+    informative = (total >= SAME_PLACE) & (distance.shape[1] > 1)
+    closeness = torch.where(informative, 1 - distance / total, 1.0)
+    return weighted_sum(closeness, candidates.to(distance), indices)
 
 
-def _opinion(given: Tensor, undecided: Tensor) -> Opinion:
-    """Shares of the votes (q, k); where there are none, of `undecided`."""
-    given = torch.where(given.sum(-1, keepdim=True) < NO_VOTES, undecided, given)
-    return Opinion.of_probability(given / given.sum(-1, keepdim=True))
+def _opinion(votes: Tensor, otherwise: Tensor) -> Opinion:
+    """Shares of the votes (q, k); where there are none, of `otherwise`."""
+    votes = torch.where(votes.sum(-1, keepdim=True) < NO_VOTES, otherwise, votes)
+    return Opinion.of_probability(votes / votes.sum(-1, keepdim=True))

@@ -4,8 +4,8 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import ClassVar
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,54 +16,49 @@ from torch import Tensor
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError
-from robustpll.methods.classical import Around, ClassicalMethod, Layout, Learned, OneRun
-from robustpll.methods.numba_utils import compiled
+from robustpll.methods.classical import ClassicalMethod, Layout, Learned, OneRun, Precomputed
 from robustpll.opinion import Opinion
 
 Floats = NDArray[np.float64]
 Steps = Callable[[Floats, NDArray[np.bool_], NDArray[np.int64], float], Floats]
 
 FEWEST_ITERATIONS = 100_000
-TIED = 1e-12  # scores this close are equal but for rounding: a row drawn twice makes such classes
-LARGE = 10**9  # products of an iteration's k d, over all iterations: some 5 s without numba
+TIED = 1e-12  # scores this close are equal up to rounding; a row drawn twice makes such classes
+LARGE = 10**9  # iterations * k * d that take about 5 s without numba
 
 
 @dataclass(frozen=True)
 class PlSvm(ClassicalMethod):
-    """A linear machine whose margin separates the best candidate from the best other class.
+    """A linear classifier whose margin separates the best candidate from the best other class.
 
-    It minimises (λ/2) |w|² + mean_i max(0, 1 - m_i), where
-    m_i = max_{j in S_i} w_j.x_i - max_{j not in S_i} w_j.x_i, by the stochastic subgradient steps
-    of Pegasos: rows are drawn with replacement, step t has length 1 / (λ t), and w is kept within
-    |w| <= 1 / sqrt(λ). There is no intercept. Probabilities are the softmax of w_j.x; since w is
-    short they are close to each other.
+    It minimises (λ/2) |w|² + mean_i max(0, 1 - m_i), where m_i = max_{j in S_i} w_j.x_i - max_{j
+    not in S_i} w_j.x_i, by the stochastic subgradient steps of Pegasos: rows are drawn with
+    replacement, step t has length 1 / (λ t), and |w| <= 1 / sqrt(λ). There is no intercept.
+    Probabilities are the softmax of w_j.x, and close to each other. ``PlSvm.paper()`` is the plain
+    constructor. With numba, ``pip install "robustpll[fast]"``, steps are compiled and about ten
+    times as fast.
 
     Parameters
     ----------
     regularisation : float
         λ, above 0: the larger, the shorter w.
     iterations : int
-        Rows that are drawn; 0 stands for the larger of 100,000 and ten for each training row.
-
-    Notes
-    -----
-    ``PlSvm.paper()`` is the plain constructor. The steps are compiled where numba is installed,
-    ``pip install "robustpll[fast]"``; else they are the same, but take several times as long.
+        Number of drawn rows; 0 stands for the larger of 100,000 and ten for each training row.
 
     Examples
     --------
     >>> from robustpll import PLLClassifier
     >>> X = np.repeat(np.eye(3), 20, axis=0)
     >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
-    >>> model = PLLClassifier(PlSvm(iterations=2000), random_state=0).fit(X, y)
-    >>> model.predict(np.eye(3))
+    >>> PLLClassifier(PlSvm(iterations=2000), random_state=0).fit(X, y).predict(np.eye(3))
     array(['a', 'b', 'c'], dtype='<U1')
     """
 
-    name: ClassVar[str] = "pl_svm"
-    title: ClassVar[str] = "PlSvm"
-    citation: ClassVar[str] = "Nguyen, Caruana: Classification with Partial Labels. KDD 2008"
-    on_host: ClassVar[bool] = True
+    name = "pl_svm"
+    title = "PlSvm"
+    citation = "Nguyen, Caruana: Classification with Partial Labels. KDD 2008"
+    on_host = True
+    cost = (0.15, 0.5)
 
     regularisation: float = 1.0
     iterations: int = 0
@@ -71,45 +66,39 @@ class PlSvm(ClassicalMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.regularisation == 0:
-            msg = "The 'regularisation' of PlSvm must be above 0: its steps are as long as 1 / it."
-            raise InputError(msg)
+            raise InputError(
+                "The 'regularisation' of PlSvm must be above 0: the length of its steps is 1 / it."
+            )
 
-    def learn(self, run: OneRun) -> tuple[Learned, Opinion]:
-        weights = self._weights(run)
-        scores = run.x @ weights.T  # (n, k)
-        scores = scores.masked_fill(~run.candidates, -torch.inf)
+    def fit_run(self, run: OneRun) -> tuple[Learned, Opinion]:
+        (n, d), k = run.x.shape, run.candidates.shape[1]
+        iterations = self.iterations or max(FEWEST_ITERATIONS, 10 * n)
+        generator = torch.Generator().manual_seed(seed_of(run.seed, self.name))
+        order = torch.randint(n, (iterations,), generator=generator)
+        steps = compiled_steps()
+        if steps is None and iterations * k * d > LARGE:
+            msg = (
+                f"PlSvm takes {iterations:,} steps in plain numpy, since numba is not installed: "
+                '`pip install "robustpll[fast]"` makes them several times faster.'
+            )
+            warnings.warn(msg, EfficiencyWarning, stacklevel=2)
+        x, candidates = run.x.cpu().contiguous().numpy(), run.candidates.cpu().contiguous().numpy()
+        learned = (steps or plain_steps)(x, candidates, order.numpy(), float(self.regularisation))
+        weights = torch.from_numpy(learned).to(run.x)  # (k, d)
+        scores = (run.x @ weights.T).masked_fill(~run.candidates, -torch.inf)
         return {"weights": weights}, Opinion.of_probability(scores.softmax(-1))
 
-    def judge(self, learned: Learned, x: Tensor, around: Around) -> Opinion:
+    def predict_run(self, learned: Learned, x: Tensor, precomputed: Precomputed) -> Opinion:
         return Opinion.of_probability((x @ learned["weights"].T).softmax(-1))
 
     def layout(self, shape: Shape, k: int) -> Layout:
         return {"weights": (torch.float64, (k, torch.Size(shape).numel()))}
 
-    def _weights(self, run: OneRun) -> Tensor:
-        """One vector for each class, (k, d); found on the host, wherever the rows are."""
-        n, d = run.x.shape
-        iterations = self.iterations or max(FEWEST_ITERATIONS, 10 * n)
-        generator = torch.Generator().manual_seed(seed_of(run.seed, self.name))
-        order = torch.randint(n, (iterations,), generator=generator)
-        steps = compiled_steps()
-        if steps is None:
-            if iterations * run.candidates.shape[1] * d > LARGE:
-                msg = (
-                    f"PlSvm takes {iterations:,} steps in plain numpy, since numba is not "
-                    'installed: `pip install "robustpll[fast]"` makes them several times faster.'
-                )
-                warnings.warn(msg, EfficiencyWarning, stacklevel=2)
-            steps = plain_steps
-        x, candidates = run.x.cpu().contiguous(), run.candidates.cpu().contiguous()
-        found = steps(x.numpy(), candidates.numpy(), order.numpy(), float(self.regularisation))
-        return torch.from_numpy(found).to(run.x)
-
 
 def plain_steps(
     x: Floats, candidates: NDArray[np.bool_], order: NDArray[np.int64], regularisation: float
 ) -> Floats:
-    """Pegasos over the rows (n, d) in this order (t,), from 0 to weights (k, d)."""
+    """Return the weights (k, d) after Pegasos steps on rows (n, d) in this order (t,)."""
     weights = np.zeros((candidates.shape[1], x.shape[1]))
     longest = 1 / math.sqrt(regularisation)
     for t, i in enumerate(order, 1):
@@ -134,14 +123,24 @@ def _first_largest(scores: Floats) -> int:
 
 @cache
 def compiled_steps() -> Steps | None:
-    """`fast_steps` as machine code; None without numba."""
-    return compiled(fast_steps)
+    """`fast_steps` as machine code, cached on disk if possible; None without numba."""
+    try:
+        import numba
+    except ImportError:
+        return None
+    # Sums in any order can be vectorised; infinities keep their meaning.
+    compiler: Any = partial(numba.njit, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+    try:
+        steps: Steps = compiler(cache=True)(fast_steps)
+    except RuntimeError:  # no folder is writable
+        steps = compiler()(fast_steps)
+    return steps
 
 
 def fast_steps(
     x: Floats, candidates: NDArray[np.bool_], order: NDArray[np.int64], regularisation: float
 ) -> Floats:
-    """As `plain_steps`, in the part of Python that numba compiles; one pass over w each step.
+    """As `plain_steps`, in the part of Python that numba compiles, with one pass over w a step.
 
     The weights are factor * v, so that scaling all of them is one product, and |w|² follows from
     |w'|² = r² |w|² + 2 η r (s_best - s_rival) + 2 η² |x|².

@@ -1,13 +1,23 @@
-"""Proden (Lv et al., ICML 2020)."""
+"""Proden (Lv et al., ICML 2020), and with weight decay, dropout, ensembles and attacked rows."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
+import torch
 from torch import Tensor, nn
+from torch.optim import Adam, Optimizer
 
+from robustpll.attacks.base import sign_of_gradient
 from robustpll.engine.data import Batch
-from robustpll.methods.base import DeepMethod
+from robustpll.engine.layers import Dropout, steady_statistics
+from robustpll.engine.networks import Shape, mlp
+from robustpll.engine.random import Draws
+from robustpll.errors import InputError
+from robustpll.methods.base import DeepMethod, Number, Step
 from robustpll.methods.losses import normalize, weighted_ce
+
+NUMBERS_PER_BLOCK = 2**25  # of one layer's output, for all models and passes; 128 MiB in float32
 
 
 @dataclass(frozen=True)
@@ -25,19 +35,165 @@ class Proden(DeepMethod):
            network='mlp', precision='auto', averaged=0.0)
     """
 
-    name: ClassVar[str] = "proden"
-    title: ClassVar[str] = "Proden"
-    citation: ClassVar[str] = (
+    name = "proden"
+    title = "Proden"
+    citation = (
         "Lv, Xu, Feng, Niu, Geng, Sugiyama: Progressive Identification of True Labels for "
         "Partial-Label Learning. ICML 2020"
     )
 
-    def step(
-        self,
-        net: nn.Module,
-        batch: Batch,
-        progress: Tensor,
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         logits = net(batch.x)
         weights = normalize(batch.candidates * logits.detach().softmax(-1), batch.label_weights)
         return weighted_ce(logits, batch.label_weights), {"label_weights": weights}
+
+
+@dataclass(frozen=True)
+class ProdenL2(Proden):
+    """Proden with weight decay; ``ProdenL2.paper()`` is the plain constructor.
+
+    Parameters
+    ----------
+    decay : {"decoupled", "l2"}
+        Shrink parameters by ``learning_rate * weight_decay`` in each step, as the paper's code
+        does, or add ``weight_decay / 2`` times their squared norm to the loss, as its text says.
+
+    Examples
+    --------
+    >>> ProdenL2().weight_decay
+    0.01
+    """
+
+    name = "proden_l2"
+    title = "Proden+L2"
+
+    weight_decay: float = 0.01
+    decay: Literal["decoupled", "l2"] = "decoupled"
+
+    def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
+        if self.decay == "decoupled":
+            return super().optimizer(parameters)
+        parameters = list(parameters)
+        cuda, decay = parameters[0].is_cuda, self.weight_decay
+        return Adam(parameters, self.learning_rate, weight_decay=decay, capturable=cuda)
+
+
+@dataclass(frozen=True)
+class ProdenDropout(Proden):
+    """Proden with dropout, also when it predicts (Gal & Ghahramani, ICML 2016).
+
+    A prediction is the mean of softmax over passes with randomly dropped units. Each pass drops the
+    same units for all rows, so the prediction of a row does not depend on other rows and is
+    repeatable. ``ProdenDropout.paper()`` is the plain constructor.
+
+    Parameters
+    ----------
+    rate : float
+        Share of the units that are dropped, after each BatchNorm.
+    passes : int
+        Number of passes of a prediction.
+
+    Examples
+    --------
+    >>> ProdenDropout().passes
+    1000
+    """
+
+    name = "proden_dropout"
+    title = "Proden+Dropout"
+    family = "ensemble"
+
+    rate: float = 0.05
+    passes: int = 1000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.network != "mlp" or not 0 < self.rate < 1 or self.passes < 1:
+            raise InputError(
+                "ProdenDropout needs network='mlp', a rate above 0 and below 1, and 1 pass or "
+                f"more; got {self.network!r}, {self.rate} and {self.passes}."
+            )
+
+    def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:
+        return mlp(shape, k, draws, dropout=self.rate)
+
+    def with_passes(self, passes: int) -> Self:
+        return replace(self, passes=min(passes, self.passes))
+
+    def outputs(self, net: nn.Module, x: Tensor, seeds: tuple[int, ...]) -> Tensor:
+        """Return ln of the mean probability, which softmax turns back into it."""
+        layers = list(net.children())
+        random = [number for number, layer in enumerate(layers) if isinstance(layer, Dropout)]
+        for layer in layers[: random[0]]:  # not random: once for all passes
+            x = layer(x)
+        models, b, width = x.shape
+        draws = Draws.of(seeds, self.name, "passes", like=x)
+        masks = [draws.uniform(self.passes, 1, width) >= self.rate for _ in random]
+        size = max(1, NUMBERS_PER_BLOCK // (models * b * width))
+        blocks = zip(*(torch.split(mask, size, dim=1) for mask in masks), strict=True)
+        total = sum(self._passes(layers[random[0] :], x, iter(block)) for block in blocks)
+        return torch.log(torch.as_tensor(total) / self.passes)
+
+    def _passes(self, layers: list[nn.Module], x: Tensor, masks: Iterator[Tensor]) -> Tensor:
+        """The sum of some passes' probabilities, (M, b, k); masks are (M, passes, 1, width)."""
+        hidden = x[:, None]  # (M, 1, b, width)
+        for layer in layers:
+            if isinstance(layer, Dropout):
+                hidden = hidden * next(masks) / (1 - self.rate)  # (M, passes, b, width)
+            else:
+                flat = layer(hidden.flatten(1, 2))
+                hidden = torch.unflatten(flat, 1, (-1, x.shape[1]))
+        return hidden.softmax(-1).sum(1)
+
+
+@dataclass(frozen=True)
+class ProdenEns(Proden):
+    """Five Proden networks with different initial weights and batches; probabilities averaged.
+
+    ``ProdenEns.paper()`` is the plain constructor.
+
+    Examples
+    --------
+    >>> ProdenEns().members
+    5
+    """
+
+    name = "proden_ens"
+    title = "Proden+Ens"
+    family = "ensemble"
+
+    members: int = 5
+
+
+@dataclass(frozen=True)
+class ProdenAdvEns(ProdenEns):
+    """Proden+Ens with one attacked copy of each row (Lakshminarayanan et al., NeurIPS 2017).
+
+    x' = x + epsilon sign(dL/dx), and the loss is that of x plus that of x' under the same label
+    weights; these come from the unchanged row. ``ProdenAdvEns.paper()`` is the plain constructor.
+
+    Parameters
+    ----------
+    epsilon : float or tuple with one for each member
+        How far each scaled feature is moved.
+
+    Examples
+    --------
+    >>> ProdenAdvEns().epsilon
+    0.01
+    """
+
+    name = "proden_adv_ens"
+    title = "Proden+AdvEns"
+    cost = 4.0
+
+    epsilon: Number = 0.01
+
+    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
+        x = batch.x
+        with steady_statistics(net):
+            sign = sign_of_gradient(lambda moved: weighted_ce(net(moved), batch.label_weights), x)
+        loss, written = super().step(net, batch, progress)
+        epsilon = self.epsilon.view(-1, *[1] * (x.ndim - 1))
+        attacked = weighted_ce(net(x + epsilon * sign), batch.label_weights)
+        return loss + attacked, written

@@ -1,36 +1,32 @@
-"""Rc (Feng et al., NeurIPS 2020)."""
+"""Rc and Cc (Feng et al., NeurIPS 2020)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from robustpll.engine.data import Batch, State, Task
 from robustpll.engine.layers import steady_statistics
-from robustpll.methods.base import DeepMethod
-from robustpll.methods.losses import normalize, weighted_ce
+from robustpll.methods.base import DeepMethod, Step
+from robustpll.methods.losses import covering, normalize, weighted_ce
 
 
 @dataclass(frozen=True)
 class Rc(DeepMethod):
     """Risk-consistent learning: cross-entropy weighted by how likely each candidate is.
 
-    As Proden, with label weights w_j = [j in S] p_j / sum_{S} p from the network as it is after the
-    optimiser's step.
+    As Proden, with label weights w_j = [j in S] p_j / sum_{S} p from the network after the
+    optimiser's step. ``Rc.paper()`` differs in ``normalise=False, update="before"``.
 
     Parameters
     ----------
     normalise : bool
-        Whether a row's weights sum to 1. Without, a row counts as much as the network believes in
+        Whether a row's weights sum to 1. Otherwise, a row counts as much as the network believes in
         its candidates.
     update : {"after", "before"}
         Whether weights come from one more forward pass after the step, or from the one before it.
-
-    Notes
-    -----
-    ``Rc.paper()`` differs in ``normalise=False, update="before"``.
 
     Examples
     --------
@@ -38,23 +34,18 @@ class Rc(DeepMethod):
     (True, False)
     """
 
-    name: ClassVar[str] = "rc"
-    title: ClassVar[str] = "Rc"
-    citation: ClassVar[str] = (
+    name = "rc"
+    title = "Rc"
+    citation = (
         "Feng, Lv, Han, Xu, Niu, Geng, An, Sugiyama: Provably Consistent Partial-Label Learning. "
         "NeurIPS 2020"
     )
+    paper_fields: ClassVar[dict[str, Any]] = {"normalise": False, "update": "before"}
 
     normalise: bool = True
     update: Literal["after", "before"] = "after"
 
-    @classmethod
-    def paper(cls) -> Self:
-        return cls(normalise=False, update="before")
-
-    def step(
-        self, net: nn.Module, batch: Batch, progress: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         logits = net(batch.x)
         loss = weighted_ce(logits, batch.label_weights)
         return loss, {} if self.second_pass else self._reweigh(logits.detach(), batch)
@@ -76,3 +67,42 @@ class Rc(DeepMethod):
         if self.normalise:
             weights = normalize(weights, batch.label_weights)
         return {"label_weights": weights}
+
+
+@dataclass(frozen=True)
+class Cc(DeepMethod):
+    """Classifier-consistent learning: -ln of the probability of all candidates together.
+
+    Parameters
+    ----------
+    stable : bool
+        Whether the loss is computed by log-sum-exp. Otherwise, as in ``Cc.paper()``, it is -ln(c s
+        + 1e-10), where s is that probability and c = 1 / (2^(k-1) - 1). From about 50 classes on,
+        the gradient is then too small to learn from; from 151 on it vanishes in float32.
+
+    Examples
+    --------
+    >>> Cc().stable, Cc.paper().stable
+    (True, False)
+    """
+
+    name = "cc"
+    title = "Cc"
+    citation = Rc.citation
+    paper_fields: ClassVar[dict[str, Any]] = {"stable": False}
+
+    stable: bool = True
+
+    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
+        loss = covering if self.stable else underflowing
+        return loss(net(batch.x), batch.candidates), {}
+
+    def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
+        weights = task.candidates * logits().softmax(-1)
+        state.rows["label_weights"] = normalize(weights, task.prior.double())
+
+
+def underflowing(logits: Tensor, candidates: Tensor) -> Tensor:
+    """Return the published form of `covering`, with its constant, (..., k) -> (...)."""
+    constant = 1 / (2 ** (logits.shape[-1] - 1) - 1)
+    return -torch.log(constant * (candidates * logits.softmax(-1)).sum(-1) + 1e-10)

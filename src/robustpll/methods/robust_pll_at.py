@@ -1,7 +1,7 @@
-"""RobustPll+At: RobustPll that learns from attacked rows, too."""
+"""RobustPll+At and its ensemble: RobustPll that learns from attacked rows, too."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,35 +12,33 @@ from robustpll.engine.layers import steady_statistics
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import Draws
 from robustpll.errors import InputError
-from robustpll.methods.base import Number
+from robustpll.methods.base import Number, Step
 from robustpll.methods.evidential import Evidence
 from robustpll.methods.robust_pll import RobustPll
 
 
 @dataclass(frozen=True)
 class RobustPllAt(RobustPll):
-    """RobustPll, and the same on rows that were moved to where its error is large.
+    """RobustPll with adversarial training: it also learns from rows that increase its error.
 
-    Each row is moved by up to `adversary` in each scaled feature: from a random start, in a few
-    steps uphill of the expected error to its label weights. The network sees moved rows and rows as
-    they are in one batch; label weights come from the latter.
+    Each row is moved by up to `adversary` in each scaled feature, from a random start, in a few
+    steps that increase the expected error to its label weights. A batch contains the moved and the
+    original rows; label weights come from the original rows.
 
     Parameters
     ----------
     adversary : float or tuple with one for each member
         How far each scaled feature may be moved; 0.05 is 5 % of its range in training.
     attack_steps : int
-        On the way there. Each costs a pass forward and one back.
+        Steps of an attack. Each costs a forward and a backward pass.
     clean_share : float or tuple with one for each member
-        Of the loss, at most 1: what rows as they are count for.
+        Share of the original rows in the loss, at most 1.
     averaged : float
-        Share of the epochs, the last ones: the network ends as the mean of those after each.
+        The final network is the mean over this share of the epochs, the last ones.
 
-    Notes
-    -----
-    Other defaults than in RobustPll: evidence is exponential, the divergence weaker (0.3 instead of
-    10, over the number of classes), and networks are averaged over the last half of the epochs.
-    It is not of the paper: ``RobustPllAt.paper()`` is the plain constructor.
+    Notes ----- Defaults differ from RobustPll: evidence is exponential, the divergence is weaker,
+    and networks are averaged over the last half of the epochs. ``RobustPllAt.paper()`` is the plain
+    constructor.
 
     Examples
     --------
@@ -48,12 +46,14 @@ class RobustPllAt(RobustPll):
     ('exp', True)
     """
 
-    name: ClassVar[str] = "robust_pll_at"
-    title: ClassVar[str] = "RobustPll+At"
-    citation: ClassVar[str] = (
+    name = "robust_pll_at"
+    title = "RobustPll+At"
+    citation = (
         f"{RobustPll.citation}; Madry, Makelov, Schmidt, Tsipras, Vladu: Towards Deep Learning "
         "Models Resistant to Adversarial Attacks. ICLR 2018"
     )
+    published = False
+    paper_fields: ClassVar[dict[str, Any]] = {}
 
     evidence: Evidence = "exp"
     kl_ceiling: Number = 0.3
@@ -65,50 +65,66 @@ class RobustPllAt(RobustPll):
     def __post_init__(self) -> None:
         super().__post_init__()
         if max(self.per_member("clean_share")) > 1:
-            msg = f"A clean_share is a share of the loss, at most 1; got {self.clean_share!r}."
-            raise InputError(msg)
+            raise InputError(
+                f"The 'clean_share' of {type(self).__name__} must be at most 1: it is a share of "
+                f"the loss. Got {self.clean_share!r} instead."
+            )
 
-    @classmethod
-    def paper(cls) -> Self:
-        return cls()
+    @property
+    def cost(self) -> float:  # type: ignore[override]
+        return 2.0 + self.attack_steps  # two: moved and original rows
 
     def draw(self, rows: int, shape: Shape, draws: Draws) -> Tensor | None:
         return draws.uniform(rows, *shape)
 
-    def step(
-        self, net: nn.Module, batch: Batch, progress: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        there, here = self.there_and_here(net, batch)
-        loss = self.shared_loss(there, here, batch, progress)
-        return loss, {} if self.second_pass else self.reweigh(here.detach(), batch)
+    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
+        attacked, clean = self.two_views(net, batch)
+        worst, plain = (
+            self.error(evidence, batch) + self.divergence(evidence, batch, progress)
+            for evidence in (attacked, clean)
+        )
+        loss: Tensor = worst + self.clean_share * (plain - worst)
+        return loss, {} if self.second_pass else self.reweigh(clean.detach(), batch)
 
-    def there_and_here(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Evidence (M, b, k) of the rows where they were moved to, and as they are; one pass."""
+    def two_views(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the evidence (M, b, k) of moved and of original rows, from one pass."""
         with steady_statistics(net):
             moved = self.attacked(net, batch)
-        there, here = self.evidence_of(net(torch.cat([moved, batch.x], dim=1))).chunk(2, dim=1)
-        return there, here
-
-    def shared_loss(self, there: Tensor, here: Tensor, batch: Batch, progress: Tensor) -> Tensor:
-        """Of both, by the share of each, (M, b)."""
-        worst, clean = (
-            self.error(evidence, batch) + self.divergence(evidence, batch, progress)
-            for evidence in (there, here)
-        )
-        loss: Tensor = worst + self.clean_share * (clean - worst)
-        return loss
+        both = self.evidence_of(net(torch.cat([moved, batch.x], dim=1)))
+        attacked, clean = both.chunk(2, dim=1)
+        return attacked, clean
 
     def attacked(self, net: nn.Module, batch: Batch) -> Tensor:
-        """The rows moved to where the error is large, within reach and the features' range."""
-        x, reach = batch.x, self.adversary.view(-1, *[1] * (batch.x.ndim - 1))
-        # a feature outside of its range in training may stay where it is
-        low = torch.minimum((x - reach).clamp(min=0), x)
-        high = torch.maximum((x + reach).clamp(max=1), x)
+        """Return rows moved to a large error, within the bounds and the features' range."""
+        x, epsilon = batch.x, self.adversary.view(-1, *[1] * (batch.x.ndim - 1))
+        # a feature outside of its range in training may keep its value
+        low = torch.minimum((x - epsilon).clamp(min=0), x)
+        high = torch.maximum((x + epsilon).clamp(max=1), x)
         moved: Tensor = low + (high - low) * batch.drawn
-        stride = 2.5 * reach / self.attack_steps  # far enough to cross from one end to the other
+        stride = 2.5 * epsilon / self.attack_steps  # enough to cross from one end to the other
         for _ in range(self.attack_steps):
-            rising = sign_of_gradient(
-                lambda at: self.error(self.evidence_of(net(at)), batch), moved
+            sign = sign_of_gradient(
+                lambda rows: self.error(self.evidence_of(net(rows)), batch), moved
             )
-            moved = torch.clamp(moved + stride * rising, low, high)
+            moved = torch.clamp(moved + stride * sign, low, high)
         return moved.detach()
+
+
+@dataclass(frozen=True)
+class RobustPllAtEns(RobustPllAt):
+    """Five RobustPll+At networks with different initial weights and batches; opinions averaged.
+
+    Members may differ in their numbers, such as ``adversary=(0.01, 0.02, 0.05, 0.05, 0.1)``.
+    ``RobustPllAtEns.paper()`` is the plain constructor.
+
+    Examples
+    --------
+    >>> RobustPllAtEns().members
+    5
+    """
+
+    name = "robust_pll_at_ens"
+    title = "RobustPll+AtEns"
+    family = "ensemble"
+
+    members: int = 5

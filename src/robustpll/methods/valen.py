@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,13 +14,13 @@ from robustpll.engine.networks import Shape, mlp, wide
 from robustpll.engine.random import Draws
 from robustpll.engine.train import Training
 from robustpll.errors import InputError
-from robustpll.methods.base import WARM_UP, DeepMethod
+from robustpll.methods.base import WARM_UP, DeepMethod, Step
 from robustpll.methods.evidential import flat_kl
 from robustpll.methods.losses import weighted_ce
-from robustpll.methods.neighbours import nearest
+from robustpll.methods.neighbours import neighbours
 
 NEIGHBOURS = 3
-LEAST = 0.01  # concentration of a class that is no candidate any more
+LEAST = 0.01  # concentration of a class without weight
 TINY = 1e-10
 
 
@@ -28,17 +28,17 @@ TINY = 1e-10
 class Valen(DeepMethod):
     """Variational label enhancement: labels are sampled from a Dirichlet that must explain the row.
 
-    An encoder posits a Dirichlet over the labels of a row. A sample of it is decoded back to the
-    features, to the candidates, and, by the likeness of samples, to a graph of neighbours; and
-    samples weigh the labels from which a classifier learns. Ten epochs of warm-up train the
-    classifier as Proden does.
+    An encoder predicts a Dirichlet distribution over the labels of a row. A sample of it is decoded
+    to the features, to the candidates, and, by the similarity of samples, to a graph of neighbours.
+    Samples are also the label weights from which a classifier learns. Ten epochs of warm-up train
+    the classifier as Proden does.
 
     Parameters
     ----------
     network : {"mlp", "wide"}
-        Of classifier and encoder.
+        The network of classifier and encoder.
     start : {"warm", "uniform"}
-        Whether the classifier's label weights after the warm-up are those it found, or uniform.
+        Whether label weights after the warm-up are those of the warm-up, or uniform.
     graph : {"rows", "columns"}
         Whether a row's entries in the graph are its neighbours, or the rows whose neighbour it is.
 
@@ -52,14 +52,18 @@ class Valen(DeepMethod):
     ('mlp', 'wide')
     """
 
-    name: ClassVar[str] = "valen"
-    title: ClassVar[str] = "Valen"
-    citation: ClassVar[str] = (
-        "Xu, Qiao, Geng, Zhang: Instance-Dependent Partial Label Learning. NeurIPS 2021"
-    )
-    warm_up: ClassVar[int] = 10
-    restarts: ClassVar[bool] = True
-    compilable: ClassVar[bool] = False  # torch.compile does not take a generator
+    name = "valen"
+    title = "Valen"
+    citation = "Xu, Qiao, Geng, Zhang: Instance-Dependent Partial Label Learning. NeurIPS 2021"
+    warm_up = 10
+    restarts = True
+    cost = 5.0
+    compilable = False  # torch.compile does not take a generator
+    paper_fields: ClassVar[dict[str, Any]] = {
+        "network": "wide",
+        "start": "uniform",
+        "graph": "columns",
+    }
 
     start: Literal["warm", "uniform"] = "warm"
     graph: Literal["rows", "columns"] = "rows"
@@ -67,73 +71,65 @@ class Valen(DeepMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.network not in ("mlp", "wide"):
-            msg = (
+            raise InputError(
                 "Valen compares rows by the last hidden layer of its network, so that must be "
                 f"'mlp' or 'wide'. Got {self.network!r}."
             )
-            raise InputError(msg)
-
-    @classmethod
-    def paper(cls) -> Self:
-        return cls(network="wide", start="uniform", graph="columns")
 
     def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:
-        classifier, encoder = (mlp if self.network == "mlp" else wide for _ in range(2))
-        return Enhancer(classifier(shape, k, draws), encoder(shape, k, draws), draws)
+        network = mlp if self.network == "mlp" else wide
+        return Enhancer(network(shape, k, draws), network(shape, k, draws), draws)
+
+    def classifier(self, net: nn.Module) -> nn.Module:
+        return net.get_submodule("classifier")
 
     def begin(self, task: Task) -> State:
         """`label_weights` feed the encoder, `sampled` feed the classifier."""
         state = State.of(task, sampled=task.prior)
-        at = task.rows.everything.to(task.prior.device)
+        index = task.rows.everything.to(task.prior.device)
         count = min(NEIGHBOURS, len(task) - 1)
         state.memory = {
-            "neighbours": at[..., None].repeat(1, 1, count),  # (M, n, 3)
+            "neighbours": index[..., None].repeat(1, 1, count),  # (M, n, 3)
             "degree": torch.ones_like(task.prior[..., 0]),  # (M, n): row sums of the graph
         }
         return state
 
-    def step(
-        self, net: nn.Module, batch: Batch, progress: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         logits = net(batch.x)
         if batch.stage == WARM_UP:
-            found = revised(logits.detach().softmax(-1), batch.label_weights)
-            return weighted_ce(logits, batch.label_weights), {"label_weights": found}
+            weights = revised(logits.detach().softmax(-1), batch.label_weights)
+            return weighted_ce(logits, batch.label_weights), {"label_weights": weights}
         encoded = net(batch.x, "encoder")
         probability = encoded.softmax(-1)
         possible = batch.label_weights > 0
-        loss = weighted_ce(encoded, batch.label_weights) + weighted_ce(
-            logits, batch.rows["sampled"]
-        )
-        # clipped before exp, which would overflow and leave no number as its gradient
+        loss = weighted_ce(encoded, batch.label_weights)
+        loss = loss + weighted_ce(logits, batch.rows["sampled"])
+        # clipped before exp, which would overflow and make the gradient NaN
         evidence = (encoded / 4).clamp(math.log(0.01), math.log(30)).exp() - 1
-        loss = loss + flat_kl(evidence)
         z = batch.draws.dirichlet(concentration(probability, possible))
-        loss = loss + self._unexplained(net, batch, z)
-        named = revised(probability.detach(), batch.label_weights)
+        loss = loss + flat_kl(evidence) + self._reconstruction_error(net, batch, z)
         written = {
-            "sampled": revised(z.detach(), named),
+            "sampled": revised(z.detach(), revised(probability.detach(), batch.label_weights)),
             "label_weights": revised(logits.detach().softmax(-1), batch.rows["sampled"]),
         }
         return loss, written
 
-    def _unexplained(self, net: nn.Module, batch: Batch, z: Tensor) -> Tensor:
-        """How badly samples z (M, b, k) tell features, candidates and neighbours, (M, b)."""
-        x = batch.x.flatten(2)
-        features = torch.square(net(z, "decoder") - x).mean(-1)
-        asked = batch.candidates.to(z.dtype)
-        candidates = F.binary_cross_entropy_with_logits(z, asked, reduction="none").mean(-1)
-        alike = (z @ z.mT).sigmoid().softmax(-1)  # (M, b, b)
-        neighbours = (alike - self._adjacency(batch)).square().mean(-1)
-        return features + 0.01 * candidates + neighbours
+    def _reconstruction_error(self, net: nn.Module, batch: Batch, z: Tensor) -> Tensor:
+        """Error of features, candidates and neighbours as decoded from samples z (M, b, k)."""
+        features = torch.square(net(z, "decoder") - batch.x.flatten(2)).mean(-1)
+        target = batch.candidates.to(z.dtype)
+        candidates = F.binary_cross_entropy_with_logits(z, target, reduction="none").mean(-1)
+        similarity = (z @ z.mT).sigmoid().softmax(-1)  # (M, b, b)
+        graph = (similarity - self._adjacency(batch)).square().mean(-1)
+        return features + 0.01 * candidates + graph
 
     def _adjacency(self, batch: Batch) -> Tensor:
         """The graph among the rows of the batch, (M, b, b); its rows are divided by their sums."""
         listed = pick(batch.memory["neighbours"], batch.at)  # (M, b, 3)
         lists = (listed[:, :, None] == batch.at[:, None, :, None]).any(-1)  # i lists j, (M, b, b)
         joined = lists if self.graph == "rows" else lists.mT
-        own = torch.eye(lists.shape[-1], dtype=torch.bool, device=lists.device)
-        return (joined | own) / batch.memory["degree"].gather(1, batch.at)[..., None]
+        diagonal = torch.eye(lists.shape[-1], dtype=torch.bool, device=lists.device)
+        return (joined | diagonal) / batch.memory["degree"].gather(1, batch.at)[..., None]
 
     def end_epoch(self, training: Training, epoch: int) -> None:
         if epoch != self.warm_up - 1:
@@ -144,20 +140,20 @@ class Valen(DeepMethod):
         pieces = torch.split(task.rows.everything, 4096, dim=1)
         training.net.eval()
         with torch.no_grad():
-            hidden = [training.net(task.rows.elsewhere(at), "hidden") for at in pieces]
+            hidden = [training.net(task.rows.elsewhere(index), "hidden") for index in pieces]
         training.net.train()
         listed, degree = state.memory["neighbours"], state.memory["degree"]
         for model, rows in enumerate(torch.cat(hidden, 1)):
-            listed[model] = nearest(rows, rows, listed.shape[-1], itself=True)
-        times = torch.ones_like(listed, dtype=degree.dtype)
+            listed[model] = neighbours(rows, rows, listed.shape[-1], itself=True).indices
         if self.graph == "rows":
-            degree.copy_(1 + times.sum(-1))
+            degree.fill_(1 + listed.shape[-1])
         else:
-            degree.fill_(1).scatter_add_(1, listed.flatten(1), times.flatten(1))
+            ones = torch.ones_like(listed, dtype=degree.dtype)
+            degree.fill_(1).scatter_add_(1, listed.flatten(1), ones.flatten(1))
 
 
 class Enhancer(nn.Module):
-    """Classifier, encoder and decoder; predictions and attacks only see the first."""
+    """Classifier, encoder and decoder; predictions and attacks use the classifier only."""
 
     def __init__(self, classifier: nn.Sequential, encoder: nn.Sequential, draws: Draws) -> None:
         super().__init__()
@@ -169,20 +165,20 @@ class Enhancer(nn.Module):
         )
 
     def forward(self, x: Tensor, part: str = "classifier") -> Tensor:
-        """Of a part by name, or of the classifier's last "hidden" layer."""
+        """Return the outputs of a part by name, or of the classifier's last "hidden" layer."""
         net = self.classifier[:-1] if part == "hidden" else self.get_submodule(part)
         outputs: Tensor = net(x)
         return outputs
 
 
-def revised(found: Tensor, weights: Tensor) -> Tensor:
-    """What was found (..., k), restricted to where there was weight before; sums to 1."""
-    kept = (weights > 0) * (found + TINY)
-    return kept / kept.sum(-1, keepdim=True)
+def revised(probability: Tensor, weights: Tensor) -> Tensor:
+    """Return probabilities (..., k) restricted to classes with weight; they sum to 1."""
+    masked = (weights > 0) * (probability + TINY)
+    return masked / masked.sum(-1, keepdim=True)
 
 
 def concentration(probability: Tensor, possible: Tensor) -> Tensor:
-    """Of the Dirichlet: probabilities (..., k) of what is possible, and a little for the rest."""
+    """Return Dirichlet parameters: probabilities (..., k) of possible classes, plus 0.01."""
     masked = probability * possible
     total = masked.detach().sum(-1, keepdim=True)
     shared = possible / possible.sum(-1, keepdim=True)

@@ -1,0 +1,543 @@
+"""Running a grid: a driver that starts jobs and stores results, and local worker processes."""
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from multiprocessing import active_children, current_process, get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from robustpll import __version__
+from robustpll.bench.bundles import Bundle, Candidates, Place, bundles, noise_bundles
+from robustpll.bench.grid import Grid, grid_of, present
+from robustpll.bench.run import Run
+from robustpll.bench.store import ResultStore, StoreError, of_files, of_others, writing
+from robustpll.bench.worker import JobResult, perform, start_worker
+from robustpll.engine.device import chosen_device, device_name
+from robustpll.errors import InputError, RobustPLLError, is_count
+
+if TYPE_CHECKING:
+    from multiprocessing.process import BaseProcess
+
+    from filelock import BaseFileLock
+
+GPU_WORKERS = 6  # for each GPU: small bundles use only a part of it, and some just compile
+# One thread for each process: there are as many processes as cores.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+GUARD = "In a script, call run_grid below `if __name__ == '__main__':`."
+LOOK_AGAIN = 2.0  # seconds between looks at jobs that another driver works on
+BETWEEN_RECORDS = 20.0  # seconds between two writes of the session's record
+MPS, MPS_PIPES = "nvidia-cuda-mps-control", "CUDA_MPS_PIPE_DIRECTORY"
+
+
+class Executor(ABC):
+    """Runs `robustpll.bench.worker.perform(bundle, device)` in other processes."""
+
+    joined: bool  # whether runs of equal shape train at once, which suits GPUs
+    title: str  # for the record: "3 processes on NVIDIA H200"
+    sizes: Mapping[Place, int]  # how many bundles of each place run at the same time
+
+    @abstractmethod
+    def submit(self, bundle: Bundle) -> Future[JobResult]:
+        """Start a bundle; the caller respects `sizes`."""
+
+    @abstractmethod
+    def result(self, future: Future[JobResult]) -> JobResult:
+        """The result of a finished future; a lost worker becomes an error."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all processes at once; may be called twice."""
+
+
+class LocalExecutor(Executor):
+    """Worker processes on this machine; device and workers are as in `run_grid`.
+
+    Every worker is a process pool of its own, so that a killed worker breaks no other one. Beside
+    GPUs, a process for each other core runs the methods that do not use a GPU.
+
+    >>> LocalExecutor("cpu", workers=2).sizes
+    {'device': 2, 'host': 0}
+    """
+
+    def __init__(self, device: str = "auto", workers: int | None = None) -> None:
+        if workers is not None and not is_count(workers, least=1):
+            raise InputError(f"workers must be an int of at least 1; got {workers!r}.")
+        if getattr(current_process(), "_inheriting", False):  # a worker imports the main script
+            raise RobustPLLError(GUARD)
+        chosen = chosen_device(device)
+        has_affinity = hasattr(os, "sched_getaffinity")
+        cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+        self.joined = chosen.type == "cuda"
+        devices: dict[Place, list[str]] = {"device": ["cpu"] * (workers or cores), "host": []}
+        if self.joined:
+            one = chosen.index is not None  # such as cuda:1
+            gpus = [chosen.index] if one else list(range(torch.cuda.device_count()))
+            count = workers or GPU_WORKERS * len(gpus)
+            devices["device"] = [f"cuda:{gpus[i % len(gpus)]}" for i in range(count)]
+            devices["host"] = ["cpu"] * max(1, cores - count)
+        self.sizes = {place: len(names) for place, names in devices.items()}
+        others = f", {self.sizes['host']} on the CPU" if self.joined else ""
+        self.title = f"{self.sizes['device']} processes on {device_name(chosen)}{others}"
+        # idle workers, the last one is next: the device, and the pool once it is started
+        self.idle: dict[Place, list[tuple[str, ProcessPoolExecutor | None]]] = {
+            place: [(name, None) for name in reversed(names)] for place, names in devices.items()
+        }
+        self.busy: dict[Future[JobResult], tuple[Place, str, ProcessPoolExecutor]] = {}
+        self.processes: dict[ProcessPoolExecutor, BaseProcess] = {}
+        self.any_result = False
+        self.services, self.mps_settings = ExitStack(), dict[str, str]()
+
+    def submit(self, bundle: Bundle) -> Future[JobResult]:
+        device, pool = self.idle[bundle.place].pop()
+        try:
+            future = pool.submit(perform, bundle, device) if pool else None
+        except BrokenProcessPool:  # it died while it was idle
+            future = None
+        if pool is None or future is None:
+            if self.joined and not self.processes:
+                self.mps_settings = self.services.enter_context(mps_service())
+            pool = ProcessPoolExecutor(
+                1, get_context("spawn"), initializer=start_worker, initargs=(device, time.time())
+            )
+            with _child_settings(device, self.mps_settings):
+                before = active_children()
+                future = pool.submit(perform, bundle, device)
+                [self.processes[pool]] = [p for p in active_children() if p not in before]
+        self.busy[future] = (bundle.place, device, pool)
+        return future
+
+    def result(self, future: Future[JobResult]) -> JobResult:
+        place, device, pool = self.busy.pop(future)
+        try:
+            result = future.result()
+            self.any_result = True
+        except BrokenProcessPool as error:
+            pool.shutdown()  # waits for the process
+            code = self.processes[pool].exitcode or 0
+            if code > 0 and not self.any_result:
+                msg = f"A worker process ended before it could begin; its error is above. {GUARD}"
+                raise RobustPLLError(msg) from error
+            ending = f"was killed by {signal.Signals(-code).name}" if code < 0 else "exited"
+            memory = " It may have run out of memory." if code == -signal.SIGKILL else ""
+            result = JobResult(error=f"Its process {ending}.{memory}", died=True)
+        if result.died or "CUDA error" in result.error:  # which makes a process useless
+            pool.shutdown(wait=False)
+            self.idle[place].insert(0, (device, None))
+        else:
+            self.idle[place].append((device, pool))
+        return result
+
+    def close(self) -> None:
+        for _, _, pool in self.busy.values():
+            self.processes[pool].kill()
+        for pool in self.processes:  # idle processes end by themselves
+            pool.shutdown(wait=False, cancel_futures=True)
+        deadline = time.monotonic() + 5.0
+        for pool, process in self.processes.items():
+            process.join(max(0.0, deadline - time.monotonic()))
+            process.kill()
+            pool.shutdown()
+        self.busy, self.processes = {}, {}
+        self.services.close()
+
+
+@contextmanager
+def _child_settings(device: str, mps_settings: Mapping[str, str]) -> Iterator[None]:
+    """Environment of a child before it imports torch; it also inherits that Ctrl-C is ignored."""
+    in_main = threading.current_thread() is threading.main_thread()
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
+    before = dict(os.environ)
+    os.environ.update(ENVIRONMENT)
+    os.environ.update({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else mps_settings)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        if in_main:
+            signal.signal(signal.SIGINT, handler)
+
+
+@contextmanager
+def mps_service() -> Iterator[dict[str, str]]:
+    """Run NVIDIA's multi-process service; yields the environment of its clients.
+
+    It lets kernels of several processes run at the same time on one GPU. On an H200, three bundles
+    of ten models were 1.8 times faster with it. Without the service, or if the environment names
+    one, nothing happens.
+    """
+    if MPS_PIPES in os.environ or shutil.which(MPS) is None:
+        yield {}
+        return
+    # One folder for each user, so that a service that outlived its driver is found again.
+    folder = Path(tempfile.gettempdir()) / f"robustpll-mps-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    settings = {MPS_PIPES: str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
+
+    def control(*arguments: str, command: str = "") -> bool:
+        with suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(
+                [MPS, *arguments],
+                input=command.encode(),
+                env=os.environ | settings,
+                timeout=20,
+                capture_output=True,
+                check=True,
+            )
+            return True
+        return False
+
+    control("-d")  # fails if it runs already
+    is_running = control(command="get_server_list\n")
+    try:
+        yield settings if is_running else {}
+    finally:
+        if is_running:
+            control(command="quit\n")
+
+
+@dataclass
+class Outcome:
+    """What came of running a grid."""
+
+    grid: Grid  # on the datasets that are here
+    known: int = 0  # runs that the store had before
+    done: int = 0  # runs that were added, by this or another process
+    failed: dict[str, str] = field(default_factory=dict)  # errors by the names of runs
+    left: int = 0  # runs that did not start before `until`
+    absent: dict[str, str] = field(default_factory=dict)  # how to get datasets that are not here
+    seconds: float = 0.0
+    parts: dict[str, float] = field(default_factory=dict)  # seconds of all processes, by activity
+
+
+def run_grid(
+    grid: Grid | str,
+    store: ResultStore | str | Path,
+    *,
+    device: str = "auto",
+    workers: int | None = None,
+    until: float | None = None,
+    executor: Executor | None = None,
+    quiet: bool = False,
+) -> Outcome:
+    """Run what a store lacks of a grid.
+
+    Results are stored as they come; after an interruption, the same call runs the rest. Several
+    processes may share one store. Predictions on a CPU do not depend on the order of the work; on
+    a GPU they agree within rounding. In a script, call this below
+    ``if __name__ == "__main__":``, because it starts processes.
+
+    Parameters
+    ----------
+    grid : Grid or str
+        A grid, the name of one ("paper", "sound", "quick", "audit", "beyond"), or a TOML file.
+        Datasets that are not here are left out, and named in the outcome.
+    store : ResultStore or path
+        The folder of the results.
+    device : str
+        "auto", "cpu" or "cuda".
+    workers : int or None
+        Processes that train networks; by default one for each core, or 6 for each GPU.
+    until : float or None
+        Seconds after which no run starts any more; started ones are finished.
+    executor : Executor or None
+        Runs the jobs instead of processes on this machine.
+    quiet : bool
+        Whether to show no progress.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> values = {"methods": ["pl_knn"], "datasets": ["synthetic"], "noise": "uniform", "seeds": 1}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     first = run_grid(Grid.of(values), folder, device="cpu", workers=1, quiet=True)
+    ...     again = run_grid(Grid.of(values), folder, device="cpu", workers=1, quiet=True)
+    >>> first.done, again.done, again.known
+    (1, 0, 1)
+    """
+    grid, store = grid_of(grid), store if isinstance(store, ResultStore) else ResultStore(store)
+    if until is not None and not until >= 0:
+        raise InputError(f"until must be a number of seconds, 0 or more; got {until!r}.")
+    return Driver(grid, store, executor or LocalExecutor(device, workers), quiet).drive(until)
+
+
+class Driver:
+    """Starts bundles on an executor, stores their results, and shows the progress."""
+
+    def __init__(self, grid: Grid, store: ResultStore, executor: Executor, quiet: bool) -> None:
+        from rich.console import Console
+        from rich.progress import Progress, TextColumn
+
+        self.grid, self.store, self.executor = grid, store, executor
+        self.console = Console(
+            stderr=True, quiet=quiet, markup=False, highlight=False, soft_wrap=True
+        )
+        self.progress = Progress(
+            *Progress.get_default_columns()[1:],  # bar, percentage, remaining time
+            TextColumn("{task.description}", markup=False),
+            console=self.console,
+            disable=quiet or not self.console.is_terminal,
+            speed_estimate_period=3600,
+        )
+        self.bar = self.progress.add_task("starting")
+        self.last_line = (-1, 0.0)  # number of runs in the last line of the log, and its time
+        self.begun = self.recorded = time.monotonic()
+        self.session = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
+        self.outcome = Outcome(grid)
+        self.waiting: list[Bundle] = []
+        self.postponed: list[Bundle] = []  # another driver works on them
+        self.look_again = 0.0
+        self.running: dict[Future[JobResult], Bundle] = {}
+        self.retried: set[tuple[str, ...]] = set()
+        self.locks: dict[str, BaseFileLock] = {}
+        self.candidates: dict[str, Candidates] = {}
+        self.noise_errors: dict[str, JobResult] = {}
+        self.notes: set[str] = set()
+        self.finished = 0.0  # expected seconds of finished bundles
+
+    def plan(self) -> None:
+        """Find what the store lacks, and cut it into bundles."""
+        here, absent = present(self.grid)
+        if here is None:
+            remedies = " ".join(f"{name}: {remedy}" for name, remedy in absent.items())
+            msg = f"None of the datasets of the grid {self.grid.name!r} is here. {remedies}"
+            raise InputError(msg)
+        runs = of_files(here.runs())
+        self.store.keep_grid(self.grid)
+        self.store.sweep()
+        messages = [f"{name} is not here and is left out. {how}" for name, how in absent.items()]
+        messages += of_others(self.store, runs)
+        messages += [f"{message} It is run again." for message in self.store.damaged(runs)]
+        for message in messages:
+            self.console.print(message)
+        missing = self.store.missing(runs)
+        known = len({run.key for run in runs}) - len(missing)
+        self.outcome = Outcome(here, known, left=len(missing), absent=absent)
+        for key in {run.noise_key for run in missing if run.noise}:
+            if (candidates := self.store.candidates(key)) is not None:
+                self.candidates[key] = candidates
+        undrawn = [run for run in missing if run.noise_key not in self.candidates]
+        joined = self.executor.joined
+        self.waiting = [*noise_bundles(undrawn, joined=joined), *bundles(missing, joined=joined)]
+        self.outcome.parts["planning"] = time.monotonic() - self.begun
+
+    def drive(self, until: float | None) -> Outcome:
+        """Run until all is done or failed; Ctrl-C keeps what is finished."""
+        with suppress(ImportError, OSError, ValueError):  # a lock is an open file
+            import resource
+
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
+        try:
+            with self.progress, stop_requests() as stop:
+                self.plan()
+                while not stop.is_set() and self.start_bundles(until):
+                    results = self.collect(0.5)
+                    self.start_bundles(until)  # first, so that no worker waits for the disk
+                    self.keep(results)
+                    self.show()
+                    if time.monotonic() - self.recorded > BETWEEN_RECORDS:
+                        self.record()
+                if stop.is_set():
+                    self.keep(self.collect(0))
+                    raise KeyboardInterrupt
+        finally:
+            self.executor.close()
+            self.unlock(list(self.locks))
+            with suppress(StoreError):  # the error of a full disk is raised already
+                self.record()
+        self.outcome.seconds = time.monotonic() - self.begun
+        return self.outcome
+
+    def start_bundles(self, until: float | None) -> bool:
+        """Start bundles while there is room; returns whether anything runs or waits."""
+        if until is not None and time.monotonic() - self.begun > until:
+            return bool(self.running)
+        if self.postponed and time.monotonic() > self.look_again:
+            self.waiting, self.postponed = self.waiting + self.postponed, []
+        settled = self.candidates.keys() | self.noise_errors.keys()
+        rooms = Counter(self.executor.sizes)
+        rooms.subtract(bundle.place for bundle in self.running.values())
+        for bundle in list(self.waiting):
+            if rooms[bundle.place] > 0 and settled.issuperset(bundle.needs):
+                self.waiting.remove(bundle)
+                if (claimed := self.claim(bundle)) is not None:
+                    self.running[self.executor.submit(claimed)] = claimed
+                    rooms[bundle.place] -= 1
+        return bool(self.running or self.waiting or self.postponed)
+
+    def claim(self, bundle: Bundle) -> Bundle | None:
+        """The bundle without runs that are done, failed, or locked by another driver."""
+        mine, others = [], []
+        for run, key in zip(bundle.runs, bundle.keys, strict=True):
+            if not bundle.draws_noise and run.noise_key in self.noise_errors:
+                failure = self.noise_errors[run.noise_key]
+                self.fail(run, replace(failure, error=f"Its noise: {failure.error}"))
+            elif not self.lock(key):
+                others.append(run)
+            elif bundle.draws_noise and (stored := self.store.candidates(key)) is not None:
+                self.candidates[key] = stored  # drawn by another driver
+                self.unlock([key])
+            elif bundle.draws_noise or self.store.lacks(run):
+                mine.append(run)
+            else:  # done by another driver
+                self.count_done()
+                self.unlock([key])
+        if others:
+            self.postponed.append(replace(bundle, runs=tuple(others)))
+            self.look_again = time.monotonic() + LOOK_AGAIN
+        return replace(bundle, runs=tuple(mine)).with_candidates(self.candidates) if mine else None
+
+    def lock(self, key: str) -> bool:
+        """Whether this driver may compute a key; the system frees the locks of killed drivers."""
+        from filelock import FileLock, Timeout
+
+        if key not in self.locks:
+            path = self.store.root / "locks" / f"{key}.lock"
+            with writing(path):
+                path.parent.mkdir(exist_ok=True)
+                lock = FileLock(path)
+                try:
+                    lock.acquire(blocking=False)
+                except Timeout:
+                    return False
+            self.locks[key] = lock
+        return True
+
+    def unlock(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            if lock := self.locks.pop(key, None):
+                with suppress(OSError):  # an open file cannot be removed on Windows
+                    Path(lock.lock_file).unlink()
+                lock.release()
+
+    def collect(self, timeout: float) -> list[tuple[Bundle, JobResult]]:
+        """The results of finished bundles; waits for the first one."""
+        if not self.running:
+            time.sleep(timeout)  # another driver works on the rest
+        finished = wait(self.running, timeout, FIRST_COMPLETED).done
+        return [(self.running.pop(future), self.executor.result(future)) for future in finished]
+
+    def keep(self, results: Iterable[tuple[Bundle, JobResult]]) -> None:
+        """Store results, or handle errors."""
+        parts = self.outcome.parts
+        for bundle, result in results:
+            self.finished += self.expected_seconds(bundle)
+            what = "noise" if bundle.draws_noise else "runs"
+            for name, seconds in result.seconds.items():
+                activity = name if name == "starting" else f"{what}, {name}"
+                parts[activity] = parts.get(activity, 0.0) + seconds
+            if result.error:
+                self.retry(bundle, result)
+                continue
+            begun = time.monotonic()
+            for key, candidates in result.candidates.items():
+                self.store.keep_candidates(key, candidates)
+                self.candidates[key] = candidates
+            if not bundle.draws_noise:
+                for run, run_result in zip(bundle.runs, result.results, strict=True):
+                    self.store.write(run, run_result)
+                    self.count_done()
+            self.unlock(bundle.keys)
+            parts["write"] = parts.get("write", 0.0) + time.monotonic() - begun
+            for note in set(result.notes) - self.notes:
+                self.console.print(f"{bundle.title}: {note}")
+                self.notes.add(note)
+
+    def retry(self, bundle: Bundle, result: JobResult) -> None:
+        """Start a failed bundle again in parts, to save its other runs; record a failed run."""
+        if result.died and bundle.keys not in self.retried:
+            self.retried.add(bundle.keys)
+            self.waiting.insert(0, bundle)
+        elif len(bundle.runs) > 1:
+            self.waiting[:0] = bundle.parts()
+        else:
+            if bundle.draws_noise:
+                self.noise_errors[bundle.keys[0]] = result
+            else:
+                self.fail(bundle.runs[0], result)
+            self.unlock(bundle.keys)
+
+    def fail(self, run: Run, result: JobResult) -> None:
+        self.store.failed(run, result.error, result.details)
+        self.outcome.failed[run.name] = result.error
+        self.outcome.left -= 1
+        self.console.print(f"{run.name} failed: {result.error}")
+
+    def count_done(self) -> None:
+        self.outcome.done += 1
+        self.outcome.left -= 1
+
+    def expected_seconds(self, bundle: Bundle) -> float:
+        return bundle.seconds(cuda=self.executor.joined and bundle.place == "device")
+
+    def show(self) -> None:
+        """Update the bar on a terminal; print a line now and then elsewhere."""
+        done = self.outcome.done + len(self.outcome.failed)
+        text = f"{done:,} of {done + self.outcome.left:,} runs"
+        running = list(self.running.values())
+        rest = sum(map(self.expected_seconds, (*self.waiting, *self.postponed, *running)))
+        titles = "; ".join(bundle.title for bundle in running[:3])
+        self.progress.update(
+            self.bar,
+            completed=self.finished,
+            total=self.finished + rest,
+            description=f"{text}; {titles}",
+        )
+        last, when = self.last_line
+        if not self.console.is_terminal and time.monotonic() - when > (5 if done > last else 60):
+            seconds = self.progress.tasks[0].time_remaining
+            self.console.print(text + (f", {seconds / 60:.1f} min left" if seconds else ""))
+            self.last_line = (done, time.monotonic())
+
+    def record(self) -> None:
+        """Store how the time was spent so far."""
+        self.recorded = time.monotonic()
+        if self.finished:
+            facts = {
+                "grid": self.grid.name,
+                "executor": self.executor.title,
+                "torch": torch.__version__,
+                "version": __version__,
+                "seconds": round(self.recorded - self.begun, 2),
+                "runs": self.outcome.done,
+                "failed": len(self.outcome.failed),
+                "parts": {name: round(value, 2) for name, value in self.outcome.parts.items()},
+            }
+            self.store.keep_session(self.session, facts)
+
+
+@contextmanager
+def stop_requests() -> Iterator[threading.Event]:
+    """An event that Ctrl-C or SIGTERM sets; the second signal raises KeyboardInterrupt."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # only it receives signals
+        yield stop
+        return
+
+    def request(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)

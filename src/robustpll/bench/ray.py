@@ -1,0 +1,140 @@
+"""An executor on a Ray cluster: bundles go to its machines, and results come back."""
+
+import logging
+import socket
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from math import floor
+from typing import Any
+
+from robustpll.bench.bundles import Bundle, Place
+from robustpll.bench.executor import ENVIRONMENT, GPU_WORKERS, Executor
+from robustpll.bench.worker import JobResult, perform
+from robustpll.errors import InputError
+
+RETRIES = 3  # by Ray, if a process or machine is lost
+BETWEEN_COUNTS = 2.0  # seconds between two counts of the cluster's machines
+START = "Start one by 'ray start --head', or take 'local'."
+
+
+class RayExecutor(Executor):
+    """Runs jobs on all machines of a Ray cluster, including machines that join later.
+
+    Every machine needs this version of robustpll with the extra ``ray``, and the data in the folder
+    that ROBUSTPLL_DATA named when Ray was started there. A job takes one CPU, or a share of a GPU
+    if the cluster has GPUs. Ray runs the jobs of lost machines again; if the head is lost, the run
+    ends. Members of a cluster execute what they send each other: join only clusters you trust.
+
+    `address` "local" starts a cluster on this machine and ends it afterwards, "auto" joins the one
+    on this machine, "host:port" joins one that includes this machine. `device` is "auto", "cpu" or
+    "cuda"; "auto" uses GPUs if the cluster has any.
+
+    >>> RayExecutor("auto", device="abacus")
+    Traceback (most recent call last):
+    robustpll.errors.InputError: device must be auto, cpu or cuda on a Ray cluster; got 'abacus'.
+    """
+
+    def __init__(self, address: str = "local", device: str = "auto") -> None:
+        if device not in ("auto", "cpu", "cuda"):
+            msg = f"device must be auto, cpu or cuda on a Ray cluster; got {device!r}."
+            raise InputError(msg)
+        self.ray = _connected(address)
+        resources = self._resources()
+        problem = ""
+        if not resources["CPU"]:
+            problem = f"The Ray cluster at {address!r} has no CPU for jobs. Add machines first."
+        elif device == "cuda" and not resources["GPU"]:
+            problem = (
+                f"device is 'cuda', but the Ray cluster at {address!r} has no GPU. Use 'auto'."
+            )
+        if problem:
+            self.close()
+            raise InputError(problem)
+        self.joined = device != "cpu" and resources["GPU"] > 0
+        self.references: dict[Future[JobResult], Any] = {}
+        self.counted, self.count = -BETWEEN_COUNTS, resources
+        share = floor(10_000 / GPU_WORKERS) / 10_000  # rounded down, as Ray rounds up
+        self.remote = {
+            "cpu": self._remote(ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": ""}, num_cpus=1),
+            # with a GPU, Ray ends a process after its job
+            "cuda": self._remote(ENVIRONMENT, num_cpus=0, num_gpus=share),
+        }
+
+        sizes, machines = self.sizes, sum(node["Alive"] for node in self.ray.nodes())
+        others = f" on GPUs, {sizes['host']} on CPUs" if self.joined else ""
+        on = f"on {machines} machine{'s' * (machines > 1)} by Ray"
+        self.title = f"{sizes['device']} jobs at once{others}, {on}"
+
+    @property
+    def sizes(self) -> Mapping[Place, int]:  # type: ignore[override]
+        """Follows the machines of the cluster."""
+        if time.monotonic() - self.counted > BETWEEN_COUNTS:
+            self.count, self.counted = self._resources(), time.monotonic()
+        cpus, gpu_jobs = self.count["CPU"], GPU_WORKERS * self.count["GPU"]
+        if not self.joined:
+            return {"device": cpus, "host": 0}
+        return {"device": gpu_jobs, "host": max(1, cpus - gpu_jobs)}
+
+    def submit(self, bundle: Bundle) -> Future[JobResult]:
+        device = "cuda" if self.joined and bundle.place == "device" else "cpu"
+        reference = self.remote[device].remote(bundle, device)
+        future: Future[JobResult] = reference.future()
+        self.references[future] = reference
+        return future
+
+    def result(self, future: Future[JobResult]) -> JobResult:
+        self.references.pop(future, None)
+        try:
+            return future.result()
+        except self.ray.exceptions.RayTaskError as error:  # before the job: no robustpll, say
+            cause = error.cause or error
+            return JobResult(error=f"{type(cause).__name__}: {cause}", details=str(error))
+        except self.ray.exceptions.RayError as error:
+            kind = type(error).__name__
+            message = f"Its process or machine was lost, {RETRIES + 1} times ({kind})."
+            return JobResult(error=message, details=str(error), died=True)
+
+    def close(self) -> None:
+        self.ray.shutdown()  # ends the processes of this program on all machines
+        self.references = {}
+
+    def _remote(self, environment: dict[str, str], **resources: float) -> Any:
+        settings = {"runtime_env": {"env_vars": environment}, "max_retries": RETRIES}
+        return self.ray.remote(**settings, **resources)(perform)
+
+    def _resources(self) -> dict[str, int]:
+        resources = self.ray.cluster_resources()
+        return {name: int(resources.get(name, 0)) for name in ("CPU", "GPU")}
+
+
+def _connected(address: str) -> Any:
+    """The module ray, connected to a cluster."""
+    try:
+        import ray
+    except ImportError as error:
+        raise InputError(
+            "A grid on a Ray cluster needs ray. Run pip install 'robustpll[ray]', or leave out "
+            "--ray to run it on this machine."
+        ) from error
+    if address not in ("local", "auto"):  # Ray itself would try for many minutes
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            msg = f"The address of a Ray cluster must be local, auto or HOST:PORT; got {address!r}."
+            raise InputError(msg)
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        except (OSError, OverflowError) as error:
+            msg = f"Nothing answers at the address {address!r} of a Ray cluster: {error}. {START}"
+            raise InputError(msg) from error
+    try:
+        ray.init(
+            address=address,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except Exception as error:  # Ray raises many kinds
+        msg = f"Ray cannot be reached at the address {address!r}: {error} {START}"
+        raise InputError(msg) from error
+    return ray

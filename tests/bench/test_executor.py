@@ -1,0 +1,380 @@
+"""Running a grid: kills, shared stores, full disks, failing runs, and processes on one GPU."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from filelock import FileLock
+from typer.testing import CliRunner
+
+from robustpll.bench import Grid, ResultStore, run_grid
+from robustpll.bench.executor import MPS, MPS_PIPES, mps_service
+from robustpll.bench.run import noise_key
+from robustpll.cli import app
+from robustpll.datasets.noise import Uniform
+from robustpll.errors import InputError, RobustPLLError
+
+SMALL = """
+name = "small"
+methods = ["pl_knn", "proden", {name = "robust_pll_ens", members = 2, kl_ceiling = [0.5, 2]}]
+datasets = ["digits", "synthetic"]
+seeds = 2
+noise = {name = "instance-dependent", epochs = 5, learning_rate = 0.1}
+epsilons = [0.1]
+epochs = 4
+train_rows = true
+"""
+PROGRAM = [sys.executable, "-c", "from robustpll.cli import app; app()", "bench"]
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("grid") / "small.toml"
+    path.write_text(SMALL)
+    return path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(inline: Any, grid: Path, tmp_path_factory: pytest.TempPathFactory) -> ResultStore:
+    """The store of a driver without other processes, to which nothing happened."""
+    store = ResultStore(tmp_path_factory.mktemp("undisturbed"))
+    outcome = run_grid(Grid.read(grid), store, executor=inline(), quiet=True)
+    assert (outcome.done, outcome.failed, outcome.left) == (12, {}, 0)
+    return store
+
+
+@contextmanager
+def driver(
+    grid: Path, store: Path, *more: str, **options: object
+) -> Iterator[subprocess.Popen[str]]:
+    """A `bench run` in its own process group; nothing of it survives the block."""
+    words = ["run", str(grid), "--store", str(store), "--device", "cpu", "--workers", "2", *more]
+    process = subprocess.Popen(
+        [*PROGRAM, *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **options,  # type: ignore[call-overload]
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def finished_runs(store: Path) -> list[Path]:
+    return sorted(store.rglob("*.parquet"))
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 900) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def workers_of(pid: int) -> list[psutil.Process]:
+    """Worker processes, without multiprocessing's resource tracker."""
+    children = psutil.Process(pid).children()
+    return [child for child in children if "spawn_main" in " ".join(child.cmdline())]
+
+
+def is_running(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def assert_equal(store: ResultStore, other: ResultStore, grid: Path) -> None:
+    """The same runs with equal predictions, and no files left over."""
+    names = [{path.name for path in finished_runs(each.root)} for each in (store, other)]
+    assert names[0] == names[1]
+    for run in Grid.read(grid).runs():
+        assert store.read(run).equals(other.read(run)), run.name
+    assert not list((store.root / "locks").iterdir())
+    assert not [path for path in store.root.rglob(".*") if path.is_file()]
+
+
+def test_predictions_are_whole_and_learned(undisturbed: ResultStore, grid: Path) -> None:
+    frame = undisturbed.frame(Grid.read(grid).runs())
+    assert set(frame["condition"]) == {"clean", "pgd 0.1"}
+    assert frame["probability"].between(0, 1).all()
+    assert (frame["probability_squared"] <= frame["probability"] + 1e-5).all()
+    assert (frame["belief"] + frame["uncertainty"] < 1 + 1e-5).all()
+    clean = frame[(frame["part"] == "test") & (frame["condition"] == "clean")]
+    right = (clean["predicted"] == clean["truth"]).groupby(clean["label"]).mean()
+    assert (right > 0.15).all(), right  # by chance 0.1
+    assert right.max() > 0.4, right
+    same = clean[clean["predicted"] == clean["truth"]]
+    assert (same["probability"] == same["probability_of_truth"]).all()
+    attacked = frame[frame["condition"] == "pgd 0.1"]
+    assert set(attacked["label"]) == {"Proden", "RobustPll+Ens"}
+    assert (attacked["predicted"] == attacked["truth"]).mean() < right.max()
+
+
+def test_rows_are_numbered_as_in_the_dataset(undisturbed: ResultStore, grid: Path) -> None:
+    from robustpll import load_dataset
+
+    for run in Grid.read(grid).runs():
+        frame = undisturbed.read(run).to_pandas()
+        dataset = load_dataset(run.dataset)
+        assert (dataset.labels[frame["row"]] == frame["truth"]).all()
+        test = frame[(frame["part"] == "test") & (frame["condition"] == "clean")]
+        assert list(test["row"]) == list(dataset.split(run.seed).test)
+
+
+def test_a_killed_driver_goes_on_where_it_was_and_a_killed_worker_is_replaced(
+    grid: Path, undisturbed: ResultStore, tmp_path: Path
+) -> None:
+    with driver(grid, tmp_path) as first:
+        wait_until(lambda: len(finished_runs(tmp_path)) >= 3)
+        workers = workers_of(first.pid)
+        assert len(workers) == 2
+        first.kill()
+        first.wait()
+        wait_until(lambda: not any(map(is_running, workers)))
+    before = {path: path.stat().st_mtime_ns for path in finished_runs(tmp_path)}
+    assert 3 <= len(before) < 12
+    with driver(grid, tmp_path) as second:
+        wait_until(lambda: len(finished_runs(tmp_path)) > len(before) or second.poll() is not None)
+        with suppress(IndexError, psutil.NoSuchProcess):
+            workers_of(second.pid)[0].kill()
+        assert second.wait(900) == 0
+    assert before == {path: path.stat().st_mtime_ns for path in before}  # nothing ran twice
+    assert_equal(ResultStore(tmp_path), undisturbed, grid)
+
+
+def test_a_run_that_kills_its_worker_twice_is_recorded_and_others_go_on(
+    inline: Any, tmp_path: Path
+) -> None:
+    class Dying(inline):  # type: ignore[misc]
+        """Loses its worker whenever the synthetic dataset is trained on."""
+
+        def result(self, future: Any) -> Any:
+            bundle, result = self.submitted[-1], future.result()
+            dies = not bundle.draws_noise and "synthetic" in bundle.title
+            return replace(result, error="It was killed.", died=True) if dies else result
+
+    values = {"methods": ["pl_knn"], "datasets": ["synthetic", "digits"], "seeds": 2}
+    executor = Dying(joined=True)
+    outcome = run_grid(
+        Grid.of(values | {"noise": "uniform"}), tmp_path, executor=executor, quiet=True
+    )
+    assert (outcome.done, outcome.left) == (2, 0)
+    assert set(outcome.failed) == {f"PlKnn on synthetic, seed {seed}" for seed in (0, 1)}
+    tried = [bundle.title for bundle in executor.submitted if "PlKnn on synthetic" in bundle.title]
+    assert tried == ["PlKnn on synthetic (2 runs)"] * 2 + ["PlKnn on synthetic (1 run)"] * 4
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_what_is_finished(
+    grid: Path, undisturbed: ResultStore, tmp_path: Path
+) -> None:
+    with driver(grid, tmp_path) as process:
+        wait_until(lambda: finished_runs(tmp_path))
+        workers = workers_of(process.pid)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all processes get it
+        said = process.communicate(timeout=900)[1]
+        assert process.returncode == 130
+        assert not any(map(is_running, workers))
+    assert "Stopped." in said
+    assert "Traceback" not in said
+    run_grid(str(grid), tmp_path, device="cpu", workers=1, quiet=True)
+    assert_equal(ResultStore(tmp_path), undisturbed, grid)
+
+
+@pytest.mark.slow
+def test_two_drivers_share_a_store(grid: Path, undisturbed: ResultStore, tmp_path: Path) -> None:
+    one, other = (driver(grid, tmp_path, "--workers", "1") for _ in range(2))
+    with one as first, other as second:
+        said = [process.communicate(timeout=900)[1] for process in (first, second)]
+        assert (first.returncode, second.returncode) == (0, 0), said
+    parts = [session["parts"] for session in ResultStore(tmp_path).sessions().values()]
+    assert len(parts) == 2
+    assert_equal(ResultStore(tmp_path), undisturbed, grid)
+
+
+def test_a_run_that_another_driver_computes_is_left_to_it(
+    inline: Any, grid: Path, tmp_path: Path, undisturbed: ResultStore
+) -> None:
+    small = Grid.read(grid).changed(methods=["pl_knn"], datasets=["digits"])
+    first, second = small.runs()
+    path = tmp_path / "locks" / f"{first.key}.lock"
+    path.parent.mkdir()
+    lock = FileLock(path)
+    lock.acquire()
+
+    class Other(inline):  # type: ignore[misc]
+        """The other driver finishes its run when this one has nothing else to do."""
+
+        def submit(self, bundle: Any) -> Any:
+            if bundle.keys == (second.key,):
+                ResultStore(tmp_path).write(first, stored)
+                lock.release()
+            return super().submit(bundle)
+
+    about = undisturbed.about(first)
+    assert about is not None
+    stored = replace(about, table=undisturbed.read(first))
+    executor = Other()
+    outcome = run_grid(small, tmp_path, executor=executor, quiet=True)
+    assert (outcome.done, outcome.left) == (2, 0)
+    assert first.key not in [key for bundle in executor.submitted for key in bundle.keys]
+
+
+@pytest.mark.slow
+def test_a_full_disk_stops_cleanly(grid: Path, undisturbed: ResultStore, tmp_path: Path) -> None:
+    largest = max(path.stat().st_size for path in finished_runs(undisturbed.root))
+    limit = (largest * 9 // 10, resource.RLIM_INFINITY)
+
+    def no_room() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+
+    with driver(grid, tmp_path, preexec_fn=no_room) as process:
+        said = process.communicate(timeout=900)[1]
+        assert process.returncode == 1
+    assert "could not be written: File too large" in said
+    assert "Traceback" not in said
+    run_grid(str(grid), tmp_path, device="cpu", workers=2, quiet=True)
+    assert_equal(ResultStore(tmp_path), undisturbed, grid)
+
+
+def test_a_run_that_fails_is_recorded_and_tried_again(inline: Any, tmp_path: Path) -> None:
+    """A network for pictures takes no plain rows."""
+    methods = [{"name": "proden", "network": "lenet"}, "pl_knn"]
+    values = {"methods": methods, "datasets": ["synthetic"], "noise": "uniform"}
+    grid, store = Grid.of(values | {"seeds": 1, "epochs": 1}), ResultStore(tmp_path)
+    for _ in range(2):
+        outcome = run_grid(grid, store, executor=inline(), quiet=True)
+        [(name, message)] = outcome.failed.items()
+        assert name == "Proden on synthetic, seed 0"
+        assert store.failure(grid.runs()[0]) == message
+    assert outcome.known == 1
+    shown = CliRunner().invoke(app, ["bench", "status", "--store", str(tmp_path)]).stdout
+    assert "1 of 2 runs are here; 0 to run, 1 failed" in shown
+    assert message in shown
+
+
+def test_other_runs_of_a_failing_bundle_are_not_lost(inline: Any, tmp_path: Path) -> None:
+    """One of the runs has candidates of other rows."""
+    values = {"methods": ["proden"], "datasets": ["digits"], "seeds": 3, "epochs": 2}
+    grid, store = Grid.of(values | {"noise": "uniform"}), ResultStore(tmp_path)
+    store.keep_candidates(noise_key("digits", Uniform(), 1), np.ones((5, 10), dtype=bool))
+    outcome = run_grid(grid, store, executor=inline(joined=True), quiet=True)
+    assert outcome.done == 2
+    assert list(outcome.failed) == ["Proden on digits, seed 1"]
+    assert "its files changed" in outcome.failed["Proden on digits, seed 1"]
+
+
+def test_noise_that_fails_fails_its_runs(inline: Any, tmp_path: Path) -> None:
+    values = {"methods": ["pl_knn"], "datasets": ["digits"], "seeds": 2}
+    grid = Grid.of(values | {"noise": {"name": "uniform", "added": 10}})  # of 9 wrong classes
+    outcome = run_grid(grid, tmp_path, executor=inline(), quiet=True)
+    assert (outcome.done, outcome.left, len(outcome.failed)) == (0, 0, 2)
+    assert all("10 wrong classes" in message for message in outcome.failed.values())
+
+
+def test_data_that_cannot_be_read_fails_its_runs_alone(
+    inline: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path / "data"))
+    (tmp_path / "data" / "realworld").mkdir(parents=True)
+    (tmp_path / "data" / "realworld" / "lost.mat").write_bytes(b"nothing of the kind")
+    grid = Grid.of({"methods": ["pl_knn"], "datasets": ["digits", "lost"], "seeds": 1})
+    grid = replace(grid, noise=Uniform())
+    outcome = run_grid(grid, tmp_path / "store", executor=inline(), quiet=True)
+    assert outcome.done == 1
+    assert list(outcome.failed) == ["PlKnn on lost, seed 0"]
+
+
+def test_absent_data_is_named(tmp_path: Path) -> None:
+    away = {"ROBUSTPLL_DATA": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    options = "--methods pl_knn --seeds 1 --workers 1 --noise uniform --device cpu --until 0"
+    words = ["bench", "run", "paper", "--store", str(tmp_path / "store"), *options.split()]
+    for datasets, code in (("lost", 1), ("lost,digits", 0)):
+        done = CliRunner(env=away).invoke(app, [*words, "--datasets", datasets])
+        assert done.exit_code == code, done.output
+        assert "robustpll datasets add lost" in done.stderr
+
+
+def test_nothing_begins_after_the_time_is_up(grid: Path, tmp_path: Path) -> None:
+    outcome = run_grid(Grid.read(grid), tmp_path, device="cpu", until=0, quiet=True)
+    assert (outcome.done, outcome.left) == (0, 12)
+
+
+def test_more_conditions_are_evaluated_on_request(inline: Any, grid: Path, tmp_path: Path) -> None:
+    small = Grid.read(grid).changed(methods=["proden"], datasets=["digits"], seeds=(0,))
+    plain, store = replace(small, epsilons=(), train_rows=False), ResultStore(tmp_path)
+    assert run_grid(small, store, executor=inline(), quiet=True).done == 1
+    before = store.read(small.runs()[0])
+    assert run_grid(plain, store, executor=inline(), quiet=True).known == 1
+    further = replace(plain, epsilons=(0.2,))
+    assert run_grid(further, store, executor=inline(), quiet=True).done == 1
+    after = store.read(small.runs()[0]).to_pandas()
+    rest = after[after["condition"] != "pgd 0.2"].reset_index(drop=True)
+    assert len(rest) < len(after)
+    assert rest["predicted"].equals(before.to_pandas()["predicted"])
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
+    """It would call itself in every worker."""
+    script = tmp_path / "script.py"
+    script.write_text(f"""
+from robustpll.bench import Grid, run_grid
+grid = Grid.of({{"methods": ["pl_knn"], "datasets": ["digits"], "noise": "uniform", "seeds": 1}})
+run_grid(grid, {str(tmp_path / "store")!r}, device="cpu", workers=1, quiet=True)
+""")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=900
+    )
+    assert done.returncode != 0
+    assert "if __name__ == '__main__':" in done.stderr
+
+
+@pytest.mark.parametrize("wrong", [{"workers": 0}, {"until": -1.0}, {"device": "abacus"}])
+def test_what_cannot_be_meant_is_refused(tmp_path: Path, wrong: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        run_grid("quick", tmp_path, quiet=True, **wrong)  # type: ignore[arg-type]
+
+
+def test_errors_of_the_store_are_the_librarys(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file where a folder should be")
+    with pytest.raises(RobustPLLError, match="could not be written"):
+        run_grid("quick", tmp_path / "store", device="cpu", quiet=True)
+
+
+@pytest.mark.parametrize("variable", [("PATH", ""), (MPS_PIPES, "elsewhere")])
+def test_no_mps_service_is_started_where_there_is_none_or_the_user_runs_one(
+    monkeypatch: pytest.MonkeyPatch, variable: tuple[str, str]
+) -> None:
+    monkeypatch.delenv(MPS_PIPES, raising=False)
+    monkeypatch.setenv(*variable)
+    with mps_service() as settings:
+        assert settings == {}
+
+
+@pytest.mark.gpu
+def test_processes_compute_under_the_mps_service_which_ends_with_them() -> None:
+    product = "import torch; print(torch.ones(3, 3, device='cuda').sum().item())"
+    with mps_service() as settings:
+        if not settings:
+            pytest.skip("NVIDIA's multi-process service is not here")
+        environment = os.environ | settings
+        said = subprocess.check_output([sys.executable, "-c", product], env=environment)
+        assert said.strip() == b"9.0"
+    listing = subprocess.run(
+        [MPS], input=b"get_server_list\n", env=environment, capture_output=True, check=False
+    )
+    assert listing.returncode != 0
