@@ -35,7 +35,7 @@ NOT_JSON = (
 class Options(NamedTuple):
     """Arguments of `read_table`."""
 
-    separator: str  # of the names in a set
+    separator: Any  # of the names in a set: one character
     unanswered: Unanswered
     on_bad_rows: str
     errors_to: str | Path | None
