@@ -25,6 +25,7 @@ PETS = """weight,town,seen,gold
 5,Rome,cat | dog,cat
 8,,wolf,
 """
+ANY_FOLDER = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def sets(table: Table) -> list[frozenset[Any]]:
@@ -39,12 +40,11 @@ def test_a_csv_gives_features_candidates_truth_and_lines(write: Write) -> None:
     assert sets(table) == [{"cat"}, {"dog", "wolf"}, {"cat", "dog"}, {"wolf"}]
     assert list(table.features) == ["weight", "town"]
     assert table.features["weight"].tolist() == [4.5, 30, 5, 8]
-    assert table.features["town"].isna().tolist() == [False, False, False, True]
+    assert table.features["town"].fillna("").tolist() == ["Rome", "Bonn", "Rome", ""]
     assert table.truth is not None
     assert table.truth.tolist() == ["cat", "dog", "cat", None]
     assert table.rows.tolist() == [2, 3, 4, 5]
-    assert table.bad == ()
-    assert len(table) == 4
+    assert (table.bad, len(table)) == ((), 4)
     features = read_table(write(PETS), ignore=["seen", "gold"])
     assert (features.y, features.truth, features.annotators) == (None, None, ())
     assert list(features.features) == ["weight", "town"]
@@ -76,12 +76,8 @@ def test_other_delimiters_separators_and_encodings_are_named(write: Write) -> No
     options: dict[str, Any] = {"candidates": "tier", "separator": ",", "ignore": "größe"}
     table = read_table(path, delimiter=";", encoding="cp1252", **options)
     assert sets(table) == [{"Bär", "Wolf"}, {"Wolf"}]
-    with pytest.raises(InputError, match=r"line 1, byte 3 of the file.*cp1252"):
+    with pytest.raises(InputError, match=r"in line 1\..*cp1252"):
         read_table(path, delimiter=";")
-    with pytest.raises(InputError, match=r"delimited by ';'.*delimiter=';'"):
-        read_table(path, encoding="cp1252")
-    with pytest.raises(InputError, match=r"encoding='utf-99' is unknown"):
-        read_table(path, encoding="utf-99")
     for delimiter in ("§", " "):  # pyarrow cannot split by these
         path = write(f"x{delimiter}c\n1{delimiter}a\n2{delimiter}b\n")
         assert sets(read_table(path, candidates="c", delimiter=delimiter)) == [{"a"}, {"b"}]
@@ -98,11 +94,12 @@ def test_other_delimiters_separators_and_encodings_are_named(write: Write) -> No
 def test_three_forms_of_the_same_candidates_agree(
     write: Write, form: str, name: str, text: str
 ) -> None:
-    table = read_table(write(text), **{form: name}, unanswered="all classes")  # type: ignore[arg-type]
+    options: dict[str, Any] = {form: name}
+    table = read_table(write(text), **options, unanswered="all classes")
     assert sets(table) == [{"a", "b"}, {"b"}, {"a"}, {"a", "b"}]
     assert list(table.features) == ["x"]
     with pytest.raises(InputError, match=r"1 rows do not parse \(line 5.*unanswered='all classes'"):
-        read_table(write(text), **{form: name})  # type: ignore[arg-type]
+        read_table(write(text), **options)
 
 
 def test_votes_keep_their_annotators_and_shares(write: Write) -> None:
@@ -146,15 +143,19 @@ def test_how_much_is_read_at_once_changes_nothing(
     """The table has a number column with one word, and codes that turn into words at the end."""
     monkeypatch.setattr(source, "CHUNK", size)
     monkeypatch.setattr(source, "CHUNK_PER_COLUMN", 1)
-    odd = ["x" if i == 150 else i % 3 for i in range(200)]
+    odd = ["12;5" if i == 150 else i % 3 for i in range(200)]
     codes = [f"{'0' if i < 196 else 'w'}{i % 5}" for i in range(200)]
     rows = [f"{i % 7},{i / 8},{odd[i]},{quote}{codes[i]}{quote},c{i % 2}\n" for i in range(200)]
     path = write("a,b,odd,code,c\n" + "".join(rows))
-    table = read_table(path, candidates="c", categories="code", on_bad_rows="skip")
-    assert [(fault.line, fault.column, fault.value) for fault in table.bad] == [(152, "odd", "x")]
+    options: dict[str, Any] = {"candidates": "c", "categories": "code"}
+    with pytest.raises(InputError, match="line 152: column 'odd': '12;5' is not a number"):
+        read_table(path, **options)
+    table = read_table(path, **options, on_bad_rows="skip")
+    assert [(fault.line, fault.value) for fault in table.bad] == [(152, "12;5")]
     assert table.features["odd"].tolist() == [i % 3 for i in range(200) if i != 150]
     assert table.features["b"].tolist() == [i / 8 for i in range(200) if i != 150]
     assert table.features["a"].dtype == "int8"
+    assert len(read_table(path, **options, missing="12;5")) == 200
     assert read_table(path, ignore=["c", "odd"]).features["code"].tolist() == codes
 
 
@@ -163,7 +164,7 @@ ROW = st.sampled_from(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@ANY_FOLDER
 @given(st.lists(ROW, max_size=12), st.integers(1, 12))
 def test_the_quick_and_the_exact_parser_agree(tmp_path: Path, rows: list[str], size: int) -> None:
     """In chunks of few characters most rows are parsed quickly; in a single one, exactly."""
@@ -178,10 +179,8 @@ def test_the_quick_and_the_exact_parser_agree(tmp_path: Path, rows: list[str], s
             batches = list(file.batches(["x", "c"]))
         rows, bad = [], []
         for cells, lines, faults in batches:
-            columns = (cells[name].to_pylist() for name in ("x", "c"))
-            rows += [
-                (x.strip(), c.strip(), line) for x, c, line in zip(*columns, lines, strict=True)
-            ]
+            columns = ([cell.strip() for cell in cells[name].to_pylist()] for name in ("x", "c"))
+            rows += list(zip(*columns, lines, strict=True))
             bad += faults
         return rows, bad
 
@@ -198,50 +197,38 @@ NAMES = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1, max_si
 SOME_SETS = st.lists(st.sets(NAMES, min_size=1, max_size=4), min_size=1, max_size=8).filter(
     lambda rows: len(set().union(*rows)) > 1
 )
-ANY_FOLDER = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @ANY_FOLDER
 @pytest.mark.filterwarnings("ignore:The class name")
-@given(SOME_SETS, st.sampled_from(["csv", "tsv", "parquet", "frame", "frame of sets"]))
+@given(SOME_SETS, st.sampled_from(["csv", "tsv", "parquet", "frame", "frame of sets", *"|;/ "]))
 def test_sets_come_back_from_every_kind_of_table(
     tmp_path: Path, rows: list[set[str]], kind: str
 ) -> None:
     """Names hold quotes, separators, HTML and other signs."""
+    options: dict[str, Any] = {"candidates": "c"}
     frame = pd.DataFrame({"x": [0.5] * len(rows), "c": [sorted(names) for names in rows]})
-    table: Any = tmp_path / f"table.{kind}"
-    if kind == "frame of sets":
-        table = frame.assign(c=rows)
-    elif kind == "frame":
-        table = frame
+    table: Any = tmp_path / f"table.{kind if kind.isalpha() else 'csv'}"
+    if kind.startswith("frame"):
+        table = frame if kind == "frame" else frame.assign(c=rows)
     elif kind == "parquet":
         frame.to_parquet(table)
     else:
-        text = frame.assign(c=[json.dumps(names) for names in frame["c"]])
-        text.to_csv(table, sep="\t" if kind == "tsv" else ",", index=False)
-    assert sets(read_table(table, candidates="c")) == rows
-
-
-@ANY_FOLDER
-@pytest.mark.filterwarnings("ignore:The class name")
-@given(SOME_SETS, st.sampled_from("|;/ "))
-def test_sets_come_back_from_separated_names(
-    tmp_path: Path, rows: list[set[str]], separator: str
-) -> None:
-    rows = [{name.replace(separator, "_") for name in names} for names in rows]
-    if len(set().union(*rows)) < 2:
-        return
-    with (tmp_path / "table.csv").open("w", newline="", encoding="utf-8") as file:
-        cells = ([number / 2, separator.join(names)] for number, names in enumerate(rows))
-        csv.writer(file).writerows([["x", "c"], *cells])
-    assert sets(read_table(tmp_path / "table.csv", candidates="c", separator=separator)) == rows
+        text = [json.dumps(names) for names in frame["c"]]
+        if not kind.isalpha():
+            options["separator"] = kind
+            rows = [{name.replace(kind, "_") for name in names} for names in rows]
+            text = [kind.join(names) for names in rows]
+            if len(set().union(*rows)) < 2:
+                return
+        frame.assign(c=text).to_csv(table, sep="\t" if kind == "tsv" else ",", index=False)
+    assert sets(read_table(table, **options)) == rows
 
 
 def test_integers_in_typed_tables_stay_integers() -> None:
     frame = pd.DataFrame({"x": [0.1, 0.2], "c": [[3, 5], [5]], "t": [3.0, None]})
     table = read_table(frame, candidates="c", truth="t")
-    assert isinstance(table.y, Candidates)
-    assert table.y.classes.tolist() == [3, 5]
+    assert sets(table) == [{3, 5}, {5}]
     assert table.truth is not None
     assert table.truth.tolist() == [3, None]
     with pytest.raises(InputError, match=r"\('3'\) of which none is a class \(3, 5\)"):
@@ -261,9 +248,7 @@ def test_ten_thousand_classes_are_read(write: Write) -> None:
     names = [f"class number {i}" for i in range(10_000)]
     text = "x,c\n" + f"0.5,{'|'.join(names)}\n" + "".join(f"0.5,{name}\n" for name in names[:50])
     table = read_table(write(text), candidates="c")
-    assert isinstance(table.y, Candidates)
-    assert table.y.shape == (51, 10_000)
-    assert table.y.sizes.tolist() == [10_000, *[1] * 50]
+    assert Candidates.of(table.y).sizes.tolist() == [10_000, *[1] * 50]
 
 
 # Rows that do not parse
@@ -279,9 +264,10 @@ lines",a
 5,5,,"['a', 'b']"
 5,5,,"{'a', 'b'}"
 6,5,,a||b
-7,5,,a|b|a
+7,inf,,zebra
 8,5,"qu"ote,a
 9,5,,"[[1]]"
+7,5,,a|b|a
 10,5,,a|b
 """
 FAULTS = [
@@ -291,15 +277,16 @@ FAULTS = [
     (8, "c", "['a', 'b']", "json.dumps(sorted(names)), or save the table with lists as Parquet"),
     (9, "c", "{'a', 'b'}", "begins like a JSON list"),
     (10, "c", "a||b", "has an empty name"),
-    (11, "c", "a|b|a", "names 'a' twice"),
+    (11, "y", "inf", "is infinite"),  # and its class does not exist
     (12, "", "", "has quotes that are not paired"),
     (13, "c", "[[1]]", "is a JSON list with items that are not"),
+    (14, "c", "a|b|a", "names 'a' twice"),
 ]
 
 
 def test_every_bad_row_is_listed_with_its_true_line(write: Write, tmp_path: Path) -> None:
     path, errors = write(BAD), tmp_path / "errors.csv"
-    with pytest.raises(InputError, match=r"9 rows do not parse \(line 5: has 3 cells") as caught:
+    with pytest.raises(InputError, match=r"10 rows do not parse \(line 5: has 3 cells") as caught:
         read_table(path, candidates="c", errors_to=errors)
     assert f"{errors} lists them" in str(caught.value)
     with errors.open(newline="", encoding="utf-8") as file:
@@ -310,40 +297,23 @@ def test_every_bad_row_is_listed_with_its_true_line(write: Write, tmp_path: Path
         assert fault[3] in row[3]
     table = read_table(path, candidates="c", on_bad_rows="skip", categories="note")
     assert table.features["x"].tolist() == [1, 10]
-    assert table.rows.tolist() == [2, 14]
+    assert table.features["note"].tolist()[0] == "two\nlines"
+    assert table.rows.tolist() == [2, 15]
     assert [fault.line for fault in table.bad] == [fault[0] for fault in FAULTS]
     assert sets(table) == [{"a"}, {"a", "b"}]
+    assert Candidates.of(table.y).classes.tolist() == ["a", "b"]
 
 
 def test_a_list_of_errors_is_replaced_once_there_are_none(write: Write, tmp_path: Path) -> None:
-    errors = tmp_path / "errors.csv"
+    errors, path = tmp_path / "errors.csv", write(PETS)
     errors.write_text("line,column,value,reason\n3,x,ten,is not a number\n")
-    path = write(PETS)
     read_table(path, candidates="seen", truth="gold", errors_to=errors)
     assert errors.read_text() == "line,column,value,reason\n"
-    with pytest.raises(InputError, match="is the table itself"):
+    with pytest.raises(InputError, match="is not a list of bad rows: it would be lost"):
         read_table(path, candidates="seen", truth="gold", errors_to=path)
     assert path.read_text() == PETS
-    with pytest.raises(InputError, match=r"errors_to=.* is a folder"):
+    with pytest.raises(InputError, match=r"is no plain file"):
         read_table(path, candidates="seen", errors_to=tmp_path)
-
-
-def test_a_word_among_many_numbers_is_a_bad_row(write: Write) -> None:
-    rows = [f"{i / 2},c{i % 3}" for i in range(200)]
-    rows[120] = "12;5,c1"
-    path = write("x,c\n" + "\n".join(rows))
-    with pytest.raises(InputError, match="line 122: column 'x': '12;5' is not a number"):
-        read_table(path, candidates="c")
-    table = read_table(path, candidates="c", on_bad_rows="skip")
-    assert table.features["x"].tolist() == [i / 2 for i in range(200) if i != 120]
-    read_table(path, candidates="c", missing="12;5")
-
-
-def test_a_class_that_only_bad_rows_name_does_not_exist(write: Write) -> None:
-    path = write("x,c\n1.5,a\ninf,zebra\n2.5,a|b\n")
-    table = read_table(path, candidates="c", on_bad_rows="skip")
-    assert isinstance(table.y, Candidates)
-    assert table.y.classes.tolist() == ["a", "b"]
 
 
 def test_bad_rows_of_a_frame_are_named_by_position(tmp_path: Path) -> None:
@@ -352,12 +322,6 @@ def test_bad_rows_of_a_frame_are_named_by_position(tmp_path: Path) -> None:
         read_table(frame, indicators="is ", errors_to=tmp_path / "e.csv")
     assert pd.read_csv(tmp_path / "e.csv")["row"].tolist() == [2, 3]
     assert read_table(frame, indicators="is ", on_bad_rows="skip").rows.tolist() == [0, 1]
-
-
-def test_a_quote_that_swallows_rows_cannot_be_skipped(write: Write) -> None:
-    path = write('x,c\n1,a\n2,"b\n3,a\n4,b\n')
-    with pytest.raises(InputError, match="begins in line 3 and does not end there"):
-        read_table(path, candidates="c", on_bad_rows="skip")
 
 
 @pytest.mark.parametrize("last", ['15.0,2,Rome,c0"', '15.0,2,Rome",c0'])
@@ -378,68 +342,26 @@ def test_text_of_several_lines_is_one_cell(write: Write) -> None:
     assert table.rows.tolist() == [2, 5]
 
 
-def test_a_line_longer_than_the_limit_is_a_bad_row(
-    write: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(source, "LONGEST_LINE", 20)
-    monkeypatch.setattr(source, "CHUNK", 1)
-    monkeypatch.setattr(source, "CHUNK_PER_COLUMN", 1)
-    path = write(f"x,c\n1,a\n2,{'a' * 50}\n3,b\n")
-    table = read_table(path, candidates="c", on_bad_rows="skip")
-    assert table.features["x"].tolist()[0] == 1
-    assert {"has 1 cells instead of 2"} == {fault.reason for fault in table.bad}
-
-
 # Into a classifier
 
 
-@pytest.fixture(scope="module")
-def learned() -> tuple[PLLClassifier, pd.DataFrame]:
-    """From a table in which the weight tells cats from dogs and the town says nothing."""
+def test_a_classifier_learns_from_a_csv_and_predicts_another(tmp_path: Path) -> None:
+    """The weight tells cats from dogs and the town says nothing."""
     rng = np.random.default_rng(0)
     dog = rng.random(120) < 0.5
-    frame = pd.DataFrame(
-        {
-            "weight": np.where(dog, 30.0, 4.0) + rng.normal(size=120),
-            "town": rng.choice(["Rome", "Bonn"], 120),
-            "age": pd.array(rng.integers(1, 15, 120), dtype="Int64"),
-            "seen": np.where(rng.random(120) < 0.3, "cat|dog", np.where(dog, "dog", "cat")),
-            "gold": np.where(dog, "dog", "cat"),
-        }
-    )
+    ages = pd.array(rng.integers(1, 15, 120), dtype="Int64")
+    frame = pd.DataFrame({"weight": np.where(dog, 30.0, 4.0) + rng.normal(size=120), "age": ages})
+    frame["town"], frame["gold"] = rng.choice(["Rome", "Bonn"], 120), np.where(dog, "dog", "cat")
+    frame["seen"] = np.where(rng.random(120) < 0.3, "cat|dog", frame["gold"])
     frame.loc[3, "age"] = pd.NA
-    table = read_table(frame, candidates="seen", truth="gold")
-    return PLLClassifier(method="pl_knn").fit(table.features, table.y), frame
-
-
-def test_a_classifier_learns_from_a_csv_and_predicts_another(
-    learned: tuple[PLLClassifier, pd.DataFrame], tmp_path: Path
-) -> None:
-    model, frame = learned
     frame.to_csv(tmp_path / "t.csv", index=False)
-    table = read_table(tmp_path / "t.csv", candidates="seen", truth="gold")
-    again = PLLClassifier(method="pl_knn").fit(table.features, table.y)
-    others = read_table(tmp_path / "t.csv", truth="gold", ignore="seen")
-    assert (again.predict(others.features) == model.predict(others.features)).all()
-    assert again.score(others.features, others.truth) > 0.9
-    assert again.score(table.features.assign(town="Oslo"), others.truth) > 0.9
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("weight,town\n4,Rome\n", "(?s)missing.*age"),
-        ("weight,town,age,extra\n4,Rome,3,1\n", "(?s)unseen.*extra"),
-        ("town,weight,age\nRome,4,3\n", "order"),
-        ("weight,town,age\nheavy,Rome,3\n", "'weight' held numbers in training"),
-        ("weight,town,age\n,Rome,3\n4,Rome,3\n", "'weight' has no value in 1 rows"),
-    ],
-)
-def test_a_table_of_another_form_is_refused_at_prediction(
-    learned: tuple[PLLClassifier, pd.DataFrame], write: Write, text: str, reason: str
-) -> None:
-    with pytest.raises(ValueError, match=reason):
-        learned[0].predict(read_table(write(text)).features)
+    first, second = (
+        read_table(table, candidates="seen", truth="gold") for table in (frame, tmp_path / "t.csv")
+    )
+    model, again = (PLLClassifier("pl_knn").fit(t.features, t.y) for t in (first, second))
+    others = read_table(tmp_path / "t.csv", truth="gold", ignore="seen").features
+    assert (again.predict(others) == model.predict(others)).all()
+    assert again.score(others.assign(town="Oslo"), second.truth) > 0.9
 
 
 # Size
@@ -464,12 +386,11 @@ print(peak() - before, len(table))
 def test_memory_is_a_small_multiple_of_the_table(tmp_path: Path) -> None:
     """As Python's objects 4 million cells take more than 250 MB; as numbers 32 MB."""
     rng = np.random.default_rng(0)
-    rows = 400_000
-    frame = pd.DataFrame(rng.normal(size=(rows, 10)).round(6), columns=list("0123456789"))
-    frame["c"] = rng.choice(["a", "b", "a|b", "b|c"], rows)
+    frame = pd.DataFrame(rng.normal(size=(400_000, 10)).round(6), columns=list("0123456789"))
+    frame["c"] = rng.choice(["a", "b", "a|b", "b|c"], len(frame))
     frame.to_csv(tmp_path / "t.csv", index=False)
     command = [sys.executable, "-c", MEASURED, str(tmp_path / "t.csv")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     grown, read = map(float, done.stdout.split())
-    assert read == rows
+    assert read == len(frame)
     assert grown < 200

@@ -2,11 +2,15 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from robustpll.errors import InputError, some_of
+import pandas as pd
+
+from robustpll.errors import InputError, ModelFileError, some_of
+
+FORMS = ("candidates", "indicators", "votes")
 
 
 @dataclass(frozen=True)
@@ -32,94 +36,94 @@ class Reading:
             decimal=self.decimal or before.decimal,
         )
 
+    @classmethod
+    def from_json(cls, values: Any) -> Self:
+        """Check what a model file says, without fields that a later version may have added."""
+        if not isinstance(values, Mapping):
+            raise ModelFileError(f"The model file describes how its table was read as {values!r}.")
+        known: dict[str, Any] = {}
+        for option in fields(cls):
+            value = values.get(option.name, option.default)
+            is_tuple = isinstance(option.default, tuple)
+            texts = value if is_tuple else [value or ""]
+            if not isinstance(texts, list | tuple) or any(not isinstance(t, str) for t in texts):
+                raise ModelFileError(f"The model file has {option.name}={value!r} for its table.")
+            known[option.name] = tuple(value) if is_tuple else value
+        return cls(**known)
 
-@dataclass(frozen=True)
-class Roles:
+
+class Roles(NamedTuple):
     """The role of each column."""
 
     form: str | None  # of the labels: "candidates", "indicators", "votes" or None
     labels: tuple[str, ...]
     prefix: str  # of the names in `labels`
     truth: str | None
-    categories: tuple[str, ...]  # these are features, too
     features: tuple[str, ...]
     left_out: tuple[str, ...]  # columns that are not features
 
-    @classmethod
-    def of(
-        cls,
-        names: Sequence[str],
-        forms: Mapping[str, str | None],
-        truth: str | None,
-        ignore: tuple[str, ...],
-        reading: Reading,
-    ) -> Self:
-        """Check the arguments of `read_table`; columns left out before stay so if still unused."""
-        for argument, name in {**forms, "truth": truth}.items():
-            if not isinstance(name, str | None):
-                raise InputError(
-                    f"{argument}={name!r}: pass one text, the name or the prefix of columns. If "
-                    "columns are numbered, name them: frame.columns = frame.columns.map(str)."
-                )
-        passed = [form for form, name in forms.items() if name is not None]
-        if len(passed) > 1:
-            raise InputError(f"{' and '.join(passed)} are passed: pass only one of {[*forms]}.")
-        form = passed[0] if passed else None
-        refuse_equal_names(names, names)
-        prefix = forms[form] or "" if form else ""
-        labels: tuple[str, ...] = (prefix,) if form == "candidates" else ()
-        role_of: dict[str, str] = {}
-        arguments = {"candidates": labels, "truth": several(truth), "ignore": ignore}
-        for argument, columns in {**arguments, "categories": reading.categories}.items():
-            for name in columns:
-                if name not in names:
-                    raise InputError(f"`{argument}`: there is {no_column(name, names)}")
-                if name in role_of:
-                    raise InputError(
-                        f"Column {name!r} is named in both `{role_of[name]}` and `{argument}`: "
-                        "name it in one."
-                    )
-                role_of[name] = argument
-        if form and form != "candidates":
-            labels = _columns_with_prefix(names, form, prefix, role_of)
-        used = {*role_of, *labels}.difference(reading.categories)
-        used |= {name for name in reading.left_out if name not in reading.categories}
-        features = tuple(name for name in names if name not in used)
-        left_out = tuple(name for name in names if name in used)
-        return cls(form, labels, prefix, truth, reading.categories, features, left_out)
 
-    def like(self, features: Sequence[str]) -> Self:
-        """Return the same roles with exactly these features, in this order."""
-        missing = [name for name in features if name not in self.features]
-        further = [name for name in self.features if name not in features]
-        if missing or further:
-            parts = [f"lacks {some_of(map(repr, missing))}"] if missing else []
-            parts += [f"has {some_of(map(repr, further))} besides"] if further else []
+def assign_roles(
+    names: Sequence[str],
+    arguments: Mapping[str, str | None],
+    ignore: tuple[str, ...],
+    reading: Reading,
+    like: pd.DataFrame | None,
+) -> Roles:
+    """Check `candidates`, `indicators`, `votes` and `truth`; features are those of `like`, if any.
+
+    Columns that were left out before stay so if they still have no other role.
+    """
+    for argument, text in arguments.items():
+        if not isinstance(text, str | None):
             raise InputError(
-                f"The table differs from `like`: it {' and '.join(parts)}. Add or rename missing "
-                "columns. Name columns that are not features in `ignore`."
+                f"{argument}={text!r}: pass one text. Columns need names that are texts."
             )
-        return replace(self, features=tuple(features))
+    passed = [(form, text) for form in FORMS if (text := arguments[form]) is not None]
+    if len(passed) > 1:
+        raise InputError(f"{passed[0][0]} and {passed[1][0]} are passed: pass only one of them.")
+    form, prefix = passed[0] if passed else (None, "")
+    refuse_equal_names(names, names)
+    columns = {argument: several(arguments[argument]) for argument in ("candidates", "truth")}
+    role_of: dict[str, str] = {}
+    for argument, used in {**columns, "ignore": ignore, "categories": reading.categories}.items():
+        for name in used:
+            if name not in names:
+                raise InputError(f"`{argument}`: there is {no_column(name, names)}")
+            if name in role_of:
+                both = f"both `{role_of[name]}` and `{argument}`"
+                raise InputError(f"Column {name!r} is named in {both}: name it in one.")
+            role_of[name] = argument
+    labels = columns["candidates"] or _columns_with_prefix(names, form, prefix, role_of)
+    others = {*role_of, *labels, *reading.left_out}.difference(reading.categories)
+    features = [name for name in names if name not in others]
+    left_out = tuple(name for name in names if name in others)
+    if like is not None:
+        _refuse_other_features(features, like.columns.tolist())
+        features = like.columns.tolist()
+    return Roles(form, labels, prefix, arguments["truth"], tuple(features), left_out)
 
 
 def _columns_with_prefix(
-    names: Sequence[str], argument: str, prefix: str, taken: Collection[str]
+    names: Sequence[str], form: str | None, prefix: str, taken: Collection[str]
 ) -> tuple[str, ...]:
-    """Return the columns that begin with a prefix and have no other role."""
-    block = tuple(name for name in names if str(name).startswith(prefix) and name not in taken)
-    if not prefix or not block:
-        start = {name: str(name)[: len(prefix)].lower() for name in names}
-        close = [name for name in names if get_close_matches(prefix.lower(), [start[name]])]
-        raise InputError(
-            f"{argument}={prefix!r}: no column begins with it. There is "
-            f"{some_of(map(repr, close or names))}. Pass the common beginning of these names."
-        )
-    if prefix in block:
-        raise InputError(
-            f"{argument}={prefix!r} is the whole name of a column, so no name of a class or "
-            "annotator is left. Name that column in `ignore`, or pass another prefix."
-        )
-    return block
+    if form is None:
+        return ()
+    labels = tuple(n for n in names if str(n).startswith(prefix) and n not in taken)
+    if not prefix or not labels or prefix in labels:
+        is_whole = prefix and prefix in labels
+        fault = "it is the whole name of a column" if is_whole else "no column begins with it"
+        remedy = f"Pass a prefix of some of {some_of(map(repr, names))}"
+        raise InputError(f"{form}={prefix!r}: {fault}. {remedy}.")
+    return labels
+
+
+def _refuse_other_features(features: list[str], like: list[str]) -> None:
+    missing = some_of([repr(name) for name in like if name not in features] or ["nothing"])
+    further = some_of([repr(name) for name in features if name not in like] or ["nothing"])
+    if {*like} != {*features}:
+        fault = f"The table differs from `like`: it lacks {missing} and has {further} besides"
+        raise InputError(f"{fault}. Add columns, or name further ones in `ignore`.")
 
 
 def several(names: Any) -> tuple[str, ...]:
@@ -139,6 +143,4 @@ def refuse_equal_names(names: Sequence[str], used: Collection[str]) -> None:
     """Raise an error if one of the used names occurs twice."""
     twice = [repr(name) for name, times in Counter(names).items() if times > 1 and name in used]
     if twice:
-        raise InputError(
-            f"Several columns are named {some_of(twice)}. Rename or drop all but one of each."
-        )
+        raise InputError(f"Several columns are named {some_of(twice)}. Rename all but one.")

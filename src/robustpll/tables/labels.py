@@ -5,9 +5,9 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,79 +17,85 @@ from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import SETS, TEXT_OF_NOTHING, as_names
 from robustpll.labels.votes import Votes
-from robustpll.tables.source import SHOWN, BadRow
+from robustpll.tables.source import SHOWN, BadRow, Lines, bad_rows
 
 Unanswered = Literal["error", "all classes"]
-Lines = NDArray[np.int64]
 NO_CLASS = "names no class: every row needs at least one candidate"
 NOBODY = "has no answer of any annotator"
 NO_ANSWER = (NO_CLASS, NOBODY)  # faults that `unanswered` can permit
 NOTHING = frozenset(("", *TEXT_OF_NOTHING))
 MOST_BYTES = 8 * 10**9  # of candidates and their prior: 5 bytes for each row and class
 INDICATORS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
+NOT_JSON = (
+    'begins like a JSON list, but is not one such as ["cat", "dog"]: write it with '
+    "json.dumps(sorted(names)), or save the table with lists as Parquet"
+)
 
 
-@dataclass(frozen=True, eq=False)
-class Labels:
+class Options(NamedTuple):
+    """Arguments of `read_table`."""
+
+    separator: Any  # of the names in a set: one character
+    unanswered: Unanswered
+    on_bad_rows: str
+    errors_to: str | Path | None
+    like: Any  # a Table or None
+    prefix: str = ""  # of the label columns
+    gaps: Collection[str] = ()  # words that mean "no value"
+
+
+class Labels(NamedTuple):
     """Class names and faults, and a function that makes `y` from rows without faults."""
 
     names: set[Any]
     bad: list[BadRow]
-    build: Callable[[Any, Mapping[Any, str]], Candidates | Votes]  # from rows and new names
+    build: Callable[[Any, Mapping[Any, str]], Candidates | Votes | None]  # from rows and new names
 
 
-def read_sets(
-    column: "pd.Series[Any]", lines: Lines, unanswered: str, separator: str, gaps: Collection[str]
-) -> Labels:
+def _read_sets(columns: pd.DataFrame, lines: Lines, options: Options) -> Labels:
     """Read a column of sets, each distinct cell once."""
+    name, column = next(columns.items())
     codes, cells = distinct(column)
     cells.append("")  # the code -1 of a gap leads here
     codes %= len(cells)
-    faults: dict[int, str] = {}
-    sets: list[frozenset[Any]] = []
+    sets, faults = list[frozenset[Any]](), dict[int, str]()
     for code, cell in enumerate(cells):
-        sets.append(frozenset())
-        try:
-            sets[code] = names_of(cell, separator, gaps)
-            if not sets[code] and unanswered == "error":
-                faults[code] = NO_CLASS
-        except ValueError as error:
-            faults[code] = str(error)
-    bad = [
-        BadRow(
-            int(lines[row]), str(column.name), str(cells[codes[row]])[:SHOWN], faults[codes[row]]
-        )
-        for row in np.flatnonzero(np.isin(codes, list(faults)))
-    ]
+        names, fault = names_of(cell, options.separator, options.gaps)
+        sets.append(names)
+        if fault or not (names or options.unanswered == "all classes"):
+            faults[code] = fault or NO_CLASS
+    bad = []
+    for row in np.flatnonzero(np.isin(codes, [*faults])):
+        value = str(cells[codes[row]])[:SHOWN]
+        bad.append(BadRow(int(lines[row]), str(name), value, faults[codes[row]]))
 
     def build(rows: Any, new_names: Mapping[Any, str]) -> Candidates:
         used, code = np.unique(codes[rows], return_inverse=True)
-        used_sets = [{new_names.get(name, name) for name in sets[number]} for number in used]
+        used_sets = [{new_names.get(word, word) for word in sets[number]} for number in used]
         classes = set().union(*used_sets)
-        _check_classes(f"Column {column.name!r}", classes, len(code))
+        _check_classes(f"Column {name!r}", classes, len(code))
         return Candidates.of([names or classes for names in used_sets])[code]
 
     return Labels(set().union(*sets), bad, build)
 
 
-def read_indicators(columns: pd.DataFrame, lines: Lines, unanswered: str, prefix: str) -> Labels:
+def _read_indicators(columns: pd.DataFrame, lines: Lines, options: Options) -> Labels:
     """Read 0/1 columns, one for each class."""
+    prefix = options.prefix
     names = [str(name).removeprefix(prefix) for name in columns]
     matrix, bad = np.empty(columns.shape, dtype=bool), list[BadRow]()
-    for position, (name, column) in enumerate(columns.items()):
+    for number, (name, column) in enumerate(columns.items()):
         codes, cells = distinct(column)
         cells.append("")
         value = np.array([INDICATORS.get(str(cell).lower(), -1) for cell in cells])[codes]
-        matrix[:, position] = value != 0  # a row with a bad cell is not empty as well
-        bad += [
-            BadRow(int(lines[row]), str(name), str(cells[codes[row]])[:SHOWN], "is neither 0 nor 1")
-            for row in np.flatnonzero(value < 0)
-        ]
+        matrix[:, number] = value != 0  # a row with a bad cell is not empty as well
+        words = np.array(cells, dtype=object)[codes]
+        bad += bad_rows(value < 0, lines, name, words, "is neither 0 nor 1")
     is_empty = ~matrix.any(-1)
-    if unanswered == "all classes":
+    if options.unanswered == "all classes":
         matrix[is_empty] = True
     else:
-        bad += [BadRow(line, f"{prefix}*", "", NO_CLASS) for line in lines[is_empty].tolist()]
+        bad += bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS)
 
     def build(rows: Any, new_names: Mapping[Any, str]) -> Candidates:
         classes = [new_names.get(name, name) for name in names]
@@ -99,103 +105,80 @@ def read_indicators(columns: pd.DataFrame, lines: Lines, unanswered: str, prefix
     return Labels(set(names), bad, build)
 
 
-def read_votes(columns: pd.DataFrame, lines: Lines, unanswered: Unanswered, prefix: str) -> Labels:
+def _read_votes(columns: pd.DataFrame, lines: Lines, options: Options) -> Labels:
     """Read columns of answers, one for each annotator."""
-    is_empty = np.full(len(columns), unanswered == "error")
+    prefix = options.prefix
+    is_empty = np.full(len(columns), options.unanswered == "error")
     for name in columns:
         is_empty &= distinct(columns[name])[0] < 0
-    bad = [BadRow(line, f"{prefix}*", "", NOBODY) for line in lines[is_empty].tolist()]
+    bad = bad_rows(is_empty, lines, f"{prefix}*", None, NOBODY)
     columns = columns.rename(columns=lambda name: name.removeprefix(prefix))
 
     def build(rows: Any, new_names: Mapping[Any, str]) -> Votes:
         answers = columns.apply(lambda cells: cells.map(new_names)) if new_names else columns
-        votes = Votes(answers, unanswered)[rows]
+        votes = Votes(answers, options.unanswered)[rows]
         _check_classes(f"The prefix {prefix!r}", class_names(votes), len(votes))
         return votes
 
     return Labels(_answers(columns), bad, build)
 
 
+READERS: dict[str | None, Callable[[pd.DataFrame, Lines, Options], Labels]] = {
+    "candidates": _read_sets,
+    "indicators": _read_indicators,
+    "votes": _read_votes,
+    None: lambda columns, lines, options: Labels(set(), [], lambda rows, new_names: None),
+}
+
+
 def _check_classes(where: str, names: Collection[Any], rows: int) -> None:
     """Refuse a single class, and a matrix that would fill the memory."""
     if len(names) < 2:
-        raise InputError(
-            f"{where} names {len(names)} class ({some_of(names)}): at least 2 classes are needed. "
-            "Check the name and the separator, or add rows of other classes."
-        )
+        fault = f"{where} names {len(names)} class ({some_of(names)}): at least 2 are needed"
+        raise InputError(f"{fault}. Check the separator, or add rows of other classes.")
     size = 5 * rows * len(names)
     if size > MOST_BYTES:
-        raise InputError(
-            f"{rows:,} rows and {len(names):,} classes need {size / 1e9:,.1f} GB of memory, but at "
-            f"most {MOST_BYTES / 1e9:g} GB are allowed. Merge rare classes, or take fewer rows."
-        )
+        need = f"{rows:,} rows and {len(names):,} classes need {size / 1e9:,.1f} GB of memory"
+        raise InputError(f"{need}. Merge rare classes, or take fewer rows.")
 
 
 def class_names(y: Candidates | Votes) -> NDArray[Any]:
     """Return the sorted names of the classes."""
-    return (
-        y.classes if isinstance(y, Candidates) else np.unique(as_names(list(_answers(y.answers))))
-    )
+    if isinstance(y, Candidates):
+        return y.classes
+    return np.unique(as_names(list(_answers(y.answers))))
 
 
 def _answers(columns: pd.DataFrame) -> set[Any]:
     return {name for _, column in columns.items() for name in distinct(column)[1]}
 
 
-def plain_integers(names: Collection[Any]) -> dict[Any, str]:
-    """Map "1.0" to "1" if all names are integers: pandas writes "1.0" in columns with gaps."""
-    plain = {name: name.partition(".")[0] for name in names if re.fullmatch(r"-?\d+(\.0+)?", name)}
-    is_other = len(plain) == len(names) and any(name != new for name, new in plain.items())
-    return plain if is_other else {}
-
-
-def refuse_equal_numbers(classes: Collection[Any]) -> None:
-    """Refuse class names such as "1" and "1.0"."""
-    numbers: dict[Decimal, str] = {}
-    for name in classes:
-        if isinstance(name, str) and re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?", name):
-            other = numbers.setdefault(Decimal(name), name)
-            if other != name:
-                raise InputError(
-                    f"The class names {other!r} and {name!r} are equal as numbers. Write each "
-                    "class in one way."
-                )
-
-
-def names_of(cell: Any, separator: str, gaps: Collection[str] = ()) -> frozenset[Any]:
-    """Return the class names in a cell; raise a ValueError with the fault of a bad cell."""
+def names_of(cell: Any, separator: str, gaps: Collection[str] = ()) -> tuple[frozenset[Any], str]:
+    """Return the class names in a cell, and its fault or ""."""
     names: Any = cell if isinstance(cell, tuple) else (cell,)
     if isinstance(cell, str):
         text = cell.strip()
-        is_json = text[:1] in ("[", "{")
-        names = _names_of_json(text) if is_json else text.split(separator)
-        names = [name.strip() for name in names] if text else []
-        gaps = () if is_json else gaps  # a quoted word is a name
+        names = [name.strip() for name in text.split(separator)] if text else []
+        if text[:1] in ("[", "{"):
+            try:
+                names = json.loads(text)
+            except (ValueError, RecursionError):
+                names = None
+            if not isinstance(names, list):
+                return frozenset(), NOT_JSON
+            if any(not isinstance(name, str | int) or isinstance(name, bool) for name in names):
+                return frozenset(), "is a JSON list with items that are not texts or integers"
+            names, gaps = [str(name).strip() for name in names], ()  # a quoted word is a name
+    fault = ""
     for name in names:
         if isinstance(name, str) and name and name in gaps:
-            raise ValueError(
-                f"names {name!r}, which means no value: leave it out, or quote it in a JSON list"
-            )
-        if name in NOTHING or pd.isna(name):
-            raise ValueError("has an empty name in it")
-    if len(set(names)) < len(names):
-        raise ValueError(f"names {Counter(names).most_common(1)[0][0]!r} twice")
-    return frozenset(names)
-
-
-def _names_of_json(text: str) -> list[str]:
-    try:
-        names = json.loads(text) if text[0] == "[" else None
-    except (ValueError, RecursionError):
-        names = None
-    if names is None:
-        raise ValueError(
-            'begins like a JSON list, but is not one such as ["cat", "dog"]: write it with '
-            "json.dumps(sorted(names)), or save the table with lists as Parquet"
-        )
-    if any(not isinstance(name, str | int) or isinstance(name, bool) for name in names):
-        raise ValueError("is a JSON list with items that are not texts or integers")
-    return [str(name) for name in names]
+            remedy = "leave it out, or quote it in a JSON list"
+            fault = f"names {name!r}, which means no value: {remedy}"
+        elif name in NOTHING or pd.isna(name):
+            fault = "has an empty name in it"
+    if len(set(names)) < len(names) and not fault:
+        fault = f"names {Counter(names).most_common(1)[0][0]!r} twice"
+    return frozenset(() if fault else names), fault
 
 
 def distinct(cells: "pd.Series[Any]") -> tuple[NDArray[np.int64], list[Any]]:
@@ -227,23 +210,52 @@ def _hashable(cell: Any) -> Any:
     return str(cell) if isinstance(cell, dict) else names
 
 
-def truth_of(cells: "pd.Series[Any]", classes: NDArray[Any] | None) -> NDArray[Any]:
-    """Return the true labels, named like the candidates, with None where a row has none."""
+def with_truth(
+    labels: Labels, rows: Any, truth: "pd.Series[Any] | None", unit: str, like: Any
+) -> tuple[Candidates | Votes | None, NDArray[Any] | None]:
+    """Make `y` and the true labels, with None where a row has none; both name the same classes.
+
+    Without `y`, true labels must be classes of the table `like`. In CSV files (`unit` is "line"),
+    "1.0" becomes "1" if all names are integers: pandas writes "1.0" in columns with gaps.
+    """
+    new_names: dict[Any, str] = {}
+    if unit == "line":
+        names = labels.names.union(() if truth is None else distinct(truth)[1])
+        plain = {n: n.partition(".")[0] for n in names if re.fullmatch(r"-?\d+(\.0+)?", n)}
+        new_names = plain if len(plain) == len(names) else {}
+    y = labels.build(rows, new_names)
+    named = like.y if y is None and like is not None else y
+    classes = None if named is None else class_names(named)
+    if unit == "line" and classes is not None:
+        _refuse_equal_numbers(classes.tolist())
+    if truth is None:
+        return y, None
+    return y, _true_labels(truth.map(new_names) if new_names else truth, classes)
+
+
+def _refuse_equal_numbers(classes: Collection[Any]) -> None:
+    numbers: dict[Decimal, str] = {}
+    for name in classes:
+        if isinstance(name, str) and re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?", name):
+            other = numbers.setdefault(Decimal(name), name)
+            if other != name:
+                equal = f"The class names {other!r} and {name!r} are equal as numbers"
+                raise InputError(f"{equal}. Write each class in one way.")
+
+
+def _true_labels(cells: "pd.Series[Any]", classes: NDArray[Any] | None) -> NDArray[Any]:
     codes, values = distinct(cells)
     if not values:
-        raise InputError(
-            f"Column {cells.name!r} names no true label in any row. Do not pass it as `truth`."
-        )
+        raise InputError(f"Column {cells.name!r} names no true label. Do not pass it as `truth`.")
     names = as_names(values)
     if classes is not None and classes.dtype.kind == "U":
         names = names.astype(str)
-    shared = set(names.tolist()).intersection([] if classes is None else classes.tolist())
-    if classes is not None and not shared:
-        raise InputError(
-            f"Column {cells.name!r} names true labels ({some_of(map(repr, names.tolist()))}) of "
-            f"which none is a class ({some_of(map(repr, classes.tolist()))}): true labels and "
-            "candidates need the same names."
+    if classes is not None and {*names.tolist()}.isdisjoint(classes.tolist()):
+        true, known = (some_of(map(repr, some.tolist())) for some in (names, classes))
+        fault = (
+            f"Column {cells.name!r} names true labels ({true}) of which none is a class ({known})"
         )
+        raise InputError(f"{fault}: write both in the same way.")
     if names.dtype.kind != "U" and (codes >= 0).all():
         return np.asarray(names[codes])
     # objects store each text once, and not at the length of the longest
@@ -261,8 +273,7 @@ RARE = 5  # a correct name has at least this many times as many rows
 MOST_NAMES = 10_000  # to look for typing errors among
 
 
-@dataclass(frozen=True)
-class Spellings:
+class Spellings(NamedTuple):
     """Class names that look wrong, with the number of rows of each name."""
 
     groups: tuple[dict[str, int], ...]  # names that may be one class; the most frequent first
