@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from math import ceil
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from robustpll.datasets.catalog import entry_of
 from robustpll.datasets.noise import InstanceDependent
 from robustpll.methods import ClassicalMethod, DeepMethod
 
-Place = Literal["device", "host"]
+Place = Literal["cuda", "cpu"]  # the kind of device that a bundle runs on
 Candidates = NDArray[np.bool_]  # (rows, classes)
 
 MOST_MODELS = 100  # networks of a bundle: more are hardly faster, and a kill would lose more
@@ -63,13 +64,10 @@ class Bundle:
         """The bundle with the candidate sets it needs."""
         return replace(self, candidates={key: known[key] for key in self.needs})
 
-    def parts(self) -> list["Bundle"]:
-        """A bundle for each run."""
-        return [replace(self, runs=(run,), candidates={}) for run in self.runs]
-
-    def seconds(self, *, cuda: bool = False) -> float:
+    @property
+    def seconds(self) -> float:
         """A rough estimate of the time on one core, or on a large GPU."""
-        run = self.runs[0]
+        run, cuda = self.runs[0], self.place == "cuda"
         method, noise, entry = run.method, run.noise, entry_of(run.dataset)
         rows = training_rows(run.dataset)
         if self.draws_noise:
@@ -94,63 +92,45 @@ class Bundle:
         return 0.2 + steps * cost * self.models * (5e-4 + 6 * batch * weights / 4e10)
 
 
-def bundles(runs: Iterable[Run], *, joined: bool) -> list[Bundle]:
-    """Runs in bundles, the longest first.
+def bundles(runs: Iterable[Run], *, joined: bool, draw_noise: bool = False) -> list[Bundle]:
+    """Runs in bundles, the longest first; if `draw_noise`, bundles that draw their noise once.
 
     If `joined`, runs of equal shape train at once, as suits a GPU. Otherwise each run is a bundle:
     float32 results depend on the other runs of a bundle in the last digit, and results on a CPU
     must not depend on what was left to do after an interruption.
     """
-    groups: dict[object, list[Run]] = {}
+    if draw_noise:
+        runs = {run.noise_key: run for run in runs if run.noise}.values()
+    groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
-        alone = not joined or run.method.on_host
-        groups.setdefault(run.key if alone else _agreement(run), []).append(run)
+        group: tuple[Any, ...] = (run.key, "cpu")
+        if joined and (draw_noise or not run.method.on_host):
+            entry, numbers = entry_of(run.dataset), run.method.number_names()
+            shape = (entry.kind, entry.rows, entry.features, entry.classes)
+            fixed = {name: v for name, v in fields_of(run.method).items() if name not in numbers}
+            alike = run.noise if draw_noise else (type(run.method), repr(fixed))
+            group = (shape, alike, "cuda")
+        groups.setdefault(group, []).append(run)
     cut = []
-    for group in groups.values():
-        place: Place = "host" if joined and group[0].method.on_host else "device"
-        ordered = _by_dataset(group)
-        parts = ceil(len(group) / _most_runs(ordered, place)) if joined else 1
-        size = ceil(len(group) / parts)  # equal parts
-        cut += [Bundle(ordered[i : i + size], place) for i in range(0, len(group), size)]
-    return sorted(cut, key=lambda bundle: bundle.seconds(cuda=joined), reverse=True)
+    for (*_, place), members in groups.items():
+        by_dataset: dict[str, list[Run]] = {}
+        for run in members:
+            by_dataset.setdefault(run.dataset, []).append(run)
+        ordered = tuple(chain(*by_dataset.values()))
+        whole = Bundle(ordered, place, draw_noise)
+        parts = 1 if draw_noise else ceil(len(ordered) / _most_runs(whole))
+        size = ceil(len(ordered) / parts)  # equal parts
+        cut += [replace(whole, runs=ordered[i : i + size]) for i in range(0, len(ordered), size)]
+    return sorted(cut, key=lambda bundle: bundle.seconds, reverse=True)
 
 
-def noise_bundles(runs: Iterable[Run], *, joined: bool) -> list[Bundle]:
-    """Bundles that draw the candidate sets of runs, each once; the longest first."""
-    first: dict[str, Run] = {}
-    for run in runs:
-        if run.noise is not None:
-            first.setdefault(run.noise_key, run)
-    groups: dict[object, list[Run]] = {}
-    for key, run in first.items():
-        groups.setdefault((_shape(run.dataset), run.noise) if joined else key, []).append(run)
-    cut = [Bundle(_by_dataset(group), "device", draws_noise=True) for group in groups.values()]
-    return sorted(cut, key=lambda bundle: bundle.seconds(cuda=joined), reverse=True)
-
-
-def _by_dataset(runs: list[Run]) -> tuple[Run, ...]:
-    order = list(dict.fromkeys(run.dataset for run in runs))
-    return tuple(sorted(runs, key=lambda run: order.index(run.dataset)))
-
-
-def _agreement(run: Run) -> object:
-    """Equal for runs that can train at once, if their files have the usual sizes."""
-    numbers = run.method.number_names()
-    fixed = {name: v for name, v in fields_of(run.method).items() if name not in numbers}
-    return type(run.method).__name__, repr(fixed), _shape(run.dataset)
-
-
-def _shape(dataset: str) -> tuple[object, ...]:
-    entry = entry_of(dataset)
-    return entry.kind, entry.rows, entry.features, entry.classes
-
-
-def _most_runs(group: tuple[Run, ...], place: Place) -> int:
-    """How many runs of a group a bundle on a GPU may have."""
-    models = Bundle(group[:1], place).models
-    numbers = training_rows(group[0].dataset) * entry_of(group[0].dataset).classes * models
-    most = max(1, min(len(group), MOST_MODELS // models, MOST_NUMBERS // numbers))
-    while most > 1 and Bundle(group[:most], place).seconds(cuda=True) > MOST_SECONDS:
+def _most_runs(bundle: Bundle) -> int:
+    """How many runs of a bundle may train at once."""
+    [first, *_] = bundle.runs
+    models = replace(bundle, runs=(first,)).models
+    numbers = training_rows(first.dataset) * entry_of(first.dataset).classes * models
+    most = max(1, min(len(bundle.runs), MOST_MODELS // models, MOST_NUMBERS // numbers))
+    while most > 1 and replace(bundle, runs=bundle.runs[:most]).seconds > MOST_SECONDS:
         most -= 1
     return most
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from robustpll import __version__
-from robustpll.bench.bundles import Bundle, Candidates, Place, bundles, noise_bundles
+from robustpll.bench.bundles import Bundle, Candidates, Place, bundles
 from robustpll.bench.grid import Grid, grid_of, present
 from robustpll.bench.run import Run
 from robustpll.bench.store import ResultStore, StoreError, of_files, of_others, writing
@@ -69,9 +69,6 @@ class LocalExecutor(Executor):
 
     Every worker is a process pool of its own, so that a killed worker breaks no other one. Beside
     GPUs, a process for each other core runs the methods that do not use a GPU.
-
-    >>> LocalExecutor("cpu", workers=2).sizes
-    {'device': 2, 'host': 0}
     """
 
     def __init__(self, device: str = "auto", workers: int | None = None) -> None:
@@ -82,20 +79,22 @@ class LocalExecutor(Executor):
         chosen = chosen_device(device)
         has_affinity = hasattr(os, "sched_getaffinity")
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-        self.joined = chosen.type == "cuda"
-        devices: dict[Place, list[str]] = {"device": ["cpu"] * (workers or cores), "host": []}
+        self.joined, gpus, others = chosen.type == "cuda", 0, ""
+        self.sizes = {"cpu": workers or cores, "cuda": 0}
         if self.joined:
-            one = chosen.index is not None  # such as cuda:1
-            gpus = [chosen.index] if one else list(range(torch.cuda.device_count()))
-            count = workers or GPU_WORKERS * len(gpus)
-            devices["device"] = [f"cuda:{gpus[i % len(gpus)]}" for i in range(count)]
-            devices["host"] = ["cpu"] * max(1, cores - count)
-        self.sizes = {place: len(names) for place, names in devices.items()}
-        others = f", {self.sizes['host']} on the CPU" if self.joined else ""
-        self.title = f"{self.sizes['device']} processes on {device_name(chosen)}{others}"
+            gpus = 1 if chosen.index is not None else torch.cuda.device_count()
+            count = workers or GPU_WORKERS * gpus
+            self.sizes = {"cpu": max(1, cores - count), "cuda": count}
+            others = f", {self.sizes['cpu']} on the CPU"
+        count = self.sizes["cuda" if self.joined else "cpu"]
+        self.title = f"{count} processes on {device_name(chosen)}{others}"
         # idle workers, the last one is next: the device, and the pool once it is started
         self.idle: dict[Place, list[tuple[str, ProcessPoolExecutor | None]]] = {
-            place: [(name, None) for name in reversed(names)] for place, names in devices.items()
+            "cpu": [("cpu", None)] * self.sizes["cpu"],
+            "cuda": [
+                (f"cuda:{(chosen.index or 0) + i % gpus}", None)
+                for i in reversed(range(self.sizes["cuda"]))
+            ],
         }
         self.busy: dict[Future[JobResult], tuple[Place, str, ProcessPoolExecutor]] = {}
         self.processes: dict[ProcessPoolExecutor, BaseProcess] = {}
@@ -104,10 +103,9 @@ class LocalExecutor(Executor):
 
     def submit(self, bundle: Bundle) -> Future[JobResult]:
         device, pool = self.idle[bundle.place].pop()
-        try:
+        future = None
+        with suppress(BrokenProcessPool):  # it died while it was idle
             future = pool.submit(perform, bundle, device) if pool else None
-        except BrokenProcessPool:  # it died while it was idle
-            future = None
         if pool is None or future is None:
             if self.joined and not self.processes:
                 self.mps_settings = self.services.enter_context(mps_service())
@@ -190,16 +188,12 @@ def mps_service() -> Iterator[dict[str, str]]:
     settings = {MPS_PIPES: str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
 
     def control(*arguments: str, command: str = "") -> bool:
+        environment, content = os.environ | settings, command.encode()
         with suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(
-                [MPS, *arguments],
-                input=command.encode(),
-                env=os.environ | settings,
-                timeout=20,
-                capture_output=True,
-                check=True,
+            done = subprocess.run(
+                [MPS, *arguments], input=content, env=environment, timeout=20, capture_output=True
             )
-            return True
+            return done.returncode == 0
         return False
 
     control("-d")  # fails if it runs already
@@ -298,7 +292,7 @@ class Driver:
         self.last_line = (-1, 0.0)  # number of runs in the last line of the log, and its time
         self.begun = self.recorded = time.monotonic()
         self.session = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
-        self.outcome = Outcome(grid)
+        self.outcome, self.parts = Outcome(grid), Counter[str]()
         self.waiting: list[Bundle] = []
         self.postponed: list[Bundle] = []  # another driver works on them
         self.look_again = 0.0
@@ -328,13 +322,13 @@ class Driver:
         missing = self.store.missing(runs)
         known = len({run.key for run in runs}) - len(missing)
         self.outcome = Outcome(here, known, left=len(missing), absent=absent)
-        for key in {run.noise_key for run in missing if run.noise}:
-            if (candidates := self.store.candidates(key)) is not None:
-                self.candidates[key] = candidates
+        stored = {key: self.store.candidates(key) for key in {run.noise_key for run in missing}}
+        self.candidates = {key: sets for key, sets in stored.items() if sets is not None}
         undrawn = [run for run in missing if run.noise_key not in self.candidates]
         joined = self.executor.joined
-        self.waiting = [*noise_bundles(undrawn, joined=joined), *bundles(missing, joined=joined)]
-        self.outcome.parts["planning"] = time.monotonic() - self.begun
+        self.waiting = bundles(undrawn, joined=joined, draw_noise=True)
+        self.waiting += bundles(missing, joined=joined)
+        self.parts["planning"] = time.monotonic() - self.begun
 
     def drive(self, until: float | None) -> Outcome:
         """Run until all is done or failed; Ctrl-C keeps what is finished."""
@@ -361,7 +355,7 @@ class Driver:
             self.unlock(list(self.locks))
             with suppress(StoreError):  # the error of a full disk is raised already
                 self.record()
-        self.outcome.seconds = time.monotonic() - self.begun
+        self.outcome.seconds, self.outcome.parts = time.monotonic() - self.begun, dict(self.parts)
         return self.outcome
 
     def start_bundles(self, until: float | None) -> bool:
@@ -435,13 +429,11 @@ class Driver:
 
     def keep(self, results: Iterable[tuple[Bundle, JobResult]]) -> None:
         """Store results, or handle errors."""
-        parts = self.outcome.parts
         for bundle, result in results:
-            self.finished += self.expected_seconds(bundle)
+            self.finished += bundle.seconds
             what = "noise" if bundle.draws_noise else "runs"
             for name, seconds in result.seconds.items():
-                activity = name if name == "starting" else f"{what}, {name}"
-                parts[activity] = parts.get(activity, 0.0) + seconds
+                self.parts[name if name == "starting" else f"{what}, {name}"] += seconds
             if result.error:
                 self.retry(bundle, result)
                 continue
@@ -449,12 +441,11 @@ class Driver:
             for key, candidates in result.candidates.items():
                 self.store.keep_candidates(key, candidates)
                 self.candidates[key] = candidates
-            if not bundle.draws_noise:
-                for run, run_result in zip(bundle.runs, result.results, strict=True):
-                    self.store.write(run, run_result)
-                    self.count_done()
+            for run, table in zip(bundle.runs, result.tables, strict=not bundle.draws_noise):
+                self.store.write(run, table)
+                self.count_done()
             self.unlock(bundle.keys)
-            parts["write"] = parts.get("write", 0.0) + time.monotonic() - begun
+            self.parts["write"] += time.monotonic() - begun
             for note in set(result.notes) - self.notes:
                 self.console.print(f"{bundle.title}: {note}")
                 self.notes.add(note)
@@ -465,7 +456,7 @@ class Driver:
             self.retried.add(bundle.keys)
             self.waiting.insert(0, bundle)
         elif len(bundle.runs) > 1:
-            self.waiting[:0] = bundle.parts()
+            self.waiting[:0] = [replace(bundle, runs=(run,), candidates={}) for run in bundle.runs]
         else:
             if bundle.draws_noise:
                 self.noise_errors[bundle.keys[0]] = result
@@ -483,22 +474,15 @@ class Driver:
         self.outcome.done += 1
         self.outcome.left -= 1
 
-    def expected_seconds(self, bundle: Bundle) -> float:
-        return bundle.seconds(cuda=self.executor.joined and bundle.place == "device")
-
     def show(self) -> None:
         """Update the bar on a terminal; print a line now and then elsewhere."""
         done = self.outcome.done + len(self.outcome.failed)
         text = f"{done:,} of {done + self.outcome.left:,} runs"
         running = list(self.running.values())
-        rest = sum(map(self.expected_seconds, (*self.waiting, *self.postponed, *running)))
-        titles = "; ".join(bundle.title for bundle in running[:3])
-        self.progress.update(
-            self.bar,
-            completed=self.finished,
-            total=self.finished + rest,
-            description=f"{text}; {titles}",
-        )
+        rest = sum(bundle.seconds for bundle in (*self.waiting, *self.postponed, *running))
+        words = "; ".join([text, *(bundle.title for bundle in running[:3])])
+        total = self.finished + rest
+        self.progress.update(self.bar, completed=self.finished, total=total, description=words)
         last, when = self.last_line
         if not self.console.is_terminal and time.monotonic() - when > (5 if done > last else 60):
             seconds = self.progress.tasks[0].time_remaining
@@ -517,7 +501,7 @@ class Driver:
                 "seconds": round(self.recorded - self.begun, 2),
                 "runs": self.outcome.done,
                 "failed": len(self.outcome.failed),
-                "parts": {name: round(value, 2) for name, value in self.outcome.parts.items()},
+                "parts": {name: round(value, 2) for name, value in self.parts.items()},
             }
             self.store.keep_session(self.session, facts)
 

@@ -7,7 +7,7 @@ To add a measure, add one entry to `MEASURES`: it becomes a column of `Summary.r
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,29 +28,19 @@ SMALLEST = 1e-6  # probabilities are stored to six decimals: 0 may mean any smal
 
 @dataclass(frozen=True)
 class Measure:
-    """A number that is computed from the predictions of one run under one condition.
+    """A number that is computed from the predictions of one run under one condition."""
 
-    >>> MEASURES["ece"].heading, MEASURES["ece"].scale, MEASURES["ece"].higher_is_better
-    ('ECE in %', 100, False)
-    """
-
-    name: str  # its column in `Summary.runs`
     title: str
     compute: Callable[[Columns], float]
     needs: tuple[str, ...] = ("probability",)  # without these columns the measure is NaN
-    unit: Literal["", "%"] = ""
+    scale: int = 1  # the factor from stored to shown values: 100 for percent
     decimals: int = 3
     higher_is_better: bool = True
     in_table: bool = False  # whether the page's table of runs shows it, or only a run's details
 
     @property
-    def scale(self) -> int:
-        """The factor from stored to shown values."""
-        return 100 if self.unit == "%" else 1
-
-    @property
     def heading(self) -> str:
-        return f"{self.title} in %" if self.unit == "%" else self.title
+        return f"{self.title} in %" if self.scale == 100 else self.title
 
 
 def _mean(values: NDArray[Any]) -> float:
@@ -70,33 +60,28 @@ def _log_loss(columns: Columns) -> float:
     return _mean(-np.log(np.maximum(columns["probability_of_truth"].astype(float), SMALLEST)))
 
 
+def _ece(columns: Columns) -> float:
+    return reliability(columns["probability"], _right(columns)).error
+
+
 def _entropies(columns: Columns) -> Entropies:
     return columns["known_entropy"], as_recorded(columns["entropy"])
 
 
 _TRUTH, _OOD = ("truth", "probability"), ("known_entropy", "probability")
-_LIST = (
-    Measure("rows", "rows", lambda c: len(c["row"]), (), decimals=0),
-    Measure("accuracy", "accuracy", lambda c: _mean(_right(c)), ("truth",), "%", 1, in_table=True),
-    Measure("guesses", "guesses", lambda c: _mean(c["guess"]), unit="%", decimals=2),
-    Measure("entropy", "entropy", lambda c: _mean(as_recorded(c["entropy"])), in_table=True),
-    Measure("uncertainty", "uncertainty", lambda c: _mean(c["uncertainty"]), in_table=True),
-    Measure("brier", "Brier", _brier, _TRUTH, higher_is_better=False, in_table=True),
-    Measure("log_loss", "log loss", _log_loss, _TRUTH, higher_is_better=False),
-    Measure(
-        "ece",
-        "ECE",
-        lambda c: reliability(c["probability"], _right(c)).error,
-        _TRUTH,
-        unit="%",
-        decimals=1,
-        higher_is_better=False,
-    ),
-    Measure("auroc", "AUROC", lambda c: separation(*_entropies(c)).auroc, _OOD, in_table=True),
-    Measure("ks", "KS", lambda c: signed_ks(*_entropies(c)), _OOD),
-    Measure("area", "CDF area", lambda c: cdf_area(*_entropies(c)), _OOD),
-)
-MEASURES = {measure.name: measure for measure in _LIST}
+MEASURES = {  # by their columns in `Summary.runs`
+    "rows": Measure("rows", lambda c: len(c["row"]), (), decimals=0),
+    "accuracy": Measure("accuracy", lambda c: _mean(_right(c)), ("truth",), 100, 1, in_table=True),
+    "guesses": Measure("guesses", lambda c: _mean(c["guess"]), scale=100, decimals=2),
+    "entropy": Measure("entropy", lambda c: _mean(as_recorded(c["entropy"])), in_table=True),
+    "uncertainty": Measure("uncertainty", lambda c: _mean(c["uncertainty"]), in_table=True),
+    "brier": Measure("Brier", _brier, _TRUTH, higher_is_better=False, in_table=True),
+    "log_loss": Measure("log loss", _log_loss, _TRUTH, higher_is_better=False),
+    "ece": Measure("ECE", _ece, _TRUTH, 100, 1, higher_is_better=False),
+    "auroc": Measure("AUROC", lambda c: separation(*_entropies(c)).auroc, _OOD, in_table=True),
+    "ks": Measure("KS", lambda c: signed_ks(*_entropies(c)), _OOD),
+    "area": Measure("CDF area", lambda c: cdf_area(*_entropies(c)), _OOD),
+}
 POOLED_MEASURES = ("area", "area_exact", "ks", "mmd", "mmd_median", "gamma", "auroc")
 
 
@@ -105,13 +90,6 @@ def measured(columns: Columns) -> dict[str, float]:
 
     Rows of no known class have no truth, and an audit stores no probabilities. The column
     `known_entropy` holds the entropies of the same run's test rows.
-
-    >>> labels = {"row": [0, 1], "truth": [1, 0], "predicted": [1, 1], "guess": [False, True]}
-    >>> scores = {"entropy": [0.0, 1.0], "uncertainty": [0.0, 0.5], "probability": [1.0, 0.5]}
-    >>> truths = {"probability_of_truth": [1.0, 0.5], "probability_squared": [1.0, 0.5]}
-    >>> measures = measured({n: np.array(c) for n, c in (labels | scores | truths).items()})
-    >>> [round(measures[name], 4) for name in ("accuracy", "guesses", "brier", "log_loss", "ece")]
-    [0.5, 0.5, 0.25, 0.3466, 0.25]
     """
     usable = set(columns)
     if (columns["truth"] < 0).any():
@@ -129,11 +107,6 @@ def compared(methods: Mapping[str, Entropies]) -> dict[str, dict[str, float]]:
 
     All methods share one bandwidth, so a method's MMD depends on which others are there. Where the
     bandwidth is undefined, the MMD is NaN.
-
-    >>> sample = np.array([0, 0.1, 0.1, 0.3]), np.array([0.2, 0.6, 0.9, 1.0])
-    >>> measures = compared({"Proden": sample})["Proden"]
-    >>> round(measures["mmd"], 1), round(measures["gamma"], 1), round(measures["area_exact"], 6)
-    (0.8, 3.3, 0.55)
     """
     pool = np.concatenate([part for entropies in methods.values() for part in entropies])
     gammas = []
@@ -155,11 +128,7 @@ def compared(methods: Mapping[str, Entropies]) -> dict[str, dict[str, float]]:
 
 
 def curve(values: Floats) -> Floats:
-    """Return the empirical distribution function as a line of at most 500 points, (points, 2).
-
-    >>> curve(np.array([0, 0.1, 0.1, 0.3])).tolist()
-    [[0.0, 0.25], [0.1, 0.75], [0.3, 1.0]]
-    """
+    """Return the empirical distribution function as a line of at most 500 points, (points, 2)."""
     points, share = metrics.distribution(values)
     length = points + share  # strictly increasing along the line
     wanted = np.linspace(length[0], length[-1], CURVE_POINTS)

@@ -24,28 +24,20 @@ NOISES: dict[str, type[Noise]] = {
 # An audit covers the first 2,000 test rows: their share is accurate to about one percent, and all
 # 10,000 test rows of MNIST would take five times as long.
 MOST_AUDITED = 2000
-Part = Literal["train", "test", "ood"]
-PARTS: tuple[Part, ...] = ("train", "test", "ood")
 
 
 @dataclass(frozen=True)
 class Condition:
-    """Which rows a trained run predicts, and under which attack.
+    """Which rows a trained run predicts, and under which attack."""
 
-    >>> [condition.name for condition in (Condition("test"), Condition("test", 0.1))]
-    ['clean', 'pgd 0.1']
-    >>> Condition("ood", ood="notmnist").name, Condition("test", audit=0.02).name
-    ('ood notmnist', 'audit 0.02')
-    """
-
-    part: Part
+    part: Literal["train", "test", "ood"]
     epsilon: float = 0.0  # strength of the published attack, `PGD(epsilon)`
     ood: str = ""  # name of the out-of-distribution dataset, for the part "ood"
     audit: float = 0.0  # strength of the attacks of `Audit`
 
     @property
     def name(self) -> str:
-        """The value of the store's column `condition`."""
+        """The value of the store's column `condition`: "clean", "pgd 0.1", "audit 0.02"."""
         if self.part == "ood":
             return f"ood {self.ood}"
         if self.audit:
@@ -55,7 +47,7 @@ class Condition:
     @property
     def order(self) -> tuple[int, float, float, str]:
         """Sort key: training rows, test rows (clean, attacked, audited), OOD rows."""
-        return PARTS.index(self.part), self.audit, self.epsilon, self.ood
+        return ("train", "test", "ood").index(self.part), self.audit, self.epsilon, self.ood
 
 
 @dataclass(frozen=True)
@@ -63,13 +55,6 @@ class Run:
     """One training: a method on a dataset under a noise, with a seed.
 
     The key depends on everything that decides on the result; label and conditions do not.
-
-    >>> from robustpll.methods import Proden
-    >>> run = Run(Proden(), "digits", Uniform(), seed=0)
-    >>> run.key == Run(Proden(epochs=200), "digits", Uniform(), seed=0).key
-    True
-    >>> run.key == Run(Proden(), "digits", Uniform(), 0, content="0123456789abcdef").recipe
-    True
     """
 
     method: Method
@@ -87,51 +72,39 @@ class Run:
         """For messages: "Proden on digits, seed 0"."""
         return f"{self.label} on {self.dataset}, seed {self.seed}"
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The name of the run's file in the store."""
-        return with_content(self.recipe, self.content)
+        return key_of(self.description)
 
-    @cached_property
+    @property
     def recipe(self) -> str:
         """The key without the version of the dataset."""
-        return key_of(self.description, without="content")
+        return self.key.partition("-")[0]
 
     @property
     def description(self) -> dict[str, Any]:
         """The content of the key, as JSON values."""
-        return {
-            "format": FORMAT,
-            "method": {"class": type(self.method).__name__, "fields": fields_of(self.method)},
-            "dataset": self.dataset,
-            "noise": None if self.noise is None else noise_as_dict(self.noise),
-            "seed": self.seed,
-        } | ({"content": self.content} if self.content else {})
+        method = {"class": type(self.method).__name__, "fields": fields_of(self.method)}
+        return {"method": method} | self._data()
 
     @cached_property
     def noise_key(self) -> str:
         """The name of the stored candidate sets; "" if the dataset has candidates."""
-        if self.noise is None:
-            return ""
-        return noise_key(self.dataset, self.noise, self.seed, self.content)
+        return key_of(self._data()) if self.noise else ""
+
+    def _data(self) -> dict[str, Any]:
+        noise = noise_as_dict(self.noise) if self.noise else None
+        data = {"format": FORMAT, "dataset": self.dataset, "noise": noise, "seed": self.seed}
+        return data | ({"content": self.content} if self.content else {})
 
 
-def noise_key(dataset: str, noise: Noise, seed: int, content: str = "") -> str:
-    """The key of the candidate sets that a noise draws for the training rows of a dataset."""
-    recipe = {"dataset": dataset, "noise": noise_as_dict(noise), "seed": seed}
-    return with_content(key_of({"format": FORMAT} | recipe), content)
-
-
-def with_content(recipe: str, content: str) -> str:
-    """A key that includes the version of the dataset; the catalogue's version adds nothing."""
-    return f"{recipe}-{content}" if content else recipe
-
-
-def key_of(description: Mapping[str, Any], without: str = "") -> str:
-    """20 hexadecimal digits of a description's hash; the order of its keys does not matter."""
-    hashed = {name: value for name, value in description.items() if name != without}
+def key_of(description: Mapping[str, Any]) -> str:
+    """20 hexadecimal digits of a description's hash, and the version of the dataset, if any."""
+    hashed = {name: value for name, value in description.items() if name != "content"}
     text = json.dumps(hashed, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+    digits = hashlib.sha256(text.encode()).hexdigest()[:20]
+    return f"{digits}-{description['content']}" if description.get("content") else digits
 
 
 def fields_of(thing: Method | Noise) -> dict[str, Any]:
@@ -180,45 +153,39 @@ def noise_as_dict(noise: Noise) -> dict[str, Any]:
 
 
 def noise_of(value: Any) -> Noise | None:
-    """A noise from its name, or from a table with its name and some of its fields.
-
-    >>> noise_of({"name": "uniform", "share": 1.0})
-    Uniform(added=2, share=1.0, cooccurrence=0.0)
-    """
+    """A noise from its name, or from a table with its name and some of its fields."""
     if value is None or isinstance(value, Noise):
         return value
     table = {"name": value} if isinstance(value, str) else dict(value)
-    name = table.pop("name", None)
-    if name not in NOISES:
-        raise InputError(f"noise must be one of {', '.join(NOISES)}; got {name!r}.")
-    known = {field.name for field in fields(NOISES[name])}  # type: ignore[arg-type]
-    refuse_unknown(table, known, f"the noise {name}")
+    kind = _kind_of(table, NOISES, "noise")
     if "noise" in table:
         table["noise"] = noise_of(table["noise"])
-    if name == "flip" and "share" not in table:
+    if kind is Flip and "share" not in table:
         raise InputError("The noise flip needs a share from 0 to 1: {name = 'flip', share = 0.1}.")
-    return NOISES[name](**table)
+    return kind(**table)
 
 
 def method_of(table: Mapping[str, Any], preset: str, epochs: int | None = None) -> Method:
     """A method from its name and some of its fields; the preset sets the others."""
     values = {name: tuple(v) if isinstance(v, list) else v for name, v in table.items()}
-    name = values.pop("name", None)
-    if name not in METHODS:
-        raise InputError(f"There is no method {name!r}; the names are {', '.join(METHODS)}.")
-    kind = METHODS[name]
-    known = kind.field_names()
-    refuse_unknown(values, set(known), f"the method {name}")
+    kind = _kind_of(values, METHODS, "method")
     base = kind.paper() if preset == "paper" else kind()
-    if epochs is not None and "epochs" in known:
+    if epochs is not None and "epochs" in kind.field_names():
         values = {"epochs": epochs} | values
-    return kind(**{field: getattr(base, field) for field in known} | values)
+    return kind(**{name: getattr(base, name) for name in kind.field_names()} | values)
+
+
+def _kind_of(values: dict[str, Any], kinds: Mapping[str, Any], what: str) -> Any:
+    """The class that the key "name" stands for; removes this key, and checks the others."""
+    name = values.pop("name", None)
+    if name not in kinds:
+        raise InputError(f"There is no {what} {name!r}; the names are {', '.join(kinds)}.")
+    refuse_unknown(values, {field.name for field in fields(kinds[name])}, f"the {what} {name}")
+    return kinds[name]
 
 
 def refuse_unknown(values: Mapping[str, Any], known: set[str], owner: str) -> None:
     """Raise an error that names unknown keys, so that a misspelled key is not ignored."""
     if unknown := sorted(set(values) - known):
-        raise InputError(
-            f"Unknown key{'s' * (len(unknown) > 1)} of {owner}: {', '.join(unknown)}. "
-            f"Known: {', '.join(sorted(known))}."
-        )
+        names = ", ".join(sorted(known))
+        raise InputError(f"Unknown keys of {owner}: {', '.join(unknown)}. Known: {names}.")
