@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from robustpll import __version__
-from robustpll.bench.bundles import Bundle, Candidates, Place, bundles
 from robustpll.bench.grid import Grid, grid_of, present
-from robustpll.bench.run import Run
+from robustpll.bench.run import Bundle, Candidates, Place, Run, bundles
 from robustpll.bench.store import ResultStore, StoreError, of_files, of_others, writing
 from robustpll.bench.worker import JobResult, perform, start_worker
 from robustpll.engine.device import chosen_device, device_name
@@ -39,7 +38,6 @@ GPU_WORKERS = 6  # for each GPU: small bundles use only a part of it, and some j
 # One thread for each process: there are as many processes as cores.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 GUARD = "In a script, call run_grid below `if __name__ == '__main__':`."
-LOOK_AGAIN = 2.0  # seconds between looks at jobs that another driver works on
 BETWEEN_RECORDS = 20.0  # seconds between two writes of the session's record
 MPS, MPS_PIPES = "nvidia-cuda-mps-control", "CUDA_MPS_PIPE_DIRECTORY"
 
@@ -79,22 +77,22 @@ class LocalExecutor(Executor):
         chosen = chosen_device(device)
         has_affinity = hasattr(os, "sched_getaffinity")
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-        self.joined, gpus, others = chosen.type == "cuda", 0, ""
+        self.joined = chosen.type == "cuda"
         self.sizes = {"cpu": workers or cores, "cuda": 0}
+        gpus, others = [0], ""
         if self.joined:
-            gpus = 1 if chosen.index is not None else torch.cuda.device_count()
-            count = workers or GPU_WORKERS * gpus
-            self.sizes = {"cpu": max(1, cores - count), "cuda": count}
+            gpus = list(range(torch.cuda.device_count()))
+            gpus = gpus if chosen.index is None else [chosen.index]
+            on_gpus = workers or GPU_WORKERS * len(gpus)
+            self.sizes = {"cpu": max(1, cores - on_gpus), "cuda": on_gpus}
             others = f", {self.sizes['cpu']} on the CPU"
-        count = self.sizes["cuda" if self.joined else "cpu"]
+        count = self.sizes["cuda"] or self.sizes["cpu"]
         self.title = f"{count} processes on {device_name(chosen)}{others}"
+        names = [f"cuda:{gpus[i % len(gpus)]}" for i in range(self.sizes["cuda"])]
         # idle workers, the last one is next: the device, and the pool once it is started
         self.idle: dict[Place, list[tuple[str, ProcessPoolExecutor | None]]] = {
             "cpu": [("cpu", None)] * self.sizes["cpu"],
-            "cuda": [
-                (f"cuda:{(chosen.index or 0) + i % gpus}", None)
-                for i in reversed(range(self.sizes["cuda"]))
-            ],
+            "cuda": [(name, None) for name in names],
         }
         self.busy: dict[Future[JobResult], tuple[Place, str, ProcessPoolExecutor]] = {}
         self.processes: dict[ProcessPoolExecutor, BaseProcess] = {}
@@ -188,12 +186,10 @@ def mps_service() -> Iterator[dict[str, str]]:
     settings = {MPS_PIPES: str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
 
     def control(*arguments: str, command: str = "") -> bool:
-        environment, content = os.environ | settings, command.encode()
+        words, text, env = [MPS, *arguments], command.encode(), os.environ | settings
         with suppress(OSError, subprocess.SubprocessError):
-            done = subprocess.run(
-                [MPS, *arguments], input=content, env=environment, timeout=20, capture_output=True
-            )
-            return done.returncode == 0
+            subprocess.run(words, input=text, env=env, timeout=20, capture_output=True, check=True)
+            return True
         return False
 
     control("-d")  # fails if it runs already
@@ -211,12 +207,17 @@ class Outcome:
 
     grid: Grid  # on the datasets that are here
     known: int = 0  # runs that the store had before
+    missing: int = 0  # runs that it lacked
     done: int = 0  # runs that were added, by this or another process
     failed: dict[str, str] = field(default_factory=dict)  # errors by the names of runs
-    left: int = 0  # runs that did not start before `until`
     absent: dict[str, str] = field(default_factory=dict)  # how to get datasets that are not here
     seconds: float = 0.0
-    parts: dict[str, float] = field(default_factory=dict)  # seconds of all processes, by activity
+    parts: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # by activity
+
+    @property
+    def left(self) -> int:
+        """Runs that did not start before `until`."""
+        return self.missing - self.done - len(self.failed)
 
 
 def run_grid(
@@ -292,10 +293,8 @@ class Driver:
         self.last_line = (-1, 0.0)  # number of runs in the last line of the log, and its time
         self.begun = self.recorded = time.monotonic()
         self.session = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
-        self.outcome, self.parts = Outcome(grid), Counter[str]()
+        self.outcome = Outcome(grid)
         self.waiting: list[Bundle] = []
-        self.postponed: list[Bundle] = []  # another driver works on them
-        self.look_again = 0.0
         self.running: dict[Future[JobResult], Bundle] = {}
         self.retried: set[tuple[str, ...]] = set()
         self.locks: dict[str, BaseFileLock] = {}
@@ -321,14 +320,14 @@ class Driver:
             self.console.print(message)
         missing = self.store.missing(runs)
         known = len({run.key for run in runs}) - len(missing)
-        self.outcome = Outcome(here, known, left=len(missing), absent=absent)
+        self.outcome = Outcome(here, known, len(missing), absent=absent)
         stored = {key: self.store.candidates(key) for key in {run.noise_key for run in missing}}
         self.candidates = {key: sets for key, sets in stored.items() if sets is not None}
         undrawn = [run for run in missing if run.noise_key not in self.candidates]
         joined = self.executor.joined
         self.waiting = bundles(undrawn, joined=joined, draw_noise=True)
         self.waiting += bundles(missing, joined=joined)
-        self.parts["planning"] = time.monotonic() - self.begun
+        self.outcome.parts["planning"] = time.monotonic() - self.begun
 
     def drive(self, until: float | None) -> Outcome:
         """Run until all is done or failed; Ctrl-C keeps what is finished."""
@@ -355,15 +354,13 @@ class Driver:
             self.unlock(list(self.locks))
             with suppress(StoreError):  # the error of a full disk is raised already
                 self.record()
-        self.outcome.seconds, self.outcome.parts = time.monotonic() - self.begun, dict(self.parts)
+        self.outcome.seconds = time.monotonic() - self.begun
         return self.outcome
 
     def start_bundles(self, until: float | None) -> bool:
         """Start bundles while there is room; returns whether anything runs or waits."""
         if until is not None and time.monotonic() - self.begun > until:
             return bool(self.running)
-        if self.postponed and time.monotonic() > self.look_again:
-            self.waiting, self.postponed = self.waiting + self.postponed, []
         settled = self.candidates.keys() | self.noise_errors.keys()
         rooms = Counter(self.executor.sizes)
         rooms.subtract(bundle.place for bundle in self.running.values())
@@ -373,10 +370,10 @@ class Driver:
                 if (claimed := self.claim(bundle)) is not None:
                     self.running[self.executor.submit(claimed)] = claimed
                     rooms[bundle.place] -= 1
-        return bool(self.running or self.waiting or self.postponed)
+        return bool(self.running or self.waiting)
 
     def claim(self, bundle: Bundle) -> Bundle | None:
-        """The bundle without runs that are done, failed, or locked by another driver."""
+        """The bundle without runs that are done or failed; those that are locked wait again."""
         mine, others = [], []
         for run, key in zip(bundle.runs, bundle.keys, strict=True):
             if not bundle.draws_noise and run.noise_key in self.noise_errors:
@@ -390,11 +387,10 @@ class Driver:
             elif bundle.draws_noise or self.store.lacks(run):
                 mine.append(run)
             else:  # done by another driver
-                self.count_done()
+                self.outcome.done += 1
                 self.unlock([key])
         if others:
-            self.postponed.append(replace(bundle, runs=tuple(others)))
-            self.look_again = time.monotonic() + LOOK_AGAIN
+            self.waiting.append(replace(bundle, runs=tuple(others)))
         return replace(bundle, runs=tuple(mine)).with_candidates(self.candidates) if mine else None
 
     def lock(self, key: str) -> bool:
@@ -429,11 +425,12 @@ class Driver:
 
     def keep(self, results: Iterable[tuple[Bundle, JobResult]]) -> None:
         """Store results, or handle errors."""
+        parts = self.outcome.parts
         for bundle, result in results:
             self.finished += bundle.seconds
             what = "noise" if bundle.draws_noise else "runs"
             for name, seconds in result.seconds.items():
-                self.parts[name if name == "starting" else f"{what}, {name}"] += seconds
+                parts[name if name == "starting" else f"{what}, {name}"] += seconds
             if result.error:
                 self.retry(bundle, result)
                 continue
@@ -443,9 +440,9 @@ class Driver:
                 self.candidates[key] = candidates
             for run, table in zip(bundle.runs, result.tables, strict=not bundle.draws_noise):
                 self.store.write(run, table)
-                self.count_done()
+                self.outcome.done += 1
             self.unlock(bundle.keys)
-            self.parts["write"] += time.monotonic() - begun
+            parts["write"] += time.monotonic() - begun
             for note in set(result.notes) - self.notes:
                 self.console.print(f"{bundle.title}: {note}")
                 self.notes.add(note)
@@ -467,21 +464,15 @@ class Driver:
     def fail(self, run: Run, result: JobResult) -> None:
         self.store.failed(run, result.error, result.details)
         self.outcome.failed[run.name] = result.error
-        self.outcome.left -= 1
         self.console.print(f"{run.name} failed: {result.error}")
-
-    def count_done(self) -> None:
-        self.outcome.done += 1
-        self.outcome.left -= 1
 
     def show(self) -> None:
         """Update the bar on a terminal; print a line now and then elsewhere."""
-        done = self.outcome.done + len(self.outcome.failed)
-        text = f"{done:,} of {done + self.outcome.left:,} runs"
-        running = list(self.running.values())
-        rest = sum(bundle.seconds for bundle in (*self.waiting, *self.postponed, *running))
+        missing, running = self.outcome.missing, list(self.running.values())
+        done = missing - self.outcome.left
+        text = f"{done:,} of {missing:,} runs"
+        total = self.finished + sum(bundle.seconds for bundle in (*self.waiting, *running))
         words = "; ".join([text, *(bundle.title for bundle in running[:3])])
-        total = self.finished + rest
         self.progress.update(self.bar, completed=self.finished, total=total, description=words)
         last, when = self.last_line
         if not self.console.is_terminal and time.monotonic() - when > (5 if done > last else 60):
@@ -501,7 +492,7 @@ class Driver:
                 "seconds": round(self.recorded - self.begun, 2),
                 "runs": self.outcome.done,
                 "failed": len(self.outcome.failed),
-                "parts": {name: round(value, 2) for name, value in self.parts.items()},
+                "parts": {name: round(value, 2) for name, value in self.outcome.parts.items()},
             }
             self.store.keep_session(self.session, facts)
 

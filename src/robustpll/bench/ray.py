@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from math import floor
 from typing import Any
 
-from robustpll.bench.bundles import Bundle, Place
 from robustpll.bench.executor import ENVIRONMENT, GPU_WORKERS, Executor
+from robustpll.bench.run import Bundle, Place
 from robustpll.bench.worker import JobResult, perform
 from robustpll.errors import InputError
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from robustpll._files import OutFolder
 from robustpll.bench.grid import Condition
-from robustpll.bench.measures import MEASURES
-from robustpll.bench.summary import Summary
+from robustpll.bench.summary import MEASURES, Summary
 from robustpll.bench.tables import (
     PUBLISHED,
     PUBLISHED_PAIR,

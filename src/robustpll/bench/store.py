@@ -18,9 +18,8 @@ from urllib.parse import quote
 import numpy as np
 
 from robustpll._files import write_whole
-from robustpll.bench.bundles import Candidates
 from robustpll.bench.grid import Grid
-from robustpll.bench.run import FORMAT, Condition, Run, key_of
+from robustpll.bench.run import FORMAT, Candidates, Condition, Run, key_of
 from robustpll.datasets.catalog import USUAL, version_here
 from robustpll.errors import InputError, RobustPLLError
 
@@ -421,7 +420,7 @@ def of_store(
         if name not in chosen and len(titles) > 1:
             raise InputError(
                 f"The store has runs on {len(titles)} versions of the file of {name}: {listed}. "
-                f"Their numbers cannot be mixed. Choose one: --version {name}={first}, or in Python "
+                f"They cannot be mixed. Choose one: --version {name}={first}, or in Python "
                 f"versions={{{name!r}: {first!r}}}."
             )
         versions[name] = titles.get(first, "")

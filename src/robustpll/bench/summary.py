@@ -1,8 +1,12 @@
-"""From stored predictions to one table: a row for each run and condition, a column per measure."""
+"""From stored predictions to one table: a row for each run and condition, a column per measure.
+
+To add a measure, add one entry to `MEASURES`: it becomes a column of `Summary.runs`, `runs.csv` and
+`runs.parquet`, and of the table of runs on the page. Any table may show it by its name.
+"""
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
@@ -11,23 +15,75 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from robustpll.bench import measures
 from robustpll.bench.grid import Entry, Grid, Run
-from robustpll.bench.measures import MEASURES, Columns, Entropies, Floats
 from robustpll.bench.store import ResultStore, StoreError, of_store
 from robustpll.datasets.catalog import entry_of
 from robustpll.errors import InputError
-from robustpll.measures.metrics import as_recorded
+from robustpll.evaluate.ood import separation
+from robustpll.measures import metrics
+from robustpll.measures.calibration import reliability
+from robustpll.measures.metrics import as_recorded, cdf_area, signed_ks
+
+Floats = NDArray[np.float64]
+Columns = Mapping[str, NDArray[Any]]  # stored predictions of one run under one condition
+Entropies = tuple[Floats, Floats]  # of test rows (n,) and of out-of-distribution rows (m,)
+
+CURVE_POINTS = 500  # more points cannot be seen in a figure
+SMALLEST = 1e-6  # probabilities are stored to six decimals: 0 may mean any smaller number
+FORMAT = 1  # of runs.parquet
+MOST_BYTES = 2**28  # of a runs.parquet in memory: no report writes a larger one
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A number that is computed from the predictions of one run under one condition."""
+
+    title: str
+    compute: Callable[[Columns], float]
+    needs: tuple[str, ...] = ("probability",)  # without these columns the measure is NaN
+    scale: int = 1  # the factor from stored to shown values: 100 for percent
+    decimals: int = 3
+    is_loss: bool = False  # whether lower values are better
+    in_table: bool = False  # whether the page's table of runs shows it, or only a run's details
+
+    @property
+    def heading(self) -> str:
+        return f"{self.title} in %" if self.scale == 100 else self.title
+
+
+_TRUTH, _OOD = ("truth", "probability"), ("test_entropy", "probability")
+MEASURES = {  # by their columns in `Summary.runs`
+    "rows": Measure("rows", lambda c: len(c["row"]), (), decimals=0),
+    "accuracy": Measure("accuracy", lambda c: c["right"].mean(), ("truth",), 100, 1, in_table=True),
+    "guesses": Measure("guesses", lambda c: c["guess"].mean(), scale=100, decimals=2),
+    "entropy": Measure("entropy", lambda c: c["entropy"].mean(), in_table=True),
+    "uncertainty": Measure("uncertainty", lambda c: c["uncertainty"].mean(), in_table=True),
+    "brier": Measure("Brier", lambda c: c["brier"].mean(), _TRUTH, is_loss=True, in_table=True),
+    "log_loss": Measure("log loss", lambda c: c["log_loss"].mean(), _TRUTH, is_loss=True),
+    "ece": Measure(
+        "ECE",
+        lambda c: reliability(c["probability"], c["right"]).error,
+        _TRUTH,
+        100,
+        1,
+        is_loss=True,
+    ),
+    "auroc": Measure(
+        "AUROC", lambda c: separation(c["test_entropy"], c["entropy"]).auroc, _OOD, in_table=True
+    ),
+    "ks": Measure("KS", lambda c: signed_ks(c["test_entropy"], c["entropy"]), _OOD),
+    "area": Measure("CDF area", lambda c: cdf_area(c["test_entropy"], c["entropy"]), _OOD),
+}
+POOLED_MEASURES = ("area", "area_exact", "ks", "mmd", "mmd_median", "gamma", "auroc")
 
 FACTS = ["machine", "torch", "version", "date"]
 IDENTITY = ["label", "dataset", "seed", "part", "condition", "epsilon", "other"]
 RUN_COLUMNS = ["label", "method", "dataset", "kind", *IDENTITY[2:], *MEASURES]
 RUN_COLUMNS += ["seconds_train", "seconds_examine", *FACTS, "key"]
 MISSING_COLUMNS = [*IDENTITY, "reason", "sentence"]
-OOD_COLUMNS = ["label", "dataset", "other", "seeds", "asked", *measures.POOLED_MEASURES]
-FORMAT = 1  # of runs.parquet
-MOST_BYTES = 2**28  # of a runs.parquet in memory: no report writes a larger one
+OOD_COLUMNS = ["label", "dataset", "other", "seeds", "asked", *POOLED_MEASURES]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +96,7 @@ class Summary:
         The planned runs.
     runs : DataFrame
         One row for each stored run and condition: label, method, dataset, kind, seed, part,
-        condition, epsilon, other (the OOD dataset); all of `bench.measures.MEASURES`, NaN where
+        condition, epsilon, other (the OOD dataset); all of `MEASURES`, NaN where
         undefined; seconds_train, seconds_examine, machine, torch, version, date, key.
     missing : DataFrame
         One row for each planned run and condition without a result: label, dataset, seed, part,
@@ -225,8 +281,8 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
                 pair = as_recorded(clean["entropy"]), as_recorded(columns["entropy"])
                 by_label = entropies.setdefault((run.dataset, condition.ood), {})
                 by_label.setdefault(run.label, []).append(pair)
-                columns = {**columns, "known_entropy": pair[0]}
-            runs.append(identity | facts | measures.measured(columns))
+                columns = {**columns, "test_entropy": pair[0]}
+            runs.append(identity | facts | measured(columns))
     stored = {row["dataset"] for row in runs}
     for row in missing:  # by the store alone, so that all machines write the same report
         if row["reason"] == "not run" and row["dataset"] not in stored:
@@ -289,12 +345,12 @@ def _pooled(
             label: (np.concatenate([t for t, _ in pairs]), np.concatenate([o for _, o in pairs]))
             for label, pairs in by_label.items()
         }
-        compared = measures.compared(pools)
+        numbers = compared(pools)
         for label, (test, ood) in pools.items():
             identity = {"label": label, "dataset": dataset, "other": other}
             counts = {"seeds": len(by_label[label]), "asked": asked}
-            rows.append(identity | counts | compared[label])
-            curves[label, dataset, other] = measures.curve(test), measures.curve(ood)
+            rows.append(identity | counts | numbers[label])
+            curves[label, dataset, other] = curve(test), curve(ood)
     return rows, curves
 
 
@@ -306,3 +362,60 @@ def _candidates(store: ResultStore, runs: tuple[Run, ...]) -> dict[str, tuple[fl
             sizes.setdefault(name, []).append(matrix.sum(-1))
     counts = {name: np.concatenate(parts) for name, parts in sizes.items()}
     return {name: (float(n.mean()), float((n == 1).mean())) for name, n in counts.items()}
+
+
+def measured(columns: Columns) -> dict[str, float]:
+    """Return all measures of one run under one condition; those that lack their columns are NaN.
+
+    Rows of no known class have no truth, and an audit stores no probabilities. The column
+    `test_entropy` holds the entropies of the same run's test rows.
+    """
+    values = {n: v.astype(float) if v.dtype.kind == "f" else v for n, v in columns.items()}
+    of_truth = values["probability_of_truth"]
+    values["brier"] = 1 - 2 * of_truth + values["probability_squared"]
+    values["log_loss"] = -np.log(of_truth.clip(SMALLEST))
+    values["entropy"] = as_recorded(columns["entropy"])
+    values["right"] = columns["truth"] == columns["predicted"]
+    usable = set(values)
+    if (columns["truth"] < 0).any():
+        usable.discard("truth")
+    if np.isnan(values["probability"]).all():
+        usable.discard("probability")
+    return {
+        name: measure.compute(values) if usable.issuperset(measure.needs) else math.nan
+        for name, measure in MEASURES.items()
+    }
+
+
+def compared(methods: Mapping[str, Entropies]) -> dict[str, dict[str, float]]:
+    """Return how far apart test and OOD entropies are, for methods of one table.
+
+    All methods share one bandwidth, so a method's MMD depends on which others are there. Where the
+    bandwidth is undefined, the MMD is NaN.
+    """
+    pool = np.concatenate([part for entropies in methods.values() for part in entropies])
+    gammas = []
+    for rule in (metrics.published_gamma, metrics.median_gamma):
+        try:
+            gammas.append(rule(pool))
+        except InputError:  # no two values differ, or most are equal
+            gammas.append(math.nan)
+    rows = {}
+    for label, pair in methods.items():
+        mmd, mmd_median = (
+            math.nan if math.isnan(gamma) else metrics.signed_mmd(*pair, gamma=gamma)
+            for gamma in gammas
+        )
+        exact, auroc = cdf_area(*pair, exact=True), separation(*pair).auroc
+        values = (cdf_area(*pair), exact, signed_ks(*pair), mmd, mmd_median, gammas[0], auroc)
+        rows[label] = dict(zip(POOLED_MEASURES, values, strict=True))
+    return rows
+
+
+def curve(values: Floats) -> Floats:
+    """Return the empirical distribution function as a line of at most 500 points, (points, 2)."""
+    points, share = metrics.distribution(values)
+    length = points + share  # strictly increasing along the line
+    wanted = np.linspace(length[0], length[-1], CURVE_POINTS)
+    indices = np.unique(np.searchsorted(length, wanted).clip(max=len(points) - 1))
+    return np.column_stack([points[indices], share[indices]])

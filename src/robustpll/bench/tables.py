@@ -15,9 +15,8 @@ import pandas as pd
 from scipy import stats
 
 from robustpll.bench.grid import REAL_WORLD, Condition, Entry
-from robustpll.bench.measures import MEASURES
 from robustpll.bench.run import MOST_AUDITED
-from robustpll.bench.summary import Summary
+from robustpll.bench.summary import MEASURES, Summary
 from robustpll.datasets.catalog import CATALOG, entry_of
 from robustpll.datasets.noise import InstanceDependent
 from robustpll.errors import InputError
@@ -242,7 +241,7 @@ def cells_of(
     absent = "not attacked" if condition.epsilon else "not asked for"
     note = np.select([runs > 0, ~is_planned, failed], ["", absent, "failed"], "missing")
     complete = wide[runs == planned_runs]
-    scores = complete if about.higher_is_better else 100 - complete
+    scores = 100 - complete if about.is_loss else complete
     best: frozenset[str] = frozenset()
     if planned_runs > 1:
         best = bold(scores.T.to_dict(), groups)
@@ -298,7 +297,7 @@ def _other_tables(summary: Summary) -> Iterator[Table]:
     """Yield the tables of datasets, time and missing runs."""
 
     def table(name: str, head: str, rows: Sequence[Any], **decimals: int) -> Table:
-        """Rows are (group, label, {column: number or words}); decimals, by a column's first word."""
+        """Rows are (group, label, contents by column); decimals go by a column's first word."""
         cells = []
         for line, (group, label, contents) in enumerate(rows):
             for column, content in contents.items():

@@ -22,8 +22,7 @@ from torch.nn.functional import one_hot
 
 from robustpll import __version__
 from robustpll.attacks.pgd import PGD
-from robustpll.bench.bundles import Bundle, Candidates
-from robustpll.bench.run import MOST_AUDITED, Condition, Run
+from robustpll.bench.run import MOST_AUDITED, Bundle, Candidates, Condition, Run
 from robustpll.bench.store import COLUMNS, UNKNOWN, now, schema, with_record
 from robustpll.datasets import load_dataset
 from robustpll.datasets.catalog import USUAL
@@ -247,14 +246,11 @@ def _table(condition: Condition, columns: dict[str, NDArray[Any]]) -> "pa.Table"
     """The table of one run under one condition; columns that are not there are null."""
     import pyarrow as pa
 
-    n, words = len(columns["row"]), {"part": condition.part, "condition": condition.name}
-    arrays = []
-    for name, kind in zip(COLUMNS, schema().types, strict=True):
-        if name in words:
-            zeros = pa.array(np.zeros(n, np.int8))
-            arrays.append(pa.DictionaryArray.from_arrays(zeros, [words[name]]))
-        elif name in columns:
-            arrays.append(pa.array(columns[name], kind, from_pandas=True))  # NaN: null
-        else:
-            arrays.append(pa.nulls(n, kind))
+    n = len(columns["row"])
+    words = {"part": np.full(n, condition.part), "condition": np.full(n, condition.name)}
+    nothing = np.full(n, np.nan, np.float32)
+    arrays = [  # NaN becomes null
+        pa.array((words | columns).get(name, nothing), kind, from_pandas=True)
+        for name, kind in zip(COLUMNS, schema().types, strict=True)
+    ]
     return pa.table(arrays, schema=schema())
