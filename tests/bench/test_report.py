@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from robustpll.bench.grid import Condition, Grid, Run
-from robustpll.bench.report import all_figures, entropy_panels, page, write_report
+from robustpll.bench.report import all_pictures, entropy_panels, page, write_report
 from robustpll.bench.store import ResultStore
 from robustpll.bench.summary import Summary, summarize
 from robustpll.bench.tables import all_tables
@@ -165,10 +165,10 @@ def test_the_page_says_first_what_was_done_when_and_what_is_missing(markup: str)
 def test_a_page_says_that_nothing_or_everything_is_missing(
     small: Grid, full: ResultStore, tmp_path: Path
 ) -> None:
-    text = text_of(page(summarize(full, small), {}, []))
+    text = text_of(page(summarize(full, small), {}, {}))
     assert "4 methods on 3 datasets with 3 seeds: 36 of 36 runs are stored." in text
     assert "Nothing is missing." in text
-    text = text_of(page(summarize(ResultStore(tmp_path / "empty"), small), {}, []))
+    text = text_of(page(summarize(ResultStore(tmp_path / "empty"), small), {}, {}))
     assert "0 of 36 runs are stored." in text
 
 
@@ -193,7 +193,7 @@ def test_the_page_of_the_whole_paper_stays_small(summary: Summary) -> None:
     ]
     assert len(rows) > 3000
     whole = replace(summary, grid=paper, runs=pd.DataFrame(rows))
-    assert len(page(whole, {}, []).encode()) < 1_000_000
+    assert len(page(whole, {}, {}).encode()) < 1_000_000
 
 
 def bench_report(store: Path, out: Path, *more: str) -> Result:
@@ -289,15 +289,15 @@ def test_the_figure_of_entropies_has_the_papers_panels(
 def test_a_report_has_the_figures_that_its_runs_allow(
     small: Grid, full: ResultStore, tmp_path: Path
 ) -> None:
-    names = [figure.name for figure in all_figures(summarize(full, small))]
+    names = list(all_pictures(summarize(full, small)))
     attacks = ["attack", "attack-lost", "attack-msrc-v2", "attack-fg-net"]
     assert names == [*attacks, "ranks", "timing"]
     planned = next(run for run in small.runs() if run.label == "Proden")
     full.path(planned).unlink()
-    figures = {figure.name: figure for figure in all_figures(summarize(full, small))}
-    drawn = [axes.get_title(loc="left") for axes in figures["attack-lost"].figure.axes]
+    picture = all_pictures(summarize(full, small))["attack-lost"]
+    drawn = [axes.get_title(loc="left") for axes in picture["figure"].axes]
     assert drawn == ["RobustPll", "Proden+Ens"], "points that lack runs are not drawn"
-    assert all_figures(summarize(ResultStore(tmp_path / "empty"), small)) == ()
+    assert all_pictures(summarize(ResultStore(tmp_path / "empty"), small)) == {}
 
 
 @pytest.fixture

@@ -247,7 +247,7 @@ def _table(condition: Condition, columns: dict[str, NDArray[Any]]) -> "pa.Table"
     import pyarrow as pa
 
     n = len(columns["row"])
-    words = {"part": np.full(n, condition.part), "condition": np.full(n, condition.name)}
+    words = {"part": [condition.part] * n, "condition": [condition.name] * n}
     nothing = np.full(n, np.nan, np.float32)
     arrays = [  # NaN becomes null
         pa.array((words | columns).get(name, nothing), kind, from_pandas=True)
