@@ -81,8 +81,7 @@ class LocalExecutor(Executor):
         self.sizes = {"cpu": workers or cores, "cuda": 0}
         gpus, others = [0], ""
         if self.joined:
-            gpus = list(range(torch.cuda.device_count()))
-            gpus = gpus if chosen.index is None else [chosen.index]
+            gpus = [chosen.index] if ":" in str(chosen) else list(range(torch.cuda.device_count()))
             on_gpus = workers or GPU_WORKERS * len(gpus)
             self.sizes = {"cpu": max(1, cores - on_gpus), "cuda": on_gpus}
             others = f", {self.sizes['cpu']} on the CPU"
@@ -233,9 +232,8 @@ def run_grid(
     """Run what a store lacks of a grid.
 
     Results are stored as they come; after an interruption, the same call runs the rest. Several
-    processes may share one store. Predictions on a CPU do not depend on the order of the work; on
-    a GPU they agree within rounding. In a script, call this below
-    ``if __name__ == "__main__":``, because it starts processes.
+    processes may share one store. In a script, call this below ``if __name__ == "__main__":``,
+    because it starts processes.
 
     Parameters
     ----------
@@ -244,10 +242,8 @@ def run_grid(
         Datasets that are not here are left out, and named in the outcome.
     store : ResultStore or path
         The folder of the results.
-    device : str
-        "auto", "cpu" or "cuda".
-    workers : int or None
-        Processes that train networks; by default one for each core, or 6 for each GPU.
+    device, workers : str, int or None
+        "auto", "cpu" or "cuda"; how many processes, by default one per core, or 6 per GPU.
     until : float or None
         Seconds after which no run starts any more; started ones are finished.
     executor : Executor or None

@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from math import inf
@@ -23,7 +23,7 @@ from robustpll.bench.run import (
 )
 from robustpll.datasets.catalog import CATALOG, entry_of, find, how_to_get
 from robustpll.datasets.noise import Flip, InstanceDependent, Noise
-from robustpll.errors import InputError, is_count
+from robustpll.errors import InputError, is_count, some_of
 from robustpll.methods import METHODS, Method
 from robustpll.methods.classical import ClassicalMethod
 
@@ -59,15 +59,12 @@ class Grid:
         Letters, digits, "-" and "_"; the name of the grid's file in the store.
     entries : tuple of Entry
         The methods. Labels must differ, except for one kind of method on different datasets.
-    datasets : tuple of str
-        Names that `load_dataset` accepts.
-    seeds : tuple of int
-        Seeds of the split, the noise, the initial weights and the order of rows.
+    datasets, seeds : tuples of str and int
+        Names that `load_dataset` accepts; seeds of split, noise, weights and order of rows.
     noise : Noise or None
         Makes candidates for datasets that have none; required if there are such datasets.
     epsilons : tuple of float
-        Strengths of the published attack, in addition to clean rows. Classical methods are not
-        attacked.
+        Strengths of the published attack, in addition to clean rows; not for classical methods.
     attacked : tuple of str or None
         Datasets under attack; None means all.
     ood : tuple of (str, str)
@@ -97,9 +94,9 @@ class Grid:
     audit: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
     def __post_init__(self) -> None:
-        for is_broken, rule in _rules(self):
-            if is_broken:
-                raise InputError(f"Grid {self.name!r}: {rule}.")
+        for rule, values in _faults(self).items():
+            if values:
+                raise InputError(f"Grid {self.name!r}: {rule}; got {some_of(values)}.")
         for name in (*self.datasets, *(self.attacked or ()), *chain(*self.ood)):
             entry_of(name)  # raises if there is no such dataset
         self.to_json()  # raises if a method or noise cannot be stored
@@ -261,42 +258,44 @@ class Grid:
         return replace(other, name=f"{self.name}-{key_of(json.loads(other.to_json()))[:6]}")
 
 
-def _rules(grid: Grid) -> Iterable[tuple[object, str]]:
-    """Whether each rule of a grid is broken, and the rule in words."""
-    labels = [entry.label for entry in grid.entries]
-    kinds = {(entry.label, type(entry.method)) for entry in grid.entries}
-    places = [(e.label, name) for e in grid.entries for name in set(e.datasets or grid.datasets)]
+def _faults(grid: Grid) -> dict[str, Sequence[object]]:
+    """The rules of a grid, and the values that break them."""
+
+    def repeated(values: Sequence[object]) -> list[object]:
+        return [value for value in values if values.count(value) > 1]
+
+    entries, audited = grid.entries, [name for name, _ in grid.audit]
+    kinds = {(entry.label, type(entry.method)) for entry in entries}
+    clashes = repeated([label for label, _ in kinds]) or repeated(
+        [(e.label, name) for e in entries for name in set(e.datasets or grid.datasets)]
+    )
     bare = [name for name in grid.datasets if name in CATALOG and not CATALOG[name].candidates]
-    bad_seeds = [seed for seed in grid.seeds if not is_count(seed)]
-    bad_epsilons = [epsilon for epsilon in grid.epsilons if not 0 < epsilon < inf]
-    pairs = [pair for pair in grid.ood if pair[0] not in grid.datasets]
-    audited = [name for name, _ in grid.audit]
-    bad_audits = [e for _, e in grid.audit if len({x for x in e if 0 < x < inf}) != max(len(e), 1)]
-    subsets = [entry.datasets for entry in grid.entries if entry.datasets is not None]
-    unknown = sorted(set(chain(audited, *subsets)) - set(grid.datasets))
     is_bare_flip = isinstance(grid.noise, Flip) and grid.noise.noise is None
-
-    def repeats(values: Sequence[object]) -> bool:
-        return len(set(values)) < len(values)
-
-    is_name = re.fullmatch(r"[\w-]+", str(grid.name))
-    yield not is_name, "a name has letters, digits, '-' and '_' alone"
-    for name, values in (("methods", labels), ("datasets", grid.datasets), ("seeds", grid.seeds)):
-        yield not values, f"there are no {name}"
-    clash = repeats(places) or len(kinds) > len(set(labels))
-    yield clash, f"labels must differ; got {labels}. Set label = ..."
-    yield bad_seeds, f"seeds must be ints of at least 0; got {bad_seeds}"
-    for name in ("datasets", "seeds", "epsilons"):
-        yield repeats(getattr(grid, name)), f"{name} repeat: {getattr(grid, name)}"
-    yield bare and grid.noise is None, f"{bare} have no candidates, so a noise is needed"
-    yield bare and is_bare_flip, f"the noise flip needs a noise within, for {bare}"
-    yield bad_epsilons, f"epsilons must be numbers above 0; got {bad_epsilons}"
-    yield pairs, f"ood is about datasets that are not in the grid: {pairs}"
-    yield not isinstance(grid.train_rows, bool), "train_rows must be true or false"
-    yield repeats(audited), f"audit names datasets twice: {audited}"
-    yield bad_audits, f"audit needs epsilons above 0, each once; got {bad_audits}"
-    yield not all(subsets), "a method's datasets must be one or more"
-    yield unknown, f"audit, or a method, names datasets that are not in the grid: {unknown}"
+    named = {*audited, *chain(*(entry.datasets or () for entry in entries))}
+    sizes = {"methods": entries, "datasets": grid.datasets, "seeds": grid.seeds}
+    is_name, is_bool = re.fullmatch(r"[\w-]+", str(grid.name)), isinstance(grid.train_rows, bool)
+    return {
+        "a name has letters, digits, '-' and '_' alone": [] if is_name else [grid.name],
+        "there must be methods, datasets and seeds": [n for n, v in sizes.items() if not v],
+        "labels must differ (set label = ...)": clashes,
+        "seeds must be ints of at least 0": [s for s in grid.seeds if not is_count(s)],
+        "datasets must not repeat": repeated(grid.datasets),
+        "seeds must not repeat": repeated(grid.seeds),
+        "epsilons must not repeat": repeated(grid.epsilons),
+        "datasets without candidates need a noise": bare if grid.noise is None else [],
+        "datasets without candidates need a noise within flip": bare if is_bare_flip else [],
+        "epsilons must be numbers above 0": [e for e in grid.epsilons if not 0 < e < inf],
+        "ood must be about datasets of the grid": [
+            p for p in grid.ood if p[0] not in grid.datasets
+        ],
+        "train_rows must be true or false": [] if is_bool else [grid.train_rows],
+        "audit must not name a dataset twice": repeated(audited),
+        "audit needs epsilons above 0, each once": [
+            e for _, e in grid.audit if len({x for x in e if 0 < x < inf}) != max(len(e), 1)
+        ],
+        "a method's datasets must be one or more": [e.label for e in entries if e.datasets == ()],
+        "audit and methods must name datasets of the grid": sorted(named - set(grid.datasets)),
+    }
 
 
 def _list(value: Any, name: str) -> list[Any]:

@@ -167,7 +167,7 @@ def noise_of(value: Any) -> Noise | None:
     if value is None or isinstance(value, Noise):
         return value
     table = {"name": value} if isinstance(value, str) else dict(value)
-    kind = _kind_of(table, NOISES, "noise")
+    kind: type[Noise] = _kind_of(table, NOISES, "noise")
     if "noise" in table:
         table["noise"] = noise_of(table["noise"])
     if kind is Flip and "share" not in table:
@@ -178,7 +178,7 @@ def noise_of(value: Any) -> Noise | None:
 def method_of(table: Mapping[str, Any], preset: str, epochs: int | None = None) -> Method:
     """A method from its name and some of its fields; the preset sets the others."""
     values = {name: tuple(v) if isinstance(v, list) else v for name, v in table.items()}
-    kind = _kind_of(values, METHODS, "method")
+    kind: type[Method] = _kind_of(values, METHODS, "method")
     base = kind.paper() if preset == "paper" else kind()
     if epochs is not None and "epochs" in kind.field_names():
         values = {"epochs": epochs} | values

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from robustpll.bench.grid import Entry, Grid, Run
-from robustpll.bench.store import ResultStore, StoreError, of_store
+from robustpll.bench.store import REALS, ResultStore, StoreError, of_store
 from robustpll.datasets.catalog import entry_of
 from robustpll.errors import InputError
 from robustpll.evaluate.ood import separation
@@ -27,7 +27,7 @@ from robustpll.measures.calibration import reliability
 from robustpll.measures.metrics import as_recorded, cdf_area, signed_ks
 
 Floats = NDArray[np.float64]
-Columns = Mapping[str, NDArray[Any]]  # stored predictions of one run under one condition
+Columns = dict[str, Any]  # stored predictions of one run under one condition, as arrays
 Entropies = tuple[Floats, Floats]  # of test rows (n,) and of out-of-distribution rows (m,)
 
 CURVE_POINTS = 500  # more points cannot be seen in a figure
@@ -41,7 +41,7 @@ class Measure:
     """A number that is computed from the predictions of one run under one condition."""
 
     title: str
-    compute: Callable[[Columns], float]
+    compute: Callable[[Columns], Any]
     needs: tuple[str, ...] = ("probability",)  # without these columns the measure is NaN
     scale: int = 1  # the factor from stored to shown values: 100 for percent
     decimals: int = 3
@@ -53,7 +53,7 @@ class Measure:
         return f"{self.title} in %" if self.scale == 100 else self.title
 
 
-_TRUTH, _OOD = ("truth", "probability"), ("test_entropy", "probability")
+_TRUTH, _OOD = ("truth", "probability"), ("pair", "probability")
 MEASURES = {  # by their columns in `Summary.runs`
     "rows": Measure("rows", lambda c: len(c["row"]), (), decimals=0),
     "accuracy": Measure("accuracy", lambda c: c["right"].mean(), ("truth",), 100, 1, in_table=True),
@@ -62,66 +62,42 @@ MEASURES = {  # by their columns in `Summary.runs`
     "uncertainty": Measure("uncertainty", lambda c: c["uncertainty"].mean(), in_table=True),
     "brier": Measure("Brier", lambda c: c["brier"].mean(), _TRUTH, is_loss=True, in_table=True),
     "log_loss": Measure("log loss", lambda c: c["log_loss"].mean(), _TRUTH, is_loss=True),
-    "ece": Measure(
-        "ECE",
-        lambda c: reliability(c["probability"], c["right"]).error,
-        _TRUTH,
-        100,
-        1,
-        is_loss=True,
-    ),
-    "auroc": Measure(
-        "AUROC", lambda c: separation(c["test_entropy"], c["entropy"]).auroc, _OOD, in_table=True
-    ),
-    "ks": Measure("KS", lambda c: signed_ks(c["test_entropy"], c["entropy"]), _OOD),
-    "area": Measure("CDF area", lambda c: cdf_area(c["test_entropy"], c["entropy"]), _OOD),
+    "ece": Measure("ECE", lambda c: reliability(*c["calls"]).error, _TRUTH, 100, 1, is_loss=True),
+    "auroc": Measure("AUROC", lambda c: separation(*c["pair"]).auroc, _OOD, in_table=True),
+    "ks": Measure("KS", lambda c: signed_ks(*c["pair"]), _OOD),
+    "area": Measure("CDF area", lambda c: cdf_area(*c["pair"]), _OOD),
 }
-POOLED_MEASURES = ("area", "area_exact", "ks", "mmd", "mmd_median", "gamma", "auroc")
-
 FACTS = ["machine", "torch", "version", "date"]
 IDENTITY = ["label", "dataset", "seed", "part", "condition", "epsilon", "other"]
 RUN_COLUMNS = ["label", "method", "dataset", "kind", *IDENTITY[2:], *MEASURES]
 RUN_COLUMNS += ["seconds_train", "seconds_examine", *FACTS, "key"]
 MISSING_COLUMNS = [*IDENTITY, "reason", "sentence"]
-OOD_COLUMNS = ["label", "dataset", "other", "seeds", "asked", *POOLED_MEASURES]
+OOD_COLUMNS = ["label", "dataset", "other", "seeds", "asked", "area", "area_exact", "ks", "mmd"]
+OOD_COLUMNS += ["mmd_median", "gamma", "auroc"]
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """The results of a grid; all frames are in the grid's order.
-
-    Attributes
-    ----------
-    grid : Grid
-        The planned runs.
-    runs : DataFrame
-        One row for each stored run and condition: label, method, dataset, kind, seed, part,
-        condition, epsilon, other (the OOD dataset); all of `MEASURES`, NaN where
-        undefined; seconds_train, seconds_examine, machine, torch, version, date, key.
-    missing : DataFrame
-        One row for each planned run and condition without a result: label, dataset, seed, part,
-        condition, epsilon, other, reason ("no data", "not run", "failed", "unreadable"), sentence.
-    ood : DataFrame
-        One row for each label, dataset and other: seeds (stored), asked, and measures of entropies
-        pooled over the seeds, as published: area, area_exact, ks, mmd, mmd_median, gamma, auroc.
-    curves : mapping of (label, dataset, other) to (test, ood)
-        Distribution functions of these entropies, as lines (points, 2).
-    candidates : mapping of str to (float, float)
-        For datasets with generated candidates: mean number, share of rows with a single one.
-    sessions : mapping of str to mapping
-        Each `bench run` by its start: executor, runs, seconds, and parts (over all processes).
-    contents : mapping of str to str
-        Versions of datasets' files other than the catalogue's, as `Dataset.content`.
-    """
+    """The results of a grid; all frames are in the grid's order."""
 
     grid: Grid
+    # One row for each stored run and condition: label, method, dataset, kind, seed, part,
+    # condition, epsilon, other (the OOD dataset); all of `MEASURES`, NaN where undefined;
+    # seconds_train, seconds_examine, machine, torch, version, date, key.
     runs: pd.DataFrame
+    # One row for each planned run and condition without a result: label, dataset, seed, part,
+    # condition, epsilon, other, reason ("no data", "not run", "failed", "unreadable"), sentence.
     missing: pd.DataFrame
+    # One row for each label, dataset and other: seeds (stored), asked, and measures of entropies
+    # pooled over the seeds, as published: area, area_exact, ks, mmd, mmd_median, gamma, auroc.
     ood: pd.DataFrame
+    # Distribution functions of test and OOD entropies by (label, dataset, other), (points, 2).
     curves: Mapping[tuple[str, str, str], tuple[Floats, Floats]]
+    # Of datasets with generated candidates: mean number, share of rows with a single one.
     candidates: Mapping[str, tuple[float, float]]
+    # Each `bench run` by its start: executor, runs, seconds, and parts (over all processes).
     sessions: Mapping[str, Mapping[str, Any]]
-    contents: Mapping[str, str]
+    contents: Mapping[str, str]  # versions of files other than the catalogue's
 
     @cached_property
     def stored(self) -> tuple[str, ...]:
@@ -281,7 +257,7 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
                 pair = as_recorded(clean["entropy"]), as_recorded(columns["entropy"])
                 by_label = entropies.setdefault((run.dataset, condition.ood), {})
                 by_label.setdefault(run.label, []).append(pair)
-                columns = {**columns, "test_entropy": pair[0]}
+                columns["pair"] = pair
             runs.append(identity | facts | measured(columns))
     stored = {row["dataset"] for row in runs}
     for row in missing:  # by the store alone, so that all machines write the same report
@@ -338,18 +314,34 @@ def _stored(store: ResultStore, run: Run) -> tuple[dict[str, Any], dict[Any, Col
 def _pooled(
     entropies: Mapping[tuple[str, str], Mapping[str, list[Entropies]]], asked: int
 ) -> tuple[list[dict[str, Any]], dict[tuple[str, str, str], tuple[Floats, Floats]]]:
-    """Return measures and curves of entropies that are pooled over the seeds."""
+    """Return measures and curves of entropies that are pooled over the seeds.
+
+    The methods of a table share one bandwidth, so a method's MMD depends on which others are there.
+    Where the bandwidth is undefined, the MMD is NaN.
+    """
     rows, curves = [], {}
     for (dataset, other), by_label in entropies.items():
-        pools: dict[str, Entropies] = {
-            label: (np.concatenate([t for t, _ in pairs]), np.concatenate([o for _, o in pairs]))
+        pools = {
+            label: tuple(np.concatenate(parts) for parts in zip(*pairs, strict=True))
             for label, pairs in by_label.items()
         }
-        numbers = compared(pools)
+        everything = np.concatenate([part for pair in pools.values() for part in pair])
+        gammas = []
+        for rule in (metrics.published_gamma, metrics.median_gamma):
+            try:
+                gammas.append(rule(everything))
+            except InputError:  # no two values differ, or most are equal
+                gammas.append(math.nan)
         for label, (test, ood) in pools.items():
-            identity = {"label": label, "dataset": dataset, "other": other}
-            counts = {"seeds": len(by_label[label]), "asked": asked}
-            rows.append(identity | counts | numbers[label])
+            mmd, mmd_median = (
+                math.nan if math.isnan(gamma) else metrics.signed_mmd(test, ood, gamma=gamma)
+                for gamma in gammas
+            )
+            identity = (label, dataset, other, len(by_label[label]), asked)
+            areas = (cdf_area(test, ood), cdf_area(test, ood, exact=True))
+            distances = (signed_ks(test, ood), mmd, mmd_median, gammas[0])
+            values = (*identity, *areas, *distances, separation(test, ood).auroc)
+            rows.append(dict(zip(OOD_COLUMNS, values, strict=True)))
             curves[label, dataset, other] = curve(test), curve(ood)
     return rows, curves
 
@@ -365,17 +357,16 @@ def _candidates(store: ResultStore, runs: tuple[Run, ...]) -> dict[str, tuple[fl
 
 
 def measured(columns: Columns) -> dict[str, float]:
-    """Return all measures of one run under one condition; those that lack their columns are NaN.
+    """Return all measures of one run under one condition, NaN where they are undefined.
 
-    Rows of no known class have no truth, and an audit stores no probabilities. The column
-    `test_entropy` holds the entropies of the same run's test rows.
+    OOD rows have no truth, but the pair of test and OOD entropies. An audit has no probabilities.
     """
-    values = {n: v.astype(float) if v.dtype.kind == "f" else v for n, v in columns.items()}
-    of_truth = values["probability_of_truth"]
+    values = columns | {name: columns[name].astype(float) for name in REALS}
+    of_truth, right = values["probability_of_truth"], columns["truth"] == columns["predicted"]
+    values |= {"right": right, "calls": (values["probability"], right)}
     values["brier"] = 1 - 2 * of_truth + values["probability_squared"]
     values["log_loss"] = -np.log(of_truth.clip(SMALLEST))
     values["entropy"] = as_recorded(columns["entropy"])
-    values["right"] = columns["truth"] == columns["predicted"]
     usable = set(values)
     if (columns["truth"] < 0).any():
         usable.discard("truth")
@@ -385,31 +376,6 @@ def measured(columns: Columns) -> dict[str, float]:
         name: measure.compute(values) if usable.issuperset(measure.needs) else math.nan
         for name, measure in MEASURES.items()
     }
-
-
-def compared(methods: Mapping[str, Entropies]) -> dict[str, dict[str, float]]:
-    """Return how far apart test and OOD entropies are, for methods of one table.
-
-    All methods share one bandwidth, so a method's MMD depends on which others are there. Where the
-    bandwidth is undefined, the MMD is NaN.
-    """
-    pool = np.concatenate([part for entropies in methods.values() for part in entropies])
-    gammas = []
-    for rule in (metrics.published_gamma, metrics.median_gamma):
-        try:
-            gammas.append(rule(pool))
-        except InputError:  # no two values differ, or most are equal
-            gammas.append(math.nan)
-    rows = {}
-    for label, pair in methods.items():
-        mmd, mmd_median = (
-            math.nan if math.isnan(gamma) else metrics.signed_mmd(*pair, gamma=gamma)
-            for gamma in gammas
-        )
-        exact, auroc = cdf_area(*pair, exact=True), separation(*pair).auroc
-        values = (cdf_area(*pair), exact, signed_ks(*pair), mmd, mmd_median, gammas[0], auroc)
-        rows[label] = dict(zip(POOLED_MEASURES, values, strict=True))
-    return rows
 
 
 def curve(values: Floats) -> Floats:

@@ -19,7 +19,6 @@ from robustpll.bench.run import MOST_AUDITED
 from robustpll.bench.summary import MEASURES, Summary
 from robustpll.datasets.catalog import CATALOG, entry_of
 from robustpll.datasets.noise import InstanceDependent
-from robustpll.errors import InputError
 from robustpll.measures.metrics import mean_std
 from robustpll.measures.significance import LEVEL, bold, single_best
 
@@ -244,9 +243,9 @@ def cells_of(
     scores = 100 - complete if about.is_loss else complete
     best: frozenset[str] = frozenset()
     if planned_runs > 1:
-        best = bold(scores.T.to_dict(), groups)
+        best = bold({str(label): row.to_dict() for label, row in scores.iterrows()}, groups)
     elif len(scores):
-        best = single_best(scores.sum(axis="columns").to_dict(), groups)
+        best = single_best({str(label): row.sum() for label, row in scores.iterrows()}, groups)
     is_best, asked = wide.index.isin(best).astype(int), np.where(is_planned, planned_runs, 0)
     return cells.assign(bold=is_best, runs=runs, asked=asked, note=note)
 
@@ -312,23 +311,21 @@ def _other_tables(summary: Summary) -> Iterator[Table]:
     entries, facts = [entry_of(name) for name in summary.grid.datasets], []
     for entry in entries:
         mean, single = summary.candidates.get(entry.name, (entry.candidates, math.nan))
-        numbers = {"rows": entry.rows, "features": entry.features, "classes": entry.classes}
-        numbers |= {"candidates on average": mean, "one candidate in %": 100 * single}
-        facts.append(numbers | {"stored runs": stored.get(entry.name, 0)})
+        counts: dict[str, Any] = {"rows": entry.rows, "features": entry.features}
+        counts |= {"classes": entry.classes, "candidates on average": mean}
+        counts |= {"one candidate in %": 100 * single, "stored runs": stored.get(entry.name, 0)}
+        facts.append(counts)
     known = pd.DataFrame(facts, dtype=float).dropna(axis="columns", how="all").to_dict("records")
     rows: list[Any] = [(0, e.title, row) for e, row in zip(entries, known, strict=True)]
     yield table("datasets", "dataset", rows, candidates=2, one=1)
 
-    times = summary.timing.set_index("label")
     heads = {"runs": "runs", "models": "models per run", "seconds": "seconds per run"}
     heads |= {"seconds_train": "training", "seconds_examine": "examining", "share": "share in %"}
-    rows = []
-    for line in summary.lines:
-        if line.label in times.index:
-            row = times.loc[line.label, list(heads)].set_axis(heads.values())
-            row["share in %"] *= 100
-            row["models per run"] = row["models per run"] or math.nan
-            rows.append((int(line.group == "ensemble"), line.label, row))
+    times = summary.timing.replace({"models": {0: math.nan}})
+    times["share"] *= 100
+    times = times.set_index("label")[list(heads)].rename(columns=heads)
+    lines = [line for line in summary.lines if line.label in times.index]
+    rows = [(int(e.group == "ensemble"), e.label, times.loc[e.label]) for e in lines]
     yield table("timing", "method", rows, seconds=2, training=1, examining=1, share=1)
 
     heads = {"starting": "starting", "noise, train": "noise", "runs, load": "loading"}
@@ -435,11 +432,6 @@ def ranks_of(scores: pd.DataFrame) -> tuple[dict[str, float], float, float]:
     Rows are datasets, columns are methods; higher is better, and ties share their ranks.
     """
     datasets, methods = scores.shape
-    if methods < 3 or datasets < 2:
-        raise InputError(
-            "Ranks need at least three methods and two datasets; scores has shape "
-            f"{scores.shape}. Compare two methods by paired_p."
-        )
     average = scores.rank(axis="columns", ascending=False).mean()
     quantile = stats.studentized_range.ppf(1 - LEVEL, methods, math.inf) / math.sqrt(2)
     distance = float(quantile) * math.sqrt(methods * (methods + 1) / (6 * datasets))

@@ -125,7 +125,7 @@ def compute(bundle: Bundle, device: str = "cpu") -> JobResult:
                 tables += evaluate(fitted if len(parts) == 1 else fitted.part(subset), runs, part)
             lap("examine")
     share = {name: value / len(bundle.runs) for name, value in seconds.items()}
-    facts = {"torch": torch.__version__, "version": __version__, "date": now()}
+    facts: dict[str, Any] = {"torch": torch.__version__, "version": __version__, "date": now()}
     facts |= {"machine": device_name(torch.device(device)), "models_in_bundle": bundle.models}
     tables = [
         with_record(table, run, share, facts)
