@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from robustpll import InputError
 from robustpll.bench.grid import REAL_WORLD, Condition, Grid, Run
 from robustpll.bench.summary import (
     IDENTITY,
@@ -91,21 +90,20 @@ def bold_in(table: Table, column: str) -> list[str]:
     return list(cells["label"])
 
 
-@pytest.fixture(scope="module")
-def paired() -> Summary:
+def test_the_worked_example_has_its_mean_deviation_and_bold() -> None:
     accuracies = {"Proden": WORSE, "RobustPll": BEST, "Proden+Ens": WORSE}
     grid = pictures(["proden", "robust_pll", "proden_ens"])
-    return summary_of(grid, lambda run, _: accuracies[run.label][run.seed])
-
-
-def test_the_worked_example_has_its_mean_deviation_and_bold(paired: Summary) -> None:
-    table = all_tables(paired)["table-1"]
+    summary = summary_of(grid, lambda run, _: accuracies[run.label][run.seed])
+    table = all_tables(summary)["table-1"]
     best = cell(table, "RobustPll", "MNIST")
     assert best["value"] == pytest.approx(96.04)
     assert best["std"] == pytest.approx(0.1020, abs=1e-4)
     assert text(table, "RobustPll", "MNIST") == "96.0 ± 0.1"
     assert bold_in(table, "MNIST") == ["RobustPll", "Proden+Ens"]  # ensembles are another group
     assert table.cells["group"].tolist() == [0, 0, 1]
+    latex = table.to_latex()  # with rules between groups
+    assert [latex.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 2, 1]
+    assert r"RobustPll & \textbf{96.0 $\pm$ 0.1} \\" + "\n\\midrule" in latex
 
 
 def test_a_cell_that_lacks_runs_says_so_and_is_not_bold_even_if_it_is_highest() -> None:
@@ -116,12 +114,15 @@ def test_a_cell_that_lacks_runs_says_so_and_is_not_bold_even_if_it_is_highest() 
         stored = run.label == "Proden" or run.seed > 1
         return accuracies[run.label][run.seed] if stored else None
 
-    table = all_tables(summary_of(grid, answer))["table-1"]
+    tables = all_tables(summary_of(grid, answer))
+    table, beside = tables["table-1"], tables["compare-1"]
     partial = cell(table, "RobustPll", "MNIST")
     assert (partial["runs"], partial["asked"]) == (3, 5)
     assert text(table, "RobustPll", "MNIST").endswith("(3 of 5 runs)")
     assert bold_in(table, "MNIST") == ["Proden"]
     assert any("lack runs" in note for note in table.notes)
+    assert pd.isna(cell(beside, "RobustPll", "MNIST")["agrees"])
+    assert "Not counted: 1 (runs missing)" in beside.notes[0]
 
 
 def test_a_cell_without_runs_says_why(small: Grid) -> None:
@@ -283,13 +284,6 @@ def test_pictures_agree_within_one_point_or_two_deviations(
     assert (row["agrees"], float(row["difference"])) == (f"{agrees:d}", pytest.approx(distance))
 
 
-def test_a_cell_that_lacks_runs_is_no_agreement() -> None:
-    summary = summary_of(pictures(["proden"], seeds=2), lambda run, _: None if run.seed else 0.932)
-    table = all_tables(summary)["compare-1"]
-    assert table.cells["agrees"].isna().all()
-    assert "Not counted: 1 (runs missing)" in table.notes[0]
-
-
 def test_table_2_bolds_the_single_best_of_a_group_if_it_is_positive() -> None:
     grid = pictures(["proden", "robust_pll", "rc", "cc", "proden_ens"], ood=[["mnist", "notmnist"]])
     values = {"Proden": (5, 0.6), "RobustPll": (5, 0.8), "Cc": (3, 0.9), "Proden+Ens": (5, -0.5)}
@@ -364,12 +358,6 @@ def test_odd_names_keep_the_shape_of_a_table_and_are_no_formula_in_csv(name: str
     assert not set(PUBLISHED) & set(head)
 
 
-def test_latex_has_rules_of_booktabs_between_groups(paired: Summary) -> None:
-    latex = all_tables(paired)["table-1"].to_latex()
-    assert [latex.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 2, 1]
-    assert r"RobustPll & \textbf{96.0 $\pm$ 0.1} \\" + "\n\\midrule" in latex
-
-
 @pytest.mark.parametrize(("methods", "q"), [(3, 2.343), (5, 2.728), (10, 3.164)])
 def test_the_critical_difference_is_that_of_demsars_table(methods: int, q: float) -> None:
     scores = pd.DataFrame({m: [place - m for place in range(14)] for m in range(methods)})
@@ -392,9 +380,5 @@ def test_ranks_leave_out_datasets_on_which_runs_are_missing(small: Grid) -> None
     assert "over 2 datasets (MSRCv2, FG-NET)" in fewer[2]
     assert "Left out, because runs are missing: Lost" in fewer[2]
     assert "could not find any difference" in fewer[2]
-
-
-def test_two_methods_or_one_dataset_have_no_ranks() -> None:
-    for scores in ({"a": [1, 2], "b": [2, 1]}, {"a": [1], "b": [2], "c": [3]}):
-        with pytest.raises(InputError, match="at least three methods and two datasets"):
-            ranks_of(pd.DataFrame(scores))
+    for fewer_of in ({"methods": ["proden", "robust_pll"]}, {"datasets": ["lost"]}):
+        assert ranked(summary_of(small.changed(**fewer_of), lambda *_: 0.5)) is None

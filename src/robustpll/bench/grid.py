@@ -103,20 +103,15 @@ class Grid:
 
     def runs(self) -> tuple[Run, ...]:
         """All runs, in the order of entries, datasets and seeds."""
-        return tuple(
-            Run(
-                entry.method,
-                dataset,
-                self.noise if entry_of(dataset).candidates is None else None,
-                seed,
-                label=entry.label,
-                conditions=self.conditions(entry.method, dataset),
-            )
-            for entry in self.entries
-            for dataset in self.datasets
-            if entry.datasets is None or dataset in entry.datasets
-            for seed in self.seeds
-        )
+        runs = []
+        for entry in self.entries:
+            for dataset in self.datasets:
+                if entry.datasets is None or dataset in entry.datasets:
+                    noise = self.noise if entry_of(dataset).candidates is None else None
+                    conditions = self.conditions(entry.method, dataset)
+                    first = Run(entry.method, dataset, noise, 0, "", entry.label, conditions)
+                    runs += [replace(first, seed=seed) for seed in self.seeds]
+        return tuple(runs)
 
     def conditions(self, method: Method, dataset: str) -> tuple[Condition, ...]:
         """The conditions under which runs of a method on a dataset are evaluated."""

@@ -133,13 +133,13 @@ class ResultStore:
 
     def damaged(self, runs: Iterable[Run]) -> list[str]:
         """A message for each unreadable file of the runs."""
-        messages = []
+        messages = {}
         for run in runs:
             try:
                 self.about(run)
             except StoreError as error:
-                messages.append(str(error))
-        return list(dict.fromkeys(messages))
+                messages[run.key] = str(error)
+        return list(messages.values())
 
     def write(self, run: Run, table: "pa.Table") -> None:
         """Store predictions `with_record`, and remove the record of an earlier failure."""
@@ -411,7 +411,7 @@ def of_store(
     for name, stored in counts.items():
         titles = {content or USUAL: content for content in sorted(stored)}
         listed = ", ".join(f"{title} ({stored[titles[title]]} runs)" for title in titles)
-        first = chosen.get(name) or next(reversed(titles), USUAL)
+        first = chosen.get(name, max(titles.values(), default="") or USUAL)
         if name in chosen and first not in titles:
             msg = (
                 f"No run on the version {first!r} of {name} is stored; stored: {listed or 'none'}."
