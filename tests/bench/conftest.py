@@ -1,7 +1,11 @@
-"""Stores of made-up predictions, whose measures are known."""
+"""Stores of made-up predictions, whose measures are known, and what several files need."""
 
+import gzip
+import struct
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,15 +13,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner, Result
 
-from robustpll.bench.bundles import Bundle
 from robustpll.bench.executor import Executor
 from robustpll.bench.grid import Condition, Grid, Run
-from robustpll.bench.store import ResultStore, RunResult, schema
+from robustpll.bench.run import Bundle
+from robustpll.bench.store import ResultStore, schema, with_record
 from robustpll.bench.worker import JobResult, perform
+from robustpll.cli import app
 
-Predictions = Mapping[str, Any]
-Answers = Callable[[Run, Condition], Predictions]
+Answers = Callable[[Run, Condition], Mapping[str, Any]]
 
 
 class Inline(Executor):
@@ -27,7 +32,7 @@ class Inline(Executor):
 
     def __init__(self, joined: bool = False) -> None:
         self.joined = joined
-        self.sizes = {"device": 1, "host": 1}
+        self.sizes = {"cpu": 1, "cuda": 1}
         self.submitted: list[Bundle] = []
 
     def submit(self, bundle: Bundle) -> Future[JobResult]:
@@ -74,36 +79,8 @@ def share_right(share: float, n: int = 1000) -> dict[str, Any]:
 def unknown(entropy: Iterable[float]) -> dict[str, Any]:
     """Predictions on OOD rows."""
     values = np.array(list(entropy))
-    found = predictions(np.zeros(len(values), bool), values)
-    return found | {
-        "truth": np.full(len(values), -1),
-        "probability_of_truth": np.full(len(values), np.nan),
-    }
-
-
-def keep(
-    store: ResultStore,
-    run: Run,
-    answers: Answers,
-    *,
-    seconds: tuple[float, float] = (2.0, 1.0),
-    conditions: tuple[Condition, ...] | None = None,
-) -> None:
-    """Write a run as the benchmark does."""
-    conditions = run.conditions if conditions is None else conditions
-    parts = []
-    for condition in conditions:
-        columns = answers(run, condition)
-        n = len(columns["row"])
-        named = {"part": [condition.part] * n, "condition": [condition.name] * n}
-        arrays = {**named, **{name: np.asarray(each) for name, each in columns.items()}}
-        parts.append(
-            pa.table([pa.array(arrays[f.name]).cast(f.type) for f in schema()], schema=schema())
-        )
-    facts = {"machine": "a machine", "torch": "2", "version": "0", "date": "2026-01-02T03:04:05"}
-    took = {"train": seconds[0], "examine": seconds[1]}
-    table = pa.concat_tables(parts).unify_dictionaries()
-    store.write(run, RunResult(run.key, run.description, conditions, took, facts, table))
+    no_truth = {"truth": np.full(len(values), -1), "probability_of_truth": values * np.nan}
+    return predictions(np.zeros(len(values), bool), values) | no_truth
 
 
 def of_seed(run: Run, condition: Condition) -> dict[str, Any]:
@@ -111,11 +88,61 @@ def of_seed(run: Run, condition: Condition) -> dict[str, Any]:
     return share_right(0.5 + 0.01 * run.seed - condition.epsilon)
 
 
+def keep(
+    store: ResultStore,
+    run: Run,
+    answers: Answers = of_seed,
+    *,
+    seconds: tuple[float, float] = (2.0, 1.0),
+    conditions: tuple[Condition, ...] | None = None,
+) -> None:
+    """Write a run as the benchmark does."""
+    run = run if conditions is None else replace(run, conditions=conditions)
+    parts = []
+    for condition in run.conditions:
+        columns = dict(answers(run, condition))
+        n = len(columns["row"])
+        columns |= {"part": [condition.part] * n, "condition": [condition.name] * n}
+        arrays = [pa.array(columns[field.name]).cast(field.type) for field in schema()]
+        parts.append(pa.table(arrays, schema=schema()))
+    facts = {"machine": "a machine", "torch": "2", "version": "0", "date": "2026-01-02T03:04:05"}
+    table = pa.concat_tables(parts).unify_dictionaries()
+    took = dict(zip(("train", "examine"), seconds, strict=True))
+    store.write(run, with_record(table, run, took, facts))
+
+
+def idx(values: np.ndarray) -> bytes:
+    """A file of MNIST's format."""
+    header = struct.pack(f">{values.ndim}i", *values.shape)
+    return gzip.compress(b"\0\0\x08" + bytes([values.ndim]) + header + values.tobytes())
+
+
+def assert_equal(store: ResultStore, other: ResultStore, grid: Path) -> None:
+    """The same runs with equal predictions."""
+    names = [{path.name for path in one.root.rglob("*.parquet")} for one in (store, other)]
+    assert names[0] == names[1]
+    for run in Grid.read(grid).runs():
+        assert store.read(run).equals(other.read(run)), run.name
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 900) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def command(*words: object) -> Result:
+    """A `robustpll bench` in this process."""
+    return CliRunner().invoke(app, ["bench", *map(str, words)])
+
+
 @pytest.fixture(scope="session")
 def made() -> SimpleNamespace:
     """The functions above, for tests."""
-    functions = (predictions, share_right, unknown, of_seed, keep)
-    return SimpleNamespace(**{each.__name__: each for each in functions})
+    functions = (predictions, share_right, unknown, of_seed, keep, idx)
+    functions += (assert_equal, wait_until, command)
+    return SimpleNamespace(**{one.__name__: one for one in functions})
 
 
 @pytest.fixture
@@ -142,5 +169,5 @@ def small() -> Grid:
 def full(small: Grid, store: ResultStore) -> ResultStore:
     """All of it."""
     for run in small.runs():
-        keep(store, run, of_seed)
+        keep(store, run)
     return store

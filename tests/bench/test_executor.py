@@ -2,11 +2,11 @@
 
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +18,10 @@ import pytest
 from filelock import FileLock
 from typer.testing import CliRunner
 
+from robustpll import load_dataset
 from robustpll.bench import Grid, ResultStore, run_grid
 from robustpll.bench.executor import MPS, MPS_PIPES, mps_service
-from robustpll.bench.run import noise_key
 from robustpll.cli import app
-from robustpll.datasets.noise import Uniform
 from robustpll.errors import InputError, RobustPLLError
 
 SMALL = """
@@ -36,6 +35,7 @@ epochs = 4
 train_rows = true
 """
 PROGRAM = [sys.executable, "-c", "from robustpll.cli import app; app()", "bench"]
+KNN: dict[str, Any] = {"methods": ["pl_knn"], "datasets": ["digits"], "noise": "uniform"}
 
 
 @pytest.fixture(scope="module")
@@ -79,13 +79,6 @@ def finished_runs(store: Path) -> list[Path]:
     return sorted(store.rglob("*.parquet"))
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 900) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-
-
 def workers_of(pid: int) -> list[psutil.Process]:
     """Worker processes, without multiprocessing's resource tracker."""
     children = psutil.Process(pid).children()
@@ -96,18 +89,23 @@ def is_running(process: psutil.Process) -> bool:
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
 
 
-def assert_equal(store: ResultStore, other: ResultStore, grid: Path) -> None:
-    """The same runs with equal predictions, and no files left over."""
-    names = [{path.name for path in finished_runs(each.root)} for each in (store, other)]
-    assert names[0] == names[1]
-    for run in Grid.read(grid).runs():
-        assert store.read(run).equals(other.read(run)), run.name
-    assert not list((store.root / "locks").iterdir())
-    assert not [path for path in store.root.rglob(".*") if path.is_file()]
+@pytest.fixture
+def assert_same(made: Any, undisturbed: ResultStore, grid: Path) -> Any:
+    """Checks that a store has what the undisturbed one has, and no files left over."""
+
+    def check(folder: Path) -> None:
+        made.assert_equal(ResultStore(folder), undisturbed, grid)
+        assert not list((folder / "locks").iterdir())
+        assert not [path for path in folder.rglob(".*") if path.is_file()]
+
+    return check
 
 
-def test_predictions_are_whole_and_learned(undisturbed: ResultStore, grid: Path) -> None:
-    frame = undisturbed.frame(Grid.read(grid).runs())
+def test_predictions_are_whole_and_learned_and_rows_are_those_of_the_dataset(
+    undisturbed: ResultStore, grid: Path
+) -> None:
+    runs = Grid.read(grid).runs()
+    frame = undisturbed.frame(runs)
     assert set(frame["condition"]) == {"clean", "pgd 0.1"}
     assert frame["probability"].between(0, 1).all()
     assert (frame["probability_squared"] <= frame["probability"] + 1e-5).all()
@@ -121,38 +119,33 @@ def test_predictions_are_whole_and_learned(undisturbed: ResultStore, grid: Path)
     attacked = frame[frame["condition"] == "pgd 0.1"]
     assert set(attacked["label"]) == {"Proden", "RobustPll+Ens"}
     assert (attacked["predicted"] == attacked["truth"]).mean() < right.max()
-
-
-def test_rows_are_numbered_as_in_the_dataset(undisturbed: ResultStore, grid: Path) -> None:
-    from robustpll import load_dataset
-
-    for run in Grid.read(grid).runs():
-        frame = undisturbed.read(run).to_pandas()
-        dataset = load_dataset(run.dataset)
-        assert (dataset.labels[frame["row"]] == frame["truth"]).all()
-        test = frame[(frame["part"] == "test") & (frame["condition"] == "clean")]
-        assert list(test["row"]) == list(dataset.split(run.seed).test)
+    for (name, seed), rows in clean.groupby(["dataset", "seed"]):
+        dataset = load_dataset(name)
+        assert (dataset.labels[rows["row"]] == rows["truth"]).all()
+        assert set(rows["row"]) == set(dataset.split(seed).test)
 
 
 def test_a_killed_driver_goes_on_where_it_was_and_a_killed_worker_is_replaced(
-    grid: Path, undisturbed: ResultStore, tmp_path: Path
+    made: Any, grid: Path, assert_same: Any, tmp_path: Path
 ) -> None:
     with driver(grid, tmp_path) as first:
-        wait_until(lambda: len(finished_runs(tmp_path)) >= 3)
+        made.wait_until(lambda: len(finished_runs(tmp_path)) >= 3)
         workers = workers_of(first.pid)
         assert len(workers) == 2
         first.kill()
         first.wait()
-        wait_until(lambda: not any(map(is_running, workers)))
+        made.wait_until(lambda: not any(map(is_running, workers)))
     before = {path: path.stat().st_mtime_ns for path in finished_runs(tmp_path)}
     assert 3 <= len(before) < 12
     with driver(grid, tmp_path) as second:
-        wait_until(lambda: len(finished_runs(tmp_path)) > len(before) or second.poll() is not None)
+        made.wait_until(
+            lambda: len(finished_runs(tmp_path)) > len(before) or second.poll() is not None
+        )
         with suppress(IndexError, psutil.NoSuchProcess):
             workers_of(second.pid)[0].kill()
         assert second.wait(900) == 0
     assert before == {path: path.stat().st_mtime_ns for path in before}  # nothing ran twice
-    assert_equal(ResultStore(tmp_path), undisturbed, grid)
+    assert_same(tmp_path)
 
 
 def test_a_run_that_kills_its_worker_twice_is_recorded_and_others_go_on(
@@ -166,11 +159,8 @@ def test_a_run_that_kills_its_worker_twice_is_recorded_and_others_go_on(
             dies = not bundle.draws_noise and "synthetic" in bundle.title
             return replace(result, error="It was killed.", died=True) if dies else result
 
-    values = {"methods": ["pl_knn"], "datasets": ["synthetic", "digits"], "seeds": 2}
-    executor = Dying(joined=True)
-    outcome = run_grid(
-        Grid.of(values | {"noise": "uniform"}), tmp_path, executor=executor, quiet=True
-    )
+    grid, executor = Grid.of(KNN | {"datasets": ["synthetic", "digits"], "seeds": 2}), Dying(True)
+    outcome = run_grid(grid, tmp_path, executor=executor, quiet=True)
     assert (outcome.done, outcome.left) == (2, 0)
     assert set(outcome.failed) == {f"PlKnn on synthetic, seed {seed}" for seed in (0, 1)}
     tried = [bundle.title for bundle in executor.submitted if "PlKnn on synthetic" in bundle.title]
@@ -179,10 +169,10 @@ def test_a_run_that_kills_its_worker_twice_is_recorded_and_others_go_on(
 
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_is_finished(
-    grid: Path, undisturbed: ResultStore, tmp_path: Path
+    made: Any, grid: Path, assert_same: Any, tmp_path: Path
 ) -> None:
     with driver(grid, tmp_path) as process:
-        wait_until(lambda: finished_runs(tmp_path))
+        made.wait_until(lambda: finished_runs(tmp_path))
         workers = workers_of(process.pid)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all processes get it
         said = process.communicate(timeout=900)[1]
@@ -191,28 +181,26 @@ def test_ctrl_c_keeps_what_is_finished(
     assert "Stopped." in said
     assert "Traceback" not in said
     run_grid(str(grid), tmp_path, device="cpu", workers=1, quiet=True)
-    assert_equal(ResultStore(tmp_path), undisturbed, grid)
+    assert_same(tmp_path)
 
 
 @pytest.mark.slow
-def test_two_drivers_share_a_store(grid: Path, undisturbed: ResultStore, tmp_path: Path) -> None:
+def test_two_drivers_share_a_store(grid: Path, assert_same: Any, tmp_path: Path) -> None:
     one, other = (driver(grid, tmp_path, "--workers", "1") for _ in range(2))
     with one as first, other as second:
         said = [process.communicate(timeout=900)[1] for process in (first, second)]
         assert (first.returncode, second.returncode) == (0, 0), said
-    parts = [session["parts"] for session in ResultStore(tmp_path).sessions().values()]
-    assert len(parts) == 2
-    assert_equal(ResultStore(tmp_path), undisturbed, grid)
+    assert len(ResultStore(tmp_path).sessions()) == 2
+    assert_same(tmp_path)
 
 
 def test_a_run_that_another_driver_computes_is_left_to_it(
     inline: Any, grid: Path, tmp_path: Path, undisturbed: ResultStore
 ) -> None:
-    small = Grid.read(grid).changed(methods=["pl_knn"], datasets=["digits"])
+    small, store = Grid.read(grid).changed(methods=["pl_knn"], datasets=["digits"]), tmp_path
     first, second = small.runs()
-    path = tmp_path / "locks" / f"{first.key}.lock"
-    path.parent.mkdir()
-    lock = FileLock(path)
+    (store / "locks").mkdir()
+    lock = FileLock(store / "locks" / f"{first.key}.lock")
     lock.acquire()
 
     class Other(inline):  # type: ignore[misc]
@@ -220,21 +208,22 @@ def test_a_run_that_another_driver_computes_is_left_to_it(
 
         def submit(self, bundle: Any) -> Any:
             if bundle.keys == (second.key,):
-                ResultStore(tmp_path).write(first, stored)
+                path = ResultStore(store).path(first)
+                path.parent.mkdir(parents=True)
+                shutil.copy(undisturbed.path(first), path)
                 lock.release()
             return super().submit(bundle)
 
-    about = undisturbed.about(first)
-    assert about is not None
-    stored = replace(about, table=undisturbed.read(first))
     executor = Other()
-    outcome = run_grid(small, tmp_path, executor=executor, quiet=True)
+    outcome = run_grid(small, store, executor=executor, quiet=True)
     assert (outcome.done, outcome.left) == (2, 0)
     assert first.key not in [key for bundle in executor.submitted for key in bundle.keys]
 
 
 @pytest.mark.slow
-def test_a_full_disk_stops_cleanly(grid: Path, undisturbed: ResultStore, tmp_path: Path) -> None:
+def test_a_full_disk_stops_cleanly(
+    grid: Path, undisturbed: ResultStore, assert_same: Any, tmp_path: Path
+) -> None:
     largest = max(path.stat().st_size for path in finished_runs(undisturbed.root))
     limit = (largest * 9 // 10, resource.RLIM_INFINITY)
 
@@ -247,30 +236,32 @@ def test_a_full_disk_stops_cleanly(grid: Path, undisturbed: ResultStore, tmp_pat
     assert "could not be written: File too large" in said
     assert "Traceback" not in said
     run_grid(str(grid), tmp_path, device="cpu", workers=2, quiet=True)
-    assert_equal(ResultStore(tmp_path), undisturbed, grid)
+    assert_same(tmp_path)
 
 
-def test_a_run_that_fails_is_recorded_and_tried_again(inline: Any, tmp_path: Path) -> None:
+def test_a_run_that_fails_is_recorded_and_tried_again(
+    made: Any, inline: Any, tmp_path: Path
+) -> None:
     """A network for pictures takes no plain rows."""
     methods = [{"name": "proden", "network": "lenet"}, "pl_knn"]
-    values = {"methods": methods, "datasets": ["synthetic"], "noise": "uniform"}
-    grid, store = Grid.of(values | {"seeds": 1, "epochs": 1}), ResultStore(tmp_path)
+    values = {"methods": methods, "datasets": ["synthetic"], "seeds": 1, "epochs": 1}
+    grid, store = Grid.of(KNN | values), ResultStore(tmp_path)
     for _ in range(2):
         outcome = run_grid(grid, store, executor=inline(), quiet=True)
         [(name, message)] = outcome.failed.items()
         assert name == "Proden on synthetic, seed 0"
         assert store.failure(grid.runs()[0]) == message
     assert outcome.known == 1
-    shown = CliRunner().invoke(app, ["bench", "status", "--store", str(tmp_path)]).stdout
+    shown = made.command("status", "--store", tmp_path).stdout
     assert "1 of 2 runs are here; 0 to run, 1 failed" in shown
     assert message in shown
 
 
 def test_other_runs_of_a_failing_bundle_are_not_lost(inline: Any, tmp_path: Path) -> None:
     """One of the runs has candidates of other rows."""
-    values = {"methods": ["proden"], "datasets": ["digits"], "seeds": 3, "epochs": 2}
-    grid, store = Grid.of(values | {"noise": "uniform"}), ResultStore(tmp_path)
-    store.keep_candidates(noise_key("digits", Uniform(), 1), np.ones((5, 10), dtype=bool))
+    grid = Grid.of(KNN | {"methods": ["proden"], "seeds": 3, "epochs": 2})
+    store = ResultStore(tmp_path)
+    store.keep_candidates(grid.runs()[1].noise_key, np.ones((5, 10), dtype=bool))
     outcome = run_grid(grid, store, executor=inline(joined=True), quiet=True)
     assert outcome.done == 2
     assert list(outcome.failed) == ["Proden on digits, seed 1"]
@@ -278,11 +269,11 @@ def test_other_runs_of_a_failing_bundle_are_not_lost(inline: Any, tmp_path: Path
 
 
 def test_noise_that_fails_fails_its_runs(inline: Any, tmp_path: Path) -> None:
-    values = {"methods": ["pl_knn"], "datasets": ["digits"], "seeds": 2}
-    grid = Grid.of(values | {"noise": {"name": "uniform", "added": 10}})  # of 9 wrong classes
+    noise = {"name": "uniform", "added": 10}  # of 9 wrong classes
+    grid = Grid.of(KNN | {"noise": noise, "seeds": 2})
     outcome = run_grid(grid, tmp_path, executor=inline(), quiet=True)
     assert (outcome.done, outcome.left, len(outcome.failed)) == (0, 0, 2)
-    assert all("10 wrong classes" in message for message in outcome.failed.values())
+    assert all("can add at most 9 wrong classes" in message for message in outcome.failed.values())
 
 
 def test_data_that_cannot_be_read_fails_its_runs_alone(
@@ -291,8 +282,7 @@ def test_data_that_cannot_be_read_fails_its_runs_alone(
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path / "data"))
     (tmp_path / "data" / "realworld").mkdir(parents=True)
     (tmp_path / "data" / "realworld" / "lost.mat").write_bytes(b"nothing of the kind")
-    grid = Grid.of({"methods": ["pl_knn"], "datasets": ["digits", "lost"], "seeds": 1})
-    grid = replace(grid, noise=Uniform())
+    grid = Grid.of(KNN | {"datasets": ["digits", "lost"], "seeds": 1})
     outcome = run_grid(grid, tmp_path / "store", executor=inline(), quiet=True)
     assert outcome.done == 1
     assert list(outcome.failed) == ["PlKnn on lost, seed 0"]
@@ -333,12 +323,10 @@ def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(f"""
 from robustpll.bench import Grid, run_grid
-grid = Grid.of({{"methods": ["pl_knn"], "datasets": ["digits"], "noise": "uniform", "seeds": 1}})
-run_grid(grid, {str(tmp_path / "store")!r}, device="cpu", workers=1, quiet=True)
+run_grid(Grid.of({KNN | {"seeds": 1}!r}), {str(tmp_path)!r}, device="cpu", workers=1, quiet=True)
 """)
-    done = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=900
-    )
+    words = [sys.executable, str(script)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=900)
     assert done.returncode != 0
     assert "if __name__ == '__main__':" in done.stderr
 

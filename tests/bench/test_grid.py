@@ -1,5 +1,6 @@
 """What a grid asks for, and the keys it is stored by."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,21 +21,34 @@ from robustpll.methods import (
 )
 
 GRID_FILES = Path(__file__).parents[2] / "benchmarks" / "grids"
+DEEP = "[" * 100_000
 MINE = """
-methods = ["proden", {name = "robust_pll", label = "no KL", kl_ceiling = 0}]
+methods = ["proden", {name = "robust_pll", label = "no KL", kl_ceiling = 0}, "pl_knn"]
 datasets = ["digits", "lost"]
 seeds = [3, 1]
 noise = {name = "class-dependent", share = 1.0}
 epsilons = [0, 0.1]
 epochs = 7
-attacked = ["digits"]
+attacked = ["lost"]
+train_rows = true
+audit = {lost = [0.05, 0.02]}
 """
 
 
-def written(folder: Path, text: str) -> Path:
+def read(folder: Path, text: str) -> Grid:
     path = folder / "mine.toml"
     path.write_text(text)
-    return path
+    return Grid.read(path)
+
+
+def names_of(run: Run) -> list[str]:
+    return [condition.name for condition in sorted(run.conditions, key=lambda one: one.order)]
+
+
+@pytest.fixture
+def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ROBUSTPLL_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(tmp_path))
 
 
 def test_the_paper_grid_is_the_published_one_and_sound_differs_in_methods_alone() -> None:
@@ -45,28 +59,27 @@ def test_the_paper_grid_is_the_published_one_and_sound_differs_in_methods_alone(
     by_run = {(run.label, run.dataset, run.seed): run for run in grid.runs()}
     assert len(by_run) == 19 * 12 * 5
     mnist, lost = by_run["Proden", "mnist", 0], by_run["Proden", "lost", 4]
-    assert mnist.noise == InstanceDependent()
-    assert [condition.name for condition in mnist.conditions] == ["clean", "ood notmnist"]
-    assert lost.noise is None
-    attacks = [f"pgd 0.{tenth}" for tenth in (1, 2, 3, 4)]
-    assert [condition.name for condition in lost.conditions] == ["clean", *attacks]
+    assert (mnist.noise, lost.noise) == (InstanceDependent(), None)
+    assert names_of(mnist) == ["clean", "ood notmnist"]
+    assert names_of(lost) == ["clean", *(f"pgd 0.{tenth}" for tenth in (1, 2, 3, 4))]
     unattacked = {run.label for run in grid.runs() if run.conditions == (Condition("test"),)}
     assert {"PlKnn", "PlSvm", "Ipal", "PlEcoc", "DstPll"} <= unattacked
 
 
 def test_a_toml_file_says_it_all(tmp_path: Path) -> None:
-    grid = Grid.read(written(tmp_path, MINE))
-    assert grid.name == "mine"
-    assert grid.entries == (
+    grid = read(tmp_path, MINE)
+    assert grid.entries[:2] == (
         Entry("Proden", Proden(epochs=7)),
         Entry("no KL", RobustPll(epochs=7, kl_ceiling=0)),
     )
-    assert grid.seeds == (3, 1)
+    assert (grid.name, grid.seeds, grid.epsilons) == ("mine", (3, 1), (0.1,))
     assert grid.noise == ClassDependent(share=1.0)
-    assert grid.epsilons == (0.1,)
-    conditions = {each.dataset: each.conditions for each in grid.runs()}
-    assert conditions["digits"] == (Condition("test"), Condition("test", 0.1))
-    assert conditions["lost"] == (Condition("test"),)
+    assert grid.audit == (("lost", (0.05, 0.02)),)
+    names = {(run.label, run.dataset): names_of(run) for run in grid.runs()}
+    worst = ["audit 0.02", "audit 0.05"]
+    assert names["Proden", "lost"] == ["clean", "clean", "pgd 0.1", *worst]
+    assert names["PlKnn", "lost"] == ["clean", "clean", *worst]
+    assert names["Proden", "digits"] == ["clean", "clean"]
 
 
 @pytest.mark.parametrize(
@@ -92,17 +105,30 @@ def test_a_toml_file_says_it_all(tmp_path: Path) -> None:
         ("ood = [['mnist', 'notmnist']]", "mnist"),
         ("name = '../mine'", "name"),
         ("seeds = [", "TOML"),
+        (f"a = {DEEP}", "is no TOML: nested too deeply"),
+        (f"a = {'{b = ' * 50_000}", "is no TOML: nested too deeply"),
+        ("audit = {mnist = [0.1]}", "mnist"),
+        ("audit = {digits = []}", "epsilons above 0"),
+        ("audit = {digits = [0.0]}", "epsilons above 0"),
+        ("audit = {digits = [0.1, 0.1]}", "each once"),
+        ("audit = {digits = [inf]}", "above 0"),
+        ("audit = {digits = ['much']}", "much"),
+        ("audit = {digits = 0.1}", "audit must be a table"),
+        ("audit = [0.1]", "audit must be a table"),
     ],
+    ids=lambda text: text[:40],
 )
 def test_what_a_grid_cannot_mean_is_refused_by_name(tmp_path: Path, line: str, said: str) -> None:
     with pytest.raises(InputError, match=r"mine\.toml") as refused:
-        Grid.read(written(tmp_path, line))
+        read(tmp_path, line)
     assert said in str(refused.value)
 
 
 def test_a_grid_that_cannot_be_read_or_stored_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none\.toml"):
-        Grid.read(tmp_path / "none.toml")
+    os.mkfifo(tmp_path / "pipe.toml")
+    for path, said in (("none.toml", r"none\.toml"), (".", "plain"), ("pipe.toml", "plain")):
+        with pytest.raises(InputError, match=said):
+            Grid.read(tmp_path / path)
     method = Proden(network=lambda shape, k: nn.Linear(shape[0], k))
     with pytest.raises(InputError, match=r"Proden\.network"):
         Grid("mine", (Entry("Proden", method),), ("lost",), (0,))
@@ -110,10 +136,10 @@ def test_a_grid_that_cannot_be_read_or_stored_is_refused(tmp_path: Path) -> None
         Grid("mine", (Entry("Proden", Proden()),), ("digits", "lost"), (0,), noise=None)
 
 
-def test_a_grid_survives_json() -> None:
+def test_a_grid_survives_json(tmp_path: Path) -> None:
     within = Flip(0.25, Uniform(share=1.0))
     mine = Grid("m", (Entry("P", Proden()),), ("digits",), (0,), within)
-    for grid in (mine, *map(Grid.named, GRIDS)):
+    for grid in (mine, read(tmp_path, MINE), *map(Grid.named, GRIDS)):
         again = Grid.of_json(grid.to_json())
         assert again == grid
         assert [run.key for run in again.runs()] == [run.key for run in grid.runs()]
@@ -132,8 +158,10 @@ def test_keys_tell_apart_all_that_decides_on_a_result() -> None:
         replace(run, noise=ClassDependent(added=2, share=0.5, cooccurrence=0.0)),
         replace(run, noise=Flip(0.1, Uniform())),
         replace(run, seed=1),
+        replace(run, content="0123456789abcdef"),
     ]
     assert len({run.key, *(other.key for other in others)}) == len(others) + 1
+    assert others[-1].recipe == run.key == replace(run, method=Proden(epochs=200)).key
     whole, real = (Run(RobustPll(kl_ceiling=one), "digits", None, 0).key for one in (1, 1.0))
     assert whole == real
 
@@ -172,12 +200,9 @@ seeds = 1
 
 
 def test_a_method_may_differ_from_dataset_to_dataset_under_one_label(tmp_path: Path) -> None:
-    grid = Grid.read(written(tmp_path, PARTS))
-    ceilings = {
-        each.dataset: each.method.kl_ceiling  # type: ignore[attr-defined]
-        for each in grid.runs()
-        if each.label == "RobustPll"
-    }
+    grid = read(tmp_path, PARTS)
+    runs = [run for run in grid.runs() if run.label == "RobustPll"]
+    ceilings = {run.dataset: run.method.kl_ceiling for run in runs}  # type: ignore[attr-defined]
     usual = RobustPll().kl_ceiling
     assert ceilings == {"digits": 0.1, "lost": usual, "synthetic": usual}
     assert len(grid.runs()) == 6
@@ -187,68 +212,59 @@ def test_a_method_may_differ_from_dataset_to_dataset_under_one_label(tmp_path: P
     assert len(grid.changed(methods=["robust_pll"]).entries) == 2
     apart = PARTS.replace('"robust_pll", datasets', '"proden_edl", label = "RobustPll", datasets')
     with pytest.raises(InputError, match="labels must differ"):
-        Grid.read(written(tmp_path, apart))
+        read(tmp_path, apart)
 
 
 def test_the_grid_beyond_trains_against_more_on_pictures() -> None:
-    reach = {
-        (each.label, each.dataset): each.method.adversary
-        for each in Grid.named("beyond").runs()
-        if hasattr(each.method, "adversary")
-    }
+    runs = [run for run in Grid.named("beyond").runs() if hasattr(run.method, "adversary")]
+    bounds = {name: set() for name in {run.dataset for run in runs}}
+    for run in runs:
+        bounds[run.dataset].add(run.method.adversary)  # type: ignore[attr-defined]
     pictures = {"mnist", "fmnist", "kmnist", "notmnist"}
     tables = {"lost", "msrc-v2", "bird-song", "fg-net", "italian"}
-    assert {name for _, name in reach} == pictures | tables
-    assert {name for (_, name), far in reach.items() if far == 0.1} == pictures
-    assert {far for (_, name), far in reach.items() if name not in pictures} == {0.05}
+    expected = {name: {0.1} for name in pictures} | {name: {0.05} for name in tables}
+    assert bounds == expected
 
 
 def test_the_grid_audit_audits_all_methods_and_attacks_none_otherwise() -> None:
     runs = Grid.named("audit").runs()
-    assert {each.method.name for each in runs} == set(METHODS)
-    for each in runs:
-        names = [condition.name for condition in each.conditions]
-        assert names == ["clean", "clean", "audit 0.02", "audit 0.05"]
+    assert {run.method.name for run in runs} == set(METHODS)
+    for run in runs:
+        assert names_of(run) == ["clean", "clean", "audit 0.02", "audit 0.05"]
 
 
-def test_absent_datasets_are_named_and_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
-    grid = Grid.named("paper").changed(datasets=["lost", "digits", "kmnist"])
-    here, absent = present(grid)
+def test_absent_datasets_are_named_and_left_out(tmp_path: Path, no_data: None) -> None:
+    here, absent = present(Grid.named("paper").changed(datasets=["lost", "digits", "kmnist"]))
     assert here is not None
-    assert here.datasets == ("digits",)
-    assert set(absent) == {"lost", "kmnist"}
+    assert (here.datasets, set(absent)) == (("digits",), {"lost", "kmnist"})
     assert "robustpll datasets get kmnist" in absent["kmnist"]
     assert present(Grid.named("paper").changed(datasets=["lost"]))[0] is None
     here, absent = present(replace(Grid.named("quick"), ood=(("digits", "notmnist"),)))
     assert here is not None
     assert (here.ood, set(absent)) == ((), {"notmnist"})
+    mine = read(tmp_path, MINE)
+    here, _ = present(mine)
+    assert here is not None
+    assert (here.datasets, here.audit) == (("digits",), ())
+    assert mine.changed(datasets=["lost"]).audit == mine.audit
 
 
-def test_a_changed_grid_has_a_name_of_its_own() -> None:
+def test_a_changed_grid_has_a_name_of_its_own_and_methods_in_its_order() -> None:
     paper = Grid.named("paper")
     assert paper.changed() is paper
     assert paper.changed(seeds=(0, 1, 2, 3, 4)).name == "paper"
     names = {paper.changed(epochs=5).name, paper.changed(epochs=6).name, paper.name}
     assert len(names) == 3
-
-
-def test_methods_are_chosen_by_label_or_name_in_the_grids_order() -> None:
-    grid = Grid.named("paper").changed(methods=["RobustPll", "proden"])
+    grid = paper.changed(methods=["RobustPll", "proden"])
     assert [entry.label for entry in grid.entries] == ["Proden", "RobustPll"]
     with pytest.raises(InputError, match="prodne"):
-        Grid.named("paper").changed(methods=["prodne"])
+        paper.changed(methods=["prodne"])
 
 
 def test_who_names_strengths_attacks_the_datasets_named() -> None:
-    grid = Grid.named("paper").changed(methods=["proden"], datasets=["mnist"], epsilons=(0.3,))
-    assert "pgd 0.3" in [condition.name for condition in grid.runs()[0].conditions]
-    plain = Grid.named("paper").changed(methods=["proden"], datasets=["mnist"])
-    assert [each.name for each in plain.runs()[0].conditions] == ["clean", "ood notmnist"]
+    paper, few = Grid.named("paper"), {"methods": ["proden"], "datasets": ["mnist"]}
+    assert "pgd 0.3" in names_of(paper.changed(**few, epsilons=(0.3,)).runs()[0])
+    assert names_of(paper.changed(**few).runs()[0]) == ["clean", "ood notmnist"]
 
 
 @pytest.mark.parametrize("path", sorted(GRID_FILES.glob("*.toml")), ids=lambda path: path.stem)
@@ -256,15 +272,15 @@ def test_the_grids_of_the_benchmarks_can_be_read(path: Path) -> None:
     """And settings are chosen by seeds that no reported number has seen."""
     grid = Grid.read(path)
     assert grid.name == path.stem
-    keys = [each.key for each in grid.runs()]
+    keys = [run.key for run in grid.runs()]
     assert len(set(keys)) == len(keys), "two lines ask for the same"
     if path.stem.startswith("choose"):
         assert not set(grid.seeds) & set(Grid.named("beyond").seeds)
 
 
 def test_no_method_is_dropped_unsaid_where_it_has_datasets_of_its_own() -> None:
-    own = [{"name": name, "datasets": ["lost"]} for name in ("rc", "cc")]
-    grid = Grid.of({"methods": ["proden", *own], "datasets": ["lost", "digits"], "seeds": 1})
+    limited = [{"name": name, "datasets": ["lost"]} for name in ("rc", "cc")]
+    grid = Grid.of({"methods": ["proden", *limited], "datasets": ["lost", "digits"], "seeds": 1})
     assert len(grid.changed(datasets=["lost"]).entries) == 3
     with pytest.raises(InputError, match=r"Cc, Rc .* none of digits"):
         grid.changed(datasets=["digits"])

@@ -1,4 +1,4 @@
-"""A grid on a Ray cluster: machines that are lost, runs that fail, and a cluster of one's own."""
+"""A grid on a Ray cluster: machines that are lost, jobs that fail, and a cluster of one's own."""
 
 import contextlib
 import os
@@ -14,14 +14,12 @@ from typing import Any
 
 import psutil
 import pytest
-from typer.testing import CliRunner
 
 from robustpll.bench import Grid, ResultStore, run_grid
-from robustpll.bench.bundles import Bundle
 from robustpll.bench.executor import GPU_WORKERS
 from robustpll.bench.ray import RETRIES, RayExecutor
+from robustpll.bench.run import Bundle
 from robustpll.bench.worker import JobResult
-from robustpll.cli import app
 from robustpll.errors import InputError
 
 GRID = """
@@ -63,21 +61,6 @@ def cluster() -> Iterator[Any]:
         cluster.shutdown()
 
 
-def assert_equal(store: ResultStore, other: ResultStore, grid: Path) -> None:
-    """The same keys, and equal prediction columns."""
-    keys = [{path.name for path in each.root.rglob("*.parquet")} for each in (store, other)]
-    assert keys[0] == keys[1]
-    for run in Grid.read(grid).runs():
-        assert store.read(run).equals(other.read(run)), run.name
-
-
-def wait_until(true: Callable[[], object], seconds: float = 900) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-
-
 def in_session(leader: int) -> list[int]:
     """Processes of a session that run."""
     members = []
@@ -99,7 +82,7 @@ def at_work(node: Any) -> list[psutil.Process]:
     return working
 
 
-def job(compute: Callable[[], object], place: str = "device") -> Any:
+def job(compute: Callable[[], object], place: str = "cpu") -> Any:
     """A bundle that calls a function when a worker looks at its runs."""
 
     class Job:
@@ -109,24 +92,24 @@ def job(compute: Callable[[], object], place: str = "device") -> Any:
         def runs(self) -> object:
             return compute()
 
-    found = Job()
-    found.place = place  # type: ignore[attr-defined]
-    return found
+    bundle = Job()
+    bundle.place = place  # type: ignore[attr-defined]
+    return bundle
 
 
 class Disturbed(RayExecutor):
     """Loses a node once a run is finished and the node works on another one."""
 
-    def __init__(self, cluster: Any, node: Any) -> None:
+    def __init__(self, cluster: Any, node: Any, wait_until: Any) -> None:
         super().__init__(cluster.address)
-        self.cluster, self.node = cluster, node
+        self.cluster, self.node, self.wait_until = cluster, node, wait_until
         self.finished = 0
         self.is_disturbed = False
 
     def submit(self, bundle: Bundle) -> Future[JobResult]:
         future = super().submit(bundle)
         if not self.is_disturbed and not bundle.draws_noise and self.finished:
-            wait_until(lambda: at_work(self.node))
+            self.wait_until(lambda: at_work(self.node))
             lost = at_work(self.node)
             self.cluster.remove_node(self.node, allow_graceful=False)
             for process in lost:  # a machine that is gone takes all of them along
@@ -137,21 +120,21 @@ class Disturbed(RayExecutor):
 
     def result(self, future: Future[JobResult]) -> JobResult:
         result = super().result(future)
-        self.finished += len(result.results)
+        self.finished += len(result.tables)
         return result
 
 
 @pytest.mark.ray
 def test_a_lost_machine_changes_no_result(
-    cluster: Any, grid: Path, undisturbed: ResultStore, tmp_path: Path
+    made: Any, cluster: Any, grid: Path, undisturbed: ResultStore, tmp_path: Path
 ) -> None:
     node = cluster.add_node(**NODE)
-    executor = Disturbed(cluster, node)
+    executor = Disturbed(cluster, node, made.wait_until)
     assert executor.title == "2 jobs at once, on 2 machines by Ray"
     outcome = run_grid(str(grid), tmp_path, executor=executor, quiet=True)
     assert (outcome.done, outcome.failed, outcome.left) == (8, {}, 0)
     assert executor.is_disturbed, "nothing was lost"
-    assert_equal(ResultStore(tmp_path), undisturbed, grid)
+    made.assert_equal(ResultStore(tmp_path), undisturbed, grid)
 
 
 @pytest.mark.ray
@@ -183,29 +166,17 @@ def test_a_job_that_raises_runs_once_and_one_that_is_lost_again(
 
 
 @pytest.mark.ray
-def test_closing_ends_what_is_at_work(cluster: Any) -> None:
+def test_closing_ends_what_is_at_work(made: Any, cluster: Any) -> None:
     executor = RayExecutor(cluster.address)
     executor.submit(job(lambda: time.sleep(600)))
-    wait_until(lambda: at_work(cluster.head_node))
+    made.wait_until(lambda: at_work(cluster.head_node))
     executor.close()
-    wait_until(lambda: not at_work(cluster.head_node))
-
-
-@pytest.mark.ray
-def test_a_run_that_fails_is_recorded_and_others_go_on(cluster: Any, tmp_path: Path) -> None:
-    """A network for pictures takes no plain rows."""
-    asked = {"methods": [{"name": "proden", "network": "lenet"}, "pl_knn"], "seeds": 1, "epochs": 1}
-    grid = Grid.of(asked | {"datasets": ["synthetic"], "noise": "uniform"})
-    store = ResultStore(tmp_path)
-    outcome = run_grid(grid, store, executor=RayExecutor(cluster.address), quiet=True)
-    [(name, sentence)] = outcome.failed.items()
-    assert (outcome.done, name) == (1, "Proden on synthetic, seed 0")
-    assert store.failure(grid.runs()[0]) == sentence
+    made.wait_until(lambda: not at_work(cluster.head_node))
 
 
 @pytest.mark.ray
 def test_a_cluster_of_ones_own_ends_with_the_program(
-    grid: Path, undisturbed: ResultStore, tmp_path: Path
+    made: Any, grid: Path, undisturbed: ResultStore, tmp_path: Path
 ) -> None:
     program = [sys.executable, "-c", "from robustpll.cli import app; app()", "bench", "run"]
     asked = [*program, str(grid), "--store", str(tmp_path), "--ray", "local", "--device", "cpu"]
@@ -214,15 +185,15 @@ def test_a_cluster_of_ones_own_ends_with_the_program(
             asked, stderr=subprocess.PIPE, text=True, start_new_session=True
         ) as sweep:
             if stopped:
-                wait_until(lambda: list(tmp_path.rglob("*.parquet")))
+                made.wait_until(lambda: list(tmp_path.rglob("*.parquet")))
                 os.killpg(sweep.pid, signal.SIGINT)  # as a terminal does
             said = sweep.communicate(timeout=900)[1]
         assert sweep.returncode == (130 if stopped else 0), said
         assert ("Stopped." in said) == stopped
         assert "Traceback" not in said
         assert "Token" not in said  # nor whatever else Ray has to say
-        wait_until(lambda: not in_session(sweep.pid))
-    assert_equal(ResultStore(tmp_path), undisturbed, grid)
+        made.wait_until(lambda: not in_session(sweep.pid))
+    made.assert_equal(ResultStore(tmp_path), undisturbed, grid)
 
 
 @pytest.mark.ray
@@ -241,14 +212,14 @@ def test_jobs_share_a_gpu_and_others_see_none(cluster: Any, tmp_path: Path) -> N
     assert executor.joined
     on_gpus = f"{GPU_WORKERS} jobs at once on GPUs"
     assert executor.title == f"{on_gpus}, 1 on CPUs, on 2 machines by Ray"
-    assert executor.sizes == {"device": GPU_WORKERS, "host": 1}
-    places = [("device", number) for number in range(GPU_WORKERS)] + [("host", 0)]
+    assert executor.sizes == {"cuda": GPU_WORKERS, "cpu": 1}
+    places = [("cuda", number) for number in range(GPU_WORKERS)] + [("cpu", 0)]
     futures = [executor.submit(job(partial(compute, *place), place[0])) for place in places]
     wait(futures)
     errors = [executor.result(future).error for future in futures]
     executor.close()
     cluster.remove_node(node)
-    assert errors == ["ValueError: device 0"] * GPU_WORKERS + ["ValueError: host "]
+    assert errors == ["ValueError: cuda 0"] * GPU_WORKERS + ["ValueError: cpu "]
     assert len(list(tmp_path.iterdir())) == GPU_WORKERS + 1
 
 
@@ -272,17 +243,17 @@ def test_a_cluster_without_gpus_is_refused_if_they_are_asked_for(cluster: Any) -
     assert not ray.is_initialized()
 
 
-def test_without_ray_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_extra_is_named(
+    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # importing it now raises ImportError
-    asked = ["bench", "run", "quick", "--store", str(tmp_path), "--ray", "local"]
-    done = CliRunner().invoke(app, asked)
+    done = made.command("run", "quick", "--store", tmp_path, "--ray", "local")
     assert done.exit_code == 1
     assert "pip install 'robustpll[ray]'" in done.output
 
 
 @pytest.mark.parametrize("wrong", [["--workers", "2"], ["--device", "abacus"]])
-def test_what_does_not_go_with_ray_is_refused(tmp_path: Path, wrong: list[str]) -> None:
-    asked = ["bench", "run", "quick", "--store", str(tmp_path), "--ray", "local", *wrong]
-    done = CliRunner().invoke(app, asked)
+def test_what_does_not_go_with_ray_is_refused(made: Any, tmp_path: Path, wrong: list[str]) -> None:
+    done = made.command("run", "quick", "--store", tmp_path, "--ray", "local", *wrong)
     assert done.exit_code == 1
     assert wrong[0].removeprefix("--") in done.output

@@ -2,9 +2,10 @@
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
-from html.parser import HTMLParser
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner, Result
 
 from robustpll.bench.grid import Condition, Grid, Run
-from robustpll.bench.report import all_figures, entropy_panels, page, write_report
+from robustpll.bench.report import all_pictures, entropy_panels, page, write_report
 from robustpll.bench.store import ResultStore
 from robustpll.bench.summary import Summary, summarize
 from robustpll.bench.tables import all_tables
-from robustpll.cli import app
 from robustpll.errors import InputError
 
 if TYPE_CHECKING:
@@ -89,22 +88,13 @@ def markup(report: Path) -> str:
 
 def text_of(markup: str) -> str:
     """What a reader without scripts sees, with one space between words."""
-    words: list[str] = []
-    inside: list[str] = []
-    reader = HTMLParser()
-    reader.handle_starttag = lambda tag, _: inside.append(tag)  # type: ignore[method-assign]
-    reader.handle_data = (
-        lambda data: (  # type: ignore[method-assign]
-            words.append(data) if inside[-1:] not in (["script"], ["style"]) else None
-        )
-    )
-    reader.feed(markup)
-    return " ".join(" ".join(words).split())
+    shown = re.sub(r"<(script|style).*?</\1>", " ", markup, flags=re.DOTALL)
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", shown)).split())
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def test_a_report_replaces_only_what_a_report_wrote(tmp_path: Path) -> None:
@@ -160,21 +150,18 @@ def test_the_page_says_first_what_was_done_when_and_what_is_missing(markup: str)
     assert "and took 54 seconds of computing." in text
     assert "10 runs on Soccer Player: none of them is stored" in text
     assert "1 run not run yet, or not under all conditions; 1 run failed." in text
+    assert markup.count("<script") == 2  # the data of the runs, and the script of every page
+    assert EVIL in text, "a label with markup is text"
 
 
 def test_a_page_says_that_nothing_or_everything_is_missing(
     small: Grid, full: ResultStore, tmp_path: Path
 ) -> None:
-    text = text_of(page(summarize(full, small), {}, []))
+    text = text_of(page(summarize(full, small), {}, {}))
     assert "4 methods on 3 datasets with 3 seeds: 36 of 36 runs are stored." in text
     assert "Nothing is missing." in text
-    text = text_of(page(summarize(ResultStore(tmp_path / "empty"), small), {}, []))
+    text = text_of(page(summarize(ResultStore(tmp_path / "empty"), small), {}, {}))
     assert "0 of 36 runs are stored." in text
-
-
-def test_a_label_with_markup_is_text(markup: str) -> None:
-    assert markup.count("<script") == 2  # the data of the runs, and the script of every page
-    assert EVIL in text_of(markup)
 
 
 def test_the_page_of_the_whole_paper_stays_small(summary: Summary) -> None:
@@ -193,28 +180,21 @@ def test_the_page_of_the_whole_paper_stays_small(summary: Summary) -> None:
     ]
     assert len(rows) > 3000
     whole = replace(summary, grid=paper, runs=pd.DataFrame(rows))
-    assert len(page(whole, {}, []).encode()) < 1_000_000
+    assert len(page(whole, {}, {}).encode()) < 1_000_000
 
 
-def bench_report(store: Path, out: Path, *more: str) -> Result:
-    words = ["bench", "report", "--store", str(store), "--out", str(out), *more]
-    return CliRunner().invoke(app, words)
-
-
-def test_the_command_writes_the_same_bytes_from_the_same_store_and_says_where(
-    stored: ResultStore, report: Path, tmp_path: Path
+def test_the_command_writes_the_same_bytes_from_the_same_store_and_again_from_its_runs(
+    made: Any, stored: ResultStore, report: Path, tmp_path: Path
 ) -> None:
-    done = bench_report(stored.root, tmp_path)
+    out, before = tmp_path / "one", files_of(report)
+    done = made.command("report", "--store", stored.root, "--out", out)
     assert done.exit_code == 0, done.output
-    assert done.stdout == f"{tmp_path / 'index.html'}\n"
-    assert files_of(tmp_path) == files_of(report)
-    assert {"index.html", "runs.csv", "environment.json", "runs.parquet"} <= files_of(report).keys()
-
-
-def test_the_command_makes_a_report_again_from_its_runs(report: Path, tmp_path: Path) -> None:
-    runs = report / "runs.parquet"
-    assert bench_report(runs, tmp_path, "mine").exit_code == 0
-    again, before = files_of(tmp_path), files_of(report)
+    assert done.stdout == f"{out / 'index.html'}\n"
+    assert files_of(out) == before
+    assert {"index.html", "runs.csv", "environment.json", "runs.parquet"} <= before.keys()
+    runs, out = report / "runs.parquet", tmp_path / "again"
+    assert made.command("report", "mine", "--store", runs, "--out", out).exit_code == 0
+    again = files_of(out)
     assert again.keys() == before.keys()
     # Curves are stored to five decimals, so lines of entropies may differ by less.
     same = {name for name in before if "entropy" not in name}
@@ -223,48 +203,34 @@ def test_the_command_makes_a_report_again_from_its_runs(report: Path, tmp_path: 
     assert text_of(again["index.html"].decode()) == text_of(before["index.html"].decode())
 
 
-def test_the_command_refuses_what_runs_parquet_does_not_hold(report: Path, tmp_path: Path) -> None:
-    for more in (["paper"], ["--version", "lost=usual"]):
-        refused = bench_report(report / "runs.parquet", tmp_path / "out", *more)
-        assert refused.exit_code == 1
-        assert "holds one version of the grid 'mine'" in " ".join(refused.stderr.split())
-    (tmp_path / "nonsense").write_text("nonsense")
-    refused = bench_report(tmp_path / "nonsense", tmp_path / "out")
-    assert "is not the runs.parquet of a report" in " ".join(refused.stderr.split())
-
-
-def test_the_command_asks_which_of_several_grids(
-    store: ResultStore, grid: Grid, small: Grid, tmp_path: Path
+def test_the_command_refuses_what_runs_parquet_or_the_store_does_not_hold(
+    made: Any, report: Path, store: ResultStore, grid: Grid, tmp_path: Path
 ) -> None:
     store.keep_grid(grid)
-    store.keep_grid(small)
-    assert bench_report(store.root, tmp_path / "report", "mine").exit_code == 0
-    for more in ([], ["audit"], ["another"]):
-        refused = bench_report(store.root, tmp_path / "report", *more)
+    store.keep_grid(Grid.named("quick"))
+    (tmp_path / "nonsense").write_text("nonsense")
+    one_grid, which = "holds one version of the grid 'mine'", "it has mine, quick."
+    for source, more, said in (
+        (report / "runs.parquet", ["paper"], one_grid),
+        (report / "runs.parquet", ["--version", "lost=usual"], one_grid),
+        (tmp_path / "nonsense", [], "is not the runs.parquet of a report"),
+        (store.root, [], which),
+        (store.root, ["audit"], which),
+        (store.root, ["another"], which),
+    ):
+        refused = made.command("report", *more, "--store", source, "--out", tmp_path / "out")
         assert refused.exit_code == 1
-        assert "it has mine, small." in refused.stderr
+        assert said in " ".join(refused.stderr.split())
 
 
 def test_a_grid_of_the_library_that_was_run_in_parts_is_reported(
-    stored: ResultStore, tmp_path: Path
+    made: Any, stored: ResultStore, tmp_path: Path
 ) -> None:
-    assert bench_report(stored.root, tmp_path, "paper").exit_code == 0
+    words = ("report", "paper", "--store", stored.root, "--out", tmp_path)
+    assert made.command(*words).exit_code == 0
     assert "MNIST" in (tmp_path / "tables" / "missing.md").read_text()
     runs = pd.read_csv(tmp_path / "runs.csv")
     assert set(runs["label"]) == {"PlKnn", "Proden", "RobustPll", "Proden+Ens"}
-
-
-def ood_summary(made: Any, store: ResultStore, methods: list[Any]) -> Summary:
-    plain = {"methods": methods, "datasets": ["digits"], "seeds": 1, "ood": [["digits", "lost"]]}
-    grid = Grid.of(plain)
-
-    def answers(_: Run, condition: Condition) -> Any:
-        known = condition.part == "test"
-        return made.predictions([True] * 3, [0, 0, 0.1]) if known else made.unknown([0.5, 0.9])
-
-    for planned in grid.runs():
-        made.keep(store, planned, answers)
-    return summarize(store, grid)
 
 
 @pytest.mark.parametrize(
@@ -280,58 +246,60 @@ def ood_summary(made: Any, store: ResultStore, methods: list[Any]) -> Summary:
     ],
 )
 def test_the_figure_of_entropies_has_the_papers_panels(
-    made: Any, store: ResultStore, methods: list[Any], panels: list[list[str]]
+    store: ResultStore, methods: list[Any], panels: list[list[str]]
 ) -> None:
-    drawn = entropy_panels(ood_summary(made, store, methods), "digits", "lost")
+    plain = {"methods": methods, "datasets": ["digits"], "seeds": 1, "ood": [["digits", "lost"]]}
+    summary, line = summarize(store, Grid.of(plain)), np.array([[0.0, 1.0]])
+    curves = {(entry.label, "digits", "lost"): (line, line) for entry in summary.lines}
+    drawn = entropy_panels(replace(summary, curves=curves), "digits", "lost")
     assert [list(panel) for panel in drawn] == panels
 
 
 def test_a_report_has_the_figures_that_its_runs_allow(
     small: Grid, full: ResultStore, tmp_path: Path
 ) -> None:
-    names = [figure.name for figure in all_figures(summarize(full, small))]
+    names = list(all_pictures(summarize(full, small)))
     attacks = ["attack", "attack-lost", "attack-msrc-v2", "attack-fg-net"]
     assert names == [*attacks, "ranks", "timing"]
     planned = next(run for run in small.runs() if run.label == "Proden")
     full.path(planned).unlink()
-    figures = {figure.name: figure for figure in all_figures(summarize(full, small))}
-    drawn = [axes.get_title(loc="left") for axes in figures["attack-lost"].figure.axes]
+    picture = all_pictures(summarize(full, small))["attack-lost"]
+    drawn = [axes.get_title(loc="left") for axes in picture["figure"].axes]
     assert drawn == ["RobustPll", "Proden+Ens"], "points that lack runs are not drawn"
-    assert all_figures(summarize(ResultStore(tmp_path / "empty"), small)) == ()
-
-
-@pytest.fixture
-def shown(show: Show, markup: str) -> "Page":
-    return show(markup)
+    assert all_pictures(summarize(ResultStore(tmp_path / "empty"), small)) == {}
 
 
 @pytest.mark.browser
-def test_a_switch_shows_the_published_numbers_beside_ours(shown: "Page") -> None:
-    row = shown.locator("#accuracy .beside tr", has_text="RobustPll").first
-    published = row.locator("td").first.locator(".paper")
-    assert not published.is_visible()
-    shown.get_by_label("published beside ours").first.check()
-    assert published.is_visible()
-    assert published.inner_text().split() == ["paper:", "96.0", "±", "0.1"]
-
-
-@pytest.mark.browser
-def test_agreement_is_told_by_colour_and_sign(shown: "Page") -> None:
+def test_a_switch_shows_published_numbers_and_agreement_has_colour_and_sign(
+    show: Show, markup: str
+) -> None:
+    shown = show(markup)
     cells = {
         name: shown.locator("#accuracy .beside tr", has_text=name).first.locator("td").first
         for name in ("RobustPll", "Proden", EVIL)
     }
+    published = cells["RobustPll"].locator(".paper")
+    assert not published.is_visible()
+    shown.get_by_label("published beside ours").first.check()
+    assert published.is_visible()
+    assert published.inner_text().split() == ["paper:", "96.0", "±", "0.1"]
     signs = {name: cell.locator("[aria-hidden]").inner_text() for name, cell in cells.items()}
     assert signs == {"RobustPll": "▼", "Proden": "=", EVIL: ""}
     paint = "node => getComputedStyle(node).backgroundColor"
-    colours = {name: cell.evaluate(paint) for name, cell in cells.items()}
-    assert len(set(colours.values())) == 3
+    assert len({cell.evaluate(paint) for cell in cells.values()}) == 3
 
 
 @pytest.mark.browser
-def test_runs_are_filtered_and_a_run_shows_all_that_is_known_of_it(
-    shown: "Page", grid: Grid
+def test_runs_are_filtered_and_open_and_pictures_are_drawn(
+    show: Show, markup: str, grid: Grid
 ) -> None:
+    shown = show(markup)
+    table = shown.get_by_role("table", name="Accuracy on Lost under attack")
+    assert not table.is_visible()
+    shown.get_by_text("Accuracy on Lost under attack").first.click()
+    assert table.is_visible()
+    drawn = "nodes => nodes.every((node) => node.complete && node.naturalWidth > 0)"
+    assert shown.locator("figure img").evaluate_all(drawn)
     shown.get_by_label("method").select_option(EVIL)
     shown.get_by_label("dataset").select_option("lost")
     runs = shown.get_by_role("table", name="Each run")
@@ -340,19 +308,5 @@ def test_runs_are_filtered_and_a_run_shows_all_that_is_known_of_it(
     dialog = shown.get_by_role("dialog", name=f"{EVIL} on Lost, seed 1")
     assert dialog.locator("tbody tr").count() == 2
     facts = dict(zip(*(dialog.locator(tag).all_inner_texts() for tag in ("dt", "dd")), strict=True))
-    (planned,) = (
-        each for each in grid.runs() if (each.label, each.dataset, each.seed) == (EVIL, "lost", 1)
-    )
-    assert facts["key"] == planned.key
-    assert facts["epochs"] == "3"
-    assert facts["machine"] == "a machine"
-
-
-@pytest.mark.browser
-def test_what_is_folded_opens_and_pictures_are_drawn(shown: "Page") -> None:
-    table = shown.get_by_role("table", name="Accuracy on Lost under attack")
-    assert not table.is_visible()
-    shown.get_by_text("Accuracy on Lost under attack").first.click()
-    assert table.is_visible()
-    drawn = "nodes => nodes.every((node) => node.complete && node.naturalWidth > 0)"
-    assert shown.locator("figure img").evaluate_all(drawn)
+    (run,) = (r for r in grid.runs() if (r.label, r.dataset, r.seed) == (EVIL, "lost", 1))
+    assert (facts["key"], facts["epochs"], facts["machine"]) == (run.key, "3", "a machine")

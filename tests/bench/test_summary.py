@@ -1,6 +1,7 @@
 """From predictions to measures: known answers, nothing missing is averaged, and runs.parquet."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,9 @@ from hypothesis import strategies as st
 
 from robustpll import InputError
 from robustpll.bench.grid import Condition, Grid, Run
-from robustpll.bench.measures import CURVE_POINTS, curve
-from robustpll.bench.run import noise_key
-from robustpll.bench.store import ResultStore
-from robustpll.bench.summary import Summary, read_summary, summarize
-from robustpll.bench.tables import all_tables
-from robustpll.datasets.noise import Uniform
+from robustpll.bench.store import REALS, ResultStore
+from robustpll.bench.summary import CURVE_POINTS, Summary, curve, read_summary, summarize
+from robustpll.bench.tables import all_tables, strengths
 from robustpll.measures.calibration import calibration_of
 from robustpll.measures.metrics import distribution
 
@@ -60,6 +58,7 @@ def test_a_run_has_one_row_for_each_condition_in_the_order_of_the_grid(
 
 def test_measures_of_a_run_are_those_of_its_predictions(made: Any, store: ResultStore) -> None:
     columns = made.predictions([True, True, True, False]) | {"guess": np.array([1, 0, 0, 0], bool)}
+    columns["entropy"][:2] = 0, np.nan  # an entropy that is missing counts as one
     made.keep(store, ONE_RUN.runs()[0], lambda *_: columns, seconds=(3.0, 0.5))
     (row,) = summarize(store, ONE_RUN).runs.to_dict("records")
     assert (row["rows"], row["accuracy"], row["guesses"]) == (4, 0.75, 0.25)
@@ -99,11 +98,6 @@ def test_entropies_are_pooled_over_seeds_as_the_paper_does(made: Any, store: Res
     ood = summary.runs[summary.runs["part"] == "ood"]
     assert ood[["accuracy", "brier", "log_loss", "ece"]].isna().all(axis=None)
     assert ood[["auroc", "ks", "area", "entropy"]].notna().all(axis=None)
-
-
-def test_an_entropy_that_is_missing_counts_as_one(made: Any, store: ResultStore) -> None:
-    made.keep(store, ONE_RUN.runs()[0], lambda *_: made.predictions([True, True], [np.nan, 0.0]))
-    assert summarize(store, ONE_RUN).runs["entropy"].tolist() == [0.5]
 
 
 def test_the_order_of_files_and_rows_changes_nothing(
@@ -160,15 +154,10 @@ def test_a_dataset_without_any_run_differs_from_runs_that_were_not_done(
     absent = missing[missing["dataset"] == "fg-net"]
     assert set(absent["reason"]) == {"no data"}
     assert "No run on FG-NET" in absent["sentence"].iloc[0]
-
-
-def test_an_empty_store_has_a_report_that_names_all_that_is_missing(
-    small: Grid, store: ResultStore
-) -> None:
-    summary = summarize(store, small)
-    assert (summary.stored, len(summary.runs)) == ((), 0)
-    assert list(all_tables(summary)) == ["datasets", "missing"]
-    assert len(summary.missing) == sum(len(run.conditions) for run in small.runs())
+    nothing = summarize(ResultStore(store.root / "nothing"), small)
+    assert (nothing.stored, len(nothing.runs)) == ((), 0)
+    assert list(all_tables(nothing)) == ["datasets", "missing"]
+    assert len(nothing.missing) == sum(len(run.conditions) for run in small.runs())
 
 
 def test_runs_of_other_grids_in_a_store_do_not_count(small: Grid, full: ResultStore) -> None:
@@ -186,21 +175,22 @@ def test_shares_of_time_add_up_and_models_are_counted(small: Grid, full: ResultS
     assert timing.loc["Proden", "seconds"] == pytest.approx(3.0)
 
 
-def test_lines_know_their_group_and_whether_their_settings_are_the_papers() -> None:
+def test_lines_know_their_group_and_whether_they_are_attacked() -> None:
     methods = ["pl_knn", "robust_pll", {"name": "proden_ens", "epochs": 3}]
     plain = {"methods": methods, "datasets": ["lost"], "preset": "paper", "epsilons": [0.1]}
-    lines = summarize(ResultStore("nowhere"), Grid.of(plain)).lines
-    assert [line.group for line in lines] == ["single", "single", "ensemble"]
-    assert [line.attacked for line in lines] == [False, True, True]
-    assert [line.as_published for line in lines] == [True, True, False]
+    summary = summarize(ResultStore("nowhere"), Grid.of(plain))
+    assert [line.group for line in summary.lines] == ["single", "single", "ensemble"]
+    assert summary.attacked == ["RobustPll", "Proden+Ens"]
 
 
 def test_generated_candidates_are_counted(store: ResultStore) -> None:
     grid = Grid.of({"methods": ["proden"], "datasets": ["digits"], "seeds": 2, "noise": "uniform"})
     matrix = np.array([[1, 0, 0], [1, 1, 0], [1, 1, 1], [0, 1, 0]], bool)
-    store.keep_candidates(noise_key("digits", Uniform(), 0), matrix)
-    (row,) = summarize(store, grid).datasets.to_dict("records")
-    assert (row["candidates"], row["single"]) == (1.75, 0.5)
+    store.keep_candidates(grid.runs()[0].noise_key, matrix)
+    summary = summarize(store, grid)
+    assert summary.candidates == {"digits": (1.75, 0.5)}
+    shown = all_tables(summary)["datasets"].texts().iloc[0]
+    assert shown[["candidates on average", "one candidate in %"]].tolist() == ["1.75", "50.0"]
 
 
 @settings(max_examples=30)
@@ -239,7 +229,7 @@ def test_runs_parquet_holds_all_that_a_report_needs(
     assert after.grid == before.grid
     assert after.lines == before.lines
     assert after.facts == before.facts
-    for name in ("runs", "missing", "ood", "timing", "datasets"):
+    for name in ("runs", "missing", "ood", "timing"):
         pd.testing.assert_frame_equal(getattr(after, name), getattr(before, name))
     for key, lines in before.curves.items():
         for line, same in zip(lines, after.curves[key], strict=True):
@@ -261,9 +251,8 @@ def test_a_foreign_or_damaged_runs_parquet_is_refused(
 ) -> None:
     summary = summarize(full, small)
     sound = written(summary, tmp_path / "sound.parquet").read_bytes()
-    cut, foreign, many, other, format_2, deep = (
-        tmp_path / f"{name}.parquet" for name in ("cut", "foreign", "many", "other", "two", "deep")
-    )
+    names = ("cut", "foreign", "many", "other", "format_2", "unknown")
+    cut, foreign, many, other, format_2, unknown = (tmp_path / name for name in names)
     cut.write_bytes(sound[: len(sound) // 2])
     pq.write_table(pa.table({"label": ["a"]}), foreign)
     written(summary, many)
@@ -274,7 +263,63 @@ def test_a_foreign_or_damaged_runs_parquet_is_refused(
     fewer = small.changed(methods=["proden"])
     changed_footer(written(summary, other), grid=json.loads(fewer.to_json()))
     changed_footer(written(summary, format_2), format=2)
-    changed_footer(written(summary, deep), grid={"methods": [{"name": "no such method"}]})
-    for path in (cut, foreign, many, other, format_2, deep, tmp_path, tmp_path / "absent"):
+    changed_footer(written(summary, unknown), grid={"methods": [{"name": "no such method"}]})
+    for path in (cut, foreign, many, other, format_2, unknown, tmp_path, tmp_path / "absent"):
         with pytest.raises(InputError, match=r"is not the runs\.parquet of a report"):
             read_summary(path)
+
+
+WORST = {"PlKnn": 0.3, "Proden": 0.1, "RobustPll": 0.5}
+
+
+def test_a_worst_case_has_its_accuracy_alone_and_a_table_of_its_own(
+    made: Any, store: ResultStore
+) -> None:
+    methods, datasets = ["pl_knn", "proden", "robust_pll"], ["lost", "bird-song", "msrc-v2"]
+    values = {"methods": methods, "datasets": datasets, "seeds": 3, "epsilons": [0.1]}
+    grid = Grid.of(values | {"audit": {"bird-song": [0.1], "lost": [0.05, 0.02]}})
+
+    def answers(run: Run, condition: Condition) -> Any:
+        if not condition.audit:
+            return made.of_seed(run, condition)
+        noise = 0.001 * ((run.seed * len(run.label)) % 5)
+        columns = made.share_right(WORST[run.label] + noise - condition.audit)
+        fooled = {"predicted": np.where(columns["predicted"] == 0, 0, -1)}
+        return columns | fooled | dict.fromkeys(REALS, np.full(1000, np.nan))
+
+    for run in grid.runs():
+        made.keep(store, run, answers)
+    summary, plain = summarize(store, grid), summarize(store, replace(grid, audit=()))
+    runs = summary.runs.set_index(["label", "dataset", "seed", "condition"])
+    row = runs.loc["RobustPll", "lost", 0, "audit 0.05"]
+    assert (row["part"], row["epsilon"], row["rows"]) == ("test", 0.05, 1000)
+    assert row["accuracy"] == pytest.approx(0.45)
+    others = ["guesses", "entropy", "uncertainty", "brier", "log_loss", "ece", "auroc"]
+    assert row[others].isna().all()
+    tables, without = all_tables(summary), all_tables(plain)
+    table = tables.pop("audit")
+    assert table.columns == ["BirdSong 0.1", "Lost 0.02", "Lost 0.05"]
+    best = table.cells.groupby("label")["bold"].sum().to_dict()
+    assert best == {"PlKnn": 0, "Proden": 0, "RobustPll": 3}
+    means = table.cells["value"][table.cells["label"] == "RobustPll"].tolist()
+    assert means == pytest.approx([40, 48, 45], abs=0.5)
+    assert any("first 2,000 test rows" in note for note in table.notes)
+    assert strengths(summary, "bird-song") == (0.0, 0.1)
+    assert {n: t.to_csv() for n, t in tables.items()} == {n: t.to_csv() for n, t in without.items()}
+
+
+@pytest.mark.slow
+def test_the_command_runs_an_audit(made: Any, tmp_path: Path) -> None:
+    grid, store, out = tmp_path / "mine.toml", tmp_path / "store", tmp_path / "out"
+    grid.write_text(
+        "methods = ['pl_knn']\ndatasets = ['synthetic']\nnoise = 'uniform'\nseeds = 1\n"
+        "audit = {synthetic = [0.05]}\n"
+    )
+    run = made.command("run", grid, "--store", store, "--device", "cpu")
+    assert run.exit_code == 0, run.output
+    status = made.command("status", "--store", store)
+    assert "1 of 1 runs are here; 0 to run" in status.stdout
+    report = made.command("report", grid, "--store", store, "--out", out)
+    assert report.exit_code == 0, report.output
+    runs = pd.read_csv(out / "runs.csv").set_index("condition")
+    assert 0 < runs.loc["audit 0.05", "accuracy"] < runs.loc["clean", "accuracy"]

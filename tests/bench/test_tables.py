@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
-from robustpll import InputError
 from robustpll.bench.grid import REAL_WORLD, Condition, Grid, Run
 from robustpll.bench.summary import (
     IDENTITY,
@@ -64,11 +64,10 @@ def summary_of(
         for pair in grid.ood
         for label, (seeds, ks) in (ood or {}).items()
     ]
-    frames = (
-        pd.DataFrame(runs, columns=RUN_COLUMNS),
-        pd.DataFrame(missing, columns=MISSING_COLUMNS),
-    )
-    return Summary(grid, *frames, pd.DataFrame(pooled, columns=OOD_COLUMNS), {}, {}, {}, {})
+    rows = {"runs": (runs, RUN_COLUMNS), "missing": (missing, MISSING_COLUMNS)}
+    rows |= {"ood": (pooled, OOD_COLUMNS)}
+    frames = {name: pd.DataFrame(part, columns=columns) for name, (part, columns) in rows.items()}
+    return Summary(grid, **frames, curves={}, candidates={}, sessions={}, contents={})
 
 
 def pictures(methods: list[Any], **changes: Any) -> Grid:
@@ -91,21 +90,20 @@ def bold_in(table: Table, column: str) -> list[str]:
     return list(cells["label"])
 
 
-@pytest.fixture(scope="module")
-def paired() -> Summary:
+def test_the_worked_example_has_its_mean_deviation_and_bold() -> None:
     accuracies = {"Proden": WORSE, "RobustPll": BEST, "Proden+Ens": WORSE}
     grid = pictures(["proden", "robust_pll", "proden_ens"])
-    return summary_of(grid, lambda run, _: accuracies[run.label][run.seed])
-
-
-def test_the_worked_example_has_its_mean_deviation_and_bold(paired: Summary) -> None:
-    table = all_tables(paired)["table-1"]
+    summary = summary_of(grid, lambda run, _: accuracies[run.label][run.seed])
+    table = all_tables(summary)["table-1"]
     best = cell(table, "RobustPll", "MNIST")
     assert best["value"] == pytest.approx(96.04)
     assert best["std"] == pytest.approx(0.1020, abs=1e-4)
     assert text(table, "RobustPll", "MNIST") == "96.0 ± 0.1"
     assert bold_in(table, "MNIST") == ["RobustPll", "Proden+Ens"]  # ensembles are another group
     assert table.cells["group"].tolist() == [0, 0, 1]
+    latex = table.to_latex()  # with rules between groups
+    assert [latex.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 2, 1]
+    assert r"RobustPll & \textbf{96.0 $\pm$ 0.1} \\" + "\n\\midrule" in latex
 
 
 def test_a_cell_that_lacks_runs_says_so_and_is_not_bold_even_if_it_is_highest() -> None:
@@ -116,12 +114,15 @@ def test_a_cell_that_lacks_runs_says_so_and_is_not_bold_even_if_it_is_highest() 
         stored = run.label == "Proden" or run.seed > 1
         return accuracies[run.label][run.seed] if stored else None
 
-    table = all_tables(summary_of(grid, answer))["table-1"]
+    tables = all_tables(summary_of(grid, answer))
+    table, beside = tables["table-1"], tables["compare-1"]
     partial = cell(table, "RobustPll", "MNIST")
     assert (partial["runs"], partial["asked"]) == (3, 5)
     assert text(table, "RobustPll", "MNIST").endswith("(3 of 5 runs)")
     assert bold_in(table, "MNIST") == ["Proden"]
     assert any("lack runs" in note for note in table.notes)
+    assert pd.isna(cell(beside, "RobustPll", "MNIST")["agrees"])
+    assert "Not counted: 1 (runs missing)" in beside.notes[0]
 
 
 def test_a_cell_without_runs_says_why(small: Grid) -> None:
@@ -147,18 +148,9 @@ def test_one_seed_gives_no_deviation_and_bold_to_the_best_alone() -> None:
     tables = all_tables(summary)
     assert text(tables["table-1"], "RobustPll", "MNIST") == "60.0"
     assert bold_in(tables["table-1"], "MNIST") == ["RobustPll"]
+    assert cell(tables["calibration"], "Proden", "MNIST")["value"] == pytest.approx(50)
     assert bold_in(tables["calibration"], "MNIST") == ["RobustPll"]
-
-
-def test_of_calibration_less_is_better() -> None:
-    summary = summary_of(
-        pictures(["proden", "rc"], datasets=["lost"], seeds=3),
-        lambda run, _: (0.5 if run.label == "Rc" else 0.8) + 0.001 * run.seed,
-    )
-    table = all_tables(summary)["calibration"]
-    assert cell(table, "Proden", "Lost")["value"] == pytest.approx(19.9)
-    assert bold_in(table, "Lost") == ["Proden"]
-    assert any(note.startswith("Less is better") for note in table.notes)
+    assert any(note.startswith("Less is better") for note in tables["calibration"].notes)
 
 
 def test_the_pooled_column_names_its_sets_and_weighs_runs_equally(small: Grid) -> None:
@@ -292,13 +284,6 @@ def test_pictures_agree_within_one_point_or_two_deviations(
     assert (row["agrees"], float(row["difference"])) == (f"{agrees:d}", pytest.approx(distance))
 
 
-def test_a_cell_that_lacks_runs_is_no_agreement() -> None:
-    summary = summary_of(pictures(["proden"], seeds=2), lambda run, _: None if run.seed else 0.932)
-    table = all_tables(summary)["compare-1"]
-    assert table.cells["agrees"].isna().all()
-    assert "Not counted: 1 (runs missing)" in table.notes[0]
-
-
 def test_table_2_bolds_the_single_best_of_a_group_if_it_is_positive() -> None:
     grid = pictures(["proden", "robust_pll", "rc", "cc", "proden_ens"], ood=[["mnist", "notmnist"]])
     values = {"Proden": (5, 0.6), "RobustPll": (5, 0.8), "Cc": (3, 0.9), "Proden+Ens": (5, -0.5)}
@@ -349,14 +334,6 @@ def odd_table(label: str) -> Table:
     return Table("odd", label, pd.DataFrame(rows, columns=[*PLACE, *CELL]), (label,))
 
 
-def test_markdown_shows_odd_names_as_they_are() -> None:
-    markdown = odd_table(ODD).to_markdown()
-    for line in markdown.splitlines()[2:5]:
-        assert len(re.findall(r"(?<!\\)\|", line)) == 4  # two cells and a label
-    assert "<b>" not in markdown
-    assert not re.search(r"(?<!\\)[`$\[]", markdown)
-
-
 @settings(max_examples=50)
 @given(st.text(max_size=40))
 def test_any_name_keeps_the_shape_of_a_table(name: str) -> None:
@@ -369,7 +346,10 @@ def test_any_name_keeps_the_shape_of_a_table(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [ODD, "=HYPERLINK(A1)", "'+1", "-", "a,b"])
-def test_csv_holds_names_and_unrounded_numbers_but_no_formula(name: str) -> None:
+def test_odd_names_keep_the_shape_of_a_table_and_are_no_formula_in_csv(name: str) -> None:
+    markdown = odd_table(name).to_markdown()
+    for line in markdown.splitlines()[2:5]:
+        assert len(re.findall(r"(?<!\\)\|", line)) == 4  # two cells and a label
     (head, first, second) = csv.reader(io.StringIO(odd_table(name).to_csv()))
     assert head == ["method", "column", *CELL]
     safe = f"'{name}" if name.startswith(("=", "'+")) else name
@@ -378,24 +358,13 @@ def test_csv_holds_names_and_unrounded_numbers_but_no_formula(name: str) -> None
     assert not set(PUBLISHED) & set(head)
 
 
-def test_latex_has_rules_of_booktabs_between_groups(paired: Summary) -> None:
-    latex = all_tables(paired)["table-1"].to_latex()
-    assert [latex.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 2, 1]
-    assert r"RobustPll & \textbf{96.0 $\pm$ 0.1} \\" + "\n\\midrule" in latex
-
-
 @pytest.mark.parametrize(("methods", "q"), [(3, 2.343), (5, 2.728), (10, 3.164)])
 def test_the_critical_difference_is_that_of_demsars_table(methods: int, q: float) -> None:
-    scores = pd.DataFrame({str(m): [m + place for place in range(14)] for m in range(methods)})
-    _, distance, _ = ranks_of(scores)
+    scores = pd.DataFrame({m: [place - m for place in range(14)] for m in range(methods)})
+    average, distance, p = ranks_of(scores)
+    assert average == {str(m): m + 1 for m in range(methods)}
+    assert p == pytest.approx(stats.chi2.sf(14 * (methods - 1), methods - 1))
     assert distance == pytest.approx(q * (methods * (methods + 1) / (6 * 14)) ** 0.5, rel=1e-3)
-
-
-def test_methods_in_the_same_order_on_all_datasets_have_whole_ranks() -> None:
-    scores = pd.DataFrame({"a": [3, 6, 9, 4], "b": [2, 5, 8, 3], "c": [1, 4, 7, 2]})
-    average, _, p = ranks_of(scores)
-    assert average == {"a": 1, "b": 2, "c": 3}
-    assert p == pytest.approx(2.718281828**-4)  # chi square of 8 with two degrees of freedom
 
 
 def test_ranks_leave_out_datasets_on_which_runs_are_missing(small: Grid) -> None:
@@ -411,9 +380,5 @@ def test_ranks_leave_out_datasets_on_which_runs_are_missing(small: Grid) -> None
     assert "over 2 datasets (MSRCv2, FG-NET)" in fewer[2]
     assert "Left out, because runs are missing: Lost" in fewer[2]
     assert "could not find any difference" in fewer[2]
-
-
-def test_two_methods_or_one_dataset_have_no_ranks() -> None:
-    for scores in ({"a": [1, 2], "b": [2, 1]}, {"a": [1], "b": [2], "c": [3]}):
-        with pytest.raises(InputError, match="at least three methods and two datasets"):
-            ranks_of(pd.DataFrame(scores))
+    for fewer_of in ({"methods": ["proden", "robust_pll"]}, {"datasets": ["lost"]}):
+        assert ranked(summary_of(small.changed(**fewer_of), lambda *_: 0.5)) is None

@@ -1,10 +1,8 @@
 """Versions of one dataset's file: told apart in the store, and never in one table."""
 
-import gzip
 import hashlib
 import io
 import json
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,14 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.io import savemat
-from typer.testing import CliRunner, Result
 
 from robustpll import load_dataset
 from robustpll.bench import Grid, ResultStore, run_grid, summarize, worker
-from robustpll.bench.bundles import bundles
+from robustpll.bench.run import bundles
 from robustpll.bench.store import of_files
 from robustpll.bench.summary import read_summary
-from robustpll.cli import app
 from robustpll.datasets import catalog
 from robustpll.datasets.catalog import CATALOG
 from robustpll.errors import InputError
@@ -33,11 +29,11 @@ LOST = Grid.of({"name": "mine", "methods": ["pl_knn"], "datasets": ["lost"], "se
 
 def mat(seed: int, right: float = 0.9, wrong: float = 0.4) -> bytes:
     """Forty rows of three classes; with each seed it is another version."""
-    drawn = np.random.default_rng(seed)
+    draws = np.random.default_rng(seed)
     labels = np.arange(40) % 3
     target = np.eye(3)[labels].T
-    partial = np.maximum(target, drawn.random((3, 40)) < wrong)
-    data = np.eye(3)[labels] + drawn.normal(scale=1 - right, size=(40, 3))
+    partial = np.maximum(target, draws.random((3, 40)) < wrong)
+    data = np.eye(3)[labels] + draws.normal(scale=1 - right, size=(40, 3))
     file = io.BytesIO()
     savemat(file, {"data": data, "partial_target": partial, "target": target})
     return file.getvalue()
@@ -46,7 +42,7 @@ def mat(seed: int, right: float = 0.9, wrong: float = 0.4) -> bytes:
 @pytest.fixture
 def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Put]:
     """Puts a file in the place of Lost's; hands back how its version is called."""
-    _forget()
+    worker._dataset.cache_clear()
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path / "data"))
     path = tmp_path / "data" / "realworld" / "lost.mat"
     path.parent.mkdir(parents=True)
@@ -56,11 +52,6 @@ def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Put]:
         return load_dataset("lost").content
 
     yield put
-    _forget()
-
-
-def _forget() -> None:
-    """What this process keeps of the usual version, which is another one in each test."""
     worker._dataset.cache_clear()
 
 
@@ -81,26 +72,15 @@ def run(inline: Any) -> Run:
     return run
 
 
-def command(*words: object) -> Result:
-    return CliRunner().invoke(app, ["bench", *map(str, words)])
-
-
-def test_two_versions_of_a_file_are_two_sets_of_runs(put: Put, run: Run, tmp_path: Path) -> None:
-    clear, noisy = mat(0, right=0.95), mat(1, right=0.0)
-    put(clear)
-    assert run(LOST, tmp_path).done == 2
-    put(noisy)
-    again = run(LOST, tmp_path)
-    assert (again.known, again.done) == (0, 2)
-    put(clear)
-    assert run(LOST, tmp_path).known == 2
-
-
 def test_a_summary_is_about_one_version_and_says_which(put: Put, run: Run, tmp_path: Path) -> None:
+    contents = {"clear": mat(0, right=0.95), "noisy": mat(1, right=0.0)}
     versions = {}
-    for name, content in (("clear", mat(0, right=0.95)), ("noisy", mat(1, right=0.0))):
+    for name, content in contents.items():
         versions[name] = put(content)
-        run(LOST, tmp_path)
+        outcome = run(LOST, tmp_path)
+        assert (outcome.known, outcome.done) == (0, 2)
+    put(contents["clear"])
+    assert run(LOST, tmp_path).known == 2
     store = ResultStore(tmp_path)
     with pytest.raises(InputError, match="2 versions of the file of lost") as caught:
         summarize(store, LOST)
@@ -121,25 +101,28 @@ def test_a_summary_is_about_one_version_and_says_which(put: Put, run: Run, tmp_p
         summarize(store, LOST, {"soccer": "usual"})
 
 
-def test_commands_say_what_there_is_and_take_a_version(put: Put, run: Run, tmp_path: Path) -> None:
+def test_commands_say_what_there_is_and_take_a_version(
+    made: Any, put: Put, run: Run, tmp_path: Path
+) -> None:
     store, out = tmp_path / "store", tmp_path / "report"
     first = put(mat(0))
     run(LOST, store)
     second = put(mat(1))
-    told = command("status", "--store", store)
+    told = made.command("status", "--store", store)
     assert "0 of 2 runs are here; 2 to run" in told.stdout
     assert f"2 stored runs are on another version of its file ({first})" in told.stdout
     assert f"the one that is here ({second})" in told.stdout
     run(LOST, store)
-    refused = command("report", "--store", store, "--out", out)
+    words = ("report", "--store", store, "--out", out)
+    refused = made.command(*words)
     assert refused.exit_code == 1
     assert "--version lost=" in refused.stderr
     assert not out.exists()
-    made = command("report", "--store", store, "--out", out, "--version", f"lost={first}")
-    assert made.exit_code == 0, made.stderr
+    done = made.command(*words, "--version", f"lost={first}")
+    assert done.exit_code == 0, done.stderr
     assert f"is the version {first}, not the usual one" in (out / "index.html").read_text()
     assert json.loads((out / "environment.json").read_text())["contents"] == {"lost": first}
-    odd = command("report", "--store", store, "--out", out, "--version", "lost")
+    odd = made.command(*words, "--version", "lost")
     assert odd.exit_code == 1
     assert "DATASET=VERSION" in odd.stderr
 
@@ -163,17 +146,17 @@ def test_runs_of_an_old_store_count_for_the_version_that_the_catalogue_knows(
     assert len(summarize(ResultStore(tmp_path), LOST, {"lost": "usual"}).runs) == 2
 
 
-def test_an_old_store_gives_its_report_where_no_data_are(
-    put: Put, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_store_gives_its_report_where_no_data_are(
+    made: Any, put: Put, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(mat(0))
-    run(LOST, tmp_path / "store")
-    before = summarize(ResultStore(tmp_path / "store"), LOST)
+    store = tmp_path / "store"
+    run(LOST, store)
+    before = summarize(ResultStore(store), LOST)
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path / "nothing"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nothing"))
-    after = summarize(ResultStore(tmp_path / "store"), LOST)
-    assert before.runs.equals(after.runs)
-    assert "2 of 2 runs are here" in command("status", "--store", tmp_path / "store").stdout
+    assert before.runs.equals(summarize(ResultStore(store), LOST).runs)
+    assert "2 of 2 runs are here" in made.command("status", "--store", store).stdout
 
 
 def test_a_version_changes_the_key_alone_and_no_prediction(
@@ -192,9 +175,7 @@ def test_a_version_changes_the_key_alone_and_no_prediction(
     assert all(one.equals(other) for one, other in zip(*tables, strict=True))
 
 
-def test_a_file_that_changes_after_the_plan_was_made_is_not_trained_on(
-    put: Put,
-) -> None:
+def test_a_file_that_changes_after_the_plan_was_made_is_not_trained_on(put: Put) -> None:
     put(mat(7))
     [bundle, *_] = bundles(of_files(LOST.runs()), joined=False)
     put(mat(8))
@@ -204,46 +185,42 @@ def test_a_file_that_changes_after_the_plan_was_made_is_not_trained_on(
 
 def test_planning_reads_a_file_once(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     put(mat(0))
-    read: list[Path] = []
+    read: list[str] = []
     before = catalog.checksum
-    monkeypatch.setattr(
-        catalog, "checksum", lambda entry, path: [read.append(path), before(entry, path)][1]
-    )
+
+    def counting(entry: Any, path: Path) -> str:
+        read.append(path.name)
+        return before(entry, path)
+
+    monkeypatch.setattr(catalog, "checksum", counting)
     grid = replace(LOST, seeds=tuple(range(50)))
     first = of_files(grid.runs())
-    assert [path.name for path in read] == ["lost.mat"]
+    assert read == ["lost.mat"]
     put(mat(1))
     assert of_files(grid.runs()) != first
 
 
-def idx(values: np.ndarray) -> bytes:
-    header = struct.pack(f">{values.ndim}i", *values.shape)
-    return gzip.compress(b"\0\0\x08" + bytes([values.ndim]) + header + values.tobytes())
-
-
-def pictures(folder: Path, rows: int) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = np.random.default_rng(rows)
-    for part, n in (("train", rows), ("t10k", 20)):
-        labels = (np.arange(n) % 10).astype(np.uint8)
-        images = drawn.integers(0, 256, (n, 4, 4), dtype=np.uint8)
-        (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(idx(images))
-        (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(idx(labels))
-
-
 def test_candidates_that_noise_made_are_of_one_version_too(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unpublished: Callable[..., None]
+    made: Any,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    unpublished: Callable[..., None],
 ) -> None:
     unpublished("mnist")
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
-    asked = {"methods": ["pl_knn"], "datasets": ["mnist"], "seeds": 1, "noise": "uniform"}
-    grid = Grid.of(asked)
-    keys = set()
+    values = {"methods": ["pl_knn"], "datasets": ["mnist"], "seeds": 1, "noise": "uniform"}
+    folder, keys = tmp_path / "mnist", set()
+    folder.mkdir()
     for rows in (100, 120):
-        pictures(tmp_path / "mnist", rows)
-        [planned] = of_files(grid.runs())
+        for part, n in (("train", rows), ("t10k", 20)):
+            labels = (np.arange(n) % 10).astype(np.uint8)
+            images = np.random.default_rng(rows).integers(0, 256, (n, 4, 4), dtype=np.uint8)
+            (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(made.idx(images))
+            (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(made.idx(labels))
+        [planned] = of_files(Grid.of(values).runs())
         keys.add(planned.noise_key)
-        assert run(grid, tmp_path / "store").done == 1
+        assert run(Grid.of(values), tmp_path / "store").done == 1
     assert {path.stem for path in (tmp_path / "store" / "candidates").iterdir()} == keys
     assert len(keys) == 2
 

@@ -1,30 +1,37 @@
-"""What trains together, and what a worker computes: bundles over datasets, OOD rows, ties."""
+"""What trains together, and what a worker computes: bundles, OOD rows, ties, audits."""
 
 import gzip
 import hashlib
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.datasets import load_digits
 
 from robustpll import METHODS, load_dataset
 from robustpll.bench import worker
-from robustpll.bench.bundles import MOST_SECONDS, bundles, noise_bundles
 from robustpll.bench.grid import Grid
-from robustpll.bench.store import of_files
+from robustpll.bench.run import MOST_SECONDS, bundles
+from robustpll.bench.store import REALS, of_files
 from robustpll.bench.worker import compute, perform
 from robustpll.datasets.noise import Uniform
 from robustpll.datasets.problem import Problem
 from robustpll.errors import RobustPLLError
+from robustpll.evaluate.audit import Audit
 from robustpll.methods import PUBLISHED, Method, Proden
 
 TRAIN, TEST = 300, 120
 PAPER = Grid.named("paper")
+DIGITS: dict[str, Any] = {"datasets": ["digits"], "noise": "uniform"}
+# Of 360 test rows, and of the steps of an audit: all of it takes ten seconds and more.
+AUDITED = 40
+QUICK: dict[str, Any] = {"steps": 10, "restarts": 1, "queries": 50, "twin_epochs": 3}
 
 
 def test_the_three_large_picture_sets_are_one_bundle() -> None:
@@ -39,7 +46,7 @@ def test_bundles_have_every_run_once_and_can_be_stacked_and_the_longest_come_fir
     for joined in (True, False):
         cut = bundles(runs, joined=joined)
         assert sorted(key for b in cut for key in b.keys) == sorted(run.key for run in runs)
-        seconds = [bundle.seconds(cuda=joined) for bundle in cut]
+        seconds = [bundle.seconds for bundle in cut]
         assert seconds == sorted(seconds, reverse=True)
         for bundle in cut:
             methods = [run.method for run in bundle.runs]
@@ -48,19 +55,16 @@ def test_bundles_have_every_run_once_and_can_be_stacked_and_the_longest_come_fir
 
 
 def test_numbers_may_differ_within_a_bundle_and_other_fields_not() -> None:
-    kinds = [
-        {"name": "robust_pll", "label": "a", "kl_ceiling": 0.5},
-        {"name": "robust_pll", "label": "b", "kl_ceiling": 2.0},
-        {"name": "robust_pll", "label": "c", "batch_size": 64},
-    ]
-    grid = Grid.of({"methods": kinds, "datasets": ["digits"], "seeds": 2})
+    fields = {"a": {"kl_ceiling": 0.5}, "b": {"kl_ceiling": 2.0}, "c": {"batch_size": 64}}
+    kinds = [{"name": "robust_pll", "label": label} | one for label, one in fields.items()]
+    grid = Grid.of(DIGITS | {"methods": kinds, "seeds": 2})
     labels = [{run.label for run in bundle.runs} for bundle in bundles(grid.runs(), joined=True)]
     assert sorted(map(sorted, labels)) == [["a", "b"], ["c"]]
 
 
 def test_methods_for_the_host_stay_off_the_gpu() -> None:
     places = {b.runs[0].method.name: b.place for b in bundles(PAPER.runs(), joined=True)}
-    assert {name for name, place in places.items() if place == "host"} == {"pl_svm", "pl_ecoc"}
+    assert {name for name, place in places.items() if place == "cpu"} == {"pl_svm", "pl_ecoc"}
     assert set(places) == {kind.name for kind in PUBLISHED}
 
 
@@ -69,26 +73,21 @@ def test_bundles_stay_within_memory_and_a_kill_loses_minutes_at_most() -> None:
     many = bundles(PAPER.changed(methods=few, seeds=tuple(range(100))).runs(), joined=True)
     assert max(bundle.models for bundle in many) == 100
     for bundle in many:
-        if bundle.place == "device" and len(bundle.runs) > 1:
-            assert bundle.seconds(cuda=True) <= MOST_SECONDS
+        if bundle.place == "cuda" and len(bundle.runs) > 1:
+            assert bundle.seconds <= MOST_SECONDS
 
 
 def test_noise_is_drawn_once_for_all_methods_and_each_kind_apart() -> None:
-    together = noise_bundles(PAPER.runs(), joined=True)
+    together = bundles(PAPER.runs(), joined=True, draw_noise=True)
     assert sorted(len(bundle.runs) for bundle in together) == [5, 15]
-    assert len(noise_bundles(PAPER.runs(), joined=False)) == 20
+    assert len(bundles(PAPER.runs(), joined=False, draw_noise=True)) == 20
     [run] = Grid.of({"methods": ["proden"], "datasets": ["digits"], "seeds": 1}).runs()
-    assert len(noise_bundles([run, replace(run, noise=Uniform())], joined=True)) == 2
-
-
-def idx(values: np.ndarray) -> bytes:
-    header = struct.pack(f">{values.ndim}i", *values.shape)
-    return gzip.compress(b"\0\0\x08" + bytes([values.ndim]) + header + values.tobytes())
+    assert len(bundles([run, replace(run, noise=Uniform())], joined=True, draw_noise=True)) == 2
 
 
 @pytest.fixture
 def pictures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unpublished: Callable[..., None]
+    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unpublished: Callable[..., None]
 ) -> Iterator[None]:
     """Two picture sets of one shape: digits, and the same lying on their side."""
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
@@ -100,8 +99,9 @@ def pictures(
         for part, rows in (("train", slice(TRAIN)), ("t10k", slice(TRAIN, TRAIN + TEST))):
             files = {"images-idx3": values[rows], "labels-idx1": labels[rows].astype(np.uint8)}
             for kind, array in files.items():
-                (tmp_path / name / f"{part}-{kind}-ubyte.gz").write_bytes(idx(array))
-                sums.append(hashlib.sha256(gzip.decompress(idx(array))).hexdigest())
+                content = made.idx(array)
+                (tmp_path / name / f"{part}-{kind}-ubyte.gz").write_bytes(content)
+                sums.append(hashlib.sha256(gzip.decompress(content)).hexdigest())
         unpublished(name, sums)
     worker._dataset.cache_clear()
     yield
@@ -114,16 +114,17 @@ def test_datasets_of_one_shape_train_at_once_and_are_told_apart(
 ) -> None:
     values = {"methods": [method], "datasets": ["mnist", "kmnist"], "seeds": 2, "epochs": 3}
     grid = Grid.of(values | {"noise": "uniform", "ood": [["mnist", "kmnist"]]})
-    tables = {}
     truth = np.eye(10, dtype=bool)
     known = {run.noise_key: truth[load_dataset(run.dataset).labels[:TRAIN]] for run in grid.runs()}
+    tables = {}
     for joined in (True, False):
         cut = bundles(grid.runs(), joined=joined)
         assert len(cut) == (1 if joined else 4)
         for bundle in cut:
-            for result in compute(bundle.with_candidates(known)).results:
-                assert result.table is not None
-                tables[joined, result.key] = result.table.to_pandas()
+            computed = compute(bundle.with_candidates(known)).tables
+            tables |= {
+                (joined, k): t.to_pandas() for k, t in zip(bundle.keys, computed, strict=True)
+            }
     for run in grid.runs():
         one, other = tables[True, run.key], tables[False, run.key]
         columns = ["part", "condition", "row", "truth"]
@@ -139,13 +140,13 @@ def test_datasets_of_one_shape_train_at_once_and_are_told_apart(
 
 
 def test_files_of_other_sizes_than_usual_are_no_bundle(
-    pictures: None, tmp_path: Path, unpublished: Callable[..., None]
+    made: Any, pictures: None, tmp_path: Path, unpublished: Callable[..., None]
 ) -> None:
     """The bundle fails, and the driver takes its runs one by one."""
     unpublished("kmnist")
-    small = np.zeros((50, 8, 8), np.uint8)
-    (tmp_path / "kmnist" / "train-images-idx3-ubyte.gz").write_bytes(idx(small))
-    (tmp_path / "kmnist" / "train-labels-idx1-ubyte.gz").write_bytes(idx(small[:, 0, 0]))
+    few = np.zeros((50, 8, 8), np.uint8)
+    (tmp_path / "kmnist" / "train-images-idx3-ubyte.gz").write_bytes(made.idx(few))
+    (tmp_path / "kmnist" / "train-labels-idx1-ubyte.gz").write_bytes(made.idx(few[:, 0, 0]))
     grid = Grid.of({"methods": ["pl_knn"], "datasets": ["mnist", "kmnist"], "seeds": 1})
     [bundle] = bundles(of_files(grid.runs()), joined=True)
     rows = {"mnist": TRAIN, "kmnist": 50}
@@ -153,20 +154,17 @@ def test_files_of_other_sizes_than_usual_are_no_bundle(
     failed = perform(bundle.with_candidates(known))
     assert "equal rows" in failed.error
     assert "Traceback" in failed.details
-    for part in bundle.parts():
-        [result] = compute(part.with_candidates(known)).results
-        assert result.table is not None
-        assert result.table.num_rows == TEST
+    for run in bundle.runs:
+        [table] = compute(replace(bundle, runs=(run,)).with_candidates(known)).tables
+        assert table.num_rows == TEST
 
 
 def test_ties_are_broken_at_random_by_run_and_row() -> None:
-    grid = Grid.of({"methods": ["pl_knn"], "datasets": ["digits"], "seeds": 2})
-    every_class = np.ones((1437, 10), dtype=bool)
+    grid = Grid.of(DIGITS | {"methods": ["pl_knn"], "seeds": 2})
     frames = []
     for bundle in bundles(grid.runs(), joined=False):
-        full = bundle.with_candidates(dict.fromkeys(bundle.needs, every_class))
-        one, again = (compute(full).results[0].table for _ in range(2))
-        assert one is not None
+        every_class = dict.fromkeys(bundle.needs, np.ones((1437, 10), dtype=bool))
+        one, again = (compute(bundle.with_candidates(every_class)).tables[0] for _ in range(2))
         assert one.equals(again)
         frames.append(one.to_pandas())
     for frame in frames:
@@ -176,19 +174,18 @@ def test_ties_are_broken_at_random_by_run_and_row() -> None:
     assert not frames[0]["predicted"].equals(frames[1]["predicted"])
 
 
-METHODS_AS = [kind() for kind in METHODS.values()]
-STACKED = [Proden(network="lenet")]
+METHODS_AS = [*(kind() for kind in METHODS.values()), Proden(network="lenet")]
 
 
-@pytest.mark.parametrize("method", METHODS_AS + STACKED, ids=lambda method: repr(method)[:40])
+@pytest.mark.parametrize("method", METHODS_AS, ids=lambda method: repr(method)[:40])
 def test_a_part_of_what_was_fitted_predicts_as_the_whole(method: Method) -> None:
     fewer = {"epochs": 2, "passes": 5, "encoder_epochs": 1}
     method = replace(method, **{n: v for n, v in fewer.items() if n in method.field_names()})
     problem = Problem.of(load_dataset("digits"), Uniform(), (0, 1, 2), device="cpu")
-    task = replace(problem.task, rows=_fewer(problem.task.rows, 200))
+    task, test = problem.task, problem.test
     short = {name: getattr(task, name)[:, :200] for name in ("candidates", "prior", "weight")}
-    fitted = method.fit(replace(task, **short))
-    rows = _fewer(problem.test, 50)
+    fitted = method.fit(replace(task, rows=replace(task.rows, at=task.rows.at[:, :200]), **short))
+    rows = replace(test, at=test.at[:, :50])
     whole = fitted.predict(rows).probability
     for runs in (slice(0, 2), slice(1, 3), slice(2, 3)):
         part = fitted.part(runs)
@@ -196,14 +193,78 @@ def test_a_part_of_what_was_fitted_predicts_as_the_whole(method: Method) -> None
         torch.testing.assert_close(part.label_weights, fitted.label_weights[runs])
 
 
-def _fewer(rows: object, count: int) -> object:
-    return replace(rows, at=rows.at[:, :count])  # type: ignore[attr-defined, type-var]
-
-
 def test_predictions_that_are_no_numbers_are_no_result() -> None:
     diverging = {"name": "proden", "learning_rate": 1e30, "epochs": 2}
-    values = {"methods": [diverging], "datasets": ["digits"], "seeds": 1, "noise": "uniform"}
-    [bundle] = bundles(Grid.of(values).runs(), joined=False)
+    [bundle] = bundles(Grid.of(DIGITS | {"methods": [diverging], "seeds": 1}).runs(), joined=False)
     known = {key: np.ones((1437, 10), dtype=bool) for key in bundle.needs}
     with pytest.raises(RobustPLLError, match="Proden gives 360 rows probabilities that are no num"):
         compute(bundle.with_candidates(known))
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "MOST_AUDITED", AUDITED)
+    monkeypatch.setattr(worker, "Audit", partial(Audit, **QUICK))
+
+
+def audited(method: str, *, joined: bool) -> dict[str, pd.DataFrame]:
+    """What is stored of two seeds of digits, by the key of the run."""
+    values = DIGITS | {"methods": [method], "seeds": 2, "epochs": 3}
+    grid = Grid.of(values | {"audit": {"digits": [0.1, 0.02]}})
+    digits, truth = load_dataset("digits"), np.eye(10, dtype=bool)
+    known = {
+        run.noise_key: truth[digits.labels[digits.split(run.seed).train]] for run in grid.runs()
+    }
+    frames = {}
+    for bundle in bundles(grid.runs(), joined=joined):
+        tables = compute(bundle.with_candidates(known)).tables
+        frames |= {key: table.to_pandas() for key, table in zip(bundle.keys, tables, strict=True)}
+    return frames
+
+
+@pytest.mark.parametrize("method", ["proden", "pl_knn"])
+def test_what_is_stored_says_which_rows_withstood_everything(few: None, method: str) -> None:
+    together = audited(method, joined=True)
+    for frame in together.values():
+        clean = frame[frame["condition"] == "clean"].iloc[:AUDITED]
+        parts = [frame[frame["condition"] == f"audit {epsilon}"] for epsilon in (0.02, 0.1)]
+        for part in parts:
+            assert part["row"].tolist() == clean["row"].tolist()
+            assert part["truth"].tolist() == clean["truth"].tolist()
+            assert part[list(REALS)].isna().all(axis=None)
+            assert not part["guess"].any()
+        right = [(part["predicted"] == part["truth"]).to_numpy() for part in (clean, *parts)]
+        assert (right[1] <= right[0]).all(), "who is wrong without attack withstands none"
+        assert (right[2] <= right[1]).all(), "nor does who moved by more already"
+        assert right[2].sum() < right[1].sum()
+    for key, alone in audited(method, joined=False).items():
+        is_audit = alone["condition"].str.startswith("audit")
+        assert (together[key]["predicted"] == alone["predicted"])[is_audit].mean() > 0.97
+
+
+def test_what_is_stored_is_the_worst_case_of_a_report(few: None) -> None:
+    problem = Problem.of(load_dataset("digits"), Uniform(), (3,), device="cpu")
+    fitted = Proden(epochs=3).fit(problem.task)
+    grid = Grid.of(DIGITS | {"methods": ["proden"], "seeds": [3], "audit": {"digits": [0.05, 0.1]}})
+    [table] = worker.evaluate(fitted, grid.runs(), problem)
+    frame = table.to_pandas()
+    rows = replace(problem.test, at=problem.test.at[:, :AUDITED])
+    labels = problem.test_labels[:, :AUDITED]
+    [report] = Audit((0.05, 0.1), **QUICK).reports(fitted, rows, labels)
+    for epsilon, share in zip(report.epsilons, report.worst, strict=True):
+        part = frame[frame["condition"] == f"audit {epsilon}"]
+        assert (part["predicted"] == part["truth"]).mean() == pytest.approx(share)
+
+
+@pytest.mark.data
+def test_real_rows_are_audited_as_the_grid_says(few: None) -> None:
+    small = {"methods": ["robust_pll_at"], "datasets": ["lost"], "seeds": (0, 1), "epochs": 3}
+    [bundle] = bundles(Grid.named("audit").changed(**small).runs(), joined=True)
+    tables = compute(bundle).tables
+    assert len(tables) == 2
+    for table in tables:
+        frame = table.to_pandas()
+        right = (frame["predicted"] == frame["truth"]).groupby(frame["condition"]).mean()
+        assert list(right.index) == ["clean", "audit 0.02", "audit 0.05"]
+        assert right.iloc[1:].is_monotonic_decreasing
+        assert frame["part"].value_counts().to_dict() == {"train": 897, "test": 225 + 2 * AUDITED}

@@ -51,9 +51,6 @@ def test_each_method_has_a_panel_in_which_it_alone_is_black() -> None:
         (others,) = axes.collections
         assert len(others.get_segments()) == len(TITLES)
         assert min(others.get_color()[0][:3]) > 0.7
-
-
-def test_a_method_that_lacks_a_strength_has_a_shorter_line() -> None:
     figure = attack_panels({"a": {0.0: 0.5}, "b": {0.0: 0.5, 0.1: 0.2}}, "Lost")
     assert [len(axes.lines[-1].get_xdata()) for axes in figure.axes] == [1, 2]
 
@@ -68,6 +65,8 @@ def test_a_rank_diagram_names_all_methods_with_their_ranks() -> None:
         assert title in words
         assert f"{rank:.2f}" in words
     assert "critical difference 3.00" in words
+    figure = rank_diagram({"a": 1.0, "b": 2.0, "c": 3.0}, distance=0.5)
+    assert not [bar for bar in figure.axes[0].collections if bar.get_linewidth()[0] > 2]
 
 
 def test_bars_join_exactly_those_that_are_within_the_distance() -> None:
@@ -80,12 +79,6 @@ def test_bars_join_exactly_those_that_are_within_the_distance() -> None:
                 assert together == (ranks[j] - low <= distance)
         nested = [(a, b) for a in bars for b in bars if a != b and a[0] <= b[0] and b[1] <= a[1]]
         assert not nested
-
-
-def test_a_diagram_of_methods_that_all_differ_has_no_bar() -> None:
-    figure = rank_diagram({"a": 1.0, "b": 2.0, "c": 3.0}, distance=0.5)
-    wide = [each for each in figure.axes[0].collections if each.get_linewidth()[0] > 2]
-    assert wide == []
 
 
 def test_time_is_told_in_seconds_and_shares_of_all() -> None:

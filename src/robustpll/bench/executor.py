@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from robustpll import __version__
-from robustpll.bench.bundles import Bundle, Candidates, Place, bundles, noise_bundles
 from robustpll.bench.grid import Grid, grid_of, present
-from robustpll.bench.run import Run
+from robustpll.bench.run import Bundle, Candidates, Place, Run, bundles
 from robustpll.bench.store import ResultStore, StoreError, of_files, of_others, writing
 from robustpll.bench.worker import JobResult, perform, start_worker
 from robustpll.engine.device import chosen_device, device_name
@@ -39,7 +38,6 @@ GPU_WORKERS = 6  # for each GPU: small bundles use only a part of it, and some j
 # One thread for each process: there are as many processes as cores.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 GUARD = "In a script, call run_grid below `if __name__ == '__main__':`."
-LOOK_AGAIN = 2.0  # seconds between looks at jobs that another driver works on
 BETWEEN_RECORDS = 20.0  # seconds between two writes of the session's record
 MPS, MPS_PIPES = "nvidia-cuda-mps-control", "CUDA_MPS_PIPE_DIRECTORY"
 
@@ -69,9 +67,6 @@ class LocalExecutor(Executor):
 
     Every worker is a process pool of its own, so that a killed worker breaks no other one. Beside
     GPUs, a process for each other core runs the methods that do not use a GPU.
-
-    >>> LocalExecutor("cpu", workers=2).sizes
-    {'device': 2, 'host': 0}
     """
 
     def __init__(self, device: str = "auto", workers: int | None = None) -> None:
@@ -83,19 +78,20 @@ class LocalExecutor(Executor):
         has_affinity = hasattr(os, "sched_getaffinity")
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
         self.joined = chosen.type == "cuda"
-        devices: dict[Place, list[str]] = {"device": ["cpu"] * (workers or cores), "host": []}
+        self.sizes = {"cpu": workers or cores, "cuda": 0}
+        gpus, others = [0], ""
         if self.joined:
-            one = chosen.index is not None  # such as cuda:1
-            gpus = [chosen.index] if one else list(range(torch.cuda.device_count()))
-            count = workers or GPU_WORKERS * len(gpus)
-            devices["device"] = [f"cuda:{gpus[i % len(gpus)]}" for i in range(count)]
-            devices["host"] = ["cpu"] * max(1, cores - count)
-        self.sizes = {place: len(names) for place, names in devices.items()}
-        others = f", {self.sizes['host']} on the CPU" if self.joined else ""
-        self.title = f"{self.sizes['device']} processes on {device_name(chosen)}{others}"
+            gpus = [chosen.index] if ":" in str(chosen) else list(range(torch.cuda.device_count()))
+            on_gpus = workers or GPU_WORKERS * len(gpus)
+            self.sizes = {"cpu": max(1, cores - on_gpus), "cuda": on_gpus}
+            others = f", {self.sizes['cpu']} on the CPU"
+        count = self.sizes["cuda"] or self.sizes["cpu"]
+        self.title = f"{count} processes on {device_name(chosen)}{others}"
+        names = [f"cuda:{gpus[i % len(gpus)]}" for i in range(self.sizes["cuda"])]
         # idle workers, the last one is next: the device, and the pool once it is started
         self.idle: dict[Place, list[tuple[str, ProcessPoolExecutor | None]]] = {
-            place: [(name, None) for name in reversed(names)] for place, names in devices.items()
+            "cpu": [("cpu", None)] * self.sizes["cpu"],
+            "cuda": [(name, None) for name in names],
         }
         self.busy: dict[Future[JobResult], tuple[Place, str, ProcessPoolExecutor]] = {}
         self.processes: dict[ProcessPoolExecutor, BaseProcess] = {}
@@ -104,10 +100,9 @@ class LocalExecutor(Executor):
 
     def submit(self, bundle: Bundle) -> Future[JobResult]:
         device, pool = self.idle[bundle.place].pop()
-        try:
+        future = None
+        with suppress(BrokenProcessPool):  # it died while it was idle
             future = pool.submit(perform, bundle, device) if pool else None
-        except BrokenProcessPool:  # it died while it was idle
-            future = None
         if pool is None or future is None:
             if self.joined and not self.processes:
                 self.mps_settings = self.services.enter_context(mps_service())
@@ -190,15 +185,9 @@ def mps_service() -> Iterator[dict[str, str]]:
     settings = {MPS_PIPES: str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
 
     def control(*arguments: str, command: str = "") -> bool:
+        words, text, env = [MPS, *arguments], command.encode(), os.environ | settings
         with suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(
-                [MPS, *arguments],
-                input=command.encode(),
-                env=os.environ | settings,
-                timeout=20,
-                capture_output=True,
-                check=True,
-            )
+            subprocess.run(words, input=text, env=env, timeout=20, capture_output=True, check=True)
             return True
         return False
 
@@ -217,12 +206,17 @@ class Outcome:
 
     grid: Grid  # on the datasets that are here
     known: int = 0  # runs that the store had before
+    missing: int = 0  # runs that it lacked
     done: int = 0  # runs that were added, by this or another process
     failed: dict[str, str] = field(default_factory=dict)  # errors by the names of runs
-    left: int = 0  # runs that did not start before `until`
     absent: dict[str, str] = field(default_factory=dict)  # how to get datasets that are not here
     seconds: float = 0.0
-    parts: dict[str, float] = field(default_factory=dict)  # seconds of all processes, by activity
+    parts: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # by activity
+
+    @property
+    def left(self) -> int:
+        """Runs that did not start before `until`."""
+        return self.missing - self.done - len(self.failed)
 
 
 def run_grid(
@@ -238,9 +232,8 @@ def run_grid(
     """Run what a store lacks of a grid.
 
     Results are stored as they come; after an interruption, the same call runs the rest. Several
-    processes may share one store. Predictions on a CPU do not depend on the order of the work; on
-    a GPU they agree within rounding. In a script, call this below
-    ``if __name__ == "__main__":``, because it starts processes.
+    processes may share one store. In a script, call this below ``if __name__ == "__main__":``,
+    because it starts processes.
 
     Parameters
     ----------
@@ -249,10 +242,8 @@ def run_grid(
         Datasets that are not here are left out, and named in the outcome.
     store : ResultStore or path
         The folder of the results.
-    device : str
-        "auto", "cpu" or "cuda".
-    workers : int or None
-        Processes that train networks; by default one for each core, or 6 for each GPU.
+    device, workers : str, int or None
+        "auto", "cpu" or "cuda"; how many processes, by default one per core, or 6 per GPU.
     until : float or None
         Seconds after which no run starts any more; started ones are finished.
     executor : Executor or None
@@ -300,8 +291,6 @@ class Driver:
         self.session = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
         self.outcome = Outcome(grid)
         self.waiting: list[Bundle] = []
-        self.postponed: list[Bundle] = []  # another driver works on them
-        self.look_again = 0.0
         self.running: dict[Future[JobResult], Bundle] = {}
         self.retried: set[tuple[str, ...]] = set()
         self.locks: dict[str, BaseFileLock] = {}
@@ -327,13 +316,13 @@ class Driver:
             self.console.print(message)
         missing = self.store.missing(runs)
         known = len({run.key for run in runs}) - len(missing)
-        self.outcome = Outcome(here, known, left=len(missing), absent=absent)
-        for key in {run.noise_key for run in missing if run.noise}:
-            if (candidates := self.store.candidates(key)) is not None:
-                self.candidates[key] = candidates
+        self.outcome = Outcome(here, known, len(missing), absent=absent)
+        stored = {key: self.store.candidates(key) for key in {run.noise_key for run in missing}}
+        self.candidates = {key: sets for key, sets in stored.items() if sets is not None}
         undrawn = [run for run in missing if run.noise_key not in self.candidates]
         joined = self.executor.joined
-        self.waiting = [*noise_bundles(undrawn, joined=joined), *bundles(missing, joined=joined)]
+        self.waiting = bundles(undrawn, joined=joined, draw_noise=True)
+        self.waiting += bundles(missing, joined=joined)
         self.outcome.parts["planning"] = time.monotonic() - self.begun
 
     def drive(self, until: float | None) -> Outcome:
@@ -368,8 +357,6 @@ class Driver:
         """Start bundles while there is room; returns whether anything runs or waits."""
         if until is not None and time.monotonic() - self.begun > until:
             return bool(self.running)
-        if self.postponed and time.monotonic() > self.look_again:
-            self.waiting, self.postponed = self.waiting + self.postponed, []
         settled = self.candidates.keys() | self.noise_errors.keys()
         rooms = Counter(self.executor.sizes)
         rooms.subtract(bundle.place for bundle in self.running.values())
@@ -379,10 +366,10 @@ class Driver:
                 if (claimed := self.claim(bundle)) is not None:
                     self.running[self.executor.submit(claimed)] = claimed
                     rooms[bundle.place] -= 1
-        return bool(self.running or self.waiting or self.postponed)
+        return bool(self.running or self.waiting)
 
     def claim(self, bundle: Bundle) -> Bundle | None:
-        """The bundle without runs that are done, failed, or locked by another driver."""
+        """The bundle without runs that are done or failed; those that are locked wait again."""
         mine, others = [], []
         for run, key in zip(bundle.runs, bundle.keys, strict=True):
             if not bundle.draws_noise and run.noise_key in self.noise_errors:
@@ -396,11 +383,10 @@ class Driver:
             elif bundle.draws_noise or self.store.lacks(run):
                 mine.append(run)
             else:  # done by another driver
-                self.count_done()
+                self.outcome.done += 1
                 self.unlock([key])
         if others:
-            self.postponed.append(replace(bundle, runs=tuple(others)))
-            self.look_again = time.monotonic() + LOOK_AGAIN
+            self.waiting.append(replace(bundle, runs=tuple(others)))
         return replace(bundle, runs=tuple(mine)).with_candidates(self.candidates) if mine else None
 
     def lock(self, key: str) -> bool:
@@ -437,11 +423,10 @@ class Driver:
         """Store results, or handle errors."""
         parts = self.outcome.parts
         for bundle, result in results:
-            self.finished += self.expected_seconds(bundle)
+            self.finished += bundle.seconds
             what = "noise" if bundle.draws_noise else "runs"
             for name, seconds in result.seconds.items():
-                activity = name if name == "starting" else f"{what}, {name}"
-                parts[activity] = parts.get(activity, 0.0) + seconds
+                parts[name if name == "starting" else f"{what}, {name}"] += seconds
             if result.error:
                 self.retry(bundle, result)
                 continue
@@ -449,12 +434,11 @@ class Driver:
             for key, candidates in result.candidates.items():
                 self.store.keep_candidates(key, candidates)
                 self.candidates[key] = candidates
-            if not bundle.draws_noise:
-                for run, run_result in zip(bundle.runs, result.results, strict=True):
-                    self.store.write(run, run_result)
-                    self.count_done()
+            for run, table in zip(bundle.runs, result.tables, strict=not bundle.draws_noise):
+                self.store.write(run, table)
+                self.outcome.done += 1
             self.unlock(bundle.keys)
-            parts["write"] = parts.get("write", 0.0) + time.monotonic() - begun
+            parts["write"] += time.monotonic() - begun
             for note in set(result.notes) - self.notes:
                 self.console.print(f"{bundle.title}: {note}")
                 self.notes.add(note)
@@ -465,7 +449,7 @@ class Driver:
             self.retried.add(bundle.keys)
             self.waiting.insert(0, bundle)
         elif len(bundle.runs) > 1:
-            self.waiting[:0] = bundle.parts()
+            self.waiting[:0] = [replace(bundle, runs=(run,), candidates={}) for run in bundle.runs]
         else:
             if bundle.draws_noise:
                 self.noise_errors[bundle.keys[0]] = result
@@ -476,29 +460,16 @@ class Driver:
     def fail(self, run: Run, result: JobResult) -> None:
         self.store.failed(run, result.error, result.details)
         self.outcome.failed[run.name] = result.error
-        self.outcome.left -= 1
         self.console.print(f"{run.name} failed: {result.error}")
-
-    def count_done(self) -> None:
-        self.outcome.done += 1
-        self.outcome.left -= 1
-
-    def expected_seconds(self, bundle: Bundle) -> float:
-        return bundle.seconds(cuda=self.executor.joined and bundle.place == "device")
 
     def show(self) -> None:
         """Update the bar on a terminal; print a line now and then elsewhere."""
-        done = self.outcome.done + len(self.outcome.failed)
-        text = f"{done:,} of {done + self.outcome.left:,} runs"
-        running = list(self.running.values())
-        rest = sum(map(self.expected_seconds, (*self.waiting, *self.postponed, *running)))
-        titles = "; ".join(bundle.title for bundle in running[:3])
-        self.progress.update(
-            self.bar,
-            completed=self.finished,
-            total=self.finished + rest,
-            description=f"{text}; {titles}",
-        )
+        missing, running = self.outcome.missing, list(self.running.values())
+        done = missing - self.outcome.left
+        text = f"{done:,} of {missing:,} runs"
+        total = self.finished + sum(bundle.seconds for bundle in (*self.waiting, *running))
+        words = "; ".join([text, *(bundle.title for bundle in running[:3])])
+        self.progress.update(self.bar, completed=self.finished, total=total, description=words)
         last, when = self.last_line
         if not self.console.is_terminal and time.monotonic() - when > (5 if done > last else 60):
             seconds = self.progress.tasks[0].time_remaining

@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from math import inf
@@ -23,7 +23,7 @@ from robustpll.bench.run import (
 )
 from robustpll.datasets.catalog import CATALOG, entry_of, find, how_to_get
 from robustpll.datasets.noise import Flip, InstanceDependent, Noise
-from robustpll.errors import InputError, is_count
+from robustpll.errors import InputError, is_count, some_of
 from robustpll.methods import METHODS, Method
 from robustpll.methods.classical import ClassicalMethod
 
@@ -43,6 +43,11 @@ class Entry:
     method: Method
     datasets: tuple[str, ...] | None = None  # datasets of the grid to run on; None: all
 
+    @property
+    def group(self) -> str:
+        """Methods are compared within their group: "single" or "ensemble"."""
+        return "ensemble" if self.method.family == "ensemble" else "single"
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -54,15 +59,12 @@ class Grid:
         Letters, digits, "-" and "_"; the name of the grid's file in the store.
     entries : tuple of Entry
         The methods. Labels must differ, except for one kind of method on different datasets.
-    datasets : tuple of str
-        Names that `load_dataset` accepts.
-    seeds : tuple of int
-        Seeds of the split, the noise, the initial weights and the order of rows.
+    datasets, seeds : tuples of str and int
+        Names that `load_dataset` accepts; seeds of split, noise, weights and order of rows.
     noise : Noise or None
         Makes candidates for datasets that have none; required if there are such datasets.
     epsilons : tuple of float
-        Strengths of the published attack, in addition to clean rows. Classical methods are not
-        attacked.
+        Strengths of the published attack, in addition to clean rows; not for classical methods.
     attacked : tuple of str or None
         Datasets under attack; None means all.
     ood : tuple of (str, str)
@@ -76,10 +78,8 @@ class Grid:
     Examples
     --------
     >>> grid = Grid.named("paper")
-    >>> len(grid.entries), len(grid.runs())
-    (19, 1140)
-    >>> grid.runs()[0].dataset
-    'bird-song'
+    >>> len(grid.entries), len(grid.runs()), grid.runs()[0].dataset
+    (19, 1140, 'bird-song')
     """
 
     name: str
@@ -94,36 +94,24 @@ class Grid:
     audit: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
     def __post_init__(self) -> None:
-        for is_broken, rule in _rules(self):
-            if is_broken:
-                raise InputError(f"Grid {self.name!r}: {rule}.")
+        for rule, values in _faults(self).items():
+            if values:
+                raise InputError(f"Grid {self.name!r}: {rule}; got {some_of(values)}.")
         for name in (*self.datasets, *(self.attacked or ()), *chain(*self.ood)):
-            entry_of(name)
-        for entry in self.entries:
-            fields_of(entry.method)  # raises if a field cannot be stored
-        if self.noise is not None:
-            noise_as_dict(self.noise)
+            entry_of(name)  # raises if there is no such dataset
+        self.to_json()  # raises if a method or noise cannot be stored
 
     def runs(self) -> tuple[Run, ...]:
         """All runs, in the order of entries, datasets and seeds."""
-        return tuple(
-            Run(
-                entry.method,
-                dataset,
-                self.noise_of(dataset),
-                seed,
-                label=entry.label,
-                conditions=self.conditions(entry.method, dataset),
-            )
-            for entry in self.entries
-            for dataset in self.datasets
-            if entry.datasets is None or dataset in entry.datasets
-            for seed in self.seeds
-        )
-
-    def noise_of(self, dataset: str) -> Noise | None:
-        """The noise for a dataset; None if the dataset has candidates."""
-        return self.noise if entry_of(dataset).candidates is None else None
+        runs = []
+        for entry in self.entries:
+            for dataset in self.datasets:
+                if entry.datasets is None or dataset in entry.datasets:
+                    noise = self.noise if entry_of(dataset).candidates is None else None
+                    conditions = self.conditions(entry.method, dataset)
+                    first = Run(entry.method, dataset, noise, 0, "", entry.label, conditions)
+                    runs += [replace(first, seed=seed) for seed in self.seeds]
+        return tuple(runs)
 
     def conditions(self, method: Method, dataset: str) -> tuple[Condition, ...]:
         """The conditions under which runs of a method on a dataset are evaluated."""
@@ -165,7 +153,6 @@ class Grid:
         """A grid from plain values, as in a TOML or JSON file.
 
         >>> grid = Grid.of({
-        ...     "name": "mine",
         ...     "methods": ["proden", {"name": "robust_pll", "label": "no KL", "kl_ceiling": 0.0}],
         ...     "datasets": ["digits"],
         ...     "seeds": 3,
@@ -179,10 +166,15 @@ class Grid:
         refuse_unknown(values, known | {"methods", "preset", "epochs"}, "a grid")
         preset, epochs = values.get("preset", "sound"), values.get("epochs")
         methods = _list(values.get("methods", list(METHODS)), "methods")
-        attacked = values.get("attacked")
+        attacked, audit = values.get("attacked"), values.get("audit", {})
         seeds = values.get("seeds", 5)
         if not is_count(seeds, least=1):
             seeds = _list(seeds, "seeds (a number of them, or the seeds themselves)")
+        try:
+            audit = tuple((name, tuple(map(float, _list(e, name)))) for name, e in audit.items())
+        except (AttributeError, TypeError, ValueError) as error:
+            msg = f"audit must be a table of epsilons by dataset, {{lost = [0.05]}}; got {audit!r}."
+            raise InputError(msg) from error
         return cls(
             values.get("name", "mine"),
             tuple(_entry(method, preset, epochs) for method in methods),
@@ -193,34 +185,23 @@ class Grid:
             None if attacked is None else tuple(_list(attacked, "attacked")),
             tuple((name, other) for name, other in _list(values.get("ood", []), "ood")),
             values.get("train_rows", False),
-            _audit(values.get("audit", {})),
+            audit,
         )
 
     def to_json(self) -> str:
-        """The whole grid as JSON; `Grid.of_json` restores it, in later versions, too.
-
-        >>> grid = Grid.named("quick")
-        >>> Grid.of_json(grid.to_json()) == grid
-        True
-        """
+        """The whole grid as JSON; `Grid.of_json` restores it, in later versions, too."""
         methods = [
             {"name": entry.method.name, "label": entry.label, **fields_of(entry.method)}
             | ({} if entry.datasets is None else {"datasets": entry.datasets})
             for entry in self.entries
         ]
-        plain = {
-            "name": self.name,
-            "methods": methods,
-            "datasets": self.datasets,
-            "seeds": self.seeds,
-            "noise": None if self.noise is None else noise_as_dict(self.noise),
-            "epsilons": self.epsilons,
-            "attacked": self.attacked,
-            "ood": self.ood,
-            "train_rows": self.train_rows,
+        plain = {"name": self.name, "methods": methods} | {
+            field.name: getattr(self, field.name) for field in fields(self)[2:]
         }
-        if self.audit:  # otherwise left out, so that names of grids without audits stay the same
-            plain["audit"] = dict(self.audit)
+        plain["noise"] = None if self.noise is None else noise_as_dict(self.noise)
+        plain["audit"] = dict(self.audit)
+        if not self.audit:  # otherwise names of grids without audits would change
+            del plain["audit"]
         return json.dumps(plain, indent=1)
 
     @classmethod
@@ -243,7 +224,11 @@ class Grid:
         """
         entries = self.entries
         if (names := changes.pop("methods", None)) is not None:
-            entries = _selected(entries, names)
+            if unknown := set(names) - {n for e in entries for n in (e.label, e.method.name)}:
+                methods = ", ".join(dict.fromkeys(entry.method.name for entry in entries))
+                msg = f"The grid has no method {', '.join(sorted(unknown))}; it has {methods}."
+                raise InputError(msg)
+            entries = tuple(e for e in entries if {e.label, e.method.name} & set(names))
         if (epochs := changes.pop("epochs", None)) is not None:
             entries = tuple(
                 replace(entry, method=replace(entry.method, epochs=epochs))  # type: ignore[type-var]
@@ -268,67 +253,44 @@ class Grid:
         return replace(other, name=f"{self.name}-{key_of(json.loads(other.to_json()))[:6]}")
 
 
-def _rules(grid: Grid) -> Iterable[tuple[bool, str]]:
-    """Whether each rule of a grid is broken, and the rule in words."""
-    labels = [entry.label for entry in grid.entries]
-    kinds = {(entry.label, type(entry.method)) for entry in grid.entries}
-    places = [(e.label, name) for e in grid.entries for name in set(e.datasets or grid.datasets)]
-    clash = _repeats(places) or len(kinds) > len(set(labels))
+def _faults(grid: Grid) -> dict[str, Sequence[object]]:
+    """The rules of a grid, and the values that break them."""
+
+    def repeated(values: Sequence[object]) -> list[object]:
+        return [value for value in values if values.count(value) > 1]
+
+    entries, audited = grid.entries, [name for name, _ in grid.audit]
+    kinds = {(entry.label, type(entry.method)) for entry in entries}
+    clashes = repeated([label for label, _ in kinds]) or repeated(
+        [(e.label, name) for e in entries for name in set(e.datasets or grid.datasets)]
+    )
     bare = [name for name in grid.datasets if name in CATALOG and not CATALOG[name].candidates]
-    bad_seeds = [seed for seed in grid.seeds if not is_count(seed)]
-    bad_epsilons = [epsilon for epsilon in grid.epsilons if not 0 < epsilon < inf]
-    pairs = [pair for pair in grid.ood if pair[0] not in grid.datasets]
-    audited = [name for name, _ in grid.audit]
-    bad_audits = [e for _, e in grid.audit if len({x for x in e if 0 < x < inf}) != max(len(e), 1)]
-    subsets = [entry.datasets for entry in grid.entries if entry.datasets is not None]
-    unknown = sorted(set(chain(audited, *subsets)) - set(grid.datasets))
     is_bare_flip = isinstance(grid.noise, Flip) and grid.noise.noise is None
-    is_name = re.fullmatch(r"[\w-]+", str(grid.name))
-    yield not is_name, "a name has letters, digits, '-' and '_' alone"
-    for name, values in (("methods", labels), ("datasets", grid.datasets), ("seeds", grid.seeds)):
-        yield not values, f"there are no {name}"
-    yield clash, f"labels must differ; got {labels}. Set label = ..."
-    yield bool(bad_seeds), f"seeds must be ints of at least 0; got {bad_seeds}"
-    for name in ("datasets", "seeds", "epsilons"):
-        yield _repeats(getattr(grid, name)), f"{name} repeat: {getattr(grid, name)}"
-    names = ", ".join(bare)
-    yield bool(bare) and grid.noise is None, f"{names} have no candidates, so a noise is needed"
-    yield bool(bare) and is_bare_flip, f"the noise flip needs a noise within, for {names}"
-    yield bool(bad_epsilons), f"epsilons must be numbers above 0; got {bad_epsilons}"
-    yield bool(pairs), f"ood is about datasets that are not in the grid: {pairs}"
-    yield not isinstance(grid.train_rows, bool), "train_rows must be true or false"
-    yield _repeats(audited), f"audit names datasets twice: {audited}"
-    yield bool(bad_audits), f"audit needs epsilons above 0, each once; got {bad_audits}"
-    yield not all(subsets), "a method's datasets must be one or more"
-    yield bool(unknown), f"audit, or a method, names datasets that are not in the grid: {unknown}"
-
-
-def _repeats(values: Sequence[object]) -> bool:
-    return len(set(values)) < len(values)
-
-
-def _narrowed(grid: Grid, datasets: tuple[str, ...]) -> dict[str, Any]:
-    """Fields of a grid on some of its datasets; entries that run on none of them are left out."""
-    entries = [
-        entry
-        if entry.datasets is None
-        else replace(entry, datasets=tuple(name for name in entry.datasets if name in datasets))
-        for entry in grid.entries
-    ]
+    named = {*audited, *chain(*(entry.datasets or () for entry in entries))}
+    sizes = {"methods": entries, "datasets": grid.datasets, "seeds": grid.seeds}
+    is_name, is_bool = re.fullmatch(r"[\w-]+", str(grid.name)), isinstance(grid.train_rows, bool)
     return {
-        "entries": tuple(entry for entry in entries if entry.datasets != ()),
-        "datasets": datasets,
-        "ood": tuple(pair for pair in grid.ood if pair[0] in datasets),
-        "audit": tuple(pair for pair in grid.audit if pair[0] in datasets),
+        "a name has letters, digits, '-' and '_' alone": [] if is_name else [grid.name],
+        "there must be methods, datasets and seeds": [n for n, v in sizes.items() if not v],
+        "labels must differ (set label = ...)": clashes,
+        "seeds must be ints of at least 0": [s for s in grid.seeds if not is_count(s)],
+        "datasets must not repeat": repeated(grid.datasets),
+        "seeds must not repeat": repeated(grid.seeds),
+        "epsilons must not repeat": repeated(grid.epsilons),
+        "datasets without candidates need a noise": bare if grid.noise is None else [],
+        "datasets without candidates need a noise within flip": bare if is_bare_flip else [],
+        "epsilons must be numbers above 0": [e for e in grid.epsilons if not 0 < e < inf],
+        "ood must be about datasets of the grid": [
+            p for p in grid.ood if p[0] not in grid.datasets
+        ],
+        "train_rows must be true or false": [] if is_bool else [grid.train_rows],
+        "audit must not name a dataset twice": repeated(audited),
+        "audit needs epsilons above 0, each once": [
+            e for _, e in grid.audit if len({x for x in e if 0 < x < inf}) != max(len(e), 1)
+        ],
+        "a method's datasets must be one or more": [e.label for e in entries if e.datasets == ()],
+        "audit and methods must name datasets of the grid": sorted(named - set(grid.datasets)),
     }
-
-
-def _audit(table: Any) -> tuple[tuple[str, tuple[float, ...]], ...]:
-    try:
-        return tuple((name, tuple(map(float, _list(e, name)))) for name, e in table.items())
-    except (AttributeError, TypeError, ValueError) as error:
-        msg = f"audit must be a table of epsilons by dataset, {{lost = [0.05]}}; got {table!r}."
-        raise InputError(msg) from error
 
 
 def _list(value: Any, name: str) -> list[Any]:
@@ -348,12 +310,20 @@ def _entry(value: Any, preset: str, epochs: int | None) -> Entry:
     return Entry(str(label or method.title), method, subset)
 
 
-def _selected(entries: tuple[Entry, ...], names: Sequence[str]) -> tuple[Entry, ...]:
-    known = {name for entry in entries for name in (entry.label, entry.method.name)}
-    if unknown := [name for name in names if name not in known]:
-        methods = ", ".join(dict.fromkeys(entry.method.name for entry in entries))
-        raise InputError(f"The grid has no method {', '.join(unknown)}; it has {methods}.")
-    return tuple(entry for entry in entries if {entry.label, entry.method.name} & set(names))
+def _narrowed(grid: Grid, datasets: tuple[str, ...]) -> dict[str, Any]:
+    """Fields of a grid on some of its datasets; entries that run on none of them are left out."""
+    entries = [
+        entry
+        if entry.datasets is None
+        else replace(entry, datasets=tuple(name for name in entry.datasets if name in datasets))
+        for entry in grid.entries
+    ]
+    return {
+        "entries": tuple(entry for entry in entries if entry.datasets != ()),
+        "datasets": datasets,
+        "ood": tuple(pair for pair in grid.ood if pair[0] in datasets),
+        "audit": tuple(pair for pair in grid.audit if pair[0] in datasets),
+    }
 
 
 def present(grid: Grid) -> tuple[Grid | None, dict[str, str]]:

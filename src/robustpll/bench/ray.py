@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from math import floor
 from typing import Any
 
-from robustpll.bench.bundles import Bundle, Place
 from robustpll.bench.executor import ENVIRONMENT, GPU_WORKERS, Executor
+from robustpll.bench.run import Bundle, Place
 from robustpll.bench.worker import JobResult, perform
 from robustpll.errors import InputError
 
@@ -29,10 +29,6 @@ class RayExecutor(Executor):
     `address` "local" starts a cluster on this machine and ends it afterwards, "auto" joins the one
     on this machine, "host:port" joins one that includes this machine. `device` is "auto", "cpu" or
     "cuda"; "auto" uses GPUs if the cluster has any.
-
-    >>> RayExecutor("auto", device="abacus")
-    Traceback (most recent call last):
-    robustpll.errors.InputError: device must be auto, cpu or cuda on a Ray cluster; got 'abacus'.
     """
 
     def __init__(self, address: str = "local", device: str = "auto") -> None:
@@ -40,45 +36,36 @@ class RayExecutor(Executor):
             msg = f"device must be auto, cpu or cuda on a Ray cluster; got {device!r}."
             raise InputError(msg)
         self.ray = _connected(address)
-        resources = self._resources()
-        problem = ""
-        if not resources["CPU"]:
-            problem = f"The Ray cluster at {address!r} has no CPU for jobs. Add machines first."
-        elif device == "cuda" and not resources["GPU"]:
-            problem = (
-                f"device is 'cuda', but the Ray cluster at {address!r} has no GPU. Use 'auto'."
-            )
-        if problem:
-            self.close()
-            raise InputError(problem)
-        self.joined = device != "cpu" and resources["GPU"] > 0
         self.references: dict[Future[JobResult], Any] = {}
-        self.counted, self.count = -BETWEEN_COUNTS, resources
+        self.counted, self.count = -BETWEEN_COUNTS, (0, 0)
+        cpus, gpus = self._cpus_and_gpus()
+        if not cpus or (device == "cuda" and not gpus):
+            self.close()
+            kind = "GPU; device 'auto' needs none" if cpus else "CPU for jobs; add machines first"
+            raise InputError(f"The Ray cluster at {address!r} has no {kind}.")
+        self.joined = device != "cpu" and gpus > 0
         share = floor(10_000 / GPU_WORKERS) / 10_000  # rounded down, as Ray rounds up
         self.remote = {
             "cpu": self._remote(ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": ""}, num_cpus=1),
             # with a GPU, Ray ends a process after its job
             "cuda": self._remote(ENVIRONMENT, num_cpus=0, num_gpus=share),
         }
-
         sizes, machines = self.sizes, sum(node["Alive"] for node in self.ray.nodes())
-        others = f" on GPUs, {sizes['host']} on CPUs" if self.joined else ""
         on = f"on {machines} machine{'s' * (machines > 1)} by Ray"
-        self.title = f"{sizes['device']} jobs at once{others}, {on}"
+        counts = f"{sizes['cpu']} jobs at once"
+        if self.joined:
+            counts = f"{sizes['cuda']} jobs at once on GPUs, {sizes['cpu']} on CPUs"
+        self.title = f"{counts}, {on}"
 
     @property
     def sizes(self) -> Mapping[Place, int]:  # type: ignore[override]
         """Follows the machines of the cluster."""
-        if time.monotonic() - self.counted > BETWEEN_COUNTS:
-            self.count, self.counted = self._resources(), time.monotonic()
-        cpus, gpu_jobs = self.count["CPU"], GPU_WORKERS * self.count["GPU"]
-        if not self.joined:
-            return {"device": cpus, "host": 0}
-        return {"device": gpu_jobs, "host": max(1, cpus - gpu_jobs)}
+        cpus, gpus = self._cpus_and_gpus()
+        on_gpus = GPU_WORKERS * gpus if self.joined else 0
+        return {"cpu": max(1, cpus - on_gpus) if self.joined else cpus, "cuda": on_gpus}
 
     def submit(self, bundle: Bundle) -> Future[JobResult]:
-        device = "cuda" if self.joined and bundle.place == "device" else "cpu"
-        reference = self.remote[device].remote(bundle, device)
+        reference = self.remote[bundle.place].remote(bundle, bundle.place)
         future: Future[JobResult] = reference.future()
         self.references[future] = reference
         return future
@@ -103,9 +90,11 @@ class RayExecutor(Executor):
         settings = {"runtime_env": {"env_vars": environment}, "max_retries": RETRIES}
         return self.ray.remote(**settings, **resources)(perform)
 
-    def _resources(self) -> dict[str, int]:
-        resources = self.ray.cluster_resources()
-        return {name: int(resources.get(name, 0)) for name in ("CPU", "GPU")}
+    def _cpus_and_gpus(self) -> tuple[int, int]:
+        if time.monotonic() - self.counted > BETWEEN_COUNTS:
+            resources, self.counted = self.ray.cluster_resources(), time.monotonic()
+            self.count = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
+        return self.count
 
 
 def _connected(address: str) -> Any:
@@ -117,17 +106,10 @@ def _connected(address: str) -> Any:
             "A grid on a Ray cluster needs ray. Run pip install 'robustpll[ray]', or leave out "
             "--ray to run it on this machine."
         ) from error
-    if address not in ("local", "auto"):  # Ray itself would try for many minutes
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit():
-            msg = f"The address of a Ray cluster must be local, auto or HOST:PORT; got {address!r}."
-            raise InputError(msg)
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-        except (OSError, OverflowError) as error:
-            msg = f"Nothing answers at the address {address!r} of a Ray cluster: {error}. {START}"
-            raise InputError(msg) from error
     try:
+        if address not in ("local", "auto"):  # Ray itself would try for many minutes
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
         ray.init(
             address=address,
             include_dashboard=False,
@@ -135,6 +117,8 @@ def _connected(address: str) -> Any:
             logging_level=logging.ERROR,
         )
     except Exception as error:  # Ray raises many kinds
-        msg = f"Ray cannot be reached at the address {address!r}: {error} {START}"
-        raise InputError(msg) from error
+        raise InputError(
+            f"No Ray cluster answers at the address {address!r}, which must be local, auto or "
+            f"HOST:PORT: {error} {START}"
+        ) from error
     return ray

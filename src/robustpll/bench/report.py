@@ -2,17 +2,14 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from datetime import date
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from robustpll._files import OutFolder
 from robustpll.bench.grid import Condition
-from robustpll.bench.measures import MEASURES
-from robustpll.bench.summary import Summary
+from robustpll.bench.summary import MEASURES, Summary
 from robustpll.bench.tables import (
     PUBLISHED,
     PUBLISHED_PAIR,
@@ -33,8 +30,7 @@ from robustpll.plots.bench import attack_panels, rank_diagram, time_bars
 from robustpll.plots.curves import distribution_lines
 from robustpll.plots.style import picture_bytes
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+Pictures = dict[str, dict[str, Any]]  # by name: title, caption and figure, later also svg
 
 CAPTIONS = TEXTS["captions"]
 TEMPLATE = Path(__file__).with_name("report.html.j2")
@@ -55,20 +51,6 @@ SECTIONS = {  # tables and figures by the beginnings of their names
 RUN = ["label", "dataset", "seed"]
 
 
-@dataclass(frozen=True, eq=False)
-class ReportFigure:
-    """A figure of a report; its files have its name."""
-
-    name: str
-    title: str
-    caption: str
-    figure: "Figure"
-
-    @cached_property
-    def svg(self) -> bytes:
-        return picture_bytes(self.figure, "svg")
-
-
 def write_report(summary: Summary, out: str | Path) -> Path:
     """Write the report of a summary into a folder, and return the path of its page.
 
@@ -77,14 +59,6 @@ def write_report(summary: Summary, out: str | Path) -> Path:
     condition, `environment.json` the grid, machines and times. From `runs.parquet` `read_summary`
     makes the summary again. The same summary gives the same bytes. Files that a report did not
     write, or that were changed since, are never replaced; `.robustpll-report.json` records them.
-
-    >>> import tempfile
-    >>> from robustpll.bench import Grid, ResultStore, summarize
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     summary = summarize(ResultStore(folder), Grid.named("quick"))
-    ...     path = write_report(summary, Path(folder) / "report")
-    ...     sorted(file.name for file in path.parent.glob("[a-z]*"))
-    ['environment.json', 'figures', 'index.html', 'runs.csv', 'runs.parquet', 'tables']
     """
     out = Path(out)
     try:
@@ -96,14 +70,15 @@ def write_report(summary: Summary, out: str | Path) -> Path:
         ) from error
     files = OutFolder.of(out, "report")
     files.refuse_others(["runs.csv", "runs.parquet", "environment.json", "index.html"])
-    tables, figures = all_tables(summary), all_figures(summary)
+    tables, pictures = all_tables(summary), all_pictures(summary)
     for name, table in tables.items():
         files.write(f"tables/{name}.md", table.to_markdown().encode())
         files.write(f"tables/{name}.tex", table.to_latex().encode())
         files.write(f"tables/{name}.csv", table.to_csv().encode())
-    for figure in figures:
-        files.write(f"figures/{figure.name}.svg", figure.svg)
-        files.write(f"figures/{figure.name}.png", picture_bytes(figure.figure, "png"))
+    for name, picture in pictures.items():
+        picture["svg"] = picture_bytes(picture["figure"], "svg")
+        files.write(f"figures/{name}.svg", picture["svg"])
+        files.write(f"figures/{name}.png", picture_bytes(picture["figure"], "png"))
     files.write("runs.csv", csv_text(summary.runs, float_format="%.6g").encode())
     files.write("runs.parquet", summary.to_parquet())
     names = {"runs": "runs", "seconds_train": "train", "seconds_examine": "examine"}
@@ -117,21 +92,32 @@ def write_report(summary: Summary, out: str | Path) -> Path:
     }
     text = json.dumps(environment, indent=1, ensure_ascii=False) + "\n"
     files.write("environment.json", text.encode())
-    files.write("index.html", page(summary, tables, figures).encode())
+    files.write("index.html", page(summary, tables, pictures).encode())
     return out / "index.html"
 
 
-def all_figures(summary: Summary) -> tuple[ReportFigure, ...]:
-    """Return all figures that the summary has results for."""
-    return (*_entropy_figures(summary), *_attack_figures(summary), *_other_figures(summary))
-
-
-def _entropy_figures(summary: Summary) -> Iterator[ReportFigure]:
+def all_pictures(summary: Summary) -> Pictures:
+    """Return all figures that the summary has results for, by name."""
+    pictures: Pictures = {}
     for pair in summary.grid.ood:
         if panels := entropy_panels(summary, *pair):
             name = "entropy" if pair == PUBLISHED_PAIR else f"entropy-{'-'.join(pair)}"
             title = f"Entropies: {' and '.join(map(title_of, pair))}"
-            yield ReportFigure(name, title, CAPTIONS["entropy"], distribution_lines(panels))
+            caption, figure = CAPTIONS["entropy"], distribution_lines(panels)
+            pictures[name] = {"title": title, "caption": caption, "figure": figure}
+    for name, title, curves in _attack_curves(summary):
+        caption, figure = CAPTIONS["attack"], attack_panels(curves, title)
+        pictures[name] = {"title": f"Attack: {title}", "caption": caption, "figure": figure}
+    if ranks := ranked(summary):
+        average, distance, caption = ranks
+        figure = rank_diagram(average, distance)
+        pictures["ranks"] = {"title": "Average ranks", "caption": caption, "figure": figure}
+    columns = summary.timing[["label", "seconds_train", "seconds_examine"]]
+    if seconds := {m: (train, test) for m, train, test in columns.itertuples(index=False)}:
+        caption = CAPTIONS["timing"].format(machines=", ".join(summary.facts["machine"]))
+        figure = time_bars(seconds)
+        pictures["timing"] = {"title": "Time by method", "caption": caption, "figure": figure}
+    return pictures
 
 
 def entropy_panels(summary: Summary, dataset: str, other: str) -> list[dict[str, Any]]:
@@ -140,7 +126,7 @@ def entropy_panels(summary: Summary, dataset: str, other: str) -> list[dict[str,
     Of several lines with one method the first is drawn.
     """
     lines = [line for line in summary.lines if (line.label, dataset, other) in summary.curves]
-    first = {line.method: line for line in reversed(lines)}
+    first = {line.method.name: line for line in reversed(lines)}
     panels = [[first[method] for method in methods if method in first] for methods in PANELS]
     if not any(panels):
         panels = [lines[:4], lines[4:8]]
@@ -151,44 +137,26 @@ def entropy_panels(summary: Summary, dataset: str, other: str) -> list[dict[str,
     ]
 
 
-def _attack_figures(summary: Summary) -> Iterator[ReportFigure]:
+def _attack_curves(summary: Summary) -> Iterator[tuple[str, str, dict[str, dict[float, float]]]]:
+    """Yield names, titles, and accuracies by method and epsilon, of pooled and single datasets."""
     pool = attacked_sets(summary)
     pooled = f"Real-world sets pooled: {', '.join(map(title_of, pool))}"
     plans = [("attack", pooled, pool)] if len(pool) > 1 else []
     plans += [(f"attack-{name}", title_of(name), (name,)) for name in summary.stored]
-    attacked = [line.label for line in summary.lines if line.attacked]
     for name, title, datasets in plans:
         steps = strengths(summary, *datasets)
-        curves: dict[str, dict[float, float]] = {}
+        curves: dict[str, dict[float, float]] = {label: {} for label in summary.attacked}
         for epsilon in steps if len(steps) > 1 else ():
-            cells = cells_of(summary, datasets, Condition("test", epsilon)).loc[attacked]
+            cells = cells_of(summary, datasets, Condition("test", epsilon)).loc[summary.attacked]
             complete = cells["value"][cells["runs"] == cells["asked"]].dropna()
             for label, value in complete.items():
-                curves.setdefault(str(label), {})[epsilon] = value / 100
-        if curves:
-            ordered = {label: curves[label] for label in attacked if label in curves}
-            figure = attack_panels(ordered, title)
-            yield ReportFigure(name, f"Attack: {title}", CAPTIONS["attack"], figure)
+                curves[str(label)][epsilon] = value / 100
+        if drawn := {label: points for label, points in curves.items() if points}:
+            yield name, title, drawn
 
 
-def _other_figures(summary: Summary) -> Iterator[ReportFigure]:
-    if ranks := ranked(summary):
-        average, distance, caption = ranks
-        yield ReportFigure("ranks", "Average ranks", caption, rank_diagram(average, distance))
-    columns = summary.timing[["label", "seconds_train", "seconds_examine"]]
-    if seconds := {m: (train, test) for m, train, test in columns.itertuples(index=False)}:
-        caption = CAPTIONS["timing"].format(machines=", ".join(summary.facts["machine"]))
-        yield ReportFigure("timing", "Time by method", caption, time_bars(seconds))
-
-
-def page(summary: Summary, tables: Mapping[str, Table], figures: Sequence[ReportFigure]) -> str:
-    """Return the page. It has the dates of the runs, and not its own.
-
-    >>> from robustpll.bench import Grid, ResultStore, summarize
-    >>> nothing = summarize(ResultStore("nowhere"), Grid.named("quick"))
-    >>> f"0 of {len(nothing.grid.runs())} runs are stored" in page(nothing, {}, [])
-    True
-    """
+def page(summary: Summary, tables: Mapping[str, Table], pictures: Pictures) -> str:
+    """Return the page. It has the dates of the runs, and not its own."""
     missing = summary.missing.drop_duplicates([*RUN, "reason"])
     return render_page(
         TEMPLATE,
@@ -199,14 +167,14 @@ def page(summary: Summary, tables: Mapping[str, Table], figures: Sequence[Report
         missing=missing.groupby("reason").size().to_dict(),
         absent=[title_of(d) for d in missing["dataset"][missing["reason"] == "no data"].unique()],
         verdicts=[(f"Table {name[-1]}", t.notes[0]) for name, t in tables.items() if t.beside],
-        sections=_sections(tables, figures),
+        sections=_sections(tables, pictures),
         runs=_run_table(summary),
         number=number,
         title_of=title_of,
     )
 
 
-def _sections(tables: Mapping[str, Table], figures: Sequence[ReportFigure]) -> list[dict[str, Any]]:
+def _sections(tables: Mapping[str, Table], pictures: Pictures) -> list[dict[str, Any]]:
     """Return the sections of the page; what is about one dataset is folded away."""
     shown = {name: _page_table(t, tables) for name, t in tables.items() if not t.beside}
     folded = {name: shown.pop(name) for name in list(shown) if name.startswith("attack-")}
@@ -216,9 +184,11 @@ def _sections(tables: Mapping[str, Table], figures: Sequence[ReportFigure]) -> l
             "title": title,
             "anchor": title.lower().replace(" ", "-"),
             "tables": [table for name, table in shown.items() if name.startswith(names)],
-            "figures": [f for f in figures if f.name.startswith(names) and f.name not in folded],
+            "figures": [
+                p for name, p in pictures.items() if name.startswith(names) and name not in folded
+            ],
             "folded": [
-                (table, [figure for figure in figures if figure.name == name])
+                (table, [pictures[name]] if name in pictures else [])
                 for name, table in folded.items()
                 if name.startswith(names)
             ],
@@ -264,7 +234,17 @@ def _run_table(summary: Summary) -> LongTable:
         run = (record["label"], record["dataset"], record["seed"])
         if run not in opens:
             opens[run] = len(details)
-            details.append(_details(record, plans[run].description))
+            description = plans[run].description
+            method, noise = description["method"], description["noise"]
+            facts = {
+                "key": record["key"],
+                "seconds of training": round(record["seconds_train"], 3),
+                "seconds of examining": round(record["seconds_examine"], 3),
+                "machine": record["machine"],
+            }
+            parts = {"Run": facts, f"Method: {method['class']}": method["fields"]}
+            parts["Candidates"] = noise or {"noise": "none: the dataset has candidates"}
+            details.append(Details(f"{run[0]} on {title_of(run[1])}, seed {run[2]}", parts))
         # Two decimals more than shown: numbers that look equal are sorted, and the page is small.
         numbers = (
             None if math.isnan(record[name]) else round(m.scale * record[name], m.decimals + 2)
@@ -273,21 +253,3 @@ def _run_table(summary: Summary) -> LongTable:
         condition = "training rows" if record["part"] == "train" else record["condition"]
         rows.append((*run, condition, *numbers))
     return LongTable("runs", columns, rows, details, [opens[row[:3]] for row in rows])
-
-
-def _details(record: Mapping[Any, Any], description: Mapping[str, Any]) -> Details:
-    facts = {
-        "key": record["key"],
-        "seconds of training": round(record["seconds_train"], 3),
-        "seconds of examining": round(record["seconds_examine"], 3),
-        "machine": record["machine"],
-    }
-    method, noise = description["method"], description["noise"]
-    return Details(
-        f"{record['label']} on {title_of(record['dataset'])}, seed {record['seed']}",
-        {
-            "Run": facts,
-            f"Method: {method['class']}": method["fields"],
-            "Candidates": noise or {"noise": "none: the dataset has candidates"},
-        },
-    )

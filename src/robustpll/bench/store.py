@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
@@ -18,9 +18,8 @@ from urllib.parse import quote
 import numpy as np
 
 from robustpll._files import write_whole
-from robustpll.bench.bundles import Candidates
 from robustpll.bench.grid import Grid
-from robustpll.bench.run import FORMAT, Condition, Run, key_of, with_content
+from robustpll.bench.run import FORMAT, Candidates, Condition, Run, key_of
 from robustpll.datasets.catalog import USUAL, version_here
 from robustpll.errors import InputError, RobustPLLError
 
@@ -44,41 +43,12 @@ JSON_FILES: dict[str, dict[str, Any]] = {  # required keys of each kind of file
     "sessions": {"grid": str, "executor": str, "runs": int, "seconds": int | float, "parts": dict},
     "failures": {"error": str},
 }
-FOLDERS = ("runs", "failures", "candidates", "grids", "sessions")
 TEMPORARY = ".*.*.????????"  # names of `write_whole`: .KEY.parquet.k3x_9abz
 STALE = 600.0  # seconds after which a temporary file has no writer any more
 
 
 class StoreError(RobustPLLError):
     """A file of the store is damaged or foreign, or could not be written."""
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """The stored record of a run; a worker's result also has the table of predictions."""
-
-    key: str
-    description: dict[str, Any]
-    conditions: tuple[Condition, ...]
-    seconds: dict[str, float]  # "train" and "examine": this run's share of its bundle
-    facts: dict[str, Any]  # machine, torch, version, date, models_in_bundle
-    table: "pa.Table | None" = None
-
-    def to_json(self) -> dict[str, Any]:
-        conditions = [vars(condition) for condition in self.conditions]
-        record = {name: value for name, value in vars(self).items() if name != "table"}
-        return {"format": FORMAT, **record, "conditions": conditions}
-
-    @classmethod
-    def of_json(cls, record: Mapping[str, Any], key: str) -> "RunResult":
-        """The record that `to_json` gave; a ValueError if it is not that of the run `key`."""
-        if (record["format"], record["key"]) != (FORMAT, key):
-            raise ValueError(f"it holds run {record['key']} in format {record['format']}")
-        seconds = {name: float(value) for name, value in record["seconds"].items()}
-        if not {"train", "examine"} <= seconds.keys():
-            raise ValueError("it does not say how long the run took")
-        conditions = tuple(Condition(**condition) for condition in record["conditions"])
-        return cls(key, dict(record["description"]), conditions, seconds, dict(record["facts"]))
 
 
 class ResultStore:
@@ -97,11 +67,9 @@ class ResultStore:
 
     Examples
     --------
-    >>> import tempfile
     >>> from robustpll.bench.grid import Grid
     >>> runs = Grid.named("quick").runs()
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     len(ResultStore(folder).missing(runs)) == len(runs)
+    >>> len(ResultStore("an-empty-folder").missing(runs)) == len(runs)
     True
     """
 
@@ -119,8 +87,11 @@ class ResultStore:
         matches = (re.fullmatch(r"[0-9a-f]{20}(?:-([0-9a-f]{16}))?", path.stem) for path in paths)
         return tuple(sorted(match[1] or "" for match in matches if match))
 
-    def about(self, run: Run) -> RunResult | None:
-        """The record of a run; None if it is not stored. A damaged file is a StoreError."""
+    def about(self, run: Run) -> dict[str, Any] | None:
+        """The record of a run: key, description, conditions, seconds ("train", "examine"), facts.
+
+        None if the run is not stored. A damaged file is a StoreError.
+        """
         path = self.path(run)
         return _record_in(path) if path.exists() else None
 
@@ -135,13 +106,12 @@ class ResultStore:
         """
         import pandas as pd
 
-        frames = []
-        for run in of_store(self, runs):
-            if not self.lacks(run):
-                frame = self.read(run, columns).to_pandas()
-                names = {"label": run.label, "dataset": run.dataset, "seed": run.seed}
-                frames.append(frame.assign(**names)[[*names, *frame.columns]])
-        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+        stored = [run for run in of_store(self, runs) if not self.lacks(run)]
+        names = [{"label": run.label, "dataset": run.dataset, "seed": run.seed} for run in stored]
+        frames = [self.read(run, columns).to_pandas() for run in stored]
+        pieces = [frame.assign(**name) for frame, name in zip(frames, names, strict=True)]
+        frame = pd.concat(pieces, ignore_index=True) if pieces else pd.DataFrame()
+        return frame[[*frame.columns[-3:], *frame.columns[:-3]]]
 
     def lacks(self, run: Run) -> bool:
         """Whether a run is absent, damaged, or lacks some of its conditions."""
@@ -154,73 +124,59 @@ class ResultStore:
             wanted[run.key] = _with_conditions(wanted.get(run.key, run), run.conditions)
         missing = []
         for run in wanted.values():
-            try:
-                record = self.about(run)
-            except StoreError:
-                record = None
-            stored = record.conditions if record else ()
-            if record is None or not set(run.conditions) <= set(stored):
+            stored: tuple[Condition, ...] = ()
+            with suppress(StoreError):
+                stored = (self.about(run) or {}).get("conditions", ())
+            if not stored or not set(run.conditions) <= set(stored):
                 missing.append(_with_conditions(run, stored))
         return missing
 
     def damaged(self, runs: Iterable[Run]) -> list[str]:
         """A message for each unreadable file of the runs."""
-        messages = []
+        messages = {}
         for run in runs:
             try:
                 self.about(run)
             except StoreError as error:
-                messages.append(str(error))
-        return list(dict.fromkeys(messages))
+                messages[run.key] = str(error)
+        return list(messages.values())
 
-    def write(self, run: Run, result: RunResult) -> None:
-        """Store predictions, and remove the record of an earlier failure."""
+    def write(self, run: Run, table: "pa.Table") -> None:
+        """Store predictions `with_record`, and remove the record of an earlier failure."""
         import pyarrow.parquet as pq
 
-        assert result.table is not None
-        footer = {ABOUT: json.dumps(result.to_json(), sort_keys=True).encode()}
         buffer = BytesIO()
+        encoding = dict.fromkeys(REALS, "BYTE_STREAM_SPLIT") | {"row": "DELTA_BINARY_PACKED"}
         pq.write_table(
-            result.table.cast(schema()).replace_schema_metadata(footer),
+            table,
             buffer,
             compression="zstd",
             compression_level=9,
             use_dictionary=["part", "condition"],
-            column_encoding=dict.fromkeys(REALS, "BYTE_STREAM_SPLIT")
-            | {"row": "DELTA_BINARY_PACKED"},
+            column_encoding=encoding,
             write_page_checksum=True,
             store_schema=True,
         )
         self._write(self.path(run), buffer.getvalue())
-        self._failure_path(run).unlink(missing_ok=True)
+        self._json("failures", run.key).unlink(missing_ok=True)
 
     def failed(self, run: Run, error: str, details: str = "") -> None:
         """Store the error of a run; the run stays missing."""
-        record = {
-            "key": run.key,
-            "description": run.description,
-            "error": error,
-            "details": details,
-            "machine": platform.node(),
-            "date": now(),
-        }
-        self._write(self._failure_path(run), json.dumps(record, indent=1).encode())
+        record = {"key": run.key, "description": run.description, "error": error}
+        record |= {"details": details, "machine": platform.node(), "date": now()}
+        self._write(self._json("failures", run.key), json.dumps(record, indent=1).encode())
 
     def failure(self, run: Run) -> str | None:
         """The error message of a run that failed; None if it did not."""
-        path = self._failure_path(run)
+        path = self._json("failures", run.key)
         try:
             return str(_json_in(path)["error"]) if path.exists() else None
         except StoreError:
             return "It failed, but the record of the error is damaged."
 
-    def _failure_path(self, run: Run) -> Path:
-        return self.root / "failures" / f"{run.key}.json"
-
     def keep_grid(self, grid: Grid) -> None:
         """Store a grid for `bench status` and `bench report`."""
-        path = self.root / "grids" / f"{grid.name}.json"
-        content = grid.to_json().encode()
+        path, content = self._json("grids", grid.name), grid.to_json().encode()
         if not path.exists() or path.read_bytes() != content:
             self._write(path, content)
 
@@ -243,14 +199,13 @@ class ResultStore:
     def candidates(self, key: str) -> Candidates | None:
         """Stored candidate sets by their noise key; None if the file is absent or damaged."""
         path = self.root / "candidates" / f"{key}.npz"
-        try:
+        with suppress(StoreError):
             return _candidates_in(path) if path.exists() else None
-        except StoreError:
-            return None
+        return None
 
     def keep_session(self, name: str, facts: Mapping[str, Any]) -> None:
         """Store how the time of a `bench run` was spent."""
-        self._write(self.root / "sessions" / f"{name}.json", json.dumps(facts, indent=1).encode())
+        self._write(self._json("sessions", name), json.dumps(facts, indent=1).encode())
 
     def sessions(self) -> dict[str, dict[str, Any]]:
         """All sessions by name, the earliest first."""
@@ -259,11 +214,14 @@ class ResultStore:
 
     def sweep(self) -> None:
         """Remove temporary files of killed writers; other hidden files stay."""
-        for folder in FOLDERS:
+        for folder in ("runs", "candidates", *JSON_FILES):
             for path in (self.root / folder).rglob(TEMPORARY):
                 with suppress(OSError):  # another process may remove it, too
                     if time.time() - path.stat().st_mtime > STALE:
                         path.unlink()
+
+    def _json(self, folder: str, name: str) -> Path:
+        return self.root / folder / f"{name}.json"
 
     def _write(self, path: Path, content: bytes) -> None:
         with writing(path):
@@ -281,6 +239,21 @@ def writing(path: Path) -> Iterator[None]:
         raise StoreError(
             f"{path} could not be written: {reason}. All earlier results are complete. Free some "
             "space, and run the same command again."
+        ) from error
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn all errors of a damaged file, of whatever kind, into a StoreError."""
+    try:
+        yield
+    except InputError as error:  # a method or dataset that this version does not know
+        raise StoreError(f"{path} cannot be read here: {error}") from error
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise StoreError(
+            f"{path} is damaged or not of this benchmark ({reason}). Move it aside by "
+            "'robustpll bench verify --repair', and run the grid again."
         ) from error
 
 
@@ -303,27 +276,34 @@ def schema() -> "pa.Schema":
     return pa.schema(list(zip(COLUMNS, [*kinds, *[pa.float32()] * len(REALS)], strict=True)))
 
 
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn all errors of a damaged file, of whatever kind, into a StoreError."""
-    try:
-        yield
-    except InputError as error:  # a method or dataset that this version does not know
-        raise StoreError(f"{path} cannot be read here: {error}") from error
-    except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise StoreError(
-            f"{path} is damaged or not of this benchmark ({reason}). Move it aside by "
-            "'robustpll bench verify --repair', and run the grid again."
-        ) from error
+def with_record(
+    table: "pa.Table", run: Run, seconds: Mapping[str, float], facts: Mapping[str, Any]
+) -> "pa.Table":
+    """Predictions of a run with its record in the footer; `seconds` is its share of a bundle."""
+    record = {
+        "format": FORMAT,
+        "key": run.key,
+        "description": run.description,
+        "conditions": [vars(condition) for condition in run.conditions],
+        "seconds": seconds,
+        "facts": facts,
+    }
+    footer = {ABOUT: json.dumps(record, sort_keys=True).encode()}
+    return table.cast(schema()).replace_schema_metadata(footer)
 
 
-def _record_in(path: Path) -> RunResult:
+def _record_in(path: Path) -> dict[str, Any]:
     """The record in a run's file, whose name is its key."""
     import pyarrow.parquet as pq
 
     with _reading(path):
-        return RunResult.of_json(json.loads(pq.read_schema(path).metadata[ABOUT]), path.stem)
+        record = json.loads(pq.read_schema(path).metadata[ABOUT])
+        if (record["format"], record["key"]) != (FORMAT, path.stem):
+            raise ValueError(f"it holds run {record['key']} in format {record['format']}")
+        conditions = tuple(Condition(**condition) for condition in record["conditions"])
+        seconds = {name: float(record["seconds"][name]) for name in ("train", "examine")}
+        kinds = {name: dict(record[name]) for name in ("description", "facts")}
+        return {"key": path.stem, "conditions": conditions, "seconds": seconds, **kinds}
 
 
 def _predictions_in(path: Path, columns: Sequence[str] = COLUMNS) -> "pa.Table":
@@ -362,6 +342,25 @@ def _json_in(path: Path) -> dict[str, Any]:
         return content
 
 
+def _check_run(path: Path) -> None:
+    """Check that a file holds the run of its name, with predictions under all its conditions."""
+    record, table = _record_in(path), _predictions_in(path)
+    with _reading(path):
+        if key_of(record["description"]) != path.stem:
+            raise ValueError("its name does not match the run it describes")
+        pairs = table.select(["part", "condition"]).group_by(["part", "condition"]).aggregate([])
+        stored = {(row["part"], row["condition"]) for row in pairs.to_pylist()}
+        if stored != {(condition.part, condition.name) for condition in record["conditions"]}:
+            raise ValueError("its predictions do not match its conditions")
+
+
+CHECKS: dict[str, Callable[[Path], object]] = {
+    "runs/*/*/*.parquet": _check_run,
+    "candidates/*.npz": _candidates_in,
+    **{f"{folder}/*.json": _json_in for folder in JSON_FILES},
+}
+
+
 def damage(store: ResultStore) -> dict[Path, str]:
     """A message for each damaged file of a store, by path; checksums are compared, too."""
     messages = {}
@@ -386,26 +385,6 @@ def set_aside(store: ResultStore, path: Path) -> Path:
     return path.rename(target)
 
 
-def _check_run(path: Path) -> None:
-    """Check that a file holds the run of its name, with predictions under all its conditions."""
-    record, table = _record_in(path), _predictions_in(path)
-    with _reading(path):
-        content = str(record.description.get("content", ""))
-        if with_content(key_of(record.description, without="content"), content) != path.stem:
-            raise ValueError("its name does not match the run it describes")
-        pairs = table.select(["part", "condition"]).group_by(["part", "condition"]).aggregate([])
-        stored = {(row["part"], row["condition"]) for row in pairs.to_pylist()}
-        if stored != {(condition.part, condition.name) for condition in record.conditions}:
-            raise ValueError("its predictions do not match its conditions")
-
-
-CHECKS: dict[str, Callable[[Path], object]] = {
-    "runs/*/*/*.parquet": _check_run,
-    "candidates/*.npz": _candidates_in,
-    **{f"{folder}/*.json": _json_in for folder in JSON_FILES},
-}
-
-
 def of_files(runs: Iterable[Run]) -> tuple[Run, ...]:
     """The runs on the versions of the files that are here; each file is read at most once."""
     runs = tuple(runs)
@@ -428,47 +407,43 @@ def of_store(
     if unknown := sorted(set(chosen) - set(counts)):
         msg = f"A version is chosen of {', '.join(unknown)}, on which the grid has no run."
         raise InputError(msg)
-    versions = {name: _one_version(name, counts[name], chosen.get(name)) for name in counts}
+    versions = {}
+    for name, stored in counts.items():
+        titles = {content or USUAL: content for content in sorted(stored)}
+        listed = ", ".join(f"{title} ({stored[titles[title]]} runs)" for title in titles)
+        first = chosen.get(name, max(titles.values(), default="") or USUAL)
+        if name in chosen and first not in titles:
+            msg = (
+                f"No run on the version {first!r} of {name} is stored; stored: {listed or 'none'}."
+            )
+            raise InputError(msg)
+        if name not in chosen and len(titles) > 1:
+            raise InputError(
+                f"The store has runs on {len(titles)} versions of the file of {name}: {listed}. "
+                f"They cannot be mixed. Choose one: --version {name}={first}, or in Python "
+                f"versions={{{name!r}: {first!r}}}."
+            )
+        versions[name] = titles.get(first, "")
     return tuple(
         run if run.content else replace(run, content=versions[run.dataset]) for run in runs
     )
 
 
-def _one_version(name: str, counts: Counter[str], chosen: str | None) -> str:
-    """The chosen version, or else the only one."""
-    listed = ", ".join(f"{content or USUAL} ({counts[content]} runs)" for content in sorted(counts))
-    if chosen is not None:
-        content = "" if chosen == USUAL else chosen
-        if content in counts:
-            return content
-        raise InputError(
-            f"No run on the version {chosen!r} of {name} is stored; stored: {listed or 'none'}."
-        )
-    if len(counts) > 1:
-        first = max(counts)
-        raise InputError(
-            f"The store has runs on {len(counts)} versions of the file of {name}: {listed}. Their "
-            f"numbers cannot be mixed. Choose one: --version {name}={first}, or in Python "
-            f"versions={{{name!r}: {first!r}}}."
-        )
-    return next(iter(counts), "")
-
-
 def is_stored(store: ResultStore, run: Run) -> bool:
     """Whether a store has a run on any version of its dataset."""
-    versions = store.contents(run)
-    return not all(store.lacks(replace(run, content=content)) for content in versions)
+    return any(not store.lacks(replace(run, content=c)) for c in store.contents(run))
 
 
 def of_others(store: ResultStore, runs: Iterable[Run]) -> list[str]:
     """A message for each dataset of which the store has runs on other versions."""
-    counts: dict[tuple[str, str], Counter[str]] = {}
-    for run in runs:
-        others = [content for content in store.contents(run) if content != run.content]
-        counts.setdefault((run.dataset, run.content), Counter()).update(others)
+    counts = Counter(
+        (run.dataset, content, run.content)
+        for run in runs
+        for content in store.contents(run)
+        if content != run.content
+    )
     return [
         f"{name}: {count} stored runs are on another version of its file ({content or USUAL}) than "
         f"the one that is here ({here or USUAL}). They stay in the store, and do not count."
-        for (name, here), others in counts.items()
-        for content, count in sorted(others.items())
+        for (name, content, here), count in counts.items()
     ]

@@ -1,92 +1,103 @@
-"""From stored predictions to one table: a row for each run and condition, a column per measure."""
+"""From stored predictions to one table: a row for each run and condition, a column per measure.
+
+To add a measure, add one entry to `MEASURES`: it becomes a column of `Summary.runs`, `runs.csv` and
+`runs.parquet`, and of the table of runs on the page. Any table may show it by its name.
+"""
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from robustpll.bench.grid import Grid, Run
-from robustpll.bench.measures import (
-    MEASURES,
-    POOLED_MEASURES,
-    Columns,
-    Entropies,
-    Floats,
-    compared,
-    curve,
-    measured,
-)
-from robustpll.bench.run import noise_key
-from robustpll.bench.store import ResultStore, RunResult, StoreError, of_store
+from robustpll.bench.grid import Entry, Grid, Run
+from robustpll.bench.store import REALS, ResultStore, StoreError, of_store
 from robustpll.datasets.catalog import entry_of
 from robustpll.errors import InputError
-from robustpll.measures.metrics import as_recorded
+from robustpll.evaluate.ood import separation
+from robustpll.measures import metrics
+from robustpll.measures.calibration import reliability
+from robustpll.measures.metrics import as_recorded, cdf_area, signed_ks
 
-FACTS = ["machine", "torch", "version", "date"]
-IDENTITY = ["label", "dataset", "seed", "part", "condition", "epsilon", "other"]
-RUN_COLUMNS = ["label", "method", "dataset", "kind", *IDENTITY[2:], *MEASURES]
-RUN_COLUMNS += ["seconds_train", "seconds_examine", *FACTS, "key"]
-MISSING_COLUMNS = [*IDENTITY, "reason", "sentence"]
-OOD_COLUMNS = ["label", "dataset", "other", "seeds", "asked", *POOLED_MEASURES]
+Floats = NDArray[np.float64]
+Columns = dict[str, Any]  # stored predictions of one run under one condition, as arrays
+Entropies = tuple[Floats, Floats]  # of test rows (n,) and of out-of-distribution rows (m,)
+
+CURVE_POINTS = 500  # more points cannot be seen in a figure
+SMALLEST = 1e-6  # probabilities are stored to six decimals: 0 may mean any smaller number
 FORMAT = 1  # of runs.parquet
 MOST_BYTES = 2**28  # of a runs.parquet in memory: no report writes a larger one
 
 
 @dataclass(frozen=True)
-class Line:
-    """A method of the report."""
+class Measure:
+    """A number that is computed from the predictions of one run under one condition."""
 
-    label: str
-    method: str  # as in METHODS: "proden"
-    title: str  # as in the paper: "Proden"
-    group: Literal["single", "ensemble"]  # methods are compared within their group
-    attacked: bool  # by this grid
-    as_published: bool  # whether its settings are the paper's
+    title: str
+    compute: Callable[[Columns], Any]
+    needs: tuple[str, ...] = ("probability",)  # without these columns the measure is NaN
+    scale: int = 1  # the factor from stored to shown values: 100 for percent
+    decimals: int = 3
+    is_loss: bool = False  # whether lower values are better
+    in_table: bool = False  # whether the page's table of runs shows it, or only a run's details
+
+    @property
+    def heading(self) -> str:
+        return f"{self.title} in %" if self.scale == 100 else self.title
+
+
+_TRUTH, _OOD = ("truth", "probability"), ("pair", "probability")
+MEASURES = {  # by their columns in `Summary.runs`
+    "rows": Measure("rows", lambda c: len(c["row"]), (), decimals=0),
+    "accuracy": Measure("accuracy", lambda c: c["right"].mean(), ("truth",), 100, 1, in_table=True),
+    "guesses": Measure("guesses", lambda c: c["guess"].mean(), scale=100, decimals=2),
+    "entropy": Measure("entropy", lambda c: c["entropy"].mean(), in_table=True),
+    "uncertainty": Measure("uncertainty", lambda c: c["uncertainty"].mean(), in_table=True),
+    "brier": Measure("Brier", lambda c: c["brier"].mean(), _TRUTH, is_loss=True, in_table=True),
+    "log_loss": Measure("log loss", lambda c: c["log_loss"].mean(), _TRUTH, is_loss=True),
+    "ece": Measure("ECE", lambda c: reliability(*c["calls"]).error, _TRUTH, 100, 1, is_loss=True),
+    "auroc": Measure("AUROC", lambda c: separation(*c["pair"]).auroc, _OOD, in_table=True),
+    "ks": Measure("KS", lambda c: signed_ks(*c["pair"]), _OOD),
+    "area": Measure("CDF area", lambda c: cdf_area(*c["pair"]), _OOD),
+}
+FACTS = ["machine", "torch", "version", "date"]
+IDENTITY = ["label", "dataset", "seed", "part", "condition", "epsilon", "other"]
+RUN_COLUMNS = ["label", "method", "dataset", "kind", *IDENTITY[2:], *MEASURES]
+RUN_COLUMNS += ["seconds_train", "seconds_examine", *FACTS, "key"]
+MISSING_COLUMNS = [*IDENTITY, "reason", "sentence"]
+OOD_COLUMNS = ["label", "dataset", "other", "seeds", "asked", "area", "area_exact", "ks", "mmd"]
+OOD_COLUMNS += ["mmd_median", "gamma", "auroc"]
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """The results of a grid; all frames are in the grid's order.
-
-    Attributes
-    ----------
-    grid : Grid
-        The planned runs.
-    runs : DataFrame
-        One row for each stored run and condition: label, method, dataset, kind, seed, part,
-        condition, epsilon, other (the OOD dataset); all of `bench.measures.MEASURES`, NaN where
-        undefined; seconds_train, seconds_examine, machine, torch, version, date, key.
-    missing : DataFrame
-        One row for each planned run and condition without a result: label, dataset, seed, part,
-        condition, epsilon, other, reason ("no data", "not run", "failed", "unreadable"), sentence.
-    ood : DataFrame
-        One row for each label, dataset and other: seeds (stored), asked, and measures of entropies
-        pooled over the seeds, as published: area, area_exact, ks, mmd, mmd_median, gamma, auroc.
-    curves : mapping of (label, dataset, other) to (test, ood)
-        Distribution functions of these entropies, as lines (points, 2).
-    candidates : mapping of str to (float, float)
-        For datasets with generated candidates: mean number, share of rows with a single one.
-    sessions : mapping of str to mapping
-        Each `bench run` by its start: executor, runs, seconds, and parts (over all processes).
-    contents : mapping of str to str
-        Versions of datasets' files other than the catalogue's, as `Dataset.content`.
-    """
+    """The results of a grid; all frames are in the grid's order."""
 
     grid: Grid
+    # One row for each stored run and condition: label, method, dataset, kind, seed, part,
+    # condition, epsilon, other (the OOD dataset); all of `MEASURES`, NaN where undefined;
+    # seconds_train, seconds_examine, machine, torch, version, date, key.
     runs: pd.DataFrame
+    # One row for each planned run and condition without a result: label, dataset, seed, part,
+    # condition, epsilon, other, reason ("no data", "not run", "failed", "unreadable"), sentence.
     missing: pd.DataFrame
+    # One row for each label, dataset and other: seeds (stored), asked, and measures of entropies
+    # pooled over the seeds, as published: area, area_exact, ks, mmd, mmd_median, gamma, auroc.
     ood: pd.DataFrame
+    # Distribution functions of test and OOD entropies by (label, dataset, other), (points, 2).
     curves: Mapping[tuple[str, str, str], tuple[Floats, Floats]]
+    # Of datasets with generated candidates: mean number, share of rows with a single one.
     candidates: Mapping[str, tuple[float, float]]
+    # Each `bench run` by its start: executor, runs, seconds, and parts (over all processes).
     sessions: Mapping[str, Mapping[str, Any]]
-    contents: Mapping[str, str]
+    contents: Mapping[str, str]  # versions of files other than the catalogue's
 
     @cached_property
     def stored(self) -> tuple[str, ...]:
@@ -95,17 +106,18 @@ class Summary:
         return tuple(name for name in self.grid.datasets if name in names)
 
     @cached_property
-    def lines(self) -> tuple[Line, ...]:
-        """The methods, ensembles last; entries with one label are one line."""
-        planned = self.grid.runs()
-        attacked = {run.label for run in planned if any(c.epsilon for c in run.conditions)}
-        changed = {e.label for e in self.grid.entries if e.method != type(e.method).paper()}
-        lines: dict[str, Line] = {}
-        for label, method in ((entry.label, entry.method) for entry in self.grid.entries):
-            group: Any = "ensemble" if method.family == "ensemble" else "single"
-            flags = (label in attacked, label not in changed)
-            lines.setdefault(label, Line(label, method.name, method.title, group, *flags))
-        return tuple(sorted(lines.values(), key=lambda line: line.group == "ensemble"))
+    def lines(self) -> tuple[Entry, ...]:
+        """The methods of the report, ensembles last: the first entry of each label."""
+        first = {entry.label: entry for entry in reversed(self.grid.entries)}
+        entries = [entry for entry in self.grid.entries if first[entry.label] is entry]
+        return tuple(sorted(entries, key=lambda entry: entry.group == "ensemble"))
+
+    @cached_property
+    def attacked(self) -> list[str]:
+        """Labels of the lines that this grid attacks."""
+        runs = self.grid.runs()
+        labels = {run.label for run in runs if any(c.epsilon for c in run.conditions)}
+        return [line.label for line in self.lines if line.label in labels]
 
     @cached_property
     def planned(self) -> pd.DataFrame:
@@ -120,22 +132,11 @@ class Summary:
         grouped = once.groupby("label", sort=False)
         frame = grouped[["seconds_train", "seconds_examine"]].sum().astype(float)
         total = frame.sum(axis=1)
-        members = {e.label: getattr(e.method, "members", 0) for e in reversed(self.grid.entries)}
+        members = {line.label: getattr(line.method, "members", 0) for line in self.lines}
         frame.insert(0, "runs", grouped.size())
         frame.insert(1, "models", [members[label] for label in frame.index])
         frame = frame.assign(seconds=total / frame["runs"], share=total / (total.sum() or 1.0))
         return frame.reset_index()
-
-    @cached_property
-    def datasets(self) -> pd.DataFrame:
-        """Facts about the grid's datasets; NaN where the store does not tell the candidates."""
-        rows = []
-        for entry in map(entry_of, self.grid.datasets):
-            facts = (entry.name, entry.title, entry.kind, entry.rows, entry.features, entry.classes)
-            mean = math.nan if entry.candidates is None else entry.candidates
-            rows.append((*facts, *self.candidates.get(entry.name, (mean, math.nan))))
-        names = ["dataset", "title", "kind", "rows", "features", "classes", "candidates", "single"]
-        return pd.DataFrame(rows, columns=names)
 
     @cached_property
     def facts(self) -> dict[str, tuple[str, ...]]:
@@ -177,16 +178,7 @@ def _schema() -> Any:
 
 
 def read_summary(path: str | Path) -> Summary:
-    """Read the `runs.parquet` of a report. Nothing in the file is executed.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     summary = summarize(ResultStore(folder), Grid.named("quick"))
-    ...     path = Path(folder) / "runs.parquet"
-    ...     _ = path.write_bytes(summary.to_parquet())
-    ...     read_summary(path).grid == summary.grid
-    True
-    """
+    """Read the `runs.parquet` of a report. Nothing in the file is executed."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -197,10 +189,14 @@ def read_summary(path: str | Path) -> Summary:
             # A few bytes can stand for many equal rows, so rows count by their size in memory.
             size = max(sum(g.total_byte_size for g in groups), 1000 * file.metadata.num_rows)
             about = json.loads(file.schema_arrow.metadata[b"robustpll"])
-            alike = file.schema_arrow.equals(_schema()) and about["format"] == FORMAT
+            names = file.schema_arrow.names  # a file may lack measures that were added later
+            known = pa.schema([field for field in _schema() if field.name in names])
+            lacking = {name for name in _schema().names if name not in names} - {*MEASURES}
+            alike = file.schema_arrow.equals(known) and about["format"] == FORMAT and not lacking
             if not alike or max(size, Path(path).stat().st_size) > MOST_BYTES:
                 raise ValueError("other columns, size or format")
             planned = file.read().to_pandas(ignore_metadata=True)
+            planned = planned.reindex(columns=_schema().names)
         grid = Grid.of_json(json.dumps(about["grid"]))
         runs = {(run.label, run.dataset, run.seed) for run in grid.runs()}
         if not runs.issuperset(planned[IDENTITY[:3]].itertuples(index=False, name=None)):
@@ -249,26 +245,30 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
     runs: list[dict[str, Any]] = []
     missing: list[dict[str, Any]] = []
     entropies: dict[tuple[str, str], dict[str, list[Entropies]]] = {}
-    planned_runs = of_store(store, grid.runs(), versions)
-    for planned in planned_runs:
-        about, parts, problem = _stored(store, planned)
-        for condition in planned.conditions:
-            run, strength = planned, condition.epsilon or condition.audit
-            values = (planned.label, run.dataset, run.seed, condition.part, condition.name)
+    planned = of_store(store, grid.runs(), versions)
+    for run in planned:
+        facts, parts = _stored(store, run)
+        clean = parts.get(("test", "clean"))
+        for condition in run.conditions:
+            values = (run.label, run.dataset, run.seed, condition.part, condition.name)
+            strength = condition.epsilon or condition.audit
             identity = dict(zip(IDENTITY, (*values, strength, condition.ood), strict=True))
             columns = parts.get((condition.part, condition.name))
-            if about is None or columns is None:
-                missing.append(identity | problem)
+            if columns is None:
+                missing.append(identity | facts)
                 continue
-            clean = parts.get(("test", "clean"))
             if condition.part == "ood" and clean is not None:
                 pair = as_recorded(clean["entropy"]), as_recorded(columns["entropy"])
                 by_label = entropies.setdefault((run.dataset, condition.ood), {})
-                by_label.setdefault(planned.label, []).append(pair)
-                columns = {**columns, "known_entropy": pair[0]}
-            runs.append(identity | _described(planned, about) | measured(columns))
-    _mark_absent_datasets(missing, {row["dataset"] for row in runs})
-    contents = {plan.dataset: plan.content for plan in planned_runs if plan.content}
+                by_label.setdefault(run.label, []).append(pair)
+                columns["pair"] = pair
+            runs.append(identity | facts | measured(columns))
+    stored = {row["dataset"] for row in runs}
+    for row in missing:  # by the store alone, so that all machines write the same report
+        if row["reason"] == "not run" and row["dataset"] not in stored:
+            entry = entry_of(row["dataset"])
+            row["reason"] = "no data"
+            row["sentence"] = f"No run on {entry.title} is stored; the data are at {entry.source}"
     rows, curves = _pooled(entropies, len(grid.seeds))
     return Summary(
         grid,
@@ -276,92 +276,116 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
         pd.DataFrame(missing, columns=MISSING_COLUMNS),
         pd.DataFrame(rows, columns=OOD_COLUMNS),
         curves,
-        _candidates(store, grid, contents),
+        _candidates(store, planned),
         {
             name: {key: facts[key] for key in ("executor", "runs", "seconds", "parts")}
             for name, facts in store.sessions().items()
             if facts["grid"] == grid.name
         },
-        contents,
+        {run.dataset: run.content for run in planned if run.content},
     )
 
 
-def _stored(
-    store: ResultStore, planned: Run
-) -> tuple[RunResult | None, dict[tuple[str, str], Columns], dict[str, str]]:
-    """Return what is stored of a run, its predictions by part and condition, and what is wrong."""
-    problem = {"reason": "not run", "sentence": "It was not run yet."}
-    if failure := store.failure(planned):
-        problem = {"reason": "failed", "sentence": failure}
+def _stored(store: ResultStore, run: Run) -> tuple[dict[str, Any], dict[Any, Columns]]:
+    """Return facts about a run, or why it is missing, and predictions by (part, condition)."""
+    failure = store.failure(run)
+    reason = {"reason": "not run", "sentence": "It was not run yet."}
+    if failure:
+        reason = {"reason": "failed", "sentence": failure}
     try:
-        about = store.about(planned)
+        about = store.about(run)
         if about is None:
-            return None, {}, problem
-        frame = store.read(planned).to_pandas().sort_values("row", kind="stable")
+            return reason, {}
+        frame = store.read(run).to_pandas().sort_values("row", kind="stable")
     except StoreError as error:  # a report does not name the folders of a machine
         sentence = str(error).replace(f"{store.root}/", "")
-        return None, {}, {"reason": "unreadable", "sentence": sentence}
-    groups = frame.groupby(["part", "condition"], observed=True)
-    parts: dict[tuple[str, str], Columns] = {
-        (str(part), str(condition)): {name: group[name].to_numpy() for name in frame.columns[2:]}
-        for (part, condition), group in groups
+        return {"reason": "unreadable", "sentence": sentence}, {}
+    parts = {
+        pair: {name: group[name].to_numpy() for name in frame.columns[2:]}
+        for pair, group in frame.groupby(["part", "condition"], observed=True)
     }
-    return about, parts, problem
-
-
-def _described(planned: Run, about: RunResult) -> dict[str, Any]:
-    facts = {name: str(about.facts.get(name, "unknown")) for name in FACTS}
-    return {
-        "method": planned.method.name,
-        "kind": entry_of(planned.dataset).kind,
-        "seconds_train": float(about.seconds["train"]),
-        "seconds_examine": float(about.seconds["examine"]),
-        **facts,
+    facts = {name: str(about["facts"].get(name, "unknown")) for name in FACTS}
+    return reason | facts | {
+        "method": run.method.name,
+        "kind": entry_of(run.dataset).kind,
+        "seconds_train": about["seconds"]["train"],
+        "seconds_examine": about["seconds"]["examine"],
         "date": facts["date"][:10],
-        "key": planned.key,
-    }
-
-
-def _mark_absent_datasets(missing: list[dict[str, Any]], stored: set[str]) -> None:
-    """Say "no data" where nothing of a dataset is stored; by the store alone, on any machine."""
-    for row in missing:
-        if row["reason"] == "not run" and row["dataset"] not in stored:
-            entry = entry_of(row["dataset"])
-            row["reason"] = "no data"
-            row["sentence"] = f"No run on {entry.title} is stored; the data are at {entry.source}"
+        "key": run.key,
+    }, parts
 
 
 def _pooled(
     entropies: Mapping[tuple[str, str], Mapping[str, list[Entropies]]], asked: int
 ) -> tuple[list[dict[str, Any]], dict[tuple[str, str, str], tuple[Floats, Floats]]]:
-    """Return measures and curves of entropies that are pooled over the seeds."""
+    """Return measures and curves of entropies that are pooled over the seeds.
+
+    The methods of a table share one bandwidth, so a method's MMD depends on which others are there.
+    Where the bandwidth is undefined, the MMD is NaN.
+    """
     rows, curves = [], {}
     for (dataset, other), by_label in entropies.items():
-        pools: dict[str, Entropies] = {
-            label: (np.concatenate([t for t, _ in pairs]), np.concatenate([o for _, o in pairs]))
+        pools = {
+            label: tuple(np.concatenate(parts) for parts in zip(*pairs, strict=True))
             for label, pairs in by_label.items()
         }
-        measures = compared(pools)
+        everything = np.concatenate([part for pair in pools.values() for part in pair])
+        gammas = []
+        for rule in (metrics.published_gamma, metrics.median_gamma):
+            try:
+                gammas.append(rule(everything))
+            except InputError:  # no two values differ, or most are equal
+                gammas.append(math.nan)
         for label, (test, ood) in pools.items():
-            identity = {"label": label, "dataset": dataset, "other": other}
-            counts = {"seeds": len(by_label[label]), "asked": asked}
-            rows.append(identity | counts | measures[label])
+            mmd, mmd_median = (
+                math.nan if math.isnan(gamma) else metrics.signed_mmd(test, ood, gamma=gamma)
+                for gamma in gammas
+            )
+            identity = (label, dataset, other, len(by_label[label]), asked)
+            areas = (cdf_area(test, ood), cdf_area(test, ood, exact=True))
+            distances = (signed_ks(test, ood), mmd, mmd_median, gammas[0])
+            values = (*identity, *areas, *distances, separation(test, ood).auroc)
+            rows.append(dict(zip(OOD_COLUMNS, values, strict=True)))
             curves[label, dataset, other] = curve(test), curve(ood)
     return rows, curves
 
 
-def _candidates(
-    store: ResultStore, grid: Grid, contents: Mapping[str, str]
-) -> dict[str, tuple[float, float]]:
+def _candidates(store: ResultStore, runs: tuple[Run, ...]) -> dict[str, tuple[float, float]]:
     """Return mean number and share of single candidates, where the store has generated ones."""
-    statistics = {}
-    for name in grid.datasets:
-        noise, content = grid.noise_of(name), contents.get(name, "")
-        if noise is None:
-            continue
-        keys = [noise_key(name, noise, seed, content) for seed in grid.seeds]
-        matrices = [store.candidates(key) for key in keys]
-        if sizes := [matrix.sum(-1) for matrix in matrices if matrix is not None]:
-            counts = np.concatenate(sizes)
-            statistics[name] = float(counts.mean()), float((counts == 1).mean())
-    return statistics
+    sizes: dict[str, list[Any]] = {}
+    for key, name in {run.noise_key: run.dataset for run in runs if run.noise}.items():
+        if (matrix := store.candidates(key)) is not None:
+            sizes.setdefault(name, []).append(matrix.sum(-1))
+    counts = {name: np.concatenate(parts) for name, parts in sizes.items()}
+    return {name: (float(n.mean()), float((n == 1).mean())) for name, n in counts.items()}
+
+
+def measured(columns: Columns) -> dict[str, float]:
+    """Return all measures of one run under one condition, NaN where they are undefined.
+
+    OOD rows have no truth, but the pair of test and OOD entropies. An audit has no probabilities.
+    """
+    values = columns | {name: columns[name].astype(float) for name in REALS}
+    of_truth, right = values["probability_of_truth"], columns["truth"] == columns["predicted"]
+    values |= {"right": right, "calls": (values["probability"], right)}
+    values["brier"] = 1 - 2 * of_truth + values["probability_squared"]
+    values["log_loss"] = -np.log(of_truth.clip(SMALLEST))
+    values["entropy"] = as_recorded(columns["entropy"])
+    usable = set(values)
+    if (columns["truth"] < 0).any():
+        usable.discard("truth")
+    if np.isnan(values["probability"]).all():
+        usable.discard("probability")
+    return {
+        name: measure.compute(values) if usable.issuperset(measure.needs) else math.nan
+        for name, measure in MEASURES.items()
+    }
+
+
+def curve(values: Floats) -> Floats:
+    """Return the empirical distribution function as a line of at most 500 points, (points, 2)."""
+    points, share = metrics.distribution(values)
+    length = points + share  # strictly increasing along the line
+    wanted = np.linspace(length[0], length[-1], CURVE_POINTS)
+    indices = np.unique(np.searchsorted(length, wanted).clip(max=len(points) - 1))
+    return np.column_stack([points[indices], share[indices]])

@@ -14,13 +14,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from robustpll.bench.grid import REAL_WORLD, Condition
-from robustpll.bench.measures import MEASURES
+from robustpll.bench.grid import REAL_WORLD, Condition, Entry
 from robustpll.bench.run import MOST_AUDITED
-from robustpll.bench.summary import Line, Summary
-from robustpll.datasets.catalog import CATALOG
+from robustpll.bench.summary import MEASURES, Summary
+from robustpll.datasets.catalog import CATALOG, entry_of
 from robustpll.datasets.noise import InstanceDependent
-from robustpll.errors import InputError
 from robustpll.measures.metrics import mean_std
 from robustpll.measures.significance import LEVEL, bold, single_best
 
@@ -35,6 +33,7 @@ PLACE = ["group", "line", "label", "column", "decimals"]
 CELL = ["value", "std", "bold", "runs", "asked", "note"]
 PUBLISHED = ["published", "published_std", "difference", "tolerance", "agrees", "why_not"]
 TEXTS = tomllib.loads(Path(__file__).with_name("report_texts.toml").read_text("utf-8"))
+RULES = TEXTS["rules"]
 OFF = "✗"  # marks a number that differs from the paper's by more than the tolerance
 LATEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
@@ -46,21 +45,11 @@ LATEX = str.maketrans(
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    r"""A table of a report.
+    """A table of a report.
 
     `cells` has one row per cell: group, line, label (of the line), column, decimals, value, std,
     bold, runs, asked, note (in place of a value). Cells beside the paper's also have published,
     published_std, difference, tolerance, agrees (1 or 0) and why_not.
-
-    >>> sizes = pd.DataFrame({"m": [1.25, "missing"]}, index=["a_b", "c"])
-    >>> print(Table("sizes", "Sizes", cells_of_frame(sizes, {"m": 1})).to_markdown())
-    ## Sizes
-    <BLANKLINE>
-    | method   |       m |
-    |:---------|--------:|
-    | a\_b     |     1.2 |
-    | c        | missing |
-    <BLANKLINE>
     """
 
     name: str  # of its files: "table-1"
@@ -121,11 +110,7 @@ class Table:
 
 
 def number(value: float, decimals: int, sign: str = "-") -> str:
-    """Return a number with thousands separated, and never minus 0.
-
-    >>> number(-0.01, 1), number(1234.5, 0), number(0.5, 1, "+")
-    ('0.0', '1,234', '+0.5')
-    """
+    """Return a number with thousands separated, and never minus 0."""
     return f"{value:{sign}z,.{decimals}f}"
 
 
@@ -145,46 +130,21 @@ def cell_text(cell: Any) -> str:
 
 
 def in_markdown(text: str) -> str:
-    r"""Return text that Markdown shows unchanged, also inside a table.
-
-    >>> in_markdown("a|b_*<i>\n")
-    'a\\|b\\_\\*&lt;i&gt;'
-    """
+    """Return text that Markdown shows unchanged, also inside a table."""
     plain = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return re.sub(r"([\\`*_\[\]|#~$])", r"\\\1", plain)
 
 
 def in_latex(text: str) -> str:
-    r"""Return text that LaTeX prints unchanged.
-
-    >>> in_latex(r"50 % of a_b \x")
-    '50 \\% of a\\_b \\textbackslash{}x'
-    """
+    """Return text that LaTeX prints unchanged."""
     return " ".join(text.split()).translate(LATEX)
 
 
 def csv_text(frame: pd.DataFrame, **options: Any) -> str:
-    """Return a frame as CSV; an apostrophe keeps a spreadsheet from reading a cell as a formula.
-
-    >>> csv_text(pd.DataFrame({"label": ["=A1", "-"], "value": [-1.5, 2.0]})).splitlines()
-    ['label,value', "'=A1,-1.5", '-,2.0']
-    """
+    """Return a frame as CSV; an apostrophe keeps a spreadsheet from reading a cell as a formula."""
     words = frame.select_dtypes(exclude="number")
     safe = words.replace(r"^(?='*[=+\-@\t\r].)", "'", regex=True)
     return str(frame.assign(**safe).to_csv(index=False, lineterminator="\n", **options))
-
-
-def cells_of_frame(
-    frame: pd.DataFrame, decimals: Mapping[str, int], groups: Sequence[int] = ()
-) -> pd.DataFrame:
-    """Return the cells of a wide frame, whose values are numbers or words."""
-    rows = []
-    for line, (label, *contents) in enumerate(frame.itertuples(name=None)):
-        for column, content in zip(frame.columns, contents, strict=True):
-            value, words = (math.nan, content) if isinstance(content, str) else (content, "")
-            place = (groups[line] if groups else 0, line, label, column, decimals.get(column, 0))
-            rows.append((*place, float(value), math.nan, 0, 0, 0, words))
-    return pd.DataFrame(rows, columns=[*PLACE, *CELL])
 
 
 def all_tables(summary: Summary) -> dict[str, Table]:
@@ -212,12 +172,10 @@ def _measure_tables(summary: Summary) -> Iterator[Table]:
         steps = strengths(summary, *datasets)
         return {str(e): (datasets, Condition("test", e)) for e in steps if len(steps) > 1}
 
-    pictures = {
-        PICTURES[name]: column for name in PICTURES for column in by_dataset([name]).values()
-    }
+    pictures: Columns = {title: ((n,), CLEAN) for n, title in PICTURES.items() if n in stored}
     tables: dict[str, Columns] = {
         "table-1": pictures | ({POOLED: (pool, CLEAN)} if pool else {}),
-        "table-3": by_strength(attacked) if any(line.attacked for line in summary.lines) else {},
+        "table-3": by_strength(attacked) if summary.attacked else {},
         "real-world": by_dataset(pool),
         "extra": by_dataset(others),
         "resolved": by_dataset(stored if grid.train_rows else (), Condition("train")),
@@ -235,7 +193,7 @@ def _measure_tables(summary: Summary) -> Iterator[Table]:
             notes = _pooled_note({"table-1": pool, "table-3": attacked}.get(name, ()))
             absent = [n for n in families.get(name, ()) if n in grid.datasets and n not in stored]
             titles = ", ".join(PICTURES.get(n, title_of(n)) for n in absent)
-            notes += [TEXTS["rules"]["absent"].format(datasets=titles)] if absent else []
+            notes += [RULES["absent"].format(datasets=titles)] if absent else []
             yield _measure_table(summary, name, columns, notes)
 
 
@@ -243,13 +201,14 @@ def _measure_table(summary: Summary, name: str, columns: Columns, notes: list[st
     """Return the mean of a measure over seeds, for each method and column."""
     measure = "ece" if name == "calibration" else "accuracy"
     parts = {head: cells_of(summary, *column, measure) for head, column in columns.items()}
-    lines = [line for line in summary.lines if line.attacked or name != "table-3"]
+    attacked = [line for line in summary.lines if line.label in summary.attacked]
+    lines = attacked if name == "table-3" else summary.lines
     cells = _cells_of_lines(parts, lines, MEASURES[measure].decimals)
     kind, _, dataset = name.partition("-") if name.startswith("attack-") else (name, "", "")
-    seeds, rules = len(summary.grid.seeds), TEXTS["rules"]
-    before = [rules["one-seed"] if seeds == 1 else rules["mean"].format(seeds=seeds, level=LEVEL)]
+    seeds = len(summary.grid.seeds)
+    before = [RULES["one-seed"] if seeds == 1 else RULES["mean"].format(seeds=seeds, level=LEVEL)]
     if (cells["runs"] < cells["asked"]).any():
-        before.append(rules["incomplete"])
+        before.append(RULES["incomplete"])
     if kind in TEXTS["notes"]:
         before.append(TEXTS["notes"][kind].format(most=MOST_AUDITED))
     title = TEXTS["titles"][kind].format(dataset=title_of(dataset))
@@ -281,29 +240,25 @@ def cells_of(
     absent = "not attacked" if condition.epsilon else "not asked for"
     note = np.select([runs > 0, ~is_planned, failed], ["", absent, "failed"], "missing")
     complete = wide[runs == planned_runs]
-    scores = complete if about.higher_is_better else 100 - complete
+    scores = 100 - complete if about.is_loss else complete
     best: frozenset[str] = frozenset()
     if planned_runs > 1:
-        best = bold({label: scores.loc[label].to_dict() for label in scores.index}, groups)
+        best = bold({str(label): row.to_dict() for label, row in scores.iterrows()}, groups)
     elif len(scores):
-        best = single_best({label: scores.loc[label].sum() for label in scores.index}, groups)
+        best = single_best({str(label): row.sum() for label, row in scores.iterrows()}, groups)
     is_best, asked = wide.index.isin(best).astype(int), np.where(is_planned, planned_runs, 0)
     return cells.assign(bold=is_best, runs=runs, asked=asked, note=note)
 
 
 def _cells_of_lines(
-    parts: Mapping[str, pd.DataFrame], lines: Sequence[Line], decimals: int
+    parts: Mapping[str, pd.DataFrame], lines: Sequence[Entry], decimals: int
 ) -> pd.DataFrame:
     """Return the cells of columns, line by line."""
-    places = {line.label: place for place, line in enumerate(lines)}
-    ensembles = [line.label for line in lines if line.group == "ensemble"]
+    places = {line.label: (place, line.group) for place, line in enumerate(lines)}
     cells = pd.concat(parts, names=["column", "label"]).reset_index()
-    cells = cells[cells["label"].isin(places)]
-    cells = cells.assign(
-        line=cells["label"].map(places),
-        group=cells["label"].isin(ensembles).astype(int),
-        decimals=decimals,
-    )
+    cells = cells[cells["label"].isin(places)].assign(decimals=decimals)
+    cells["line"] = [places[label][0] for label in cells["label"]]
+    cells["group"] = [int(places[label][1] == "ensemble") for label in cells["label"]]
     return cells.sort_values("line", kind="stable", ignore_index=True)[[*PLACE, *CELL]]
 
 
@@ -326,15 +281,13 @@ def ood_table(summary: Summary, dataset: str, other: str) -> Table | None:
         complete: Any = cells["value"][cells["runs"] == seeds].to_dict()
         best = single_best(complete, groups) if complete else frozenset()
         parts[head] = cells.assign(asked=seeds, bold=cells.index.isin(best).astype(int))
-    rules = TEXTS["rules"]
-    notes = [rules["entropies"].format(seeds=seeds)]
+    notes = [RULES["entropies"].format(seeds=seeds)]
     if not math.isnan(gamma):
-        notes.append(rules["bandwidth"].format(gamma=gamma))
+        notes.append(RULES["bandwidth"].format(gamma=gamma))
     if few := list(frame.index[~(frame["seeds"] >= seeds)]):
-        notes.append(rules["few"].format(labels=", ".join(few)))
-    published = (dataset, other) == PUBLISHED_PAIR
-    name = "table-2" if published else f"ood-{dataset}-{other}"
-    title = TEXTS["titles"]["table-2" if published else "ood"]
+        notes.append(RULES["few"].format(labels=", ".join(few)))
+    name = "table-2" if (dataset, other) == PUBLISHED_PAIR else f"ood-{dataset}-{other}"
+    title = TEXTS["titles"]["table-2" if name == "table-2" else "ood"]
     title = title.format(dataset=title_of(dataset), other=title_of(other))
     return Table(name, title, _cells_of_lines(parts, lines, 4), tuple(notes))
 
@@ -342,60 +295,65 @@ def ood_table(summary: Summary, dataset: str, other: str) -> Table | None:
 def _other_tables(summary: Summary) -> Iterator[Table]:
     """Yield the tables of datasets, time and missing runs."""
 
-    def table(name: str, head: str, cells: pd.DataFrame) -> Table:
+    def table(name: str, head: str, rows: Sequence[Any], **decimals: int) -> Table:
+        """Rows are (group, label, contents by column); decimals go by a column's first word."""
+        cells = []
+        for line, (group, label, contents) in enumerate(rows):
+            for column, content in contents.items():
+                place = (group, line, label, column, decimals.get(column.partition(" ")[0], 0))
+                value, words = (math.nan, content) if isinstance(content, str) else (content, "")
+                cells.append((*place, float(value), math.nan, 0, 0, 0, words))
         note = TEXTS["notes"].get(name, "").format(machines=", ".join(summary.facts["machine"]))
-        return Table(name, TEXTS["titles"][name], cells, (note,) if note else (), head)
+        frame = pd.DataFrame(cells, columns=[*PLACE, *CELL])
+        return Table(name, TEXTS["titles"][name], frame, (note,) if note else (), head)
 
     stored = summary.runs.groupby("dataset")["key"].nunique()
-    sets = summary.datasets.set_index("title")
-    sets["stored runs"] = stored.reindex(sets["dataset"], fill_value=0).to_numpy()
-    sets["single"] *= 100
-    heads = {"candidates": "candidates on average", "single": "one candidate in %"}
-    sets = sets.drop(columns=["dataset", "kind"]).dropna(axis="columns", how="all")
-    decimals = {"candidates on average": 2, "one candidate in %": 1}
-    yield table("datasets", "dataset", cells_of_frame(sets.rename(columns=heads), decimals))
+    entries, facts = [entry_of(name) for name in summary.grid.datasets], []
+    for entry in entries:
+        mean, single = summary.candidates.get(entry.name, (entry.candidates, math.nan))
+        counts: dict[str, Any] = {"rows": entry.rows, "features": entry.features}
+        counts |= {"classes": entry.classes, "candidates on average": mean}
+        counts |= {"one candidate in %": 100 * single, "stored runs": stored.get(entry.name, 0)}
+        facts.append(counts)
+    known = pd.DataFrame(facts, dtype=float).dropna(axis="columns", how="all").to_dict("records")
+    rows: list[Any] = [(0, e.title, row) for e, row in zip(entries, known, strict=True)]
+    yield table("datasets", "dataset", rows, candidates=2, one=1)
 
-    times = summary.timing.set_index("label")
-    lines = [line for line in summary.lines if line.label in times.index]
-    times = times.loc[[line.label for line in lines]].assign(share=100 * times["share"])
-    times["models"] = times["models"].replace(0, math.nan)
     heads = {"runs": "runs", "models": "models per run", "seconds": "seconds per run"}
     heads |= {"seconds_train": "training", "seconds_examine": "examining", "share": "share in %"}
-    decimals = {"seconds per run": 2, "training": 1, "examining": 1, "share in %": 1}
-    groups = [int(line.group == "ensemble") for line in lines]
-    times = times[list(heads)].rename(columns=heads)
-    yield table("timing", "method", cells_of_frame(times, decimals, groups))
+    times = summary.timing.replace({"models": {0: math.nan}})
+    times["share"] *= 100
+    times = times.set_index("label")[list(heads)].rename(columns=heads)
+    lines = [line for line in summary.lines if line.label in times.index]
+    rows = [(int(e.group == "ensemble"), e.label, times.loc[e.label]) for e in lines]
+    yield table("timing", "method", rows, seconds=2, training=1, examining=1, share=1)
 
     heads = {"starting": "starting", "noise, train": "noise", "runs, load": "loading"}
     heads |= {"runs, train": "training", "runs, examine": "examining", "write": "writing"}
-    rows, labels = [], []
+    rows = []
     for name, session in summary.sessions.items():
         seconds = Counter(session["parts"])
         seconds["noise, train"] += seconds["noise, load"]
         counts = {"runs": session["runs"], "by the clock": session["seconds"]}
-        rows.append(counts | {head: seconds[part] for part, head in heads.items()})
         start = f"{name[:4]}-{name[4:6]}-{name[6:8]} {name[9:11]}:{name[11:13]}"
-        labels.append(f"{start}, {session['executor']}")
-    yield table("sessions", "begun", cells_of_frame(pd.DataFrame(rows, labels), {}))
+        counts |= {head: seconds[part] for part, head in heads.items()}
+        rows.append((0, f"{start}, {session['executor']}", counts))
+    yield table("sessions", "begun", rows)
 
-    rows, labels = [], []
+    rows = []
     for key, group in summary.missing.groupby(["dataset", "reason", "sentence"], sort=False):
         dataset, reason, sentence = map(str, key)
         methods = list(dict.fromkeys(group["label"]))
         named = "all" if len(methods) == len(summary.lines) > 1 else ", ".join(methods)
         runs = len(group.drop_duplicates(["label", "seed"]))
-        rows.append({"runs": runs, "methods": named, "why": reason, "in words": sentence})
-        labels.append(title_of(dataset))
-    yield table("missing", "dataset", cells_of_frame(pd.DataFrame(rows, labels), {}))
+        words = {"runs": runs, "methods": named, "why": reason, "in words": sentence}
+        rows.append((0, title_of(dataset), words))
+    yield table("missing", "dataset", rows)
 
 
 @cache
 def published_numbers() -> pd.DataFrame:
-    """Return the paper's three tables, indexed by (table, method, column).
-
-    >>> published_numbers().loc[(1, "RobustPll", "MNIST"), ["mean", "std"]].tolist()
-    [96.0, 0.1]
-    """
+    """Return the paper's three tables, indexed by (table, method, column)."""
     path = Path(__file__).with_name("paper_tables.csv")
     return pd.read_csv(path).set_index(["table", "method", "column"])
 
@@ -408,19 +366,23 @@ def compared_table(summary: Summary, number: int, table: Table) -> Table | None:
     """
     paper = published_numbers()
     titles = set(paper.index.get_level_values("method"))
+    changed = {e.label for e in summary.grid.entries if e.method != type(e.method).paper()}
     lines = {
-        line.label: line
+        line.label: line.method.title
         for line in summary.lines
-        if line.title in titles and (line.as_published or line.label == line.title)
+        if line.method.title in titles
+        and (line.label not in changed or line.label == line.method.title)
     }
     cells = table.cells[table.cells["label"].isin(lines)].assign(bold=0)
     if cells.empty:
         return None
     heads = {"CDF area": "cdf_area", "KS": "ks", "MMD": "mmd"}
-    keys = [
-        (number, lines[label].title, f"eps={head}" if number == 3 else heads.get(head, head))
-        for label, head in zip(cells["label"], cells["column"], strict=True)
-    ]
+    keys, why_not = [], []
+    for label, head in zip(cells["label"], cells["column"], strict=True):
+        column = f"eps={head}" if number == 3 else heads.get(head, head)
+        keys.append((number, lines[label], column))
+        reason = "other settings" if label in changed else _why_not_counted(summary, number, head)
+        why_not.append(reason if keys[-1] in paper.index else "")
     numbers = paper.reindex(pd.MultiIndex.from_tuples(keys, names=paper.index.names))
     cells["published"], cells["published_std"] = numbers[["mean", "std"]].to_numpy().T
     cells["difference"] = cells["value"] - cells["published"]
@@ -428,28 +390,20 @@ def compared_table(summary: Summary, number: int, table: Table) -> Table | None:
     if number == 1:
         spread = (2 * cells["published_std"]).clip(lower=1.0)
         tolerance = tolerance.where(cells["column"] == POOLED, spread)
-    why_not = [
-        _why_not_counted(summary, number, lines[label], head)
-        for label, head in zip(cells["label"], cells["column"], strict=True)
-    ]
-    cells["why_not"] = pd.Series(why_not, cells.index, dtype=str).where(
-        cells["published"].notna(), ""
-    )
+    cells["why_not"] = pd.Series(why_not, cells.index, dtype=str)
     cells["tolerance"] = tolerance.where((cells["why_not"] == "") & cells["published"].notna())
     # The published numbers are rounded: a rounding error of ours must not decide.
     agrees = (cells["difference"].abs() <= cells["tolerance"] + 1e-9).astype(float)
     counted = (cells["difference"] + cells["tolerance"]).notna() & (cells["runs"] == cells["asked"])
     cells["agrees"] = agrees.where(counted)
     pooled = [note for note in table.notes if note.startswith(POOLED)]
-    notes = (agreement(cells), TEXTS["rules"][f"within-{number}"], *pooled)
+    notes = (agreement(cells), RULES[f"within-{number}"], *pooled)
     return Table(f"compare-{number}", f"Table {number} beside the paper's", cells, notes)
 
 
-def _why_not_counted(summary: Summary, number: int, line: Line, head: str) -> str:
+def _why_not_counted(summary: Summary, number: int, head: str) -> str:
     """Return why a cell cannot be compared with the paper, or nothing."""
     pooled = number == 3 or head == POOLED
-    if not line.as_published:
-        return "other settings"
     if pooled and (attacked_sets if number == 3 else real_world)(summary) != REAL_WORLD:
         return "other datasets"
     if not pooled and summary.grid.noise != InstanceDependent():
@@ -476,18 +430,8 @@ def ranks_of(scores: pd.DataFrame) -> tuple[dict[str, float], float, float]:
     """Return average ranks, Nemenyi's critical difference, and the p-value of Friedman's test.
 
     Rows are datasets, columns are methods; higher is better, and ties share their ranks.
-
-    >>> scores = pd.DataFrame({"a": [9, 8, 9, 7], "b": [8, 7, 9, 6], "c": [5, 5, 5, 5]})
-    >>> average, distance, p = ranks_of(scores)
-    >>> average, round(distance, 3), round(p, 3)
-    ({'a': 1.125, 'b': 1.875, 'c': 3.0}, 1.657, 0.022)
     """
     datasets, methods = scores.shape
-    if methods < 3 or datasets < 2:
-        raise InputError(
-            "Ranks need at least three methods and two datasets; scores has shape "
-            f"{scores.shape}. Compare two methods by paired_p."
-        )
     average = scores.rank(axis="columns", ascending=False).mean()
     quantile = stats.studentized_range.ppf(1 - LEVEL, methods, math.inf) / math.sqrt(2)
     distance = float(quantile) * math.sqrt(methods * (methods + 1) / (6 * datasets))
@@ -544,8 +488,7 @@ def title_of(dataset: str) -> str:
 def _pooled_note(pool: Sequence[str]) -> list[str]:
     """Return which of the paper's six sets a pooled column rests on."""
     count = "all" if len(pool) == len(REAL_WORLD) else f"{len(pool)} of"
-    titles = ", ".join(map(title_of, pool))
-    note = TEXTS["rules"]["pooled"].format(count=count, datasets=titles)
+    note = RULES["pooled"].format(count=count, datasets=", ".join(map(title_of, pool)))
     if absent := [title_of(name) for name in REAL_WORLD if name not in pool]:
-        note += TEXTS["rules"]["pooled-partly"].format(datasets=", ".join(absent))
+        note += RULES["pooled-partly"].format(datasets=", ".join(absent))
     return [note] if pool else []

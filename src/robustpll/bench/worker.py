@@ -22,9 +22,8 @@ from torch.nn.functional import one_hot
 
 from robustpll import __version__
 from robustpll.attacks.pgd import PGD
-from robustpll.bench.bundles import Bundle, Candidates
-from robustpll.bench.run import MOST_AUDITED, Condition, Run
-from robustpll.bench.store import COLUMNS, REALS, UNKNOWN, RunResult, now, schema
+from robustpll.bench.run import MOST_AUDITED, Bundle, Candidates, Condition, Run
+from robustpll.bench.store import COLUMNS, UNKNOWN, now, schema, with_record
 from robustpll.datasets import load_dataset
 from robustpll.datasets.catalog import USUAL
 from robustpll.datasets.dataset import Dataset
@@ -50,7 +49,7 @@ _startup: list[float] = []  # seconds that this process took to start, until a j
 class JobResult:
     """What a worker returns for a bundle, or the error if it failed."""
 
-    results: tuple[RunResult, ...] = ()  # in the order of the runs
+    tables: Sequence["pa.Table"] = ()  # predictions `with_record`, in the order of the runs
     candidates: Mapping[str, Candidates] = field(default_factory=dict)  # by noise key
     seconds: Mapping[str, float] = field(default_factory=dict)  # load, train, examine
     notes: tuple[str, ...] = ()  # messages of warnings
@@ -95,16 +94,7 @@ def perform(bundle: Bundle, device: str = "cpu") -> JobResult:
 
 
 def compute(bundle: Bundle, device: str = "cpu") -> JobResult:
-    """The result of a bundle: a function of the bundle and the data folder only.
-
-    >>> from robustpll.bench.bundles import bundles
-    >>> from robustpll.bench.grid import Grid
-    >>> grid = Grid.of({"methods": ["pl_knn"], "datasets": ["digits"], "seeds": 1})
-    >>> [bundle] = bundles(grid.runs(), joined=False)
-    >>> every_class = {key: np.ones((1437, 10), dtype=bool) for key in bundle.needs}
-    >>> compute(bundle.with_candidates(every_class)).results[0].table.num_rows
-    360
-    """
+    """The result of a bundle: a function of the bundle and the data folder only."""
     seconds: dict[str, float] = {}
     last = time.perf_counter()
 
@@ -120,60 +110,48 @@ def compute(bundle: Bundle, device: str = "cpu") -> JobResult:
         warnings.simplefilter("always")
         parts = _problems(bundle, device)
         whole = parts[0][1] if len(parts) == 1 else Problem.joined([part for _, part in parts])
+        task, noise = whole.task, bundle.runs[0].noise
         lap("load")
-        if bundle.draws_noise:
-            candidates = _draw(bundle, whole)
+        if bundle.draws_noise and noise is not None:
+            drawn = noise.candidates(task.rows, whole.train_labels, task.k, task.seeds)
+            candidates = dict(zip(bundle.keys, drawn.cpu().numpy(), strict=True))
             lap("train")
         else:
             methods = [run.method for run in bundle.runs]
-            fitted = type(methods[0]).stacked(methods).fit(whole.task)
+            fitted = type(methods[0]).stacked(methods).fit(task)
             lap("train")
             for runs, part in parts:
-                own = slice(len(tables), len(tables) + len(runs))
-                tables += evaluate(fitted if len(parts) == 1 else fitted.part(own), runs, part)
+                subset = slice(len(tables), len(tables) + len(runs))
+                tables += evaluate(fitted if len(parts) == 1 else fitted.part(subset), runs, part)
             lap("examine")
     share = {name: value / len(bundle.runs) for name, value in seconds.items()}
-    facts = {
-        "machine": device_name(torch.device(device)),
-        "torch": torch.__version__,
-        "version": __version__,
-        "date": now(),
-        "models_in_bundle": bundle.models,
-    }
-    results = tuple(
-        RunResult(run.key, run.description, run.conditions, share, facts, table)
+    facts: dict[str, Any] = {"torch": torch.__version__, "version": __version__, "date": now()}
+    facts |= {"machine": device_name(torch.device(device)), "models_in_bundle": bundle.models}
+    tables = [
+        with_record(table, run, share, facts)
         for run, table in zip(bundle.runs, tables, strict=not bundle.draws_noise)
-    )
+    ]
     notes = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    return JobResult(results, candidates, seconds, notes)
+    return JobResult(tables, candidates, seconds, notes)
 
 
 def _problems(bundle: Bundle, device: str) -> list[tuple[tuple[Run, ...], Problem]]:
     """The runs of each dataset, and their problem; before noise is drawn, with true labels only."""
     parts = []
     for name, group in groupby(bundle.runs, key=lambda run: run.dataset):
-        runs = tuple(group)
-        noise = None
-        if runs[0].noise_key:
-            known = bundle.candidates
-            noise = _Known(tuple(known[run.noise_key] for run in runs if not bundle.draws_noise))
+        runs, known = tuple(group), bundle.candidates
+        matrices = [known[run.noise_key] for run in runs if run.noise and not bundle.draws_noise]
+        noise = _Known(matrices) if runs[0].noise else None
         seeds = tuple(run.seed for run in runs)
         parts.append((runs, Problem.of(_dataset(name, runs[0].content), noise, seeds, device)))
     return parts
-
-
-def _draw(bundle: Bundle, problem: Problem) -> dict[str, Candidates]:
-    noise, task = bundle.runs[0].noise, problem.task
-    assert noise is not None
-    drawn = noise.candidates(task.rows, problem.train_labels, task.k, task.seeds)
-    return dict(zip(bundle.keys, drawn.cpu().numpy(), strict=True))
 
 
 @dataclass(frozen=True, eq=False)
 class _Known(Noise):
     """Candidate sets that were drawn before, one matrix for each seed; if none, true labels."""
 
-    matrices: tuple[Candidates, ...]
+    matrices: Sequence[Candidates]
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         if not self.matrices:
@@ -207,92 +185,72 @@ def evaluate(fitted: Fitted, runs: Sequence[Run], problem: Problem) -> list["pa.
 
     requested = {condition for run in runs for condition in run.conditions}
     conditions = sorted(requested, key=lambda condition: condition.order)
-    epsilons = [condition.epsilon for condition in conditions if condition.epsilon]
+    test, test_labels = problem.test, problem.test_labels
     attacked: dict[float, Opinion] = {}
-    if epsilons:
-        opinions = fitted.predict_at_each(epsilons, problem.test, PGD(epsilons[0]))
+    if epsilons := [condition.epsilon for condition in conditions if condition.epsilon]:
+        opinions = fitted.predict_at_each(epsilons, test, PGD(epsilons[0]))
         attacked = dict(zip(epsilons, opinions, strict=True))
-    audits = [condition.audit for condition in conditions if condition.audit]
-    first = replace(problem.test, at=problem.test.at[:, :MOST_AUDITED])
-    first_labels = problem.test_labels[:, :MOST_AUDITED]
+    first, first_labels = replace(test, at=test.at[:, :MOST_AUDITED]), test_labels[:, :MOST_AUDITED]
     withstood: dict[float, Tensor] = {}
-    if audits:
+    if audits := [condition.audit for condition in conditions if condition.audit]:
         robust = Audit(tuple(audits)).withstood(fitted, first, first_labels)
         withstood = dict(zip(audits, robust, strict=True))
     pieces: list[list[pa.Table]] = [[] for _ in runs]
     for condition in conditions:
-        if condition.audit:
-            rows = first
-            columns = _audit_columns(withstood[condition.audit], first_labels)
+        rows = test
+        if condition.audit:  # the true class where all attacks failed; no reals
+            rows, guess = first, torch.zeros_like(first_labels, dtype=torch.bool)
+            predicted = torch.where(withstood[condition.audit], first_labels, UNKNOWN)
+            columns = {"truth": first_labels, "predicted": predicted, "guess": guess}
         elif condition.part == "train":
             rows = problem.task.rows
             columns = _columns(fitted.opinion, problem.train_labels, runs, condition)
         elif condition.part == "test":
-            rows = problem.test
             opinion = attacked.pop(condition.epsilon) if condition.epsilon else fitted.predict(rows)
-            columns = _columns(opinion, problem.test_labels, runs, condition)
+            columns = _columns(opinion, test_labels, runs, condition)
         else:
             rows = ood_rows(problem, _dataset(condition.ood))
             columns = _columns(fitted.predict(rows), None, runs, condition)
-        columns["row"] = rows.at.cpu().numpy()
+        arrays = {name: v.cpu().numpy() for name, v in (columns | {"row": rows.at}).items()}
         for i, run in enumerate(runs):
             if condition in run.conditions:
-                pieces[i].append(_table(condition, {name: v[i] for name, v in columns.items()}))
+                pieces[i].append(_table(condition, {name: v[i] for name, v in arrays.items()}))
     return [pa.concat_tables(tables).unify_dictionaries().combine_chunks() for tables in pieces]
 
 
 def _columns(
     opinion: Opinion, truth: Tensor | None, runs: Sequence[Run], condition: Condition
-) -> dict[str, NDArray[Any]]:
-    """The stored columns (R, n); computed on the opinion's device, and copied once."""
+) -> dict[str, Tensor]:
+    """The stored columns (R, n) of opinions; the truth is None where it is unknown."""
     probability = opinion.probability
     if bad := int((~probability.isfinite()).any(-1).sum()):
         raise RobustPLLError(f"{runs[0].label} gives {bad} rows probabilities that are no numbers.")
     generators = [np.random.default_rng(seed_of(run.recipe, condition.part)) for run in runs]
     # draws a number for every row, tied or not, so that a prediction depends on its row alone
     predicted = torch.stack([opinion[i].predicted(g) for i, g in enumerate(generators)])
-    labels = torch.full_like(predicted, UNKNOWN) if truth is None else truth
     reals = {
         "probability": probability.gather(-1, predicted[..., None])[..., 0],
         "belief": opinion.belief.gather(-1, predicted[..., None])[..., 0],
         "uncertainty": opinion.uncertainty,
         "entropy": opinion.entropy,
-        "probability_of_truth": (
-            torch.full_like(opinion.uncertainty, torch.nan)
-            if truth is None
-            else probability.gather(-1, truth[..., None])[..., 0]
-        ),
         "probability_squared": probability.square().sum(-1),
     }
-    stacked = torch.stack([reals[name].double() for name in REALS]).round(decimals=DIGITS)
-    whole = torch.stack([labels, predicted]).short().cpu().numpy()
-    return {
-        **dict(zip(REALS, stacked.float().cpu().numpy(), strict=True)),
-        **dict(zip(("truth", "predicted"), whole, strict=True)),
-        "guess": opinion.guess.cpu().numpy(),
-    }
-
-
-def _audit_columns(withstood: Tensor, truth: Tensor) -> dict[str, NDArray[Any]]:
-    """As `_columns`: the true class where all attacks failed, `UNKNOWN` elsewhere, no reals."""
-    predicted = torch.where(withstood, truth, UNKNOWN)
-    whole = torch.stack([truth, predicted]).short().cpu().numpy()
-    return {
-        **dict.fromkeys(REALS, np.full(truth.shape, np.nan, np.float32)),
-        **dict(zip(("truth", "predicted"), whole, strict=True)),
-        "guess": np.zeros(truth.shape, bool),
-    }
+    if truth is not None:
+        reals["probability_of_truth"] = probability.gather(-1, truth[..., None])[..., 0]
+    rounded = {name: v.double().round(decimals=DIGITS).float() for name, v in reals.items()}
+    labels = torch.full_like(predicted, UNKNOWN) if truth is None else truth
+    return {"truth": labels, "predicted": predicted, "guess": opinion.guess} | rounded
 
 
 def _table(condition: Condition, columns: dict[str, NDArray[Any]]) -> "pa.Table":
+    """The table of one run under one condition; columns that are not there are null."""
     import pyarrow as pa
 
-    zeros = pa.array(np.zeros(len(columns["row"]), np.int8))
-    words = {"part": condition.part, "condition": condition.name}
-    arrays = [
-        pa.DictionaryArray.from_arrays(zeros, [words[name]])
-        if name in words
-        else pa.array(columns[name], schema().field(name).type, from_pandas=True)  # NaN: null
-        for name in COLUMNS
+    n = len(columns["row"])
+    words = {"part": [condition.part] * n, "condition": [condition.name] * n}
+    nothing = np.full(n, np.nan, np.float32)
+    arrays = [  # NaN becomes null
+        pa.array((words | columns).get(name, nothing), kind, from_pandas=True)
+        for name, kind in zip(COLUMNS, schema().types, strict=True)
     ]
     return pa.table(arrays, schema=schema())

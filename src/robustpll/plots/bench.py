@@ -19,18 +19,7 @@ PALE = "0.8"
 def attack_panels(accuracies: Mapping[str, Mapping[float, float]], title: str) -> "Figure":
     """Draw accuracy against the strength of an attack: a panel for each method, others in grey.
 
-    Parameters
-    ----------
-    accuracies : mapping of methods to mappings of epsilon to accuracy
-        Shares from 0 to 1.
-    title : str
-        What the rows are.
-
-    Examples
-    --------
-    >>> falling = {"Proden": {0.0: 0.7, 0.1: 0.3}, "RobustPll": {0.0: 0.7, 0.1: 0.5}}
-    >>> [axes.get_title(loc="left") for axes in attack_panels(falling, "Lost").axes]
-    ['Proden', 'RobustPll']
+    `accuracies` are shares from 0 to 1 by method and epsilon; `title` says what the rows are.
     """
     _refuse_none(accuracies, "accuracies")
     from matplotlib.collections import LineCollection
@@ -62,18 +51,7 @@ def attack_panels(accuracies: Mapping[str, Mapping[float, float]], title: str) -
 def rank_diagram(average: Mapping[str, float], distance: float) -> "Figure":
     """Draw average ranks on a line (Demšar, 2006); a bar joins methods that do not differ.
 
-    Parameters
-    ----------
-    average : mapping of methods to their average ranks
-        1 is best.
-    distance : float
-        The critical difference: ranks must differ by more.
-
-    Examples
-    --------
-    >>> figure = rank_diagram({"a": 1.2, "b": 1.9, "c": 2.9}, distance=1.0)
-    >>> [text.get_text() for text in figure.axes[0].texts][:3]
-    ['a  1.20', 'b  1.90', '2.90  c']
+    `average` has ranks by method, 1 is best; ranks that differ must do so by more than `distance`.
     """
     _refuse_none(average, "average")
     order = sorted(average, key=lambda label: average[label])
@@ -110,11 +88,7 @@ def rank_diagram(average: Mapping[str, float], distance: float) -> "Figure":
 
 
 def joined(ranks: Sequence[float], distance: float) -> list[tuple[int, int]]:
-    """Return the longest stretches of sorted ranks within a distance, as (first, last).
-
-    >>> joined([1.0, 1.5, 2.4, 4.0], distance=1.0)
-    [(0, 1), (1, 2)]
-    """
+    """Return the longest stretches of sorted ranks within a distance, as (first, last)."""
     stretches: list[tuple[int, int]] = []
     for first, rank in enumerate(ranks):
         last = max(place for place, other in enumerate(ranks) if other - rank <= distance)
@@ -124,12 +98,7 @@ def joined(ranks: Sequence[float], distance: float) -> list[tuple[int, int]]:
 
 
 def time_bars(seconds: Mapping[str, tuple[float, float]]) -> "Figure":
-    """Draw seconds of training (filled) and examining (hatched) by method, with shares of all.
-
-    >>> figure = time_bars({"Proden": (30.0, 10.0), "Valen": (120.0, 40.0)})
-    >>> [text.get_text() for text in figure.axes[0].texts]
-    ['40 s, 20.0 %', '160 s, 80.0 %']
-    """
+    """Draw seconds of training (filled) and examining (hatched) by method, with shares of all."""
     _refuse_none(seconds, "seconds")
     both = np.array([sample(pair, f"seconds of {label}") for label, pair in seconds.items()])
     totals, places = both.sum(-1), np.arange(len(both))
