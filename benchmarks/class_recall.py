@@ -31,7 +31,7 @@ def main() -> None:
         chosen = [
             run
             for run in grid.runs()
-            if run.run.dataset == asked.dataset and run.run.method.name in asked.methods
+            if run.dataset == asked.dataset and run.method.name in asked.methods
         ]
         frame = store.frame(chosen, ("part", "condition", "truth", "predicted"))
         frame = frame[(frame["part"] == "test") & (frame["condition"] == "clean")]
