@@ -21,10 +21,9 @@ def main() -> None:
     for name in grids:
         grid = Grid.read(Path(name)) if name.endswith(".toml") else Grid.named(name)
         chosen = [
-            plan
-            for plan in grid.runs()
-            if plan.run.dataset == "fmnist"
-            and plan.run.method.name in ("robust_pll", "robust_pll_ens")
+            run
+            for run in grid.runs()
+            if run.dataset == "fmnist" and run.method.name in ("robust_pll", "robust_pll_ens")
         ]
         frame = ResultStore(store).frame(chosen, ("part", "condition", "truth", "predicted"))
         frame = frame[(frame["part"] == "test") & (frame["condition"] == "clean")]

@@ -228,10 +228,8 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
 
     Parameters
     ----------
-    store : ResultStore
-        It may hold runs of other grids, too.
-    grid : Grid
-        The runs to summarize.
+    store, grid : ResultStore, Grid
+        The results, which may be of other grids, too, and the runs to summarize.
     versions : mapping of str to str, or None
         The version of a dataset's file, by the dataset's name; the error lists the versions.
 
@@ -250,10 +248,10 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
         facts, parts = _stored(store, run)
         clean = parts.get(("test", "clean"))
         for condition in run.conditions:
-            values = (run.label, run.dataset, run.seed, condition.part, condition.name)
-            strength = condition.epsilon or condition.audit
-            identity = dict(zip(IDENTITY, (*values, strength, condition.ood), strict=True))
-            columns = parts.get((condition.part, condition.name))
+            place, strength = (condition.part, condition.name), condition.epsilon or condition.audit
+            values = (run.label, run.dataset, run.seed, *place, strength, condition.ood)
+            identity = dict(zip(IDENTITY, values, strict=True))
+            columns = parts.get(place)
             if columns is None:
                 missing.append(identity | facts)
                 continue
@@ -263,12 +261,7 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
                 by_label.setdefault(run.label, []).append(pair)
                 columns["pair"] = pair
             runs.append(identity | facts | measured(columns))
-    stored = {row["dataset"] for row in runs}
-    for row in missing:  # by the store alone, so that all machines write the same report
-        if row["reason"] == "not run" and row["dataset"] not in stored:
-            entry = entry_of(row["dataset"])
-            row["reason"] = "no data"
-            row["sentence"] = f"No run on {entry.title} is stored; the data are at {entry.source}"
+    _mark_absent_datasets(missing, {row["dataset"] for row in runs})
     rows, curves = _pooled(entropies, len(grid.seeds))
     return Summary(
         grid,
@@ -284,6 +277,15 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
         },
         {run.dataset: run.content for run in planned if run.content},
     )
+
+
+def _mark_absent_datasets(missing: list[dict[str, Any]], stored: set[str]) -> None:
+    """Say "no data" where nothing of a dataset is stored; by the store alone, on any machine."""
+    for row in missing:
+        if row["reason"] == "not run" and row["dataset"] not in stored:
+            entry = entry_of(row["dataset"])
+            row["reason"] = "no data"
+            row["sentence"] = f"No run on {entry.title} is stored; the data are at {entry.source}"
 
 
 def _stored(store: ResultStore, run: Run) -> tuple[dict[str, Any], dict[Any, Columns]]:
