@@ -90,9 +90,9 @@ def test_files_and_functions_stay_small() -> None:
 # Lines of Python per package, comments and blank lines included. A change that adds a capability
 # may raise the limits of the packages it touches, with a reason; otherwise they only fall.
 LIMITS = {
-    "": 500,  # files beside the packages, but for opinion and demo
+    "": 360,  # files beside the packages, but for opinion and demo
     "attacks": 570,
-    "bench": 3200,
+    "bench": 3180,
     "clean": 920,
     "cli": 1390,
     "datasets": 1490,
@@ -105,8 +105,8 @@ LIMITS = {
     "measures": 760,
     "methods": 3200,
     "opinion": 280,
-    "plots": 365,
-    "tables": 1510,
+    "plots": 335,
+    "tables": 1500,
 }
 
 
