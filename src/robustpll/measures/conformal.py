@@ -57,7 +57,7 @@ class ConformalSets:
         y : object
             Their true labels, or candidates in any form that `Candidates.of` accepts.
         coverage : float
-            The share of sets that shall hold the true class.
+            The share of sets that should hold the true class.
         hold : {"all", "any", "weighted"}
             The guarantee if `y` holds candidate sets; for labels all three are equal.
             "all": a later row's set holds all its candidates with this frequency, and so the true

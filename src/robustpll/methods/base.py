@@ -128,7 +128,7 @@ class DeepMethod(Method):
     compilable: ClassVar[bool] = True  # False: torch.compile does not support a step
     attacked_jointly: ClassVar[bool] = False  # members are one function, and attacked as one
     warm_up: ClassVar[int] = 0  # epochs before the others, with steps in a stage of their own
-    restarts: ClassVar[bool] = False  # whether the optimiser starts anew after the warm-up
+    restarts: ClassVar[bool] = False  # whether the optimizer is reset after the warm-up
     cost: ClassVar[float] = 1.0  # time of a step of one network: benchmarks/method_speed.py
     trains_twice: ClassVar[bool] = False  # whether `fit` runs more than one training
 
