@@ -46,7 +46,7 @@ def model() -> bytes:
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(300, 3)).round(3), columns=[*"xyz"])
     labels = np.where(X["x"] > 0, "cat", "dog")
     X.assign(c=labels).to_csv("table.csv", index=False)
-    PLLClassifier(Proden(epochs=1)).fit(X, labels).save("model.pll")
+    PLLClassifier(Proden(epochs=1), random_state=0).fit(X, labels).save("model.pll")
     return Path("model.pll").read_bytes()
 
 

@@ -389,7 +389,7 @@ def test_the_distance_is_that_to_all_training_rows_if_they_are_few() -> None:
 
 def test_what_is_kept_of_the_training_rows_is_little(tmp_path: Path) -> None:
     X = np.random.default_rng(0).random((2000, 4))
-    RobustPLLClassifier(epochs=1).fit(X, X[:, 0] > 0.5).save(tmp_path / "model.pll")
+    RobustPLLClassifier(epochs=1, random_state=0).fit(X, X[:, 0] > 0.5).save(tmp_path / "model.pll")
     tensors = load_file(tmp_path / "model.pll")
     assert tensors["robustpll.reference"].shape == (1, 1000, 300)
     wide = PLLClassifier(PlKnn()).fit(np.random.default_rng(0).random((50, 30_000)), [0, 1] * 25)

@@ -107,7 +107,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dic
         "networks": networks,
         "knn": PLLClassifier(PlKnn(neighbours=3, undecided="all")).fit(X, LABELS),
         "ipal": PLLClassifier(Ipal(alpha=0.9)).fit(X, LABELS),
-        "own network": PLLClassifier(Proden(epochs=2, network=linear)).fit(X, WORDS),
+        "own network": PLLClassifier(Proden(epochs=2, network=linear), random_state=0).fit(
+            X, WORDS
+        ),
     }
     for kind, model in models.items():
         model.save(folder / f"{kind}.pll")
@@ -141,7 +143,7 @@ def small(tmp_path: Path) -> Path:
         (quick(members=2, kl_ceiling=(0.5, 2.0)), X, LABELS),
         (PLLClassifier("proden", random_state=0).set_params(method__epochs=2), X, LABELS == 1),
         (PLLClassifier(RobustPllEns(epochs=1, network="lenet"), random_state=0), PICTURES, WORDS),
-        (PLLClassifier(Proden(epochs=2), class_weight="balanced"), X, LABELS + 0.0),
+        (PLLClassifier(Proden(epochs=2), class_weight="balanced", random_state=0), X, LABELS + 0.0),
         (quick(epochs=np.int64(2), kl_ceiling=np.float32(0.5)), X, LABELS.astype(np.uint8)),
         (quick(class_weight={0: 2.0}, random_state=np.random.RandomState(0)), X, LABELS),
         (PLLClassifier(PlKnn(neighbours=3, undecided="all")), TABLE, WORDS),
@@ -179,7 +181,7 @@ def test_a_loaded_model_checks_its_input_and_can_be_trained_again(tmp_path: Path
 @pytest.mark.parametrize("method", [PlKnn(neighbours=3), Ipal()], ids=["knn", "ipal"])
 def test_rows_of_a_classical_model_are_stored_in_float32(method: Any, tmp_path: Path) -> None:
     wide, path = np.random.default_rng(0).random((200, 500)), tmp_path / "model.pll"
-    PLLClassifier(method).fit(wide, np.arange(200) % 2).save(path)
+    PLLClassifier(method, random_state=0).fit(wide, np.arange(200) % 2).save(path)
     assert load_file(path)["rows"].dtype == torch.float32
     # once to predict with, and once as reference rows for novelty
     assert 8 * wide.size < path.stat().st_size < 9 * wide.size
@@ -546,7 +548,9 @@ def test_what_cannot_be_read_back_is_not_saved(tmp_path: Path) -> None:
     models: dict[str, Any] = {
         r"not saved: tensor 'linear1\.weight' .* learning_rate": diverged,
         "not saved.*not a mapping": odd,
-        "Mine is a method of your own": PLLClassifier(Mine(epochs=1)).fit(X, LABELS),
+        "Mine is a method of your own": PLLClassifier(Mine(epochs=1), random_state=0).fit(
+            X, LABELS
+        ),
     }
     for sentence, model in models.items():
         with pytest.raises(InputError, match=sentence):

@@ -180,7 +180,9 @@ def test_a_network_of_your_own_takes_the_numbers_that_the_metadata_name(tmp_path
 def test_what_is_no_network_is_refused(tmp_path: Path) -> None:
     models: dict[str, Any] = {
         "PlKnn is no network": PLLClassifier(PlKnn()),
-        r"Proden\+Dropout .* random passes": PLLClassifier(ProdenDropout(epochs=1, passes=2)),
+        r"Proden\+Dropout .* random passes": PLLClassifier(
+            ProdenDropout(epochs=1, passes=2), random_state=0
+        ),
     }
     for sentence, model in models.items():
         with pytest.raises(InputError, match=sentence):
@@ -193,7 +195,7 @@ def test_what_is_no_network_is_refused(tmp_path: Path) -> None:
 def test_without_the_extra_a_hint_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = RobustPLLClassifier(epochs=1).fit(X, LABELS)
+    model = RobustPLLClassifier(epochs=1, random_state=0).fit(X, LABELS)
     for package in ("onnx", "onnxruntime", "onnxscript"):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, package, None)  # importing it now raises ImportError
