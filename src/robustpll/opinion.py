@@ -64,8 +64,7 @@ class Opinion:
     prior: Array
     uncertainty: Array
     classes: NDArray[Any] | None = None
-    # The classes that share the largest probability (..., n, k), if `named_as` set them. Not an
-    # argument, so that `replace` with other numbers drops it.
+    # Tied classes (..., n, k), if `named_as` set them; `replace` with other numbers drops them.
     _leaders: Array | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -160,12 +159,8 @@ class Opinion:
 
     def _each(self, change: Callable[[Array], Array]) -> Self:
         """Apply a function to belief, prior and uncertainty, and to _leaders if set."""
-        changed = replace(
-            self,
-            belief=change(self.belief),
-            prior=change(self.prior),
-            uncertainty=change(self.uncertainty),
-        )
+        parts = {name: change(getattr(self, name)) for name in ("belief", "prior", "uncertainty")}
+        changed = replace(self, **parts)
         if self._leaders is not None:
             object.__setattr__(changed, "_leaders", change(self._leaders))
         return changed
@@ -178,26 +173,22 @@ class Opinion:
         if self._leaders is not None:
             return self._leaders
         p = self.probability
-        top = (p.amax(-1) if isinstance(p, torch.Tensor) else p.max(-1))[..., None]
+        top = _namespace(p).amax(p, -1)[..., None]
         return top - p <= 1e-8 + 1e-5 * top
 
     def _check(self) -> None:
-        belief, prior, uncertainty = self.belief, self.prior, self.uncertainty
-        if not all(
-            isinstance(array, np.ndarray | np.floating) for array in (belief, prior, uncertainty)
-        ):
-            raise InputError(
-                "belief, prior and uncertainty must be numpy arrays, or all of them tensors."
-            )
+        belief, prior, uncertainty = arrays = self.belief, self.prior, self.uncertainty
+        if not all(isinstance(array, np.ndarray | np.floating) for array in arrays):
+            msg = "belief, prior and uncertainty must be numpy arrays, or all of them tensors."
+            raise InputError(msg)
         if belief.shape != prior.shape or belief.shape[:-1] != uncertainty.shape:
             raise InputError(
                 "belief and prior need shape (..., n, k) and uncertainty (..., n); got "
                 f"{belief.shape}, {prior.shape} and {uncertainty.shape}."
             )
         if self.classes is not None and len(self.classes) != belief.shape[-1]:
-            raise InputError(
-                f"{len(self.classes)} classes are named, but belief has {belief.shape[-1]}."
-            )
+            msg = f"{len(self.classes)} classes are named, but belief has {belief.shape[-1]}."
+            raise InputError(msg)
         off = 1e-4  # above the rounding of a float32 sum over thousands of classes
         rules = {
             "belief must not be negative": (belief >= -off).all(-1),
@@ -209,54 +200,36 @@ class Opinion:
         for rule, holds in rules.items():
             rows = np.flatnonzero(~holds)
             if len(rows):
-                raise InputError(
-                    f"{rule}: broken in {len(rows)} rows ({some_of(rows)}). Correct these rows."
-                )
+                msg = f"{rule}: broken in {len(rows)} rows ({some_of(rows)}). Correct these rows."
+                raise InputError(msg)
 
     def _repr_html_(self) -> str:
         """The first rows as a table for notebooks; class names are escaped."""
+        import pandas as pd
+
         flat = self.numpy()
         if flat.belief.ndim != 2:
             return f"<code>{escape(repr(flat))}</code>"
-        k = flat.belief.shape[-1]
-        names = [str(name) for name in (range(k) if self.classes is None else self.classes)]
-        shown = flat[:ROWS_SHOWN]
-        columns = (shown.predicted(), shown.probability.max(-1), shown.belief, shown.uncertainty)
-        body = "".join(
-            f"<tr><td>{row}</td><td>{escape(names[label])}</td><td>{probability:.2f}</td>"
-            f"<td>{_bar(belief[label], '#2b6cb0')}</td><td>{_bar(unsure, '#a0aec0')}</td></tr>"
-            for row, (label, probability, belief, unsure) in enumerate(zip(*columns, strict=True))
-        )
-        hidden = len(flat) - len(shown)
-        return (
-            "<table><thead><tr><th></th><th>class</th><th>probability</th><th>belief in it</th>"
-            f"<th>uncertainty</th></tr></thead><tbody>{body}</tbody></table>"
-            + (f"<p>and {hidden} more rows</p>" if hidden else "")
-        )
+        shown, hidden = flat[:ROWS_SHOWN], max(0, len(flat) - ROWS_SHOWN)
+        predicted = shown.predicted()
+        columns = {
+            "class": predicted if self.classes is None else np.asarray(self.classes)[predicted],
+            "probability": shown.probability.max(-1),
+            "belief in it": np.take_along_axis(shown.belief, predicted[:, None], -1)[:, 0],
+            "uncertainty": shown.uncertainty,
+        }
+        table = pd.DataFrame(columns).to_html(float_format="{:.2f}".format)
+        return table + (f"<p>and {hidden} more rows</p>" if hidden else "")
 
 
 def named_as(opinion: Opinion, other: Opinion) -> Opinion:
     """Return an opinion with the `predicted` and `guess` of another opinion of the same rows.
 
     Used for rescaled probabilities, where rounding may create or break ties.
-
-    >>> flat = Opinion.of_probability(np.array([[0.4999999, 0.5000001]]))
-    >>> sure = Opinion.of_probability(np.array([[0.1, 0.9]]))
-    >>> flat.predicted(), named_as(flat, sure).predicted()
-    (array([0]), array([1]))
     """
     same = replace(opinion)
     object.__setattr__(same, "_leaders", other._tied())
     return same
-
-
-def _bar(share: float, colour: str) -> str:
-    """A number with a bar of proportional length."""
-    width = round(100 * float(share))
-    return (
-        f'<span style="display:inline-block;height:0.7em;width:{width}px;background:{colour}">'
-        f"</span> {share:.2f}"
-    )
 
 
 def _namespace(array: Array) -> Any:

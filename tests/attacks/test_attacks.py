@@ -248,8 +248,8 @@ def test_float64_moves_rows_whose_gradient_is_zero_in_float32(gap: float) -> Non
     def moves(precision: Any) -> bool:
         attack = PGD(0.05, labels="clean", random_start=False, precision=precision)
         attacker = Attacker(attack, 1, draws_of(0, like=x), None, (0.05,))
-        outputs = attacker.outputs(Proden(), Scaled(gap / 0.8), None)
-        return not torch.equal(attacker.features(outputs, x, torch.zeros(1, 1).long()), x)
+        moved = attacker.on(Proden(), Scaled(gap / 0.8), None)(x, torch.zeros(1, 1).long())
+        return not torch.equal(moved, x)
 
     assert not moves("float32")
     assert moves("float64")
@@ -259,8 +259,7 @@ def test_rounding_to_float32_does_not_leave_the_bounds() -> None:
     x = features(1, 50).float()
     attack = AutoPGD(0.1, labels="clean", steps=5, precision="float64")
     attacker = Attacker(attack, 1, draws_of(3, like=x), None, (0.1,))
-    outputs = attacker.outputs(Proden(), bundle(3), (3,))
-    moved = attacker.features(outputs, x, torch.arange(50)[None])
+    moved = attacker.on(Proden(), bundle(3), (3,))(x, torch.arange(50)[None])
     assert moved.dtype == torch.float32
     bounds = attack.bounds(x)
     assert ((moved >= bounds.low) & (moved <= bounds.high)).all()

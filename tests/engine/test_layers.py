@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from robustpll.engine.data import Rows
 from robustpll.engine.layers import BatchNorm, Dropout, Linear, Stack
 from robustpll.engine.networks import NETWORK_NAMES, Residual, build_network
-from robustpll.engine.random import Blank, Draws, seed_of
+from robustpll.engine.random import Draws, seed_of
 from robustpll.errors import InputError
 
 DOUBLE = torch.empty(0, dtype=torch.float64)
@@ -193,7 +193,7 @@ def test_a_callable_builds_one_model_of_each_seed() -> None:
 
 @pytest.mark.parametrize("name", NETWORK_NAMES)
 def test_a_network_is_laid_out_without_numbers(name: str) -> None:
-    blank = build_network(name, (8, 8), 7, Blank.models_of(2, torch.float32)).state_dict()
+    blank = build_network(name, (8, 8), 7, Draws.blank(2, torch.float32)).state_dict()
     shapes = {key: value.shape for key, value in built(name, (8, 8)).state_dict().items()}
     assert {key: value.shape for key, value in blank.items()} == shapes
     assert all(value.is_meta for value in blank.values())
@@ -299,7 +299,7 @@ def test_uniform_numbers_fill_the_unit_interval_however_they_are_split(dtype: to
 
 
 def test_blank_has_shapes_and_no_numbers() -> None:
-    blank = Blank.models_of(3, torch.float64)
+    blank = Draws.blank(3, torch.float64)
     assert blank.models == len(blank.seeds()) == 3
     assert blank.uniform(4, 2).is_meta
     assert blank.uniform(4, 2).shape == (3, 4, 2)

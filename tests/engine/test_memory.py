@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from robustpll import InputError, PLLClassifier
-from robustpll.engine.data import Rows, Task
-from robustpll.engine.stream import Feed, Streamed
+from robustpll.engine.data import Feed, Rows, Streamed, Task
 from robustpll.engine.train import Training, train
 from robustpll.methods import DeepMethod, Proden, ProdenEns, RobustPll
 

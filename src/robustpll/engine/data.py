@@ -1,6 +1,7 @@
-"""Rows; the task to train on; the state that training changes; and the batch of a step."""
+"""Rows; the task to train on; the state that training changes; the batch of a step; streaming."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Self
@@ -9,6 +10,12 @@ import torch
 from torch import Tensor
 
 from robustpll.engine.random import Draws, seed_of
+from robustpll.errors import InputError
+
+# Batches of one model that are gathered and copied together, because a hand-over to a thread is
+# not free. For 784 features they take 2 x 13 MB on the device, and as much on the host.
+TOGETHER = 16
+SLOTS = 2  # one is copied to the device while the other is used
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ class Rows:
     @property
     def on_host(self) -> bool:
         """Whether rows must be copied to the device batch by batch."""
-        return self.pool.device != self.shift.device
+        return self.pool.device != self.device
 
     @property
     def models(self) -> int:
@@ -87,7 +94,7 @@ class Rows:
     def x(self, at: Tensor) -> Tensor:
         """Return the scaled features (M, b, *shape) of positions (M, b) in 0 .. n-1."""
         raw = self.pool[self.at.gather(1, at.to(self.at.device))]
-        return (raw.to(self.shift.device) - self.shift) / self.scale
+        return (raw.to(self.device) - self.shift) / self.scale
 
     def elsewhere(self, at: Tensor) -> Tensor:
         """As `x`, for rows outside the batch."""
@@ -153,26 +160,22 @@ class Task:
 
     def some_rows(self, at: Tensor) -> Self:
         """The task on each run's rows at these positions (b,), with the same scaling."""
-        candidates, prior, weight = self.candidates[:, at], self.prior[:, at], self.weight[:, at]
         rows = replace(self.rows, at=self.rows.at[:, at])
+        candidates, prior, weight = self.candidates[:, at], self.prior[:, at], self.weight[:, at]
         return type(self)(rows, candidates, prior, weight, self.seeds)
 
     def with_candidates(self, candidates: Tensor) -> Self:
         """A task on the same rows with other candidates (M, n, k) and a uniform prior on them."""
-        prior = (candidates / candidates.sum(-1, keepdim=True)).to(self.prior)
-        return replace(self, candidates=candidates, prior=prior)
+        return self.of(self.rows, candidates, self.seeds, weight=self.weight)
 
     def repeated(self, members: int) -> Self:
         """Each run becomes `members` neighbouring models, each with its own seed."""
         if members == 1:
             return self  # with the same seed
-        return type(self)(
-            self.rows.repeated(members),
-            repeat(self.candidates, members),
-            repeat(self.prior, members),
-            repeat(self.weight, members),
-            tuple(seed_of(seed, m) for seed in self.seeds for m in range(members)),
-        )
+        seeds = tuple(seed_of(seed, member) for seed in self.seeds for member in range(members))
+        tensors = (self.candidates, self.prior, self.weight)
+        candidates, prior, weight = (repeat(values, members) for values in tensors)
+        return type(self)(self.rows.repeated(members), candidates, prior, weight, seeds)
 
 
 @dataclass
@@ -248,3 +251,98 @@ def repeat(values: Tensor, members: int) -> Tensor:
 def pick(values: Tensor, at: Tensor) -> Tensor:
     """Rows at (M, b) of values (M, n, c) -> (M, b, c)."""
     return values.gather(1, at[..., None].expand(-1, -1, values.shape[-1]))
+
+
+@dataclass(frozen=True)
+class Streamed(Rows):
+    """Rows of which the device holds one batch at a time; a `Feed` copies it there."""
+
+    buffer: Tensor  # (M * b, *shape), before shift and scale
+
+    @classmethod
+    def of_rows(cls, rows: Rows, size: int) -> Self:
+        """Allocate a buffer for batches of up to `size` rows."""
+        buffer = rows.shift.new_empty((rows.models * size, *rows.shape))
+        return cls(rows.pool, rows.at, rows.shift, rows.scale, buffer)
+
+    def x(self, at: Tensor) -> Tensor:
+        """Return the batch in the buffer, scaled; only the shape of `at` (M, b) is used."""
+        models, b = at.shape
+        raw = self.buffer[: models * b].view(models, b, *self.shape)
+        return (raw - self.shift) / self.scale
+
+    def elsewhere(self, at: Tensor) -> Tensor:
+        raise InputError(
+            "This method reads rows outside the batch, so all rows must fit the device's memory; "
+            "these are streamed from the host. Use another method, or fewer rows."
+        )
+
+
+class Feed:
+    """Copies batches into the buffer of streamed rows, ahead of the step that needs them.
+
+    A thread gathers several batches into pinned memory. A separate CUDA stream copies them to the
+    device while steps run. Before each step its batch is copied within the device.
+    """
+
+    def __init__(self, rows: Streamed) -> None:
+        self.rows = rows
+        self.cuda = rows.buffer.is_cuda
+        self.together = max(1, TOGETHER // rows.models)
+        shape = (self.together * len(rows.buffer), *rows.shape)
+        self.on_host = [
+            torch.empty(shape, dtype=rows.pool.dtype, pin_memory=self.cuda) for _ in range(SLOTS)
+        ]
+        self.on_device = [rows.buffer.new_empty(shape) for _ in range(SLOTS)]
+        if self.cuda:
+            self.copied: Any = [torch.cuda.Event() for _ in range(SLOTS)]  # type: ignore[no-untyped-call]
+            self.used: Any = [torch.cuda.Event() for _ in range(SLOTS)]  # type: ignore[no-untyped-call]
+            # Another priority guarantees that training does not use this stream.
+            device = rows.buffer.device
+            self.stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+            self.stream.wait_stream(torch.cuda.current_stream(device))  # the memory may be in use
+        self.gatherer = ThreadPoolExecutor(1, thread_name_prefix="gather")
+
+    def batches(self, positions: Sequence[Tensor]) -> Iterator[None]:
+        """Yield once per batch (M, b) of host positions, when its rows are in the buffer."""
+        starts = range(0, len(positions), self.together)
+        groups = [positions[start : start + self.together] for start in starts]
+        pending = [self._submit(number, group) for number, group in enumerate(groups[:SLOTS])]
+        for number, group in enumerate(groups):
+            slot = number % SLOTS
+            pending[slot].result()
+            if self.cuda:
+                torch.cuda.current_stream().wait_event(self.copied[slot])
+            sizes = [at.numel() for at in group]
+            for batch in torch.split(self.on_device[slot][: sum(sizes)], sizes):
+                self.rows.buffer[: len(batch)].copy_(batch)
+                yield
+            if self.cuda:
+                self.used[slot].record()
+            if number + SLOTS < len(groups):
+                pending[slot] = self._submit(number + SLOTS, groups[number + SLOTS])
+
+    def _submit(self, number: int, group: Sequence[Tensor]) -> "Future[None]":
+        return self.gatherer.submit(self._gather, number % SLOTS, group)
+
+    def _gather(self, slot: int, group: Sequence[Tensor]) -> None:
+        """Gather the rows of these batches and start their copy to the device."""
+        index = torch.cat([self.rows.at.gather(1, at).flatten() for at in group])
+        gathered, target = self.on_host[slot][: len(index)], self.on_device[slot][: len(index)]
+        if not self.cuda:
+            target.copy_(torch.index_select(self.rows.pool, 0, index, out=gathered))
+            return
+        self.copied[slot].synchronize()  # until the pinned memory is free again
+        torch.index_select(self.rows.pool, 0, index, out=gathered)
+        with torch.cuda.stream(self.stream):
+            self.stream.wait_event(self.used[slot])
+            target.copy_(gathered, non_blocking=True)
+            self.copied[slot].record()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.gatherer.shutdown(cancel_futures=True)
+        if self.cuda:  # copies may still be writing into memory that is about to be freed
+            torch.cuda.current_stream(self.rows.buffer.device).wait_stream(self.stream)

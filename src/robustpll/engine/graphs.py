@@ -31,21 +31,14 @@ COMPILE_SAVES, COMPILE_SAVES_PER_MODEL = 3.8e-4, 9e-6
 
 
 def step_of(training: "Training") -> Step:
-    """Return the step function of a training: captured on CUDA, plain elsewhere."""
-    on_cuda = training.task.prior.device.type == "cuda"
-    return CapturedStep(training) if on_cuda and capturable(training) else training.step
+    """Return the step function of a training: captured on CUDA, plain elsewhere.
 
-
-def compilable(training: "Training") -> bool:
-    """Whether torch can compile a step; M copies of a module would be M times as much code."""
-    copies = any(isinstance(part, Stack) for part in training.net.modules())
-    return training.own.compilable and not copies
-
-
-def capturable(training: "Training") -> bool:
-    """Whether a step can be captured; user modules may draw from torch's global generator."""
+    User modules are not captured, because they may draw from torch's global generator.
+    """
     foreign = any(isinstance(part, Stack) and part.random for part in training.net.modules())
-    return training.own.captured and not foreign
+    on_cuda = training.task.prior.device.type == "cuda"
+    captured = on_cuda and training.own.captured and not foreign
+    return CapturedStep(training) if captured else training.step
 
 
 def pays_back(training: "Training") -> bool:
@@ -65,7 +58,10 @@ class CapturedStep:
         device = training.task.prior.device
         seed = seed_of(*training.task.seeds, training.own.name, "captured step")
         training.draws.in_step = torch.Generator(device).manual_seed(seed)
-        self.compiled = pays_back(training)
+        self.fast_adam = pays_back(training)
+        # M copies of a module would be M times as much code to compile.
+        copies = any(isinstance(part, Stack) for part in training.net.modules())
+        self.compiled = self.fast_adam and training.own.compilable and not copies
 
     def __call__(self, at: Tensor, stage: int) -> None:
         key = (stage, at.shape[1])
@@ -79,8 +75,8 @@ class CapturedStep:
         training, static = self.training, at.clone()
         # The last batch of an epoch has its own size; one step in many is not worth compiling.
         full_batch = at.shape[1] == min(training.own.batch_size, len(training.task))
-        training.fast_adam = self.compiled  # parameters do not depend on the batch size
-        training.compiled = self.compiled and full_batch and compilable(training)
+        training.fast_adam = self.fast_adam  # parameters do not depend on the batch size
+        training.compiled = self.compiled and full_batch
         current, stream = torch.cuda.current_stream(), recording_stream(at.device)
         stream.wait_stream(current)
         with torch.cuda.stream(stream), restored_afterwards(training):
@@ -107,8 +103,8 @@ def recording_stream(device: torch.device) -> torch.cuda.Stream:
 def restored_afterwards(training: "Training") -> Iterator[None]:
     """Undo all training steps within the context; new optimizer state becomes zero."""
     saved = {id(tensor): (tensor, tensor.detach().clone()) for tensor in _written(training)}
-    generator = training.draws.in_step
-    random_state = None if generator is None else generator.get_state()
+    assert training.draws.in_step is not None
+    random_state = training.draws.in_step.get_state()
     yield
     with torch.no_grad():
         for tensor in _written(training):
@@ -116,8 +112,7 @@ def restored_afterwards(training: "Training") -> Iterator[None]:
                 tensor.copy_(saved[id(tensor)][1])
             else:
                 tensor.zero_()
-    if generator is not None and random_state is not None:
-        generator.set_state(random_state)
+    training.draws.in_step.set_state(random_state)
 
 
 def _written(training: "Training") -> list[Tensor]:
@@ -139,16 +134,17 @@ def _compiling() -> Iterator[None]:
         yield
 
 
+@cache
+def _fast(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(function, dynamic=False, fullgraph=True)
+
+
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile `function` once per shape and method, where the training asks for it.
 
     It runs as it is if compiling fails. The compiler is loaded only when needed: it takes seconds.
     """
     failed: set[str] = set()
-
-    @cache
-    def fast() -> Callable[..., Any]:
-        return torch.compile(function, dynamic=False, fullgraph=True)
 
     def run(training: "Training", *arguments: Any) -> Any:
         if not training.compiled or training.own.name in failed:
@@ -157,7 +153,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
         try:
             with _compiling():
-                return fast()(training, *arguments)
+                return _fast(function)(training, *arguments)
         except (exc.TorchDynamoException, exc.FailOnRecompileLimitHit) as error:
             failed.add(training.own.name)
             message = f"{training.own.title} cannot be compiled and runs slower: {error}"
@@ -171,7 +167,7 @@ def optimizer_step(training: "Training") -> None:
     """Run the optimizer's step, compiled where the training is long enough for it."""
     if training.fast_adam and isinstance(training.optimizer, AdamW):
         with torch.no_grad(), _compiling():
-            adam(training.optimizer, _compiled_update())
+            adam(training.optimizer, _fast(adam_update))
     else:
         training.optimizer.step()
 
@@ -217,8 +213,3 @@ def adam_update(
     updates = torch._foreach_div(means, roots)
     torch._foreach_mul_(updates, learning_rate / (1 - 0.9**count))
     torch._foreach_sub_(parameters, updates)
-
-
-@cache
-def _compiled_update() -> Callable[..., None]:
-    return torch.compile(adam_update, dynamic=False, fullgraph=True)

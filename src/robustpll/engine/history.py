@@ -11,7 +11,6 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import TaskID
 
 Listener = Callable[[str, int, int, Tensor], None]  # title, epoch, number of epochs, loss (M,)
 
@@ -30,13 +29,12 @@ class History:
     @property
     def loss(self) -> Tensor:
         """(epochs, M), on the CPU."""
-        return torch.stack(self.losses).cpu() if self.losses else torch.empty(0, 0)
+        return _stacked(self.losses)
 
     @property
     def covering_rate(self) -> Tensor:
         """(epochs, M), on the CPU; (0, 0) without validation rows."""
-        rates = self.covering_rates
-        return torch.stack(rates).cpu() if rates else torch.empty(0, 0)
+        return _stacked(self.covering_rates)
 
     def add(self, title: str, epochs: int, loss: Tensor, covering_rate: Tensor | None) -> None:
         """Record an epoch and report it to the listener."""
@@ -79,50 +77,41 @@ def progress_bars(console: "Console | None" = None) -> Iterator[None]:
     >>> with progress_bars():
     ...     pass
     """
-    from rich import get_console
+    from rich import get_console, progress
 
     console = get_console() if console is None else console
-    with _lines(console) if console.is_jupyter else _bars(console):
-        yield
+    file = console.file
 
-
-@contextmanager
-def _lines(console: "Console") -> Iterator[None]:
-    from rich.console import Console
-
-    plain = Console(file=console.file, force_jupyter=False, force_terminal=False)
-
-    def show(title: str, epoch: int, epochs: int, loss: Tensor) -> None:
+    def print_line(title: str, epoch: int, epochs: int, loss: Tensor) -> None:
         if epoch * LINES // epochs > (epoch - 1) * LINES // epochs:
-            plain.print(f"{title}: epoch {epoch} of {epochs}, loss {float(loss.mean()):.3f}")
+            line = f"{title}: epoch {epoch} of {epochs}, loss {float(loss.mean()):.3f}"
+            print(line, file=file, flush=True)
 
-    with reporting(show):
-        yield
-
-
-@contextmanager
-def _bars(console: "Console") -> Iterator[None]:
-    from rich import progress
-
-    columns = (
+    if console.is_jupyter:
+        with reporting(print_line):
+            yield
+        return
+    bars = progress.Progress(
         progress.TextColumn("{task.description}"),
         progress.BarColumn(),
         progress.MofNCompleteColumn(),
         progress.TextColumn("loss {task.fields[loss]:.3f}"),
         progress.TimeRemainingColumn(elapsed_when_finished=True),
+        console=console,
     )
-    with progress.Progress(*columns, console=console) as bars:
-        bar: TaskID | None = None
 
-        def show(title: str, epoch: int, epochs: int, loss: Tensor) -> None:
-            nonlocal bar
-            if epoch == 1 or bar is None:
-                bar = bars.add_task(f"{title:14}", total=epochs, loss=float("nan"))
-            task = bars.tasks[bar]
-            # Reading the loss waits for the device, so read it only a few times a second.
-            if epoch == epochs or (task.elapsed or 0) - task.fields.get("read", -1) > 0.2:
-                bars.update(bar, loss=float(loss.mean()), read=task.elapsed)
-            bars.update(bar, completed=epoch)
+    def advance_bar(title: str, epoch: int, epochs: int, loss: Tensor) -> None:
+        if epoch == 1:
+            bars.add_task(f"{title:14}", total=epochs, loss=float("nan"))
+        task = bars.tasks[-1]
+        # Reading the loss waits for the device, so read it only a few times a second.
+        if epoch == epochs or (task.elapsed or 0) - task.fields.get("read", -1) > 0.2:
+            bars.update(task.id, loss=float(loss.mean()), read=task.elapsed)
+        bars.update(task.id, completed=epoch)
 
-        with reporting(show):
-            yield
+    with bars, reporting(advance_bar):
+        yield
+
+
+def _stacked(epochs: list[Tensor]) -> Tensor:
+    return torch.stack(epochs).cpu() if epochs else torch.empty(0, 0)

@@ -1,14 +1,14 @@
 """Layers with a leading model axis: (M, b, in) -> (M, b, out), models never mix."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from robustpll.engine.random import Blank, Draws, seed_of
+from robustpll.engine.random import Draws, seed_of
 
 
 class Linear(nn.Module):
@@ -30,16 +30,14 @@ class BatchNorm(nn.Module):
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(
-        self, features: int, draws: Draws, momentum: float = 0.1, eps: float = 1e-5
-    ) -> None:
+    def __init__(self, features: int, draws: Draws) -> None:
         super().__init__()
         ones = torch.ones(draws.models, 1, features, device=draws.device, dtype=draws.dtype)
         self.weight = nn.Parameter(ones.clone())
         self.bias = nn.Parameter(torch.zeros_like(ones))
         self.register_buffer("running_mean", torch.zeros_like(ones))
         self.register_buffer("running_var", ones)
-        self.momentum, self.eps = momentum, eps
+        self.momentum, self.eps = 0.1, 1e-5
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
@@ -96,32 +94,26 @@ class Stack(nn.Module):
                 _set_seed(seed, draws.device)
                 copies.append(_copied(build()).to(dtype=draws.dtype, device=draws.device))
         self.copies = nn.ModuleList(copies)
-        # Names of the frozen parameters of each copy, and of its parts that stay in evaluation mode
-        self.frozen = [
-            [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
-            for module in copies
-        ]
+        # Names of frozen parameters, and of parts that stay in evaluation mode, in every copy
+        self.frozen = [name for name, p in copies[0].named_parameters() if not p.requires_grad]
         self.in_eval = [
-            [
-                name
-                for name, part in module.named_modules()
-                if not part.training and next(part.parameters(), None) is not None
-                if not any(parameter.requires_grad for parameter in part.parameters())
-            ]
-            for module in copies
+            name
+            for name, part in copies[0].named_modules()
+            if not part.training and any(True for _ in part.parameters())
+            if not any(parameter.requires_grad for parameter in part.parameters())
         ]
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
-        for module, names in zip(self.copies, self.in_eval, strict=True):
-            for name in names:
+        for module in self.copies:
+            for name in self.in_eval:
                 module.get_submodule(name).eval()
         return self
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         super().requires_grad_(requires_grad)
-        for module, names in zip(self.copies, self.frozen, strict=True):
-            for name in names:
+        for module in self.copies:
+            for name in self.frozen:
                 module.get_parameter(name).requires_grad_(False)
         return self
 
@@ -146,42 +138,41 @@ def _copied(module: nn.Module) -> nn.Module:
 
 
 def joined(first: nn.Module, second: nn.Module) -> nn.Module:
-    """Return one network with the models of both, the first's first; both are used up."""
-    if isinstance(first, Stack) and isinstance(second, Stack):
-        first.copies.extend(second.copies)
-        first.seeds += second.seeds
-        first.frozen += second.frozen
-        first.in_eval += second.in_eval
-        return first
-    for mine, other in zip(first.children(), second.children(), strict=True):
-        joined(mine, other)
-    for name, tensor in list(first.named_parameters(recurse=False)):
-        both = torch.cat([tensor.data, second.get_parameter(name).data])
-        setattr(first, name, nn.Parameter(both, requires_grad=tensor.requires_grad))
-    for name, buffer in list(first.named_buffers(recurse=False)):
-        setattr(first, name, torch.cat([buffer, second.get_buffer(name)]))
-    return first
+    """Return one network with the models of both, the first's first."""
+    return _combined([first, second], torch.cat, lambda lists: [*lists[0], *lists[1]])
 
 
 def some_models(net: nn.Module, models: slice) -> nn.Module:
     """Return a network of some of the models, which shares memory with the given one."""
-    subset = copy.copy(net)
-    if isinstance(net, Stack) and isinstance(subset, Stack):
-        subset.seeds, subset._modules = net.seeds[models], {"copies": net.copies[models]}
-        subset.frozen, subset.in_eval = net.frozen[models], net.in_eval[models]
-        return subset
-    subset._parameters = {
-        name: None if tensor is None else nn.Parameter(tensor[models], tensor.requires_grad)
-        for name, tensor in net._parameters.items()
+    return _combined([net], lambda tensors: tensors[0][models], lambda lists: lists[0][models])
+
+
+def _combined(
+    nets: Sequence[nn.Module],
+    tensors: Callable[[list[Tensor]], Tensor],
+    lists: Callable[[list[list[Any]]], list[Any]],
+) -> nn.Module:
+    """Combine networks of equal structure: their stacked tensors, or the lists of a `Stack`."""
+    combined = copy.copy(nets[0])
+    if isinstance(combined, Stack):
+        stacks: list[Any] = list(nets)
+        combined.seeds = lists([stack.seeds for stack in stacks])
+        copies = lists([list(stack.copies) for stack in stacks])
+        combined._modules = {"copies": nn.ModuleList(copies)}
+        return combined
+    combined._parameters = combined._parameters | {
+        name: nn.Parameter(tensors([net.get_parameter(name) for net in nets]), p.requires_grad)
+        for name, p in combined.named_parameters(recurse=False)
     }
-    subset._buffers = {
-        name: None if tensor is None else tensor[models] for name, tensor in net._buffers.items()
+    combined._buffers = combined._buffers | {
+        name: tensors([net.get_buffer(name) for net in nets])
+        for name, _ in combined.named_buffers(recurse=False)
     }
-    subset._modules = {
-        name: None if part is None else some_models(part, models)
-        for name, part in net._modules.items()
+    combined._modules = {
+        name: part and _combined([net.get_submodule(name) for net in nets], tensors, lists)
+        for name, part in combined._modules.items()
     }
-    return subset
+    return combined
 
 
 def tensors_of(net: nn.Module) -> list[tuple[Tensor, int | slice]]:
@@ -220,7 +211,7 @@ def _merged(norm: BatchNorm, linear: Linear) -> Linear:
     scale = norm.weight.double() * torch.rsqrt(norm.running_var.double() + norm.eps)
     shift = norm.bias.double() - norm.running_mean.double() * scale  # (M, 1, features)
     models, inputs, outputs = linear.weight.shape
-    merged = Linear(inputs, outputs, Blank.models_of(models, dtype))
+    merged = Linear(inputs, outputs, Draws.blank(models, dtype))
     merged.weight = nn.Parameter((scale.mT * weight).to(dtype), requires_grad=False)
     bias = torch.baddbmm(linear.bias.double(), shift, weight)
     merged.bias = nn.Parameter(bias.to(dtype), requires_grad=False)

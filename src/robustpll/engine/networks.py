@@ -1,7 +1,7 @@
 """What `network=` accepts: "mlp", "wide", "lenet", "resnet", or a callable (shape, k) -> module."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -15,27 +15,32 @@ from robustpll.errors import InputError
 Shape = tuple[int, ...]
 Network = str | Callable[[Shape, int], nn.Module]
 
-HIDDEN = (300, 300, 300)
-
 
 def build_network(network: Network, shape: Shape, k: int, draws: Draws) -> nn.Module:
     """Build M networks for rows of `shape` and k classes: (M, b, *shape) -> logits (M, b, k)."""
-    if network == "mlp":
-        return mlp(shape, k, draws)
-    if network == "wide":
-        return wide(shape, k, draws)
+    if network in ("mlp", "wide"):
+        return (mlp if network == "mlp" else wide)(shape, k, draws)
     single = NETWORKS[network] if isinstance(network, str) else network
     return Stack(partial(single, shape, k), draws, random=not isinstance(network, str))
 
 
-def mlp(shape: Shape, k: int, draws: Draws, dropout: float = 0.0) -> nn.Sequential:
-    """Linear, ReLU, BatchNorm (and Dropout) three times at width 300, then Linear."""
+def mlp(
+    shape: Shape,
+    k: int,
+    draws: Draws,
+    dropout: float = 0.0,
+    *,
+    widths: Sequence[int] = (300, 300, 300),
+    norm: bool = True,
+) -> nn.Sequential:
+    """Linear, ReLU, BatchNorm (and Dropout) at each width, then Linear."""
     layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten(start_dim=2))
     inputs = torch.Size(shape).numel()
-    for number, width in enumerate(HIDDEN, start=1):
+    for number, width in enumerate(widths, start=1):
         layers[f"linear{number}"] = Linear(inputs, width, draws)
         layers[f"relu{number}"] = nn.ReLU()
-        layers[f"norm{number}"] = BatchNorm(width, draws)
+        if norm:
+            layers[f"norm{number}"] = BatchNorm(width, draws)
         if dropout > 0:
             layers[f"dropout{number}"] = Dropout(dropout, width, draws)
         inputs = width
@@ -45,38 +50,20 @@ def mlp(shape: Shape, k: int, draws: Draws, dropout: float = 0.0) -> nn.Sequenti
 
 def wide(shape: Shape, k: int, draws: Draws) -> nn.Sequential:
     """Linear and ReLU three times at the width of the input, then Linear; no BatchNorm."""
-    width = torch.Size(shape).numel()
-    layers: OrderedDict[str, nn.Module] = OrderedDict(flatten=nn.Flatten(start_dim=2))
-    for number in range(1, 4):
-        layers[f"linear{number}"] = Linear(width, width, draws)
-        layers[f"relu{number}"] = nn.ReLU()
-    layers["output"] = Linear(width, k, draws)
-    return nn.Sequential(layers)
+    return mlp(shape, k, draws, widths=(torch.Size(shape).numel(),) * 3, norm=False)
 
 
 def lenet(shape: Shape, k: int) -> nn.Module:
     """LeNet-5 with padded convolutions and BatchNorm after each ReLU, as in the MLP; one model."""
     channels, height, width = _image(shape, "lenet", least=4)
-    flat = 16 * (height // 4) * (width // 4)
-    return nn.Sequential(
-        Channels(),
-        nn.Conv2d(channels, 6, kernel_size=5, padding=2),
-        nn.ReLU(),
-        nn.BatchNorm2d(6),
-        nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, kernel_size=5, padding=2),
-        nn.ReLU(),
-        nn.BatchNorm2d(16),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(flat, 120),
-        nn.ReLU(),
-        nn.BatchNorm1d(120),
-        nn.Linear(120, 84),
-        nn.ReLU(),
-        nn.BatchNorm1d(84),
-        nn.Linear(84, k),
-    )
+    layers: list[nn.Module] = [Channels()]
+    for inputs, outputs in ((channels, 6), (6, 16)):
+        layers += [nn.Conv2d(inputs, outputs, kernel_size=5, padding=2), nn.ReLU()]
+        layers += [nn.BatchNorm2d(outputs), nn.MaxPool2d(2)]
+    layers.append(nn.Flatten())
+    for inputs, outputs in ((16 * (height // 4) * (width // 4), 120), (120, 84)):
+        layers += [nn.Linear(inputs, outputs), nn.ReLU(), nn.BatchNorm1d(outputs)]
+    return nn.Sequential(*layers, nn.Linear(84, k))
 
 
 def resnet(shape: Shape, k: int) -> nn.Module:

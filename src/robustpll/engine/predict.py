@@ -3,7 +3,7 @@
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from robustpll.attacks.base import Attack, Outputs
+from robustpll.attacks.base import Attack
 from robustpll.engine.data import Rows, repeat
 from robustpll.engine.device import computing
 from robustpll.engine.history import History
@@ -74,7 +74,7 @@ class Fitted(ABC):
             probability: Tensor = self.predict(Rows.scaled(x)).probability
             return probability.clamp(min=1e-30).log()
 
-        draws = Draws.near((0,) * rows.models, "attack", like=rows.shift)
+        draws = Draws.of((0,) * rows.models, "attack", like=rows.shift, on_device=True)
         return Rows.scaled(attack(outputs, rows.x(rows.everything), draws, truth))
 
 
@@ -129,9 +129,10 @@ class Networks(Fitted):
     def predict(
         self, rows: Rows, attack: Attack | None = None, truth: Tensor | None = None
     ) -> Opinion:
+        if attack is not None:
+            return self.predict_at_each((attack.epsilon,), rows, attack, truth)[0]
         rows = rows.repeated(self.method.members)
-        attacker = None if attack is None else self._attacker(attack, rows.shift, truth)
-        return self._predict(rows, attacker)
+        return fused(opinions_of(self.method, self.net, rows, self.seeds), self.method.members)
 
     def predict_at_each(
         self, epsilons: Epsilons, rows: Rows, attack: Attack, truth: Tensor | None = None
@@ -140,14 +141,12 @@ class Networks(Fitted):
         rows = rows.repeated(self.method.members)
         opinions = []
         for group in epsilon_groups(epsilons, rows):
-            opinion = self._predict(rows, self._attacker(attack, rows.shift, truth, group))
+            attacker = self._attacker(attack, rows.shift, truth, group)
+            opinion = opinions_of(self.method, self.net, rows, self.seeds, attacker)
+            opinion = fused(opinion, self.method.members)
             starts = range(0, len(group) * len(rows), len(rows))
             opinions += [opinion[:, start : start + len(rows)] for start in starts]
         return opinions
-
-    def _predict(self, rows: Rows, attacker: "Attacker | None") -> Opinion:
-        opinion = opinions_of(self.method, self.net, rows, self.seeds, attacker)
-        return fused(opinion, self.method.members)
 
     def attacked(
         self,
@@ -161,22 +160,17 @@ class Networks(Fitted):
         rows, members = rows.repeated(self.method.members), self.method.members
         own = self.method.spread(rows.models, like=rows.shift)
         groups = []
-        for group in epsilon_groups((attack.epsilon,) if epsilons is None else epsilons, rows):
+        for group in epsilon_groups(epsilons or (attack.epsilon,), rows):
             attacker = self._attacker(attack, rows.shift, truth, group)
             if attacker.together != members:
                 msg = f"{attack!r} makes a row for each member. Use joint=True to get one for all."
                 raise InputError(msg)
-            with torch.no_grad(), computing(own.precision, rows.device):
-                outputs = attacker.outputs(own, self.net, self.seeds)
-                moved = [
-                    by_epsilon(attacker.features(outputs, rows.x(at), at)[::members], at, b)
-                    for at, b in pieces(rows)
-                ]
-            groups.append(torch.cat(moved, 2).flatten(1, 2))
+            attacked = attacker.on(own, self.net, self.seeds)
+            groups.append(in_pieces(rows, own.precision, attacked))
         return Rows.scaled(torch.cat(groups, 1))
 
     def _attacker(
-        self, attack: Attack, like: Tensor, truth: Tensor | None, epsilons: Epsilons | None = None
+        self, attack: Attack, like: Tensor, truth: Tensor | None, epsilons: Epsilons
     ) -> "Attacker":
         if attack.needs_evidence and not self.method.uncertain:
             raise InputError(
@@ -187,8 +181,9 @@ class Networks(Fitted):
         together = self.method.members if joint else 1
         if truth is not None:
             truth = truth.repeat_interleave(self.method.members // together, 0)
-        draws = Draws.near(self.seeds[::together], self.method.name, "attack", like=like)
-        return Attacker(attack, together, draws, truth, epsilons or (attack.epsilon,))
+        key = (self.method.name, "attack")
+        draws = Draws.of(self.seeds[::together], *key, like=like, on_device=True)
+        return Attacker(attack, together, draws, truth, epsilons)
 
 
 @dataclass(frozen=True)
@@ -201,17 +196,20 @@ class Attacker:
     truth: Tensor | None  # (M / together, n)
     epsilons: Epsilons
 
-    def outputs(
+    def on(
         self, method: "DeepMethod", net: nn.Module, seeds: tuple[int, ...] | None
-    ) -> Outputs:
-        """Return the function to attack, (M / together, b, *shape) -> (M / together, b, k)."""
+    ) -> Callable[[Tensor, Tensor], Tensor]:
+        """Return a function that attacks features (M, b, *shape) of the rows at positions (M, b).
+
+        It returns (M / together, E b, *shape): all rows under the first epsilon come first.
+        """
         if self.attack.precision == "float64":
             net = copy.deepcopy(net).double()
         if self.draws.device.type == "cuda":  # on a CPU the published numbers stay bit-equal
             net = folded(net)
         method = method.with_passes(self.attack.passes)
 
-        def outputs(x: Tensor) -> Tensor:
+        def outputs(x: Tensor) -> Tensor:  # (M / together, b, *shape) -> (M / together, b, k)
             x = repeat(x, self.together)
             if self.attack.target == "logits":
                 return torch.unflatten(net(x), 0, (-1, self.together)).mean(1)
@@ -219,19 +217,18 @@ class Attacker:
             scores = method.scores(method.outputs(net, x, seeds))  # (M, b, k)
             return averaged(torch.unflatten(scores, 0, (-1, self.together)))
 
-        return outputs
+        def attacked(x: Tensor, indices: Tensor) -> Tensor:
+            truth = self.truth
+            if truth is not None:
+                truth = truth.gather(1, indices[:: self.together].to(truth.device))
+            first = x[:: self.together]
+            wide = first.double() if self.attack.precision == "float64" else first
+            moved = self.attack.attack_each(self.epsilons, outputs, wide, self.draws, truth)
+            if moved.dtype != first.dtype:  # rounding must not leave the bounds
+                moved = self.attack.bounds_of_each(self.epsilons, first).project(moved.to(first))
+            return moved
 
-    def features(self, outputs: Outputs, x: Tensor, at: Tensor) -> Tensor:
-        """Return attacked features (M, E b, *shape) of the rows at (M, b) under each epsilon."""
-        truth = self.truth
-        if truth is not None:
-            truth = truth.gather(1, at[:: self.together].to(truth.device))
-        first = x[:: self.together]
-        wide = first.double() if self.attack.precision == "float64" else first
-        moved = self.attack.attack_each(self.epsilons, outputs, wide, self.draws, truth)
-        if moved.dtype != first.dtype:  # rounding must not leave the bounds
-            moved = self.attack.bounds_of_each(self.epsilons, first).project(moved.to(first))
-        return repeat(moved, self.together)
+        return attacked
 
 
 def averaged(scores: Tensor) -> Tensor:
@@ -273,47 +270,47 @@ def logits_of(
     probabilities sum to 1 to the last digit.
     """
     net.eval()
-    logits = []
-    with torch.no_grad(), computing(method.precision, rows.device):
-        attacked_outputs = None if attacker is None else attacker.outputs(method, net, seeds)
-        for at, b in pieces(rows):
-            x = rows.x(at)
-            if attacker is not None and attacked_outputs is not None:
-                x = attacker.features(attacked_outputs, x, at)
-            outputs = net(x) if seeds is None else method.outputs(net, x, seeds)
-            logits.append(by_epsilon(outputs, at, b).double())
-    return torch.cat(logits, 2).flatten(1, 2)
+    attacked = None if attacker is None else attacker.on(method, net, seeds)
+
+    def compute(x: Tensor, indices: Tensor) -> Tensor:
+        if attacker is not None and attacked is not None:
+            x = repeat(attacked(x, indices), attacker.together)
+        return (net(x) if seeds is None else method.outputs(net, x, seeds)).double()
+
+    return in_pieces(rows, method.precision, compute)
 
 
-def by_epsilon(values: Tensor, at: Tensor, b: int) -> Tensor:
-    """(M, E * at.shape[1], ...) -> (M, E, b, ...), without the padding of `pieces`."""
-    return torch.unflatten(values, 1, (-1, at.shape[1]))[:, :, :b]
+def in_pieces(rows: Rows, precision: str, compute: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Return the results (M, E n, ...) of `compute` for all rows, in pieces that fit in memory.
+
+    It takes features (M, b, *shape) and their positions (M, b), and returns (M, E b, ...).
+    """
+    results = []
+    with torch.no_grad(), computing(precision, rows.device):
+        for piece in torch.split(rows.everything, piece_size(rows), dim=1):
+            padding = piece[:, -1:].expand(-1, max(0, FEWEST_ROWS - piece.shape[1]))
+            indices = torch.cat([piece, padding], 1)
+            result = compute(rows.x(indices), indices)  # (M, E b, ...)
+            result = torch.unflatten(result, 1, (-1, indices.shape[1]))
+            results.append(result[:, :, : piece.shape[1]])
+    return torch.cat(results, 2).flatten(1, 2)
 
 
-def pieces(rows: Rows) -> Iterator[tuple[Tensor, int]]:
-    """Yield positions of all rows in pieces (M, b), padded to FEWEST_ROWS, and each piece's b."""
-    for piece in torch.split(rows.everything, piece_size(rows), dim=1):
-        b = piece.shape[1]
-        yield torch.cat([piece, piece[:, -1:].expand(-1, max(0, FEWEST_ROWS - b))], 1), b
-
-
-def epsilon_groups(epsilons: Epsilons, rows: Rows) -> Iterator[Epsilons]:
+def epsilon_groups(epsilons: Epsilons, rows: Rows) -> list[Epsilons]:
     """Split epsilons into groups of a size that suits the device."""
     numbers = numbers_at_once(rows.device) if rows.device.type == "cuda" else IN_CACHE
-    size = min(piece_size(rows), len(rows)) * rows.models * widest_layer(rows)
-    count = max(1, numbers // size)
-    for start in range(0, len(epsilons), count):
-        yield epsilons[start : start + count]
+    count = max(1, numbers // (min(piece_size(rows), len(rows)) * numbers_per_row(rows)))
+    return [epsilons[start : start + count] for start in range(0, len(epsilons), count)]
 
 
 def piece_size(rows: Rows) -> int:
     """Number of rows of each model to predict together."""
-    return max(256, numbers_at_once(rows.device) // (rows.models * widest_layer(rows)))
+    return max(256, numbers_at_once(rows.device) // numbers_per_row(rows))
 
 
-def widest_layer(rows: Rows) -> int:
-    """Numbers per row in the widest layer, estimated: the network is not known here."""
-    return max(300, torch.Size(rows.shape).numel())
+def numbers_per_row(rows: Rows) -> int:
+    """Size of the widest layer's output for a row of all models, estimated without the network."""
+    return rows.models * max(300, torch.Size(rows.shape).numel())
 
 
 def numbers_at_once(device: torch.device) -> int:

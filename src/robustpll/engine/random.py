@@ -29,20 +29,22 @@ class Draws:
     in_step: torch.Generator | None = None
 
     @classmethod
-    def of(cls, seeds: Iterable[int], *purpose: object, like: Tensor) -> Self:
-        """Seed generators by seeds (M,) and purpose; `like` sets dtype and device."""
-        generators = tuple(torch.Generator().manual_seed(seed_of(seed, *purpose)) for seed in seeds)
+    def of(
+        cls, seeds: Iterable[int], *purpose: object, like: Tensor, on_device: bool = False
+    ) -> Self:
+        """Seed generators by seeds (M,) and purpose; `like` sets dtype and device.
+
+        Generators on the device are faster. Their numbers differ between devices.
+        """
+        where = like.device if on_device else "cpu"
+        keys = (seed_of(seed, *purpose) for seed in seeds)
+        generators = tuple(torch.Generator(where).manual_seed(key) for key in keys)
         return cls(generators, like.device, like.dtype)
 
     @classmethod
-    def near(cls, seeds: Iterable[int], *purpose: object, like: Tensor) -> Self:
-        """As `of`, with generators on the device of `like`: faster for many numbers.
-
-        The numbers differ between devices, and between splits of the rows into pieces.
-        """
-        seeds = [seed_of(seed, *purpose) for seed in seeds]
-        generators = tuple(torch.Generator(like.device).manual_seed(seed) for seed in seeds)
-        return cls(generators, like.device, like.dtype)
+    def blank(cls, models: int, dtype: torch.dtype) -> Self:
+        """Shapes without numbers, to build a network whose weights are loaded afterwards."""
+        return cls((torch.Generator(),) * models, torch.device("meta"), dtype)
 
     @property
     def models(self) -> int:
@@ -57,7 +59,7 @@ class Draws:
         return self._draw(torch.randn, shape)
 
     def _draw(self, draw: Callable[..., Tensor], shape: tuple[int, ...]) -> Tensor:
-        if self.in_step is not None:
+        if self.in_step is not None or self.device.type == "meta":
             size = (self.models, *shape)
             return draw(size, generator=self.in_step, device=self.device, dtype=self.dtype)
         numbers = [
@@ -67,10 +69,11 @@ class Draws:
 
     def dirichlet(self, concentration: Tensor) -> Tensor:
         """Sample for each row of concentrations (M, b, k); gradients flow through the sample."""
+        sample: Callable[..., Tensor] = _Dirichlet.apply
         if self.in_step is not None:
-            return _dirichlet(concentration, self.in_step)
-        rows = zip(concentration.cpu(), self.generators, strict=True)
-        return torch.stack([_dirichlet(alpha, g) for alpha, g in rows]).to(self.device)
+            return sample(concentration, self.in_step)
+        models = zip(concentration.cpu(), self.generators, strict=True)
+        return torch.stack([sample(alpha, g) for alpha, g in models]).to(self.device)
 
     def order(self, n: int) -> Tensor:
         """A permutation of 0 .. n-1 for each model, (M, n), on the host."""
@@ -81,11 +84,6 @@ class Draws:
     def seeds(self) -> list[int]:
         """One seed per model, for code that uses torch's global generator."""
         return [int(torch.randint(2**62, (), generator=g)) for g in self.generators]
-
-
-def _dirichlet(concentration: Tensor, generator: torch.Generator) -> Tensor:
-    sample: Tensor = _Dirichlet.apply(concentration, generator)  # type: ignore[no-untyped-call]
-    return sample
 
 
 class _Dirichlet(torch.autograd.Function):
@@ -104,24 +102,3 @@ class _Dirichlet(torch.autograd.Function):
         total = concentration.sum(-1, keepdim=True).expand_as(concentration)
         slope = torch._dirichlet_grad(sample, concentration, total)
         return slope * (gradient - (sample * gradient).sum(-1, keepdim=True)), None
-
-
-@dataclass
-class Blank(Draws):
-    """Shapes without numbers, to build a network whose weights are loaded afterwards."""
-
-    count: int = 1
-
-    @classmethod
-    def models_of(cls, count: int, dtype: torch.dtype) -> Self:
-        return cls((), torch.device("meta"), dtype, count=count)
-
-    @property
-    def models(self) -> int:
-        return self.count
-
-    def uniform(self, *shape: int) -> Tensor:
-        return torch.empty((self.count, *shape), dtype=self.dtype, device=self.device)
-
-    def seeds(self) -> list[int]:
-        return [0] * self.count

@@ -1,9 +1,9 @@
-"""The only training loop of the project."""
+"""The only training loop of the project, with early stopping and weight averaging."""
 
 import gc
 import warnings
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -11,20 +11,19 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from robustpll.engine.averaging import Average
-from robustpll.engine.data import Rows, State, Task
+from robustpll.engine.data import Feed, Rows, State, Streamed, Task
 from robustpll.engine.device import computing, has_bf16
-from robustpll.engine.early_stopping import EarlyStopping
 from robustpll.engine.graphs import compiled, optimizer_step, step_of
 from robustpll.engine.history import History
-from robustpll.engine.layers import Autocast, Dropout
-from robustpll.engine.predict import Networks, fused, logits_of
+from robustpll.engine.layers import Autocast, Dropout, tensors_of
+from robustpll.engine.predict import Networks, fused, logits_of, opinions_of
 from robustpll.engine.random import Draws
-from robustpll.engine.stream import Feed, Streamed
 from robustpll.errors import InputError
 
 if TYPE_CHECKING:
     from robustpll.methods.base import DeepMethod
+
+PASSES = 16  # random passes per epoch in early stopping, for methods that predict by their mean
 
 
 @dataclass
@@ -221,3 +220,84 @@ def minibatches(n: int, size: int, draws: Draws, feed: Feed | None = None) -> It
     arrivals = feed.batches(torch.tensor_split(order, ends, dim=1))
     for at, _ in zip(on_device, arrivals, strict=True):
         yield at
+
+
+class EarlyStopping:
+    """Keeps the network and row state of each model after its best epoch.
+
+    The best epoch has the highest covering rate: the weighted share of validation rows whose
+    predicted class is a candidate. Of equally good epochs the last one is kept. Training draws the
+    same random numbers as without early stopping, and no GPU has to wait.
+    """
+
+    def __init__(
+        self, method: "DeepMethod", net: nn.Module, training: Training, validation: Task
+    ) -> None:
+        self.method, self.net = method.with_passes(PASSES), net
+        self.validation, self.seeds = validation.repeated(method.members), training.task.seeds
+        rows = [(tensor, slice(None)) for tensor in training.state.rows.values()]
+        self.live = [*tensors_of(net), *rows]
+        self.best = [tensor.detach().clone() for tensor, _ in self.live]
+        self.rate = torch.full_like(training.total, -1.0)  # (M,), before the first epoch
+
+    @torch.no_grad()
+    def update(self) -> Tensor:
+        """Return the current covering rate of each model (M,), and keep models that improved."""
+        opinion = opinions_of(self.method, self.net, self.validation.rows, self.seeds)
+        self.net.train()
+        predicted = opinion.predicted()[..., None]  # (M, n, 1)
+        covered = self.validation.candidates.gather(-1, predicted)[..., 0]
+        weight = self.validation.weight
+        # Divide last: sums of ones are exact, so equal rates are equal to the bit.
+        rate = (covered * weight).sum(-1) / weight.sum(-1).clamp(min=1e-10)
+        better = rate >= self.rate
+        for (tensor, models), best in zip(self.live, self.best, strict=True):
+            improved = better[models]
+            if improved.ndim:
+                improved = improved.view(-1, *[1] * (tensor.ndim - 1))
+            best.copy_(torch.where(improved, tensor, best))
+        self.rate = torch.maximum(rate, self.rate)
+        return rate
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Set every model back to its best epoch."""
+        for (tensor, _), best in zip(self.live, self.best, strict=True):
+            tensor.copy_(best)
+
+
+class Average:
+    """Mean of parameters and BatchNorm statistics over the last epochs (Izmailov, UAI 2018)."""
+
+    def __init__(self, net: nn.Module, share: float, epochs: int) -> None:
+        self.live = [
+            tensor
+            for tensor, _ in tensors_of(net)
+            if tensor.is_floating_point()
+            if tensor.requires_grad or not isinstance(tensor, nn.Parameter)  # not frozen ones
+        ]
+        self.first = epochs - max(1, round(share * epochs)) if share else epochs
+        self.means = [torch.zeros_like(tensor) for tensor in self.live] if share else []
+
+    @torch.no_grad()
+    def add(self, epoch: int) -> None:
+        """Include the network as it is after this epoch (counted from 0)."""
+        if epoch >= self.first:
+            torch._foreach_lerp_(self.means, self.live, 1 / (epoch - self.first + 1))
+
+    @contextmanager
+    def applied(self, epoch: int) -> Iterator[None]:
+        """Replace the network by the mean within the context, once there is one."""
+        saved = [tensor.detach().clone() for tensor in self.live] if epoch >= self.first else []
+        if saved:
+            self.apply()
+        yield
+        if saved:
+            with torch.no_grad():
+                torch._foreach_copy_(self.live, saved)
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        """Replace the network by the mean, if there is one."""
+        if self.means:
+            torch._foreach_copy_(self.live, self.means)

@@ -21,7 +21,7 @@ from robustpll.engine.device import chosen_device, threads
 from robustpll.engine.history import History
 from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Networks
-from robustpll.engine.random import Blank
+from robustpll.engine.random import Draws
 from robustpll.errors import InputError, ModelFileError
 from robustpll.estimator.abstention import CalibrationSample
 from robustpll.estimator.features import Features
@@ -328,7 +328,7 @@ def _read_learned(
         stacked = max((len(tensor) for tensor in tensors.values() if tensor.ndim), default=0)
         if {len(seeds), len(copies) or stacked} != {method.members}:
             raise ValueError("its description names sizes that its tensors do not have")
-        net = method.build(shape, k, Blank.models_of(method.members, torch.float32))
+        net = method.build(shape, k, Draws.blank(method.members, torch.float32))
         layout = {name: (part.dtype, tuple(part.shape)) for name, part in net.state_dict().items()}
         net.load_state_dict(_fitting(layout, tensors), assign=True)
         net.eval().requires_grad_(False).to(device)

@@ -253,7 +253,7 @@ class Audit:
     def _surrogate(self, fitted: Fitted, rows: Rows) -> Networks:
         """Train plain networks on the model's predictions for these rows and for rows near them."""
         x = rows.x(rows.everything)  # (R, n, *shape)
-        draws = Draws.near((0,) * rows.models, "twin", like=x)
+        draws = Draws.of((0,) * rows.models, "twin", like=x, on_device=True)
         bounds = replace(self.strongest, epsilon=self.scaled_epsilons[-1]).bounds(x)
         copies = Rows.scaled(
             torch.cat([x, *(bounds.random_point(draws) for _ in range(COPIES))], 1)
