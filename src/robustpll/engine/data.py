@@ -1,4 +1,4 @@
-"""Rows; the task to train on; the state that training changes; the batch of a step; streaming."""
+"""Rows, also streamed from the host; tasks; the state of a training; the batch of a step."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -49,8 +49,8 @@ class Rows:
     def scaled(cls, x: Tensor) -> Self:
         """Rows of R runs whose features (R, n, *shape) are scaled already."""
         at = torch.arange(x.shape[0] * x.shape[1], device=x.device).view(x.shape[:2])
-        zeros = torch.zeros_like(x[:, :1])
-        return cls(x.flatten(0, 1), at, zeros, torch.ones_like(zeros))
+        first = x[:, :1]
+        return cls(x.flatten(0, 1), at, torch.zeros_like(first), torch.ones_like(first))
 
     @classmethod
     def joined(cls, several: Sequence[Self]) -> Self:

@@ -20,8 +20,6 @@ from robustpll.engine.random import seed_of
 if TYPE_CHECKING:
     from robustpll.engine.train import Training
 
-Step = Callable[[Tensor, int], None]  # positions (M, b) and the stage
-
 WARM_UPS = 3
 LIMITS = {"recompile_limit": 100_000, "accumulated_recompile_limit": 100_000}
 # Seconds that compiling costs once, and saves in each step: for one model, and for each further
@@ -30,8 +28,8 @@ COMPILE_COST = 15.0
 COMPILE_SAVES, COMPILE_SAVES_PER_MODEL = 3.8e-4, 9e-6
 
 
-def step_of(training: "Training") -> Step:
-    """Return the step function of a training: captured on CUDA, plain elsewhere.
+def step_of(training: "Training") -> Callable[[Tensor, int], None]:
+    """Return a function of positions (M, b) and a stage: a step, captured on CUDA.
 
     User modules are not captured, because they may draw from torch's global generator.
     """
@@ -58,10 +56,10 @@ class CapturedStep:
         device = training.task.prior.device
         seed = seed_of(*training.task.seeds, training.own.name, "captured step")
         training.draws.in_step = torch.Generator(device).manual_seed(seed)
-        self.fast_adam = pays_back(training)
+        training.fast_adam = pays_back(training)
         # M copies of a module would be M times as much code to compile.
         copies = any(isinstance(part, Stack) for part in training.net.modules())
-        self.compiled = self.fast_adam and training.own.compilable and not copies
+        self.compiled = training.fast_adam and training.own.compilable and not copies
 
     def __call__(self, at: Tensor, stage: int) -> None:
         key = (stage, at.shape[1])
@@ -75,7 +73,6 @@ class CapturedStep:
         training, static = self.training, at.clone()
         # The last batch of an epoch has its own size; one step in many is not worth compiling.
         full_batch = at.shape[1] == min(training.own.batch_size, len(training.task))
-        training.fast_adam = self.fast_adam  # parameters do not depend on the batch size
         training.compiled = self.compiled and full_batch
         current, stream = torch.cuda.current_stream(), recording_stream(at.device)
         stream.wait_stream(current)

@@ -29,12 +29,13 @@ class History:
     @property
     def loss(self) -> Tensor:
         """(epochs, M), on the CPU."""
-        return _stacked(self.losses)
+        return torch.stack(self.losses).cpu() if self.losses else torch.empty(0, 0)
 
     @property
     def covering_rate(self) -> Tensor:
         """(epochs, M), on the CPU; (0, 0) without validation rows."""
-        return _stacked(self.covering_rates)
+        rates = self.covering_rates
+        return torch.stack(rates).cpu() if rates else torch.empty(0, 0)
 
     def add(self, title: str, epochs: int, loss: Tensor, covering_rate: Tensor | None) -> None:
         """Record an epoch and report it to the listener."""
@@ -111,7 +112,3 @@ def progress_bars(console: "Console | None" = None) -> Iterator[None]:
 
     with bars, reporting(advance_bar):
         yield
-
-
-def _stacked(epochs: list[Tensor]) -> Tensor:
-    return torch.stack(epochs).cpu() if epochs else torch.empty(0, 0)

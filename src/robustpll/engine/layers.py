@@ -210,8 +210,7 @@ def _merged(norm: BatchNorm, linear: Linear) -> Linear:
     weight, dtype = linear.weight.double(), linear.weight.dtype
     scale = norm.weight.double() * torch.rsqrt(norm.running_var.double() + norm.eps)
     shift = norm.bias.double() - norm.running_mean.double() * scale  # (M, 1, features)
-    models, inputs, outputs = linear.weight.shape
-    merged = Linear(inputs, outputs, Draws.blank(models, dtype))
+    merged = copy.deepcopy(linear)
     merged.weight = nn.Parameter((scale.mT * weight).to(dtype), requires_grad=False)
     bias = torch.baddbmm(linear.bias.double(), shift, weight)
     merged.bias = nn.Parameter(bias.to(dtype), requires_grad=False)

@@ -55,7 +55,7 @@ def wide(shape: Shape, k: int, draws: Draws) -> nn.Sequential:
 
 def lenet(shape: Shape, k: int) -> nn.Module:
     """LeNet-5 with padded convolutions and BatchNorm after each ReLU, as in the MLP; one model."""
-    channels, height, width = _image(shape, "lenet", least=4)
+    channels, height, width = _image(shape, "lenet")
     layers: list[nn.Module] = [Channels()]
     for inputs, outputs in ((channels, 6), (6, 16)):
         layers += [nn.Conv2d(inputs, outputs, kernel_size=5, padding=2), nn.ReLU()]
@@ -68,7 +68,7 @@ def lenet(shape: Shape, k: int) -> nn.Module:
 
 def resnet(shape: Shape, k: int) -> nn.Module:
     """The residual network for small pictures of He et al. (2016), 14 layers; for one model."""
-    channels, _, _ = _image(shape, "resnet", least=4)
+    channels, _, _ = _image(shape, "resnet")
     return nn.Sequential(
         Channels(),
         nn.Conv2d(channels, 16, kernel_size=3, padding=1, bias=False),
@@ -111,11 +111,11 @@ class Residual(nn.Module):
         return F.relu(h + F.pad(shortcut, (0, 0, 0, 0, 0, self.added)))
 
 
-def _image(shape: Shape, name: str, least: int) -> tuple[int, int, int]:
+def _image(shape: Shape, name: str) -> tuple[int, int, int]:
     """Return channels, height and width, and refuse rows that are not pictures."""
-    if len(shape) not in (2, 3) or min(shape[-2:]) < least:
+    if len(shape) not in (2, 3) or min(shape[-2:]) < 4:
         raise InputError(
             f"network={name!r} needs pictures, X of shape (n, h, w) or (n, c, h, w) with h and w "
-            f"at least {least}; the rows of X have shape {shape}. Reshape X, or use network='mlp'."
+            f"at least 4; the rows of X have shape {shape}. Reshape X, or use network='mlp'."
         )
     return (1, *shape) if len(shape) == 2 else shape  # type: ignore[return-value]

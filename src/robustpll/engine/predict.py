@@ -90,17 +90,15 @@ class Networks(Fitted):
     history: History
 
     def followed_by(self, other: Self) -> Self:
-        """Join the runs of both, this one's first; both networks are used up."""
+        """Join the runs of both, this one's first."""
+        opinions = ((o.belief, o.prior, o.uncertainty) for o in (self.opinion, other.opinion))
+        belief, prior, uncertainty = map(torch.cat, zip(*opinions, strict=True))
         return replace(
             self,
             net=joined(self.net, other.net),
             seeds=self.seeds + other.seeds,
             label_weights=torch.cat([self.label_weights, other.label_weights]),
-            opinion=Opinion(
-                torch.cat([self.opinion.belief, other.opinion.belief]),
-                torch.cat([self.opinion.prior, other.opinion.prior]),
-                torch.cat([self.opinion.uncertainty, other.opinion.uncertainty]),
-            ),
+            opinion=Opinion(belief, prior, uncertainty),
             history=self.history.beside(other.history),
         )
 

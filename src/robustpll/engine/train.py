@@ -3,7 +3,7 @@
 import gc
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -102,15 +102,12 @@ def train(
     warnings.warn(message, RuntimeWarning, stacklevel=2)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # one warning is enough
-        first, second = (
-            train(
-                method.part(runs, task.models),
-                task.part(runs),
-                watch=None if watch is None else watch.part(runs),
-            )
-            for runs in (slice(half), slice(half, None))
-        )
-    return replace(first.followed_by(second), method=method)
+        halves = []
+        for runs in (slice(half), slice(half, None)):
+            watched = None if watch is None else watch.part(runs)
+            part = method.part(runs, task.models)
+            halves.append(train(part, task.part(runs), watch=watched))
+    return replace(halves[0].followed_by(halves[1]), method=method)
 
 
 def _train(method: "DeepMethod", task: Task, net: nn.Module | None, watch: Task | None) -> Networks:
@@ -161,10 +158,11 @@ def _train(method: "DeepMethod", task: Task, net: nn.Module | None, watch: Task 
             average.add(epoch)
             rate = None
             if stopping is not None:
-                with average.applied(epoch):
-                    rate = stopping.update()
+                average.swap(epoch)
+                rate = stopping.update()
+                average.swap(epoch)
             history.add(method.title, method.total_epochs, training.total.clone(), rate)
-    average.apply()
+    average.swap(method.total_epochs - 1)
     if stopping is not None:
         stopping.restore()
     return _fitted(method, net, training, history)
@@ -172,14 +170,10 @@ def _train(method: "DeepMethod", task: Task, net: nn.Module | None, watch: Task 
 
 def _trainable(net: nn.Module) -> list[nn.Parameter]:
     """The parameters that are not frozen."""
-    parameters = list(net.parameters())
-    trainable = [parameter for parameter in parameters if parameter.requires_grad]
+    trainable = [parameter for parameter in net.parameters() if parameter.requires_grad]
     if not trainable:
-        msg = (
-            f"The network has nothing to learn: none of its {len(parameters)} parameters requires "
-            "a gradient. Leave at least one layer trainable, such as the last."
-        )
-        raise InputError(msg)
+        msg = "The network has nothing to learn: none of its parameters requires a gradient. "
+        raise InputError(msg + "Leave at least one layer trainable, such as the last.")
     return trainable
 
 
@@ -193,14 +187,8 @@ def _fitted(method: "DeepMethod", net: nn.Module, training: Training, history: H
     training.own.finish(task, state, lambda: logits_of(method, net, rows))
     opinion = training.own.training_opinion(task, state)
     weights = torch.unflatten(state.rows["label_weights"], 0, (-1, method.members)).mean(1)
-    return Networks(
-        method,
-        net.eval().requires_grad_(False),
-        task.seeds,
-        weights,  # (R, n, k)
-        fused(opinion, method.members),
-        history,
-    )
+    net.eval().requires_grad_(False)
+    return Networks(method, net, task.seeds, weights, fused(opinion, method.members), history)
 
 
 def minibatches(n: int, size: int, draws: Draws, feed: Feed | None = None) -> Iterator[Tensor]:
@@ -285,19 +273,10 @@ class Average:
         if epoch >= self.first:
             torch._foreach_lerp_(self.means, self.live, 1 / (epoch - self.first + 1))
 
-    @contextmanager
-    def applied(self, epoch: int) -> Iterator[None]:
-        """Replace the network by the mean within the context, once there is one."""
-        saved = [tensor.detach().clone() for tensor in self.live] if epoch >= self.first else []
-        if saved:
-            self.apply()
-        yield
-        if saved:
-            with torch.no_grad():
-                torch._foreach_copy_(self.live, saved)
-
     @torch.no_grad()
-    def apply(self) -> None:
-        """Replace the network by the mean, if there is one."""
-        if self.means:
+    def swap(self, epoch: int) -> None:
+        """Exchange the network and the mean, once there is one."""
+        if epoch >= self.first:
+            current = [tensor.detach().clone() for tensor in self.live]
             torch._foreach_copy_(self.live, self.means)
+            self.means = current
