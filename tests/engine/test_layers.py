@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from robustpll.engine.data import Rows
 from robustpll.engine.layers import BatchNorm, Dropout, Linear, Stack
@@ -93,31 +92,24 @@ def test_linear_starts_uniformly_within_its_bound_and_alone_as_in_a_bundle() -> 
     assert torch.equal(linear.bias[1], alone.bias[0])
 
 
-@pytest.mark.parametrize("rate", [0.1, 0.3, 0.8])
-def test_dropout_zeroes_at_its_rate_and_scales_the_rest(rate: float) -> None:
+@pytest.mark.parametrize("rate", [0.3, 0.8])
+def test_dropout_zeroes_at_its_rate_for_each_model_alone(rate: float) -> None:
     x = torch.ones(2, 200, 100, dtype=torch.float64)
-    layer = Dropout(rate, 100, draws_of(0, 1))
-    layer.draw(200)
-    y = layer(x)
-    n = x[0].numel()
-    dropped = (y == 0).sum((1, 2)).double() / n
-    assert ((dropped - rate).abs() <= 4 * (rate * (1 - rate) / n) ** 0.5).all()
-    torch.testing.assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / (1 - rate)))
+    layer, alone = Dropout(rate, 100, draws_of(3, 4)), Dropout(rate, 100, draws_of(4))
+    for _ in range(2):
+        layer.draw(200)
+        alone.draw(200)
+        y = layer(x)
+        assert torch.equal(y[1], alone(x[1:])[0])
+        n = x[0].numel()
+        dropped = (y == 0).sum((1, 2)).double() / n
+        assert ((dropped - rate).abs() <= 4 * (rate * (1 - rate) / n) ** 0.5).all()
+        torch.testing.assert_close(y[y != 0], torch.full_like(y[y != 0], 1 / (1 - rate)))
+        agreement = ((y[0] > 0) == (y[1] > 0)).double().mean().item()
+        assert agreement == pytest.approx(rate**2 + (1 - rate) ** 2, abs=0.02)
     for same in (layer.eval(), Dropout(0.0, 100, draws_of(0, 1))):
         same.draw(200)
         assert torch.equal(same(x), x)
-
-
-def test_dropout_draws_for_each_model_alone() -> None:
-    x = torch.ones(2, 30, 30, dtype=torch.float64)
-    bundle, alone = Dropout(0.5, 30, draws_of(3, 4)), Dropout(0.5, 30, draws_of(4))
-    for _ in range(2):
-        bundle.draw(30)
-        alone.draw(30)
-        both = bundle(x)
-        assert torch.equal(both[1], alone(x[1:])[0])
-        agreement = ((both[0] > 0) == (both[1] > 0)).double().mean().item()
-        assert agreement == pytest.approx(0.5, abs=0.07)
 
 
 def small() -> nn.Module:
@@ -126,27 +118,22 @@ def small() -> nn.Module:
     )
 
 
-def test_a_stack_equals_its_modules_and_leaves_the_global_generator_alone() -> None:
+def test_a_copy_in_a_stack_is_as_alone_and_leaves_the_global_generator() -> None:
     before = torch.get_rng_state()
-    stack, x = Stack(small, draws_of()), batches(1)[0]
-    assert not torch.equal(stack(x), stack(x))  # it drops out anew in each call
-    assert torch.equal(torch.get_rng_state(), before)
-    stack.eval()
-    assert torch.equal(stack(x)[1], stack.copies[1](x[1]))
-    assert stack(x).dtype == torch.float64
-    assert not torch.equal(stack.copies[0][0].weight, stack.copies[1][0].weight)
-
-
-@pytest.mark.parametrize("disturbance", [0, 5])
-def test_a_copy_that_drops_out_gives_the_same_alone_and_in_a_bundle(disturbance: int) -> None:
     bundle, alone = Stack(small, draws_of(1, 2)), Stack(small, draws_of(2))
-    masks = []
+    signs = []
     for x in batches(3):
         both = bundle(x[:2])
-        torch.rand(disturbance)
+        assert torch.equal(torch.get_rng_state(), before)
+        torch.rand(5)
+        before = torch.get_rng_state()
         assert torch.equal(both[1], alone(x[1:2])[0])
-        masks.append(F.relu(both[1].detach()))
-    assert not torch.equal(masks[0] > 0, masks[1] > 0)
+        signs.append(both[1] > 0)
+    assert not torch.equal(signs[0], signs[1])  # it drops out anew in each call
+    bundle.eval()
+    assert torch.equal(bundle(x[:2])[1], bundle.copies[1](x[1]))
+    assert bundle(x[:2]).dtype == torch.float64
+    assert not torch.equal(bundle.copies[0][0].weight, bundle.copies[1][0].weight)
 
 
 # Networks
@@ -175,18 +162,14 @@ def test_rows_that_are_no_pictures_are_refused(name: str, shape: tuple[int, ...]
         built(name, shape)
 
 
-@pytest.mark.parametrize("shape", [(5,), (2, 3)])
-def test_mlp_takes_rows_of_any_shape(shape: tuple[int, ...]) -> None:
-    net = built("mlp", shape)
-    assert net(torch.rand(2, 6, *shape)).shape == (2, 6, 7)
-    names = [name for name, _ in net.named_children()]
-    assert names[1:4] == ["linear1", "relu1", "norm1"]
-    assert [net.get_submodule(f"linear{i}").weight.shape[-1] for i in (1, 2, 3)] == [300] * 3
-
-
-def test_a_callable_builds_one_model_of_each_seed() -> None:
-    net = built(lambda shape, k: nn.Linear(shape[0], k), (5,))
-    logits = net(torch.rand(1, 6, 5).expand(2, -1, -1))
+def test_mlp_takes_rows_of_any_shape_and_a_callable_builds_a_model_per_seed() -> None:
+    for shape in ((5,), (2, 3)):
+        net = built("mlp", shape)
+        assert net(torch.rand(2, 6, *shape)).shape == (2, 6, 7)
+        names = [name for name, _ in net.named_children()]
+        assert names[1:4] == ["linear1", "relu1", "norm1"]
+        assert [net.get_submodule(f"linear{i}").weight.shape[-1] for i in (1, 2, 3)] == [300] * 3
+    logits = built(lambda shape, k: nn.Linear(shape[0], k), (5,))(torch.ones(2, 6, 5))
     assert logits.shape == (2, 6, 7)
     assert not torch.equal(logits[0], logits[1])
 
@@ -296,10 +279,3 @@ def test_uniform_numbers_fill_the_unit_interval_however_they_are_split(dtype: to
     assert torch.equal(numbers, pieces)
     assert ((numbers >= 0) & (numbers < 1)).all()
     assert ((numbers.mean((1, 2)) - 0.5).abs() <= 4 * (1 / 12 / 60_000) ** 0.5).all()
-
-
-def test_blank_has_shapes_and_no_numbers() -> None:
-    blank = Draws.blank(3, torch.float64)
-    assert blank.models == len(blank.seeds()) == 3
-    assert blank.uniform(4, 2).is_meta
-    assert blank.uniform(4, 2).shape == (3, 4, 2)
