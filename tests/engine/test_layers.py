@@ -121,15 +121,13 @@ def small() -> nn.Module:
 def test_a_copy_in_a_stack_is_as_alone_and_leaves_the_global_generator() -> None:
     before = torch.get_rng_state()
     bundle, alone = Stack(small, draws_of(1, 2)), Stack(small, draws_of(2))
-    signs = []
     for x in batches(3):
         both = bundle(x[:2])
         assert torch.equal(torch.get_rng_state(), before)
         torch.rand(5)
         before = torch.get_rng_state()
         assert torch.equal(both[1], alone(x[1:2])[0])
-        signs.append(both[1] > 0)
-    assert not torch.equal(signs[0], signs[1])  # it drops out anew in each call
+    assert not torch.equal(bundle(x[:2]), bundle(x[:2]))  # it drops out anew in each call
     bundle.eval()
     assert torch.equal(bundle(x[:2])[1], bundle.copies[1](x[1]))
     assert bundle(x[:2]).dtype == torch.float64
@@ -148,6 +146,10 @@ def test_every_network_maps_pictures_to_logits_and_learns_with_every_parameter(
     logits = net(torch.rand(2, 8, *shape, generator=torch.Generator().manual_seed(0)))
     assert logits.shape == (2, 8, 7)
     assert torch.isfinite(logits).all()
+    blank = build_network(name, shape, 7, Draws.blank(2, torch.float32)).state_dict()
+    assert all(value.is_meta for value in blank.values())  # laid out without numbers
+    shapes = {key: value.shape for key, value in net.state_dict().items()}
+    assert {key: value.shape for key, value in blank.items()} == shapes
     if shape in ((8, 8), (3, 32, 32)):
         logits.square().sum().backward()
         gradients = {name: p.grad for name, p in net.named_parameters()}
@@ -174,14 +176,6 @@ def test_mlp_takes_rows_of_any_shape_and_a_callable_builds_a_model_per_seed() ->
     assert not torch.equal(logits[0], logits[1])
 
 
-@pytest.mark.parametrize("name", NETWORK_NAMES)
-def test_a_network_is_laid_out_without_numbers(name: str) -> None:
-    blank = build_network(name, (8, 8), 7, Draws.blank(2, torch.float32)).state_dict()
-    shapes = {key: value.shape for key, value in built(name, (8, 8)).state_dict().items()}
-    assert {key: value.shape for key, value in blank.items()} == shapes
-    assert all(value.is_meta for value in blank.values())
-
-
 def test_a_residual_block_that_adds_nothing_passes_every_other_pixel() -> None:
     block = Residual(2, 3, stride=2)
     nn.init.zeros_(block.norm2.weight)
@@ -194,7 +188,7 @@ def test_a_residual_block_that_adds_nothing_passes_every_other_pixel() -> None:
 # Rows of one pool, scaled for each model by its own rows
 
 
-def test_each_model_is_scaled_by_its_own_rows() -> None:
+def test_each_model_is_scaled_by_its_own_training_rows() -> None:
     rows = Rows.of(POOL, torch.tensor([[0, 1, 2], [1, 3, 1]]))
     assert (rows.models, len(rows)) == (2, 3)
     assert scaled(rows)[0].tolist() == [[0, 1, 1, 0], [0.25, 1, 1, 0], [1, 1, 1, 0]]
@@ -210,9 +204,6 @@ def test_each_model_is_scaled_by_its_own_rows() -> None:
     pictures = Rows.of(torch.arange(24.0).view(4, 2, 3), torch.tensor([[0, 1, 3], [2, 0, 1]]))
     assert pictures.shape == (2, 3)
     assert scaled(pictures)[0, :, 0, 0].tolist() == torch.tensor([0, 1 / 3, 1]).tolist()
-
-
-def test_others_are_scaled_by_the_training_rows() -> None:
     train = Rows.of(POOL.double(), torch.tensor([[0, 2], [0, 3]]))
     pool = torch.tensor([[2.0, 2, 5, 0], [8, 1, 10, 2]]).double()
     others = scaled(train.others(pool, torch.tensor([[1], [1]])))
@@ -246,12 +237,8 @@ def test_scaled_rows_span_zero_to_one_and_the_pool_stays(values: object, order: 
 def test_seeds_differ_exactly_where_keys_do(one: list[object], other: list[object]) -> None:
     assert (seed_of(*one) == seed_of(*other)) == (one == other)
     assert 0 <= seed_of(*one) < 2**63
-
-
-def test_seeds_are_the_same_in_every_process_and_for_numpy_integers() -> None:
-    assert seed_of(0, "proden") == 3935966653241340632
-    for kind in (np.int64, np.int32, np.uint8):
-        assert seed_of(kind(3), "proden") == seed_of(3, "proden")
+    assert seed_of(0, "proden") == 3935966653241340632  # in every process
+    assert seed_of(np.uint8(3), "proden") == seed_of(3, "proden")
 
 
 def test_a_model_draws_by_seed_and_purpose_and_the_same_alone_and_in_a_bundle() -> None:
@@ -274,8 +261,7 @@ def test_a_model_draws_by_seed_and_purpose_and_the_same_alone_and_in_a_bundle() 
 def test_uniform_numbers_fill_the_unit_interval_however_they_are_split(dtype: torch.dtype) -> None:
     whole, draws = (Draws.of([0, 1], like=torch.empty(0, dtype=dtype)) for _ in range(2))
     numbers = whole.uniform(20_000, 3)
-    pieces = torch.cat([draws.uniform(n, 3) for n in (1, 4, 40, 19_955)], 1)
     assert numbers.dtype == dtype
-    assert torch.equal(numbers, pieces)
+    assert torch.equal(numbers, torch.cat([draws.uniform(n, 3) for n in (1, 44, 19_955)], 1))
     assert ((numbers >= 0) & (numbers < 1)).all()
     assert ((numbers.mean((1, 2)) - 0.5).abs() <= 4 * (1 / 12 / 60_000) ** 0.5).all()

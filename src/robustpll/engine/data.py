@@ -1,6 +1,6 @@
 """Rows, also streamed from the host; tasks; the state of a training; the batch of a step."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -38,7 +38,7 @@ class Rows:
         A feature that is constant for a model becomes 1, or stays 0 if it is 0.
         """
         # One model after another: M copies of the rows may not fit.
-        extremes = [torch.stack(torch.aminmax(pool[index], dim=0, keepdim=True)) for index in at]
+        extremes = [torch.stack(torch.aminmax(pool[row], dim=0, keepdim=True)) for row in at]
         low, high = torch.stack(extremes, 1)  # (M, 1, *shape) each
         constant = low == high
         low = low.masked_fill(constant, 0)
@@ -106,11 +106,14 @@ class Rows:
 
     def part(self, models: slice) -> Self:
         """Rows of some of the models."""
-        return replace(self, at=self.at[models], shift=self.shift[models], scale=self.scale[models])
+        return self._changed(lambda values: values[models])
 
     def repeated(self, members: int) -> Self:
         """Repeat each run's rows for `members` neighbouring models."""
-        at, shift, scale = (repeat(part, members) for part in (self.at, self.shift, self.scale))
+        return self._changed(lambda values: repeat(values, members))
+
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> Self:
+        at, shift, scale = map(change, (self.at, self.shift, self.scale))
         return replace(self, at=at, shift=shift, scale=scale)
 
 
@@ -155,14 +158,12 @@ class Task:
 
     def part(self, runs: slice) -> Self:
         """The task of some of the runs."""
-        candidates, prior, weight = self.candidates[runs], self.prior[runs], self.weight[runs]
-        return type(self)(self.rows.part(runs), candidates, prior, weight, self.seeds[runs])
+        return self._changed(self.rows.part(runs), self.seeds[runs], lambda values: values[runs])
 
     def some_rows(self, at: Tensor) -> Self:
         """The task on each run's rows at these positions (b,), with the same scaling."""
         rows = replace(self.rows, at=self.rows.at[:, at])
-        candidates, prior, weight = self.candidates[:, at], self.prior[:, at], self.weight[:, at]
-        return type(self)(rows, candidates, prior, weight, self.seeds)
+        return self._changed(rows, self.seeds, lambda values: values[:, at])
 
     def with_candidates(self, candidates: Tensor) -> Self:
         """A task on the same rows with other candidates (M, n, k) and a uniform prior on them."""
@@ -173,9 +174,14 @@ class Task:
         if members == 1:
             return self  # with the same seed
         seeds = tuple(seed_of(seed, member) for seed in self.seeds for member in range(members))
-        tensors = (self.candidates, self.prior, self.weight)
-        candidates, prior, weight = (repeat(values, members) for values in tensors)
-        return type(self)(self.rows.repeated(members), candidates, prior, weight, seeds)
+        rows = self.rows.repeated(members)
+        return self._changed(rows, seeds, lambda values: repeat(values, members))
+
+    def _changed(
+        self, rows: Rows, seeds: tuple[int, ...], change: Callable[[Tensor], Tensor]
+    ) -> Self:
+        candidates, prior, weight = map(change, (self.candidates, self.prior, self.weight))
+        return type(self)(rows, candidates, prior, weight, seeds)
 
 
 @dataclass

@@ -78,17 +78,13 @@ def losses(
 
 
 def train(
-    method: "DeepMethod",
-    task: Task,
-    *,
-    net: nn.Module | None = None,
-    watch: Task | None = None,
+    method: "DeepMethod", task: Task, *, net: nn.Module | None = None, watch: Task | None = None
 ) -> Networks:
     """Train the models of all runs of a task at once; a given `net` is trained further.
 
-    With `watch`, a validation task of the same runs, each model ends as it was after the epoch
-    with the highest covering rate. If the models do not fit the device's memory, they are trained
-    in two halves: a run does not depend on the runs beside it.
+    With `watch`, a task of other rows of the same runs, each model ends as it was after the
+    epoch with the highest covering rate. If the models do not fit the device's memory, they are
+    trained in two halves: a run does not depend on the runs beside it.
     """
     try:
         return _train(method, task, net, watch)
@@ -104,9 +100,8 @@ def train(
         warnings.simplefilter("ignore", RuntimeWarning)  # one warning is enough
         halves = []
         for runs in (slice(half), slice(half, None)):
-            watched = None if watch is None else watch.part(runs)
-            part = method.part(runs, task.models)
-            halves.append(train(part, task.part(runs), watch=watched))
+            part = None if watch is None else watch.part(runs)
+            halves.append(train(method.part(runs, task.models), task.part(runs), watch=part))
     return replace(halves[0].followed_by(halves[1]), method=method)
 
 
