@@ -51,7 +51,7 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
             url = f"http://127.0.0.1:{server.server_port}/{name}.gz"
             checksum = hashlib.sha256(CONTENT).hexdigest()
             file = File(path=f"{name}/{name}.gz", url=url, content=checksum)
-            entry = replace(CATALOG[name], files=(file,), own_checksum=False)
+            entry = replace(CATALOG[name], files=(file,), checksum="")
             monkeypatch.setitem(CATALOG, name, entry)
         yield folder
         server.shutdown()

@@ -3,16 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from robustpll.cli.messages import refusals, say, show_list
-from robustpll.datasets.catalog import CATALOG, Entry, entry_of, find
+from robustpll.datasets.catalog import CATALOG, Entry, Report, Say, entry_of, fetch, find
 from robustpll.errors import RobustPLLError
-
-if TYPE_CHECKING:
-    from robustpll.datasets.download import Report, Say
 
 app = typer.Typer(help="List, download and add datasets.", invoke_without_command=True)
 ALL = "Datasets to download; 'all' for all that can be downloaded."
@@ -50,8 +47,6 @@ def datasets(context: typer.Context) -> None:
 @app.command()
 def get(names: Annotated[list[str], typer.Argument(metavar="NAME...", help=ALL)]) -> None:
     """Download datasets and check them; files that are here and correct are kept."""
-    from robustpll.datasets.download import fetch
-
     with refusals():
         if "all" in names:
             names = [name for name, entry in CATALOG.items() if entry.is_downloadable]
@@ -84,7 +79,7 @@ def add(
 
 
 @contextmanager
-def _display() -> "Iterator[tuple[Say, Report]]":
+def _display() -> Iterator[tuple[Say, Report]]:
     """Yield functions that print a line, and show a progress bar per file on a terminal."""
     from rich import progress as bars
     from rich.console import Console
@@ -104,7 +99,7 @@ def _display() -> "Iterator[tuple[Say, Report]]":
 
 def _place(entry: Entry) -> str:
     """Return where a dataset is, in a few words."""
-    paths = [path for file in entry.files if (path := find(entry, file))]
+    paths = [path for file in entry.files if (path := find(file))]
     if not entry.files:
         return "built in"
     if len(paths) < len(entry.files):

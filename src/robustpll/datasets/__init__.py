@@ -25,6 +25,4 @@ def load_dataset(name: str) -> "Dataset":
     >>> load_dataset("digits")
     Dataset(Digits: 1797 rows, 64 features, 10 classes)
     """
-    entry = entry_of(name)
-    dataset: Dataset = entry.module.load(entry)
-    return dataset
+    return entry_of(name).load()
