@@ -24,15 +24,14 @@ def datasets(context: typer.Context) -> None:
     rows = []
     for entry in CATALOG.values():
         sizes = (f"{size:,}" for size in (entry.rows, entry.features, entry.classes))
-        candidates = "-" if entry.candidates is None else f"{entry.candidates:.2f}"
-        rows.append((entry.name, entry.title, *sizes, candidates, entry.licence))
+        average = f"{entry.candidates:.2f}" if entry.candidates else "-"
+        rows.append((entry.name, entry.title, *sizes, average, entry.licence))
     show_list(heading, rows, limit=len(rows))
     typer.echo("candidates: average per row; - if noise makes them\n")
     with refusals():
-        places = {name: _place(entry) for name, entry in CATALOG.items()}
-    for name, place in places.items():  # below the table, because a path must not be folded
-        typer.echo(f"{name:12}{place}")
-    missing = [CATALOG[name] for name, place in places.items() if place.startswith("not here")]
+        for entry in CATALOG.values():  # below the table, because a path must not be folded
+            typer.echo(f"{entry.name:12}{_place(entry)}")
+        missing = [entry for entry in CATALOG.values() if not all(map(find, entry.files))]
     if names := [entry.name for entry in missing if entry.is_downloadable]:
         typer.echo(f"\nTo get {', '.join(names)}, run\n  robustpll datasets get {' '.join(names)}")
     by_hand = [entry for entry in missing if not entry.is_downloadable]
@@ -104,6 +103,4 @@ def _place(entry: Entry) -> str:
         return "built in"
     if len(paths) < len(entry.files):
         return f"not here ({len(paths)} of {len(entry.files)} files are)" if paths else "not here"
-    if len(paths) == 1:
-        return str(paths[0])
-    return ", ".join(dict.fromkeys(str(path.parent) for path in paths))
+    return str(paths[0] if len(paths) == 1 else paths[0].parent)
