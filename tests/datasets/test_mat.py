@@ -5,6 +5,7 @@ import io
 import struct
 import sys
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,12 @@ def parts(n: int = 30, d: int = 4, k: int = 5, **changes: Any) -> Parts:
     partial = np.maximum(target, np.roll(target, 1, axis=0) * (drawn.random(n) < 0.7))
     data = drawn.normal(size=(n, d))
     return {"data": data, "partial_target": partial, "target": target} | changes
+
+
+def mat_file(matrices: Parts, **options: Any) -> bytes:
+    file = io.BytesIO()
+    savemat(file, matrices, **options)
+    return file.getvalue()
 
 
 def sparse_parts(matrices: Parts) -> Parts:
@@ -274,6 +281,99 @@ def test_another_kind_of_file_is_refused(path: Path, raw: bytes | None) -> None:
         load_dataset("lost")
 
 
+# Files that would fill the memory, or that lead to other files
+
+
+def mat_bomb(declared: int, size: int, cut: int = 0) -> bytes:
+    """A .mat file of version 7 with one compressed matrix of zeros."""
+    packed = zlib.compress(struct.pack("<II", 14, declared) + bytes(size))
+    packed = packed[: len(packed) - cut]
+    return bytes(124) + b"\0\1IM" + struct.pack("<II", 15, len(packed)) + packed
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (mat_bomb(10**6, 10**6), "too many bytes"),
+        (mat_bomb(10**3, 10**6), "too many bytes"),
+        (mat_file(dict.fromkeys("abc", np.zeros((200, 200))), do_compression=True), "too many"),
+        (mat_bomb(10**4, 10**3), "ends too soon"),
+        (mat_bomb(10**4, 10**4, cut=3), "are cut"),
+    ],
+    ids=["too long", "lies", "three", "shorter", "cut"],
+)
+def test_a_compressed_matrix_unpacks_to_no_more_than_the_files_size_allows(
+    monkeypatch: pytest.MonkeyPatch, content: bytes, reason: str
+) -> None:
+    monkeypatch.setattr(bounded, "UNSUSPICIOUS", 10**5)
+    with pytest.raises(InputError, match=reason):
+        read_mat(Path("lost.mat"), content, ["data"])
+
+
+def hdf5(write: Callable[[h5py.File], Any]) -> bytes:
+    file = io.BytesIO()
+    with h5py.File(file, "w") as content:
+        write(content)
+    return file.getvalue()
+
+
+def sparse_group(file: h5py.File, height: int, starts: Any) -> None:
+    group = file.create_group("data")
+    group.attrs["MATLAB_sparse"] = np.uint64(height)
+    group["jc"] = starts
+
+
+def repeated_text(file: h5py.File) -> None:
+    """Many references to one long text."""
+    file.create_dataset("data", (100, 100), h5py.string_dtype(), fillvalue="x" * 10**6)
+
+
+HUGE = {
+    "dense": hdf5(lambda file: file.create_dataset("data", (10**6, 10**6), "f8", chunks=(99, 99))),
+    "text": hdf5(repeated_text),
+    "sparse": mat_file({"data": sparse.csc_matrix((2**31 - 1, 1000))}),
+    "sparse, 7.3": hdf5(lambda file: sparse_group(file, 2**40, np.zeros(1001, np.uint64))),
+}
+
+
+@pytest.mark.parametrize("content", HUGE.values(), ids=HUGE.keys())
+def test_matrices_that_would_fill_the_memory_are_refused(content: bytes) -> None:
+    assert len(content) < 10**6 + 10**5
+    with pytest.raises(InputError, match=r"too many bytes|a sparse matrix declares|real numbers"):
+        read_mat(Path("lost.mat"), content, ["data"])
+
+
+@pytest.mark.parametrize(
+    "kind", ["external link", "soft link", "external storage", "virtual", "sparse"]
+)
+def test_a_matrix_that_lies_in_another_file_is_refused(tmp_path: Path, kind: str) -> None:
+    other, raw = tmp_path / "other.h5", tmp_path / "raw.bin"
+    with h5py.File(other, "w") as file:
+        file["secret"] = np.eye(3)
+    np.eye(3).tofile(raw)
+
+    def write(file: h5py.File) -> None:
+        external = h5py.ExternalLink(str(other), "/secret")
+        if kind == "external link":
+            file["data"] = external
+        elif kind == "soft link":
+            file["far"] = np.eye(3)
+            file["data"] = h5py.SoftLink("/far")
+        elif kind == "external storage":
+            file.create_dataset("data", (3, 3), "f8", external=[(str(raw), 0, 72)])
+        elif kind == "virtual":
+            layout = h5py.VirtualLayout((3, 3), "f8")
+            layout[:] = h5py.VirtualSource(other, "secret", (3, 3))
+            file.create_virtual_dataset("data", layout)
+        else:
+            sparse_group(file, 3, external)
+
+    with pytest.raises(InputError, match=r"lost\.mat.*must be in the file itself"):
+        read_mat(Path("lost.mat"), hdf5(write), ["data"])
+
+
+# Published facts
+
 FACTS = {
     # shape, classes; candidates: average, most, share of rows with one alone in percent
     "bird-song": ((4998, 38), 13, (2.1755, 4, 32.7)),
@@ -307,13 +407,9 @@ def test_the_published_facts_hold(name: str) -> None:
         assert np.array_equal(matrix, dense.toarray() if sparse.issparse(dense) else dense)
 
 
+# Files that are added
+
 TOY = replace(entry_of("lost"), rows=30, features=4, classes=5)
-
-
-def mat_file(matrices: Parts) -> bytes:
-    file = io.BytesIO()
-    savemat(file, matrices)
-    return file.getvalue()
 
 
 def in_zip(**members: bytes) -> bytes:

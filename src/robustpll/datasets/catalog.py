@@ -8,16 +8,13 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from pkgutil import resolve_name
+from typing import Literal
 
 from robustpll import __version__
 from robustpll.datasets.bounded import MOST_BYTES, PIECE, read_content
 from robustpll.errors import InputError, RobustPLLError
-
-if TYPE_CHECKING:
-    from robustpll.datasets.dataset import Dataset
 
 USUAL = "usual"  # what people call the version whose checksum is in the catalog
 TRIES = 5  # of a download
@@ -27,10 +24,6 @@ HEADERS = {"User-Agent": f"robustpll/{__version__}", "Accept-Encoding": "identit
 
 Say = Callable[[str], None]  # gets sentences for a person
 Report = Callable[[str, int, int | None], None]  # gets a file's name, bytes so far, bytes in all
-
-
-class DownloadError(RobustPLLError):
-    """A file could not be downloaded; the message says which, why, and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,22 +54,9 @@ class Entry:
     files: tuple[File, ...] = ()
     checksum: str = ""  # the function that returns a file's sum; "": that of its content
 
-    def load(self) -> "Dataset":
-        dataset: Dataset = _function(self.loader)(self)
-        return dataset
-
     @property
     def is_downloadable(self) -> bool:
         return bool(self.files) and all(file.url for file in self.files)
-
-
-def _function(name: str) -> Callable[[Any], Any]:
-    """Return a function of robustpll.datasets by its module and name."""
-    module, _, function = name.partition(".")
-    imported: Callable[[Any], Any] = getattr(
-        import_module(f"robustpll.datasets.{module}"), function
-    )
-    return imported
 
 
 def _read_catalog() -> dict[str, Entry]:
@@ -158,7 +138,7 @@ def checksum(entry: Entry, path: Path) -> str:
     """Return the SHA-256 of a file's content, as the catalog defines it; "" if it is damaged."""
     try:
         if entry.checksum:
-            return str(_function(entry.checksum)(path))
+            return str(resolve_name(f"robustpll.datasets.{entry.checksum}")(path))
         return hashlib.sha256(read_content(path)).hexdigest()
     except InputError:
         return ""
@@ -169,17 +149,15 @@ def version_of(entry: Entry, sums: Sequence[str]) -> str:
 
     Files that are not the published ones are refused, if the catalog has their checksums.
     """
+    is_usual = True
     for file, content in zip(entry.files, sums, strict=True):
         if file.content not in (None, content):
             raise InputError(
                 f"{find(file)} does not hold what is published: the SHA-256 of its content is "
                 f"{content}, that of {entry.title} is {file.content}. {how_to_get(entry)}"
             )
-    if all(
-        sum_ in (file.content, file.usual) for file, sum_ in zip(entry.files, sums, strict=True)
-    ):
-        return ""
-    return hashlib.sha256("".join(sums).encode()).hexdigest()[:16]
+        is_usual &= content in (file.content, file.usual)
+    return "" if is_usual else hashlib.sha256("".join(sums).encode()).hexdigest()[:16]
 
 
 def version_here(name: str) -> str:
@@ -231,7 +209,7 @@ def _fetch_file(entry: Entry, file: File, say: Say, report: Report) -> Path:
                     return part.replace(target)
             finally:
                 part.unlink(missing_ok=True)
-    raise DownloadError(
+    raise RobustPLLError(
         f"{file.url} does not hold what is published: its content has another checksum. The "
         f"download was deleted. {remedy}"
     )
@@ -255,13 +233,15 @@ def _download(url: str, part: Path, say: Say, report: Report, remedy: str) -> No
                     for piece in answer.iter_content(PIECE):
                         done += file.write(piece)
                         if max(done, total or 0) > MOST_BYTES:
-                            raise DownloadError(f"{url} has more than {MOST_BYTES} bytes. {remedy}")
+                            raise RobustPLLError(
+                                f"{url} has more than {MOST_BYTES} bytes. {remedy}"
+                            )
                         report(part.stem, done, total)
         except requests.RequestException as error:
             status = 500 if error.response is None else error.response.status_code
             is_final = status < 500 and status not in (408, 425, 429)
             if is_final or isinstance(error, ValueError) or attempt == TRIES:
-                raise DownloadError(f"{url} cannot be downloaded: {error}. {remedy}") from error
+                raise RobustPLLError(f"{url} cannot be downloaded: {error}. {remedy}") from error
             say(f"{url}: {error}. Trying again ({attempt + 1} of {TRIES}).")
             time.sleep(PAUSE * 2 ** (attempt - 1))
         else:
