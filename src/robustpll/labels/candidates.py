@@ -18,9 +18,9 @@ from robustpll.labels.parsing import (
     coded,
     is_frame,
     items_of,
-    refuse_empty,
     refuse_odd_labels,
     refuse_odd_sets,
+    refuse_rows,
     row_index,
 )
 from robustpll.labels.votes import Votes
@@ -207,13 +207,12 @@ def _read(y: Any) -> tuple[NDArray[np.bool_], NDArray[Any] | None, NDArray[np.fl
             refuse_odd_sets(items)
             rows = np.repeat(rows, [len(row) for row in items])
             code, names = coded([name for row in items for name in row], rows)
-        elif items.dtype.kind in "OU":
-            refuse_odd_labels(items)
-            code, names = coded(items.tolist(), rows)
         else:
             refuse_odd_labels(items)
-            names, code = np.unique(items, return_inverse=True)
+            code, names = coded(items.tolist(), rows)
+            names = names if items.dtype.kind in "OU" else names.astype(items.dtype)
         matrix = np.zeros((len(items), len(names)), dtype=bool)
         matrix[rows, code] = True
-    refuse_empty(~matrix.any(-1))
+    remedy = "Every row needs at least one: drop these rows, or give them all classes."
+    refuse_rows(~matrix.any(-1), "y has no candidate class", remedy)
     return matrix, names, np.divide(matrix, matrix.sum(-1, keepdims=True), dtype=np.float32)

@@ -151,11 +151,10 @@ def refuse_odd_labels(labels: NDArray[Any]) -> None:
 
 
 def refuse_odd_sets(sets: NDArray[Any]) -> None:
-    """Refuse rows that are not sets, are empty, repeat a name, or look like a 0/1 matrix."""
+    """Refuse rows that are not sets, repeat a name, or look like a 0/1 matrix."""
     odd = [not isinstance(row, SETS) for row in sets]
     refuse_rows(odd, "y has sets of class names, but none", "Write one label as {label}.")
-    refuse_empty([len(row) == 0 for row in sets])
-    distinct = [distinct_of(row) for row in sets]
+    distinct = [row if isinstance(row, set | frozenset) else distinct_of(row) for row in sets]
     equally_long = len({len(row) for row in sets}) == 1 and len(sets[0]) > 1
     zero_one = equally_long and all(
         isinstance(row, list | tuple | np.ndarray) and names <= {0, 1}
@@ -179,12 +178,6 @@ def distinct_of(values: Any) -> set[Any]:
             f"y holds {some_of([values])} ({error}), but a class name is a string or an integer. "
             "Pass a list with a set of names for each row."
         ) from error
-
-
-def refuse_empty(is_empty: ArrayLike) -> None:
-    """Refuse rows without any candidate."""
-    remedy = "Every row needs at least one: drop these rows, or give them all classes."
-    refuse_rows(is_empty, "y has no candidate class", remedy)
 
 
 def coded(values: list[Any], rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
