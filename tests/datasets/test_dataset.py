@@ -56,11 +56,6 @@ def test_splits_are_those_of_the_published_experiments() -> None:
     assert data.split(0) is data.split(7) is data.official
 
 
-def test_a_dataset_says_what_it_is() -> None:
-    noted = replace(rows(7), notes=("row 3 is odd", "row 4 is odd"))
-    assert repr(noted) == "Dataset(Mine: 7 rows, 2 features, 2 classes, 2 notes)"
-
-
 @pytest.mark.parametrize(("n", "seed"), [(7, -1), (7, "a"), (7, None), (7, 1.0), (1, 0)])
 def test_impossible_splits_are_refused(n: int, seed: Any) -> None:
     with pytest.raises(InputError, match="2 rows or more, and an int of at least 0 as its seed"):

@@ -8,6 +8,7 @@ import struct
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,31 +32,16 @@ def idx(values: np.ndarray, magic: bytes = b"\0\0\x08") -> bytes:
     return magic + bytes([values.ndim]) + header + values.tobytes()
 
 
-@pytest.mark.parametrize("values", [PICTURES, PICTURES[:, 0, 0], PICTURES[:0]], ids=np.shape)
-@pytest.mark.parametrize("pack", [bytes, gzip.compress])
-def test_arrays_come_back(tmp_path: Path, values: np.ndarray, pack: type) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(pack(idx(values)))
-    array, content = read_idx(path)
-    assert content == hashlib.sha256(idx(values)).hexdigest()
-    assert array.dtype == np.uint8
-    assert np.array_equal(array, values)
-
-
 PLAIN, ZIPPED = idx(PICTURES), gzip.compress(idx(NOISE))
 BROKEN = {
     "empty": (b"", "not an idx file"),
-    "two bytes": (b"\0\0", "not an idx file"),
     "a web page": (b"<html>not found</html>", "not an idx file"),
     "other numbers": (idx(PICTURES, magic=b"\0\0\x0d"), "not an idx file"),
-    "cut in the header": (PLAIN[:10], "not an idx file"),
     "no axes": (b"\0\0\x08\0!", "1 to 3 axes"),
     "four axes": (idx(PICTURES[None]), "1 to 3 axes"),
     "cut in half": (PLAIN[:20], r"\(4, 3, 2\), and has 20 bytes"),
     "one byte too many": (PLAIN + b"\0", "has 41 bytes"),
     "negative lengths": (b"\0\0\x08\2" + struct.pack(">2i", -2, -3) + bytes(6), "Download it"),
-    "gzip, empty": (gzip.compress(b""), "not an idx file"),
-    "gzip, wrong length": (gzip.compress(PLAIN[:-1]), "has 39 bytes"),
     "gzip, cut in half": (ZIPPED[: len(ZIPPED) // 2], "cannot be read"),
     "gzip, wrong checksum": (ZIPPED[:-8] + bytes(8), "cannot be read"),
     "gzip, wrong block": (ZIPPED[:10] + b"\xff" + ZIPPED[11:], "cannot be read"),
@@ -167,9 +153,10 @@ def archive(data: Path, unpublished: Callable[..., None]) -> Path:
     return path
 
 
-def png(shade: int, size: tuple[int, int] = (28, 28), mode: str = "L", form: str = "PNG") -> bytes:
+def png(shade: Any, size: tuple[int, int] = (28, 28), mode: str = "L", form: str = "PNG") -> bytes:
     file = io.BytesIO()
-    Image.new("L", size, shade).convert(mode).save(file, form)
+    pixels = np.broadcast_to(np.uint8(shade), size)
+    Image.fromarray(pixels).convert(mode).save(file, form)
     return file.getvalue()
 
 
@@ -185,6 +172,7 @@ def pack(path: Path, members: dict[str, bytes]) -> None:
 
 ORDER = ("A/B.png", "A/b.png", "A/é.png", "B/a.png", "J/a.png")
 LETTERS = {f"{ROOT}/{ORDER[number]}": png(number) for number in (3, 1, 4, 0, 2)}
+GREYS = np.random.default_rng(0).integers(0, 256, (28, 28), dtype=np.uint8)
 
 
 def shades(dataset: Dataset) -> list[int]:
@@ -192,25 +180,17 @@ def shades(dataset: Dataset) -> list[int]:
 
 
 def test_folders_are_in_the_order_of_letters_and_files_in_that_of_bytes(archive: Path) -> None:
-    pack(archive, LETTERS)
+    pack(archive, LETTERS | {f"{ROOT}/J/b.png": png(GREYS)})
     dataset = load_dataset("notmnist")
-    assert shades(dataset) == [0, 1, 2, 3, 4]
-    assert dataset.features.shape == (5, 784)
-    assert dataset.features.dtype == np.uint8
+    assert shades(dataset) == [0, 1, 2, 3, 4, GREYS[0, 0]]
+    assert (dataset.features[5].reshape(28, 28) == GREYS).all()  # row by row
+    assert dataset.features.shape == (6, 784)
     assert dataset.labels is not None
-    assert dataset.classes[dataset.labels].tolist() == ["A", "A", "A", "B", "J"]
+    assert dataset.classes[dataset.labels].tolist() == ["A", "A", "A", "B", "J", "J"]
     assert dataset.classes.tolist() == list("ABCDEFGHIJ")
     assert dataset.image_shape == (28, 28)
     assert dataset.official is dataset.candidates is None
-    assert dataset.notes == ("5 rows, where 18724 are usual",)
-
-
-def test_pixels_are_read_row_by_row(archive: Path) -> None:
-    picture = np.random.default_rng(0).integers(0, 256, (28, 28), dtype=np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(picture).save(file, "PNG")
-    pack(archive, {f"{ROOT}/C/x.png": file.getvalue()})
-    assert (load_dataset("notmnist").features[0].reshape(28, 28) == picture).all()
+    assert dataset.notes == ("6 rows, where 18724 are usual",)
 
 
 BROKEN_LETTERS = {
