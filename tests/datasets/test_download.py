@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from robustpll.cli import app
 from robustpll.datasets import bounded, catalog
 from robustpll.datasets.catalog import CATALOG, Entry, File, checksum, entry_of, paths_of
 from robustpll.errors import InputError, RobustPLLError
@@ -268,6 +270,49 @@ def test_a_file_without_address_comes_with_the_steps(server: Server, data: Path)
     path.parent.mkdir()
     path.write_bytes(b"here")
     assert fetch(lost) == [path]
+
+
+# The command
+
+PICTURES = ("mnist", "fmnist", "kmnist", "notmnist")
+
+
+@pytest.fixture
+def served(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """The server, which gives the same file for every dataset of pictures."""
+    for name in PICTURES:
+        (file,) = toy(server.url).files
+        files = (replace(file, path=f"{name}/{name}.gz"),)
+        monkeypatch.setitem(CATALOG, name, replace(CATALOG[name], files=files, checksum=""))
+    return server
+
+
+def get(*names: str) -> Any:
+    return CliRunner().invoke(app, ["datasets", "get", *names])
+
+
+def test_get_downloads_once_and_says_where(served: Server, data: Path) -> None:
+    path = data / "mnist" / "mnist.gz"
+    result = get("mnist")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == f"mnist       {path}\n"
+    assert path.read_bytes() == BODY
+    assert get("mnist", "digits").stdout == f"mnist       {path}\ndigits      built in\n"
+    assert served.requests == 1
+    result = get("all")
+    assert result.exit_code == 0
+    assert [line.split()[0] for line in result.stdout.splitlines()] == [*PICTURES]
+
+
+def test_what_fails_does_not_keep_the_others(served: Server, data: Path) -> None:
+    served.answers = [sends(b"", 404), sends()]
+    result = get("fmnist", "lost", "mnist")
+    assert result.exit_code == 1
+    assert result.stdout == f"mnist       {data / 'mnist' / 'mnist.gz'}\n"
+    failure, steps = result.stderr.splitlines()
+    assert f"{served.url} cannot be downloaded: 404" in failure
+    assert "in a browser" in steps
+    assert str(data / "realworld" / "lost.mat") in steps
 
 
 def start(server: Server) -> subprocess.Popen[str]:

@@ -88,17 +88,19 @@ def test_labels_and_candidates_follow_their_rows() -> None:
     data = known()
     assert data.candidates is not None
     assert data.labels is not None
-    own = Problem.of(data, None, SEEDS, "cpu")
+    by_dataset = Problem.of(data, None, SEEDS, "cpu")
     by_noise = Problem.of(known(candidates=None), NextClass(), SEEDS, "cpu")
     flipped = Problem.of(data, Flip(1.0), SEEDS, "cpu")
-    assert own.task.seeds == by_noise.task.seeds == SEEDS
+    assert by_dataset.task.seeds == by_noise.task.seeds == SEEDS
     for run, seed in enumerate(SEEDS):
         split = data.split(seed)
-        assert (own.train_labels[run].numpy() == data.labels[split.train]).all()
-        assert (own.test_labels[run].numpy() == data.labels[split.test]).all()
-        assert (own.task.candidates[run].numpy() == data.candidates.matrix[split.train]).all()
-    assert torch.equal(own.task.candidates, by_noise.task.candidates)
-    assert torch.equal(own.task.prior, by_noise.task.prior)
+        assert (by_dataset.train_labels[run].numpy() == data.labels[split.train]).all()
+        assert (by_dataset.test_labels[run].numpy() == data.labels[split.test]).all()
+        assert (
+            by_dataset.task.candidates[run].numpy() == data.candidates.matrix[split.train]
+        ).all()
+    assert torch.equal(by_dataset.task.candidates, by_noise.task.candidates)
+    assert torch.equal(by_dataset.task.prior, by_noise.task.prior)
     assert (flipped.task.candidates.sum(-1) == 1).all()
 
 
@@ -200,11 +202,11 @@ def other(n: int) -> Dataset:
 def test_subsets_are_scaled_by_all_rows_of_the_other_set_or_by_the_training_rows(
     problem: Problem, subset: Any, n: int, indices: list[list[int]]
 ) -> None:
-    own, train = (ood_rows(problem, other(n), subset, by) for by in ("own", "train"))
-    assert own.at.tolist() == train.at.tolist() == indices
-    number = own.at.numpy() % 200
-    np.testing.assert_allclose(flat(own)[..., 0], number / min(n - 1, 199), atol=1e-6)
-    assert (flat(own)[..., 20] == 1).all()  # constant, and not 0
+    by_other, train = (ood_rows(problem, other(n), subset, by) for by in ("own", "train"))
+    assert by_other.at.tolist() == train.at.tolist() == indices
+    number = by_other.at.numpy() % 200
+    np.testing.assert_allclose(flat(by_other)[..., 0], number / min(n - 1, 199), atol=1e-6)
+    assert (flat(by_other)[..., 20] == 1).all()  # constant, and not 0
     np.testing.assert_allclose(flat(train)[..., 0], number / 16, rtol=1e-6)  # black in training
     high = problem.task.rows.pool[problem.task.rows.at[0]].flatten(1)[:, 20].max() * 16
     np.testing.assert_allclose(flat(train)[0, :, 20], 4 / high, rtol=1e-6)
@@ -274,10 +276,10 @@ def test_what_cannot_be_held_out_is_refused() -> None:
 
 
 def test_a_problem_without_a_class_trains_and_meets_it(problem: Problem) -> None:
-    held = hold_out(load_dataset("digits"), 4, seed=2)
-    known = Problem.of(held.known, Uniform(), (2,), "cpu")
+    known_only, ood = hold_out(load_dataset("digits"), 4, seed=2)
+    known = Problem.of(known_only, Uniform(), (2,), "cpu")
     assert known.task.k == 9
-    rows = ood_rows(known, held.ood, "all", "train")
+    rows = ood_rows(known, ood, "all", "train")
     assert len(rows) + len(known.task) + len(known.test) == 1797
     assert rows.shape == problem.test.shape
 
