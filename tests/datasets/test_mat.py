@@ -214,7 +214,12 @@ def test_odd_content_is_refused_by_name(
 
 @pytest.mark.parametrize(
     ("write", "attribute", "value"),
-    [(savemat, "indices", 70_000), (write_hdf5, "indices", 70_000), (write_hdf5, "indptr", 7)],
+    [
+        (savemat, "indices", 70_000),
+        (savemat, "indices", -1),
+        (write_hdf5, "indices", 70_000),
+        (write_hdf5, "indptr", 7),
+    ],
 )
 def test_a_sparse_matrix_that_points_outside_is_refused(
     path: Path, write: Any, attribute: str, value: int
