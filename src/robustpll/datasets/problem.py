@@ -12,7 +12,6 @@ from robustpll.datasets.dataset import Dataset, Split
 from robustpll.datasets.noise import Flip, Noise
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device
-from robustpll.engine.random import Draws
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
 
@@ -112,8 +111,7 @@ def _task(
     if noise is None:
         return Task.of(rows, candidates, seeds, prior)
     if isinstance(noise, Flip) and noise.noise is None:
-        draws = Draws.of(seeds, "flip noise", like=rows.shift)
-        return Task.of(rows, noise.flipped(candidates, labels, draws), seeds)
+        return Task.of(rows, noise.flipped(rows, candidates, labels, seeds), seeds)
     raise InputError(
         f"{dataset.title} has candidates of its own: pass noise=None or Flip(share), or drop them "
         "with dataclasses.replace(dataset, candidates=None)."
