@@ -14,7 +14,7 @@ import torch
 from common import accuracies, open_report, options, problem_of, save_report
 
 from robustpll import load_dataset
-from robustpll.datasets.ood import ood_rows
+from robustpll.datasets.problem import ood_rows
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.history import progress_bars
 from robustpll.measures.metrics import as_recorded, cdf_area, signed_ks

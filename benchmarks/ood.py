@@ -16,7 +16,7 @@ import pandas as pd
 from common import accuracies, method_of, open_report, options, problem_of, save_report, spread_of
 
 from robustpll import METHODS, load_dataset
-from robustpll.datasets.ood import ood_rows
+from robustpll.datasets.problem import ood_rows
 from robustpll.engine.history import progress_bars
 from robustpll.evaluate.ood import RunScorer, separation
 

@@ -90,18 +90,18 @@ def test_files_and_functions_stay_small() -> None:
 # Lines of Python per package, comments and blank lines included. A change that adds a capability
 # may raise the limits of the packages it touches, with a reason; otherwise they only fall.
 LIMITS = {
-    "": 360,  # files beside the packages, but for opinion and demo
+    "": 330,  # files beside the packages, but for opinion and demo
     "attacks": 570,
     "bench": 3180,
     "clean": 920,
     "cli": 1390,
-    "datasets": 1490,
+    "datasets": 1387,
     "demo": 100,
     "engine": 1860,
     "estimator": 1860,
     "evaluate": 970,
     "html": 115,
-    "labels": 670,
+    "labels": 600,
     "measures": 760,
     "methods": 3200,
     "opinion": 250,

@@ -6,79 +6,55 @@ from typing import TYPE_CHECKING, Any
 from robustpll import _moved as _moved
 
 if TYPE_CHECKING:
-    from robustpll.attacks.pgd import PGD, AutoPGD
-    from robustpll.attacks.square import Square
-    from robustpll.datasets import load_dataset
-    from robustpll.datasets.dataset import Dataset
-    from robustpll.errors import InputError, ModelFileError, RobustPLLError
-    from robustpll.estimator.abstention import Decision
-    from robustpll.estimator.classifier import PLLClassifier, RobustPLLClassifier
-    from robustpll.estimator.model_file import load
-    from robustpll.evaluate.audit import robustness_report
-    from robustpll.evaluate.missing_truth import missing_truth_scores
-    from robustpll.evaluate.ood import ood_report
-    from robustpll.evaluate.reports import calibration_report
-    from robustpll.labels.candidates import Candidates
-    from robustpll.labels.votes import Votes
-    from robustpll.measures.conformal import ConformalSets
-    from robustpll.methods import METHODS
-    from robustpll.opinion import Opinion
-    from robustpll.tables.read import Table, read_table
+    from robustpll.attacks.pgd import PGD as PGD
+    from robustpll.attacks.pgd import AutoPGD as AutoPGD
+    from robustpll.attacks.square import Square as Square
+    from robustpll.datasets import load_dataset as load_dataset
+    from robustpll.datasets.dataset import Dataset as Dataset
+    from robustpll.errors import InputError as InputError
+    from robustpll.errors import ModelFileError as ModelFileError
+    from robustpll.errors import RobustPLLError as RobustPLLError
+    from robustpll.estimator.abstention import Decision as Decision
+    from robustpll.estimator.classifier import PLLClassifier as PLLClassifier
+    from robustpll.estimator.classifier import RobustPLLClassifier as RobustPLLClassifier
+    from robustpll.estimator.model_file import load as load
+    from robustpll.evaluate.audit import robustness_report as robustness_report
+    from robustpll.evaluate.missing_truth import missing_truth_scores as missing_truth_scores
+    from robustpll.evaluate.ood import ood_report as ood_report
+    from robustpll.evaluate.reports import calibration_report as calibration_report
+    from robustpll.labels.candidates import Candidates as Candidates
+    from robustpll.labels.votes import Votes as Votes
+    from robustpll.measures.conformal import ConformalSets as ConformalSets
+    from robustpll.methods import METHODS as METHODS
+    from robustpll.opinion import Opinion as Opinion
+    from robustpll.tables.read import Table as Table
+    from robustpll.tables.read import read_table as read_table
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "METHODS",
-    "PGD",
-    "AutoPGD",
-    "Candidates",
-    "ConformalSets",
-    "Dataset",
-    "Decision",
-    "InputError",
-    "ModelFileError",
-    "Opinion",
-    "PLLClassifier",
-    "RobustPLLClassifier",
-    "RobustPLLError",
-    "Square",
-    "Table",
-    "Votes",
-    "__version__",
-    "calibration_report",
-    "load",
-    "load_dataset",
-    "missing_truth_scores",
-    "ood_report",
-    "read_table",
-    "robustness_report",
-]
-
-_HOMES = {
-    "METHODS": "methods",
-    "PGD": "attacks.pgd",
-    "AutoPGD": "attacks.pgd",
-    "Candidates": "labels.candidates",
-    "ConformalSets": "measures.conformal",
-    "Dataset": "datasets.dataset",
-    "Decision": "estimator.abstention",
-    "InputError": "errors",
-    "ModelFileError": "errors",
-    "Opinion": "opinion",
-    "PLLClassifier": "estimator.classifier",
-    "RobustPLLClassifier": "estimator.classifier",
-    "RobustPLLError": "errors",
-    "Square": "attacks.square",
-    "Table": "tables.read",
-    "Votes": "labels.votes",
-    "calibration_report": "evaluate.reports",
-    "load": "estimator.model_file",
-    "load_dataset": "datasets",
-    "missing_truth_scores": "evaluate.missing_truth",
-    "ood_report": "evaluate.ood",
-    "read_table": "tables.read",
-    "robustness_report": "evaluate.audit",
+_NAMES = {  # of each module, imported on first use
+    "attacks.pgd": ("PGD", "AutoPGD"),
+    "attacks.square": ("Square",),
+    "datasets": ("load_dataset",),
+    "datasets.dataset": ("Dataset",),
+    "errors": ("InputError", "ModelFileError", "RobustPLLError"),
+    "estimator.abstention": ("Decision",),
+    "estimator.classifier": ("PLLClassifier", "RobustPLLClassifier"),
+    "estimator.model_file": ("load",),
+    "evaluate.audit": ("robustness_report",),
+    "evaluate.missing_truth": ("missing_truth_scores",),
+    "evaluate.ood": ("ood_report",),
+    "evaluate.reports": ("calibration_report",),
+    "labels.candidates": ("Candidates",),
+    "labels.votes": ("Votes",),
+    "measures.conformal": ("ConformalSets",),
+    "methods": ("METHODS",),
+    "opinion": ("Opinion",),
+    "tables.read": ("Table", "read_table"),
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = list(_HOMES)
+__all__ += ["__version__"]
 
 
 def __getattr__(name: str) -> Any:

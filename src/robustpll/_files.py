@@ -8,7 +8,7 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -71,8 +71,7 @@ class OutFolder:
     path: Path
     record: Path  # the file with the sums
     command: str
-    sums: dict[str, list[str]] = field(default_factory=dict)
-    problem: str = ""  # why there are no sums
+    sums: dict[str, list[str]]
 
     @classmethod
     def of(cls, path: Path, command: str) -> Self:
@@ -87,15 +86,12 @@ class OutFolder:
                 f"({error.strerror or error})."
             ) from error
         record = path / f".robustpll-{command}.json"
-        problem = f"It has no record ({record.name}) of files that {command} wrote. "
-        if record.exists():
-            with suppress(Exception):  # whatever is not such a record counts for nothing
-                if record.is_file() and record.stat().st_size <= MAX_RECORD_BYTES:
-                    content = json.loads(record.read_bytes())["sha256"]
-                    sums = {name: list(several) for name, several in content.items()}
-                    return cls(path, record, command, sums)
-            problem = f"Its record {record.name} is damaged and is ignored. "
-        return cls(path, record, command, problem=problem)
+        sums: dict[str, list[str]] = {}
+        with suppress(Exception):  # whatever is not such a record counts for nothing
+            if record.is_file() and record.stat().st_size <= MAX_RECORD_BYTES:
+                content = json.loads(record.read_bytes())["sha256"]
+                sums = {name: list(several) for name, several in content.items()}
+        return cls(path, record, command, sums)
 
     def others(self, names: Iterable[str]) -> list[str]:
         """Return the files that exist with a content that the command did not write."""
@@ -113,8 +109,8 @@ class OutFolder:
         if others := self.others(names):
             raise InputError(
                 f"The folder {self.path} holds {some_of(others, 10)}, not written by robustpll "
-                f"{self.command} or changed since. {self.problem}Nothing is replaced: name another "
-                "folder, or move away what you want to keep."
+                f"{self.command} or changed since, by its record {self.record.name}. Nothing is "
+                "replaced: name another folder, or move away what you want to keep."
             )
 
     def write(self, name: str, content: bytes) -> None:

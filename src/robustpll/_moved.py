@@ -12,7 +12,7 @@ MOVED = {  # former module -> its present modules, below robustpll
     "candidates": ("labels.candidates",),
     "data": ("datasets",),
     "data.noise": ("datasets.noise",),
-    "data.ood": ("datasets.ood",),
+    "data.ood": ("datasets.problem",),
     "data.problem": ("datasets.problem",),
     "engine.task": ("engine.data",),
     "evaluate.calibration": ("measures.calibration", "evaluate.reports"),

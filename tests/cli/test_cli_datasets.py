@@ -1,12 +1,6 @@
 """`robustpll datasets`, as a person runs it."""
 
-import gzip
-import hashlib
-import http.server
 import os
-import threading
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from robustpll.cli import app
-from robustpll.datasets.catalog import CATALOG, File
+from robustpll.datasets.catalog import CATALOG
 
-CONTENT = b"five pictures"
-PICTURES = ("mnist", "fmnist", "kmnist", "notmnist")
 REAL = Path(os.environ.get("ROBUSTPLL_DATA", "")) / "realworld" / "lost.mat"
 
 
@@ -26,36 +18,7 @@ def data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty folder of datasets."""
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setenv("no_proxy", "*")
     return tmp_path / "data"
-
-
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A folder that a server gives; each dataset of pictures is one file in it."""
-    folder = tmp_path / "served"
-    folder.mkdir()
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *args: object) -> None:
-            super().__init__(*args, directory=str(folder))
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        for name in PICTURES:
-            (folder / f"{name}.gz").write_bytes(gzip.compress(CONTENT))
-            url = f"http://127.0.0.1:{server.server_port}/{name}.gz"
-            checksum = hashlib.sha256(CONTENT).hexdigest()
-            file = File(path=f"{name}/{name}.gz", url=url, content=checksum)
-            entry = replace(CATALOG[name], files=(file,), own_checksum=False)
-            monkeypatch.setitem(CATALOG, name, entry)
-        yield folder
-        server.shutdown()
-        thread.join()
 
 
 def run(*words: object) -> Any:
@@ -101,32 +64,7 @@ def test_places_are_shown_whole_and_the_others_with_the_way_to_get_them(data: Pa
     assert "lost" not in by_hand
 
 
-def test_get_fetches_once_and_says_where(served: Path, data: Path) -> None:
-    path = data / "mnist" / "mnist.gz"
-    result = run("get", "mnist")
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == f"mnist       {path}\n"
-    assert gzip.decompress(path.read_bytes()) == CONTENT
-    (served / "mnist.gz").unlink()
-    assert run("get", "mnist", "digits").stdout == f"mnist       {path}\ndigits      built in\n"
-    result = run("get", "all")
-    assert result.exit_code == 0
-    assert [line.split()[0] for line in result.stdout.splitlines()] == [*PICTURES]
-
-
-def test_what_fails_does_not_keep_the_others(served: Path, data: Path) -> None:
-    (served / "fmnist.gz").unlink()
-    result = run("get", "fmnist", "lost", "mnist")
-    assert result.exit_code == 1
-    assert len(lines(result, "mnist")) == 1
-    failure, steps = result.stderr.splitlines()
-    assert "/fmnist.gz cannot be downloaded: 404" in failure
-    assert "in a browser" in steps
-    assert str(data / "realworld" / "lost.mat") in steps
-
-
-@pytest.mark.usefixtures("served")
-def test_wrong_names_and_files_are_refused_before_anything_is_fetched(data: Path) -> None:
+def test_wrong_names_and_files_are_refused(data: Path) -> None:
     Path("lost.rar").write_bytes(b"Rar!\x1a\7\1\0")
     unknown = "There is no dataset 'mnits'; the names are bird-song"
     for words, reason in (

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from robustpll.datasets import bounded, download
-from robustpll.datasets.catalog import CATALOG, Entry, File, checksum, entry_of, find
-from robustpll.datasets.download import DownloadError
+from robustpll.cli import app
+from robustpll.datasets import bounded, catalog
+from robustpll.datasets.catalog import CATALOG, Entry, File, checksum, entry_of, paths_of
 from robustpll.errors import InputError, RobustPLLError
 
 CONTENT = np.random.default_rng(0).bytes(400_000)
@@ -78,12 +79,10 @@ def stalls(handler: Handler) -> None:
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
-    """A server with the right file; downloads go below tmp_path."""
-    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def server(monkeypatch: pytest.MonkeyPatch, data: Path) -> Iterator[Server]:
+    """A server with the right file."""
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(download, "PAUSE", 0.0)
+    monkeypatch.setattr(catalog, "PAUSE", 0.0)
     server = Server(("127.0.0.1", 0), Handler)
     server.answers, server.requests, server.go_on = [sends()], 0, threading.Event()
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
@@ -95,17 +94,14 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
     server.server_close()
 
 
-def sha(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def toy(url: str, content: str = sha(CONTENT)) -> Entry:
-    file = File(path="toy/numbers.gz", url=url, content=content)
+def toy(url: str, content: bytes = CONTENT) -> Entry:
+    checksum = hashlib.sha256(content).hexdigest()
+    file = File(path="toy/numbers.gz", url=url, content=checksum)
     return replace(entry_of("mnist"), name="toy", files=(file,))
 
 
-def fetch(entry: Entry, say: Any = print, report: Any = lambda *_: None) -> tuple[Path, ...]:
-    return download.fetch(entry, say, report)
+def fetch(entry: Entry, say: Any = print, report: Any = lambda *_: None) -> list[Path]:
+    return catalog.fetch(entry, say, report)
 
 
 def remaining(folder: Path) -> list[str]:
@@ -114,35 +110,34 @@ def remaining(folder: Path) -> list[str]:
     return sorted(path.name for path in paths if not path.name.endswith(".lock"))
 
 
-def test_a_file_is_downloaded_once_and_progress_is_reported(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "usual").write_bytes(b"")
+def test_a_file_is_downloaded_once_and_progress_is_reported(server: Server, data: Path) -> None:
+    (data / "usual").write_bytes(b"")
     reports: list[tuple[str, int, int]] = []
     (path,) = fetch(toy(server.url), report=lambda *news: reports.append(news))
-    assert path == tmp_path / "toy" / "numbers.gz"
+    assert path == data / "toy" / "numbers.gz"
     assert path.read_bytes() == BODY
-    assert remaining(tmp_path) == ["numbers.gz"]
-    assert path.stat().st_mode == (tmp_path / "usual").stat().st_mode
+    assert remaining(data) == ["numbers.gz"]
+    assert path.stat().st_mode == (data / "usual").stat().st_mode
     assert reports == sorted(reports)
     assert reports[-1] == ("numbers.gz", len(BODY), len(BODY))
-    assert fetch(toy(server.url)) == (path,)
+    assert fetch(toy(server.url)) == [path]
     assert server.requests == 1
 
 
-@pytest.mark.parametrize("name", ["numbers.gz", "numbers"])
-@pytest.mark.parametrize("pack", [bytes, lambda raw: gzip.compress(raw, compresslevel=1)])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("numbers.gz", gzip.compress(CONTENT, 1)), ("numbers.gz", CONTENT), ("numbers", CONTENT)],
+    ids=["packed anew", "not packed", "plain"],
+)
 def test_a_correct_file_is_not_downloaded(
-    server: Server,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    pack: Callable[[bytes], bytes],
+    server: Server, data: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes
 ) -> None:
     """Even if no folder can be made."""
-    path = tmp_path / "cache" / "robustpll" / "data" / "toy" / name
+    path = data.parent / "cache" / "robustpll" / "data" / "toy" / name
     path.parent.mkdir(parents=True)
-    path.write_bytes(pack(CONTENT))
+    path.write_bytes(content)
     monkeypatch.setenv("ROBUSTPLL_DATA", str(path / "never"))
-    assert fetch(toy(server.url)) == (path,)
+    assert fetch(toy(server.url)) == [path]
     assert not server.requests
 
 
@@ -150,27 +145,26 @@ LIES = {
     "other content": sends(OTHER),
     "a web page": sends(b"<html>Log in first</html>"),
     "nothing": sends(b"", 204),
-    "half a file": sends(BODY[:HALF]),
     "too short a length": sends(BODY, Content_Length=HALF),
     "a byte too many": sends(BODY + b"!"),
 }
 
 
-@pytest.mark.parametrize("wrong", [b"", OTHER, BODY[:HALF]], ids=len)
+@pytest.mark.parametrize("wrong", [OTHER, BODY[:HALF]], ids=len)
 @pytest.mark.parametrize("answer", LIES.values(), ids=LIES.keys())
 def test_a_wrong_file_is_replaced_by_the_published_content_alone(
-    server: Server, tmp_path: Path, answer: Answer, wrong: bytes
+    server: Server, data: Path, answer: Answer, wrong: bytes
 ) -> None:
-    path = tmp_path / "toy" / "numbers.gz"
+    path = data / "toy" / "numbers.gz"
     path.parent.mkdir()
     path.write_bytes(wrong)
     server.answers = [answer, sends()]
-    with pytest.raises(DownloadError, match=f"{server.url} does not hold what.*{path}"):
+    with pytest.raises(RobustPLLError, match=f"{server.url} does not hold what.*{path}"):
         fetch(toy(server.url))
     assert path.read_bytes() == wrong
-    assert remaining(tmp_path) == ["numbers.gz"]
+    assert remaining(data) == ["numbers.gz"]
     messages: list[str] = []
-    assert fetch(toy(server.url), messages.append) == (path,)
+    assert fetch(toy(server.url), messages.append) == [path]
     assert path.read_bytes() == BODY
     assert messages == [f"{path} does not hold what is published. It is downloaded again."]
 
@@ -195,15 +189,15 @@ PASSING = {
 
 @pytest.mark.parametrize("answer", PASSING.values(), ids=PASSING.keys())
 def test_a_failure_that_may_pass_is_tried_again(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer
+    server: Server, data: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer
 ) -> None:
-    monkeypatch.setattr(download, "STALL", 0.5)
+    monkeypatch.setattr(catalog, "STALL", 0.5)
     server.answers = [answer, sends(b"", 302, Location="/elsewhere"), chunked]
     messages: list[str] = []
     (path,) = fetch(toy(server.url), messages.append)
     assert path.read_bytes() == BODY
     assert "Trying again (2 of 5)" in messages[0]
-    assert remaining(tmp_path) == ["numbers.gz"]
+    assert remaining(data) == ["numbers.gz"]
 
 
 def endless(handler: Handler) -> None:
@@ -216,7 +210,7 @@ def endless(handler: Handler) -> None:
 
 
 FINAL = {
-    "cut each time": (CUT, download.TRIES, "cannot be downloaded.*Try again later"),
+    "cut each time": (CUT, catalog.TRIES, "cannot be downloaded.*Try again later"),
     "403": (sends(b"", 403), 1, "numbers.gz.* 403 "),
     "404": (sends(b"", 404), 1, "numbers.gz.* 404 "),
     "endless": (endless, 1, "more than 1000000 bytes"),
@@ -227,58 +221,98 @@ FINAL = {
 
 @pytest.mark.parametrize("kind", FINAL)
 def test_a_failure_that_stays_is_an_error(
-    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+    server: Server, data: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     answer, requests, reason = FINAL[kind]
-    monkeypatch.setattr(download, "MOST_BYTES", 10**6)
+    monkeypatch.setattr(catalog, "MOST_BYTES", 10**6)
     monkeypatch.setattr(bounded, "MOST_BYTES", 10**6)
     server.answers = [answer]
-    with pytest.raises(DownloadError, match=reason):
-        fetch(toy(server.url, sha(bytes(5_000_000))))
+    with pytest.raises(RobustPLLError, match=reason):
+        fetch(toy(server.url, bytes(5_000_000)))
     assert server.requests == requests
-    assert remaining(tmp_path) == []
+    assert remaining(data) == []
 
 
-def test_no_server_is_a_sentence(server: Server) -> None:
+@pytest.mark.parametrize("scheme", ["file", "ftp"])
+def test_only_the_web_is_downloaded_from(server: Server, data: Path, scheme: str) -> None:
+    """Neither by the catalog nor by a redirect; and without a server there is a sentence."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with pytest.raises(DownloadError, match=r"refused.*Try again later"):
+    with pytest.raises(RobustPLLError, match=r"refused.*Try again later"):
         fetch(toy(f"http://127.0.0.1:{port}/"))
-
-
-@pytest.mark.parametrize("scheme", ["file", "ftp", "data", "FILE"])
-def test_only_the_web_is_downloaded_from(server: Server, tmp_path: Path, scheme: str) -> None:
-    """Neither by the catalog nor by a redirect."""
-    secret = tmp_path / "secret.gz"
+    secret = data / "secret.gz"
     secret.write_bytes(BODY)
     server.answers = [sends(b"", 302, Location=f"{scheme}://{secret}")]
     for url in (server.url, f"{scheme}://{secret}"):
-        with pytest.raises(DownloadError, match=f"(?i){scheme}:/"):
+        with pytest.raises(RobustPLLError, match=f"(?i){scheme}:/"):
             fetch(toy(url))
-    assert remaining(tmp_path) == []
+    assert remaining(data) == []
     assert server.requests == 1
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_errors_of_the_disk_are_sentences(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "toy").write_bytes(b"a file, not a folder")
-    with pytest.raises(RobustPLLError, match=f"{tmp_path / 'toy'}.*ROBUSTPLL_DATA"):
+def test_errors_of_the_disk_are_sentences(server: Server, data: Path) -> None:
+    (data / "toy").write_bytes(b"a file, not a folder")
+    with pytest.raises(RobustPLLError, match=f"{data / 'toy'}.*ROBUSTPLL_DATA"):
         fetch(toy(server.url))
-    (tmp_path / "toy").unlink()
-    (tmp_path / "toy").mkdir()
-    (tmp_path / "toy" / "numbers.gz.part").symlink_to("/dev/full")
+    (data / "toy").unlink()
+    (data / "toy").mkdir()
+    (data / "toy" / "numbers.gz.part").symlink_to("/dev/full")
     with pytest.raises(RobustPLLError, match=r"No space left on device.*ROBUSTPLL_DATA"):
         fetch(toy(server.url))
     assert server.requests == 1
 
 
-def test_a_file_without_address_comes_with_the_steps(server: Server, tmp_path: Path) -> None:
-    lost, path = entry_of("lost"), tmp_path / "realworld" / "lost.mat"
+def test_a_file_without_address_comes_with_the_steps(server: Server, data: Path) -> None:
+    lost, path = entry_of("lost"), data / "realworld" / "lost.mat"
     with pytest.raises(InputError, match=f"{lost.source} in a browser.*{path}"):
         fetch(lost)
     path.parent.mkdir()
     path.write_bytes(b"here")
-    assert fetch(lost) == (path,)
+    assert fetch(lost) == [path]
+
+
+# The command
+
+PICTURES = ("mnist", "fmnist", "kmnist", "notmnist")
+
+
+@pytest.fixture
+def served(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """The server, which gives the same file for every dataset of pictures."""
+    for name in PICTURES:
+        (file,) = toy(server.url).files
+        files = (replace(file, path=f"{name}/{name}.gz"),)
+        monkeypatch.setitem(CATALOG, name, replace(CATALOG[name], files=files, checksum=""))
+    return server
+
+
+def get(*names: str) -> Any:
+    return CliRunner().invoke(app, ["datasets", "get", *names])
+
+
+def test_get_downloads_once_and_says_where(served: Server, data: Path) -> None:
+    path = data / "mnist" / "mnist.gz"
+    result = get("mnist")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == f"mnist       {path}\n"
+    assert path.read_bytes() == BODY
+    assert get("mnist", "digits").stdout == f"mnist       {path}\ndigits      built in\n"
+    assert served.requests == 1
+    result = get("all")
+    assert result.exit_code == 0
+    assert [line.split()[0] for line in result.stdout.splitlines()] == [*PICTURES]
+
+
+def test_what_fails_does_not_keep_the_others(served: Server, data: Path) -> None:
+    served.answers = [sends(b"", 404), sends()]
+    result = get("fmnist", "lost", "mnist")
+    assert result.exit_code == 1
+    assert result.stdout == f"mnist       {data / 'mnist' / 'mnist.gz'}\n"
+    failure, steps = result.stderr.splitlines()
+    assert f"{served.url} cannot be downloaded: 404" in failure
+    assert "in a browser" in steps
+    assert str(data / "realworld" / "lost.mat") in steps
 
 
 def start(server: Server) -> subprocess.Popen[str]:
@@ -300,41 +334,39 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_two_processes_download_once(server: Server, tmp_path: Path) -> None:
+def test_two_processes_download_once(server: Server, data: Path) -> None:
     server.answers = [lambda handler: (server.go_on.wait(), sends()(handler))]
     processes = [start(server), start(server)]
     wait_for(lambda: server.requests > 0)
     server.go_on.set()
     outputs = [process.communicate(timeout=PATIENCE)[0] for process in processes]
-    assert outputs == [f"toy         {tmp_path / 'toy' / 'numbers.gz'}\n"] * 2
+    assert outputs == [f"toy         {data / 'toy' / 'numbers.gz'}\n"] * 2
     assert server.requests == 1
-    assert remaining(tmp_path) == ["numbers.gz"]
+    assert remaining(data) == ["numbers.gz"]
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
 def test_after_a_killed_process_the_next_one_downloads(
-    server: Server, tmp_path: Path, name: str
+    server: Server, data: Path, name: str
 ) -> None:
     server.answers = [stalls, sends()]
     process = start(server)
-    part = tmp_path / "toy" / "numbers.gz.part"
+    part = data / "toy" / "numbers.gz.part"
     wait_for(lambda: part.exists() and part.stat().st_size > HALF // 2)
     process.send_signal(getattr(signal, name))
     output, _ = process.communicate(timeout=PATIENCE)
-    assert "numbers.gz" not in remaining(tmp_path)
+    assert "numbers.gz" not in remaining(data)
     if name == "SIGINT":
         assert process.returncode == 130
         assert output.startswith("Stopped. Complete files are kept.")
-        assert remaining(tmp_path) == []
+        assert remaining(data) == []
     (path,) = fetch(toy(server.url))
     assert path.read_bytes() == BODY
-    assert remaining(tmp_path) == ["numbers.gz"]
+    assert remaining(data) == ["numbers.gz"]
 
 
 @pytest.mark.data
 def test_the_published_sums_are_those_of_the_data() -> None:
     entry = CATALOG["mnist"]
-    for file in entry.files:
-        path = find(entry, file)
-        assert path is not None
+    for file, path in zip(entry.files, paths_of(entry), strict=True):
         assert checksum(entry, path) == file.content

@@ -1,20 +1,25 @@
-"""From a dataset to the rows of many runs."""
+"""From a dataset to the rows of many runs, and to rows of no known class."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from robustpll import Candidates, Dataset, InputError, load_dataset
+from robustpll.datasets import pictures
 from robustpll.datasets.dataset import Split
-from robustpll.datasets.noise import Flip, Noise
-from robustpll.datasets.problem import Problem
+from robustpll.datasets.noise import Flip, Noise, Uniform
+from robustpll.datasets.problem import Problem, hold_out, ood_rows
 from robustpll.engine.data import Rows
 
 SEEDS = (0, 3, 7)
+CLASSES = np.array(["a", "b", "c", "d"])
 
 
 class NextClass(Noise):
@@ -83,17 +88,19 @@ def test_labels_and_candidates_follow_their_rows() -> None:
     data = known()
     assert data.candidates is not None
     assert data.labels is not None
-    own = Problem.of(data, None, SEEDS, "cpu")
+    by_dataset = Problem.of(data, None, SEEDS, "cpu")
     by_noise = Problem.of(known(candidates=None), NextClass(), SEEDS, "cpu")
     flipped = Problem.of(data, Flip(1.0), SEEDS, "cpu")
-    assert own.task.seeds == by_noise.task.seeds == SEEDS
+    assert by_dataset.task.seeds == by_noise.task.seeds == SEEDS
     for run, seed in enumerate(SEEDS):
         split = data.split(seed)
-        assert (own.train_labels[run].numpy() == data.labels[split.train]).all()
-        assert (own.test_labels[run].numpy() == data.labels[split.test]).all()
-        assert (own.task.candidates[run].numpy() == data.candidates.matrix[split.train]).all()
-    assert torch.equal(own.task.candidates, by_noise.task.candidates)
-    assert torch.equal(own.task.prior, by_noise.task.prior)
+        assert (by_dataset.train_labels[run].numpy() == data.labels[split.train]).all()
+        assert (by_dataset.test_labels[run].numpy() == data.labels[split.test]).all()
+        assert (
+            by_dataset.task.candidates[run].numpy() == data.candidates.matrix[split.train]
+        ).all()
+    assert torch.equal(by_dataset.task.candidates, by_noise.task.candidates)
+    assert torch.equal(by_dataset.task.prior, by_noise.task.prior)
     assert (flipped.task.candidates.sum(-1) == 1).all()
 
 
@@ -155,3 +162,144 @@ def test_single_precision_costs_no_more_than_a_millionth(name: str) -> None:
     test = scaled(problem.test)
     outside = ((test < 0) | (test > 1)).any(-1).mean()
     assert name != "lost" or 0.05 < outside < 0.2  # a tenth of the test rows leaves the range
+
+
+# Rows of no known class
+
+
+def flat(rows: Rows) -> np.ndarray:
+    return rows.x(rows.everything).flatten(2).numpy()
+
+
+def labelled(labels: list[int], **changes: Any) -> Dataset:
+    """Rows that tell their number and label."""
+    features = np.stack([np.arange(len(labels)), labels], 1).astype(float)
+    return replace(Dataset("mine", "Mine", features, CLASSES, np.array(labels)), **changes)
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    """Digits, with features from 0 to 1 in training but for constant ones."""
+    return Problem.of(load_dataset("digits"), Uniform(), (0, 5), "cpu")
+
+
+def other(n: int) -> Dataset:
+    """Pictures of the digits' shape; the first pixel tells the number of the row."""
+    pixels = np.zeros((n, 64), dtype=np.uint8)
+    pixels[:, 0] = np.arange(n) % 200
+    pixels[:, 20] = 4
+    return replace(load_dataset("digits"), title="Other", features=pixels, labels=None)
+
+
+@pytest.mark.parametrize(
+    ("subset", "n", "indices"),
+    [
+        ("reference", 500, [list(range(360))] * 2),  # as many as there are test rows
+        ("reference", 100, [list(range(100))] * 2),
+        ("all", 500, [list(range(500))] * 2),
+    ],
+)
+def test_subsets_are_scaled_by_all_rows_of_the_other_set_or_by_the_training_rows(
+    problem: Problem, subset: Any, n: int, indices: list[list[int]]
+) -> None:
+    by_other, train = (ood_rows(problem, other(n), subset, by) for by in ("own", "train"))
+    assert by_other.at.tolist() == train.at.tolist() == indices
+    number = by_other.at.numpy() % 200
+    np.testing.assert_allclose(flat(by_other)[..., 0], number / min(n - 1, 199), atol=1e-6)
+    assert (flat(by_other)[..., 20] == 1).all()  # constant, and not 0
+    np.testing.assert_allclose(flat(train)[..., 0], number / 16, rtol=1e-6)  # black in training
+    high = problem.task.rows.pool[problem.task.rows.at[0]].flatten(1)[:, 20].max() * 16
+    np.testing.assert_allclose(flat(train)[0, :, 20], 4 / high, rtol=1e-6)
+
+
+def test_wrong_switches_and_shapes_are_refused(problem: Problem) -> None:
+    wrong: Any = "tests"
+    for switch in ("subset", "normalisation"):
+        with pytest.raises(InputError, match=f"{switch}.*got.*'tests'"):
+            ood_rows(problem, other(9), **{switch: wrong})
+    with pytest.raises(InputError, match=r"Synthetic has rows of shape \(20,\).*\(8, 8\)"):
+        ood_rows(problem, load_dataset("synthetic"))
+
+
+def test_a_class_leaves_with_its_rows_and_its_column() -> None:
+    sets = [{"a", "b"}, {"b"}, {"c", "b"}, {"d"}, {"b", "d"}, {"c", "d"}, {"a"}, {"b", "c"}]
+    data = labelled(
+        [0, 1, 2, 3, 1, 2, 0, 1],
+        candidates=Candidates.of(sets, classes=["a", "b", "c", "d"]),
+        official=Split(np.array([4, 0, 3, 7]), np.array([6, 1, 2, 5])),
+        notes=("row 7 is odd",),
+    )
+    known, ood = hold_out(data, "b")
+    assert known.classes.tolist() == ["a", "c", "d"]
+    assert known.features.tolist() == [[0, 0], [2, 2], [3, 3], [5, 2], [6, 0]]
+    assert known.classes[known.labels].tolist() == ["a", "c", "d", "c", "a"]
+    assert known.candidates is not None
+    assert known.candidates.sets() == [{"a"}, {"c"}, {"d"}, {"c", "d"}, {"a"}]
+    assert known.features[known.split(0).train, 0].tolist() == [0, 3]
+    assert known.features[known.split(0).test, 0].tolist() == [6, 2, 5]
+    assert known.notes == ("before b was held out: row 7 is odd",)
+    assert ood.features.tolist() == [[4, 1], [7, 1], [1, 1]]  # training ones first
+    assert ood.labels is ood.candidates is None
+    assert ood.notes == ()
+    assert ood.split(0).test.tolist() == [2]
+    known.features[:] = ood.features[:] = -1
+    assert data.features.min() == 0
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.integers(0, 3), min_size=20, max_size=40),
+    st.sampled_from("abcd"),
+    st.integers(0, 5),
+)
+def test_every_row_is_known_or_not_and_splits_stay(labels: list[int], name: str, seed: int) -> None:
+    data, names = labelled(labels), CLASSES[labels]
+    known, ood = hold_out(data, name, seed)
+    assert known.classes[known.labels].tolist() == names[names != name].tolist()
+    for part in ("train", "test"):
+        before = getattr(data.split(seed), part)
+        rows = known.features[getattr(known.split(seed), part), 0]
+        gone = ood.features[getattr(ood.split(seed), part), 0]
+        assert rows.tolist() == before[names[before] != name].tolist()
+        assert gone.tolist() == before[names[before] == name].tolist()
+    assert len(known) + len(ood) == len(data)
+
+
+def test_what_cannot_be_held_out_is_refused() -> None:
+    data = labelled([0, 1, 2, 3])
+    for changes, name in (({}, "e"), ({"labels": None}, "a"), ({"classes": CLASSES[:2]}, "a")):
+        with pytest.raises(InputError, match=f"true labels, at least 3 classes.* '{name}'"):
+            hold_out(replace(data, **changes), name)
+    candidates = Candidates.of([{"a"}, {"b"}, {"b"}, {"d"}], classes=["a", "b", "c", "d"])
+    with pytest.raises(InputError, match=r"no candidate class in 1 rows \(1\)"):
+        hold_out(replace(data, candidates=candidates), "b")
+
+
+def test_a_problem_without_a_class_trains_and_meets_it(problem: Problem) -> None:
+    known_only, ood = hold_out(load_dataset("digits"), 4, seed=2)
+    known = Problem.of(known_only, Uniform(), (2,), "cpu")
+    assert known.task.k == 9
+    rows = ood_rows(known, ood, "all", "train")
+    assert len(rows) + len(known.task) + len(known.test) == 1797
+    assert rows.shape == problem.test.shape
+
+
+@pytest.mark.data
+def test_the_published_rows_are_those_of_five_letters_and_a_part_of_the_sixth(
+    monkeypatch: pytest.MonkeyPatch, letters_cache: Path
+) -> None:
+    monkeypatch.setattr(pictures, "cache_folder", lambda: letters_cache)
+    letters = load_dataset("notmnist")
+    like_mnist = replace(
+        letters,
+        features=np.zeros((10_020, 784), np.uint8),
+        labels=np.arange(10_020) % 10,
+        official=Split(np.arange(20), np.arange(20, 10_020)),
+    )
+    problem = Problem.of(like_mnist, Uniform(), (0,), "cpu")
+    rows = ood_rows(problem, letters)
+    assert letters.labels is not None
+    shown = letters.labels[rows.at[0].numpy()]
+    assert np.bincount(shown).tolist() == [1872, 1873, 1873, 1873, 1873, 636]
+    pixels = letters.features[:10_000] / 255
+    np.testing.assert_allclose(flat(rows)[0], pixels, atol=1e-6)  # every pixel spans 0 to 255

@@ -328,7 +328,7 @@ def test_arrays_that_must_not_be_written_are_read_without_a_warning() -> None:
 
 
 class Table:
-    """Has the protocol that tables of other libraries have, and nothing of pandas."""
+    """Has what tables of other libraries have, and nothing of pandas."""
 
     def __init__(self, frame: pd.DataFrame, lacks: str = "") -> None:
         self.frame, self.columns, self.lacks = frame, list(frame.columns), lacks
@@ -338,22 +338,9 @@ class Table:
             raise ModuleNotFoundError(f"No module named {self.lacks!r}", name=self.lacks)
         return self.frame
 
-    def __dataframe__(self, *_: Any, **__: Any) -> Any:
-        raise AssertionError
-
-
-class Streamed:
-    """Only gives out its data as Arrow does."""
-
-    def __init__(self, frame: pd.DataFrame) -> None:
-        self.table, self.shape = pa.Table.from_pandas(frame), frame.shape
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return self.table.__arrow_c_stream__(requested_schema)
-
 
 def test_a_table_of_another_library_is_read_as_one_of_pandas() -> None:
-    for form in (Table, Streamed, pa.Table.from_pandas):
+    for form in (Table, pa.Table.from_pandas):
         model = quick(1).fit(form(TABLE), SETS)
         assert list(model.feature_names_in_) == list(TABLE.columns)
         np.testing.assert_array_equal(model.predict_proba(form(TABLE)), model.predict_proba(TABLE))

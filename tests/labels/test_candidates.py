@@ -24,29 +24,22 @@ NAN, GAP = float("nan"), pd.NA
 
 MATRICES: dict[str, Any] = {
     "integers": MATRIX,
-    "unsigned": MATRIX.astype(np.uint8),
     "floats": MATRIX.astype(float),
     "bool": MATRIX.astype(bool),
     "objects": MATRIX.astype(object),
     "csr array": sparse.csr_array(MATRIX),
-    "csr matrix": sparse.csr_matrix(MATRIX),
     "coo array": sparse.coo_array(MATRIX),
     "coo matrix of bool": sparse.coo_matrix(MATRIX.astype(bool)),
 }
 NAMED: dict[str, Any] = {
     "frame": FRAME,
-    "frame of bool": FRAME.astype(bool),
     "frame of nullable integers": FRAME.astype("Int64"),
     "frame of both": FRAME.astype({"cat": bool}),
     "sets": SETS,
-    "tuple of frozensets": (tuple(frozenset(names) for names in SETS),),
     "lists": LISTS,
     "tuples in another order": [tuple(names[::-1]) for names in LISTS],
-    "numpy strings": [set(np.array(names)) for names in LISTS],
     "object array of sets": np.array(SETS, dtype=object),
-    "object array of lists": np.array(LISTS, dtype=object),
     "series of sets": pd.Series(SETS, index=[7, 7, 0]),
-    "series of lists": pd.Series(LISTS),
     "series of arrays": pd.Series([np.array(names) for names in LISTS]),
     "table of pyarrow": pa.Table.from_pandas(FRAME),
     "votes": Votes([["cat"] * 6, ["cat", "dog"] * 3, NAMES * 2]),
@@ -54,12 +47,10 @@ NAMED: dict[str, Any] = {
 }
 LABELS: dict[str, tuple[Any, list[Any]]] = {
     "str": (["b", "a", "b"], ["a", "b"]),
-    "numpy str": (np.array(["b", "a", "b"]), ["a", "b"]),
     "object": (np.array(["b", "a", "b"], dtype=object), ["a", "b"]),
     "series of str": (pd.Series(["b", "a", "b"], index=[4, 4, 2]), ["a", "b"]),
     "categorical": (pd.Categorical(["b", "a", "b"], categories=["b", "a", "unused"]), ["a", "b"]),
     "int": ([7, 3, 7], [3, 7]),
-    "object int": (np.array([7, 3, 7], dtype=object), [3, 7]),
     "float": (np.array([7.0, 3.0, 7.0]), [3, 7]),
     "nullable": (pd.Series([7, 3, 7], dtype="Int64"), [3, 7]),
     "bool": ([True, False, True], [False, True]),
@@ -68,10 +59,7 @@ ANSWERS = [["a", "b", None], ["b", "b", "b"], ["b", None, "a"]]
 NUMBERS = np.array([[0, 1, -1], [1, 1, 1], [1, -1, 0]])
 VOTES: dict[str, Votes] = {
     "lists": Votes(ANSWERS),
-    "tuples": Votes(tuple(map(tuple, ANSWERS))),
-    "object array": Votes(np.array(ANSWERS, dtype=object)),
     "frame": Votes(pd.DataFrame(ANSWERS)),
-    "categories": Votes(pd.DataFrame(ANSWERS, dtype="category")),
     "pandas.NA": Votes(pd.DataFrame(ANSWERS, dtype="string")),
     "NaN": Votes([[NAN if name is None else name for name in row] for row in ANSWERS]),
     "empty string": Votes(np.array([[name or "" for name in row] for row in ANSWERS])),
@@ -149,65 +137,56 @@ def test_columns_follow_their_names_and_further_classes_have_no_candidates() -> 
     more = Candidates.of(Candidates.of(SETS), classes=["emu", *NAMES])
     assert more == Candidates.of(SETS, classes=["emu", *NAMES])
     assert not more.matrix[:, 0].any()
+    assert Candidates.of(more, classes=NAMES) == Candidates.of(SETS)  # no row has an emu
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "None": (None, "y is None: pass candidates"),
     "a str": ("cat", "y is a str.* pass a list"),
-    "a dict": ({"cat": 1}, "y is a dict.* pass a list"),
     "a set": ({"cat", "dog"}, "y is a set.* pass a list"),
     "a number": (3, r"shape \(\)"),
     "3-d": (np.zeros((2, 2, 2)), r"0/1 matrix of shape \(n, k\).* shape \(2, 2, 2\)"),
     "1-d sparse": (sparse.coo_array(np.array([0, 1, 1])), r"shape \(3,\)"),
-    "empty set": ([{"a"}, set(), {"b"}, []], r"y\[1\] is empty.* 2 such rows \(1, 3\).* Drop"),
-    "empty set beside one class": ([{"a"}, set()], r"y\[1\] is empty.* Drop"),
-    "empty row": (np.array([[0, 1], [0, 0]]), r"y\[1\] is empty.* rows \(1\).* Drop"),
-    "empty sparse row": (sparse.csr_array([[0, 1], [0, 0]]), r"y\[1\] is empty.* Drop"),
-    "NaN in a matrix": (np.array([[0, 1], [NAN, 1]]), r"y\[1, 0\] is nan.* rows \(1\).* Correct"),
-    "inf in a matrix": (np.array([[0, 1], [1, np.inf]]), r"y\[1, 1\] is inf.* rows \(1\)"),
-    "gap in a frame": (FRAME.astype("Int64").replace(0, GAP), r"y\[0, 0\].* NaN.* rows \(0, 1\)"),
-    "no 0/1 matrix": (MATRIX + 1, r"y\[0, 1\] is 2.* rows \(0, 1, 2\).* Votes\(y\)"),
+    "empty set": ([{"a"}, set(), {"b"}, []], r"no candidate class in 2 rows \(1, 3\).* drop"),
+    "empty row": (np.array([[0, 1], [0, 0]]), r"no candidate class in 1 rows \(1\)"),
+    "NaN in a matrix": (np.array([[0, 1], [NAN, 1]]), r"has nan in 1 rows \(1\).* Correct"),
+    "gap in a frame": (FRAME.astype("Int64").replace(0, GAP), r"has nan in 2 rows \(0, 1\)"),
+    "no 0/1 matrix": (MATRIX + 1, r"has 2 in 3 rows \(0, 1, 2\).* Votes\(y\)"),
     "matrix of names": (np.array([["a", "b"], ["b", "b"]]), r"matrix of names.* Votes\(y\)"),
     "matrix of digits": (MATRIX.astype(str), r"matrix of names.* Votes\(y\)"),
-    "0/1 lists": ([[0, 1], [1, 0]], r"list of 0 and 1.* numpy\.asarray\(y\).* Votes\(y\)"),
-    "longer 0/1 lists": (MATRIX.tolist(), r"y\[0\] names a class twice.* numpy\.asarray\(y\)"),
-    "a name twice": ([["a"], ["b", "b"]], r"y\[1\] names a class twice.* Votes\(y\)"),
+    "0/1 lists": ([[0, 1], [1, 0]], r"lists of 0 and 1.* numpy\.asarray\(y\).* Votes\(y\)"),
+    "longer 0/1 lists": (MATRIX.tolist(), r"lists of 0 and 1.* numpy\.asarray\(y\)"),
+    "a name twice": ([["a"], ["b", "b"]], r"names a class twice in 1 rows \(1\).* Votes\(y\)"),
     "one label class": (["a", "a"], r"1 class \(a\): at least 2.* classes="),
-    "one set class": ([{"a"}, {"a"}], r"1 class \(a\): at least 2.* classes="),
     "two columns of one name": (FRAME[["cat", "cat"]], "distinct names.*'cat', 'cat'"),
-    "sets and labels": ([{"a"}, "b", {"a"}, 3], r"y\[1\] is 'b'.* rows \(1, 3\).* \{label\}"),
-    "sets and gaps": (pd.Series([{"a"}, NAN]), r"y\[1\] is nan.* rows \(1\)"),
-    "nested lists": ([["a"], [["b"], ["c"]]], r"y\[1\] holds .* a candidate is a class name"),
+    "sets and labels": ([{"a"}, "b", {"a"}, 3], r"none in 2 rows \(1, 3\).* \{label\}"),
+    "sets and gaps": (pd.Series([{"a"}, NAN]), r"none in 1 rows \(1\)"),
+    "nested lists": ([["a"], [["b"], ["c"]]], r"y holds .*'b'.* but a class name is"),
     "None in a set": ([{"a"}, {"b", None}], r"missing class name in 1 rows \(1\).* Leave"),
-    "NaN in a set": ([{1}, {2}, {2, NAN}], r"missing class name in 1 rows \(2\).* Leave"),
     "NA in a list": ([["a"], ["b", GAP]], r"missing class name in 1 rows \(1\).* Leave"),
-    "names of two types": ([{"a"}, {1}], "int, str.* all strings or all integers. Convert"),
-    "labels of two types": (["a", 1], "int, str.* all strings or all integers. Convert"),
-    "fractions in sets": ([{1.5}, {2.0}], "float.* all strings or all integers. Convert"),
+    "empty name": ([{"cat"}, {"dog", ""}], r"missing class name in 1 rows \(1\)"),
+    "names of two types": ([{"a"}, {1}], "int, str.* strings, or all integers.* Convert"),
+    "labels of two types": (["a", 1], "int, str.* strings, or all integers.* Convert"),
+    "fractions in sets": ([{1.5}, {2.0}], "float.* strings, or all integers.* Convert"),
     "label None": (["a", None, "b", None], r"no label in 2 rows \(1, 3\).* Drop"),
     "label NaN": (np.array([1.0, NAN]), r"NaN.* 1 rows \(1\).* Drop"),
-    "label NaN among words": (["a", NAN, "b"], r"NaN.* 1 rows \(1\).* Drop"),
     "label NA": (pd.Series([1, None, 2], dtype="Int64"), r"NaN.* 1 rows \(1\).* Drop"),
     "label inf": (np.array([1.0, np.inf]), r"infinity in 1 rows \(1\)"),
-    "ragged votes": (Votes([["a", "b"], ["a"]]), r"one answer or None per annotator.*\b1\b"),
+    "ragged votes": (
+        Votes([["a", "b"], ["a"]]),
+        r"too few answers in 1 rows \(1\).* one answer or None",
+    ),
     "flat votes": (Votes(np.array(["a", "b"])), "shape .n, annotators.* label vector"),
-    "flat votes of numbers": (Votes([1, 2]), "shape .n, annotators.* label vector"),
-    "flat votes of words": (Votes(["cat", "horse"]), "shape .n, annotators.* label vector"),
     "votes of one class": (Votes([["a", "a"], ["a", None]]), "at least 2.* classes="),
-    "votes of two types": (Votes([["a", 1]]), "int, str.* Convert"),
     "unanswered": (
         Votes([["a", "b"], [None, ""]]),
-        r"Nobody answered row 1.* rows \(1\).* unanswered='all classes'",
+        r"no answer in 1 rows \(1\).* unanswered='all classes'",
     ),
     "odd option": (Votes([["a", "b"]], unanswered="drop"), "'error' or 'all classes'"),  # type: ignore[arg-type]
     "text NaN": (np.array(["cat", NAN, "dog"]), "turned into text"),
-    "votes with text NaN": (Votes(np.array([["cat", "dog"], ["dog", NAN]])), "turned into text"),
     "text of sets": (["{'cat', 'dog'}", "{'cat'}"], "turned into text"),
-    "text of lists": (["['cat']", "['dog']"], "turned into text"),
     "empty label": (["cat", "", "dog"], r"no label in 1 rows \(1\)"),
-    "empty name": ([{"cat"}, {"dog", ""}], r"missing class name in 1 rows \(1\)"),
     "long label": (["x" * 10_001, "y"], r"begins with 'x{40}' has 10,001 characters"),
-    "long name": ([{"x" * 10_001}, {"y"}], r"begins with 'x{40}' has 10,001 characters"),
     "many long names": (
         [{"x" * 9000, *map(str, range(10_000))}, {"1"}],
         r"among 10,001 .* Shorten",
@@ -215,7 +194,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     # numpy drops a NUL at the end of a string, so that two classes would become one
     "NUL in a set": ([{"x\0"}, {"x"}], "holds a NUL character"),
     "NUL as a label": (["\0", "x"], "holds a NUL character"),
-    "NUL in objects": (np.array(["a\0b", "x"], dtype=object), "holds a NUL character"),
     "NUL in votes": (Votes([["x\0", "x"], ["x", None]]), "holds a NUL character"),
     "NUL in a column": (pd.DataFrame({"x\0": [1, 0], "x": [0, 1]}), "holds a NUL character"),
 }
@@ -291,9 +269,7 @@ def test_scikit_learn_splits_rows_and_candidates_together(y: Any) -> None:
     assert isinstance(check_cv(3, y, classifier=True), KFold)  # a search may give the number alone
 
 
-def test_as_an_array_candidates_are_their_matrix_and_a_later_change_of_y_leaves_them_alone() -> (
-    None
-):
+def test_candidates_as_an_array_are_their_matrix_and_do_not_change_with_y() -> None:
     y = MATRIX.astype(bool)
     candidates = Candidates.of(y)
     y[:] = False

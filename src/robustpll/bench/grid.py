@@ -330,7 +330,7 @@ def present(grid: Grid) -> tuple[Grid | None, dict[str, str]]:
     """The grid on the datasets whose files are here, or None, and how to get the others."""
     names = dict.fromkeys((*grid.datasets, *(other for _, other in grid.ood)))
     entries = [entry_of(name) for name in names]
-    absent = {e.name: how_to_get(e) for e in entries if not all(find(e, file) for file in e.files)}
+    absent = {e.name: how_to_get(e) for e in entries if not all(map(find, e.files))}
     datasets = tuple(name for name in grid.datasets if name not in absent)
     narrowed = _narrowed(grid, datasets)
     if not datasets or not narrowed["entries"]:

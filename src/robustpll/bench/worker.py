@@ -28,8 +28,7 @@ from robustpll.datasets import load_dataset
 from robustpll.datasets.catalog import USUAL
 from robustpll.datasets.dataset import Dataset
 from robustpll.datasets.noise import Noise
-from robustpll.datasets.ood import ood_rows
-from robustpll.datasets.problem import Problem
+from robustpll.datasets.problem import Problem, ood_rows
 from robustpll.engine.data import Rows
 from robustpll.engine.device import device_name
 from robustpll.engine.predict import Fitted

@@ -3,16 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from robustpll.cli.messages import refusals, say, show_list
-from robustpll.datasets.catalog import CATALOG, Entry, entry_of, find
+from robustpll.datasets.catalog import CATALOG, Entry, Report, Say, entry_of, fetch, find
 from robustpll.errors import RobustPLLError
-
-if TYPE_CHECKING:
-    from robustpll.datasets.download import Report, Say
 
 app = typer.Typer(help="List, download and add datasets.", invoke_without_command=True)
 ALL = "Datasets to download; 'all' for all that can be downloaded."
@@ -27,15 +24,14 @@ def datasets(context: typer.Context) -> None:
     rows = []
     for entry in CATALOG.values():
         sizes = (f"{size:,}" for size in (entry.rows, entry.features, entry.classes))
-        candidates = "-" if entry.candidates is None else f"{entry.candidates:.2f}"
-        rows.append((entry.name, entry.title, *sizes, candidates, entry.licence))
+        average = f"{entry.candidates:.2f}" if entry.candidates else "-"
+        rows.append((entry.name, entry.title, *sizes, average, entry.licence))
     show_list(heading, rows, limit=len(rows))
     typer.echo("candidates: average per row; - if noise makes them\n")
     with refusals():
-        places = {name: _place(entry) for name, entry in CATALOG.items()}
-    for name, place in places.items():  # below the table, because a path must not be folded
-        typer.echo(f"{name:12}{place}")
-    missing = [CATALOG[name] for name, place in places.items() if place.startswith("not here")]
+        for entry in CATALOG.values():  # below the table, because a path must not be folded
+            typer.echo(f"{entry.name:12}{_place(entry)}")
+        missing = [entry for entry in CATALOG.values() if not all(map(find, entry.files))]
     if names := [entry.name for entry in missing if entry.is_downloadable]:
         typer.echo(f"\nTo get {', '.join(names)}, run\n  robustpll datasets get {' '.join(names)}")
     by_hand = [entry for entry in missing if not entry.is_downloadable]
@@ -50,8 +46,6 @@ def datasets(context: typer.Context) -> None:
 @app.command()
 def get(names: Annotated[list[str], typer.Argument(metavar="NAME...", help=ALL)]) -> None:
     """Download datasets and check them; files that are here and correct are kept."""
-    from robustpll.datasets.download import fetch
-
     with refusals():
         if "all" in names:
             names = [name for name, entry in CATALOG.items() if entry.is_downloadable]
@@ -84,7 +78,7 @@ def add(
 
 
 @contextmanager
-def _display() -> "Iterator[tuple[Say, Report]]":
+def _display() -> Iterator[tuple[Say, Report]]:
     """Yield functions that print a line, and show a progress bar per file on a terminal."""
     from rich import progress as bars
     from rich.console import Console
@@ -104,11 +98,9 @@ def _display() -> "Iterator[tuple[Say, Report]]":
 
 def _place(entry: Entry) -> str:
     """Return where a dataset is, in a few words."""
-    paths = [path for file in entry.files if (path := find(entry, file))]
+    paths = [path for file in entry.files if (path := find(file))]
     if not entry.files:
         return "built in"
     if len(paths) < len(entry.files):
         return f"not here ({len(paths)} of {len(entry.files)} files are)" if paths else "not here"
-    if len(paths) == 1:
-        return str(paths[0])
-    return ", ".join(dict.fromkeys(str(path.parent) for path in paths))
+    return str(paths[0] if len(paths) == 1 else paths[0].parent)

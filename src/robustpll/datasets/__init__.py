@@ -1,5 +1,6 @@
 """Datasets, and noise that turns true labels into candidates."""
 
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from robustpll.datasets.catalog import entry_of
@@ -26,5 +27,5 @@ def load_dataset(name: str) -> "Dataset":
     Dataset(Digits: 1797 rows, 64 features, 10 classes)
     """
     entry = entry_of(name)
-    dataset: Dataset = entry.module.load(entry)
+    dataset: Dataset = resolve_name(f"robustpll.datasets.{entry.loader}")(entry)
     return dataset

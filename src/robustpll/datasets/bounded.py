@@ -1,9 +1,7 @@
 """Read packed files within limits: a file of a few megabytes may unpack to terabytes."""
 
-import bz2
 import gzip
 import io
-import lzma
 import stat
 import sys
 import tarfile
@@ -26,9 +24,9 @@ PIECE = 2**17  # bytes to unpack at once
 # MOST_RATIO is suspicious, but only by more than UNSUSPICIOUS bytes.
 MOST_RATIO = 200
 UNSUSPICIOUS = 2**26
-PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\0": lzma.open}
+GZIP = b"\x1f\x8b"
 IN_PIECES = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile unpacks other members at once
-Member = tuple[str, bool, Callable[[], Any]]  # name, whether it is a file or folder, opener
+Member = tuple[str, bool, int, Callable[[], Any]]  # name, whether it is plain, size, opener
 
 
 def unpacked_limit(packed: int, most: int | None = None) -> int:
@@ -36,10 +34,17 @@ def unpacked_limit(packed: int, most: int | None = None) -> int:
     return min(most or MOST_BYTES, UNSUSPICIOUS + MOST_RATIO * packed)
 
 
-class _BoundedFile(io.RawIOBase):
-    """Fails once its source, or several in turn, gave too many bytes for those read from `raw`."""
+def _refusal(path: Any) -> InputError:
+    return InputError(
+        f"{path} unpacks to too many bytes for a file of its size. If you trust it, unpack it "
+        "yourself, and pass the unpacked file."
+    )
 
-    def __init__(self, raw: Any, source: Any = None, most: int | None = None) -> None:
+
+class _BoundedFile(io.RawIOBase):
+    """Fails once its source gave too many bytes for those that were read from `raw`."""
+
+    def __init__(self, raw: Any, source: Any, most: int | None = None) -> None:
         self.raw, self.source, self.most, self.count = raw, source, most, 0
 
     def readable(self) -> bool:
@@ -49,15 +54,8 @@ class _BoundedFile(io.RawIOBase):
         count: int = self.source.readinto(buffer)
         self.count += count
         if self.count > unpacked_limit(self.raw.tell(), self.most):
-            raise InputError(
-                f"{self.raw.name} unpacks to too many bytes for a file of its size. If you trust "
-                "it, unpack it yourself, and pass the unpacked file."
-            )
+            raise _refusal(self.raw.name)
         return count
-
-    def content(self) -> bytes:
-        """Return all bytes of the present source."""
-        return b"".join(iter(partial(self.read, PIECE), b""))
 
 
 @contextmanager
@@ -81,19 +79,17 @@ def _damage_explained(path: Path) -> Iterator[None]:
 
 
 def read_content(path: Path) -> bytes:
-    """Return the content of a file, unpacked if it is compressed."""
+    """Return the content of a file, unpacked if it is gzipped."""
     with _damage_explained(path), path.open("rb") as raw:
-        start = raw.peek(6)
-        openers = [PACKED[magic] for magic in PACKED if start.startswith(magic)]
-        return _BoundedFile(raw, openers[0](raw) if openers else raw).content()
+        is_packed = raw.peek(2).startswith(GZIP)
+        return _BoundedFile(raw, gzip.open(raw) if is_packed else raw).readall()
 
 
 def is_archive(path: Path) -> bool:
-    """Return whether a file is a zip archive, or a tar archive that may be compressed."""
+    """Return whether a file is a zip archive, or a tar archive that may be gzipped."""
     with path.open("rb") as file:
         start = file.read(512)
-    is_tar = start.startswith(tuple(PACKED)) or start[257:262] == b"ustar"
-    return is_tar or zipfile.is_zipfile(path)
+    return start.startswith(GZIP) or start[257:262] == b"ustar" or zipfile.is_zipfile(path)
 
 
 def read_members(
@@ -105,11 +101,9 @@ def read_members(
     """
     contents: dict[str, bytes] = {}
     others: list[str] = []
-    with _damage_explained(path), path.open("rb") as raw:
-        members = _zip_members(raw) if zipfile.is_zipfile(raw) else _tar_members(path)
-        raw.seek(0, io.SEEK_END)  # zipfile seeks itself; a tar archive was read as a whole
-        bounded = _BoundedFile(raw)
-        for count, (name, is_plain, opened) in enumerate(members, 1):
+    with _damage_explained(path):
+        room = unpacked_limit(path.stat().st_size)
+        for count, (name, is_plain, size, opened) in enumerate(_members(path), 1):
             place = PureWindowsPath(name)  # knows both separators, and drives
             if not is_plain or place.anchor or ".." in place.parts:
                 raise ValueError(f"{name!r} is a link or lies outside of the archive's folder")
@@ -117,26 +111,28 @@ def read_members(
                 raise ValueError(f"it holds more than {MOST_MEMBERS:,} files")
             if name.endswith("/"):
                 continue
-            if is_wanted(name):
-                with opened() as bounded.source:
-                    contents[name] = bounded.content()
-            else:
+            if not is_wanted(name):
                 others.append(name)
+                continue
+            room -= size
+            if room < 0:
+                raise _refusal(path)
+            with opened() as member:
+                contents[name] = member.read(size)  # no more, whatever is packed
     return contents, others
 
 
-def _zip_members(raw: Any) -> Iterator[Member]:
-    with zipfile.ZipFile(raw) as archive:
-        for member in archive.infolist():
-            if member.compress_type not in IN_PIECES:
-                raise ValueError(f"{member.filename} is compressed in an unusual way")
-            is_link = stat.S_ISLNK(member.external_attr >> 16)
-            yield member.filename, not is_link, partial(archive.open, member)
-
-
-def _tar_members(path: Path) -> Iterator[Member]:
-    """Yield the members; the limit holds for the whole archive, headers included."""
-    with tarfile.open(fileobj=io.BytesIO(read_content(path)), mode="r:") as archive:
-        for member in archive:
-            is_plain = member.isfile() or member.isdir()
-            yield member.name + "/" * member.isdir(), is_plain, partial(archive.extractfile, member)
+def _members(path: Path) -> Iterator[Member]:
+    """Yield the members of an archive; the limit of a tar archive includes its headers."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for info in archive.infolist():
+                if info.compress_type not in IN_PIECES:
+                    raise ValueError(f"{info.filename} is compressed in an unusual way")
+                is_link = stat.S_ISLNK(info.external_attr >> 16)
+                yield info.filename, not is_link, info.file_size, partial(archive.open, info)
+        return
+    with tarfile.open(fileobj=io.BytesIO(read_content(path)), mode="r:") as tar:
+        for entry in tar:
+            is_plain, name = entry.isfile() or entry.isdir(), entry.name + "/" * entry.isdir()
+            yield name, is_plain, entry.size, partial(tar.extractfile, entry)

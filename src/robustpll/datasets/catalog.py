@@ -1,19 +1,29 @@
-"""The catalog of datasets: their facts, where their files are, and which version a file is."""
+"""The catalog of datasets: their facts, where their files are, their versions, and downloads."""
 
 import hashlib
 import os
 import sys
+import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from pkgutil import resolve_name
+from typing import Literal
 
-from robustpll.datasets.bounded import read_content
-from robustpll.errors import InputError
+from robustpll import __version__
+from robustpll.datasets.bounded import MOST_BYTES, PIECE, read_content
+from robustpll.errors import InputError, RobustPLLError
 
 USUAL = "usual"  # what people call the version whose checksum is in the catalog
+TRIES = 5  # of a download
+PAUSE = 1.0  # seconds before the second try; doubled before each further one
+STALL = 30.0  # seconds without a byte, after which a connection is closed
+HEADERS = {"User-Agent": f"robustpll/{__version__}", "Accept-Encoding": "identity"}
+
+Say = Callable[[str], None]  # gets sentences for a person
+Report = Callable[[str, int, int | None], None]  # gets a file's name, bytes so far, bytes in all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +43,7 @@ class Entry:
     name: str
     title: str
     kind: Literal["pictures", "real-world", "built in"]
-    loader: str  # the module of robustpll.datasets that reads the files
+    loader: str  # the function of robustpll.datasets that reads the files
     rows: int
     features: int
     classes: int
@@ -42,11 +52,7 @@ class Entry:
     candidates: float | None = None  # average per row; None if noise makes them
     class_names: tuple[str, ...] = ()  # empty if the names are 0, 1, ...
     files: tuple[File, ...] = ()
-    own_checksum: bool = False  # whether the loader defines `checksum`
-
-    @property
-    def module(self) -> Any:
-        return import_module(f"robustpll.datasets.{self.loader}")
+    checksum: str = ""  # the function that returns a file's sum; "": that of its content
 
     @property
     def is_downloadable(self) -> bool:
@@ -75,14 +81,7 @@ def cache_folder() -> Path:
     """Return the folder for downloads if ``ROBUSTPLL_DATA`` is not set."""
     places = {"win32": ("LOCALAPPDATA", "AppData/Local"), "darwin": ("", "Library/Caches")}
     variable, below_home = places.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
-    try:
-        root = Path(os.environ.get(variable) or Path.home() / below_home)
-    except RuntimeError as error:
-        raise InputError(
-            "There is no home folder to keep files in. Set the environment variable HOME, or set "
-            "ROBUSTPLL_DATA to a folder for datasets."
-        ) from error
-    return root / "robustpll" / "data"
+    return _expanded(os.environ.get(variable) or f"~/{below_home}") / "robustpll" / "data"
 
 
 def data_folders() -> tuple[Path, ...]:
@@ -91,30 +90,35 @@ def data_folders() -> tuple[Path, ...]:
     if not named:
         return (cache_folder(),)
     try:
-        folder = Path(named).expanduser()
-    except RuntimeError as error:
-        msg = f"ROBUSTPLL_DATA is {named!r}, the home of an unknown user. Set it to a folder."
-        raise InputError(msg) from error
-    try:
-        return folder, cache_folder()
+        return _expanded(named), cache_folder()
     except InputError:  # without a home folder, the named folder is enough
-        return (folder,)
+        return (_expanded(named),)
 
 
-def find(entry: Entry, file: File) -> Path | None:
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise InputError(
+            f"There is no home folder for {path}. Set the environment variable ROBUSTPLL_DATA to a "
+            "folder for datasets."
+        ) from error
+
+
+def find(file: File) -> Path | None:
     """Return the path of a file, gzipped or plain; None if it does not exist."""
     names = (file.path, file.path.removesuffix(".gz"))
     paths = (folder / name for folder in data_folders() for name in names)
-    return next((path for path in paths if path.is_file() and path.suffix != ".tar"), None)
+    return next((path for path in paths if path.is_file()), None)
 
 
-def existing(entry: Entry, file: File) -> Path:
-    """Return the path of a file; raise an error with the remedy if it does not exist."""
-    path = find(entry, file)
-    if path is None:
-        places = " and ".join(str(folder / file.path) for folder in data_folders())
-        raise InputError(f"{entry.title}: there is no file {places}. {how_to_get(entry)}")
-    return path
+def paths_of(entry: Entry) -> list[Path]:
+    """Return the paths of a dataset's files; the error for a missing file has the remedy."""
+    for file in entry.files:
+        if find(file) is None:
+            places = " and ".join(str(folder / file.path) for folder in data_folders())
+            raise InputError(f"{entry.title}: there is no file {places}. {how_to_get(entry)}")
+    return [path for file in entry.files if (path := find(file))]
 
 
 def how_to_get(entry: Entry) -> str:
@@ -131,30 +135,29 @@ def how_to_get(entry: Entry) -> str:
 
 
 def checksum(entry: Entry, path: Path) -> str:
-    """Return the SHA-256 of a file's content, unpacked if it is gzipped; "" if it is damaged."""
+    """Return the SHA-256 of a file's content, as the catalog defines it; "" if it is damaged."""
     try:
-        if entry.own_checksum:
-            return str(entry.module.checksum(path))
+        if entry.checksum:
+            return str(resolve_name(f"robustpll.datasets.{entry.checksum}")(path))
         return hashlib.sha256(read_content(path)).hexdigest()
     except InputError:
         return ""
 
 
-def version_of(entry: Entry, paths: Sequence[Path], sums: Sequence[str]) -> str:
+def version_of(entry: Entry, sums: Sequence[str]) -> str:
     """Return the version of files with these checksums: "" for the usual one, else 16 digits.
 
     Files that are not the published ones are refused, if the catalog has their checksums.
     """
-    files = tuple(zip(entry.files, paths, sums, strict=True))
-    for file, path, content in files:
+    is_usual = True
+    for file, content in zip(entry.files, sums, strict=True):
         if file.content not in (None, content):
             raise InputError(
-                f"{path} does not hold what is published: the SHA-256 of its content is {content}, "
-                f"that of {entry.title} is {file.content}. {how_to_get(entry)}"
+                f"{find(file)} does not hold what is published: the SHA-256 of its content is "
+                f"{content}, that of {entry.title} is {file.content}. {how_to_get(entry)}"
             )
-    if all(content in (file.content, file.usual) for file, _, content in files):
-        return ""
-    return hashlib.sha256("".join(sums).encode()).hexdigest()[:16]
+        is_usual &= content in (file.content, file.usual)
+    return "" if is_usual else hashlib.sha256("".join(sums).encode()).hexdigest()[:16]
 
 
 def version_here(name: str) -> str:
@@ -162,5 +165,84 @@ def version_here(name: str) -> str:
     entry = entry_of(name)
     if all(file.content for file in entry.files):  # no other content is ever loaded
         return ""
-    paths = [existing(entry, file) for file in entry.files]
-    return version_of(entry, paths, [checksum(entry, path) for path in paths])
+    return version_of(entry, [checksum(entry, path) for path in paths_of(entry)])
+
+
+@contextmanager
+def disk_errors_explained(target: Path) -> Iterator[None]:
+    """Turn an OSError into an error that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise RobustPLLError(
+            f"{error.filename or target} cannot be read or written: {error.strerror or error}. "
+            "Free some space, check the permissions, or set the environment variable "
+            "ROBUSTPLL_DATA to another folder."
+        ) from error
+
+
+def fetch(entry: Entry, say: Say, report: Report) -> list[Path]:
+    """Download those files of a dataset that are missing or wrong; return the paths of all."""
+    if not entry.is_downloadable:
+        return paths_of(entry)
+    return [_fetch_file(entry, file, say, report) for file in entry.files]
+
+
+def _fetch_file(entry: Entry, file: File, say: Say, report: Report) -> Path:
+    from filelock import FileLock
+
+    target = data_folders()[0] / file.path
+    with disk_errors_explained(target):
+        if path := _published_file(entry, file):
+            return path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(target.with_name(f".{target.name}.lock")):  # free if its process is killed
+            if path := _published_file(entry, file):  # another process downloaded it meanwhile
+                return path
+            if path := find(file):
+                say(f"{path} does not hold what is published. It is downloaded again.")
+            part = target.with_name(f"{target.name}.part")
+            remedy = f"Try again later, or get it from {entry.source} and move it to {target}."
+            try:
+                _download(file.url or "", part, say, report, remedy)
+                if checksum(entry, part) == file.content:
+                    return part.replace(target)
+            finally:
+                part.unlink(missing_ok=True)
+    raise RobustPLLError(
+        f"{file.url} does not hold what is published: its content has another checksum. The "
+        f"download was deleted. {remedy}"
+    )
+
+
+def _published_file(entry: Entry, file: File) -> Path | None:
+    path = find(file)
+    return path if path and checksum(entry, path) == file.content else None
+
+
+def _download(url: str, part: Path, say: Say, report: Report, remedy: str) -> None:
+    """Write the content of an address to a file; try again if the connection fails."""
+    import requests
+
+    for attempt in range(1, TRIES + 1):
+        try:
+            with requests.get(url, headers=HEADERS, timeout=STALL, stream=True) as answer:
+                answer.raise_for_status()
+                total, done = answer.raw.length_remaining, 0  # total is None if not announced
+                with part.open("wb") as file:
+                    for piece in answer.iter_content(PIECE):
+                        done += file.write(piece)
+                        if max(done, total or 0) > MOST_BYTES:
+                            raise RobustPLLError(
+                                f"{url} has more than {MOST_BYTES} bytes. {remedy}"
+                            )
+                        report(part.stem, done, total)
+        except requests.RequestException as error:
+            status = 500 if error.response is None else error.response.status_code
+            is_final = status < 500 and status not in (408, 425, 429)
+            if is_final or isinstance(error, ValueError) or attempt == TRIES:
+                raise RobustPLLError(f"{url} cannot be downloaded: {error}. {remedy}") from error
+            say(f"{url}: {error}. Trying again ({attempt + 1} of {TRIES}).")
+            time.sleep(PAUSE * 2 ** (attempt - 1))
+        else:
+            return

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -81,10 +80,9 @@ class Dataset:
     def of(
         cls,
         entry: Entry,
-        paths: Sequence[Path],
-        sums: Sequence[str],
         features: NDArray[Any],
         labels: NDArray[Any],
+        sums: Sequence[str] = (),
         *,
         removed: int = 0,
         notes: tuple[str, ...] = (),
@@ -95,19 +93,14 @@ class Dataset:
         `removed` is the number of features that the files have in addition.
         """
         classes = fields.pop("classes", np.array(entry.class_names or range(entry.classes)))
-        counts = (
-            (len(features), entry.rows, "rows"),
-            (features.shape[1] + removed, entry.features, "features"),
-            (len(classes), entry.classes, "classes"),
-        )
-        unusual = (
+        n, d, k = len(features), features.shape[1] + removed, len(classes)
+        unusual = [
             f"{count} {name}, where {usual} are usual"
-            for count, usual, name in counts
-            if count != usual
-        )
-        fields["notes"] = (*unusual, *notes)
-        fields |= {"licence": entry.licence, "source": entry.source}
-        fields["content"] = version_of(entry, paths, sums)
+            for count, name in ((n, "rows"), (d, "features"), (k, "classes"))
+            if count != (usual := getattr(entry, name))
+        ]
+        fields |= {"licence": entry.licence, "source": entry.source, "notes": (*unusual, *notes)}
+        fields["content"] = version_of(entry, sums)
         return cls(entry.name, entry.title, features, classes, labels.astype(np.int64), **fields)
 
     def split(self, seed: int) -> Split:

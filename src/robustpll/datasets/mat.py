@@ -21,26 +21,27 @@ from robustpll._files import refuse_replacing, write_whole
 from robustpll.datasets import bounded, catalog
 from robustpll.datasets.catalog import Entry
 from robustpll.datasets.dataset import Dataset
-from robustpll.datasets.download import disk_errors_explained
-from robustpll.errors import InputError, some_of
+from robustpll.errors import InputError
 from robustpll.labels.candidates import Candidates
+from robustpll.labels.parsing import refuse_rows
 
 KEYS = ("data", "partial_target", "target")  # (n, d), (k, n), (k, n), each dense or sparse
 LARGEST = 1e38  # so that float32 holds the difference of any two features
 LEAST_VARIANCE = 1e-30  # features with no more are removed
 FOREIGN = {b"Rar!": ".rar", b"7z\xbc\xaf": ".7z"}  # archives that Python cannot open
 HDF5 = b"\x89HDF\r\n\x1a\n"  # at the start or, as MATLAB writes it, after 512 bytes
-NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8"}
-NUMBERS |= {12: "i8", 13: "u8"}  # the types of an element that are numbers
-MATRIX, COMPRESSED = 14, 15  # further types of an element
-SPARSE, LAST_DENSE = 5, 15  # the classes of matrices of numbers lie between
-COMPLEX = 0x800
+# The types of an element of a .mat file: numbers, matrices, and compressed elements.
+NUMBERS = {1: "i1", 2: "u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8"}
+NUMBERS |= {12: "<i8", 13: "<u8"}
+MATRIX, COMPRESSED = 14, 15
+# The classes of a matrix from SPARSE to LAST_DENSE are numbers.
+SPARSE, LAST_DENSE, COMPLEX = 5, 15, 0x800
 Matrix = tuple[str, NDArray[Any]]  # name and values
 
 
 def load(entry: Entry) -> Dataset:
     """Read a dataset from its .mat file, of version 5 to 7.3."""
-    path = catalog.existing(entry, entry.files[0])
+    (path,) = catalog.paths_of(entry)
     return _dataset(entry, path, bounded.read_content(path))
 
 
@@ -50,7 +51,7 @@ def add(entry: Entry, source: Path, say: Callable[[str], None]) -> Path:
         remedy = catalog.how_to_get(entry)
         raise InputError(f"Only real-world datasets can be added, not {entry.title}. {remedy}")
     target = catalog.data_folders()[0] / entry.files[0].path
-    with disk_errors_explained(target):
+    with catalog.disk_errors_explained(target):
         content = _mat_in(source)
         dataset = _dataset(entry, source, content)
         n, k = len(dataset), len(dataset.classes)
@@ -98,28 +99,20 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
             f"be k x n; found {data.shape}, {partial.shape} and {target.shape}. Transpose the "
             "matrix that is the wrong way round, or download the file again."
         )
-
-    def refuse(is_bad: NDArray[np.bool_], what: str) -> None:
-        if (rows := np.flatnonzero(is_bad)).size:
-            raise InputError(
-                f"{path}: {what} in {len(rows)} rows ({some_of(rows)}). Correct or drop them."
-            )
-
-    low, high = (end.astype(np.float64) for end in (data.min(0), data.max(0)))
-    if not (low.min() >= -LARGEST and high.max() <= LARGEST):  # NaN is neither
-        odd = ~(np.abs(data) <= LARGEST)
-        refuse(odd.any(-1), f"NaN, infinity or numbers beyond {LARGEST:g}")
-    # so small a variance needs a range of no more than this: few features need a closer look
-    near = np.flatnonzero(high - low <= 2 * np.sqrt(len(data) * LEAST_VARIANCE))
-    constant = near[(data[:, near] - low[near]).var(0) <= LEAST_VARIANCE]
-    if len(constant) == len(low):
+    faults = {
+        f"NaN, infinity or numbers beyond {LARGEST:g}": ~(np.abs(data) <= LARGEST).all(-1),
+        "'partial_target' has numbers other than 0 and 1": ~np.isin(partial, (0, 1)).all(0),
+        "'target' has numbers other than 0 and 1": ~np.isin(target, (0, 1)).all(0),
+        "no candidate": partial.sum(0) == 0,
+        "not exactly one true label": target.sum(0) != 1,
+    }
+    for fault, is_bad in faults.items():
+        refuse_rows(is_bad, f"{path}: {fault}", "Correct or drop them.")
+    near = np.flatnonzero(np.ptp(data, axis=0) <= 1e-10)  # no others have so small a variance
+    constant = near[(data[:, near].astype(np.float64) - data[0, near]).var(0) <= LEAST_VARIANCE]
+    if len(constant) == data.shape[1]:
         raise InputError(f"{path}: all features are constant. Download the file again.")
     features = np.delete(data, constant, axis=1) if len(constant) else data
-    for key, matrix in (("partial_target", partial), ("target", target)):
-        odd = (matrix != 0) & (matrix != 1)
-        refuse(odd.any(0), f"{key!r} has numbers other than 0 and 1")
-    refuse(partial.sum(0) == 0, "no candidate")
-    refuse(target.sum(0) != 1, "not exactly one true label")
     candidates = Candidates.of(np.ascontiguousarray(partial.T.astype(bool)))
     labels = target.argmax(0)
     outside = np.flatnonzero(partial[labels, np.arange(len(labels))] == 0)
@@ -129,10 +122,9 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     )
     return Dataset.of(
         entry,
-        [path],
-        [hashlib.sha256(raw).hexdigest()],
         np.array(features, dtype=np.float64, order="K"),
         labels,
+        [hashlib.sha256(raw).hexdigest()],
         removed=len(constant),
         notes=tuple(f"{fact}: {', '.join(map(str, rows))}" for rows, fact in facts if len(rows)),
         classes=candidates.classes,
@@ -142,8 +134,7 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
 
 def read_mat(path: Path, raw: bytes, names: Sequence[str]) -> list[NDArray[Any]]:
     """Return the matrices of these names from the content of a .mat file, sparse ones dense."""
-    is_hdf5 = HDF5 in (raw[:8], raw[512:520])
-    read = _hdf5_matrices if is_hdf5 else _matrices
+    read = _hdf5_matrices if HDF5 in (raw[:8], raw[512:520]) else _matrices
     try:
         matrices = dict(read(raw, names, bounded.unpacked_limit(len(raw))))
     except ImportError as error:
@@ -165,37 +156,36 @@ def read_mat(path: Path, raw: bytes, names: Sequence[str]) -> list[NDArray[Any]]
 
 def _matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matrix]:
     """Yield name and matrix from a file of version 5 to 7; unpack at most `room` bytes."""
-    order = {b"IM": "<", b"MI": ">"}.get(raw[126:128])
-    if order is None:
+    if raw[126:128] != b"IM":  # the least significant byte of a number comes first
         raise ValueError("it does not begin as a file of version 5 or newer")
-    for kind, content in _elements(memoryview(raw)[128:], order, room):
+    for kind, content in _elements(memoryview(raw)[128:], room):
         if kind != MATRIX:
             continue
-        parts = _elements(content, order)
+        parts = _elements(content)
         flags, sides, letters = (part for _, part in islice(parts, 3))
         name = bytes(letters).decode("latin-1")
         if name not in names:
             continue
-        (about,) = struct.unpack_from(f"{order}I", flags)
-        shape = np.frombuffer(sides, f"{order}i4").tolist()
+        (about,) = struct.unpack_from("<I", flags)
+        height, *others = np.frombuffer(sides, "<i4").tolist()
         is_number = SPARSE <= about & 0xFF <= LAST_DENSE and not about & COMPLEX
-        if not is_number or len(shape) != 2 or min(shape) < 0:
-            what = f"class {about & 0xFF}, shape {shape}{', complex' * bool(about & COMPLEX)}"
-            raise ValueError(f"{name!r} must be a matrix of real numbers, but is of {what}")
-        arrays = [np.frombuffer(part, order + NUMBERS[kind]) for kind, part in parts]
+        if not is_number or len(others) != 1 or min(height, *others) < 0:
+            shape = (height, *others)
+            raise ValueError(f"{name!r} must be a matrix of real numbers; it has shape {shape}")
+        arrays = [np.frombuffer(part, NUMBERS[kind]) for kind, part in parts]
         if about & 0xFF == SPARSE:
             rows, starts, values = arrays
-            yield name, _dense(values, rows, starts, shape)
+            yield name, _dense(values, rows, starts, height)
         else:
             (values,) = arrays
-            yield name, values.reshape(shape, order="F")
+            yield name, values.reshape((height, *others), order="F")
 
 
-def _elements(raw: memoryview, order: str, room: int = 0) -> Iterator[tuple[int, memoryview]]:
+def _elements(raw: memoryview, room: int = 0) -> Iterator[tuple[int, memoryview]]:
     """Yield type and content of each element: a type, a size, as many bytes, padded to 8."""
     position = 0
     while position < len(raw):
-        kind, size = struct.unpack_from(f"{order}II", raw, position)
+        kind, size = struct.unpack_from("<II", raw, position)
         start = position + 8
         position = start + (size if kind == COMPRESSED else -(-size // 8) * 8)
         if kind >> 16:  # up to four bytes, which stand in the place of the size
@@ -209,26 +199,24 @@ def _elements(raw: memoryview, order: str, room: int = 0) -> Iterator[tuple[int,
             room -= len(unpacked)
             if room < 0 or not unpacker.eof:
                 raise ValueError("its matrices are cut, or unpack to too many bytes for its size")
-            yield from _elements(unpacked, order)
+            yield from _elements(unpacked)
         else:
             yield kind, content
 
 
 def _dense(
-    values: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any], shape: Sequence[int]
+    values: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any], height: int
 ) -> NDArray[Any]:
     """Return a sparse matrix of these columns as a dense one; refuse indices outside of it."""
-    height, width = shape
-    if rows.dtype.kind not in "iu" or starts.dtype.kind not in "iu" or len(starts) != width + 1:
-        raise ValueError("the indices of a sparse matrix must be integers, and fit its columns")
+    starts = starts.astype(np.int64)
+    width, count = len(starts) - 1, int(starts[-1])  # values beyond `count` are unused
     if height * width > bounded.MOST_BYTES // 8:  # bytes of a dense number
         raise ValueError(f"a sparse matrix declares {height} x {width} numbers")
-    starts = starts.astype(np.int64)
-    sizes, count = np.diff(starts), int(starts[-1])  # values beyond `count` are unused
-    if starts[0] or (sizes < 0).any() or count > min(len(values), len(rows)):
+    if starts[0] or not 0 <= count <= min(len(values), len(rows)):
         raise ValueError("the indices of a sparse matrix do not fit its values")
-    indices = (rows[:count].astype(np.int64), np.repeat(np.arange(width), sizes))
-    return sparse.csc_array((values[:count], indices), shape=(height, width)).toarray()
+    columns = np.repeat(np.arange(width), np.diff(starts))  # refuses negative sizes
+    indices = (rows[:count].astype(np.int64), columns)  # checked by SciPy in this form alone
+    return sparse.coo_array((values[:count], indices), shape=(height, width)).toarray()
 
 
 def _hdf5_matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matrix]:
@@ -249,7 +237,7 @@ def _hdf5_matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matr
                     raise ValueError(f"{key!r} is a link; matrices must be in the file itself")
                 if not is_array:
                     continue
-                if part.dtype.kind not in "biuf" or part.ndim != (2 if key == name else 1):
+                if part.dtype.kind not in "iuf" or part.ndim != (2 if key == name else 1):
                     what = f"{part.dtype}, shape {part.shape[::-1]}"
                     raise ValueError(f"{key!r} must be a matrix of real numbers, but is of {what}")
                 room -= part.nbytes
@@ -261,5 +249,4 @@ def _hdf5_matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matr
             elif f"{name}/jc" in arrays:
                 starts, *filled = arrays.values()
                 rows, values = filled or (np.empty(0, int), np.empty(0))
-                shape = (int(file[name].attrs["MATLAB_sparse"]), len(starts) - 1)
-                yield name, _dense(values, rows, starts, shape)
+                yield name, _dense(values, rows, starts, int(file[name].attrs["MATLAB_sparse"]))

@@ -199,12 +199,14 @@ class Flip(Noise):
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         if self.noise is None:
             raise InputError("Flip has no candidates to flip. Pass Flip(share, Uniform()).")
-        sets = self.noise.candidates(rows, labels, k, seeds)
-        return self.flipped(sets, labels, Draws.of(seeds, "flip noise", like=rows.shift))
+        return self.flipped(rows, self.noise.candidates(rows, labels, k, seeds), labels, seeds)
 
-    def flipped(self, candidates: Tensor, labels: Tensor, draws: Draws) -> Tensor:
+    def flipped(
+        self, rows: Rows, candidates: Tensor, labels: Tensor, seeds: tuple[int, ...]
+    ) -> Tensor:
         """Remove the true labels (R, n) from some of the candidates (R, n, k)."""
         n, k = candidates.shape[1:]
+        draws = Draws.of(seeds, "flip noise", like=rows.shift)
         true = one_hot(labels, k).bool()
         is_flipped = draws.uniform(n, 1) < self.share
         instead = one_hot((draws.uniform(n, k) - 2.0 * true).argmax(-1), k).bool()

@@ -1,19 +1,19 @@
-"""From a dataset to what R runs train on and are tested on."""
+"""From a dataset to what R runs train on, are tested on, and should be unsure of."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Self
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from robustpll.datasets.dataset import Dataset
+from robustpll.datasets.dataset import Dataset, Split
 from robustpll.datasets.noise import Flip, Noise
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device
-from robustpll.engine.random import Draws
-from robustpll.errors import InputError
+from robustpll.errors import InputError, some_of
+from robustpll.labels.candidates import Candidates
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,14 +71,15 @@ class Problem:
             raise InputError(
                 f"A bundle needs problems of equal rows, classes and features; got {shapes}."
             )
+        task = Task(
+            Rows.joined([task.rows for task in tasks]),
+            torch.cat([task.candidates for task in tasks]),
+            torch.cat([task.prior for task in tasks]),
+            torch.cat([task.weight for task in tasks]),
+            tuple(seed for task in tasks for seed in task.seeds),
+        )
         return cls(
-            Task(
-                Rows.joined([task.rows for task in tasks]),
-                torch.cat([task.candidates for task in tasks]),
-                torch.cat([task.prior for task in tasks]),
-                torch.cat([task.weight for task in tasks]),
-                tuple(seed for task in tasks for seed in task.seeds),
-            ),
+            task,
             Rows.joined([problem.test for problem in problems]),
             torch.cat([problem.train_labels for problem in problems]),
             torch.cat([problem.test_labels for problem in problems]),
@@ -110,9 +111,93 @@ def _task(
     if noise is None:
         return Task.of(rows, candidates, seeds, prior)
     if isinstance(noise, Flip) and noise.noise is None:
-        draws = Draws.of(seeds, "flip noise", like=rows.shift)
-        return Task.of(rows, noise.flipped(candidates, labels, draws), seeds)
+        return Task.of(rows, noise.flipped(rows, candidates, labels, seeds), seeds)
     raise InputError(
         f"{dataset.title} has candidates of its own: pass noise=None or Flip(share), or drop them "
         "with dataclasses.replace(dataset, candidates=None)."
     )
+
+
+def ood_rows(
+    problem: Problem,
+    other: Dataset,
+    subset: Literal["reference", "all"] = "reference",
+    normalisation: Literal["own", "train"] = "own",
+) -> Rows:
+    """Return rows of another dataset for the runs of a problem.
+
+    The subset is "all" rows or, as published, the first ones, as many as there are test rows
+    ("reference"). They are scaled by all rows of the other dataset, as published ("own"), or by
+    the training rows ("train").
+    """
+    if subset not in ("reference", "all") or normalisation not in ("own", "train"):
+        raise InputError(
+            "subset must be 'reference' or 'all', and normalisation 'own' or 'train'; got "
+            f"{subset!r} and {normalisation!r}."
+        )
+    rows = problem.task.rows
+    pool = pool_of(other, rows.device)
+    if tuple(pool.shape[1:]) != rows.shape:
+        raise InputError(
+            f"{other.title} has rows of shape {tuple(pool.shape[1:])}, but those of the problem "
+            f"have {rows.shape}. Use a dataset of the same shape."
+        )
+    everything = torch.arange(len(other), device=rows.device)[None]
+    scaled_by_other = Rows.of(pool, everything).repeated(len(problem.task.seeds))
+    count = len(other) if subset == "all" else len(problem.test)
+    scale = scaled_by_other if normalisation == "own" else rows
+    return scale.others(pool, scaled_by_other.at[:, :count])
+
+
+class HeldOut(NamedTuple):
+    """A dataset without one of its classes, and the rows of that class."""
+
+    known: Dataset
+    ood: Dataset  # training rows first
+
+
+def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> HeldOut:
+    """Remove the rows of a class from a dataset, and the class from the candidates.
+
+    Both results keep their parts of the split as the official split. If the split is random, hold
+    out the class once per seed.
+
+    >>> from robustpll import load_dataset
+    >>> hold_out(load_dataset("digits"), 3).known
+    Dataset(Digits without 3: 1614 rows, 64 features, 9 classes)
+    """
+    labels, names, y = dataset.labels, dataset.classes.tolist(), dataset.candidates
+    if labels is None or len(names) < 3 or name not in names:
+        raise InputError(
+            f"{dataset.title} must have true labels, at least 3 classes, and the class {name!r}; "
+            f"its classes are {some_of(names, 20)}."
+        )
+    position, split = names.index(name), dataset.split(seed)
+    is_known, classes = labels != position, np.delete(dataset.classes, position)
+    new_index = np.cumsum(is_known) - 1  # of a known row
+    known_parts = [new_index[part[is_known[part]]] for part in (split.train, split.test)]
+    train, test = (part[~is_known[part]] for part in (split.train, split.test))
+    if y is not None:  # refuses rows that have no other candidate
+        y = Candidates.of(np.delete(y.matrix[is_known], position, axis=1), classes=classes)
+    known = replace(
+        dataset,
+        title=f"{dataset.title} without {name}",
+        features=dataset.features[is_known],
+        labels=labels[is_known] - (labels[is_known] > position),
+        classes=classes,
+        candidates=y,
+        notes=tuple(f"before {name} was held out: {note}" for note in dataset.notes),
+        official=Split(*known_parts),
+        content="",
+    )
+    ood = replace(
+        dataset,
+        title=f"{dataset.title}, only {name}",
+        features=dataset.features[np.concatenate([train, test])],
+        labels=None,
+        candidates=None,
+        notes=(),
+        official=Split(np.arange(len(train)), np.arange(len(train), len(train) + len(test))),
+        content="",
+    )
+    return HeldOut(known, ood)

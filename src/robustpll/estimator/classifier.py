@@ -29,8 +29,8 @@ from robustpll.errors import InputError, is_share, refuse_other_length, some_of
 from robustpll.estimator.abstention import AbstentionMixin
 from robustpll.estimator.features import Features, finite, refuse_odd_table
 from robustpll.estimator.novelty import Reference
-from robustpll.labels.candidates import Candidates, classes_with, is_label_vector
-from robustpll.labels.parsing import array_of, as_pandas, is_frame, items_of, refuse_odd_labels
+from robustpll.labels.candidates import Candidates, candidates_with, label_vector
+from robustpll.labels.parsing import as_pandas, is_frame
 from robustpll.methods import METHODS, Method, RobustPll, RobustPllAt
 from robustpll.opinion import Opinion
 
@@ -159,15 +159,11 @@ class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # t
         true label, so that parameter searches work without any.
         """
         predicted = self.predict_opinion(X).predicted()
-        if is_label_vector(y):
-            labels = items_of(y)
-            refuse_odd_labels(labels)
+        if (labels := label_vector(y)) is not None:
             refuse_other_length(len(predicted), len(labels))
-            if labels.dtype == object:  # it may hold integers
-                labels = array_of(labels.tolist())
             named = self.classes_[predicted]
             return float(accuracy_score(labels, named, sample_weight=sample_weight))
-        candidates = Candidates.of(y, classes=classes_with(y, self.classes_))  # ours come first
+        candidates = candidates_with(y, self.classes_)
         refuse_other_length(len(predicted), len(candidates))
         weight = row_weights(candidates, None, sample_weight)
         covered = candidates.matrix[np.arange(len(predicted)), predicted]

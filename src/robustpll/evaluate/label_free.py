@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robustpll.errors import InputError, refuse_other_length
-from robustpll.labels.candidates import Candidates, classes_with, is_label_vector
-from robustpll.labels.parsing import items_of
+from robustpll.labels.candidates import candidates_with
 from robustpll.opinion import Opinion
 
 
@@ -55,7 +54,7 @@ class LabelFreeScorer:
     Examples
     --------
     >>> from sklearn.model_selection import GridSearchCV
-    >>> from robustpll import PLLClassifier
+    >>> from robustpll import Candidates, PLLClassifier
     >>> random = np.random.default_rng(0)
     >>> labels = random.integers(3, size=90)
     >>> X = random.normal(labels[:, None], 0.4, size=(90, 2))
@@ -73,9 +72,7 @@ class LabelFreeScorer:
     def __call__(self, model: Any, X: Any, y: Any) -> float:
         """Score a model on candidates in any form; classes unknown to it count as mistakes."""
         classes = np.asarray(model.classes_)
-        if is_label_vector(y):
-            y = [{label} for label in items_of(y).tolist()]
-        matrix = Candidates.of(y, classes=classes_with(y, classes)).matrix[:, : len(classes)]
+        matrix = candidates_with(y, classes).matrix[:, : len(classes)]
         probability = np.asarray(model.predict_proba(X))
         refuse_other_length(len(probability), len(matrix))
         return self.measure(probability, matrix)

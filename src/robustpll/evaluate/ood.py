@@ -19,7 +19,7 @@ from robustpll.engine.predict import Fitted, Networks, logits_of
 from robustpll.errors import InputError, refuse_other_length
 from robustpll.estimator.classifier import CandidateClassifier
 from robustpll.estimator.novelty import representation
-from robustpll.labels.candidates import Candidates, is_label_vector
+from robustpll.labels.candidates import Candidates, label_vector
 from robustpll.measures.metrics import Gamma, as_recorded, cdf_area, sample, signed_ks, signed_mmd
 from robustpll.methods.neighbours import neighbours
 
@@ -315,7 +315,7 @@ def _refuse_unfitted(model: Any) -> None:
 def _true_labels(model: CandidateClassifier, y: Any, rows: int) -> NDArray[np.int64]:
     """Return the class index of each of so many rows; refuse anything else."""
     _refuse_unfitted(model)
-    if not is_label_vector(y):
+    if label_vector(y) is None:
         raise InputError("y must hold one true label for each row; got candidate sets.")
     labels = Candidates.of(y, classes=model.classes_).matrix.argmax(-1)
     refuse_other_length(rows, len(labels))

@@ -8,8 +8,7 @@ import numpy as np
 from robustpll.errors import InputError, refuse_other_length
 from robustpll.estimator.abstention import NOVEL, Decision
 from robustpll.evaluate.ood import _refuse_unfitted, _true_labels
-from robustpll.labels.candidates import is_label_vector
-from robustpll.labels.parsing import items_of, refuse_odd_labels
+from robustpll.labels.candidates import label_vector
 from robustpll.measures.calibration import CalibrationReport, calibration_of
 
 
@@ -75,13 +74,12 @@ def decision_report(decision: Any, y: Any) -> DecisionReport:
     >>> decision_report(model.decide(np.eye(3), coverage=1), ["a", "b", "b"])
     DecisionReport(coverage=1.0, error=0.333..., rejected_error=None, unlike=0.0)
     """
-    if not isinstance(decision, Decision) or not is_label_vector(y):
+    labels = label_vector(y)
+    if not isinstance(decision, Decision) or labels is None:
         raise InputError(
             "decision_report needs a Decision and one true label for each of its rows; got "
             f"{type(decision).__name__} and {type(y).__name__}."
         )
-    labels = items_of(y)
-    refuse_odd_labels(labels)
     refuse_other_length(len(decision), len(labels))
     wrong, accepted = np.asarray(decision.label != labels), decision.accepted
     error, rejected_error = (

@@ -1,25 +1,26 @@
 """Validated candidate sets, from every accepted form of `y`."""
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
-from robustpll.errors import InputError, some_of
+from robustpll.errors import InputError
 from robustpll.labels.parsing import (
     SETS,
+    aligned,
     array_of,
     as_binary,
-    as_names,
     as_pandas,
     checked_classes,
+    coded,
     is_frame,
     items_of,
-    positions,
     refuse_odd_labels,
     refuse_odd_sets,
+    refuse_rows,
     row_index,
 )
 from robustpll.labels.votes import Votes
@@ -82,87 +83,29 @@ class Candidates:
         >>> Candidates.of(["cat", "dog"], classes=["cat", "dog", "emu"]).sets()
         [frozenset({'cat'}), frozenset({'dog'})]
         """
-        if y is None:
-            raise InputError(
-                "This requires y to be passed, but the target y is None: pass candidates as y."
-            )
-        y = as_pandas(y)
-        names = None if classes is None else checked_classes(array_of(classes))
-        if isinstance(y, Candidates):
-            return cls._of_candidates(y, names)
-        if isinstance(y, Votes):
-            return cls._of_votes(y, names)
-        if sparse.issparse(y) or (is_frame(y) and y.shape[1] != 1):
-            return cls._of_matrix(y, names)
-        items = items_of(y)
-        if items.ndim == 2:
-            return cls._of_matrix(items, names)
-        return (cls._of_labels if is_label_vector(items) else cls._of_sets)(items, names)
+        return cls._of(y, None if classes is None else checked_classes(array_of(classes)))
 
     @classmethod
-    def _of_candidates(cls, y: "Candidates", names: NDArray[Any] | None) -> Self:
-        if names is None or np.array_equal(names, y.classes):
-            return cls(y.matrix, y.classes, y.prior)
-        columns = positions(y.classes, names, "y.classes")
-        prior = np.zeros((len(y), len(names)), dtype=np.float32)
-        prior[:, columns] = y.prior
-        matrix = np.zeros(prior.shape, dtype=bool)
-        matrix[:, columns] = y.matrix
-        return cls(matrix, names, prior)
-
-    @classmethod
-    def _of_votes(cls, y: Votes, names: NDArray[Any] | None) -> Self:
-        names = checked_classes(np.unique(y.names()[1])) if names is None else names
-        counts = y.counts(names)
-        counts[counts.sum(-1) == 0] = 1.0  # without answers, every class is equally likely
-        return cls(counts > 0, names, (counts / counts.sum(-1, keepdims=True)).astype(np.float32))
-
-    @classmethod
-    def _of_matrix(cls, y: Any, names: NDArray[Any] | None) -> Self:
-        if y.ndim != 2:
-            raise InputError(
-                f"A sparse y is a 0/1 matrix of shape (n, k); got shape {y.shape} instead."
-            )
-        columns = _column_names(y)
-        if columns is not None and names is not None:
-            return cls._of_candidates(cls._of_matrix(y, None), names)
+    def _of(cls, y: Any, classes: NDArray[Any] | None, further: bool = False) -> Self:
+        """Read `y`; if `further`, classes that only `y` names follow the others."""
+        matrix, names, prior = _read(y)
         if names is None:
-            names = checked_classes(np.arange(y.shape[1]) if columns is None else columns)
-        if y.shape[1] != len(names):
+            names = np.arange(matrix.shape[1]) if classes is None else classes
+        if matrix.shape[1] != len(names):
             raise InputError(
-                f"y has {y.shape[1]} columns, but there are {len(names)} classes: a 0/1 matrix has "
-                "one column for each class. Add the missing columns, or name the classes."
+                f"y has {matrix.shape[1]} columns, but there are {len(names)} classes: a 0/1 "
+                "matrix has one column for each class. Add the missing columns, or name the "
+                "classes."
             )
-        dense = y.toarray() if hasattr(y, "toarray") else np.asarray(y)
-        return cls._of_bool(as_binary(dense), names)
-
-    @classmethod
-    def _of_labels(cls, labels: NDArray[Any], names: NDArray[Any] | None) -> Self:
-        refuse_odd_labels(labels)
-        if labels.dtype.kind in "OU":
-            labels = as_names(labels.tolist())
-        names = checked_classes(np.unique(labels)) if names is None else names
-        matrix = np.zeros((len(labels), len(names)), dtype=bool)
-        matrix[np.arange(len(labels)), positions(labels, names, "y")] = True
-        return cls._of_bool(matrix, names)
-
-    @classmethod
-    def _of_sets(cls, sets: NDArray[Any], names: NDArray[Any] | None) -> Self:
-        refuse_odd_sets(sets)
-        sizes = [len(one) for one in sets]
-        _refuse_empty(np.flatnonzero(np.equal(sizes, 0)))
-        row = np.repeat(np.arange(len(sets)), sizes)
-        members = as_names([name for one in sets for name in one], row)
-        names = checked_classes(np.unique(members)) if names is None else names
-        matrix = np.zeros((len(sets), len(names)), dtype=bool)
-        matrix[row, positions(members, names, "y", row)] = True
-        return cls._of_bool(matrix, names)
-
-    @classmethod
-    def _of_bool(cls, matrix: NDArray[np.bool_], names: NDArray[Any]) -> Self:
-        _refuse_empty(np.flatnonzero(~matrix.any(-1)))
-        sizes = matrix.sum(-1, keepdims=True)
-        return cls(matrix, names, np.divide(matrix, sizes, dtype=np.float32))
+        if classes is None:
+            classes = checked_classes(names)
+        elif further and (names.dtype.kind == "U") == (classes.dtype.kind == "U"):
+            classes = np.concatenate([classes, names[~np.isin(names, classes)]])
+        matrix, prior = (aligned(table, names, classes) for table in (matrix, prior))
+        if isinstance(y, Votes):  # without answers, every class is equally likely
+            unanswered = ~matrix.any(-1)
+            matrix[unanswered], prior[unanswered] = True, 1 / len(classes)
+        return cls(matrix, classes, prior)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -206,49 +149,70 @@ class Candidates:
         return f"Candidates({n} rows, {k} classes, {average} candidates on average)"
 
 
-def is_label_vector(y: object) -> bool:
-    """Whether `y` holds one label per row, rather than sets, a matrix or votes.
+def candidates_with(y: Any, classes: NDArray[Any]) -> Candidates:
+    """Read `y` with these classes first; other classes that it names follow."""
+    return Candidates._of(y, classes, further=True)
 
-    >>> is_label_vector(["cat", "dog"]), is_label_vector([{"cat"}, {"dog"}])
-    (True, False)
+
+def label_vector(y: Any) -> NDArray[Any] | None:
+    """Return labels, one per row and all of one type; None if `y` has another form.
+
+    >>> label_vector(["cat", "dog"]), label_vector([{"cat"}, {"dog"}])
+    (array(['cat', 'dog'], dtype='<U3'), None)
     """
-    if y is None or isinstance(y, Candidates | Votes) or sparse.issparse(y) or is_frame(y):
-        return False
-    items = items_of(y)
-    if items.ndim != 1:
-        return False
-    return items.dtype != object or not any(isinstance(item, SETS) for item in items)
+    form, labels = _form_of(y)
+    if form != "labels":
+        return None
+    refuse_odd_labels(labels)
+    return array_of(labels.tolist()) if labels.dtype == object else np.asarray(labels)
 
 
-def classes_with(y: object, classes: NDArray[Any]) -> NDArray[Any]:
-    """Return `classes` and the new names in `y`; a matrix without column names has none."""
-    if isinstance(y, Candidates):
-        names = y.classes
-    elif isinstance(y, Votes):
-        names = np.unique(y.names()[1])
-    elif is_frame(y):
-        columns = _column_names(y)
-        names = classes if columns is None else columns
-    elif sparse.issparse(y) or items_of(y).ndim == 2:
-        return classes
-    else:
-        names = np.unique(as_names([name for row in items_of(y) for name in row]))
-    if (names.dtype.kind == "U") != (classes.dtype.kind == "U"):
-        return classes  # strings and numbers are refused where y is read
-    new = names[~np.isin(names, classes)]
-    return np.concatenate([classes, new]) if len(new) else classes
-
-
-def _column_names(y: Any) -> NDArray[Any] | None:
-    """Column names of a DataFrame; None if the columns are only numbered."""
-    columns = np.asarray(y.columns) if is_frame(y) else np.arange(y.shape[1])
-    return None if np.array_equal(columns, np.arange(len(columns))) else columns
-
-
-def _refuse_empty(rows: NDArray[np.intp]) -> None:
-    if len(rows):
+def _form_of(y: Any) -> tuple[Literal["candidates", "votes", "matrix", "labels", "sets"], Any]:
+    """Decide what `y` is, and return it with one item per row."""
+    if y is None:
         raise InputError(
-            f"y[{rows[0]}] is empty: every row needs at least one candidate class. Found "
-            f"{len(rows)} such rows ({some_of(rows)}). Drop them, or pass all classes as "
-            "candidates."
+            "This requires y to be passed, but the target y is None: pass candidates as y."
         )
+    y = as_pandas(y)
+    if isinstance(y, Candidates):
+        return "candidates", y
+    if isinstance(y, Votes):
+        return "votes", y
+    if sparse.issparse(y) or (is_frame(y) and y.shape[1] != 1):
+        return "matrix", y
+    items = items_of(y)
+    if items.ndim == 2:
+        return "matrix", items
+    has_sets = items.dtype == object and any(isinstance(item, SETS) for item in items)
+    return "sets" if has_sets else "labels", items
+
+
+def _read(y: Any) -> tuple[NDArray[np.bool_], NDArray[Any] | None, NDArray[np.float32]]:
+    """Return candidates (n, k), names of the columns or None if they are numbered, and prior."""
+    form, items = _form_of(y)
+    if form == "candidates":
+        return items.matrix, items.classes, items.prior
+    names: NDArray[Any] | None = None
+    if form == "votes":
+        counts, names = items.table()
+        shares = counts / counts.sum(-1, keepdims=True).clip(min=1)
+        return counts > 0, names, shares.astype(np.float32)
+    if form == "matrix":
+        if is_frame(items) and not np.array_equal(items.columns, np.arange(items.shape[1])):
+            names = checked_classes(np.asarray(items.columns))
+        matrix = as_binary(items.toarray() if hasattr(items, "toarray") else np.asarray(items))
+    else:
+        rows = np.arange(len(items))
+        if form == "sets":
+            refuse_odd_sets(items)
+            rows = np.repeat(rows, [len(row) for row in items])
+            code, names = coded([name for row in items for name in row], rows)
+        else:
+            refuse_odd_labels(items)
+            code, names = coded(items.tolist(), rows)
+            names = names if items.dtype.kind in "OU" else names.astype(items.dtype)
+        matrix = np.zeros((len(items), len(names)), dtype=bool)
+        matrix[rows, code] = True
+    remedy = "Every row needs at least one: drop these rows, or give them all classes."
+    refuse_rows(~matrix.any(-1), "y has no candidate class", remedy)
+    return matrix, names, np.divide(matrix, matrix.sum(-1, keepdims=True), dtype=np.float32)

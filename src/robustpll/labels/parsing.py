@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import DataConversionWarning
 
 from robustpll.errors import InputError, some_of
@@ -14,6 +14,16 @@ SETS = (set, frozenset, list, tuple, np.ndarray)
 LONGEST_NAME = 10_000  # characters of a class name
 MOST_LETTERS = 2**26  # of all names at the length of the longest, as numpy stores them
 TEXT_OF_NOTHING = ("nan", "<NA>")  # gaps as numpy and pandas write them in arrays of strings
+
+
+def refuse_rows(is_bad: ArrayLike, fault: str, remedy: str) -> None:
+    """Raise InputError if any row is bad; the message has the number and the first of them.
+
+    >>> refuse_rows([False, False], "y is empty", "Drop them.")
+    """
+    rows = np.flatnonzero(is_bad)
+    if len(rows):
+        raise InputError(f"{fault} in {len(rows)} rows ({some_of(rows)}). {remedy}")
 
 
 def is_frame(y: object) -> bool:
@@ -27,19 +37,10 @@ def as_pandas(table: Any) -> Any:
     >>> as_pandas([[1, 2]])
     [[1, 2]]
     """
-    streamed = hasattr(table, "__arrow_c_stream__") and len(getattr(table, "shape", ())) == 2
-    if hasattr(table, "iloc") or not (streamed or hasattr(table, "__dataframe__")):
+    if hasattr(table, "iloc") or not (hasattr(table, "to_pandas") and hasattr(table, "columns")):
         return table
     try:
-        if hasattr(table, "to_pandas"):
-            return table.to_pandas()
-        if streamed:
-            import pyarrow
-
-            return pyarrow.table(table).to_pandas()
-        import pandas as pd
-
-        return pd.api.interchange.from_dataframe(table)
+        return table.to_pandas()
     except ImportError as error:
         raise InputError(
             f"A {type(table).__name__} is read by {error.name}, which is not installed. Run pip "
@@ -67,14 +68,14 @@ def items_of(y: Any) -> NDArray[Any]:
     array = array_of(y)
     if array.ndim == 2 and array.shape[1] == 1:
         message = "A column-vector y was passed when a 1d array was expected: one label per row."
-        warnings.warn(message, DataConversionWarning, stacklevel=4)
-        return np.asarray(array[:, 0])
+        warnings.warn(message, DataConversionWarning, stacklevel=6)
+        array = array[:, 0]
     if array.ndim not in (1, 2):
         raise InputError(
-            "y should be a 1d array of labels or sets, or a 0/1 matrix of shape (n, k); got an "
+            "y must be a 1d array of labels or sets, or a 0/1 matrix of shape (n, k); got an "
             f"array of shape {array.shape} instead."
         )
-    return np.asarray(array)
+    return array
 
 
 def array_of(values: Any) -> NDArray[Any]:
@@ -86,15 +87,10 @@ def array_of(values: Any) -> NDArray[Any]:
         refuse_odd_text(set(values))
     if len(is_text) > 1 or any(isinstance(item, SETS) for item in values):
         return _object_array(values)
-    try:
-        return np.asarray(values)
-    except ValueError as error:
-        raise InputError(
-            "y is a list of arrays of different lengths: pass a list with a set for each row."
-        ) from error
+    return np.asarray(values)
 
 
-def _object_array(items: Sequence[Any]) -> NDArray[Any]:
+def _object_array(items: Collection[Any]) -> NDArray[Any]:
     """Keep lists as items; numpy would turn lists of equal length into a matrix."""
     array = np.empty(len(items), dtype=object)
     array[:] = list(items)
@@ -103,6 +99,8 @@ def _object_array(items: Sequence[Any]) -> NDArray[Any]:
 
 def as_binary(matrix: NDArray[Any]) -> NDArray[np.bool_]:
     """Convert a 0/1 matrix to bool; refuse anything else."""
+    if matrix.ndim != 2:
+        raise InputError(f"A sparse y is a 0/1 matrix of shape (n, k); got shape {matrix.shape}.")
     if matrix.dtype == bool:
         return matrix.copy()
     if matrix.dtype == object:
@@ -117,13 +115,8 @@ def as_binary(matrix: NDArray[Any]) -> NDArray[np.bool_]:
     numbers = matrix.astype(np.float64)
     odd = ~np.isin(numbers, (0.0, 1.0))
     if odd.any():
-        row, column = np.argwhere(odd)[0].tolist()
-        rows = np.flatnonzero(odd.any(-1))
-        raise InputError(
-            f"y[{row}, {column}] is {matrix[row, column]}: a matrix of candidates is 0/1 or bool, "
-            f"without NaN. Found {len(rows)} such rows ({some_of(rows)}). Correct them; answers of "
-            "annotators are passed as Votes(y)."
-        )
+        fault = f"y must be 0/1 or bool if it is a matrix, but has {numbers[odd][0]:g}"
+        refuse_rows(odd.any(-1), fault, "Correct them, or pass answers of annotators as Votes(y).")
     return np.asarray(numbers == 1)
 
 
@@ -148,83 +141,93 @@ def refuse_odd_labels(labels: NDArray[Any]) -> None:
     """Refuse a label vector with gaps, infinities or fractions, and name the rows."""
     if labels.dtype.kind not in "OUiufb":
         raise InputError(f"Unknown label type: {labels.dtype}. Labels are strings or integers.")
-    rows = np.flatnonzero(missing_cells(labels))
-    if len(rows):
-        raise InputError(
-            f"Input y contains NaN or no label in {len(rows)} rows ({some_of(rows)}): every "
-            "row needs a label. Drop these rows, or give them a set with all classes."
-        )
-    if labels.dtype.kind != "f":
-        return
-    rows = np.flatnonzero(np.isinf(labels))
-    if len(rows):
-        raise InputError(
-            f"Input y contains infinity in {len(rows)} rows ({some_of(rows)}): labels are names."
-        )
-    rows = np.flatnonzero(labels != labels.round())
-    if len(rows):
-        raise InputError(
-            f"Unknown label type: continuous. y is {labels[rows[0]]} in row {rows[0]}, and a "
-            f"fraction in {len(rows)} rows ({some_of(rows)}): labels are names, not amounts."
-        )
+    remedy = "Drop these rows, or give them a set with all classes."
+    refuse_rows(missing_cells(labels), "Input y contains NaN or no label", remedy)
+    if labels.dtype.kind == "f":
+        refuse_rows(np.isinf(labels), "Input y contains infinity", remedy)
+        remedy = "Labels are names, not amounts: pass strings or integers."
+        fault = "Unknown label type: continuous. y holds fractions"
+        refuse_rows(labels != labels.round(), fault, remedy)
 
 
 def refuse_odd_sets(sets: NDArray[Any]) -> None:
-    """Refuse rows that are not sets, repeat a name, or look like rows of a 0/1 matrix."""
-    odd = [index for index, row in enumerate(sets) if not isinstance(row, SETS)]
-    if odd:
-        raise InputError(
-            f"y[{odd[0]}] is {sets[odd[0]]!r}, not a set or list of class names, while other rows "
-            f"are. Found {len(odd)} such rows ({some_of(odd)}). Write one label as {{label}}."
-        )
-    repeated = None
-    for index, row in enumerate(sets):
-        try:
-            if len(frozenset(row)) != len(row) and repeated is None:
-                repeated = index
-        except TypeError as error:
-            raise InputError(
-                f"y[{index}] holds {row!r}, but a candidate is a class name: a string or an "
-                "integer."
-            ) from error
+    """Refuse rows that are not sets, repeat a name, or look like a 0/1 matrix."""
+    odd = [not isinstance(row, SETS) for row in sets]
+    refuse_rows(odd, "y has sets of class names, but none", "Write one label as {label}.")
+    distinct = [row if isinstance(row, set | frozenset) else distinct_of(row) for row in sets]
     equally_long = len({len(row) for row in sets}) == 1 and len(sets[0]) > 1
     zero_one = equally_long and all(
-        isinstance(row, list | tuple | np.ndarray) and set(row) <= {0, 1} for row in sets
+        isinstance(row, list | tuple | np.ndarray) and names <= {0, 1}
+        for row, names in zip(sets, distinct, strict=True)
     )
-    if zero_one or repeated is not None:
-        fault = "every y[i] is a list of 0 and 1"
-        if repeated is not None:
-            fault = f"y[{repeated}] names a class twice"
+    remedy = (
+        "A list of lists is read as candidate sets of class names. If y is a 0/1 matrix pass "
+        "numpy.asarray(y); if it holds answers of annotators pass Votes(y)."
+    )
+    refuse_rows([zero_one] * len(sets), "y holds lists of 0 and 1", remedy)
+    odd = [len(names) != len(row) for row, names in zip(sets, distinct, strict=True)]
+    refuse_rows(odd, "y names a class twice", remedy)
+
+
+def distinct_of(values: Any) -> set[Any]:
+    """Return the distinct class names; refuse lists and other objects that are no names."""
+    try:
+        return set(values)
+    except TypeError as error:
         raise InputError(
-            f"{fault}: a list of lists is read as candidate sets of class names. If y is a 0/1 "
-            "matrix pass numpy.asarray(y); if it holds answers of annotators pass Votes(y); if "
-            "these are names pass sets."
-        )
+            f"y holds {some_of([values])} ({error}), but a class name is a string or an integer. "
+            "Pass a list with a set of names for each row."
+        ) from error
 
 
-def as_names(values: list[Any], rows: NDArray[Any] | None = None) -> NDArray[Any]:
+def coded(values: list[Any], rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Return the sorted class names that occur, and the index of each value among them.
+
+    `rows` has the row of each value, for error messages.
+    """
+    distinct = list(distinct_of(values))
+    if missing_cells(_object_array(distinct)).any():
+        is_bad = np.isin(np.arange(rows.max() + 1), rows[missing_cells(_object_array(values))])
+        refuse_rows(is_bad, "y holds a missing class name", "Leave it out of the set.")
+    names = np.unique(as_names(distinct))
+    index = {name: number for number, name in enumerate(names.tolist())}
+    return np.fromiter((index[value] for value in values), np.int64, len(values)), names
+
+
+def aligned(table: NDArray[Any], names: NDArray[Any], classes: NDArray[Any]) -> NDArray[Any]:
+    """Move the columns (n, names) to those of `classes`; refuse rows with other classes."""
+    if np.array_equal(names, classes):
+        return table
+    position = {name: number for number, name in enumerate(classes.tolist())}
+    columns = np.array([position.get(name, -1) for name in names.tolist()], dtype=np.int64)
+    is_known = columns >= 0
+    refuse_rows(
+        table[:, ~is_known].any(-1),
+        f"y names unknown classes ({some_of(names[~is_known])})",
+        f"The classes are {some_of(classes, 10)}. Correct the names, or name all classes: "
+        "Candidates.of(y, classes=[...]).",
+    )
+    moved = np.zeros((len(table), len(classes)), dtype=table.dtype)
+    moved[:, columns[is_known]] = table[:, is_known]
+    return moved
+
+
+def as_names(values: list[Any]) -> NDArray[Any]:
     """Convert class names to an array of strings or integers; refuse anything else.
 
     >>> as_names([2.0, 1])
     array([2, 1])
     """
-    if all(isinstance(value, str) for value in values) and "" not in values:
+    if all(isinstance(value, str) for value in values):
         _refuse_odd_names(set(values))
         return np.asarray(values, dtype=str)
     numbers = all(isinstance(value, int | float | np.number) for value in values)
     if numbers and all(float(value).is_integer() for value in values):
         return np.asarray(values, dtype=np.int64)
-    missing = missing_cells(_object_array(values))
-    if missing.any():
-        gaps = np.flatnonzero(missing) if rows is None else np.unique(rows[missing])
-        raise InputError(
-            f"y holds a missing class name in {len(gaps)} rows ({some_of(gaps)}): a candidate set "
-            "names classes only. Leave the missing name out of the set."
-        )
     kinds = sorted({type(value).__name__ for value in values})
     raise InputError(
-        f"y holds class names of type {some_of(kinds)}: the names must be all strings or all "
-        "integers. Convert them, for instance with str."
+        f"y holds class names of type {some_of(kinds)}: all names must be strings, or all "
+        "integers, without gaps. Convert them, for instance with str."
     )
 
 
@@ -239,11 +242,10 @@ def refuse_odd_text(names: Collection[str]) -> None:
                 f"The class name {name[:40]!r} holds a NUL character, which numpy drops at the end "
                 "of a name. Remove it."
             )
-    longest = max(map(len, names), default=0)
-    if longest > LONGEST_NAME or longest * len(names) > MOST_LETTERS:
-        name = max(names, key=len)
+    name = max(names, key=len, default="")
+    if len(name) > LONGEST_NAME or len(name) * len(names) > MOST_LETTERS:
         raise InputError(
-            f"The class name that begins with {name[:40]!r} has {longest:,} characters, among "
+            f"The class name that begins with {name[:40]!r} has {len(name):,} characters, among "
             f"{len(names):,} names. At most {min(LONGEST_NAME, MOST_LETTERS // len(names)):,} are "
             "allowed for so many names. Shorten it."
         )
@@ -252,7 +254,7 @@ def refuse_odd_text(names: Collection[str]) -> None:
 def _refuse_odd_names(names: set[str]) -> None:
     """Refuse text of a gap or a whole set; warn about names made of other names."""
     refuse_odd_text(names)
-    odd = sorted(name for name in names if name in TEXT_OF_NOTHING or name[:1] in ("{", "["))
+    odd = sorted(name for name in names if name in ("", *TEXT_OF_NOTHING) or name[0] in "{[")
     if odd:
         raise InputError(
             f"y holds the text {odd[0]!r} as a class name: a gap or a set that was turned into "
@@ -266,7 +268,7 @@ def _refuse_odd_names(names: set[str]) -> None:
                     f"The class name {name!r} is made of other class names. If it stands for a "
                     f"set, split it: y = [set(row.split({separator!r})) for row in y]."
                 )
-                warnings.warn(message, UserWarning, stacklevel=5)
+                warnings.warn(message, UserWarning, stacklevel=7)
                 return
 
 
@@ -284,23 +286,3 @@ def checked_classes(names: NDArray[Any]) -> NDArray[Any]:
             "other classes exist but no row has them, pass Candidates.of(y, classes=[...]) as y."
         )
     return names
-
-
-def positions(
-    values: NDArray[Any], names: NDArray[Any], where: str, rows: NDArray[Any] | None = None
-) -> NDArray[np.int64]:
-    """Return the index of each value among the class names; `rows` are for the error message."""
-    order = np.argsort(names)
-    comparable = (values.dtype.kind == "U") == (names.dtype.kind == "U")
-    index = np.zeros(len(values), dtype=np.int64)
-    if comparable:
-        index = order[np.searchsorted(names, values, sorter=order).clip(max=len(names) - 1)]
-    unknown = np.flatnonzero(names[index] != values) if comparable else np.arange(len(values))
-    if len(unknown):
-        bad_rows = unknown if rows is None else np.unique(rows[unknown])
-        raise InputError(
-            f"{where} names unknown classes ({some_of(np.unique(values[unknown]))}) in "
-            f"{len(bad_rows)} rows ({some_of(bad_rows)}): the classes are {some_of(names, 10)}. "
-            "Correct the names, or name all classes: Candidates.of(y, classes=[...])."
-        )
-    return index

@@ -7,8 +7,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from robustpll.errors import InputError, some_of
-from robustpll.labels.parsing import SETS, as_names, missing_cells, positions, row_index
+from robustpll.errors import InputError
+from robustpll.labels.parsing import SETS, aligned, coded, missing_cells, refuse_rows, row_index
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,30 +50,26 @@ class Votes:
         answers = self.answers.iloc[rows] if hasattr(self.answers, "iloc") else self._cells()[rows]
         return type(self)(answers, self.unanswered, self.missing)
 
-    def names(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """Return the row and the class name of every answer, (answers,) each."""
+    def table(self) -> tuple[NDArray[np.float64], NDArray[Any]]:
+        """Return the number of votes (n, k) of each row for each class, and the class names."""
         if self.unanswered not in ("error", "all classes"):
             raise InputError(
                 f"Votes(unanswered={self.unanswered!r}): it must be 'error' or 'all classes'."
             )
         cells = self._cells()
         answered = ~missing_cells(cells, also=(self.missing,))
-        empty = np.flatnonzero(~answered.any(-1))
-        if len(empty) and self.unanswered == "error":
-            raise InputError(
-                f"Nobody answered row {empty[0]}: every row needs at least one candidate class. "
-                f"Found {len(empty)} such rows ({some_of(empty)}). Drop them, or pass "
-                "Votes(answers, unanswered='all classes')."
-            )
+        if self.unanswered == "error":
+            remedy = "Drop these rows, or pass Votes(answers, unanswered='all classes')."
+            refuse_rows(~answered.any(-1), "Votes has no answer", remedy)
         row, column = np.nonzero(answered)
-        return row, as_names(cells[row, column].tolist(), row)
+        code, names = coded(cells[row, column].tolist(), row)
+        votes = np.zeros((len(cells), len(names)))
+        np.add.at(votes, (row, code), 1.0)
+        return votes, names
 
     def counts(self, classes: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the number of votes for each class in each row, (n, k)."""
-        row, names = self.names()
-        counts = np.zeros((len(self), len(classes)))
-        np.add.at(counts, (row, positions(names, classes, "Votes", row)), 1.0)
-        return counts
+        """Return the number of votes for each of these classes in each row, (n, k)."""
+        return aligned(*self.table(), classes)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the answers as strings, "" for gaps: scikit-learn reads them to choose folds."""
@@ -85,12 +81,8 @@ class Votes:
         cells = self.answers
         if isinstance(cells, Sequence):
             sizes = np.array([len(row) if isinstance(row, SETS) else 1 for row in cells])
-            short = np.flatnonzero(sizes < sizes.max(initial=0))
-            if len(short):
-                raise InputError(
-                    "Votes needs one answer or None per annotator in each row; "
-                    f"{len(short)} rows are short ({some_of(short)})."
-                )
+            remedy = "Give each row one answer or None per annotator."
+            refuse_rows(sizes < sizes.max(initial=0), "Votes has too few answers", remedy)
             cells = np.array(cells, dtype=object)
         cells = cells.to_numpy() if hasattr(cells, "to_numpy") else np.asarray(cells)
         if cells.ndim != 2:

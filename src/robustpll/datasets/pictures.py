@@ -1,0 +1,164 @@
+"""Picture datasets: idx files such as MNIST, the letters of NotMNIST; and built-in datasets."""
+
+import hashlib
+import io
+import math
+import struct
+from contextlib import suppress
+from pathlib import Path, PureWindowsPath
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robustpll._files import write_whole
+from robustpll.datasets.bounded import read_content, read_members
+from robustpll.datasets.catalog import Entry, cache_folder, paths_of
+from robustpll.datasets.dataset import Dataset, Split
+from robustpll.errors import InputError
+
+SIDE = 28  # pixels of a letter
+START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x1c\0\0\0\x1c\x08\0"  # 28 x 28 pixels, 8 bits, grey
+FORMAT = b"robustpll notmnist 1"  # of the cache; change it with what is read
+
+Letters = tuple[NDArray[np.uint8], NDArray[np.uint8], tuple[str, ...]]  # (n, 784), labels, notes
+
+
+def load_builtin(entry: Entry) -> Dataset:
+    """Return scikit-learn's digits, or synthetic rows that are always the same."""
+    from sklearn.datasets import load_digits, make_classification
+
+    if entry.name == "digits":
+        features, labels = load_digits(return_X_y=True)  # 8 x 8 pixels from 0 to 16
+        pixels = features.astype(np.uint8)
+        return Dataset.of(entry, pixels, labels, image_shape=(8, 8), white=16)
+    features, labels = make_classification(
+        entry.rows,
+        entry.features,
+        n_classes=entry.classes,
+        n_informative=10,
+        n_redundant=5,
+        n_clusters_per_class=1,
+        class_sep=1.5,
+        flip_y=0.0,
+        random_state=0,
+    )
+    return Dataset.of(entry, features, labels)
+
+
+def load_idx(entry: Entry) -> Dataset:
+    """Read a dataset from the four usual files, each gzipped or plain."""
+    paths = paths_of(entry)
+    arrays, sums = zip(*map(read_idx, paths), strict=True)
+    train, train_labels, test, test_labels = arrays
+    n, m, picture = len(train), len(test), train.shape[1:]
+    shapes = [array.shape for array in arrays]
+    labels = np.concatenate([train_labels.ravel(), test_labels.ravel()])
+    is_consistent = shapes == [(n, *picture), (n,), (m, *picture), (m,)] and len(picture) == 2
+    if not is_consistent or labels.max(initial=0) >= entry.classes:
+        raise InputError(
+            f"{', '.join(map(str, paths))} must hold pictures of shape (n, h, w) and labels of "
+            f"shape (n,) from 0 to {entry.classes - 1}; found shapes {shapes} and labels up to "
+            f"{labels.max(initial=0)}. The files do not belong together: download them again."
+        )
+    return Dataset.of(
+        entry,
+        np.concatenate([train, test]).reshape(n + m, math.prod(picture)),
+        labels,
+        sums,
+        image_shape=picture,
+        white=255,
+        official=Split(np.arange(n), np.arange(n, n + m)),
+    )
+
+
+def read_idx(path: Path) -> tuple[NDArray[np.uint8], str]:
+    """Return the array in an idx file of bytes, gzipped or plain, and its content's SHA-256.
+
+    The header has two zeros, the type of number (8: bytes), the number of axes, and the length of
+    each axis.
+    """
+    content = read_content(path)
+    axes = content[3] if content.startswith(b"\0\0\x08") and len(content) > 3 else 0
+    start = 4 + 4 * axes
+    is_idx = 1 <= axes <= 3 and len(content) >= start
+    shape = struct.unpack(f">{axes}I", content[4:start]) if is_idx else ()
+    if not is_idx or math.prod(shape) != len(content) - start:
+        raise InputError(
+            f"{path} is not an idx file of bytes with 1 to 3 axes: it begins with {content[:4]!r}, "
+            f"declares the shape {shape}, and has {len(content)} bytes. Download it again."
+        )
+    array = np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+    return array, hashlib.sha256(content).hexdigest()
+
+
+def load_letters(entry: Entry) -> Dataset:
+    """Read NotMNIST from its archive or, if the archive is unchanged, from the cache."""
+    pixels, labels, notes = _cached_letters(*paths_of(entry))
+    shape = (SIDE, SIDE)
+    sums = [_pixel_sum(pixels)]
+    return Dataset.of(entry, pixels, labels, sums, notes=notes, image_shape=shape, white=255)
+
+
+def letters_checksum(path: Path) -> str:
+    """Return the SHA-256 of an archive's sorted pictures; it does not depend on the packing."""
+    return _pixel_sum(_read_letters(path)[0])
+
+
+def _pixel_sum(pixels: NDArray[np.uint8]) -> str:
+    return hashlib.sha256(b"".join(sorted(row.tobytes() for row in pixels))).hexdigest()
+
+
+def _cached_letters(path: Path) -> Letters:
+    """Return the pictures from the cache, if it is intact and was made from this archive."""
+    cache = cache_folder() / "notmnist" / "pictures.cache"
+    origin = FORMAT + hashlib.sha256(path.read_bytes()).digest()
+    with suppress(OSError):
+        stored = cache.read_bytes()
+        if stored[:32] == hashlib.sha256(origin + stored[32:]).digest():
+            with np.load(io.BytesIO(stored[32:]), allow_pickle=False) as arrays:
+                return arrays["pixels"], arrays["labels"], tuple(arrays["notes"].tolist())
+    pixels, labels, notes = _read_letters(path)
+    file = io.BytesIO()
+    np.savez(file, pixels=pixels, labels=labels, notes=np.array(notes, str))
+    with suppress(OSError):  # without a cache, the archive is decoded each time
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(cache, hashlib.sha256(origin + file.getvalue()).digest() + file.getvalue())
+    return pixels, labels, notes
+
+
+def _read_letters(path: Path) -> Letters:
+    """Decode an archive: folders in alphabetical order, files in the order of their bytes."""
+
+    def is_letter(name: str) -> bool:
+        place = PureWindowsPath(name)
+        return place.suffix == ".png" and place.parent.name in tuple("ABCDEFGHIJ")
+
+    contents, others = read_members(path, is_letter)
+    pairs = [("/".join(PureWindowsPath(name).parts[-2:]), name) for name in contents]
+    pixels, letters, broken = [], [], []
+    for place, name in sorted(pairs, key=lambda pair: pair[0].encode(errors="surrogateescape")):
+        picture = _decode(contents[name])
+        if picture is None:
+            broken.append(place)
+        else:
+            pixels.append(picture)
+            letters.append(ord(place[0]) - ord("A"))
+    if not pixels:
+        raise InputError(f"{path} has no readable picture in folders A to J. Download it again.")
+    lists = ((broken, "pictures could not be read"), (others, "files are no PNG in folders A to J"))
+    return (
+        np.frombuffer(bytearray().join(pixels), np.uint8).reshape(-1, SIDE * SIDE),
+        np.array(letters, np.uint8),
+        tuple(f"{len(names)} {what}: {', '.join(names)}" for names, what in lists if names),
+    )
+
+
+def _decode(content: bytes) -> bytes | None:
+    """Return the 784 bytes of a picture, row by row; None if it cannot be read."""
+    from PIL import Image
+
+    if content.startswith(START):
+        # for damaged files, Pillow does not promise any type of error
+        with suppress(Exception), Image.open(io.BytesIO(content), formats=("PNG",)) as picture:
+            return picture.tobytes()
+    return None
