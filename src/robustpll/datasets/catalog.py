@@ -222,27 +222,41 @@ def _published_file(entry: Entry, file: File) -> Path | None:
 
 def _download(url: str, part: Path, say: Say, report: Report, remedy: str) -> None:
     """Write the content of an address to a file; try again if the connection fails."""
-    import requests
+    import pooch  # type: ignore[import-untyped]
+    from requests import RequestException
 
+    progress = _Progress(part.stem, report)
+    download = pooch.HTTPDownloader(progress, PIECE, timeout=STALL, headers=HEADERS)
     for attempt in range(1, TRIES + 1):
         try:
-            with requests.get(url, headers=HEADERS, timeout=STALL, stream=True) as answer:
-                answer.raise_for_status()
-                total, done = answer.raw.length_remaining, 0  # total is None if not announced
-                with part.open("wb") as file:
-                    for piece in answer.iter_content(PIECE):
-                        done += file.write(piece)
-                        if max(done, total or 0) > MOST_BYTES:
-                            raise RobustPLLError(
-                                f"{url} has more than {MOST_BYTES} bytes. {remedy}"
-                            )
-                        report(part.stem, done, total)
-        except requests.RequestException as error:
+            return download(url, str(part), None)
+        except RequestException as error:
             status = 500 if error.response is None else error.response.status_code
             is_final = status < 500 and status not in (408, 425, 429)
             if is_final or isinstance(error, ValueError) or attempt == TRIES:
                 raise RobustPLLError(f"{url} cannot be downloaded: {error}. {remedy}") from error
             say(f"{url}: {error}. Trying again ({attempt + 1} of {TRIES}).")
             time.sleep(PAUSE * 2 ** (attempt - 1))
-        else:
-            return
+
+
+class _Progress:
+    """The progress bar that pooch updates; it stops a download that is too large."""
+
+    total = 0  # set by pooch; 0 if the server does not say
+
+    def __init__(self, name: str, report: Report) -> None:
+        self.name, self.report, self.done = name, report, 0
+
+    def update(self, size: int) -> None:
+        self.done += size
+        if max(self.done, self.total) > MOST_BYTES:
+            raise RobustPLLError(
+                f"{self.name} has more than {MOST_BYTES} bytes, which is too much."
+            )
+        self.report(self.name, min(self.done, self.total or self.done), self.total or None)
+
+    def reset(self) -> None:
+        self.done = 0
+
+    def close(self) -> None:
+        """Do nothing: the caller closes its own display."""
