@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from robustpll.estimator.classifier import PLLClassifier, RobustPLLClassifier
     from robustpll.estimator.model_file import load
     from robustpll.evaluate.audit import robustness_report
-    from robustpll.evaluate.missing_truth import missing_truth_scores
     from robustpll.evaluate.ood import ood_report
-    from robustpll.evaluate.reports import calibration_report
+    from robustpll.evaluate.reports import calibration_report, missing_truth_scores
     from robustpll.labels.candidates import Candidates
     from robustpll.labels.votes import Votes
     from robustpll.measures.conformal import ConformalSets
@@ -74,7 +73,7 @@ _HOMES = {
     "calibration_report": "evaluate.reports",
     "load": "estimator.model_file",
     "load_dataset": "datasets",
-    "missing_truth_scores": "evaluate.missing_truth",
+    "missing_truth_scores": "evaluate.reports",
     "ood_report": "evaluate.ood",
     "read_table": "tables.read",
     "robustness_report": "evaluate.audit",

@@ -18,12 +18,12 @@ from torch import nn
 from robustpll import InputError, Opinion, PLLClassifier, RobustPLLClassifier, load, load_dataset
 from robustpll.datasets.noise import Uniform
 from robustpll.estimator.abstention import (
+    Recalibration,
     ambiguities,
     bounded_threshold,
     mean_threshold,
     share_threshold,
 )
-from robustpll.estimator.recalibration import Recalibration
 from robustpll.evaluate.ood import OodScorer, rows_of
 from robustpll.evaluate.reports import decision_report
 from robustpll.methods import DstPll, Method, PlKnn, Proden, ProdenEns, RobustPll, Valen
@@ -319,7 +319,6 @@ def test_sets_estimate_the_error_that_labels_show(model: PLLClassifier) -> None:
     rows, labels = blobs(3000, 5)
     report = decision_report(model.decide(rows, error=0.1), labels)
     assert report.error == pytest.approx(0.1, abs=0.03)
-    assert repr(model.trial_) == "CalibrationSample(3000 rows by candidates, an estimate)"
 
 
 ALL = [set(NAMES)] * 60

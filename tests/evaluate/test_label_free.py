@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler
 
 from robustpll import Candidates, InputError, PLLClassifier
-from robustpll.evaluate.label_free import SCORERS, approximated_accuracy, covering_rate
+from robustpll.evaluate.reports import SCORERS, approximated_accuracy, covering_rate
 from robustpll.methods import PlKnn
 
 

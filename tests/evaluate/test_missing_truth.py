@@ -8,7 +8,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from robustpll import Candidates, InputError, PLLClassifier, Votes
-from robustpll.evaluate.missing_truth import missing_truth_scores, suspicion
+from robustpll.evaluate.reports import missing_truth_scores, suspicion
 from robustpll.methods import PlKnn
 from robustpll.opinion import Opinion
 

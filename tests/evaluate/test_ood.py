@@ -16,7 +16,7 @@ from torch import nn
 
 from robustpll import InputError, PLLClassifier, RobustPLLClassifier, load
 from robustpll.engine.data import Rows, Task
-from robustpll.estimator.novelty import representation
+from robustpll.estimator.abstention import representation
 from robustpll.evaluate.ood import (
     Gaussians,
     OodScorer,

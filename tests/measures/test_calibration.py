@@ -112,7 +112,7 @@ def test_a_report_takes_names_of_classes_and_refuses_sets_and_other_models() -> 
     assert (right.accuracy, wrong.accuracy) == (1.0, 0.0)
     assert right.error < 0.01
     assert wrong.error > 0.9
-    assert repr(right).startswith("CalibrationReport(accuracy=1.0000, error=0.0")
+    assert repr(right).startswith("CalibrationReport(accuracy=1.0, error=0.0")
     with pytest.raises(InputError, match="one true label"):
         calibration_report(model, X, [{"no", "yes"}] * 10)
     with pytest.raises(InputError, match="10 rows"):

@@ -54,7 +54,7 @@ def test_the_spread_of_runs_is_that_of_the_population() -> None:
 def test_accuracy_is_the_share_of_right_rows() -> None:
     for correct in ([1, 1, 0], [True, True, False], np.array([1.0, 1.0, 0.0])):
         assert accuracy(correct) == pytest.approx(2 / 3)
-    with pytest.raises(InputError, match=r"0 and 1.*found 3"):
+    with pytest.raises(InputError, match=r"0 and 1.*got 3"):
         accuracy([0, 3, 1])
 
 

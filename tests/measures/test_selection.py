@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from robustpll import InputError
 from robustpll.estimator.abstention import Decision
 from robustpll.evaluate.reports import DecisionReport, decision_report
-from robustpll.measures.selection import risk_coverage
+from robustpll.measures.calibration import risk_coverage
 
 ROWS = st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=30)
 

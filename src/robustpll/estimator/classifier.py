@@ -1,6 +1,7 @@
-"""The scikit-learn interface: validate, let a method learn, return numpy arrays."""
+"""The scikit-learn interface: classifiers that learn, predict, and decide what to accept."""
 
 import copy
+import math
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
@@ -25,10 +26,25 @@ from robustpll.engine.history import progress_bars
 from robustpll.engine.networks import Network
 from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import seed_of
-from robustpll.errors import InputError, is_share, refuse_other_length, some_of
-from robustpll.estimator.abstention import AbstentionMixin
+from robustpll.errors import (
+    InputError,
+    is_share,
+    refuse_other_length,
+    refuse_other_than_share,
+    some_of,
+)
+from robustpll.estimator.abstention import (
+    ACCEPTED,
+    NO_PROMISE,
+    NOVEL,
+    CalibrationSample,
+    Decision,
+    Recalibration,
+    Reference,
+    ambiguities,
+    share_threshold,
+)
 from robustpll.estimator.features import Features, finite, refuse_odd_table
-from robustpll.estimator.novelty import Reference
 from robustpll.labels.candidates import Candidates, classes_with, is_label_vector
 from robustpll.labels.parsing import array_of, as_pandas, is_frame, items_of, refuse_odd_labels
 from robustpll.methods import METHODS, Method, RobustPll, RobustPllAt
@@ -38,6 +54,10 @@ ClassWeight = Mapping[Any, float] | str | None
 
 MAY_BE_NONE = ("kl_ceiling", "evidence", "kl_scale_large_k", "kl_per_class", "averaged")
 
+# Of decisions
+ROUNDING = 1e-5  # of distances, where rows have length 1 or features go from 0 to 1
+NOT_NOVEL = 0.99  # share of the calibration rows that count as similar to the training data
+
 # Of `check_training`
 SAMPLE, FEWEST = 1000, 100  # training rows to predict; fewer are too few for a warning
 PASSES = 16  # of a method that predicts by random passes
@@ -46,7 +66,7 @@ RARELY = 0.1  # share of rows whose predicted class is a candidate
 BY_CHANCE = 0.05  # the same for a class drawn at random
 
 
-class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base class of the classifiers of this library."""
 
     random_state: Any
@@ -55,19 +75,16 @@ class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # t
     class_weight: ClassWeight
     watch: float | None
 
-    classes_: NDArray[Any]
-    """Names of the classes, (k,)."""
-    label_weights_: NDArray[np.float32]
-    """Final distribution over the candidates of each training row, (n, k)."""
-    labels_: NDArray[Any]
-    """The resolved label of each training row: the most probable one by `opinion_`, (n,)."""
-    opinion_: Opinion
-    """The opinion of the training rows."""
-    history_: dict[str, NDArray[np.float64]]
-    """``"loss"`` of each epoch, (epochs,), empty for methods without epochs; with `watch` also
-    the ``"covering_rate"`` of the validation rows."""
-    features_: Features
-    """How rows become numbers."""
+    classes_: NDArray[Any]  # names of the classes, (k,)
+    label_weights_: NDArray[np.float32]  # final distribution over each row's candidates, (n, k)
+    labels_: NDArray[Any]  # resolved label of each training row, the most probable one, (n,)
+    opinion_: Opinion  # of the training rows
+    history_: dict[str, NDArray[np.float64]]  # "loss" of each epoch, see `fit`
+    features_: Features  # how rows become numbers
+    fitted_: Fitted
+    recalibration_: Recalibration | None  # what `recalibrate` learned
+    trial_: CalibrationSample | None  # the rows passed to `calibrate_decisions`
+    reference_: Reference | None  # training rows for novelty; None for files of version 0.1.0
     n_features_in_: int
     feature_names_in_: NDArray[Any]
 
@@ -77,6 +94,11 @@ class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # t
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Learn from rows and their candidate labels.
+
+        Afterwards ``labels_`` (n,) are the resolved labels of the training rows, ``opinion_`` their
+        opinions, and ``label_weights_`` (n, k) the distributions over their candidates.
+        ``history_`` has the ``"loss"`` of each epoch, if the method has epochs, and with `watch`
+        the ``"covering_rate"`` of the validation rows.
 
         Parameters
         ----------
@@ -107,7 +129,7 @@ class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # t
         task = Task.of(rows, matrix, (seed,), prior, weights)
         with progress_bars() if self.verbose else nullcontext():
             fitted, weights, opinion = fit_early_stopping(method, task, self.watch)
-        check_training(fitted, task, weights, opinion, watched=self.watch is not None)
+        check_training(fitted, task, weights, opinion, stopped_early=self.watch is not None)
         self.classes_ = candidates.classes
         self.label_weights_ = weights.cpu().numpy()
         self.opinion_ = replace(opinion.numpy(), classes=self.classes_)
@@ -124,23 +146,16 @@ class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # t
     ) -> Opinion:
         """Belief, prior and uncertainty for each row.
 
-        Parameters
-        ----------
-        X : array, DataFrame or images
-            Rows of the same form as in training.
-        attack : Attack, optional
-            Changes the rows first, such as ``PGD(0.1)``.
-        labels : array of shape (n,), optional
-            The true labels, for an attack that needs them.
+        With an `attack` such as ``PGD(0.1)``, the rows are changed first; `labels` (n,) are their
+        true labels, for an attack that needs them.
         """
         check_is_fitted(self, "fitted_")
         if not isinstance(attack, Attack | None):
             raise InputError(f"attack must be an Attack such as PGD(0.1); got {attack!r}.")
-        rows, truth = self._rows(X), None
-        if labels is not None:
-            matrix = Candidates.of(labels, classes=self.classes_).matrix
-            refuse_other_length(len(rows), len(matrix))
-            truth = torch.tensor(matrix.argmax(-1), device=self.fitted_.device)[None]
+        if labels is None:
+            return self._recalibrated(self._raw_opinion(self._rows(X), attack))
+        rows, candidates = self._labelled_rows(X, labels)
+        truth = torch.tensor(candidates.matrix.argmax(-1), device=self.fitted_.device)[None]
         return self._recalibrated(self._raw_opinion(rows, attack, truth))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -173,6 +188,117 @@ class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # t
         covered = candidates.matrix[np.arange(len(predicted)), predicted]
         return float(np.average(covered, weights=weight))
 
+    def recalibrate(self, X: Any, y: Any) -> Self:
+        """Calibrate probabilities and uncertainty by other rows; predicted classes do not change.
+
+        Pass some hundred rows or more that were not trained on, with true labels or candidates.
+        Labels are better: each member of a candidate set is assumed equally likely to be true. The
+        result, `recalibration_`, is part of the model file. It resets `calibrate_decisions`.
+
+        >>> from sklearn.datasets import make_blobs
+        >>> X, y = make_blobs(300, random_state=0)
+        >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X[:150], y[:150])
+        >>> model.recalibrate(X[150:], y[150:]).recalibration_
+        Recalibration(factor=..., of='evidence', source='labels', rows=150, before=0..., after=0...)
+        """
+        rows, candidates = self._labelled_rows(X, y)
+        self.recalibration_ = Recalibration.of_rows(self._raw_opinion(rows), candidates.matrix)
+        self.trial_ = None
+        return self
+
+    def calibrate_decisions(self, X: Any, y: Any, *, confidence: float | None = None) -> Self:
+        """Fix thresholds by other rows, so that `decide` treats each row independently.
+
+        Parameters
+        ----------
+        X : array, DataFrame or images
+            Rows that were not trained on, drawn like those to be decided.
+        y : object
+            With true labels, ``decide(X, error=0.05)`` bounds the error with some confidence, if
+            these rows were not used to recalibrate. With candidates the error is only estimated,
+            by the probability of the predicted class among the candidates: recalibrate first.
+        confidence : float, optional
+            Of the bound on the error, 0.9 by default; only with labels.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_blobs
+        >>> X, y = make_blobs(300, centers=[[1, 0], [0, 1]], cluster_std=0.4, random_state=0)
+        >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X[:150], y[:150])
+        >>> model.calibrate_decisions(X[150:], y[150:]).decide(
+        ...     [[1, 0], [0.5, 0.5], [9, 9]], error=0.1
+        ... ).reason.tolist()
+        ['accepted', 'ambiguous: 1 or 0', 'unlike the training data']
+        """
+        rows, candidates = self._labelled_rows(X, y)
+        by_labels = bool((candidates.sizes == 1).all())
+        if by_labels:
+            confidence = 0.9 if confidence is None else confidence
+        elif confidence is not None:
+            raise InputError("confidence is for labels: candidates in y give only an estimate.")
+        opinion, certainty, distance = self._assessed(rows)
+        inside = np.where(candidates.matrix, opinion.probability, 0.0)
+        right = inside[np.arange(len(rows)), opinion.predicted()]
+        wrong = 1 - right / np.maximum(inside.sum(-1), 1e-300)  # 0 / 0 is 0
+        limit = max(ROUNDING, float(np.quantile(distance, NOT_NOVEL, method="higher")))
+        source = "labels" if by_labels else "candidates"
+        about = {"limit": limit, "source": source, "confidence": confidence}
+        self.trial_ = CalibrationSample.of(certainty, wrong, distance > limit, **about)
+        return self
+
+    def decide(
+        self, X: Any, *, coverage: float | None = None, error: float | None = None
+    ) -> Decision:
+        """Predict, and say which predictions to accept, and why not the others.
+
+        The most probable predictions are accepted first. Novel rows are never accepted, even if
+        the coverage then falls short. A row is novel if its distance to the training data exceeds
+        the 99th percentile of the calibration distances, or, without calibration, the largest
+        distance of a training row to the others. Models of version 0.1.0 find no row novel.
+
+        Parameters
+        ----------
+        X : array, DataFrame or images
+            Rows of the same form as in training.
+        coverage : float
+            The share of rows to accept, as nearly as ties allow; of X without calibration.
+        error : float
+            The share of wrong predictions to allow among accepted rows. Pass one of the two. If
+            `calibrate_decisions` got too few labelled rows for a bound, a warning says how many it
+            takes, and no row is accepted. Without calibration, the error is estimated from the
+            probabilities of X: recalibrate first.
+
+        Examples
+        --------
+        >>> X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat(["a", "b", "c"], 20)
+        >>> model = RobustPLLClassifier(epochs=100, random_state=0).fit(X, y)
+        >>> model.decide([[1, 0, 0], [0, 1, 0], [0, 0.4, 0.6]], coverage=2 / 3).reason.tolist()
+        ['accepted', 'accepted', 'ambiguous: c or b']
+        """
+        if (coverage is None) == (error is None):
+            raise InputError("Pass either coverage or error, such as decide(X, coverage=0.9).")
+        if error is not None:
+            refuse_other_than_share("error", error)
+        elif not (is_share(coverage) and coverage):
+            raise InputError(f"coverage must be a number above 0 and at most 1; got {coverage!r}.")
+        check_is_fitted(self, "fitted_")
+        opinion, certainty, distance = self._assessed(self._rows(X))
+        sample = self.trial_
+        if sample is None:
+            limit = math.inf if self.reference_ is None else self.reference_.limit
+            sample = CalibrationSample.of(certainty, 1 - certainty, distance > limit, limit=limit)
+        rejected: Any = ambiguities(opinion)
+        if error is None:
+            threshold = share_threshold(sample.certainty, float(coverage or 0))
+        else:
+            threshold = sample.threshold(error)
+            if sample.confidence is not None and math.isinf(threshold):
+                rejected = NO_PROMISE
+        like = distance <= sample.limit
+        accepted = like & (certainty >= threshold)
+        reason = np.where(accepted, ACCEPTED, np.where(like, rejected, NOVEL))
+        return Decision(self.classes_[opinion.predicted()], accepted, reason, threshold)
+
     def save(self, path: str | Path) -> None:
         """Write the fitted classifier to one file, to be read by `robustpll.load`.
 
@@ -192,6 +318,30 @@ class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # t
     def _rows(self, X: Any) -> Rows:
         """Scaled rows, on the device of the model."""
         return self.features_.rows(self._read(X, reset=False), self.fitted_.device)
+
+    def _labelled_rows(self, X: Any, y: Any) -> tuple[Rows, Candidates]:
+        """Rows, and their candidates among the classes of the training."""
+        check_is_fitted(self, "fitted_")
+        candidates, rows = Candidates.of(y, classes=self.classes_), self._rows(X)
+        refuse_other_length(len(rows), len(candidates))
+        return rows, candidates
+
+    def _raw_opinion(self, rows: Rows, *attack: Any) -> Opinion:
+        """The opinion before any recalibration; `attack` is an attack and the true labels."""
+        return replace(self.fitted_.predict(rows, *attack)[0].numpy(), classes=self.classes_)
+
+    def _recalibrated(self, opinion: Opinion) -> Opinion:
+        return opinion if self.recalibration_ is None else self.recalibration_.opinion(opinion)
+
+    def _assessed(self, rows: Rows) -> tuple[Opinion, NDArray[np.float64], NDArray[np.float64]]:
+        """The opinion, its predicted classes' probability (n,), and distances to the training.
+
+        Distances are 0 if the model has no reference rows.
+        """
+        opinion, distance = self._recalibrated(self._raw_opinion(rows)), np.zeros(len(rows))
+        if self.reference_ is not None:
+            distance = np.asarray(self.reference_.distance(self.fitted_, rows).cpu())
+        return opinion, opinion.probability[np.arange(len(rows)), opinion.predicted()], distance
 
     def _read(self, X: Any, *, reset: bool) -> Any:
         """X as a DataFrame or a finite array; unless `reset`, of the same form as in training."""
@@ -244,14 +394,10 @@ class PLLClassifier(CandidateClassifier):
     Examples
     --------
     >>> import numpy as np
-    >>> from robustpll.methods import Proden
     >>> X = np.repeat(np.eye(3), 20, axis=0)
     >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
-    >>> model = PLLClassifier(Proden(epochs=20), random_state=0).fit(X, y)
-    >>> model.predict(np.eye(3))
+    >>> PLLClassifier("proden", random_state=0).fit(X, y).predict(np.eye(3))
     array(['a', 'b', 'c'], dtype='<U1')
-    >>> model.score(X, y)
-    1.0
     """
 
     method: str | Method = "robust_pll"
@@ -451,7 +597,7 @@ def validation_split(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def check_training(
-    fitted: Fitted, task: Task, weights: Tensor, opinion: Opinion, *, watched: bool
+    fitted: Fitted, task: Task, weights: Tensor, opinion: Opinion, *, stopped_early: bool
 ) -> None:
     """Raise InputError if a training diverged, and warn if its networks learned little.
 
@@ -464,7 +610,7 @@ def check_training(
         sample = task.some_rows(torch.arange(0, len(task), -(-len(task) // SAMPLE)))
         predicted = replace(fitted, method=fitted.method.with_passes(PASSES)).predict(sample.rows)
         numbers += [predicted.belief, predicted.uncertainty, *fitted.net.state_dict().values()]
-        numbers += [] if watched else fitted.history.losses[-1:]
+        numbers += [] if stopped_early else fitted.history.losses[-1:]
     if not all(bool(tensor.isfinite().all()) for tensor in numbers):
         losses = fitted.history.loss  # (epochs, M)
         lost = (~losses.isfinite().all(-1)).nonzero().flatten().tolist()
