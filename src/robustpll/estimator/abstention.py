@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 from scipy.stats import binom
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -113,9 +113,7 @@ class Recalibration:
             total = self.factor * (1 - opinion.uncertainty) + opinion.uncertainty
             belief = self.factor * opinion.belief / total[..., None]
             return replace(opinion, belief=belief, uncertainty=opinion.uncertainty / total)
-        logs = _logs(opinion.belief)
-        belief = np.exp(self.factor * (logs - logs.max(-1, keepdims=True)))
-        return replace(opinion, belief=belief / belief.sum(-1, keepdims=True))
+        return replace(opinion, belief=softmax(self.factor * _logs(opinion.belief), axis=-1))
 
     def _log_probability(self, opinion: Opinion, candidates: NDArray[np.bool_]) -> NDArray[Any]:
         """ln P(S) of each row, (n,); logits far apart do not round it to 0."""

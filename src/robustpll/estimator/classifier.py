@@ -52,9 +52,6 @@ from robustpll.opinion import Opinion
 
 ClassWeight = Mapping[Any, float] | str | None
 
-MAY_BE_NONE = ("kl_ceiling", "evidence", "kl_scale_large_k", "kl_per_class", "averaged")
-
-# Of decisions
 ROUNDING = 1e-5  # of distances, where rows have length 1 or features go from 0 to 1
 NOT_NOVEL = 0.99  # share of the calibration rows that count as similar to the training data
 
@@ -62,8 +59,7 @@ NOT_NOVEL = 0.99  # share of the calibration rows that count as similar to the t
 SAMPLE, FEWEST = 1000, 100  # training rows to predict; fewer are too few for a warning
 PASSES = 16  # of a method that predicts by random passes
 TIED = 0.5  # share of rows with several classes in first place
-RARELY = 0.1  # share of rows whose predicted class is a candidate
-BY_CHANCE = 0.05  # the same for a class drawn at random
+RARELY, BY_CHANCE = 0.1, 0.05  # share of rows whose predicted or random class is a candidate
 
 
 class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -300,10 +296,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return Decision(self.classes_[opinion.predicted()], accepted, reason, threshold)
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted classifier to one file, to be read by `robustpll.load`.
-
-        It holds what predictions need, without ``label_weights_``, ``labels_`` and ``opinion_``.
-        """
+        """Write what predictions need to one file, to be read by `robustpll.load`."""
         from robustpll.estimator.model_file import save
 
         check_is_fitted(self, "fitted_")
@@ -353,20 +346,19 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         checks = {"dtype": np.float64, "ensure_min_samples": least, "ensure_all_finite": False}
         try:
             if sparse.issparse(X) or np.asarray(X).ndim <= 2:
-                return finite(validate_data(self, X, reset=reset, **checks))
-            X = finite(check_array(X, allow_nd=True, **checks))
-        except InputError:
-            raise
+                X = validate_data(self, X, reset=reset, **checks)
+            else:
+                X = check_array(X, allow_nd=True, **checks)
         except ValueError as error:
             raise InputError(
                 f"{error} X must be an array of numbers, images of one shape, or a DataFrame."
             ) from error
         if X.size == 0 or X.ndim > 4:
             raise InputError(f"X has shape {X.shape}, but images need (n, h, w) or (n, c, h, w).")
-        if reset:
+        if reset and X.ndim > 2:
             self.n_features_in_ = int(np.prod(X.shape[1:]))
             self.__dict__.pop("feature_names_in_", None)
-        return X
+        return finite(X)
 
 
 @dataclass(eq=False, repr=False)
@@ -434,11 +426,11 @@ class PLLClassifier(CandidateClassifier):
         super().set_params(**params)
         if inner:
             method = self.resolved_method()
-            unknown = sorted(set(inner) - set(method.field_names()))
-            if unknown:
+            names = method.field_names()
+            if not set(inner) <= set(names):
                 raise InputError(
-                    f"Invalid parameter {unknown[0]!r} for method {method.name!r}: it has "
-                    f"{', '.join(method.field_names())}."
+                    f"Invalid parameter for method {method.name!r}: it has {', '.join(names)}; got "
+                    f"{', '.join(inner)}."
                 )
             self.method = replace(method, **inner)  # type: ignore[type-var]
         return self
@@ -480,8 +472,6 @@ class RobustPLLClassifier(CandidateClassifier):
     >>> X = np.repeat(np.eye(3), 20, axis=0)
     >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
     >>> model = RobustPLLClassifier(epochs=100, random_state=0).fit(X, y)
-    >>> model.predict(np.eye(3))
-    array(['a', 'b', 'c'], dtype='<U1')
     >>> bool((model.predict_opinion(np.eye(3)).uncertainty < 0.5).all())
     True
     """
@@ -511,10 +501,8 @@ class RobustPLLClassifier(CandidateClassifier):
 
     def resolved_method(self) -> RobustPll:
         kind = RobustPll if self.adversary is None else RobustPllAt
-        params = self.get_params().items()
-        unset = {name for name, value in params if value is None and name in MAY_BE_NONE}
-        fields = set(kind.field_names()) - unset
-        return kind(**{name: value for name, value in params if name in fields})
+        params = {name: getattr(self, name, None) for name in kind.field_names()}
+        return kind(**{name: value for name, value in params.items() if value is not None})
 
 
 def row_weights(
@@ -566,12 +554,12 @@ def fit_early_stopping(
     if share is None:
         fitted = method.fit(task)
         return fitted, fitted.label_weights[0], fitted.opinion[0]
-    training, validation = validation_split(len(task), share, task.seeds[0])
-    aside = task.some_rows(validation)
-    fitted = method.fit(task.some_rows(training), watch=aside)
-    predicted = replace(fitted.predict(aside.rows), prior=aside.prior.double())
-    predicted = predicted.within(aside.candidates)
-    order = torch.cat([training, validation]).argsort().to(aside.prior.device)
+    training_rows, validation_rows = validation_split(len(task), share, task.seeds[0])
+    validation = task.some_rows(validation_rows)
+    fitted = method.fit(task.some_rows(training_rows), watch=validation)
+    predicted = replace(fitted.predict(validation.rows), prior=validation.prior.double())
+    predicted = predicted.within(validation.candidates)
+    order = torch.cat([training_rows, validation_rows]).argsort().to(validation.prior.device)
 
     def all_rows(learned: Tensor, predicted: Tensor) -> Tensor:
         return torch.cat([learned[0].to(predicted), predicted[0]])[order]
@@ -589,7 +577,7 @@ def validation_split(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
     count = round(n * share) if is_share(share) else 0
     if not 1 <= count <= n - 2:
         raise InputError(
-            "watch must be None, or the share of rows to set aside: a number between 0 and 1 that "
+            "watch must be None, or the share of validation rows: a number between 0 and 1 that "
             f"leaves 2 rows to learn from and 1 to watch. Got {share!r} for {n} rows."
         )
     order = np.random.default_rng(seed_of(seed, "watch")).permutation(n)
