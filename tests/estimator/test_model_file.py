@@ -57,8 +57,7 @@ def quick(**params: Any) -> RobustPLLClassifier:
 
 def described(path: Path) -> dict[str, Any]:
     with safe_open(path, framework="pt") as opened:
-        about: dict[str, Any] = json.loads(opened.metadata()[KEY])
-    return about
+        return dict(json.loads(opened.metadata()[KEY]))
 
 
 def changed(path: Path, change: Change) -> Path:
@@ -285,21 +284,6 @@ def test_a_flipped_byte_is_refused_or_changes_nothing(
         load(tmp_path / "flipped.pll", **arguments)
 
 
-def test_the_checksum_covers_names_types_shapes_bytes_and_the_description() -> None:
-    tensors = {"a": torch.arange(4.0), "b": torch.tensor(3)}
-    sums = {
-        checksum("{}", tensors),
-        checksum("{} ", tensors),
-        checksum("{}", {"a": tensors["a"]}),
-        checksum("{}", {"a": tensors["a"], "c": tensors["b"]}),
-        checksum("{}", tensors | {"a": tensors["a"].view(2, 2)}),
-        checksum("{}", tensors | {"a": tensors["a"].view(torch.int32)}),
-        checksum("{}", tensors | {"a": -tensors["a"]}),
-    }
-    assert len(sums) == 7
-    assert checksum("{}", dict(reversed(tensors.items()))) in sums
-
-
 # Descriptions that lie
 
 
@@ -317,12 +301,10 @@ def at(*keys: Any, value: Any) -> Change:
 
 def members(count: int) -> Change:
     """More members than tensors, with a seed for each."""
-
-    def change(about: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        about["method"]["fields"]["members"] = count
-        about["seeds"] = [0] * count
-
-    return change
+    return lambda about, _: [
+        about.update(seeds=[0] * count),
+        about["method"]["fields"].update(members=count),
+    ]
 
 
 def tensor(name: str, replacement: Callable[[Tensor], Tensor]) -> Change:
@@ -545,12 +527,11 @@ def test_what_cannot_be_read_back_is_not_saved(tmp_path: Path) -> None:
     with torch.no_grad():
         diverged.fitted_.net[1].weight[0, 0, 0] = torch.nan
     odd.notes_ = ["not a dict"]
+    mine = PLLClassifier(Mine(epochs=1), random_state=0).fit(X, LABELS)
     models: dict[str, Any] = {
         r"not saved: tensor 'linear1\.weight' .* learning_rate": diverged,
         "not saved.*not a mapping": odd,
-        "Mine is a method of your own": PLLClassifier(Mine(epochs=1), random_state=0).fit(
-            X, LABELS
-        ),
+        "Mine is a method of your own": mine,
     }
     for sentence, model in models.items():
         with pytest.raises(InputError, match=sentence):
@@ -561,33 +542,14 @@ def test_what_cannot_be_read_back_is_not_saved(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_failed_save_leaves_the_old_file_and_nothing_else(
-    small: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(handle: int) -> None:
-        raise OSError(28, "No space left on device")
-
+def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(small: Path) -> None:
     model, before = quick().fit(X, LABELS), small.read_bytes()
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(OSError, match="No space left"):
-            model.save(small)
     with pytest.raises(OSError, match=small.parent.name):
         model.save(small.parent)
     with pytest.raises(InputError, match=r"no folder .*gone"):
         model.save(small.parent / "gone" / "model.pll")
     assert small.read_bytes() == before
     assert list(small.parent.iterdir()) == [small]
-
-
-def test_a_save_replaces_the_file_under_the_users_permissions(small: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        quick().fit(X, LABELS).save(small)
-    finally:
-        os.umask(before)
-    assert small.stat().st_mode & 0o777 == 0o640
-    assert load(small).classes_.tolist() == [0, 1, 2]
 
 
 # Devices and processes
