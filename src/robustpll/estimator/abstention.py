@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp, softmax
+from scipy.special import logsumexp
 from scipy.stats import binom
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -19,7 +19,7 @@ from robustpll.engine.device import computing
 from robustpll.engine.layers import Linear
 from robustpll.engine.predict import Fitted, Networks, logits_of
 from robustpll.engine.random import seed_of
-from robustpll.errors import InputError, refuse_other_than_share, some_of
+from robustpll.errors import InputError, is_share, refuse_other_than_share, some_of
 from robustpll.methods.neighbours import neighbours
 from robustpll.opinion import Opinion, named_as
 
@@ -35,6 +35,8 @@ USUAL = 10.0  # this factor, or its inverse, costs half a nat for all rows toget
 MOST_ROWS, MOST_NUMBERS = 1000, 2**20  # of the reference rows: 4 MiB in float32
 # Decisions
 NEVER = -1.0  # certainty of a row that must not be accepted
+ROUNDING = 1e-5  # of distances, where rows have length 1 or features go from 0 to 1
+NOT_NOVEL = 0.99  # share of the calibration rows that count as similar to the training data
 STARTS, STEPS = 2, 20  # of the search in `bounded_threshold`
 ACCEPTED, NOVEL, NO_PROMISE = "accepted", "unlike the training data", "no promise can be made"
 
@@ -105,7 +107,7 @@ class Recalibration:
         return replace(start, factor=float(np.exp(least)), before=loss(0.0), after=loss(least))
 
     def opinion(self, opinion: Opinion) -> Opinion:
-        """A recalibrated copy of an opinion in numpy arrays, with the same predicted classes."""
+        """A recalibrated copy of an opinion, with the same predicted classes."""
         return named_as(self._scaled(opinion), opinion)
 
     def _scaled(self, opinion: Opinion) -> Opinion:
@@ -113,19 +115,17 @@ class Recalibration:
             total = self.factor * (1 - opinion.uncertainty) + opinion.uncertainty
             belief = self.factor * opinion.belief / total[..., None]
             return replace(opinion, belief=belief, uncertainty=opinion.uncertainty / total)
-        return replace(opinion, belief=softmax(self.factor * _logs(opinion.belief), axis=-1))
+        xp: Any = torch if isinstance(opinion.belief, Tensor) else np
+        belief = (opinion.belief / xp.amax(opinion.belief, axis=-1, keepdims=True)) ** self.factor
+        return replace(opinion, belief=belief / belief.sum(-1)[..., None])
 
     def _log_probability(self, opinion: Opinion, candidates: NDArray[np.bool_]) -> NDArray[Any]:
         """ln P(S) of each row, (n,); logits far apart do not round it to 0."""
         if self.of == "evidence":
             return np.asarray(np.log((self._scaled(opinion).probability * candidates).sum(-1)))
-        logs = self.factor * _logs(opinion.belief)
+        with np.errstate(divide="ignore"):
+            logs = self.factor * np.log(opinion.belief)
         return np.asarray(logsumexp(logs, axis=-1, b=candidates) - logsumexp(logs, axis=-1))
-
-
-def _logs(probability: NDArray[Any]) -> NDArray[Any]:
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(probability))
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,6 +225,11 @@ class Decision:
         return f"Decision({int(self.accepted.sum())} of {len(self)} rows accepted)"
 
 
+def certainty_of(opinion: Opinion) -> Floats:
+    """Probability of the predicted class, (n,)."""
+    return np.asarray(opinion.probability[np.arange(len(opinion)), opinion.predicted()])
+
+
 def ambiguities(opinion: Opinion) -> list[str]:
     """The predicted class of each row and the next probable one, as a reason."""
     names, probability, predicted = opinion.classes, opinion.probability, opinion.predicted()
@@ -238,6 +243,16 @@ def ambiguities(opinion: Opinion) -> list[str]:
         + (str(names[tied][0]) if tied.sum() == 1 else f"one of {tied.sum()} others")
         for label, tied in zip(predicted, second, strict=True)
     ]
+
+
+def check_promise(coverage: float | None, error: float | None) -> None:
+    """Refuse anything but one of the two, within its range."""
+    if (coverage is None) == (error is None):
+        raise InputError("Pass either coverage or error, such as decide(X, coverage=0.9).")
+    if error is not None:
+        refuse_other_than_share("error", error)
+    elif not (is_share(coverage) and coverage):
+        raise InputError(f"coverage must be a number above 0 and at most 1; got {coverage!r}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,11 +272,30 @@ class CalibrationSample:
             refuse_other_than_share("confidence", self.confidence)
 
     @classmethod
-    def of(cls, certainty: Floats, wrong: Floats, novel: NDArray[np.bool_], **about: Any) -> Self:
-        """Sort rows by their certainty; novel rows come last."""
-        certainty = np.where(novel, NEVER, certainty)
+    def of(cls, opinion: Opinion, distance: Floats, wrong: Floats | None, **about: Any) -> Self:
+        """Sort rows by certainty, novel rows last; None for `wrong` trusts the probabilities."""
+        limit = max(ROUNDING, float(np.quantile(distance, NOT_NOVEL, method="higher")))
+        about = {"limit": limit, **about}
+        certainty = certainty_of(opinion)
+        wrong = 1 - certainty if wrong is None else wrong
+        certainty = np.where(distance > about["limit"], NEVER, certainty)
         order = np.argsort(-certainty, kind="stable")
         return cls(certainty[order], wrong[order], **about)
+
+    def decision(self, opinion: Opinion, distance: Floats, coverage: Any, error: Any) -> Decision:
+        """Accept certain rows near the training data, and give reasons for the others."""
+        rejected: Any = ambiguities(opinion)
+        if error is None:
+            threshold = share_threshold(self.certainty, float(coverage))
+        else:
+            threshold = self.threshold(error)
+            if self.confidence is not None and math.isinf(threshold):
+                rejected = NO_PROMISE
+        similar = distance <= self.limit
+        accepted = similar & (certainty_of(opinion) >= threshold)
+        reason = np.where(accepted, ACCEPTED, np.where(similar, rejected, NOVEL))
+        label = np.asarray(opinion.classes)[opinion.predicted()]
+        return Decision(label, accepted, reason, threshold)
 
     def fewest(self, error: float) -> int:
         """How many labelled rows a bound on the error needs; 0 for an estimate by candidates."""
@@ -282,7 +316,7 @@ class CalibrationSample:
                 "are right. So no row is accepted. Pass more rows to calibrate_decisions, or allow "
                 "a larger error."
             )
-            warnings.warn(message, UserWarning, stacklevel=3)  # of the caller of `decide`
+            warnings.warn(message, UserWarning, stacklevel=4)  # of the caller of `decide`
         return bounded_threshold(self.certainty, self.wrong, error, self.confidence)
 
 

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
@@ -26,34 +25,21 @@ from robustpll.engine.history import progress_bars
 from robustpll.engine.networks import Network
 from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import seed_of
-from robustpll.errors import (
-    InputError,
-    is_share,
-    refuse_other_length,
-    refuse_other_than_share,
-    some_of,
-)
+from robustpll.errors import InputError, is_share, refuse_other_length, some_of
 from robustpll.estimator.abstention import (
-    ACCEPTED,
-    NO_PROMISE,
-    NOVEL,
     CalibrationSample,
     Decision,
     Recalibration,
     Reference,
-    ambiguities,
-    share_threshold,
+    check_promise,
 )
 from robustpll.estimator.features import Features, finite, refuse_odd_table
 from robustpll.labels.candidates import Candidates, classes_with, is_label_vector
-from robustpll.labels.parsing import array_of, as_pandas, is_frame, items_of, refuse_odd_labels
+from robustpll.labels.parsing import as_pandas, is_frame, items_of
 from robustpll.methods import METHODS, Method, RobustPll, RobustPllAt
 from robustpll.opinion import Opinion
 
 ClassWeight = Mapping[Any, float] | str | None
-
-ROUNDING = 1e-5  # of distances, where rows have length 1 or features go from 0 to 1
-NOT_NOVEL = 0.99  # share of the calibration rows that count as similar to the training data
 
 # Of `check_training`
 SAMPLE, FEWEST = 1000, 100  # training rows to predict; fewer are too few for a warning
@@ -170,15 +156,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         true label, so that parameter searches work without any.
         """
         predicted = self.predict_opinion(X).predicted()
-        if is_label_vector(y):
-            labels = items_of(y)
-            refuse_odd_labels(labels)
-            refuse_other_length(len(predicted), len(labels))
-            if labels.dtype == object:  # it may hold integers
-                labels = array_of(labels.tolist())
-            named = self.classes_[predicted]
-            return float(accuracy_score(labels, named, sample_weight=sample_weight))
-        candidates = Candidates.of(y, classes=classes_with(y, self.classes_))  # ours come first
+        candidates = candidates_with(y, self.classes_)
         refuse_other_length(len(predicted), len(candidates))
         weight = row_weights(candidates, None, sample_weight)
         covered = candidates.matrix[np.arange(len(predicted)), predicted]
@@ -232,14 +210,12 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             confidence = 0.9 if confidence is None else confidence
         elif confidence is not None:
             raise InputError("confidence is for labels: candidates in y give only an estimate.")
-        opinion, certainty, distance = self._assessed(rows)
+        opinion, distance = self._assessed(rows)
         inside = np.where(candidates.matrix, opinion.probability, 0.0)
         right = inside[np.arange(len(rows)), opinion.predicted()]
         wrong = 1 - right / np.maximum(inside.sum(-1), 1e-300)  # 0 / 0 is 0
-        limit = max(ROUNDING, float(np.quantile(distance, NOT_NOVEL, method="higher")))
-        source = "labels" if by_labels else "candidates"
-        about = {"limit": limit, "source": source, "confidence": confidence}
-        self.trial_ = CalibrationSample.of(certainty, wrong, distance > limit, **about)
+        about = {"source": "labels" if by_labels else "candidates", "confidence": confidence}
+        self.trial_ = CalibrationSample.of(opinion, distance, wrong, **about)
         return self
 
     def decide(
@@ -271,29 +247,14 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> model.decide([[1, 0, 0], [0, 1, 0], [0, 0.4, 0.6]], coverage=2 / 3).reason.tolist()
         ['accepted', 'accepted', 'ambiguous: c or b']
         """
-        if (coverage is None) == (error is None):
-            raise InputError("Pass either coverage or error, such as decide(X, coverage=0.9).")
-        if error is not None:
-            refuse_other_than_share("error", error)
-        elif not (is_share(coverage) and coverage):
-            raise InputError(f"coverage must be a number above 0 and at most 1; got {coverage!r}.")
+        check_promise(coverage, error)
         check_is_fitted(self, "fitted_")
-        opinion, certainty, distance = self._assessed(self._rows(X))
+        opinion, distance = self._assessed(self._rows(X))
         sample = self.trial_
         if sample is None:
             limit = math.inf if self.reference_ is None else self.reference_.limit
-            sample = CalibrationSample.of(certainty, 1 - certainty, distance > limit, limit=limit)
-        rejected: Any = ambiguities(opinion)
-        if error is None:
-            threshold = share_threshold(sample.certainty, float(coverage or 0))
-        else:
-            threshold = sample.threshold(error)
-            if sample.confidence is not None and math.isinf(threshold):
-                rejected = NO_PROMISE
-        like = distance <= sample.limit
-        accepted = like & (certainty >= threshold)
-        reason = np.where(accepted, ACCEPTED, np.where(like, rejected, NOVEL))
-        return Decision(self.classes_[opinion.predicted()], accepted, reason, threshold)
+            sample = CalibrationSample.of(opinion, distance, None, limit=limit)
+        return sample.decision(opinion, distance, coverage, error)
 
     def save(self, path: str | Path) -> None:
         """Write what predictions need to one file, to be read by `robustpll.load`."""
@@ -326,15 +287,12 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _recalibrated(self, opinion: Opinion) -> Opinion:
         return opinion if self.recalibration_ is None else self.recalibration_.opinion(opinion)
 
-    def _assessed(self, rows: Rows) -> tuple[Opinion, NDArray[np.float64], NDArray[np.float64]]:
-        """The opinion, its predicted classes' probability (n,), and distances to the training.
-
-        Distances are 0 if the model has no reference rows.
-        """
-        opinion, distance = self._recalibrated(self._raw_opinion(rows)), np.zeros(len(rows))
-        if self.reference_ is not None:
-            distance = np.asarray(self.reference_.distance(self.fitted_, rows).cpu())
-        return opinion, opinion.probability[np.arange(len(rows)), opinion.predicted()], distance
+    def _assessed(self, rows: Rows) -> tuple[Opinion, NDArray[np.float64]]:
+        """The opinion, and distances to the training data: 0 without reference rows."""
+        opinion = self._recalibrated(self._raw_opinion(rows))
+        if self.reference_ is None:
+            return opinion, np.zeros(len(rows))
+        return opinion, np.asarray(self.reference_.distance(self.fitted_, rows).cpu())
 
     def _read(self, X: Any, *, reset: bool) -> Any:
         """X as a DataFrame or a finite array; unless `reset`, of the same form as in training."""
@@ -503,6 +461,13 @@ class RobustPLLClassifier(CandidateClassifier):
         kind = RobustPll if self.adversary is None else RobustPllAt
         params = {name: getattr(self, name, None) for name in kind.field_names()}
         return kind(**{name: value for name, value in params.items() if value is not None})
+
+
+def candidates_with(y: Any, classes: NDArray[Any]) -> Candidates:
+    """Candidates in any form; the first columns are `classes`, others are unknown to a model."""
+    if is_label_vector(y):
+        y = [{label} for label in items_of(y).tolist()]
+    return Candidates.of(y, classes=classes_with(y, classes))
 
 
 def row_weights(

@@ -22,7 +22,6 @@ from robustpll.engine.predict import Networks
 from robustpll.errors import InputError
 from robustpll.estimator.features import FARTHEST
 from robustpll.methods import DeepMethod
-from robustpll.opinion import named_as
 
 if TYPE_CHECKING:
     from robustpll.estimator.classifier import CandidateClassifier
@@ -110,13 +109,9 @@ class Served(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         x = ((x - self.shift) / self.scale).float()
         logits = torch.stack([member(x) for member in self.members]).double()  # (members, n, k)
-        raw = opinion = self.method.opinion(logits).mean(0)
-        if self.recalibration is not None and self.recalibration.of == "evidence":
-            opinion = self.recalibration.opinion(opinion)  # calls no function of numpy
-        elif self.recalibration is not None:
-            belief = (self.recalibration.factor * opinion.belief.log()).softmax(-1)
-            opinion = replace(opinion, belief=belief)
-        opinion = named_as(opinion, raw)
+        opinion = self.method.opinion(logits).mean(0)
+        if self.recalibration is not None:
+            opinion = self.recalibration.opinion(opinion)
         fine = (x.flatten(1).abs() <= FARTHEST).all(1)  # as `Features.unusable_rows`
         table = fine[:, None]
         return (

@@ -12,8 +12,9 @@ from sklearn.utils import _safe_indexing
 
 from robustpll.errors import InputError, is_count, refuse_other_length
 from robustpll.estimator.abstention import NOVEL, Decision
+from robustpll.estimator.classifier import candidates_with
 from robustpll.evaluate.ood import _refuse_unfitted, _true_labels
-from robustpll.labels.candidates import Candidates, classes_with, is_label_vector
+from robustpll.labels.candidates import Candidates, is_label_vector
 from robustpll.labels.parsing import items_of, refuse_odd_labels
 from robustpll.measures.calibration import CalibrationReport, calibration_of
 from robustpll.opinion import Opinion
@@ -142,13 +143,10 @@ class LabelFreeScorer:
 
     def __call__(self, model: Any, X: Any, y: Any) -> float:
         """Score a model on candidates in any form; classes unknown to it count as mistakes."""
-        classes = np.asarray(model.classes_)
-        if is_label_vector(y):
-            y = [{label} for label in items_of(y).tolist()]
-        matrix = Candidates.of(y, classes=classes_with(y, classes)).matrix[:, : len(classes)]
         probability = np.asarray(model.predict_proba(X))
-        refuse_other_length(len(probability), len(matrix))
-        return self.measure(probability, matrix)
+        candidates = candidates_with(y, np.asarray(model.classes_))
+        refuse_other_length(len(probability), len(candidates))
+        return self.measure(probability, candidates.matrix[:, : probability.shape[1]])
 
 
 SCORERS = {
