@@ -42,11 +42,11 @@ def check_same(session: Any, model: Any, rows: np.ndarray, of: Any = None) -> No
     """Of many rows and of each of a few; `of` are the rows as the model takes them."""
     opinion = model.predict_opinion(rows if of is None else of)
     labels = model.predict(rows if of is None else of)
-    for at in (slice(None), slice(0, 1), slice(3, 4)):
-        predicted, *answers = session.run(("predicted", *OPINION), {"X": rows[at]})
-        np.testing.assert_array_equal(model.classes_[predicted], labels[at])
+    for part in (slice(None), slice(0, 1), slice(3, 4)):
+        predicted, *answers = session.run(("predicted", *OPINION), {"X": rows[part]})
+        np.testing.assert_array_equal(model.classes_[predicted], labels[part])
         for name, answer in zip(OPINION, answers, strict=True):
-            np.testing.assert_allclose(answer, getattr(opinion, name)[at], atol=1e-5, err_msg=name)
+            np.testing.assert_allclose(answer, getattr(opinion[part], name), atol=1e-5)
 
 
 @pytest.mark.slow

@@ -67,9 +67,9 @@ class Recalibration:
     after: float
 
     def __post_init__(self) -> None:
+        math.isnan(self.before + self.after)  # raises unless they are numbers
         words = self.of in get_args(Scaled) and self.source in get_args(Source)
-        numbers = self.before + self.after + 0.0  # raises for other types
-        if not (words and isinstance(numbers, float) and 0 < self.factor < math.inf):
+        if not (words and 0 < self.factor < math.inf):
             raise ValueError(f"a recalibration of {self.of!r} by the factor {self.factor!r}")
 
     @classmethod

@@ -384,11 +384,11 @@ class PLLClassifier(CandidateClassifier):
         super().set_params(**params)
         if inner:
             method = self.resolved_method()
-            names = method.field_names()
-            if not set(inner) <= set(names):
+            unknown = sorted(set(inner) - set(method.field_names()))
+            if unknown:
                 raise InputError(
-                    f"Invalid parameter for method {method.name!r}: it has {', '.join(names)}; got "
-                    f"{', '.join(inner)}."
+                    f"Invalid parameter {unknown[0]!r} for method {method.name!r}: it has "
+                    f"{', '.join(method.field_names())}."
                 )
             self.method = replace(method, **inner)  # type: ignore[type-var]
         return self

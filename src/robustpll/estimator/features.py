@@ -106,8 +106,8 @@ class Features:
             scaled = scaled.to(device)
         elif device.type == "cuda":
             scaled = scaled.pin_memory()
-        at = torch.arange(len(raw), device=scaled.device)[None]
-        return ScaledRows(scaled, at, torch.zeros_like(unit), unit)
+        positions = torch.arange(len(raw), device=scaled.device)[None]
+        return ScaledRows(scaled, positions, torch.zeros_like(unit), unit)
 
     def unusable_rows(self, X: Any) -> NDArray[np.bool_]:
         """Which rows `rows` refuses, (n,): numbers are missing, infinite or too large."""

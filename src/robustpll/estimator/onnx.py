@@ -32,6 +32,10 @@ INPUT = "X"
 OUTPUTS = ("predicted", "probability", "belief", "uncertainty", "entropy")
 NO_ANSWER = -1  # predicted for a row that `predict` refuses
 CLOSE = 1e-4  # allowed difference between the file's and torch's answers
+NO_GRAPH = (
+    "torch cannot write this network as an ONNX graph that answers the same. Its forward() must "
+    "not branch on values, draw random numbers, nor depend on how many rows there are."
+)
 
 
 def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
@@ -152,10 +156,7 @@ def _graph(served: Served) -> Any:
         with warnings.catch_warnings(action="ignore"), redirect_stderr(io.StringIO()):
             program = torch.onnx.export(served, (example,), dynamo=True, verbose=False, **names)
     except torch.onnx.OnnxExporterError as error:
-        raise InputError(
-            "torch cannot write this network as ONNX for any number of rows. Its forward() must "
-            "not branch on values, nor on how many rows there are."
-        ) from error
+        raise InputError(NO_GRAPH) from error
     finally:
         logging.disable(logged)
     assert program is not None
@@ -178,8 +179,4 @@ def _refuse_other_answers(session: Any, model: "CandidateClassifier", fitted: Ne
         answers = session.run(OUTPUTS[1:], {INPUT: rows})
         for name, answer in zip(OUTPUTS[1:], answers, strict=True):
             if not np.allclose(answer, getattr(opinion, name), rtol=0, atol=CLOSE):
-                raise InputError(
-                    "The ONNX graph of this network does not answer as torch does, so it is not "
-                    "written. Its forward() must not draw random numbers, nor depend on how many "
-                    "rows there are."
-                )
+                raise InputError(NO_GRAPH)

@@ -154,8 +154,12 @@ class Audit:
 
     @property
     def strongest(self) -> AutoPGD:
-        of_search = {"steps": self.steps, "restarts": self.restarts, "precision": "float64"}
-        return AutoPGD(self.per_feature, clip=self.clip, fixed=self.fixed, **of_search)
+        search: Any = {
+            "steps": self.steps,
+            "restarts": self.restarts,
+            "precision": "float64",
+        }
+        return AutoPGD(self.per_feature, clip=self.clip, fixed=self.fixed, **search)
 
     def attacks(self, fitted: Fitted | None) -> dict[str, Attack]:
         """Attacks by name, at epsilon 1."""

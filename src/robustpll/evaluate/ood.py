@@ -160,7 +160,7 @@ class RunScorer:
         scores = {"entropy": opinion.entropy, "uncertainty": opinion.uncertainty}
         scores["missing probability"] = 1 - opinion.probability.amax(-1)
         for name, values in by_member.items():
-            scores[name] = values.unflatten(0, (rows.models, -1)).mean(1)
+            scores[name] = torch.unflatten(values, 0, (rows.models, -1)).mean(1)
         return {name: score for name, score in scores.items() if name not in self.absent}
 
 
@@ -168,16 +168,12 @@ class RunScorer:
 class OodScorer:
     """Scores how far rows are from the training data, for a fitted classifier of any method.
 
-    ========================  =====================================================================
-    score                     definition
-    ========================  =====================================================================
-    ``entropy``               of the probability, from 0 to 1
-    ``uncertainty``           mass committed to no class, from 0 to 1
-    ``missing probability``   1 - the largest probability
-    ``energy``                -logsumexp of the logits
-    ``class distance``        Mahalanobis distance to the nearest class of the training rows
-    ``row distance``          distance to the nearest training row
-    ========================  =====================================================================
+    - ``entropy`` of the probability, from 0 to 1
+    - ``uncertainty``: mass committed to no class, from 0 to 1
+    - ``missing probability``: 1 - the largest probability
+    - ``energy``: -logsumexp of the logits
+    - ``class distance``: Mahalanobis distance to the nearest class of the training rows
+    - ``row distance``: distance to the nearest training row
 
     Distances use the last hidden layer of the networks "mlp" and "wide", with rows normalized to
     length 1 (Sun et al., 2022), and otherwise the scaled features. The classes of training rows are
