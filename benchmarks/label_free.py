@@ -18,7 +18,7 @@ from torch.nn.functional import one_hot
 
 from robustpll import METHODS, load_dataset
 from robustpll.datasets.problem import Problem
-from robustpll.evaluate.label_free import approximated_accuracy, covering_rate
+from robustpll.evaluate.reports import approximated_accuracy, covering_rate
 from robustpll.methods import DeepMethod, PlKnn, RobustPll
 
 RATES = (1e-3, 1e-4, 1e-2)  # the default first: it is taken if several are equally good

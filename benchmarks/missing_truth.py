@@ -18,7 +18,7 @@ from sklearn.metrics import precision_recall_curve, roc_auc_score
 from robustpll import METHODS, PLLClassifier, load_dataset, missing_truth_scores
 from robustpll.datasets.noise import Flip, Uniform
 from robustpll.datasets.problem import Problem
-from robustpll.evaluate.missing_truth import By
+from robustpll.evaluate.reports import By
 
 RECALLS = tuple(number / 10 for number in range(1, 11))
 DETECTORS = ("pl_knn", "proden", "robust_pll", "robust_pll_ens")

@@ -18,8 +18,7 @@ from robustpll import InputError, PLLClassifier, load_dataset
 from robustpll.datasets.noise import InstanceDependent, Uniform
 from robustpll.evaluate.ood import OodScorer
 from robustpll.evaluate.reports import decision_report
-from robustpll.measures.calibration import calibration_of
-from robustpll.measures.selection import risk_coverage
+from robustpll.measures.calibration import calibration_of, risk_coverage
 
 SETS = ("lost", "msrc-v2", "bird-song")
 MORE = ("fg-net", "italian", "digits", "synthetic", "mnist", "fmnist", "kmnist")

@@ -23,6 +23,7 @@ NAMES = {
     ],
     "evaluate.conformal": ["ConformalSets", "least_probability"],
     "evaluate.faulty": ["missing_truth_scores", "suspicion"],
+    "evaluate.label_free": ["SCORERS", "LabelFreeScorer", "approximated_accuracy", "covering_rate"],
     "evaluate.metrics": ["accuracy", "cdf_area", "mean_std", "signed_ks", "signed_mmd"],
     "evaluate.selection": ["DecisionReport", "RiskCoverage", "decision_report", "risk_coverage"],
     "evaluate.significance": ["bold", "paired_p", "single_best"],

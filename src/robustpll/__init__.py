@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from robustpll.estimator.classifier import RobustPLLClassifier as RobustPLLClassifier
     from robustpll.estimator.model_file import load as load
     from robustpll.evaluate.audit import robustness_report as robustness_report
-    from robustpll.evaluate.missing_truth import missing_truth_scores as missing_truth_scores
     from robustpll.evaluate.ood import ood_report as ood_report
     from robustpll.evaluate.reports import calibration_report as calibration_report
+    from robustpll.evaluate.reports import missing_truth_scores as missing_truth_scores
     from robustpll.labels.candidates import Candidates as Candidates
     from robustpll.labels.votes import Votes as Votes
     from robustpll.measures.conformal import ConformalSets as ConformalSets
@@ -42,9 +42,8 @@ _NAMES = {  # of each module, imported on first use
     "estimator.classifier": ("PLLClassifier", "RobustPLLClassifier"),
     "estimator.model_file": ("load",),
     "evaluate.audit": ("robustness_report",),
-    "evaluate.missing_truth": ("missing_truth_scores",),
     "evaluate.ood": ("ood_report",),
-    "evaluate.reports": ("calibration_report",),
+    "evaluate.reports": ("calibration_report", "missing_truth_scores"),
     "labels.candidates": ("Candidates",),
     "labels.votes": ("Votes",),
     "measures.conformal": ("ConformalSets",),

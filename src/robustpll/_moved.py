@@ -17,9 +17,10 @@ MOVED = {  # former module -> its present modules, below robustpll
     "engine.task": ("engine.data",),
     "evaluate.calibration": ("measures.calibration", "evaluate.reports"),
     "evaluate.conformal": ("measures.conformal",),
-    "evaluate.faulty": ("evaluate.missing_truth",),
+    "evaluate.faulty": ("evaluate.reports",),
+    "evaluate.label_free": ("evaluate.reports",),
     "evaluate.metrics": ("measures.metrics",),
-    "evaluate.selection": ("measures.selection", "evaluate.reports"),
+    "evaluate.selection": ("measures.calibration", "evaluate.reports"),
     "evaluate.significance": ("measures.significance",),
     "methods.maths": ("methods.losses",),
 }

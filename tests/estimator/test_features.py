@@ -25,9 +25,13 @@ TABLE = pd.DataFrame(
 )
 
 
+def learned(X: Any) -> Features:
+    return Features.fit_rows(X, "cpu")[0]
+
+
 def scaled(X: Any, later: Any = None) -> list[Any]:
     """What a model sees of `later` (or of X itself) after learning from X."""
-    rows = Features.of(X).rows(X if later is None else later)
+    rows = learned(X).rows(X if later is None else later)
     return rows.x(rows.everything)[0].tolist()
 
 
@@ -91,7 +95,7 @@ def test_each_dot_of_a_picture_is_scaled_by_itself(shape: tuple[int, ...], dtype
 
 
 def test_a_table_of_all_kinds_becomes_named_numbers() -> None:
-    assert Features.of(TABLE).columns == (
+    assert learned(TABLE).columns == (
         *("age", "age is missing", "count", "count is missing", "member"),
         *("town is Bonn", "town is Rome", "size is L", "size is S"),
     )
@@ -113,7 +117,7 @@ def test_rows_that_cannot_be_predicted_are_told_and_the_others_can(odd: float, f
         X, later = X.reshape(4, 2, 2), later.reshape(4, 2, 2)
     elif form == "table":
         X, later = pd.DataFrame(X), pd.DataFrame(later)
-    features = Features.of(X)
+    features = learned(X)
     unusable = features.unusable_rows(later)
     assert unusable.tolist() == [False, True, False, False]
     assert len(features.rows(later[~unusable])) == 3
@@ -122,7 +126,7 @@ def test_rows_that_cannot_be_predicted_are_told_and_the_others_can(odd: float, f
 
 
 def test_gaps_that_training_knew_are_no_reason_to_leave_a_row_out() -> None:
-    features = Features.of(TABLE)
+    features = learned(TABLE)
     later = TABLE.assign(member=pd.array([True, None, False, True], dtype="boolean"))
     assert features.unusable_rows(TABLE).tolist() == [False] * 4
     assert features.unusable_rows(later).tolist() == [False, True, False, False]
@@ -165,8 +169,8 @@ def test_what_cannot_be_scaled_is_refused_by_name_and_row(case: str) -> None:
 
 
 def test_declared_categories_may_be_many_or_numbers() -> None:
-    assert Features.of(AGES.astype("category")).columns[0] == "c is 31"
-    assert len(Features.of(NAMES.astype("category")).columns) == 60
+    assert learned(AGES.astype("category")).columns[0] == "c is 31"
+    assert len(learned(NAMES.astype("category")).columns) == 60
 
 
 INPUTS = {
@@ -180,7 +184,7 @@ INPUTS = {
 @pytest.mark.parametrize("X", INPUTS.values(), ids=INPUTS.keys())
 def test_json_gives_back_equal_features_and_the_input_is_never_modified(X: Any) -> None:
     before = copy.deepcopy(X)
-    features = Features.of(X)
+    features = learned(X)
     again = Features.from_json(json.loads(json.dumps(asdict(features))))
     assert again == features
     assert again.rows(X).pool.equal(features.rows(X).pool)

@@ -42,11 +42,11 @@ def check_same(session: Any, model: Any, rows: np.ndarray, of: Any = None) -> No
     """Of many rows and of each of a few; `of` are the rows as the model takes them."""
     opinion = model.predict_opinion(rows if of is None else of)
     labels = model.predict(rows if of is None else of)
-    for at in (slice(None), slice(0, 1), slice(3, 4)):
-        predicted, *answers = session.run(("predicted", *OPINION), {"X": rows[at]})
-        np.testing.assert_array_equal(model.classes_[predicted], labels[at])
+    for part in (slice(None), slice(0, 1), slice(3, 4)):
+        predicted, *answers = session.run(("predicted", *OPINION), {"X": rows[part]})
+        np.testing.assert_array_equal(model.classes_[predicted], labels[part])
         for name, answer in zip(OPINION, answers, strict=True):
-            np.testing.assert_allclose(answer, getattr(opinion, name)[at], atol=1e-5, err_msg=name)
+            np.testing.assert_allclose(answer, getattr(opinion[part], name), atol=1e-5)
 
 
 @pytest.mark.slow
@@ -178,12 +178,8 @@ def test_a_network_of_your_own_takes_the_numbers_that_the_metadata_name(tmp_path
 
 
 def test_what_is_no_network_is_refused(tmp_path: Path) -> None:
-    models: dict[str, Any] = {
-        "PlKnn is no network": PLLClassifier(PlKnn()),
-        r"Proden\+Dropout .* random passes": PLLClassifier(
-            ProdenDropout(epochs=1, passes=2), random_state=0
-        ),
-    }
+    dropout = PLLClassifier(ProdenDropout(epochs=1, passes=2), random_state=0)
+    models = {"PlKnn is no network": PLLClassifier(PlKnn()), r"random passes": dropout}
     for sentence, model in models.items():
         with pytest.raises(InputError, match=sentence):
             model.fit(X, LABELS).export_onnx(tmp_path / "model.onnx")
@@ -192,15 +188,13 @@ def test_what_is_no_network_is_refused(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime", "onnxscript"])
 def test_without_the_extra_a_hint_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = RobustPLLClassifier(epochs=1, random_state=0).fit(X, LABELS)
-    for package in ("onnx", "onnxruntime", "onnxscript"):
-        with monkeypatch.context() as patch:
-            patch.setitem(sys.modules, package, None)  # importing it now raises ImportError
-            with pytest.raises(InputError, match=rf"{package} is needed.*'robustpll\[onnx\]'"):
-                model.export_onnx(tmp_path / "model.onnx")
+    monkeypatch.setitem(sys.modules, package, None)  # importing it now raises ImportError
+    with pytest.raises(InputError, match=rf"{package} is needed.*'robustpll\[onnx\]'"):
+        PLLClassifier(PlKnn()).fit(X, LABELS).export_onnx(tmp_path / "model.onnx")
 
 
 def test_the_command_refuses_in_a_sentence(tmp_path: Path) -> None:

@@ -57,14 +57,15 @@ def many_classes(k: int, rows_each: int = 1) -> tuple[np.ndarray, np.ndarray]:
     return rows, sets
 
 
-def test_evidence_that_never_grew_is_told_with_what_helps() -> None:
+def test_a_training_that_learned_little_is_told_with_what_helps() -> None:
     rows, sets = many_classes(1000)
     with pytest.warns(UserWarning, match=r"RobustPll has learned little.*proden") as warned:
         model = RobustPLLClassifier(epochs=4, random_state=0).fit(rows, sets)
-    assert len(warned) == 1
-    assert warned[0].filename == __file__
+    assert [warning.filename for warning in warned] == [__file__]
     assert "of 1,000 classes" in str(warned[0].message)
     assert model.score(rows, sets) < 0.1
+    with pytest.warns(UserWarning, match=r"Proden has learned little.* more epochs"):
+        PLLClassifier(Proden(epochs=1), random_state=0).fit(*many_classes(200))
 
 
 @pytest.mark.slow
@@ -88,11 +89,6 @@ def test_the_default_collapses_with_1000_classes() -> None:
         RobustPLLClassifier(random_state=0).fit(*many_classes(1000))
 
 
-def test_few_epochs_for_many_classes_are_told() -> None:
-    with pytest.warns(UserWarning, match=r"Proden has learned little.* more epochs"):
-        PLLClassifier(Proden(epochs=1), random_state=0).fit(*many_classes(200))
-
-
 @pytest.mark.parametrize("name", [n for n, m in METHODS.items() if issubclass(m, DeepMethod)])
 def test_healthy_trainings_are_silent(name: str) -> None:
     """Of small and larger tables, after few epochs; also where nothing can be learned."""
@@ -104,13 +100,16 @@ def test_healthy_trainings_are_silent(name: str) -> None:
         PLLClassifier(METHODS[name](epochs=2), random_state=0).fit(rows, sets)  # type: ignore[call-arg]
 
 
-def test_sets_of_all_classes_leave_nothing_to_warn_of() -> None:
-    rows, sets = RNG.normal(size=(150, 3)), np.ones((150, 4), dtype=bool)
-    PLLClassifier(RobustPll(epochs=3), random_state=0).fit(rows, sets)
-
-
-def test_methods_without_networks_are_not_asked() -> None:
-    PLLClassifier(PlKnn(neighbours=1)).fit(*many_classes(300))
+@pytest.mark.parametrize(
+    ("method", "data"),
+    [
+        (RobustPll(epochs=3), (RNG.normal(size=(150, 3)), np.ones((150, 4), dtype=bool))),
+        (PlKnn(neighbours=1), many_classes(300)),
+    ],
+    ids=["sets of all classes", "without networks"],
+)
+def test_where_there_is_nothing_to_say_nothing_is_said(method: Any, data: Any) -> None:
+    PLLClassifier(method, random_state=0).fit(*data)
 
 
 def test_random_passes_are_few_in_the_check(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
-"""Calibration measures by hand, beside scikit-learn's, and on probabilities known to be honest."""
+"""Calibration and risk-coverage curves: worked numbers, properties, and scikit-learn's results."""
 
 import math
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -8,16 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
-from robustpll import InputError, PLLClassifier
-from robustpll.evaluate.reports import calibration_report
-from robustpll.measures.calibration import calibration_of, reliability
-from robustpll.methods import PlKnn
+from robustpll import InputError
+from robustpll.measures.calibration import calibration_of, reliability, risk_coverage
 
 RNG = np.random.default_rng(0)
-PROMISES = st.lists(st.tuples(st.integers(0, 10), st.booleans()), min_size=1, max_size=40)
+ROWS = st.lists(st.tuples(st.integers(0, 10), st.booleans()), min_size=1, max_size=40)
 
 
 def test_measures_worked_by_hand() -> None:
@@ -37,15 +35,12 @@ def test_measures_worked_by_hand() -> None:
 
 
 def test_errors_log_loss_and_brier_are_scikit_learns() -> None:
-    for seed in range(5):
-        draw = np.random.default_rng(seed)
-        p = draw.random(1500)
-        right = draw.random(1500) < p**2
-        true, promised = calibration_curve(right, p, n_bins=15, strategy="quantile")
-        bins = reliability(p, right, bins=15)
-        np.testing.assert_allclose(bins.promised, promised)
-        np.testing.assert_allclose(bins.right, true)
-        assert bins.error == pytest.approx(np.abs(true - promised).mean())
+    p = RNG.random(1500)
+    right = RNG.random(1500) < p**2
+    true, promised = calibration_curve(right, p, n_bins=15, strategy="quantile")
+    bins = reliability(p, right, bins=15)
+    np.testing.assert_allclose((bins.promised, bins.right), (promised, true))
+    assert bins.error == pytest.approx(np.abs(true - promised).mean())
     p, y = RNG.dirichlet(np.ones(5), size=200), RNG.integers(5, size=200)
     report = calibration_of(p, y)
     assert report.log_loss == pytest.approx(log_loss(y, p, labels=range(5)))
@@ -53,7 +48,7 @@ def test_errors_log_loss_and_brier_are_scikit_learns() -> None:
 
 
 @settings(max_examples=50)
-@given(PROMISES, st.integers(1, 20), st.randoms())
+@given(ROWS, st.integers(1, 20), st.randoms())
 def test_equal_promises_share_a_bin_and_the_order_of_rows_does_not_matter(
     rows: list[Any], bins: int, random: Any
 ) -> None:
@@ -65,24 +60,45 @@ def test_equal_promises_share_a_bin_and_the_order_of_rows_does_not_matter(
     assert (table.rows * table.promised).sum() == pytest.approx(p.sum() / 10)
     p, right = np.array(random.sample(rows, len(rows))).T
     assert reliability(p / 10, right, bins).error == pytest.approx(table.error)
-
-
-@pytest.mark.parametrize("n", [30, 31, 44])
-def test_bins_have_equally_many_rows(n: int) -> None:
-    rows = reliability(RNG.permutation(n) / n, np.ones(n), bins=15).rows
-    assert len(rows) == 15
-    assert rows.max() - rows.min() <= 1
+    distinct = np.arange(len(p)) / len(p)  # then bins have equally many rows
+    assert np.ptp(reliability(distinct, right, bins).rows) <= 1
 
 
 def test_honest_probabilities_have_no_error_but_chance() -> None:
     p = RNG.dirichlet(np.full(4, 0.5), size=20_000)
     y = (RNG.random((20_000, 1)) > p.cumsum(-1)).sum(-1).clip(max=3)
     honest, boasting = calibration_of(p, y), calibration_of(p**3 / (p**3).sum(-1)[:, None], y)
-    assert honest.error < 0.015
-    assert honest.class_error < 0.015
+    assert max(honest.error, honest.class_error) < 0.015
     assert boasting.error > 0.1
     assert boasting.log_loss > honest.log_loss
     assert boasting.brier > honest.brier
+
+
+def test_a_risk_coverage_curve_worked_by_hand() -> None:
+    curve = risk_coverage([0.6, 0.9, 0.7, 0.8], [0, 1, 1, 0])
+    np.testing.assert_allclose(curve.coverage, [0.25, 0.5, 0.75, 1])
+    np.testing.assert_allclose(curve.error, [0, 1 / 2, 1 / 3, 2 / 4])
+    assert curve.area == pytest.approx((1 / 2 + 1 / 3 + 1 / 2) / 4)
+    assert curve.least_area == pytest.approx((0 + 0 + 1 / 3 + 2 / 4) / 4)
+    assert curve.coverage_at(0.4) == 0.75
+    assert risk_coverage([0.5], [0]).coverage_at(0.4) == 0.0
+
+
+@given(ROWS)
+def test_the_area_lies_between_the_best_and_the_worst_order(rows: list[Any]) -> None:
+    certainty, correct = np.array(rows, dtype=float).T
+    curve, worst = risk_coverage(certainty, correct), risk_coverage(-correct, correct)
+    assert curve.least_area - 1e-12 <= curve.area <= worst.area + 1e-12
+    assert risk_coverage(correct, correct).area == pytest.approx(curve.least_area)
+    assert curve.error[-1] == pytest.approx(1 - correct.mean())
+
+
+@pytest.mark.parametrize("correct", [[1, 0, 1, 0], [0, 1, 1, 1], [1, 1, 0, 0]])
+def test_equal_certainties_count_as_the_mean_over_their_orders(correct: list[int]) -> None:
+    certainty = np.array([0.9, 0.7, 0.7, 0.7])
+    orders = [np.array([0, *order]) / 100 for order in permutations(range(3))]
+    areas = [risk_coverage(certainty + order, correct).area for order in orders]
+    assert risk_coverage(certainty, correct).area == pytest.approx(np.mean(areas))
 
 
 @pytest.mark.parametrize(
@@ -98,24 +114,11 @@ def test_honest_probabilities_have_no_error_but_chance() -> None:
         (lambda: calibration_of([[0.5, 0.5]], [2]), "from 0 to 1"),
         (lambda: calibration_of([[0.5, 0.5]], ["a"]), "one int for each row"),
         (lambda: calibration_of([0.5, 0.5], [0]), r"shape \(n, k\)"),
+        (lambda: risk_coverage([0.1, np.nan], [1, 0]), "certainty must be finite"),
+        (lambda: risk_coverage([0.1, 0.2], [1, 2]), "correct must hold 0 and 1"),
+        (lambda: risk_coverage([0.1, 0.2], [1]), "certainty has 2 rows"),
     ],
 )
-def test_what_is_no_promise_is_refused(call: Any, sentence: str) -> None:
+def test_odd_arrays_are_refused(call: Any, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         call()
-
-
-def test_a_report_takes_names_of_classes_and_refuses_sets_and_other_models() -> None:
-    X, y = np.repeat(np.eye(2), 5, axis=0), np.repeat(["no", "yes"], 5)
-    model = PLLClassifier(PlKnn(neighbours=3)).fit(X, y)
-    right, wrong = calibration_report(model, X, y), calibration_report(model, X, y[::-1])
-    assert (right.accuracy, wrong.accuracy) == (1.0, 0.0)
-    assert right.error < 0.01
-    assert wrong.error > 0.9
-    assert repr(right).startswith("CalibrationReport(accuracy=1.0000, error=0.0")
-    with pytest.raises(InputError, match="one true label"):
-        calibration_report(model, X, [{"no", "yes"}] * 10)
-    with pytest.raises(InputError, match="10 rows"):
-        calibration_report(model, X, y[:3])
-    with pytest.raises(InputError, match="use calibration_of"):
-        calibration_report(LogisticRegression().fit(X, y), X, y)

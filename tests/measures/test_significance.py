@@ -56,13 +56,6 @@ def test_the_level_is_five_percent(times: float, is_bold: bool) -> None:
     assert ("other" in bold(column)) == is_bold
 
 
-def test_bold_is_not_monotone_in_the_mean() -> None:
-    best, near = [0.85, 0.86, 0.87, 0.88, 0.89], [0.848, 0.857, 0.868, 0.877, 0.888]
-    wild = [0.70, 0.99, 0.75, 0.93, 0.85]
-    assert np.mean(wild) < np.mean(near)
-    assert bold({"best": runs(best), "near": runs(near), "wild": runs(wild)}) == {"best", "wild"}
-
-
 def test_pairs_are_found_by_dataset_and_seed_not_by_place() -> None:
     shuffled = dict(reversed(runs(A).items()))
     worse = {key: value - 0.001 * (1 + 0.1 * key[1]) for key, value in runs(A).items()}

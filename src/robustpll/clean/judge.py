@@ -13,8 +13,8 @@ from robustpll.engine.device import chosen_device
 from robustpll.engine.history import progress_bars
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_count
+from robustpll.estimator.abstention import Recalibration, Scaled
 from robustpll.estimator.features import Features
-from robustpll.estimator.recalibration import Recalibration, Scaled
 from robustpll.labels.candidates import Candidates
 from robustpll.methods import Method
 from robustpll.methods.neighbours import neighbours

@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 
 from robustpll.clean.judge import Floats, Ints, Judgement, posterior
 from robustpll.estimator.abstention import mean_threshold
-from robustpll.evaluate.missing_truth import suspicion
+from robustpll.evaluate.reports import suspicion
 from robustpll.labels.votes import Votes
 
 UNLIKELY = 0.05  # candidates with a lower probability look wrong

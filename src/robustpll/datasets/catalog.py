@@ -229,7 +229,7 @@ def _download(url: str, part: Path, say: Say, report: Report, remedy: str) -> No
     download = pooch.HTTPDownloader(progress, PIECE, timeout=STALL, headers=HEADERS)
     for attempt in range(1, TRIES + 1):
         try:
-            return download(url, str(part), None)
+            download(url, str(part), None)
         except RequestException as error:
             status = 500 if error.response is None else error.response.status_code
             is_final = status < 500 and status not in (408, 425, 429)
@@ -237,6 +237,8 @@ def _download(url: str, part: Path, say: Say, report: Report, remedy: str) -> No
                 raise RobustPLLError(f"{url} cannot be downloaded: {error}. {remedy}") from error
             say(f"{url}: {error}. Trying again ({attempt + 1} of {TRIES}).")
             time.sleep(PAUSE * 2 ** (attempt - 1))
+        else:
+            return
 
 
 class _Progress:

@@ -1,30 +1,193 @@
-"""Which predictions to accept: recalibrated probabilities, thresholds, and novelty."""
+"""What a classifier needs to reject predictions: recalibration, novelty, and thresholds."""
 
 import math
 import warnings
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self, get_args
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp
 from scipy.stats import binom
-from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from robustpll.engine.data import Rows
-from robustpll.engine.predict import Fitted
-from robustpll.errors import InputError, is_share, refuse_other_length, refuse_other_than_share
-from robustpll.estimator.novelty import Reference
-from robustpll.estimator.recalibration import Recalibration, Source
-from robustpll.labels.candidates import Candidates
-from robustpll.opinion import Opinion
+from robustpll.engine.device import computing
+from robustpll.engine.layers import Linear
+from robustpll.engine.predict import Fitted, Networks, logits_of
+from robustpll.engine.random import seed_of
+from robustpll.errors import InputError, is_share, refuse_other_than_share, some_of
+from robustpll.methods.neighbours import neighbours
+from robustpll.opinion import Opinion, named_as
 
 Floats = NDArray[np.float64]
+Source = Literal["labels", "candidates"]
+Scaled = Literal["evidence", "logits"]
 
-ROUNDING = 1e-5  # of distances, where rows have length 1 or features go from 0 to 1
+# Recalibration
+LARGEST = 1e4  # factors are searched between this and its inverse
+GRID = 121  # points of the first, coarse search: with candidates there may be several minima
+USUAL = 10.0  # this factor, or its inverse, costs half a nat for all rows together
+# Novelty
+MOST_ROWS, MOST_NUMBERS = 1000, 2**20  # of the reference rows: 4 MiB in float32
+# Decisions
 NEVER = -1.0  # certainty of a row that must not be accepted
+ROUNDING = 1e-5  # of distances, where rows have length 1 or features go from 0 to 1
 NOT_NOVEL = 0.99  # share of the calibration rows that count as similar to the training data
 STARTS, STEPS = 2, 20  # of the search in `bounded_threshold`
 ACCEPTED, NOVEL, NO_PROMISE = "accepted", "unlike the training data", "no promise can be made"
+
+
+@dataclass(frozen=True)
+class Recalibration:
+    """A factor on the evidence, or on the logits, that calibrates probabilities.
+
+    With evidence e, belief becomes f e / (k + f sum e) and uncertainty k / (k + f sum e). Methods
+    without evidence get temperature scaling with temperature 1 / f. The order of the classes stays.
+    A factor above 1 means that the model was not sure enough.
+
+    The factor minimises the log loss, the mean of -ln P(S) over rows with candidates S. If sets
+    favour the classes that the model confuses, it comes out too large. A small penalty keeps it
+    near 1 for few rows.
+
+    >>> opinion = Opinion.of_probability(np.array([[0.9, 0.1]] * 400))
+    >>> right = np.array([[True, False]] * 300 + [[False, True]] * 100)
+    >>> Recalibration.of_rows(opinion, right)
+    Recalibration(factor=0.500..., of='logits', source='labels', rows=400, before=0.65..., ...)
+    """
+
+    factor: float
+    of: Scaled  # what is multiplied
+    source: Source  # what it was learned from
+    rows: int
+    before: float  # log loss of these rows
+    after: float
+
+    def __post_init__(self) -> None:
+        math.isnan(self.before + self.after)  # raises unless they are numbers
+        words = self.of in get_args(Scaled) and self.source in get_args(Source)
+        if not (words and 0 < self.factor < math.inf):
+            raise ValueError(f"a recalibration of {self.of!r} by the factor {self.factor!r}")
+
+    @classmethod
+    def of_rows(cls, opinion: Opinion, candidates: NDArray[np.bool_]) -> Self:
+        """Learn from an uncalibrated opinion of n rows and their candidates (n, k)."""
+        zero = np.flatnonzero((opinion.probability * candidates).sum(-1) <= 0)
+        if len(zero):
+            raise InputError(
+                f"The model gives probability 0 to y in {len(zero)} rows ({some_of(zero)}), and no "
+                "recalibration changes a 0. Use other rows, or a method other than PlKnn."
+            )
+        source: Source = "labels" if (candidates.sum(-1) == 1).all() else "candidates"
+        scaled: Scaled = "evidence" if (opinion.uncertainty > 0).any() else "logits"
+        start = cls(1.0, scaled, source, len(candidates), 0.0, 0.0)
+
+        def loss(log_factor: float) -> float:
+            scaling = replace(start, factor=float(np.exp(log_factor)))
+            return float(-scaling._log_probability(opinion, candidates).mean())
+
+        def penalised(log_factor: Any, loss: Any) -> Any:
+            return len(candidates) * loss + (log_factor / math.log(USUAL)) ** 2 / 2
+
+        grid = np.linspace(-np.log(LARGEST), np.log(LARGEST), GRID)
+        losses = np.array([loss(log_factor) for log_factor in grid])
+        if np.ptp(losses) < 1e-9:
+            raise InputError(
+                "X and y do not say how sure the model should be: all factors have the same log "
+                "loss, as if every set holds all classes. Pass labels, or use another method than "
+                "DstPll."
+            )
+        best = int(np.argmin(penalised(grid, losses)))
+        bounds = (grid[max(0, best - 1)], grid[min(best + 1, GRID - 1)])
+        search: Any = {"bounds": bounds, "method": "bounded", "options": {"xatol": 1e-6}}
+        least = minimize_scalar(lambda x: penalised(x, loss(x)), **search).x
+        return replace(start, factor=float(np.exp(least)), before=loss(0.0), after=loss(least))
+
+    def opinion(self, opinion: Opinion) -> Opinion:
+        """A recalibrated copy of an opinion, with the same predicted classes."""
+        return named_as(self._scaled(opinion), opinion)
+
+    def _scaled(self, opinion: Opinion) -> Opinion:
+        if self.of == "evidence":
+            total = self.factor * (1 - opinion.uncertainty) + opinion.uncertainty
+            belief = self.factor * opinion.belief / total[..., None]
+            return replace(opinion, belief=belief, uncertainty=opinion.uncertainty / total)
+        xp: Any = torch if isinstance(opinion.belief, Tensor) else np
+        belief = (opinion.belief / xp.amax(opinion.belief, axis=-1, keepdims=True)) ** self.factor
+        return replace(opinion, belief=belief / belief.sum(-1)[..., None])
+
+    def _log_probability(self, opinion: Opinion, candidates: NDArray[np.bool_]) -> NDArray[Any]:
+        """ln P(S) of each row, (n,); logits far apart do not round it to 0."""
+        if self.of == "evidence":
+            return np.asarray(np.log((self._scaled(opinion).probability * candidates).sum(-1)))
+        with np.errstate(divide="ignore"):
+            logs = self.factor * np.log(opinion.belief)
+        return np.asarray(logsumexp(logs, axis=-1, b=candidates) - logsumexp(logs, axis=-1))
+
+
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """A sample of distinct training rows, in the last hidden layer; other rows may be far away."""
+
+    rows: Tensor  # (M, r, h) in float32, see `representation`
+    limit: float  # the largest distance of one of them to the others; infinite for a single row
+
+    @classmethod
+    def of(cls, fitted: Fitted, training: Rows, seed: int) -> Self:
+        """Draw at most 1,000 rows and a million numbers from one run."""
+        order = np.random.default_rng(seed_of(seed, "reference")).permutation(len(training))
+        sample = replace(training, at=training.at[:, order[:MOST_ROWS]])
+        x = sample.x(sample.everything)[0].flatten(1).cpu().numpy()
+        first = np.sort(np.unique(x, axis=0, return_index=True)[1])
+        with computing("float32", training.device):
+            rows = representation(fitted, replace(sample, at=sample.at[:, first]))
+        return cls.of_rows(rows[:, : max(2, MOST_NUMBERS // rows.shape[-1])].float().contiguous())
+
+    @classmethod
+    def of_rows(cls, rows: Tensor) -> Self:
+        """From the reference rows (M, r, h) of a model file."""
+        if rows.shape[1] < 2:
+            return cls(rows, math.inf)
+        nearest = [neighbours(x, x, 1, itself=True).distance[:, 0] for x in rows.double()]
+        return cls(rows, float(torch.stack(nearest).mean(0).max()))
+
+    def distance(self, fitted: Fitted, rows: Rows) -> Tensor:
+        """Distance of each row to the nearest reference row, the mean over members, (n,)."""
+        with computing("float32", rows.device):
+            x = representation(fitted, rows)
+        return nearest_distance(x, self.rows.double()).mean(0)
+
+
+def nearest_distance(rows: Tensor, reference: Tensor) -> Tensor:
+    """Distance of each of M models' rows (M, n, h) to its nearest reference row, (M, n)."""
+    pairs = zip(rows, reference, strict=True)
+    return torch.stack([neighbours(x, others, 1).distance[:, 0] for x, others in pairs])
+
+
+def representation(fitted: Fitted, rows: Rows) -> Tensor:
+    """The last hidden layers scaled to length 1, or else the features; (M, n, h) in float64."""
+    net = _network(fitted)
+    if net is not None and isinstance(fitted, Networks):
+        hidden = logits_of(fitted.method, net[:-1], rows.repeated(fitted.method.members))
+        return F.normalize(hidden, dim=-1)
+    return rows.x(rows.everything).double().flatten(2)
+
+
+def representation_shape(fitted: Fitted, shape: tuple[int, ...]) -> tuple[int, int]:
+    """The number of models and the width of `representation`, for rows of this shape."""
+    net: Any = _network(fitted)
+    return (1, math.prod(shape)) if net is None else net[-1].weight.shape[:2]
+
+
+def _network(fitted: Fitted) -> nn.Sequential | None:
+    """The predicting network, if it has a last linear layer to cut off."""
+    if not isinstance(fitted, Networks):
+        return None
+    net = fitted.method.classifier(fitted.net)
+    return net if isinstance(net, nn.Sequential) and isinstance(net[-1], Linear) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +225,11 @@ class Decision:
         return f"Decision({int(self.accepted.sum())} of {len(self)} rows accepted)"
 
 
+def certainty_of(opinion: Opinion) -> Floats:
+    """Probability of the predicted class, (n,)."""
+    return np.asarray(opinion.probability[np.arange(len(opinion)), opinion.predicted()])
+
+
 def ambiguities(opinion: Opinion) -> list[str]:
     """The predicted class of each row and the next probable one, as a reason."""
     names, probability, predicted = opinion.classes, opinion.probability, opinion.predicted()
@@ -77,12 +245,22 @@ def ambiguities(opinion: Opinion) -> list[str]:
     ]
 
 
+def check_promise(coverage: float | None, error: float | None) -> None:
+    """Refuse anything but one of the two, within its range."""
+    if (coverage is None) == (error is None):
+        raise InputError("Pass either coverage or error, such as decide(X, coverage=0.9).")
+    if error is not None:
+        refuse_other_than_share("error", error)
+    elif not (is_share(coverage) and coverage):
+        raise InputError(f"coverage must be a number above 0 and at most 1; got {coverage!r}.")
+
+
 @dataclass(frozen=True, eq=False)
 class CalibrationSample:
     """Rows that thresholds are computed from: the model's certainty, and its errors."""
 
-    certainty: Floats  # (n,) of the predicted class, falling; below 0 for novel rows
-    wrong: Floats  # (n,): 0 or 1 by labels; else the probability that the prediction is wrong
+    certainty: Floats = field(repr=False)  # (n,) of the predicted class, falling; novel rows: -1
+    wrong: Floats = field(repr=False)  # (n,): 0 or 1 by labels, or the probability of an error
     limit: float  # rows farther than this from the training data are novel
     source: Source | None = None  # of `wrong`; None: the model's own probabilities
     confidence: float | None = None  # of the bound on the error, if the source is labels
@@ -94,16 +272,30 @@ class CalibrationSample:
             refuse_other_than_share("confidence", self.confidence)
 
     @classmethod
-    def of(cls, certainty: Floats, wrong: Floats, novel: NDArray[np.bool_], **about: Any) -> Self:
-        """Sort rows by their certainty; novel rows come last."""
-        certainty = np.where(novel, NEVER, certainty)
+    def of(cls, opinion: Opinion, distance: Floats, wrong: Floats | None, **about: Any) -> Self:
+        """Sort rows by certainty, novel rows last; None for `wrong` trusts the probabilities."""
+        limit = max(ROUNDING, float(np.quantile(distance, NOT_NOVEL, method="higher")))
+        about = {"limit": limit, **about}
+        certainty = certainty_of(opinion)
+        wrong = 1 - certainty if wrong is None else wrong
+        certainty = np.where(distance > about["limit"], NEVER, certainty)
         order = np.argsort(-certainty, kind="stable")
         return cls(certainty[order], wrong[order], **about)
 
-    def __repr__(self) -> str:
-        estimate = "" if self.source == "labels" else ", an estimate"
-        sure = "" if self.confidence is None else f", confidence {self.confidence:g}"
-        return f"CalibrationSample({len(self.wrong)} rows by {self.source}{estimate}{sure})"
+    def decision(self, opinion: Opinion, distance: Floats, coverage: Any, error: Any) -> Decision:
+        """Accept certain rows near the training data, and give reasons for the others."""
+        rejected: Any = ambiguities(opinion)
+        if error is None:
+            threshold = share_threshold(self.certainty, float(coverage))
+        else:
+            threshold = self.threshold(error)
+            if self.confidence is not None and math.isinf(threshold):
+                rejected = NO_PROMISE
+        similar = distance <= self.limit
+        accepted = similar & (certainty_of(opinion) >= threshold)
+        reason = np.where(accepted, ACCEPTED, np.where(similar, rejected, NOVEL))
+        label = np.asarray(opinion.classes)[opinion.predicted()]
+        return Decision(label, accepted, reason, threshold)
 
     def fewest(self, error: float) -> int:
         """How many labelled rows a bound on the error needs; 0 for an estimate by candidates."""
@@ -124,7 +316,7 @@ class CalibrationSample:
                 "are right. So no row is accepted. Pass more rows to calibrate_decisions, or allow "
                 "a larger error."
             )
-            warnings.warn(message, UserWarning, stacklevel=3)  # of the caller of `decide`
+            warnings.warn(message, UserWarning, stacklevel=4)  # of the caller of `decide`
         return bounded_threshold(self.certainty, self.wrong, error, self.confidence)
 
 
@@ -174,174 +366,3 @@ def _acceptable_counts(certainty: Floats) -> NDArray[np.int64]:
     """Numbers of rows that can be accepted: ties stay together, rows below 0 stay out."""
     last = np.append(certainty[1:] < certainty[:-1], True)
     return np.flatnonzero(last & (certainty >= 0)) + 1
-
-
-class AbstentionMixin:
-    """Recalibration and decisions of a fitted classifier."""
-
-    classes_: NDArray[Any]
-    fitted_: Fitted
-    recalibration_: Recalibration | None
-    """What `recalibrate` learned; None before."""
-    trial_: CalibrationSample | None
-    """The rows passed to `calibrate_decisions`; None before."""
-    reference_: Reference | None
-    """Training rows for the novelty of others; None for files of version 0.1.0."""
-
-    if TYPE_CHECKING:
-
-        def _rows(self, X: Any) -> Rows: ...
-
-    def recalibrate(self, X: Any, y: Any) -> Self:
-        """Calibrate probabilities and uncertainty by other rows; predicted classes do not change.
-
-        The result, `recalibration_`, is part of the model file. It resets `calibrate_decisions`.
-
-        Parameters
-        ----------
-        X : array, DataFrame or images
-            Some hundred rows or more that were not trained on.
-        y : object
-            Their true labels, or candidates in any form that `Candidates.of` accepts. Labels are
-            better: with candidates each member of a set is assumed equally likely to be true.
-
-        Examples
-        --------
-        >>> from robustpll import RobustPLLClassifier
-        >>> from sklearn.datasets import make_blobs
-        >>> X, y = make_blobs(300, random_state=0)
-        >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X[:150], y[:150])
-        >>> model.recalibrate(X[150:], y[150:]).recalibration_
-        Recalibration(evidence times ... by 150 labels, log loss 0... -> 0...)
-        """
-        candidates, _, opinion = self._calibration_rows(X, y)
-        self.recalibration_ = Recalibration.of_rows(opinion, candidates.matrix)
-        self.trial_ = None
-        return self
-
-    def calibrate_decisions(self, X: Any, y: Any, *, confidence: float | None = None) -> Self:
-        """Fix thresholds by other rows, so that `decide` treats each row independently.
-
-        Parameters
-        ----------
-        X : array, DataFrame or images
-            Rows that were not trained on, drawn like those to be decided.
-        y : object
-            With true labels, ``decide(X, error=0.05)`` bounds the error with some confidence, if
-            these rows were not used to recalibrate. With candidates the error is only estimated,
-            by the probability of the predicted class among the candidates: recalibrate first.
-        confidence : float, optional
-            Of the bound on the error, 0.9 by default; only with labels.
-
-        Examples
-        --------
-        >>> from robustpll import RobustPLLClassifier
-        >>> from sklearn.datasets import make_blobs
-        >>> X, y = make_blobs(300, centers=np.eye(3), cluster_std=0.4, random_state=0)
-        >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X[:150], y[:150])
-        >>> model.calibrate_decisions(X[150:], y[150:]).trial_
-        CalibrationSample(150 rows by labels, confidence 0.9)
-        >>> model.decide([[1, 0, 0], [0.5, 0.6, 0], [9, 9, 9]], error=0.1).reason.tolist()
-        ['accepted', 'ambiguous: 0 or 1', 'unlike the training data']
-        """
-        candidates, rows, raw = self._calibration_rows(X, y)
-        by_labels = bool((candidates.sizes == 1).all())
-        if by_labels:
-            confidence = 0.9 if confidence is None else confidence
-        elif confidence is not None:
-            raise InputError("confidence is for labels: candidates in y give only an estimate.")
-        opinion, distance = self._recalibrated(raw), self._distance(rows)
-        chosen = np.arange(len(rows)), opinion.predicted()
-        inside = np.where(candidates.matrix, opinion.probability, 0.0)
-        right = inside[chosen] / np.maximum(inside.sum(-1), 1e-300)  # 0 / 0 is 0
-        limit = max(ROUNDING, float(np.quantile(distance, NOT_NOVEL, method="higher")))
-        self.trial_ = CalibrationSample.of(
-            opinion.probability[chosen],
-            1 - right,
-            distance > limit,
-            limit=limit,
-            source="labels" if by_labels else "candidates",
-            confidence=confidence,
-        )
-        return self
-
-    def decide(
-        self, X: Any, *, coverage: float | None = None, error: float | None = None
-    ) -> Decision:
-        """Predict, and say which predictions to accept, and why not the others.
-
-        The most probable predictions are accepted first. Novel rows are never accepted, even if
-        the coverage then falls short. A row is novel if its distance to the training data exceeds
-        the 99th percentile of the calibration distances, or, without calibration, the largest
-        distance of a training row to the others. Models of version 0.1.0 find no row novel.
-
-        Parameters
-        ----------
-        X : array, DataFrame or images
-            Rows of the same form as in training.
-        coverage : float
-            The share of rows to accept, as nearly as ties allow.
-        error : float
-            The share of wrong predictions to allow among accepted rows. Pass one of the two.
-
-        Notes
-        -----
-        If `calibrate_decisions` got too few labelled rows for a bound on the error, a warning says
-        how many it takes, and no row is accepted. Without it, `coverage` is a share of X, and the
-        error is estimated from the probabilities of X: recalibrate first.
-
-        Examples
-        --------
-        >>> from robustpll import RobustPLLClassifier
-        >>> X = np.repeat(np.eye(3), 20, axis=0)
-        >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
-        >>> model = RobustPLLClassifier(epochs=100, random_state=0).fit(X, y)
-        >>> model.decide([[1, 0, 0], [0, 1, 0], [0, 0.4, 0.6]], coverage=2 / 3).reason.tolist()
-        ['accepted', 'accepted', 'ambiguous: c or b']
-        """
-        if (coverage is None) == (error is None):
-            raise InputError("Pass either coverage or error, such as decide(X, coverage=0.9).")
-        if error is not None:
-            refuse_other_than_share("error", error)
-        elif not (is_share(coverage) and coverage):
-            raise InputError(f"coverage must be a number above 0 and at most 1; got {coverage!r}.")
-        check_is_fitted(self, "fitted_")
-        rows, sample = self._rows(X), self.trial_
-        opinion, distance = self._recalibrated(self._raw_opinion(rows)), self._distance(rows)
-        predicted = opinion.predicted()
-        certainty = opinion.probability[np.arange(len(predicted)), predicted]
-        if sample is None:
-            limit = math.inf if self.reference_ is None else self.reference_.limit
-            novel = distance > limit
-            sample = CalibrationSample.of(certainty, 1 - certainty, novel, limit=limit)
-        rejected: Any = ambiguities(opinion)
-        if error is None:
-            threshold = share_threshold(sample.certainty, float(coverage or 0))
-        else:
-            threshold = sample.threshold(error)
-            if sample.confidence is not None and math.isinf(threshold):
-                rejected = NO_PROMISE
-        like = distance <= sample.limit
-        accepted = like & (certainty >= threshold)
-        reason = np.where(accepted, ACCEPTED, np.where(like, rejected, NOVEL))
-        return Decision(self.classes_[predicted], accepted, reason, threshold)
-
-    def _calibration_rows(self, X: Any, y: Any) -> tuple[Candidates, Rows, Opinion]:
-        """Candidates, rows, and their opinion before any recalibration."""
-        check_is_fitted(self, "fitted_")
-        candidates, rows = Candidates.of(y, classes=self.classes_), self._rows(X)
-        refuse_other_length(len(rows), len(candidates))
-        return candidates, rows, self._raw_opinion(rows)
-
-    def _raw_opinion(self, rows: Rows, *attack: Any) -> Opinion:
-        """The opinion before any recalibration; `attack` is an attack and the true labels."""
-        return replace(self.fitted_.predict(rows, *attack)[0].numpy(), classes=self.classes_)
-
-    def _recalibrated(self, opinion: Opinion) -> Opinion:
-        return opinion if self.recalibration_ is None else self.recalibration_.opinion(opinion)
-
-    def _distance(self, rows: Rows) -> Floats:
-        """Distance to the training data, (n,); 0 if the model has no reference rows."""
-        if self.reference_ is None:
-            return np.zeros(len(rows))
-        return np.asarray(self.reference_.distance(self.fitted_, rows).cpu())

@@ -1,6 +1,7 @@
-"""The scikit-learn interface: validate, let a method learn, return numpy arrays."""
+"""The scikit-learn interface: classifiers that learn, predict, and decide what to accept."""
 
 import copy
+import math
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
@@ -13,7 +14,6 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
@@ -26,27 +26,29 @@ from robustpll.engine.networks import Network
 from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_share, refuse_other_length, some_of
-from robustpll.estimator.abstention import AbstentionMixin
+from robustpll.estimator.abstention import (
+    CalibrationSample,
+    Decision,
+    Recalibration,
+    Reference,
+    check_promise,
+)
 from robustpll.estimator.features import Features, finite, refuse_odd_table
-from robustpll.estimator.novelty import Reference
-from robustpll.labels.candidates import Candidates, candidates_with, label_vector
+from robustpll.labels.candidates import Candidates, candidates_with
 from robustpll.labels.parsing import as_pandas, is_frame
 from robustpll.methods import METHODS, Method, RobustPll, RobustPllAt
 from robustpll.opinion import Opinion
 
 ClassWeight = Mapping[Any, float] | str | None
 
-MAY_BE_NONE = ("kl_ceiling", "evidence", "kl_scale_large_k", "kl_per_class", "averaged")
-
 # Of `check_training`
 SAMPLE, FEWEST = 1000, 100  # training rows to predict; fewer are too few for a warning
 PASSES = 16  # of a method that predicts by random passes
 TIED = 0.5  # share of rows with several classes in first place
-RARELY = 0.1  # share of rows whose predicted class is a candidate
-BY_CHANCE = 0.05  # the same for a class drawn at random
+RARELY, BY_CHANCE = 0.1, 0.05  # share of rows whose predicted or random class is a candidate
 
 
-class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base class of the classifiers of this library."""
 
     random_state: Any
@@ -55,19 +57,16 @@ class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # t
     class_weight: ClassWeight
     watch: float | None
 
-    classes_: NDArray[Any]
-    """Names of the classes, (k,)."""
-    label_weights_: NDArray[np.float32]
-    """Final distribution over the candidates of each training row, (n, k)."""
-    labels_: NDArray[Any]
-    """The resolved label of each training row: the most probable one by `opinion_`, (n,)."""
-    opinion_: Opinion
-    """The opinion of the training rows."""
-    history_: dict[str, NDArray[np.float64]]
-    """``"loss"`` of each epoch, (epochs,), empty for methods without epochs; with `watch` also
-    the ``"covering_rate"`` of the validation rows."""
-    features_: Features
-    """How rows become numbers."""
+    classes_: NDArray[Any]  # names of the classes, (k,)
+    label_weights_: NDArray[np.float32]  # final distribution over each row's candidates, (n, k)
+    labels_: NDArray[Any]  # resolved label of each training row, the most probable one, (n,)
+    opinion_: Opinion  # of the training rows
+    history_: dict[str, NDArray[np.float64]]  # "loss" of each epoch, see `fit`
+    features_: Features  # how rows become numbers
+    fitted_: Fitted
+    recalibration_: Recalibration | None  # what `recalibrate` learned
+    trial_: CalibrationSample | None  # the rows passed to `calibrate_decisions`
+    reference_: Reference | None  # training rows for novelty; None for files of version 0.1.0
     n_features_in_: int
     feature_names_in_: NDArray[Any]
 
@@ -77,6 +76,11 @@ class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # t
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Learn from rows and their candidate labels.
+
+        Afterwards ``labels_`` (n,) are the resolved labels of the training rows, ``opinion_`` their
+        opinions, and ``label_weights_`` (n, k) the distributions over their candidates.
+        ``history_`` has the ``"loss"`` of each epoch, if the method has epochs, and with `watch`
+        the ``"covering_rate"`` of the validation rows.
 
         Parameters
         ----------
@@ -107,7 +111,7 @@ class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # t
         task = Task.of(rows, matrix, (seed,), prior, weights)
         with progress_bars() if self.verbose else nullcontext():
             fitted, weights, opinion = fit_early_stopping(method, task, self.watch)
-        check_training(fitted, task, weights, opinion, watched=self.watch is not None)
+        check_training(fitted, task, weights, opinion, stopped_early=self.watch is not None)
         self.classes_ = candidates.classes
         self.label_weights_ = weights.cpu().numpy()
         self.opinion_ = replace(opinion.numpy(), classes=self.classes_)
@@ -124,23 +128,16 @@ class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # t
     ) -> Opinion:
         """Belief, prior and uncertainty for each row.
 
-        Parameters
-        ----------
-        X : array, DataFrame or images
-            Rows of the same form as in training.
-        attack : Attack, optional
-            Changes the rows first, such as ``PGD(0.1)``.
-        labels : array of shape (n,), optional
-            The true labels, for an attack that needs them.
+        With an `attack` such as ``PGD(0.1)``, the rows are changed first; `labels` (n,) are their
+        true labels, for an attack that needs them.
         """
         check_is_fitted(self, "fitted_")
         if not isinstance(attack, Attack | None):
             raise InputError(f"attack must be an Attack such as PGD(0.1); got {attack!r}.")
-        rows, truth = self._rows(X), None
-        if labels is not None:
-            matrix = Candidates.of(labels, classes=self.classes_).matrix
-            refuse_other_length(len(rows), len(matrix))
-            truth = torch.tensor(matrix.argmax(-1), device=self.fitted_.device)[None]
+        if labels is None:
+            return self._recalibrated(self._raw_opinion(self._rows(X), attack))
+        rows, candidates = self._labelled_rows(X, labels)
+        truth = torch.tensor(candidates.matrix.argmax(-1), device=self.fitted_.device)[None]
         return self._recalibrated(self._raw_opinion(rows, attack, truth))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -159,21 +156,108 @@ class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # t
         true label, so that parameter searches work without any.
         """
         predicted = self.predict_opinion(X).predicted()
-        if (labels := label_vector(y)) is not None:
-            refuse_other_length(len(predicted), len(labels))
-            named = self.classes_[predicted]
-            return float(accuracy_score(labels, named, sample_weight=sample_weight))
         candidates = candidates_with(y, self.classes_)
         refuse_other_length(len(predicted), len(candidates))
         weight = row_weights(candidates, None, sample_weight)
         covered = candidates.matrix[np.arange(len(predicted)), predicted]
         return float(np.average(covered, weights=weight))
 
-    def save(self, path: str | Path) -> None:
-        """Write the fitted classifier to one file, to be read by `robustpll.load`.
+    def recalibrate(self, X: Any, y: Any) -> Self:
+        """Calibrate probabilities and uncertainty by other rows; predicted classes do not change.
 
-        It holds what predictions need, without ``label_weights_``, ``labels_`` and ``opinion_``.
+        Pass some hundred rows or more that were not trained on, with true labels or candidates.
+        Labels are better: each member of a candidate set is assumed equally likely to be true. The
+        result, `recalibration_`, is part of the model file. It resets `calibrate_decisions`.
+
+        >>> from sklearn.datasets import make_blobs
+        >>> X, y = make_blobs(300, random_state=0)
+        >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X[:150], y[:150])
+        >>> model.recalibrate(X[150:], y[150:]).recalibration_
+        Recalibration(factor=..., of='evidence', source='labels', rows=150, before=0..., after=0...)
         """
+        rows, candidates = self._labelled_rows(X, y)
+        self.recalibration_ = Recalibration.of_rows(self._raw_opinion(rows), candidates.matrix)
+        self.trial_ = None
+        return self
+
+    def calibrate_decisions(self, X: Any, y: Any, *, confidence: float | None = None) -> Self:
+        """Fix thresholds by other rows, so that `decide` treats each row independently.
+
+        Parameters
+        ----------
+        X : array, DataFrame or images
+            Rows that were not trained on, drawn like those to be decided.
+        y : object
+            With true labels, ``decide(X, error=0.05)`` bounds the error with some confidence, if
+            these rows were not used to recalibrate. With candidates the error is only estimated,
+            by the probability of the predicted class among the candidates: recalibrate first.
+        confidence : float, optional
+            Of the bound on the error, 0.9 by default; only with labels.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import make_blobs
+        >>> X, y = make_blobs(300, centers=[[1, 0], [0, 1]], cluster_std=0.4, random_state=0)
+        >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X[:150], y[:150])
+        >>> model.calibrate_decisions(X[150:], y[150:]).decide(
+        ...     [[1, 0], [0.5, 0.5], [9, 9]], error=0.1
+        ... ).reason.tolist()
+        ['accepted', 'ambiguous: 1 or 0', 'unlike the training data']
+        """
+        rows, candidates = self._labelled_rows(X, y)
+        by_labels = bool((candidates.sizes == 1).all())
+        if by_labels:
+            confidence = 0.9 if confidence is None else confidence
+        elif confidence is not None:
+            raise InputError("confidence is for labels: candidates in y give only an estimate.")
+        opinion, distance = self._assessed(rows)
+        inside = np.where(candidates.matrix, opinion.probability, 0.0)
+        right = inside[np.arange(len(rows)), opinion.predicted()]
+        wrong = 1 - right / np.maximum(inside.sum(-1), 1e-300)  # 0 / 0 is 0
+        about = {"source": "labels" if by_labels else "candidates", "confidence": confidence}
+        self.trial_ = CalibrationSample.of(opinion, distance, wrong, **about)
+        return self
+
+    def decide(
+        self, X: Any, *, coverage: float | None = None, error: float | None = None
+    ) -> Decision:
+        """Predict, and say which predictions to accept, and why not the others.
+
+        The most probable predictions are accepted first. Novel rows are never accepted, even if
+        the coverage then falls short. A row is novel if its distance to the training data exceeds
+        the 99th percentile of the calibration distances, or, without calibration, the largest
+        distance of a training row to the others. Models of version 0.1.0 find no row novel.
+
+        Parameters
+        ----------
+        X : array, DataFrame or images
+            Rows of the same form as in training.
+        coverage : float
+            The share of rows to accept, as nearly as ties allow; of X without calibration.
+        error : float
+            The share of wrong predictions to allow among accepted rows. Pass one of the two. If
+            `calibrate_decisions` got too few labelled rows for a bound, a warning says how many it
+            takes, and no row is accepted. Without calibration, the error is estimated from the
+            probabilities of X: recalibrate first.
+
+        Examples
+        --------
+        >>> X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat(["a", "b", "c"], 20)
+        >>> model = RobustPLLClassifier(epochs=100, random_state=0).fit(X, y)
+        >>> model.decide([[1, 0, 0], [0, 1, 0], [0, 0.4, 0.6]], coverage=2 / 3).reason.tolist()
+        ['accepted', 'accepted', 'ambiguous: c or b']
+        """
+        check_promise(coverage, error)
+        check_is_fitted(self, "fitted_")
+        opinion, distance = self._assessed(self._rows(X))
+        sample = self.trial_
+        if sample is None:
+            limit = math.inf if self.reference_ is None else self.reference_.limit
+            sample = CalibrationSample.of(opinion, distance, None, limit=limit)
+        return sample.decision(opinion, distance, coverage, error)
+
+    def save(self, path: str | Path) -> None:
+        """Write what predictions need to one file, to be read by `robustpll.load`."""
         from robustpll.estimator.model_file import save
 
         check_is_fitted(self, "fitted_")
@@ -189,6 +273,27 @@ class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # t
         """Scaled rows, on the device of the model."""
         return self.features_.rows(self._read(X, reset=False), self.fitted_.device)
 
+    def _labelled_rows(self, X: Any, y: Any) -> tuple[Rows, Candidates]:
+        """Rows, and their candidates among the classes of the training."""
+        check_is_fitted(self, "fitted_")
+        candidates, rows = Candidates.of(y, classes=self.classes_), self._rows(X)
+        refuse_other_length(len(rows), len(candidates))
+        return rows, candidates
+
+    def _raw_opinion(self, rows: Rows, *attack: Any) -> Opinion:
+        """The opinion before any recalibration; `attack` is an attack and the true labels."""
+        return replace(self.fitted_.predict(rows, *attack)[0].numpy(), classes=self.classes_)
+
+    def _recalibrated(self, opinion: Opinion) -> Opinion:
+        return opinion if self.recalibration_ is None else self.recalibration_.opinion(opinion)
+
+    def _assessed(self, rows: Rows) -> tuple[Opinion, NDArray[np.float64]]:
+        """The opinion, and distances to the training data: 0 without reference rows."""
+        opinion = self._recalibrated(self._raw_opinion(rows))
+        if self.reference_ is None:
+            return opinion, np.zeros(len(rows))
+        return opinion, np.asarray(self.reference_.distance(self.fitted_, rows).cpu())
+
     def _read(self, X: Any, *, reset: bool) -> Any:
         """X as a DataFrame or a finite array; unless `reset`, of the same form as in training."""
         least, X = 2 if reset else 1, as_pandas(X)
@@ -199,20 +304,19 @@ class CandidateClassifier(AbstentionMixin, ClassifierMixin, BaseEstimator):  # t
         checks = {"dtype": np.float64, "ensure_min_samples": least, "ensure_all_finite": False}
         try:
             if sparse.issparse(X) or np.asarray(X).ndim <= 2:
-                return finite(validate_data(self, X, reset=reset, **checks))
-            X = finite(check_array(X, allow_nd=True, **checks))
-        except InputError:
-            raise
+                X = validate_data(self, X, reset=reset, **checks)
+            else:
+                X = check_array(X, allow_nd=True, **checks)
         except ValueError as error:
             raise InputError(
                 f"{error} X must be an array of numbers, images of one shape, or a DataFrame."
             ) from error
         if X.size == 0 or X.ndim > 4:
             raise InputError(f"X has shape {X.shape}, but images need (n, h, w) or (n, c, h, w).")
-        if reset:
+        if reset and X.ndim > 2:
             self.n_features_in_ = int(np.prod(X.shape[1:]))
             self.__dict__.pop("feature_names_in_", None)
-        return X
+        return finite(X)
 
 
 @dataclass(eq=False, repr=False)
@@ -240,14 +344,10 @@ class PLLClassifier(CandidateClassifier):
     Examples
     --------
     >>> import numpy as np
-    >>> from robustpll.methods import Proden
     >>> X = np.repeat(np.eye(3), 20, axis=0)
     >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
-    >>> model = PLLClassifier(Proden(epochs=20), random_state=0).fit(X, y)
-    >>> model.predict(np.eye(3))
+    >>> PLLClassifier("proden", random_state=0).fit(X, y).predict(np.eye(3))
     array(['a', 'b', 'c'], dtype='<U1')
-    >>> model.score(X, y)
-    1.0
     """
 
     method: str | Method = "robust_pll"
@@ -330,8 +430,6 @@ class RobustPLLClassifier(CandidateClassifier):
     >>> X = np.repeat(np.eye(3), 20, axis=0)
     >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
     >>> model = RobustPLLClassifier(epochs=100, random_state=0).fit(X, y)
-    >>> model.predict(np.eye(3))
-    array(['a', 'b', 'c'], dtype='<U1')
     >>> bool((model.predict_opinion(np.eye(3)).uncertainty < 0.5).all())
     True
     """
@@ -361,10 +459,8 @@ class RobustPLLClassifier(CandidateClassifier):
 
     def resolved_method(self) -> RobustPll:
         kind = RobustPll if self.adversary is None else RobustPllAt
-        params = self.get_params().items()
-        unset = {name for name, value in params if value is None and name in MAY_BE_NONE}
-        fields = set(kind.field_names()) - unset
-        return kind(**{name: value for name, value in params if name in fields})
+        params = {name: getattr(self, name, None) for name in kind.field_names()}
+        return kind(**{name: value for name, value in params.items() if value is not None})
 
 
 def row_weights(
@@ -416,12 +512,12 @@ def fit_early_stopping(
     if share is None:
         fitted = method.fit(task)
         return fitted, fitted.label_weights[0], fitted.opinion[0]
-    training, validation = validation_split(len(task), share, task.seeds[0])
-    aside = task.some_rows(validation)
-    fitted = method.fit(task.some_rows(training), watch=aside)
-    predicted = replace(fitted.predict(aside.rows), prior=aside.prior.double())
-    predicted = predicted.within(aside.candidates)
-    order = torch.cat([training, validation]).argsort().to(aside.prior.device)
+    training_rows, validation_rows = validation_split(len(task), share, task.seeds[0])
+    validation = task.some_rows(validation_rows)
+    fitted = method.fit(task.some_rows(training_rows), watch=validation)
+    predicted = replace(fitted.predict(validation.rows), prior=validation.prior.double())
+    predicted = predicted.within(validation.candidates)
+    order = torch.cat([training_rows, validation_rows]).argsort().to(validation.prior.device)
 
     def all_rows(learned: Tensor, predicted: Tensor) -> Tensor:
         return torch.cat([learned[0].to(predicted), predicted[0]])[order]
@@ -439,7 +535,7 @@ def validation_split(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
     count = round(n * share) if is_share(share) else 0
     if not 1 <= count <= n - 2:
         raise InputError(
-            "watch must be None, or the share of rows to set aside: a number between 0 and 1 that "
+            "watch must be None, or the share of validation rows: a number between 0 and 1 that "
             f"leaves 2 rows to learn from and 1 to watch. Got {share!r} for {n} rows."
         )
     order = np.random.default_rng(seed_of(seed, "watch")).permutation(n)
@@ -447,7 +543,7 @@ def validation_split(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def check_training(
-    fitted: Fitted, task: Task, weights: Tensor, opinion: Opinion, *, watched: bool
+    fitted: Fitted, task: Task, weights: Tensor, opinion: Opinion, *, stopped_early: bool
 ) -> None:
     """Raise InputError if a training diverged, and warn if its networks learned little.
 
@@ -460,7 +556,7 @@ def check_training(
         sample = task.some_rows(torch.arange(0, len(task), -(-len(task) // SAMPLE)))
         predicted = replace(fitted, method=fitted.method.with_passes(PASSES)).predict(sample.rows)
         numbers += [predicted.belief, predicted.uncertainty, *fitted.net.state_dict().values()]
-        numbers += [] if watched else fitted.history.losses[-1:]
+        numbers += [] if stopped_early else fitted.history.losses[-1:]
     if not all(bool(tensor.isfinite().all()) for tensor in numbers):
         losses = fitted.history.loss  # (epochs, M)
         lost = (~losses.isfinite().all(-1)).nonzero().flatten().tolist()

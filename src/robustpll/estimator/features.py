@@ -36,7 +36,7 @@ class Features:
 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"age": [20.0, None, 40.0], "town": ["Rome", "Bonn", "Rome"]})
-    >>> Features.of(table).columns
+    >>> Features.fit_rows(table, "cpu")[0].columns
     ('age', 'age is missing', 'town is Bonn', 'town is Rome')
     """
 
@@ -48,13 +48,8 @@ class Features:
     scale: tuple[float, ...]
 
     @classmethod
-    def of(cls, X: Any) -> Self:
-        """Learn from an array (n, d), images (n, h, w) or (n, c, h, w), or a DataFrame."""
-        return cls.fit_rows(X, "cpu")[0]
-
-    @classmethod
     def fit_rows(cls, X: Any, device: str | torch.device) -> tuple[Self, Rows]:
-        """As `of`, with the scaled rows of X, which is read once."""
+        """Learn from an array (n, d), images or a DataFrame; return its scaled rows, too."""
         categories: dict[str, tuple[str, ...]] = {}
         fill: dict[str, float] = {}
         if is_frame(X):
@@ -111,8 +106,8 @@ class Features:
             scaled = scaled.to(device)
         elif device.type == "cuda":
             scaled = scaled.pin_memory()
-        at = torch.arange(len(raw), device=scaled.device)[None]
-        return ScaledRows(scaled, at, torch.zeros_like(unit), unit)
+        positions = torch.arange(len(raw), device=scaled.device)[None]
+        return ScaledRows(scaled, positions, torch.zeros_like(unit), unit)
 
     def unusable_rows(self, X: Any) -> NDArray[np.bool_]:
         """Which rows `rows` refuses, (n,): numbers are missing, infinite or too large."""

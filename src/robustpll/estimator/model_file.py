@@ -23,10 +23,14 @@ from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Networks
 from robustpll.engine.random import Draws
 from robustpll.errors import InputError, ModelFileError
-from robustpll.estimator.abstention import CalibrationSample
+from robustpll.estimator.abstention import (
+    MOST_ROWS,
+    CalibrationSample,
+    Recalibration,
+    Reference,
+    representation_shape,
+)
 from robustpll.estimator.features import Features
-from robustpll.estimator.novelty import MOST_ROWS, Reference, representation_shape
-from robustpll.estimator.recalibration import Recalibration
 from robustpll.labels.parsing import checked_classes, refuse_odd_text
 from robustpll.methods import METHODS, DeepMethod, Method, RobustPll
 from robustpll.methods.classical import Classical, Layout
@@ -40,24 +44,24 @@ READABLE = (1, FORMAT)  # format 1 has no recalibration
 KEY = "robustpll"  # of the description in the file's metadata
 SUM = "robustpll.sha256"  # of the checksum; files of version 0.1.0 have none
 REFERENCE, TRIAL = "robustpll.reference", "robustpll.trial"  # names of tensors
+PLAIN = str | int | float | bool | np.number | None  # parameters that are stored
 CALLABLE = "(callable)"  # stands for a network that only the user's code can build
 LONGEST = 50_000_000  # characters of a description; what is longer is cut, and so no JSON
 CLASS_TYPES = {"U": str, "i": int, "u": int, "f": float, "b": bool}  # by numpy's letter
 REMEDY = "Pass a file that robustpll fit or a classifier's save() wrote."
-FAULTS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError)
 
 
 def save(classifier: "CandidateClassifier", path: Path) -> None:
     """Write a model file atomically; equal models give equal bytes."""
     fitted: Any = classifier.fitted_
     if not isinstance(fitted, Networks | Classical) or type(fitted.method) not in METHODS.values():
-        owner = type(getattr(fitted, "method", fitted)).__name__
         raise InputError(
-            f"{owner} is a method of your own, which a reader of the file would not have: only the "
-            f"methods of the library can be saved ({', '.join(METHODS)})."
+            f"{type(getattr(fitted, 'method', fitted)).__name__} is a method of your own, which a "
+            f"reader of the file would not have. Only these can be saved: {', '.join(METHODS)}."
         )
     method, weight, trial = fitted.method, classifier.class_weight, classifier.trial_
     fields = {name: getattr(method, name) for name in method.field_names()}
+    params = classifier.get_params(deep=False).items()
     trust: dict[str, Any] = {}
     learned = fitted.net.state_dict() if isinstance(fitted, Networks) else fitted.learned[0]
     tensors = {name: _stored(tensor) for name, tensor in learned.items()}
@@ -72,11 +76,7 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
         "format": FORMAT,
         "version": robustpll.__version__,
         "estimator": type(classifier).__name__,
-        "params": {
-            name: value
-            for name, value in classifier.get_params(deep=False).items()
-            if isinstance(value, str | int | float | bool | np.number | None)
-        },
+        "params": {name: value for name, value in params if isinstance(value, PLAIN)},
         # pairs, since keys may be numbers
         "class_weight": [*map(list, weight.items())] if isinstance(weight, Mapping) else None,
         "method": {
@@ -96,7 +96,7 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
     try:  # what `load` would refuse is not written
         _classifier(json.loads(description[:LONGEST]), method, "cpu")
         _check_finite(tensors)
-    except FAULTS as error:
+    except Exception as error:
         raise InputError(f"The model is not saved: {error}.") from error
     write_whole(path, _content(description, tensors))
 
@@ -158,8 +158,8 @@ def load(
 
     Examples
     --------
-    >>> import numpy as np, tempfile
-    >>> from robustpll import RobustPLLClassifier, load
+    >>> import tempfile
+    >>> from robustpll import RobustPLLClassifier
     >>> model = RobustPLLClassifier(epochs=5).fit(np.eye(4), ["a", "b", "a", "b"])
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     model.save(f"{folder}/model.pll")
@@ -172,22 +172,18 @@ def load(
         about, tensors = _read(path)
         name, fields = about["method"]["name"], dict(about["method"]["fields"])
         saved = fields.get("network")
-    if saved == CALLABLE and network is None:
+    if (saved == CALLABLE) != (network is not None):
         raise InputError(
-            f"{path}: this model was trained with a network of your own, and code is never read "
-            "from a file. Pass the same callable: load(path, network=...)."
+            f"{path}: this model has network={saved!r}. Call load(path, network=...) with the same "
+            "callable if the model was trained with one, as code is never read from a file; "
+            "otherwise pass no network."
         )
-    if saved != CALLABLE and network is not None:
-        has = "none" if saved is None else f"network={saved!r}"
-        raise InputError(f"{path}: network was passed, but the model in the file has {has}.")
     with threads(1), _blaming(path, where):
         if name not in METHODS:
             raise ValueError(f"the method {shown(name)} is unknown")
-        if network is not None:
-            fields["network"] = network
-        method = METHODS[name](
-            **{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-        )
+        fields |= {} if network is None else {"network": network}
+        fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+        method = METHODS[name](**fields)
         classifier = _classifier(about, method, device)
         extra = {name: tensors.pop(name) for name in (REFERENCE, TRIAL) if name in tensors}
         _read_learned(classifier, method, tensors, tuple(about["seeds"]), where)
@@ -202,7 +198,7 @@ def _blaming(path: Path, device: torch.device) -> Iterator[None]:
         yield
     except ModelFileError:
         raise
-    except (MemoryError, *FAULTS) as error:
+    except Exception as error:
         reason = str(error)[:1000]  # it may quote a value of any length
         full = isinstance(error, MemoryError | torch.OutOfMemoryError)
         if full or (device.type == "cuda" and "CUDA" in reason):
@@ -210,42 +206,37 @@ def _blaming(path: Path, device: torch.device) -> Iterator[None]:
                 f"{path} is not loaded: {device} has not enough memory, or does not answer "
                 f'({reason}). Free its memory, or pass device="cpu".'
             ) from error
-        message = f"{path} is damaged, or was written by another version ({reason})."
-        raise ModelFileError(message) from error
+        raise ModelFileError(
+            f"{path} is not a model file, is damaged, or was written by another version "
+            f"({reason}). {REMEDY}"
+        ) from error
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Description and tensors of a file that is whole and of a known format."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
-        if not path.is_file():  # a pipe would be waited for
-            raise ModelFileError(f"There is no file {path}, or it is a folder or a pipe. {REMEDY}")
-        with safe_open(path, framework="pt") as opened:
-            metadata = opened.metadata() or {}
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        message = f"{path} is not a model file, or it is cut short or damaged ({error}). {REMEDY}"
-        raise ModelFileError(message) from error
-    try:
-        about: dict[str, Any] = json.loads(metadata[KEY][:LONGEST])
-        number, version = about["format"], about.get("version")
-    except (KeyError, TypeError, ValueError, RecursionError, AttributeError) as error:
-        message = f"{path} holds tensors, but no description of a robustpll model. {REMEDY}"
-        raise ModelFileError(message) from error
-    if isinstance(number, bool) or number not in READABLE:
-        raise ModelFileError(
-            f"{path} has format {shown(number)}, this version reads up to {FORMAT}. It was written "
-            f"by robustpll {shown(version)}: install that version."
+    if not path.is_file():  # a pipe would be waited for
+        raise ModelFileError(f"There is no file {path}, or it is a folder or a pipe. {REMEDY}")
+    with safe_open(path, framework="pt") as opened:
+        metadata = opened.metadata() or {}
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    if KEY not in metadata:
+        raise ValueError("it has no description of a model")
+    about: dict[str, Any] = json.loads(metadata[KEY][:LONGEST])
+    if isinstance(about["format"], bool) or about["format"] not in READABLE:
+        raise ValueError(
+            f"it has format {shown(about['format'])}, this version reads up to {FORMAT}: install "
+            f"robustpll {shown(about.get('version'))}"
         )
     if SUM in metadata and metadata[SUM] != checksum(metadata[KEY], tensors):
-        raise ModelFileError(f"{path} is damaged: its checksum is wrong. Copy or save it again.")
+        raise ValueError("its checksum is wrong: copy or save it again")
     _check_finite(tensors)
     return about, tensors
 
 
 def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
-    """The classifier of a description, without tensors; raises one of FAULTS if it is wrong."""
+    """The classifier of a description, without tensors; raises any error if it is wrong."""
     from robustpll.estimator import PLLClassifier, RobustPLLClassifier
 
     params = about["params"] | {"device": device}
@@ -282,15 +273,18 @@ def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
 def _check_columns(features: Features, names: list[str], width: Any) -> None:
     """Raise unless columns, shape, shift and scale agree, and can be computed with."""
     size = math.prod(features.shape)
+    sizes = {len(features.shift), len(features.scale), len(features.columns) or size}
     numbers = [*features.shift, *features.scale, *features.fill.values()]
-    fits = {len(features.shift), len(features.scale), len(features.columns) or size} == {size}
-    fits = fits and min(features.shape, default=0) > 0 and len(features.shape) <= 3
-    fits = fits and bool(np.isfinite(numbers).all()) and 0 not in features.scale
+    rules = [
+        min(features.shape, default=0) > 0 and len(features.shape) <= 3,
+        sizes == {size},
+        bool(np.isfinite(numbers).all()) and 0 not in features.scale,
+    ]
     if names:
-        fits = fits and (*features.names(names),) == features.columns and len(names) == width
+        rules += [(*features.names(names),) == features.columns, len(names) == width]
     else:
-        fits = fits and isinstance(width, int) and (bool(features.columns) or width == size)
-    if not fits:
+        rules += [isinstance(width, int), bool(features.columns) or width == size]
+    if not all(rules):
         raise ValueError("the columns that it was fitted with are not those it computes with")
 
 

@@ -22,7 +22,6 @@ from robustpll.engine.predict import Networks
 from robustpll.errors import InputError
 from robustpll.estimator.features import FARTHEST
 from robustpll.methods import DeepMethod
-from robustpll.opinion import named_as
 
 if TYPE_CHECKING:
     from robustpll.estimator.classifier import CandidateClassifier
@@ -33,6 +32,10 @@ INPUT = "X"
 OUTPUTS = ("predicted", "probability", "belief", "uncertainty", "entropy")
 NO_ANSWER = -1  # predicted for a row that `predict` refuses
 CLOSE = 1e-4  # allowed difference between the file's and torch's answers
+NO_GRAPH = (
+    "torch cannot write this network as an ONNX graph that answers the same. Its forward() must "
+    "not branch on values, draw random numbers, nor depend on how many rows there are."
+)
 
 
 def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
@@ -110,13 +113,9 @@ class Served(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         x = ((x - self.shift) / self.scale).float()
         logits = torch.stack([member(x) for member in self.members]).double()  # (members, n, k)
-        raw = opinion = self.method.opinion(logits).mean(0)
-        if self.recalibration is not None and self.recalibration.of == "evidence":
-            opinion = self.recalibration.opinion(opinion)  # calls no function of numpy
-        elif self.recalibration is not None:
-            belief = (self.recalibration.factor * opinion.belief.log()).softmax(-1)
-            opinion = replace(opinion, belief=belief)
-        opinion = named_as(opinion, raw)
+        opinion = self.method.opinion(logits).mean(0)
+        if self.recalibration is not None:
+            opinion = self.recalibration.opinion(opinion)
         fine = (x.flatten(1).abs() <= FARTHEST).all(1)  # as `Features.unusable_rows`
         table = fine[:, None]
         return (
@@ -157,10 +156,7 @@ def _graph(served: Served) -> Any:
         with warnings.catch_warnings(action="ignore"), redirect_stderr(io.StringIO()):
             program = torch.onnx.export(served, (example,), dynamo=True, verbose=False, **names)
     except torch.onnx.OnnxExporterError as error:
-        raise InputError(
-            "torch cannot write this network as ONNX for any number of rows. Its forward() must "
-            "not branch on values, nor on how many rows there are."
-        ) from error
+        raise InputError(NO_GRAPH) from error
     finally:
         logging.disable(logged)
     assert program is not None
@@ -183,8 +179,4 @@ def _refuse_other_answers(session: Any, model: "CandidateClassifier", fitted: Ne
         answers = session.run(OUTPUTS[1:], {INPUT: rows})
         for name, answer in zip(OUTPUTS[1:], answers, strict=True):
             if not np.allclose(answer, getattr(opinion, name), rtol=0, atol=CLOSE):
-                raise InputError(
-                    "The ONNX graph of this network does not answer as torch does, so it is not "
-                    "written. Its forward() must not draw random numbers, nor depend on how many "
-                    "rows there are."
-                )
+                raise InputError(NO_GRAPH)

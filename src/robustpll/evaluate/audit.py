@@ -1,11 +1,10 @@
 """Robustness audit: the accuracy of a fitted classifier under the worst of several attacks.
 
-One attack says little, because a method may resist that attack alone. So several attacks are tried,
-and a row counts as right only if all of them fail on it. The report also warns about signs that
-attacks failed for a wrong reason, such as masked gradients.
+A method may resist one attack alone. So a row counts as right only if all attacks fail on it, and
+the report warns about signs that they failed for a wrong reason, such as masked gradients.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
@@ -39,27 +38,13 @@ WITHOUT_GRADIENT = ("square", "transfer")  # attacks that do not use the model's
 class RobustnessReport:
     """Accuracy under attack, with warnings if it may be overestimated.
 
-    Attributes
-    ----------
-    rows : int
-        Number of attacked rows.
-    clean : float
-        Share of rows that are right without attack: the true class alone has the largest
-        probability. Ties count as wrong in the whole report.
-    epsilons : tuple of float
-        Largest change of each feature; features are scaled by the training rows to [0, 1].
-    worst : tuple of float
-        For each epsilon, the share of rows that are right under all attacks at this epsilon or a
-        smaller one. It is an upper bound: other attacks may be stronger.
-    attacks : mapping of str to tuple of float
-        The same for each attack alone.
-    unbounded : float
-        Share of rows that are right if each feature may take any value of its range.
-    zero_gradients : mapping of str to float
-        For "float32" and "float64", the share of rows where the gradient of the cross-entropy is
-        exactly 0, so that plain gradient attacks do not move; empty for methods without gradient.
-    warnings : tuple of str
-        Signs of masked gradients or weak attacks. No warning is a good sign, not a proof.
+    A row is right if the true class alone has the largest probability: ties count as wrong. The
+    `worst` case of an epsilon is the share of rows that are right under all attacks at this epsilon
+    or a smaller one; it is an upper bound, as other attacks may be stronger. `attacks` has the same
+    for each attack alone. `unbounded` is the share of rows that are right if each feature may take
+    any value of its range. `zero_gradients` is the share of rows where the gradient of the
+    cross-entropy is exactly 0, by precision; it is empty for methods without gradient. `warnings`
+    are signs of masked gradients or weak attacks. No warning is a good sign, not a proof.
     """
 
     rows: int
@@ -81,22 +66,17 @@ class RobustnessReport:
         return f"<p>{title}</p>{frame.to_html()}<ul>{items}</ul>"
 
     def _parts(self) -> tuple[str, pd.DataFrame, list[str]]:
-        """Return the title, the table in percent, and notes below it."""
+        """The title, the table in percent, and notes below it."""
         title = f"Share of {self.rows} rows that are right, in percent; features move by epsilon"
         curves = {"all attacks": self.worst, **self.attacks}
-        frame = pd.DataFrame(
-            [[100 * self.clean, *(100 * share for share in curve)] for curve in curves.values()],
-            index=list(curves),
-            columns=pd.Index([f"{epsilon:g}" for epsilon in (0, *self.epsilons)], name="epsilon"),
-        )
+        shares = {name: (self.clean, *curve) for name, curve in curves.items()}
+        columns = pd.Index([f"{epsilon:g}" for epsilon in (0, *self.epsilons)], name="epsilon")
+        frame = 100 * pd.DataFrame.from_dict(shares, orient="index").set_axis(columns, axis=1)
         notes = [f"{100 * self.unbounded:.1f} % are right wherever features may go."]
         zeros = [f"{100 * share:.1f} % in {name}" for name, share in self.zero_gradients.items()]
         notes += [f"Gradients of exactly 0: {', '.join(zeros)} of the rows."] if zeros else []
-        return (
-            title,
-            frame.round(1).astype(str),
-            notes + [f"Warning: {warning}" for warning in self.warnings],
-        )
+        notes += [f"Warning: {warning}" for warning in self.warnings]
+        return title, frame.round(1).astype(str), notes
 
 
 def robustness_report(
@@ -117,10 +97,8 @@ def robustness_report(
     ----------
     model : PLLClassifier or RobustPLLClassifier
         Fitted, by any method.
-    X : array, DataFrame or pictures
-        Rows of the same form as in training; preferably not the training rows.
-    y : array of shape (n,)
-        Their true labels.
+    X, y
+        Rows of the same form as in training, preferably other ones, and their true labels (n,).
     epsilons : sequence of float
         Largest changes of each feature, increasing. Features are scaled by the training rows to
         [0, 1].
@@ -132,14 +110,11 @@ def robustness_report(
     Examples
     --------
     >>> from robustpll import PLLClassifier
-    >>> from robustpll.methods import Proden
     >>> X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat([0, 1, 2], 20)
     >>> model = PLLClassifier(Proden(epochs=20), random_state=0).fit(X, y)
     >>> report = robustness_report(model, X, y, (0.1, 0.9), steps=10, queries=50, twin_epochs=5)
     >>> report.clean, report.worst
     (1.0, (1.0, 0.0))
-    >>> sorted(report.attacks)
-    ['cross-entropy', 'margin', 'margin of logits', 'square', 'transfer']
     """
     audit = Audit(tuple(epsilons), **settings)
     rows = rows_of(model, X)
@@ -169,9 +144,7 @@ class Audit:
             )
         sizes = np.asarray(self.per_feature)
         if sizes.dtype.kind not in "iuf" or not np.all((sizes >= 0) & np.isfinite(sizes)):
-            raise InputError(
-                f"per_feature must be a number of at least 0, or an array of them. Got {sizes}."
-            )
+            raise InputError(f"per_feature must be one number from 0, or an array; got {sizes}.")
         self.attacks(None)  # refuses other invalid settings early
 
     @property
@@ -181,14 +154,12 @@ class Audit:
 
     @property
     def strongest(self) -> AutoPGD:
-        return AutoPGD(
-            self.per_feature,
-            steps=self.steps,
-            restarts=self.restarts,
-            clip=self.clip,
-            fixed=self.fixed,
-            precision="float64",
-        )
+        search: Any = {
+            "steps": self.steps,
+            "restarts": self.restarts,
+            "precision": "float64",
+        }
+        return AutoPGD(self.per_feature, clip=self.clip, fixed=self.fixed, **search)
 
     def attacks(self, fitted: Fitted | None) -> dict[str, Attack]:
         """Attacks by name, at epsilon 1."""
@@ -255,9 +226,8 @@ class Audit:
         x = rows.x(rows.everything)  # (R, n, *shape)
         draws = Draws.of((0,) * rows.models, "twin", like=x, on_device=True)
         bounds = replace(self.strongest, epsilon=self.scaled_epsilons[-1]).bounds(x)
-        copies = Rows.scaled(
-            torch.cat([x, *(bounds.random_point(draws) for _ in range(COPIES))], 1)
-        )
+        near = [bounds.random_point(draws) for _ in range(COPIES)]
+        copies = Rows.scaled(torch.cat([x, *near], 1))
         opinion = fitted.predict(copies)
         labels = one_hot(torch.as_tensor(opinion.predicted()), opinion.belief.shape[-1]).bool()
         task = Task.of(copies, labels, seeds=(0,) * rows.models)
@@ -267,15 +237,11 @@ class Audit:
 
 
 def _zero_gradients(fitted: Fitted, rows: Rows) -> dict[str, Tensor]:
-    """For each precision, the rows (R, n) at which the cross-entropy has no gradient.
-
-    One step of PGD moves all other rows.
-    """
+    """For each precision, the rows (R, n) that one step of PGD on the cross-entropy leaves."""
     if not isinstance(fitted, Networks):
         return {}
-    x = rows.x(rows.everything)
+    x, zeros = rows.x(rows.everything), {}
     step = PGD(1.0, steps=1, random_start=False, clip=None, joint=True)
-    zeros = {}
     for precision in ("float32", "float64"):
         moved = fitted.attacked(rows, replace(step, precision=precision))
         zeros[precision] = (moved.x(moved.everything) == x).flatten(2).all(-1)
@@ -291,7 +257,34 @@ def report_of_run(
     *,
     chance: float,
 ) -> RobustnessReport:
-    """Summarize which of the n rows of a run are right; `attacks` are (E, n), all else (n,)."""
+    """Summarize which of the n rows of a run are right; `attacks` are (E, n), all else (n,).
+
+    The warnings are signs of masked gradients after Athalye et al. (ICML 2018).
+    """
+    few = max(1.0, NOTABLE * len(clean))  # rows that may be due to chance
+    warnings = [
+        f"{_percent(rows)} have a gradient of exactly 0 in {precision}: attacks by the gradient of "
+        "the cross-entropy do not move them."
+        for precision, rows in zero_gradients.items()
+        if rows.sum() > few
+    ]
+    by_gradient = [rows for name, rows in attacks.items() if name not in WITHOUT_GRADIENT]
+    for name, right in attacks.items():
+        weaker = [False, *(right.sum(-1).diff() > few).tolist()]
+        missed = torch.stack(by_gradient or [right]).all(0) & ~right
+        for epsilon, less, rows in zip(epsilons, weaker, missed, strict=True):
+            if less:
+                warnings.append(f"The attack {name!r} does less harm at {epsilon:g} than at less.")
+            if rows.sum() > few:
+                warnings.append(
+                    f"At epsilon {epsilon:g}, {_percent(rows)} are fooled by the attack {name!r} "
+                    "but by no gradient attack."
+                )
+    if _share(unbounded) > chance and unbounded.sum() > few:
+        warnings.append(
+            f"{_percent(unbounded)} are right wherever features may go, above chance "
+            f"({100 * chance:.1f} %): the attack is too weak, or the answer is always the same."
+        )
     return RobustnessReport(
         len(clean),
         _share(clean),
@@ -300,46 +293,8 @@ def report_of_run(
         {name: tuple(map(_share, rows)) for name, rows in attacks.items()},
         _share(unbounded),
         {precision: _share(rows) for precision, rows in zero_gradients.items()},
-        tuple(_warnings(epsilons, attacks, unbounded, zero_gradients, chance)),
+        tuple(warnings),
     )
-
-
-def _warnings(
-    epsilons: tuple[float, ...],
-    attacks: Mapping[str, Tensor],
-    unbounded: Tensor,
-    zero_gradients: Mapping[str, Tensor],
-    chance: float,
-) -> Iterator[str]:
-    """Yield signs of masked gradients after Athalye et al. (ICML 2018)."""
-    few = max(1.0, NOTABLE * len(unbounded))  # rows that may be due to chance
-
-    def percent(rows: Tensor) -> str:
-        return f"{100 * _share(rows):.1f} % of the rows"
-
-    for precision, rows in zero_gradients.items():
-        if rows.sum() > few:
-            yield (
-                f"{percent(rows)} have a gradient of exactly 0 in {precision}: attacks by the "
-                "gradient of the cross-entropy do not move them."
-            )
-    by_gradient = [rows for name, rows in attacks.items() if name not in WITHOUT_GRADIENT]
-    for name, right in attacks.items():
-        weaker = [False, *(right.sum(-1).diff() > few).tolist()]
-        missed = torch.stack(by_gradient or [right]).all(0) & ~right
-        for epsilon, less, rows in zip(epsilons, weaker, missed, strict=True):
-            if less:
-                yield f"The attack {name!r} does less harm at {epsilon:g} than at less."
-            if rows.sum() > few:
-                yield (
-                    f"At epsilon {epsilon:g}, {percent(rows)} are fooled by the attack {name!r} "
-                    "but by no gradient attack."
-                )
-    if _share(unbounded) > chance and unbounded.sum() > few:
-        yield (
-            f"{percent(unbounded)} are right wherever features may go, above chance "
-            f"({100 * chance:.1f} %): the attack is too weak, or the answer is always the same."
-        )
 
 
 def _right(opinion: Opinion, truth: Tensor) -> Tensor:
@@ -355,3 +310,7 @@ def _under_all(attacks: Mapping[str, Tensor]) -> Tensor:
 
 def _share(rows: Tensor) -> float:
     return float(rows.double().mean())
+
+
+def _percent(rows: Tensor) -> str:
+    return f"{100 * _share(rows):.1f} % of the rows"

@@ -17,8 +17,8 @@ from robustpll.engine.data import Rows
 from robustpll.engine.device import computing
 from robustpll.engine.predict import Fitted, Networks, logits_of
 from robustpll.errors import InputError, refuse_other_length
+from robustpll.estimator.abstention import nearest_distance, representation
 from robustpll.estimator.classifier import CandidateClassifier
-from robustpll.estimator.novelty import representation
 from robustpll.labels.candidates import Candidates, label_vector
 from robustpll.measures.metrics import Gamma, as_recorded, cdf_area, sample, signed_ks, signed_mmd
 from robustpll.methods.neighbours import neighbours
@@ -48,10 +48,8 @@ def separation(known: ArrayLike, ood: ArrayLike) -> Separation:
     Separation(auroc=0.9375, aupr=0.95, fpr95=0.25)
     """
     k, o = sample(known, "known"), sample(ood, "ood")
-    is_ood = np.repeat([0, 1], [len(k), len(o)])
-    scores = np.concatenate([k, o])
-    detected = -(-95 * len(o) // 100)  # rounded up
-    threshold = np.sort(o)[len(o) - detected]
+    is_ood, scores = np.repeat([0, 1], [len(k), len(o)]), np.concatenate([k, o])
+    threshold = np.sort(o)[5 * len(o) // 100]  # of the 95 % rounded up that score highest
     return Separation(
         float(roc_auc_score(is_ood, scores)),
         float(average_precision_score(is_ood, scores)),
@@ -78,8 +76,7 @@ class Gaussians:
     @classmethod
     def of(cls, features: Tensor, labels: Tensor) -> Self:
         """Fit to rows (n, h) and their class indices (n,)."""
-        x = features.double()
-        counts = labels.bincount()
+        x, counts = features.double(), labels.bincount()
         totals = x.new_zeros(len(counts), x.shape[1]).index_add_(0, labels, x)
         centres = totals / counts.clamp(min=1)[:, None]
         covariance = shrunk_covariance(x - centres[labels])
@@ -149,25 +146,21 @@ class RunScorer:
     def scores(self, rows: Rows) -> dict[str, Tensor]:
         """Scores by name, (R, n) each; higher means farther from the training data."""
         fitted = self.fitted
-
-        def mean_of_members(values: Tensor | list[Tensor]) -> Tensor:
-            stacked = values if isinstance(values, Tensor) else torch.stack(values)
-            return torch.unflatten(stacked, 0, (rows.models, -1)).mean(1)
-
+        by_member = {}  # (M, n) each
         with computing("float32", rows.device):
             opinion = fitted.predict(rows)
-            scores = {"entropy": opinion.entropy, "uncertainty": opinion.uncertainty}
-            scores["missing probability"] = 1 - opinion.probability.amax(-1)
             if isinstance(fitted, Networks):
                 logits = logits_of(fitted.method, fitted.net, rows.repeated(fitted.method.members))
-                scores["energy"] = mean_of_members(energy(logits))
+                by_member["energy"] = energy(logits)
             if self.training is not None:
                 x = representation(fitted, rows)
-                models = zip(x, self.gaussians, strict=True)
-                scores["class distance"] = mean_of_members([g.distance(row) for row, g in models])
-                pairs = zip(x, self.training, strict=True)
-                nearest = [neighbours(*pair, 1).distance[:, 0] for pair in pairs]
-                scores["row distance"] = mean_of_members(nearest)
+                of_classes = [g.distance(part) for g, part in zip(self.gaussians, x, strict=True)]
+                by_member["class distance"] = torch.stack(of_classes)
+                by_member["row distance"] = nearest_distance(x, self.training)
+        scores = {"entropy": opinion.entropy, "uncertainty": opinion.uncertainty}
+        scores["missing probability"] = 1 - opinion.probability.amax(-1)
+        for name, values in by_member.items():
+            scores[name] = torch.unflatten(values, 0, (rows.models, -1)).mean(1)
         return {name: score for name, score in scores.items() if name not in self.absent}
 
 
@@ -175,30 +168,22 @@ class RunScorer:
 class OodScorer:
     """Scores how far rows are from the training data, for a fitted classifier of any method.
 
-    ========================  =====================================================================
-    score                     definition
-    ========================  =====================================================================
-    ``entropy``               of the probability, from 0 to 1
-    ``uncertainty``           mass committed to no class, from 0 to 1
-    ``missing probability``   1 - the largest probability
-    ``energy``                -logsumexp of the logits
-    ``class distance``        Mahalanobis distance to the nearest class of the training rows
-    ``row distance``          distance to the nearest training row
-    ========================  =====================================================================
+    - ``entropy`` of the probability, from 0 to 1
+    - ``uncertainty``: mass committed to no class, from 0 to 1
+    - ``missing probability``: 1 - the largest probability
+    - ``energy``: -logsumexp of the logits
+    - ``class distance``: Mahalanobis distance to the nearest class of the training rows
+    - ``row distance``: distance to the nearest training row
 
     Distances use the last hidden layer of the networks "mlp" and "wide", with rows normalized to
     length 1 (Sun et al., 2022), and otherwise the scaled features. The classes of training rows are
     those that the model predicts. Energies and distances of an ensemble are means over members.
 
-    Examples
-    --------
     >>> from robustpll import PLLClassifier
-    >>> from robustpll.methods import RobustPll
     >>> X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat(["a", "b", "c"], 20)
-    >>> model = PLLClassifier(RobustPll(epochs=20), random_state=0).fit(X, y)
-    >>> scores = OodScorer.of(model, X).scores([[1, 0, 0], [3, 3, 3]])
-    >>> [name for name, score in scores.items() if score[1] > score[0]][-2:]
-    ['class distance', 'row distance']
+    >>> scorer = OodScorer.of(PLLClassifier("pl_knn").fit(X, y), X)
+    >>> scorer.scores([[1, 0, 0], [1, 0, 1]])["row distance"]
+    array([0., 1.])
     """
 
     model: CandidateClassifier
@@ -259,9 +244,9 @@ def ood_report(
     ----------
     model : PLLClassifier or RobustPLLClassifier
         Fitted, by any method.
-    X_known, X_ood : array, DataFrame or pictures
+    X_known, X_ood : array, DataFrame or images
         Test rows, and rows of no known class; of the same form as in training.
-    X_train : array, DataFrame or pictures, optional
+    X_train : array, DataFrame or images, optional
         The training rows, for the two distances.
     gamma : {"pooled-mean", "median"} or float
         As of `signed_mmd`.
@@ -269,10 +254,8 @@ def ood_report(
     Examples
     --------
     >>> from robustpll import PLLClassifier
-    >>> from robustpll.methods import Proden
     >>> X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat(["a", "b", "c"], 20)
-    >>> model = PLLClassifier(Proden(epochs=20), random_state=0).fit(X, y)
-    >>> report = ood_report(model, X, 3 - 3 * X, X_train=X)
+    >>> report = ood_report(PLLClassifier("proden").fit(X, y), X, 3 - 3 * X, X_train=X)
     >>> report.separations["row distance"]
     Separation(auroc=1.0, aupr=1.0, fpr95=0.0)
     >>> report.absent
@@ -294,9 +277,7 @@ def rows_of(model: CandidateClassifier, X: Any) -> Rows:
     """Convert X to rows as a fitted classifier reads them, scaled and on its device.
 
     >>> from robustpll import PLLClassifier
-    >>> from robustpll.methods import Proden
-    >>> model = PLLClassifier(Proden(epochs=1)).fit([[0, 4], [2, 8]], [{0}, {1}])
-    >>> rows_of(model, [[1, 4]]).pool.tolist()
+    >>> rows_of(PLLClassifier("pl_knn").fit([[0, 4], [2, 8]], [{0}, {1}]), [[1, 4]]).pool.tolist()
     [[0.5, 0.0]]
     """
     _refuse_unfitted(model)
@@ -313,8 +294,7 @@ def _refuse_unfitted(model: Any) -> None:
 
 
 def _true_labels(model: CandidateClassifier, y: Any, rows: int) -> NDArray[np.int64]:
-    """Return the class index of each of so many rows; refuse anything else."""
-    _refuse_unfitted(model)
+    """The class index of each of so many rows."""
     if label_vector(y) is None:
         raise InputError("y must hold one true label for each row; got candidate sets.")
     labels = Candidates.of(y, classes=model.classes_).matrix.argmax(-1)

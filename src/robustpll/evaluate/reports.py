@@ -1,15 +1,23 @@
-"""Reports on the probabilities and decisions of a fitted classifier, given true labels."""
+"""Reports on a classifier: calibration, decisions, scores without labels, missing true classes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
+from sklearn.model_selection import KFold
+from sklearn.utils import _safe_indexing
 
-from robustpll.errors import InputError, refuse_other_length
+from robustpll.errors import InputError, is_count, refuse_other_length
 from robustpll.estimator.abstention import NOVEL, Decision
 from robustpll.evaluate.ood import _refuse_unfitted, _true_labels
-from robustpll.labels.candidates import label_vector
+from robustpll.labels.candidates import Candidates, candidates_with, label_vector
 from robustpll.measures.calibration import CalibrationReport, calibration_of
+from robustpll.opinion import Opinion
+
+By = Literal["rival", "probability", "belief"]
 
 
 def calibration_report(model: Any, X: Any, y: Any, bins: int = 15) -> CalibrationReport:
@@ -19,22 +27,17 @@ def calibration_report(model: Any, X: Any, y: Any, bins: int = 15) -> Calibratio
     ----------
     model : PLLClassifier or RobustPLLClassifier
         Fitted, by any method.
-    X : array, DataFrame or pictures
-        Rows that were not trained on.
-    y : array of shape (n,)
-        Their true labels.
+    X, y
+        Rows that were not trained on, and their true labels (n,).
     bins : int
         Number of bins of each `Reliability`.
 
     Examples
     --------
     >>> from robustpll import PLLClassifier
-    >>> from robustpll.methods import Proden
     >>> X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat(["a", "b", "c"], 20)
-    >>> model = PLLClassifier(Proden(epochs=20), random_state=0).fit(X, y)
-    >>> report = calibration_report(model, np.eye(3), ["a", "b", "c"])
-    >>> report.accuracy, report.error < 0.2
-    (1.0, True)
+    >>> calibration_report(PLLClassifier("pl_knn").fit(X, y), np.eye(3), ["a", "b", "b"]).error
+    0.333...
     """
     _refuse_unfitted(model)
     probability = model.predict_proba(X)
@@ -56,21 +59,11 @@ class DecisionReport:
 
 
 def decision_report(decision: Any, y: Any) -> DecisionReport:
-    """Compare a decision with true labels.
+    """Compare the result of `decide` with the true labels (n,) of the same rows.
 
-    Parameters
-    ----------
-    decision : Decision
-        The result of `decide`.
-    y : array of shape (n,)
-        True labels of the same rows.
-
-    Examples
-    --------
     >>> from robustpll import PLLClassifier
-    >>> from robustpll.methods import Proden
     >>> X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat(["a", "b", "c"], 20)
-    >>> model = PLLClassifier(Proden(epochs=20), random_state=0).fit(X, y)
+    >>> model = PLLClassifier("pl_knn").fit(X, y)
     >>> decision_report(model.decide(np.eye(3), coverage=1), ["a", "b", "b"])
     DecisionReport(coverage=1.0, error=0.333..., rejected_error=None, unlike=0.0)
     """
@@ -87,3 +80,139 @@ def decision_report(decision: Any, y: Any) -> DecisionReport:
     )
     novel = float((decision.reason == NOVEL).mean())
     return DecisionReport(decision.coverage, error, rejected_error, novel)
+
+
+def covering_rate(probability: ArrayLike, candidates: ArrayLike) -> float:
+    """Share of rows whose predicted class is a candidate; both arrays are (n, k).
+
+    It is at least the accuracy if the true class is always a candidate. It does not see mistakes
+    among the candidates.
+
+    >>> covering_rate([[0.6, 0.3, 0.1], [0.5, 0.3, 0.2]], [[1, 1, 0], [0, 1, 1]])
+    0.5
+    """
+    return float((_share_of_predicted(probability, candidates) > 0).mean())
+
+
+def approximated_accuracy(probability: ArrayLike, candidates: ArrayLike) -> float:
+    """Expected accuracy if each row's true class is drawn from its candidates by probability.
+
+    A row counts by the predicted class's share of the probability of its candidates, or by 0 if
+    that class is not a candidate; both arrays are (n, k). It is at most the covering rate, and high
+    for any overconfident classifier.
+
+    >>> approximated_accuracy([[0.5, 0.25, 0.25], [0.5, 0.3, 0.2]], [[1, 1, 1], [0, 1, 1]])
+    0.25
+    """
+    return float(_share_of_predicted(probability, candidates).mean())
+
+
+def _share_of_predicted(probability: ArrayLike, candidates: ArrayLike) -> NDArray[np.float64]:
+    """The predicted class's share among the candidates, (n,); 0 if it is not one of them."""
+    p, matrix = np.asarray(probability, dtype=np.float64), np.asarray(candidates, dtype=bool)
+    if p.ndim != 2 or p.shape != matrix.shape or len(p) == 0:
+        raise InputError(
+            "probability and candidates must both have shape (n, k), with one row or more; got "
+            f"{p.shape} and {matrix.shape}. Pass predict_proba(X) and Candidates.of(y).matrix."
+        )
+    predicted = np.arange(len(p)), Opinion.of_probability(p).predicted()
+    total = np.where(matrix[predicted], (p * matrix).sum(-1), 1.0)
+    return np.where(matrix[predicted], p[predicted] / total, 0.0)
+
+
+@dataclass(frozen=True)
+class LabelFreeScorer:
+    """One of these measures as a scikit-learn scorer, called with (model, X, y); see `SCORERS`.
+
+    Wang, Wu, Wang, Niu, Zhang, Sugiyama: Realistic Evaluation of Deep Partial-Label Learning
+    Algorithms. ICLR 2025.
+
+    >>> from sklearn.model_selection import GridSearchCV
+    >>> from robustpll import PLLClassifier
+    >>> X, y = np.arange(60)[:, None], np.repeat(np.eye(3), 20, axis=0)
+    >>> grid = {"method__neighbours": [1, 30]}
+    >>> search = GridSearchCV(PLLClassifier("pl_knn"), grid, scoring=SCORERS["covering_rate"])
+    >>> search.fit(X[::-1], Candidates.of(y)).best_params_
+    {'method__neighbours': 1}
+    """
+
+    measure: Callable[[ArrayLike, ArrayLike], float]
+
+    def __call__(self, model: Any, X: Any, y: Any) -> float:
+        """Score a model on candidates in any form; classes unknown to it count as mistakes."""
+        probability = np.asarray(model.predict_proba(X))
+        candidates = candidates_with(y, np.asarray(model.classes_))
+        refuse_other_length(len(probability), len(candidates))
+        return self.measure(probability, candidates.matrix[:, : probability.shape[1]])
+
+
+SCORERS = {
+    "covering_rate": LabelFreeScorer(covering_rate),
+    "approximated_accuracy": LabelFreeScorer(approximated_accuracy),
+}
+
+
+def missing_truth_scores(
+    classifier: Any, X: Any, y: Any, *, folds: int = 5, by: By = "rival", random_state: Any = None
+) -> NDArray[np.float64]:
+    """Score how likely each row's candidates miss its true class, (n,): higher is more suspect.
+
+    Each row is scored out of fold, by a copy of the classifier that was fitted without it. A high
+    score is a reason to look, not a proof: sort by it and check the first rows.
+
+    Parameters
+    ----------
+    classifier : CandidateClassifier
+        Fitted or not; it is cloned.
+    X, y
+        Rows, and candidates in any form that `Candidates.of` accepts.
+    folds, random_state
+        Number of folds, and the seed that draws them.
+    by : {"rival", "probability", "belief"}
+        As of `suspicion`.
+
+    Examples
+    --------
+    >>> from robustpll import PLLClassifier
+    >>> X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat(np.eye(3, dtype=bool), 20, axis=0)
+    >>> y[7] = [False, True, True]  # all but the truth
+    >>> int(missing_truth_scores(PLLClassifier("pl_knn"), X, y, random_state=0).argmax())
+    7
+    """
+    candidates = Candidates.of(y)
+    rows = X.shape[0] if hasattr(X, "shape") else len(X)
+    refuse_other_length(rows, len(candidates))
+    if not is_count(folds, least=2) or folds > rows // 2:
+        raise InputError(
+            f"folds must be an int of at least 2 and at most half of {rows} rows; got {folds!r}."
+        )
+    scores = np.empty(rows)
+    splitter = KFold(folds, shuffle=True, random_state=random_state)
+    for train, test in splitter.split(np.arange(rows)):
+        model = clone(classifier).fit(_safe_indexing(X, train), candidates[train])
+        opinion = model.predict_opinion(_safe_indexing(X, test))
+        scores[test] = suspicion(opinion, candidates.matrix[test], by)
+    return scores
+
+
+def suspicion(opinion: Opinion, candidates: NDArray[np.bool_], by: By = "rival") -> Any:
+    """Return how much an opinion supports classes outside the candidates (n, k), (n,).
+
+    "rival" is the largest probability outside the candidates, divided by its sum with the largest
+    among them; it exceeds 0.5 if the predicted class is not a candidate. "probability" is the total
+    probability outside, "belief" the total belief there. These two add many small amounts, so that
+    small sets score higher, most of all for uncertain opinions.
+
+    >>> opinion = Opinion.of_evidence(np.array([[6.0, 0, 1], [0, 0, 0]]))
+    >>> candidates = np.array([[False, True, True], [False, True, True]])
+    >>> [suspicion(opinion, candidates, by).round(2) for by in ("rival", "probability", "belief")]
+    [array([0.78, 0.5 ]), array([0.7 , 0.33]), array([0.6, 0. ])]
+    """
+    if by not in get_args(By):
+        raise InputError(f"by must be one of {', '.join(map(repr, get_args(By)))}; got {by!r}.")
+    if by == "rival":
+        p = np.asarray(opinion.probability)
+        outside, inside = (p * ~candidates).max(-1), (p * candidates).max(-1)
+        return outside / (outside + inside)
+    mass = np.asarray(opinion.belief if by == "belief" else opinion.probability)
+    return (mass * ~candidates).sum(-1)

@@ -1,33 +1,24 @@
-"""Calibration: of rows predicted with probability 0.8, are 80 % correct?"""
+"""How far probabilities can be trusted: calibration, and the error if unsure rows are rejected."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robustpll.errors import InputError, is_count, some_of
+from robustpll.measures.metrics import accuracy, sample
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Reliability:
-    """Predicted probabilities and observed frequencies, in bins of about equally many rows.
+    """Predicted probabilities and observed frequencies, in bins of about equally many rows."""
 
-    Attributes
-    ----------
-    promised : array of shape (b,)
-        Mean predicted probability of each bin, increasing.
-    right : array of shape (b,)
-        Share of the bin's rows for which the prediction was right.
-    rows : int array of shape (b,)
-        Number of rows of each bin.
-    """
-
-    promised: Floats
-    right: Floats
-    rows: NDArray[np.int64]
+    promised: Floats  # mean predicted probability of each bin, increasing, (b,)
+    right: Floats  # share of the bin's rows for which the prediction was right, (b,)
+    rows: NDArray[np.int64]  # number of rows of each bin, (b,)
 
     @property
     def error(self) -> float:
@@ -41,8 +32,6 @@ def reliability(promised: ArrayLike, right: ArrayLike, bins: int = 15) -> Reliab
     Bins have equally many rows, but rows with equal probabilities share a bin. So the result does
     not depend on their order, and a model with few distinct probabilities has few bins.
 
-    Examples
-    --------
     >>> result = reliability([0.5, 0.5, 0.5, 0.5, 0.9, 1.0], [1, 0, 1, 1, 1, 0], bins=3)
     >>> result.promised, result.right, result.rows
     (array([0.5 , 0.95]), array([0.75, 0.5 ]), array([4, 2]))
@@ -75,22 +64,10 @@ def reliability(promised: ArrayLike, right: ArrayLike, bins: int = 15) -> Reliab
 class CalibrationReport:
     """How well probabilities are calibrated; smaller is better, except for the accuracy.
 
-    Attributes
-    ----------
-    accuracy : float
-        Share of rows whose most probable class is the true one.
-    error : float
-        Expected calibration error (ECE) of the most probable class, from 0 to 1.
-    class_error : float
-        The mean over classes of the calibration error of each class's probability.
-    brier : float
-        Mean squared distance of probability and truth, from 0 to 2.
-    log_loss : float
-        Mean of -ln of the true class's probability; infinite if that is 0 anywhere.
-    top : Reliability
-        Of the most probable class.
-    classes : tuple of Reliability
-        Of each class.
+    `error` is the expected calibration error (ECE) of the most probable class, from 0 to 1, and
+    `class_error` the mean over classes of that of each class's probability. `brier` is the mean
+    squared distance of probability and truth, from 0 to 2. `log_loss` is the mean of -ln of the
+    true class's probability; it is infinite if that is 0 anywhere.
     """
 
     accuracy: float
@@ -98,20 +75,13 @@ class CalibrationReport:
     class_error: float
     brier: float
     log_loss: float
-    top: Reliability
-    classes: tuple[Reliability, ...]
-
-    def __repr__(self) -> str:
-        names = ("accuracy", "error", "class_error", "brier", "log_loss")
-        values = ", ".join(f"{name}={getattr(self, name):.4f}" for name in names)
-        return f"CalibrationReport({values})"
+    top: Reliability = field(repr=False)  # of the most probable class
+    classes: tuple[Reliability, ...] = field(repr=False)
 
 
 def calibration_of(probability: ArrayLike, labels: ArrayLike, bins: int = 15) -> CalibrationReport:
     """As `calibration_report`, from probabilities (n, k) and class indices (n,).
 
-    Examples
-    --------
     >>> report = calibration_of([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]], [0, 1, 1])
     >>> round(report.brier, 4), round(report.log_loss, 4)  # (0.08 + 0.72 + 0.18) / 3, ...
     (0.3267, 0.4987)
@@ -147,3 +117,55 @@ def calibration_of(probability: ArrayLike, labels: ArrayLike, bins: int = 15) ->
         top,
         classes,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class RiskCoverage:
+    """The risk-coverage curve: the error among the most certain rows, for every number of them."""
+
+    coverage: Floats  # share of accepted rows, from 1 / n to 1, (n,)
+    error: Floats  # share of wrong predictions among them, (n,)
+
+    @property
+    def area(self) -> float:
+        """AURC, the mean error over all coverages; smaller is better."""
+        return float(self.error.mean())
+
+    @property
+    def least_area(self) -> float:
+        """The smallest possible area at this accuracy: all right rows before all wrong ones."""
+        n = len(self.error)
+        counts, right = np.arange(1, n + 1), round((1 - self.error[-1]) * n)
+        return float((np.maximum(0, counts - right) / counts).mean())
+
+    def coverage_at(self, error: float) -> float:
+        """The largest coverage with at most this error; 0 if there is none."""
+        valid = self.coverage[self.error <= error + 1e-12]
+        return float(valid[-1]) if len(valid) else 0.0
+
+
+def risk_coverage(certainty: ArrayLike, correct: ArrayLike) -> RiskCoverage:
+    """Compute the curve from certainties (n,), higher is surer, and outcomes of 0 or 1 (n,).
+
+    For rows of equal certainty, the error is the mean over all their orders.
+
+    >>> curve = risk_coverage([0.9, 0.8, 0.7, 0.7], [1, 0, 1, 0])
+    >>> curve.error.round(4)  # 0 of 1, 1 of 2, 1.5 of 3, 2 of 4
+    array([0. , 0.5, 0.5, 0.5])
+    >>> curve.area, round(curve.least_area, 4)
+    (0.375, 0.2083)
+    >>> curve.coverage_at(0.1)
+    0.25
+    """
+    sure, right = sample(certainty, "certainty"), sample(correct, "correct")
+    if len(sure) != len(right):
+        raise InputError(
+            f"certainty has {len(sure)} rows, but correct has {len(right)}: pass the same rows."
+        )
+    accuracy(right)  # refuses values other than 0 and 1
+    order = np.argsort(-sure, kind="stable")
+    counts = np.arange(1, len(sure) + 1)
+    ends = counts[np.append(np.diff(sure[order]) < 0, True)]
+    wrong = np.cumsum(1 - right[order])[ends - 1]
+    expected = np.interp(counts, [0, *ends], [0, *wrong])
+    return RiskCoverage(counts / len(sure), expected / counts)

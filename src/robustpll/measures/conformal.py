@@ -22,16 +22,9 @@ Hold = Literal["all", "any", "weighted"]
 class ConformalSets:
     """A fitted classifier that predicts sets of classes; made by `ConformalSets.of`.
 
-    A row's set holds the classes with at least a threshold probability. If the probabilities are
-    right, no other rule has smaller sets on average (Sadinle, Lei, Wasserman, JASA 2019). An empty
-    set means that no class fits the row.
-
-    Attributes
-    ----------
-    classifier : object
-        With `predict_proba` and `classes_`: of this library or of scikit-learn.
-    least : float
-        The threshold: the smallest probability of a class in a set.
+    A row's set holds the classes with at least a threshold probability, `least`. If the
+    probabilities are right, no other rule has smaller sets on average (Sadinle, Lei, Wasserman,
+    JASA 2019). An empty set means that no class fits the row.
     """
 
     classifier: Any
@@ -51,11 +44,9 @@ class ConformalSets:
         Parameters
         ----------
         classifier : object
-            Fitted, with `predict_proba` and `classes_`.
-        X : array, DataFrame or pictures
-            Calibration rows.
-        y : object
-            Their true labels, or candidates in any form that `Candidates.of` accepts.
+            Fitted, with `predict_proba` and `classes_`: of this library or of scikit-learn.
+        X, y
+            Calibration rows, and their true labels or candidates in any form.
         coverage : float
             The share of sets that should hold the true class.
         hold : {"all", "any", "weighted"}

@@ -57,10 +57,7 @@ def accuracy(correct: ArrayLike) -> float:
     values = sample(correct, "correct")
     odd = values[(values != 0) & (values != 1)]
     if len(odd):
-        raise InputError(
-            f"correct must hold 0 and 1, or False and True; found {some_of(odd)}. Compare "
-            "predicted and true labels first."
-        )
+        raise InputError(f"correct must hold 0 and 1, or False and True; got {some_of(odd)}.")
     return float(values.mean())
 
 
@@ -87,32 +84,22 @@ def as_recorded(entropy: ArrayLike) -> Floats:
 
 
 def cdf_area(test: ArrayLike, ood: ArrayLike, *, exact: bool = False) -> float:
-    """Area between the empirical distribution functions of test and OOD entropies.
+    """Area between the empirical distribution functions of test (n,) and OOD entropies (m,).
 
-    Parameters
-    ----------
-    test, ood : arrays of shape (n,) and (m,)
-        Entropies.
-    exact : bool
-        Integrate the difference of the step functions, which equals the difference of the means.
-        Otherwise compute the published number: the test function is interpolated between its steps
-        and the trapezoid rule runs over the distinct OOD values. That is not symmetric, and 0 if
-        all OOD values are equal.
+    With `exact`, the step functions are integrated, which gives the difference of the means.
+    Otherwise the number is the published one: the test function is interpolated between its steps,
+    and the trapezoid rule runs over the distinct OOD values. That is not symmetric, and 0 if all
+    OOD values are equal.
 
-    Examples
-    --------
     >>> test, ood = [0, 0.1, 0.1, 0.3], [0.2, 0.6, 0.9, 1.0]
-    >>> round(cdf_area(test, ood), 6), round(cdf_area(ood, test), 6)
-    (0.35, -0.14375)
-    >>> round(cdf_area(test, ood, exact=True), 6)
-    0.55
+    >>> round(cdf_area(test, ood), 6), round(cdf_area(test, ood, exact=True), 6)
+    (0.35, 0.55)
     """
     t, o = sample(test, "test"), sample(ood, "ood")
     if exact:
         return float(o.mean() - t.mean())
-    x_test, cdf_test = distribution(t)
-    x_ood, cdf_ood = distribution(o)
-    return float(trapezoid(np.interp(x_ood, x_test, cdf_test) - cdf_ood, x_ood))
+    x, cdf = distribution(o)
+    return float(trapezoid(np.interp(x, *distribution(t)) - cdf, x))
 
 
 def distribution(values: ArrayLike) -> tuple[Floats, Floats]:
@@ -136,9 +123,7 @@ def signed_ks(test: ArrayLike, ood: ArrayLike) -> float:
     """
     t, o = sample(test, "test"), sample(ood, "ood")
     points = np.concatenate([t, o])
-    up_to_t, up_to_o = (
-        np.searchsorted(np.sort(values), points, side="right").astype(np.int64) for values in (t, o)
-    )
+    up_to_t, up_to_o = (np.searchsorted(np.sort(x), points, side="right") for x in (t, o))
     gap = up_to_t * len(o) - up_to_o * len(t)  # integers, so that ties are exact
     above, below = int(gap.max()), -int(gap.min())
     return (above if above >= below else -below) / (len(t) * len(o))
@@ -161,9 +146,8 @@ def signed_mmd(test: ArrayLike, ood: ArrayLike, gamma: Gamma = "pooled-mean") ->
 
     Examples
     --------
-    >>> test, ood = [0, 0.1, 0.1, 0.3], [0.2, 0.6, 0.9, 1.0]
-    >>> round(signed_mmd(test, ood, gamma=1.0), 6), round(signed_mmd(ood, test, gamma=5.0), 6)
-    (0.615876, -0.772866)
+    >>> round(signed_mmd([0, 0.1, 0.1, 0.3], [0.2, 0.6, 0.9, 1.0], gamma=1.0), 6)
+    0.615876
     """
     t, o = sample(test, "test", least=2), sample(ood, "ood", least=2)
     both = np.concatenate([t, o])

@@ -109,7 +109,7 @@ def _paired_runs(runs: Mapping[str, Runs]) -> dict[str, np.ndarray]:
                 f"Runs are compared in pairs, but {method} and {first} differ in "
                 f"{some_of(sorted(map(str, odd)))}. Pass the same datasets and seeds for both."
             )
-    keys = list(runs[first])
     return {
-        name: sample([float(values[key]) for key in keys], name) for name, values in runs.items()
+        name: sample([float(values[key]) for key in runs[first]], name)
+        for name, values in runs.items()
     }
