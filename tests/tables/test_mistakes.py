@@ -90,10 +90,10 @@ def test_files_that_are_no_tables_are_named(write: Write, tmp_path: Path) -> Non
     broken = {
         tmp_path / "nowhere.csv": "There is no file",
         write(PETS, "t.xlsx"): "ends in '.xlsx'.*Rename",
-        write(PETS, "t.parquet"): "is not a Parquet file, or is damaged",
+        write(PETS, "t.parquet"): "is not a Parquet file",
         write(PETS, "plain.csv.gz"): "Not a gzipped file.*Rename it without .gz",
         write(packed[:-20], "cut.csv.gz"): "file ended before",
-        write(odd, "odd.csv"): f"not text in utf-8 in line {odd[:40_000].count(10) + 1}.",
+        write(odd, "odd.csv"): r"not text in utf-8 at b'.*\\xfc'.*Save it as UTF-8",
     }
     for path, reason in broken.items():
         with pytest.raises(InputError, match=reason) as caught:
@@ -125,8 +125,7 @@ def test_parquet_with_names_or_text_that_are_not_utf8_is_refused(
     pq.write_table(pa.table({"n": np.arange(20.0), "QQQ": np.arange(20.0)} | words), path)
     if damaged == "name":
         path.write_bytes(path.read_bytes().replace(b"QQQ", b"Q\xffQ"))
-    reason = "has names of columns" if damaged == "name" else f"Column '{damaged}' holds text"
-    with pytest.raises(InputError, match=f"{reason}.* not UTF-8"):
+    with pytest.raises(InputError, match="text that is not UTF-8"):
         read_table(path, candidates="c", categories=["x", "other"])
     schema = Schema({"n": None, "x": ("a",)})
     if damaged in ("name", "x"):

@@ -1,12 +1,11 @@
-"""Assign a role to each column of a table."""
+"""Options of `read_table`, and the role of each column of a table."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, NamedTuple, Self
-
-import pandas as pd
 
 from robustpll.errors import InputError, ModelFileError, some_of
 
@@ -39,54 +38,94 @@ class Reading:
     @classmethod
     def from_json(cls, values: Any) -> Self:
         """Check what a model file says, without fields that a later version may have added."""
-        if not isinstance(values, Mapping):
-            raise ModelFileError(f"The model file describes how its table was read as {values!r}.")
         known: dict[str, Any] = {}
         for option in fields(cls):
-            value = values.get(option.name, option.default)
+            value = values.get(option.name, option.default) if isinstance(values, Mapping) else 0
             is_tuple = isinstance(option.default, tuple)
             texts = value if is_tuple else [value or ""]
             if not isinstance(texts, list | tuple) or any(not isinstance(t, str) for t in texts):
-                raise ModelFileError(f"The model file has {option.name}={value!r} for its table.")
+                raise ModelFileError(f"The model file says that its table was read as {values!r}.")
             known[option.name] = tuple(value) if is_tuple else value
         return cls(**known)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The arguments of `read_table`, with the same defaults."""
+
+    candidates: str | None = None
+    separator: str = "|"
+    indicators: str | None = None
+    votes: str | None = None
+    truth: str | None = None
+    ignore: str | Sequence[str] = ()
+    categories: str | Sequence[str] = ()
+    missing: str | Sequence[str] = ()
+    unanswered: str = "error"
+    on_bad_rows: str = "error"
+    errors_to: str | Path | None = None
+    encoding: str | None = None
+    delimiter: str | None = None
+    decimal: str | None = None
+    like: Any = None  # a Table
+    with_cells: bool = False  # not an argument: whether the table keeps the cells of all columns
+
+    def __post_init__(self) -> None:
+        for argument in (*FORMS, "truth"):
+            text = getattr(self, argument)
+            if not isinstance(text, str | None):
+                remedy = "pass one text. Columns need names that are texts"
+                raise InputError(f"{argument}={text!r}: {remedy}.")
+        if not isinstance(self.separator, str) or len(self.separator) != 1:
+            remedy = 'For names with any character, write a JSON list: ["a|b", "c"].'
+            raise InputError(f"separator={self.separator!r}: it must be one character. {remedy}")
+        for name, permitted in (
+            ("unanswered", ("error", "all classes")),
+            ("on_bad_rows", ("error", "skip")),
+            ("decimal", (None, ".", ",")),
+        ):
+            value = getattr(self, name)
+            if value not in permitted:
+                choice = " or ".join(repr(word) for word in permitted if word)
+                raise InputError(f"{name}={value!r}: it must be {choice}.")
+
+    @property
+    def reading(self) -> Reading:
+        """The part of these options that a second table repeats."""
+        words = several(self.categories), several(self.missing)
+        return Reading((), *words, self.encoding, self.delimiter, self.decimal)
 
 
 class Roles(NamedTuple):
     """The role of each column."""
 
     form: str | None  # of the labels: "candidates", "indicators", "votes" or None
+    prefix: str  # of the names in `labels`; the name itself in the form "candidates"
     labels: tuple[str, ...]
-    prefix: str  # of the names in `labels`
-    truth: str | None
     features: tuple[str, ...]
     left_out: tuple[str, ...]  # columns that are not features
 
 
 def assign_roles(
-    names: Sequence[str],
-    arguments: Mapping[str, str | None],
-    ignore: tuple[str, ...],
-    reading: Reading,
-    like: pd.DataFrame | None,
+    names: Sequence[str], options: Options, reading: Reading, like: Sequence[str] | None
 ) -> Roles:
-    """Check `candidates`, `indicators`, `votes` and `truth`; features are those of `like`, if any.
+    """Check names in the options; features are those of the table `like`, if passed.
 
     Columns that were left out before stay so if they still have no other role.
     """
-    for argument, text in arguments.items():
-        if not isinstance(text, str | None):
-            raise InputError(
-                f"{argument}={text!r}: pass one text. Columns need names that are texts."
-            )
-    passed = [(form, text) for form in FORMS if (text := arguments[form]) is not None]
+    passed = [(form, text) for form in FORMS if (text := getattr(options, form)) is not None]
     if len(passed) > 1:
         raise InputError(f"{passed[0][0]} and {passed[1][0]} are passed: pass only one of them.")
     form, prefix = passed[0] if passed else (None, "")
     refuse_equal_names(names, names)
-    columns = {argument: several(arguments[argument]) for argument in ("candidates", "truth")}
+    columns = {
+        "candidates": several(options.candidates),
+        "truth": several(options.truth),
+        "ignore": several(options.ignore),
+        "categories": reading.categories,
+    }
     role_of: dict[str, str] = {}
-    for argument, used in {**columns, "ignore": ignore, "categories": reading.categories}.items():
+    for argument, used in columns.items():
         for name in used:
             if name not in names:
                 raise InputError(f"`{argument}`: there is {no_column(name, names)}")
@@ -94,36 +133,25 @@ def assign_roles(
                 both = f"both `{role_of[name]}` and `{argument}`"
                 raise InputError(f"Column {name!r} is named in {both}: name it in one.")
             role_of[name] = argument
-    labels = columns["candidates"] or _columns_with_prefix(names, form, prefix, role_of)
+    labels = columns["candidates"]
+    if form in ("indicators", "votes"):
+        labels = tuple(n for n in names if str(n).startswith(prefix) and n not in role_of)
+        if not prefix or not labels or prefix in labels:
+            is_whole = prefix and prefix in labels
+            fault = "it is the whole name of a column" if is_whole else "no column begins with it"
+            remedy = f"Pass a prefix of some of {some_of(map(repr, names))}"
+            raise InputError(f"{form}={prefix!r}: {fault}. {remedy}.")
     others = {*role_of, *labels, *reading.left_out}.difference(reading.categories)
     features = [name for name in names if name not in others]
-    left_out = tuple(name for name in names if name in others)
     if like is not None:
-        _refuse_other_features(features, like.columns.tolist())
-        features = like.columns.tolist()
-    return Roles(form, labels, prefix, arguments["truth"], tuple(features), left_out)
-
-
-def _columns_with_prefix(
-    names: Sequence[str], form: str | None, prefix: str, taken: Collection[str]
-) -> tuple[str, ...]:
-    if form is None:
-        return ()
-    labels = tuple(n for n in names if str(n).startswith(prefix) and n not in taken)
-    if not prefix or not labels or prefix in labels:
-        is_whole = prefix and prefix in labels
-        fault = "it is the whole name of a column" if is_whole else "no column begins with it"
-        remedy = f"Pass a prefix of some of {some_of(map(repr, names))}"
-        raise InputError(f"{form}={prefix!r}: {fault}. {remedy}.")
-    return labels
-
-
-def _refuse_other_features(features: list[str], like: list[str]) -> None:
-    missing = some_of([repr(name) for name in like if name not in features] or ["nothing"])
-    further = some_of([repr(name) for name in features if name not in like] or ["nothing"])
-    if {*like} != {*features}:
-        fault = f"The table differs from `like`: it lacks {missing} and has {further} besides"
-        raise InputError(f"{fault}. Add columns, or name further ones in `ignore`.")
+        if {*like} != {*features}:
+            missing = some_of([repr(name) for name in like if name not in features]) or "nothing"
+            further = some_of([repr(name) for name in features if name not in like]) or "nothing"
+            fault = f"The table differs from `like`: it lacks {missing} and has {further} besides"
+            raise InputError(f"{fault}. Add columns, or name further ones in `ignore`.")
+        features = [*like]
+    left_out = tuple(name for name in names if name in others)
+    return Roles(form, prefix, labels, tuple(features), left_out)
 
 
 def several(names: Any) -> tuple[str, ...]:

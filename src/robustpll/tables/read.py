@@ -8,18 +8,25 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from robustpll._files import refuse_replacing, write_whole
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.votes import Votes
-from robustpll.tables import source as files
 from robustpll.tables.checks import refuse_odd_features
-from robustpll.tables.columns import Reading, Roles, assign_roles, several
-from robustpll.tables.labels import NO_ANSWER, READERS, Options, Unanswered, with_truth
-from robustpll.tables.pieces import Piece, Rows, refuse_lists, too_large_cells
-from robustpll.tables.source import BadRow, CsvFile, CsvText, safe_cell
+from robustpll.tables.columns import Options, Reading, Roles, assign_roles
+from robustpll.tables.labels import NO_CLASS, read_labels, with_truth
+from robustpll.tables.source import (
+    BadRow,
+    Batch,
+    CsvText,
+    Source,
+    feature_faults,
+    opened_source,
+    safe_cell,
+)
 
 BAD_ROWS = "a list of bad rows"
 LARGEST = float(np.finfo(np.float32).max)  # networks compute in float32
@@ -64,6 +71,7 @@ class Table:
     rows: NDArray[np.int64]
     bad: tuple[BadRow, ...] = ()
     reading: Reading = field(default_factory=Reading)
+    cells: pa.Table | None = field(default=None, init=False, repr=False)  # see `read_with_cells`
 
     @property
     def annotators(self) -> tuple[str, ...]:
@@ -85,7 +93,7 @@ def read_table(
     ignore: str | Sequence[str] = (),
     categories: str | Sequence[str] = (),
     missing: str | Sequence[str] = (),
-    unanswered: Unanswered = "error",
+    unanswered: Literal["error", "all classes"] = "error",
     on_bad_rows: Literal["error", "skip"] = "error",
     errors_to: str | Path | None = None,
     encoding: str | None = None,
@@ -121,46 +129,65 @@ def read_table(
     >>> read_table(pets, candidates="seen").y
     Candidates(3 rows, 3 classes, 1.67 candidates on average)
     """
-    columns = {"candidates": candidates, "indicators": indicators, "votes": votes, "truth": truth}
-    requested = Reading((), several(categories), several(missing), encoding, delimiter, decimal)
-    options = Options(separator, unanswered, on_bad_rows, errors_to, like)
-    _check_options(options, requested)
-    return _read(source, columns, several(ignore), requested, options)
+    columns = candidates, separator, indicators, votes, truth, ignore, categories
+    rows = missing, unanswered, on_bad_rows, errors_to
+    return _read(source, Options(*columns, *rows, encoding, delimiter, decimal, like))
 
 
-def _read(
-    source: Any,
-    columns: dict[str, str | None],
-    ignore: tuple[str, ...],
-    requested: Reading,
-    options: Options,
-) -> Table:
-    like, truth = options.like, columns["truth"]
+def read_with_cells(source: str | Path, **arguments: Any) -> Table:
+    """Read a file as `read_table`; `Table.cells` has all columns of the rows, as in the file."""
+    return _read(source, Options(**arguments, with_cells=True))
+
+
+def _read(source: Any, options: Options) -> Table:
+    like, requested, errors_to = options.like, options.reading, options.errors_to
+    if not isinstance(like, Table | None):
+        raise InputError(f"like must be a result of read_table; got a {type(like).__name__}.")
+    if errors_to is not None:
+        refuse_replacing(Path(errors_to), is_list_of_bad_rows, BAD_ROWS)
     reading = requested if like is None else requested.after(like.reading)
-    opened = files.opened_source(source, requested, reading)
-    unit = "line" if isinstance(opened, CsvFile) else "row"
-    title = "The DataFrame" if isinstance(opened, pd.DataFrame) else str(source)
-    before = None if like is None else like.features
-    roles = assign_roles(files.names_in(opened), columns, ignore, reading, before)
-    gaps = (*(files.GAPS if unit == "line" else ()), *reading.missing)
-    frame, lines, faults, _ = _read_columns(opened, roles, reading, gaps, before)
-    if not len(lines) and not faults:
-        raise InputError(f"{title} has columns, but no rows.")
-    options = options._replace(prefix=roles.prefix, gaps=gaps)
-    labels = READERS[roles.form](frame[[*roles.labels]], lines, options)
+    opened = opened_source(source, requested, reading)
+    features_before = None if like is None else like.features.columns.tolist()
+    roles = assign_roles(opened.names, options, reading, features_before)
+    frame, (cells, lines, faults) = _read_columns(opened, roles, reading, options)
+    labels = read_labels(frame[[*roles.labels]], lines, roles, options, opened.gaps)
     bad = tuple(sorted([*faults, *labels.bad]))
     is_good = ~np.isin(lines, [fault.line for fault in bad])
-    _report(bad, title, unit, options)
+    _report(bad, opened, options)
     if not is_good.any():
-        raise InputError(f"{title}: no row parses. In {unit} {bad[0].line}, {bad[0]}.")
+        place = f"{opened.unit} {bad[0].line}"
+        raise InputError(f"{opened.title}: no row parses. In {place}, {bad[0]}.")
     rows = slice(None) if is_good.all() else is_good
     features, lines = frame.loc[rows, [*roles.features]], lines[rows]
-    refuse_lists(features, "name it in `ignore` to leave it out")
     features = features.astype(dict.fromkeys(reading.categories, "category"))
-    true_labels = None if truth is None else frame.loc[rows, truth]
-    y, true_names = with_truth(labels, rows, true_labels, unit, like)
-    refuse_odd_features(features, y, unit, lines)
-    return Table(features, y, true_names, lines, bad, replace(reading, left_out=roles.left_out))
+    truth = None if options.truth is None else frame.loc[rows, options.truth]
+    y, true_names = with_truth(labels, rows, truth, opened.unit, like)
+    refuse_odd_features(features, y, opened.unit, lines)
+    reading = replace(reading, left_out=roles.left_out)
+    table = Table(features, y, true_names, lines, bad, reading)
+    object.__setattr__(table, "cells", None if cells is None else cells.filter(is_good))
+    return table
+
+
+def _read_columns(
+    opened: Source, roles: Roles, reading: Reading, options: Options
+) -> tuple[pd.DataFrame, Batch]:
+    """Read the columns that have a role; features as in the table `like`, if passed."""
+    truth = () if options.truth is None else (options.truth,)
+    kinds: dict[str, bool | None] = dict.fromkeys((*roles.labels, *truth), True)
+    for name in roles.features:
+        before = None if options.like is None else options.like.features[name]
+        is_text = None if before is None else not pd.api.types.is_numeric_dtype(before)
+        kinds[name] = True if name in reading.categories else is_text
+    ((frame, batch),) = opened.typed(kinds, opened.names if options.with_cells else ())
+    features, lines = frame[[*roles.features]], batch.lines
+    batch.bad.extend(
+        feature_faults(features, lines, "name it in `ignore` to leave it out", LARGEST)
+    )
+    if opened.unit == "line":
+        for name in features.select_dtypes("category").columns.difference(reading.categories):
+            frame[name] = frame[name].astype("string[pyarrow]")  # only users declare categories
+    return frame, batch
 
 
 def is_list_of_bad_rows(start: bytes) -> bool:
@@ -173,46 +200,9 @@ def is_list_of_bad_rows(start: bytes) -> bool:
     return header[0] in ("line", "row") and tuple(header[1:]) == BadRow._fields[1:]
 
 
-def _check_options(options: Options, requested: Reading) -> None:
-    separator, unanswered, on_bad_rows, errors_to, like, *_ = options
-    if not isinstance(like, Table | None):
-        raise InputError(f"like must be a result of read_table; got a {type(like).__name__}.")
-    if not isinstance(separator, str) or len(separator) != 1:
-        remedy = 'For names with any character, write a JSON list: ["a|b", "c"].'
-        raise InputError(f"separator={separator!r}: it must be one character. {remedy}")
-    for name, value, permitted in (
-        ("unanswered", unanswered, ("error", "all classes")),
-        ("on_bad_rows", on_bad_rows, ("error", "skip")),
-        ("decimal", requested.decimal or ".", (".", ",")),
-    ):
-        if value not in permitted:
-            raise InputError(f"{name}={value!r}: it must be {' or '.join(map(repr, permitted))}.")
-    if errors_to is not None:
-        refuse_replacing(Path(errors_to), is_list_of_bad_rows, BAD_ROWS)
-
-
-def _read_columns(
-    opened: Any, roles: Roles, reading: Reading, gaps: tuple[str, ...], like: pd.DataFrame | None
-) -> Piece:
-    """Read the columns that have a role; features as in `like`, if passed."""
-    truth = () if roles.truth is None else (roles.truth,)
-    kinds: dict[str, bool | None] = dict.fromkeys((*roles.labels, *truth), True)
-    for name in roles.features:
-        is_text = None if like is None else not pd.api.types.is_numeric_dtype(like[name])
-        kinds[name] = True if name in reading.categories else is_text
-    no_rows = Piece(pd.DataFrame(columns=[*kinds]), np.empty(0, dtype=np.int64), [], {})
-    piece = next(Rows(opened, kinds, gaps).pieces(), no_rows)
-    frame = piece.features
-    for name in set(roles.features).difference(reading.categories):
-        if isinstance(opened, CsvFile) and frame[name].dtype == "category":
-            frame[name] = frame[name].astype("string[pyarrow]")  # only users declare categories
-    bad = too_large_cells(frame[[*roles.features]], piece.lines, LARGEST)
-    return piece._replace(bad=piece.bad + bad)
-
-
-def _report(bad: tuple[BadRow, ...], title: str, unit: str, options: Options) -> None:
+def _report(bad: tuple[BadRow, ...], opened: Source, options: Options) -> None:
     """List faults in a file; raise an error unless they may be left out."""
-    errors_to = options.errors_to
+    errors_to, unit = options.errors_to, opened.unit
     if errors_to is not None and (bad or Path(errors_to).is_file()):  # an old list must not stay
         text = CsvText()
         writer = csv.writer(text)
@@ -226,9 +216,9 @@ def _report(bad: tuple[BadRow, ...], title: str, unit: str, options: Options) ->
     if bad and options.on_bad_rows == "error":
         first = some_of((f"{unit} {fault.line}: {fault}" for fault in bad), 3)
         listed = f"{errors_to} lists them" if errors_to else "Pass errors_to to list them in a file"
-        unanswered = any(fault.reason in NO_ANSWER for fault in bad)
+        unanswered = any(fault.reason == NO_CLASS for fault in bad)
         permit = " Rows without candidates are kept by unanswered='all classes'." * unanswered
         raise InputError(
-            f"{title}: {len({fault.line for fault in bad})} rows do not parse ({first}). {listed}. "
-            f"Correct them, or leave them out with on_bad_rows='skip'.{permit}"
+            f"{opened.title}: {len({fault.line for fault in bad})} rows do not parse ({first}). "
+            f"{listed}. Correct them, or leave them out with on_bad_rows='skip'.{permit}"
         )
