@@ -23,9 +23,8 @@ from robustpll.errors import InputError
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.votes import Votes
 from robustpll.methods import Method
-from robustpll.tables.columns import no_column
 from robustpll.tables.read import Table
-from robustpll.tables.source import CsvText, ParquetTable, opened_source, safe_cell
+from robustpll.tables.source import CsvText, ParquetTable, no_column, opened_source, safe_cell
 
 ADDED = ("resolved_label", "confidence", "resolved_by")  # columns; the last is "" for open rows
 PAGE = "review.html"

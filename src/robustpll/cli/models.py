@@ -235,8 +235,8 @@ def predict(
         raise BadParameter(f"--out writes CSV: {out} must end in .csv.")
     keep = keep or []
     with refusals(stopped=f"{out} is not written."):
-        from robustpll.tables.columns import Reading, several
         from robustpll.tables.pieces import Schema, TableInPieces
+        from robustpll.tables.source import Reading, several
 
         classifier = _load(model, device)
         refuse_unwritable(out, (model, path), is_predictions, "a file of predict")

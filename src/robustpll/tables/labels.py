@@ -16,7 +16,6 @@ from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import SETS, TEXT_OF_NOTHING, as_names
 from robustpll.labels.votes import Votes
-from robustpll.tables.columns import Options, Roles
 from robustpll.tables.source import SHOWN, BadRow, Lines, bad_rows
 
 NO_CLASS = "names no class: every row needs at least one candidate"
@@ -37,24 +36,7 @@ class Labels(NamedTuple):
     build: Callable[[Any, Mapping[Any, str]], Candidates | Votes | None]  # from rows and new names
 
 
-def read_labels(
-    columns: pd.DataFrame, lines: Lines, roles: Roles, options: Options, gaps: Collection[str]
-) -> Labels:
-    """Read the label columns; `gaps` are words that mean "no value"."""
-    if roles.form is None:
-        return Labels(set(), [], lambda rows, new_names: None)
-    if roles.form == "candidates":
-        labels = _read_sets(columns[roles.prefix], lines, options.separator, gaps)
-    elif roles.form == "indicators":
-        labels = _read_indicators(columns, lines, roles.prefix)
-    else:
-        labels = _read_votes(columns, lines, roles.prefix, options.unanswered)
-    if options.unanswered == "error":
-        return labels
-    return labels._replace(bad=[fault for fault in labels.bad if fault.reason != NO_CLASS])
-
-
-def _read_sets(
+def read_sets(
     column: "pd.Series[Any]", lines: Lines, separator: str, gaps: Collection[str]
 ) -> Labels:
     """Read a column of sets, each distinct cell once."""
@@ -82,7 +64,7 @@ def _read_sets(
     return Labels(set().union(*sets), bad, build)
 
 
-def _read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels:
+def read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels:
     """Read 0/1 columns, one for each class."""
     names = [str(name).removeprefix(prefix) for name in columns]
     matrix, bad = np.empty(columns.shape, dtype=bool), list[BadRow]()
@@ -105,7 +87,7 @@ def _read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels
     return Labels(set(names), bad, build)
 
 
-def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, unanswered: Any) -> Labels:
+def read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, unanswered: Any) -> Labels:
     """Read columns of answers, one for each annotator."""
     is_empty = np.ones(len(columns), dtype=bool)
     for name in columns:

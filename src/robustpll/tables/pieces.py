@@ -10,15 +10,17 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from robustpll.errors import InputError, some_of
-from robustpll.tables.columns import Reading, no_column, refuse_equal_names
 from robustpll.tables.source import (
     AS_BEFORE,
     BadRow,
     Lines,
+    Reading,
     Source,
     bad_rows,
     feature_faults,
+    no_column,
     opened_source,
+    refuse_equal_names,
 )
 
 if TYPE_CHECKING:
@@ -122,7 +124,7 @@ class TableInPieces:
             is_good = ~np.isin(lines, [fault.line for fault in bad])
             for name, has_new in is_new.items():
                 self.new_words[name].rows += int(has_new[is_good].sum())
-            texts = [_texts(cells[name]) for name in keep]
+            texts = [self.source.texts(cells[name]) for name in keep]
             kept = dict(zip(lines.tolist(), zip(*texts, strict=True), strict=bool(keep)))
             yield Piece(frame.loc[is_good], lines[is_good], sorted(bad), kept)
         for name, new in self.new_words.items():
@@ -147,7 +149,3 @@ class TableInPieces:
         new.words = list(dict.fromkeys([*new.words, *others]))[:NEW_WORDS]
         new.alone &= not (codes >= 0).any()
         return is_new
-
-
-def _texts(cells: Any) -> list[str]:
-    return ["" if cell is None else str(cell).strip() for cell in cells.to_pylist()]

@@ -1,14 +1,13 @@
 """Read tables from CSV files, Parquet files and DataFrames."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from robustpll._files import refuse_replacing, write_whole
@@ -16,18 +15,30 @@ from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.votes import Votes
 from robustpll.tables.checks import refuse_odd_features
-from robustpll.tables.columns import Options, Reading, Roles, assign_roles
-from robustpll.tables.labels import NO_CLASS, read_labels, with_truth
+from robustpll.tables.labels import (
+    NO_CLASS,
+    Labels,
+    read_indicators,
+    read_sets,
+    read_votes,
+    with_truth,
+)
 from robustpll.tables.source import (
     BadRow,
     Batch,
     CsvText,
+    Lines,
+    Reading,
     Source,
     feature_faults,
+    no_column,
     opened_source,
+    refuse_equal_names,
     safe_cell,
+    several,
 )
 
+FORMS = ("candidates", "indicators", "votes")
 BAD_ROWS = "a list of bad rows"
 LARGEST = float(np.finfo(np.float32).max)  # networks compute in float32
 
@@ -71,7 +82,7 @@ class Table:
     rows: NDArray[np.int64]
     bad: tuple[BadRow, ...] = ()
     reading: Reading = field(default_factory=Reading)
-    cells: pa.Table | None = field(default=None, init=False, repr=False)  # see `read_with_cells`
+    cells: Any = field(default=None, init=False, repr=False)  # see `read_with_cells`
 
     @property
     def annotators(self) -> tuple[str, ...]:
@@ -139,6 +150,111 @@ def read_with_cells(source: str | Path, **arguments: Any) -> Table:
     return _read(source, Options(**arguments, with_cells=True))
 
 
+@dataclass(frozen=True)
+class Options:
+    """The arguments of `read_table`, with the same defaults."""
+
+    candidates: str | None = None
+    separator: Any = "|"
+    indicators: str | None = None
+    votes: str | None = None
+    truth: str | None = None
+    ignore: str | Sequence[str] = ()
+    categories: str | Sequence[str] = ()
+    missing: str | Sequence[str] = ()
+    unanswered: str = "error"
+    on_bad_rows: str = "error"
+    errors_to: str | Path | None = None
+    encoding: str | None = None
+    delimiter: str | None = None
+    decimal: str | None = None
+    like: Any = None  # a Table
+    with_cells: bool = False  # not an argument: whether the table keeps the cells of all columns
+
+    def __post_init__(self) -> None:
+        for argument in (*FORMS, "truth"):
+            text = getattr(self, argument)
+            if not isinstance(text, str | None):
+                remedy = "pass one text. Columns need names that are texts"
+                raise InputError(f"{argument}={text!r}: {remedy}.")
+        if not isinstance(self.separator, str) or len(self.separator) != 1:
+            remedy = 'For names with any character, write a JSON list: ["a|b", "c"].'
+            raise InputError(f"separator={self.separator!r}: it must be one character. {remedy}")
+        for name, permitted in (
+            ("unanswered", ("error", "all classes")),
+            ("on_bad_rows", ("error", "skip")),
+            ("decimal", (None, ".", ",")),
+        ):
+            value = getattr(self, name)
+            if value not in permitted:
+                choice = " or ".join(repr(word) for word in permitted if word)
+                raise InputError(f"{name}={value!r}: it must be {choice}.")
+
+    @property
+    def reading(self) -> Reading:
+        """The part of these options that a second table repeats."""
+        words = several(self.categories), several(self.missing)
+        return Reading((), *words, self.encoding, self.delimiter, self.decimal)
+
+
+class Roles(NamedTuple):
+    """The role of each column."""
+
+    form: str | None  # of the labels: "candidates", "indicators", "votes" or None
+    prefix: str  # of the names in `labels`; the name itself in the form "candidates"
+    labels: tuple[str, ...]
+    features: tuple[str, ...]
+    left_out: tuple[str, ...]  # columns that are not features
+
+
+def assign_roles(
+    names: Sequence[str], options: Options, reading: Reading, like: Sequence[str] | None
+) -> Roles:
+    """Check names in the options; features are those of the table `like`, if passed.
+
+    Columns that were left out before stay so if they still have no other role.
+    """
+    passed = [(form, text) for form in FORMS if (text := getattr(options, form)) is not None]
+    if len(passed) > 1:
+        raise InputError(f"{passed[0][0]} and {passed[1][0]} are passed: pass only one of them.")
+    form, prefix = passed[0] if passed else (None, "")
+    refuse_equal_names(names, names)
+    columns = {
+        "candidates": several(options.candidates),
+        "truth": several(options.truth),
+        "ignore": several(options.ignore),
+        "categories": reading.categories,
+    }
+    role_of: dict[str, str] = {}
+    for argument, used in columns.items():
+        for name in used:
+            if name not in names:
+                raise InputError(f"`{argument}`: there is {no_column(name, names)}")
+            if name in role_of:
+                both = f"both `{role_of[name]}` and `{argument}`"
+                raise InputError(f"Column {name!r} is named in {both}: name it in one.")
+            role_of[name] = argument
+    labels = columns["candidates"]
+    if form in ("indicators", "votes"):
+        labels = tuple(n for n in names if str(n).startswith(prefix) and n not in role_of)
+        if not prefix or not labels or prefix in labels:
+            is_whole = prefix and prefix in labels
+            fault = "it is the whole name of a column" if is_whole else "no column begins with it"
+            remedy = f"Pass a prefix of some of {some_of(map(repr, names))}"
+            raise InputError(f"{form}={prefix!r}: {fault}. {remedy}.")
+    others = {*role_of, *labels, *reading.left_out}.difference(reading.categories)
+    features = [name for name in names if name not in others]
+    if like is not None:
+        if {*like} != {*features}:
+            missing = some_of([repr(name) for name in like if name not in features]) or "nothing"
+            further = some_of([repr(name) for name in features if name not in like]) or "nothing"
+            fault = f"The table differs from `like`: it lacks {missing} and has {further} besides"
+            raise InputError(f"{fault}. Add columns, or name further ones in `ignore`.")
+        features = [*like]
+    left_out = tuple(name for name in names if name in others)
+    return Roles(form, prefix, labels, tuple(features), left_out)
+
+
 def _read(source: Any, options: Options) -> Table:
     like, requested, errors_to = options.like, options.reading, options.errors_to
     if not isinstance(like, Table | None):
@@ -150,7 +266,7 @@ def _read(source: Any, options: Options) -> Table:
     features_before = None if like is None else like.features.columns.tolist()
     roles = assign_roles(opened.names, options, reading, features_before)
     frame, (cells, lines, faults) = _read_columns(opened, roles, reading, options)
-    labels = read_labels(frame[[*roles.labels]], lines, roles, options, opened.gaps)
+    labels = _read_labels(frame[[*roles.labels]], lines, roles, options, opened.gaps)
     bad = tuple(sorted([*faults, *labels.bad]))
     is_good = ~np.isin(lines, [fault.line for fault in bad])
     _report(bad, opened, options)
@@ -185,9 +301,26 @@ def _read_columns(
         feature_faults(features, lines, "name it in `ignore` to leave it out", LARGEST)
     )
     if opened.unit == "line":
-        for name in features.select_dtypes("category").columns.difference(reading.categories):
+        for name in features.select_dtypes("category").columns.difference([*reading.categories]):
             frame[name] = frame[name].astype("string[pyarrow]")  # only users declare categories
     return frame, batch
+
+
+def _read_labels(
+    columns: pd.DataFrame, lines: Lines, roles: Roles, options: Options, gaps: Collection[str]
+) -> Labels:
+    """Read the label columns; `gaps` are words that mean "no value"."""
+    if roles.form is None:
+        return Labels(set(), [], lambda rows, new_names: None)
+    if roles.form == "candidates":
+        labels = read_sets(columns[roles.prefix], lines, options.separator, gaps)
+    elif roles.form == "indicators":
+        labels = read_indicators(columns, lines, roles.prefix)
+    else:
+        labels = read_votes(columns, lines, roles.prefix, options.unanswered)
+    if options.unanswered == "error":
+        return labels
+    return labels._replace(bad=[fault for fault in labels.bad if fault.reason != NO_CLASS])
 
 
 def is_list_of_bad_rows(start: bytes) -> bool:

@@ -5,14 +5,16 @@ import csv
 import io
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from functools import cached_property, partial
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TextIO
+from typing import Any, ClassVar, NamedTuple, Self, TextIO
 
 import numpy as np
 import pandas as pd
@@ -23,9 +25,8 @@ from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 from pyarrow.parquet import ParquetFile
 
 from robustpll.datasets.bounded import unpacked_table
-from robustpll.errors import InputError
+from robustpll.errors import InputError, ModelFileError, some_of
 from robustpll.labels.parsing import SETS, is_frame
-from robustpll.tables.columns import Reading
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
@@ -48,6 +49,45 @@ FORMULA = (*"=+-@＝＋－＠", "\t", "\r", "\n")  # a spreadsheet may compute c
 Lines = NDArray[np.int64]
 Kinds = Mapping[str, bool | None]  # columns: True for text, False for numbers, None to find out
 Typed = tuple["pd.Series[Any]", Any, Any]  # a column, which cells are no numbers, and all cells
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a table was read; `read_table(..., like=table)` and `predict` repeat it."""
+
+    left_out: tuple[str, ...] = ()  # columns that are not features
+    categories: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    encoding: str | None = None  # None: not passed; the same for the next two
+    delimiter: str | None = None
+    decimal: str | None = None
+
+    def after(self, before: Self) -> Self:
+        """Return how a second table is read: these options add to, or replace, the first ones."""
+        return replace(
+            self,
+            left_out=before.left_out,
+            categories=several((*before.categories, *self.categories)),
+            missing=several((*before.missing, *self.missing)),
+            encoding=self.encoding or before.encoding,
+            delimiter=before.delimiter if self.delimiter is None else self.delimiter,
+            decimal=self.decimal or before.decimal,
+        )
+
+    @classmethod
+    def from_json(cls, values: Any) -> Self:
+        """Check what a model file says, without fields that a later version may have added."""
+        known: dict[str, Any] = {}
+        for option in fields(cls):
+            value: Any = 0
+            if isinstance(values, Mapping):
+                value = values.get(option.name, option.default)
+            is_tuple = isinstance(option.default, tuple)
+            texts = value if is_tuple else [value or ""]
+            if not isinstance(texts, list | tuple) or any(not isinstance(t, str) for t in texts):
+                raise ModelFileError(f"The model file says that its table was read as {values!r}.")
+            known[option.name] = tuple(value) if is_tuple else value
+        return cls(**known)
 
 
 class BadRow(NamedTuple):
@@ -122,6 +162,11 @@ class Source:
             rows += len(lines) + len(batch.bad)
         if not rows:
             raise InputError(f"{self.title} has columns, but no rows.")
+
+    def texts(self, cells: Any) -> list[str]:
+        """Return cells as text, those of CSV files without blanks around them."""
+        words = ("" if cell is None else str(cell) for cell in cells.to_pylist())
+        return [word.strip() if self.unit == "line" else word for word in words]
 
     def _typed(self, cells: Any, kind: bool | None) -> Typed:
         """Convert a column. Text becomes numbers if it must, or if all but the gaps are numbers."""
@@ -331,7 +376,7 @@ class CsvFile(Source):
         limit = csv.field_size_limit(LONGEST_CELL)
         encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding  # skips a BOM
         try:
-            opened = unpacked_table(path) if path.suffix == ".gz" else path.open("rb")
+            opened: Any = unpacked_table(path) if path.suffix == ".gz" else path.open("rb")
             with opened as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
                 yield text
         except UnicodeError as error:
@@ -419,6 +464,26 @@ def opened_source(source: Any, requested: Reading, reading: Reading) -> Source:
     if (requested.encoding, requested.delimiter, requested.decimal) != (None, None, None):
         raise InputError("encoding, delimiter and decimal are for CSV files. Do not pass them.")
     return ParquetTable(path, reading.missing) if path else Source(source, reading.missing)
+
+
+def several(names: Any) -> tuple[str, ...]:
+    """Return distinct names as a tuple, from a name, several names or None."""
+    if isinstance(names, str) or not isinstance(names, Iterable | None):
+        return (names,)  # a DataFrame may number its columns
+    return tuple(dict.fromkeys(names or ()))
+
+
+def no_column(name: Any, names: Sequence[str]) -> str:
+    """Return a message that a column is missing, with similar names."""
+    close = get_close_matches(str(name), map(str, names)) or names
+    return f"no column {name!r}. There is {some_of(map(repr, close))}."
+
+
+def refuse_equal_names(names: Sequence[str], used: Collection[str]) -> None:
+    """Raise an error if one of the used names occurs twice."""
+    twice = [repr(name) for name, times in Counter(names).items() if times > 1 and name in used]
+    if twice:
+        raise InputError(f"Several columns are named {some_of(twice)}. Rename all but one.")
 
 
 def number_of(word: str) -> float | None:
