@@ -13,7 +13,7 @@ import pytest
 
 from robustpll import Candidates, InputError, PLLClassifier, read_table
 from robustpll.tables import labels, source
-from robustpll.tables.pieces import Schema, TableInPieces
+from robustpll.tables.read import Schema, TableInPieces
 
 Write = Callable[..., Path]
 PETS = "weight,town,seen,gold\n4.5,Rome,cat,cat\n30,Bonn,dog|wolf,dog\n8,,wolf,\n"

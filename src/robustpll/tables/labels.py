@@ -36,7 +36,24 @@ class Labels(NamedTuple):
     build: Callable[[Any, Mapping[Any, str]], Candidates | Votes | None]  # from rows and new names
 
 
-def read_sets(
+def read_labels(
+    form: str | None, columns: pd.DataFrame, lines: Lines, gaps: Collection[str], options: Any
+) -> Labels:
+    """Read label columns in this form; `options` are `Options`, `gaps` mean "no value"."""
+    if form is None:
+        return Labels(set(), [], lambda rows, new_names: None)
+    if form == "candidates":
+        labels = _read_sets(columns[options.candidates], lines, options.separator, gaps)
+    elif form == "indicators":
+        labels = _read_indicators(columns, lines, options.indicators)
+    else:
+        labels = _read_votes(columns, lines, options.votes, options.unanswered)
+    if options.unanswered == "error":
+        return labels
+    return labels._replace(bad=[fault for fault in labels.bad if fault.reason != NO_CLASS])
+
+
+def _read_sets(
     column: "pd.Series[Any]", lines: Lines, separator: str, gaps: Collection[str]
 ) -> Labels:
     """Read a column of sets, each distinct cell once."""
@@ -64,7 +81,7 @@ def read_sets(
     return Labels(set().union(*sets), bad, build)
 
 
-def read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels:
+def _read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels:
     """Read 0/1 columns, one for each class."""
     names = [str(name).removeprefix(prefix) for name in columns]
     matrix, bad = np.empty(columns.shape, dtype=bool), list[BadRow]()
@@ -87,7 +104,7 @@ def read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels:
     return Labels(set(names), bad, build)
 
 
-def read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, unanswered: Any) -> Labels:
+def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, unanswered: Any) -> Labels:
     """Read columns of answers, one for each annotator."""
     is_empty = np.ones(len(columns), dtype=bool)
     for name in columns:

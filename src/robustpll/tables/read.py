@@ -1,46 +1,48 @@
-"""Read tables from CSV files, Parquet files and DataFrames."""
+"""Read tables to learn from as a whole, and tables to predict in pieces."""
 
-import csv
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from robustpll._files import refuse_replacing, write_whole
+from robustpll._files import refuse_replacing
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.votes import Votes
 from robustpll.tables.checks import refuse_odd_features
-from robustpll.tables.labels import (
-    NO_CLASS,
-    Labels,
-    read_indicators,
-    read_sets,
-    read_votes,
-    with_truth,
-)
+from robustpll.tables.labels import NO_CLASS, read_labels, with_truth
 from robustpll.tables.source import (
+    AS_BEFORE,
+    BAD_ROWS,
     BadRow,
     Batch,
-    CsvText,
     Lines,
     Reading,
     Source,
+    bad_rows,
     feature_faults,
+    is_list_of_bad_rows,
     no_column,
     opened_source,
     refuse_equal_names,
-    safe_cell,
     several,
+    write_bad_rows,
 )
 
+if TYPE_CHECKING:
+    from robustpll.estimator.features import Features
+
 FORMS = ("candidates", "indicators", "votes")
-BAD_ROWS = "a list of bad rows"
 LARGEST = float(np.finfo(np.float32).max)  # networks compute in float32
+
+MOST_ROWS = 2**13  # of a piece: enough to keep a network busy
+MOST_CELLS = 2**20  # of a piece
+NEVER_MISSING = "is missing, and never was in training"
+NEW_WORDS = 6  # of a column, for a message
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,7 +268,7 @@ def _read(source: Any, options: Options) -> Table:
     features_before = None if like is None else like.features.columns.tolist()
     roles = assign_roles(opened.names, options, reading, features_before)
     frame, (cells, lines, faults) = _read_columns(opened, roles, reading, options)
-    labels = _read_labels(frame[[*roles.labels]], lines, roles, options, opened.gaps)
+    labels = read_labels(roles.form, frame[[*roles.labels]], lines, opened.gaps, options)
     bad = tuple(sorted([*faults, *labels.bad]))
     is_good = ~np.isin(lines, [fault.line for fault in bad])
     _report(bad, opened, options)
@@ -306,46 +308,11 @@ def _read_columns(
     return frame, batch
 
 
-def _read_labels(
-    columns: pd.DataFrame, lines: Lines, roles: Roles, options: Options, gaps: Collection[str]
-) -> Labels:
-    """Read the label columns; `gaps` are words that mean "no value"."""
-    if roles.form is None:
-        return Labels(set(), [], lambda rows, new_names: None)
-    if roles.form == "candidates":
-        labels = read_sets(columns[roles.prefix], lines, options.separator, gaps)
-    elif roles.form == "indicators":
-        labels = read_indicators(columns, lines, roles.prefix)
-    else:
-        labels = read_votes(columns, lines, roles.prefix, options.unanswered)
-    if options.unanswered == "error":
-        return labels
-    return labels._replace(bad=[fault for fault in labels.bad if fault.reason != NO_CLASS])
-
-
-def is_list_of_bad_rows(start: bytes) -> bool:
-    """Whether a file begins like a file that `errors_to` names.
-
-    >>> is_list_of_bad_rows(b"line,column,value,reason\\n3,age,ten,is not a number\\n")
-    True
-    """
-    header = start.split(b"\n")[0].decode(errors="replace").split(",")
-    return header[0] in ("line", "row") and tuple(header[1:]) == BadRow._fields[1:]
-
-
 def _report(bad: tuple[BadRow, ...], opened: Source, options: Options) -> None:
     """List faults in a file; raise an error unless they may be left out."""
     errors_to, unit = options.errors_to, opened.unit
     if errors_to is not None and (bad or Path(errors_to).is_file()):  # an old list must not stay
-        text = CsvText()
-        writer = csv.writer(text)
-        writer.writerow((unit, *BadRow._fields[1:]))
-        writer.writerows((line, *map(safe_cell, cells)) for line, *cells in bad)
-        try:
-            write_whole(Path(errors_to), text.getvalue().encode())
-        except OSError as error:
-            fault = f"errors_to={str(errors_to)!r} cannot be written ({error.strerror or error})"
-            raise InputError(f"{fault}. Pass another path.") from error
+        write_bad_rows(Path(errors_to), unit, bad)
     if bad and options.on_bad_rows == "error":
         first = some_of((f"{unit} {fault.line}: {fault}" for fault in bad), 3)
         listed = f"{errors_to} lists them" if errors_to else "Pass errors_to to list them in a file"
@@ -355,3 +322,125 @@ def _report(bad: tuple[BadRow, ...], opened: Source, options: Options) -> None:
             f"{opened.title}: {len({fault.line for fault in bad})} rows do not parse ({first}). "
             f"{listed}. Correct them, or leave them out with on_bad_rows='skip'.{permit}"
         )
+
+
+# Tables to predict, which may be larger than the memory
+
+
+class Piece(NamedTuple):
+    """Consecutive rows of a table."""
+
+    features: pd.DataFrame
+    lines: Lines  # of the rows in `features`, as in `Table.rows`
+    bad: list[BadRow]  # faults, also of rows that are not in `features`
+    kept: dict[int, tuple[str, ...]]  # line -> cells of further columns
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The columns that a model was fitted with, and how its table was read."""
+
+    words: Mapping[str, tuple[str, ...] | None]  # of each feature; None for numbers
+    filled: frozenset[str] = frozenset()  # numbers that may be missing
+    reading: Reading = field(default_factory=Reading)
+
+    @classmethod
+    def of(cls, features: "Features", names: Sequence[str], reading: Any = None) -> Self:
+        """Make a schema from a model file; `reading` is a `Reading` in JSON."""
+        words = {str(name): features.categories.get(str(name)) for name in names}
+        return cls(words, frozenset(features.fill), Reading.from_json(reading or {}))
+
+
+@dataclass(eq=False)
+class NewWords:
+    """Words in a column that were not in the training table, in the pieces read so far."""
+
+    rows: int = 0  # rows without faults that have such a word
+    words: list[str] = field(default_factory=list)  # the first few
+    alone: bool = True  # no cell holds a word of the training table
+
+
+@dataclass(frozen=True, eq=False)
+class TableInPieces:
+    """A table file that is read once, from beginning to end."""
+
+    source: Source
+    schema: Schema
+    new_words: dict[str, NewWords]  # by column; updated with each piece
+
+    @classmethod
+    def opened(cls, path: Path, schema: Schema, requested: Reading | None = None) -> Self:
+        """Open a file; `requested` overrides how the training table was read."""
+        requested = requested or Reading()
+        source = opened_source(path, requested, requested.after(schema.reading))
+        if missing := [name for name in schema.words if name not in source.names]:
+            others = [repr(name) for name in source.names if name not in schema.words]
+            which = "this column" if len(missing) == 1 else "these columns"
+            lacks = f"{path} lacks {some_of(map(repr, missing))}: the model was fitted with {which}"
+            has = f"It has {some_of(others) or 'nothing'} besides"
+            raise InputError(f"{lacks}. {has}. Rename or add columns.")
+        new = {name: NewWords() for name, words in schema.words.items() if words is not None}
+        return cls(source, schema, new)
+
+    @property
+    def where(self) -> str:
+        """The unit of `Piece.lines`: "line" or "row"."""
+        return self.source.unit
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Words that mean "no value"."""
+        return self.source.gaps
+
+    @property
+    def new(self) -> list[str]:
+        """Columns that the training table did not have."""
+        known = {*self.schema.words, *self.schema.reading.left_out}
+        return [name for name in self.source.names if name not in known]
+
+    def pieces(self, keep: Sequence[str] = (), most_rows: int = MOST_ROWS) -> Iterator[Piece]:
+        """Yield all rows in order. Words that training did not see become gaps."""
+        names = self.source.names
+        for name in keep:
+            if name not in names:
+                raise InputError(f"There is {no_column(name, names)}")
+        refuse_equal_names(names, {*self.schema.words, *keep})
+        most_rows = max(1, min(most_rows, MOST_ROWS, MOST_CELLS // len(names)))
+        kinds = {name: words is not None for name, words in self.schema.words.items()}
+        required = [name for name in kinds if not kinds[name] and name not in self.schema.filled]
+        copied = [*dict.fromkeys(keep)]
+        for frame, (cells, lines, bad) in self.source.typed(kinds, copied, most_rows):
+            bad.extend(feature_faults(frame, lines, AS_BEFORE))
+            is_new = {name: self._replace_new_words(frame, name) for name in self.new_words}
+            is_bad = np.isin(lines, [fault.line for fault in bad])
+            for name in required:
+                is_gap = frame[name].isna() & ~is_bad
+                bad.extend(bad_rows(is_gap, lines, name, None, NEVER_MISSING))
+            is_good = ~np.isin(lines, [fault.line for fault in bad])
+            for name, has_new in is_new.items():
+                self.new_words[name].rows += int(has_new[is_good].sum())
+            texts = [self.source.texts(cells[name]) for name in keep]
+            kept = dict(zip(lines.tolist(), zip(*texts, strict=True), strict=bool(keep)))
+            yield Piece(frame.loc[is_good], lines[is_good], sorted(bad), kept)
+        for name, new in self.new_words.items():
+            if new.alone and len(new.words) > 1:  # a single new word may be correct
+                words = some_of(map(repr, new.words))
+                known = some_of(map(repr, self.schema.words[name] or ()))
+                fault = f"Column {name!r} holds no word that training saw: {words}"
+                raise InputError(f"{fault} instead of {known}. Write them as in training.")
+
+    def _replace_new_words(self, frame: pd.DataFrame, name: str) -> NDArray[np.bool_]:
+        """Replace new words by gaps, note them, and return the rows (n,) that had one."""
+        words, new = self.schema.words[name] or (), self.new_words[name]
+        cells = frame[name].astype("category").cat
+        values = [str(cell) for cell in cells.categories]
+        position = {word: number for number, word in enumerate(words)}
+        # a gap turns integers into floats: "1.0" is "1"
+        known = [position.get(text, position.get(text.removesuffix(".0"), -1)) for text in values]
+        codes = np.array([*known, -1])[cells.codes]
+        frame[name] = pd.Categorical.from_codes(codes, pd.Index(words))
+        is_new: NDArray[np.bool_] = (cells.codes.to_numpy() >= 0) & (codes < 0)
+        others = (values[code] for code in np.unique(cells.codes[is_new]))
+        new.words = list(dict.fromkeys([*new.words, *others]))[:NEW_WORDS]
+        new.alone &= not (codes >= 0).any()
+        return is_new

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 from pyarrow.parquet import ParquetFile
 
+from robustpll._files import write_whole
 from robustpll.datasets.bounded import unpacked_table
 from robustpll.errors import InputError, ModelFileError, some_of
 from robustpll.labels.parsing import SETS, is_frame
@@ -43,6 +44,7 @@ CHUNK_PER_COLUMN = 2**11  # at least: a chunk costs a kilobyte per column, even 
 LONGEST_CELL = 2**26  # characters; the default of the csv module is too short for large sets
 LONGEST_LINE = 2**27  # characters; a longer line would fill the memory
 BUFFER = 2**20  # bytes of each column of a Parquet file that is read in pieces
+BAD_ROWS = "a list of bad rows"
 SHOWN = 200  # characters of a cell in a list of bad rows
 FORMULA = (*"=+-@＝＋－＠", "\t", "\r", "\n")  # a spreadsheet may compute cells that begin so
 
@@ -552,3 +554,26 @@ class CsvText(io.StringIO):
         self.seek(0)
         self.truncate()
         return text
+
+
+def is_list_of_bad_rows(start: bytes) -> bool:
+    """Whether a file begins like a file that `errors_to` names.
+
+    >>> is_list_of_bad_rows(b"line,column,value,reason\\n3,age,ten,is not a number\\n")
+    True
+    """
+    header = start.split(b"\n")[0].decode(errors="replace").split(",")
+    return header[0] in ("line", "row") and tuple(header[1:]) == BadRow._fields[1:]
+
+
+def write_bad_rows(path: Path, unit: str, bad: Iterable[BadRow]) -> None:
+    """Write faults to a CSV file."""
+    text = CsvText()
+    writer = csv.writer(text)
+    writer.writerow((unit, *BadRow._fields[1:]))
+    writer.writerows((line, *map(safe_cell, cells)) for line, *cells in bad)
+    try:
+        write_whole(path, text.getvalue().encode())
+    except OSError as error:
+        fault = f"errors_to={str(path)!r} cannot be written ({error.strerror or error})"
+        raise InputError(f"{fault}. Pass another path.") from error
