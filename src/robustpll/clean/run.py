@@ -24,7 +24,7 @@ from robustpll.labels.candidates import Candidates
 from robustpll.labels.votes import Votes
 from robustpll.methods import Method
 from robustpll.tables.read import Table
-from robustpll.tables.source import CsvText, ParquetTable, no_column, opened_source, safe_cell
+from robustpll.tables.source import CsvText, ParquetTable, opened_source, safe_cell
 
 ADDED = ("resolved_label", "confidence", "resolved_by")  # columns; the last is "" for open rows
 PAGE = "review.html"
@@ -134,8 +134,6 @@ class Cleaning:
         """Raise InputError for impossible options, before anything is written or learned."""
         names = [*table.features, *table.reading.left_out]
         added = [name for name in ADDED if name in names]
-        if self.images is not None and self.images not in names:
-            raise InputError(f"`images`: there is {no_column(self.images, names)}")
         if self.images_root and not (self.images and self.images_root.is_dir()):
             raise InputError(
                 f"`images_root` must be the folder of the pictures that the column `images` names; "
