@@ -135,22 +135,19 @@ def test_wrong_candidates_sets_and_pairs_of_classes_are_listed(judged_as: Judged
     assert first["rows_with_both_candidates"] == 2
 
 
-def test_an_annotator_is_not_judged_by_the_own_answer(judged_as: Judged) -> None:
+def test_annotators_are_judged_by_the_others_and_few_answers_do_not_make_the_best(
+    judged_as: Judged,
+) -> None:
     """Where the model knows nothing, two against one are right, and one alone has no support."""
     votes = Votes(pd.DataFrame({"ada": ["ant"] * 30, "bob": ["ant"] * 30, "zoe": ["bee"] * 30}))
     frame = annotators(judged_as(np.full((30, 3), 1 / 3), votes), LINES, votes)
-    assert frame["annotator"].tolist() == ["ada", "bob", "zoe"]
     zoe = frame.iloc[-1]
-    assert (zoe["answers"], zoe["agreed"]) == (30, 0)
+    assert (zoe["annotator"], zoe["answers"], zoe["agreed"]) == ("zoe", 30, 0)
     assert zoe["high"] == pytest.approx(0.1135, abs=1e-4)  # Wilson's, of 0 in 30
-
-
-def test_few_answers_do_not_make_the_best_annotator(judged_as: Judged) -> None:
     bob, ada = ["ant"] + [None] * 99, ["ant"] * 99 + ["bee"]
     votes = Votes(pd.DataFrame({"bob": bob, "ada": ada, "eve": [None] * 100}))
     frame = annotators(judged_as([[0.9, 0.05, 0.05]] * 100, votes), LINES, votes)
     assert frame["annotator"].tolist() == ["ada", "bob", "eve"]
-    assert frame["answers"].tolist() == [100, 1, 0]
     assert frame["agreement"].isna().tolist() == [False, False, True]
 
 

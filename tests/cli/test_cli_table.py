@@ -57,6 +57,7 @@ def test_columns_may_be_left_out_declared_and_have_words_for_gaps() -> None:
     assert line_of(result, "code") == "code category of 2 words"
     assert line_of(result, "age") == "age number, with gaps in 1 rows"
     assert "classes" not in run("x,town\n1,Rome\n2,Bonn\n").stdout  # there are no candidates
+    assert run(VOTES, "--votes", "by ", "--candidates", "gold").exit_code == 2
 
 
 def test_bad_rows_fail_and_the_first_are_shown_but_no_file_is_written() -> None:
@@ -149,11 +150,6 @@ def test_advice_on_cells_names_options() -> None:
     assert result.exit_code == 0
     assert "table.csv: The class name 'a;b' is made of other class names" in result.stderr
     assert "--separator ';'" in result.stderr
-
-
-def test_two_forms_at_once_are_wrong_usage() -> None:
-    assert run(VOTES, "--votes", "by ", "--candidates", "gold").exit_code == 2
-    assert CliRunner().invoke(app, ["table"]).exit_code == 2
 
 
 def test_names_harm_no_terminal_and_long_lists_are_cut_with_a_count() -> None:

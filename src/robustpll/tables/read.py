@@ -203,7 +203,6 @@ class Roles(NamedTuple):
     """The role of each column."""
 
     form: str | None  # of the labels: "candidates", "indicators", "votes" or None
-    prefix: str  # of the names in `labels`; the name itself in the form "candidates"
     labels: tuple[str, ...]
     features: tuple[str, ...]
     left_out: tuple[str, ...]  # columns that are not features
@@ -254,7 +253,7 @@ def assign_roles(
             raise InputError(f"{fault}. Add columns, or name further ones in `ignore`.")
         features = [*like]
     left_out = tuple(name for name in names if name in others)
-    return Roles(form, prefix, labels, tuple(features), left_out)
+    return Roles(form, labels, tuple(features), left_out)
 
 
 def _read(source: Any, options: Options) -> Table:

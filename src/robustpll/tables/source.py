@@ -7,7 +7,7 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cached_property, partial
@@ -87,7 +87,8 @@ class Reading:
             is_tuple = isinstance(option.default, tuple)
             texts = value if is_tuple else [value or ""]
             if not isinstance(texts, list | tuple) or any(not isinstance(t, str) for t in texts):
-                raise ModelFileError(f"The model file says that its table was read as {values!r}.")
+                shown = some_of([repr(values)])
+                raise ModelFileError(f"The model file says that its table was read as {shown}.")
             known[option.name] = tuple(value) if is_tuple else value
         return cls(**known)
 
@@ -394,35 +395,28 @@ class CsvFile(Source):
             csv.field_size_limit(limit)
 
     def _typed(self, cells: Any, kind: bool | None) -> Typed:
-        none, is_odd = pa.scalar(None, pa.string()), np.empty(0, dtype=bool)
-        cells = pc.utf8_trim_whitespace(cells)
+        none, cells = pa.scalar(None, pa.string()), pc.utf8_trim_whitespace(cells)
         text = digits = pc.if_else(pc.is_in(cells, pa.array(self.gaps, pa.string())), none, cells)
-        if kind:
-            return text.dictionary_encode().to_pandas(), is_odd, None
+        if kind or (kind is None and pc.any(pc.match_substring_regex(text, LEADING_ZERO)).as_py()):
+            return text.dictionary_encode().to_pandas(), (), None
         if self.decimal == ",":
             for mark, other in (".\0", ",.", "\0,"):
                 digits = pc.replace_substring(digits, mark, other)
-        is_code = pc.match_substring_regex(digits, LEADING_ZERO)
         try:
             numbers = digits.cast(pa.float64())
         except pa.ArrowInvalid:
             is_number = pc.match_substring_regex(digits, NUMBER)
             is_odd = pc.invert(is_number).fill_null(pa.scalar(value=False)).to_numpy()
-            digits = pc.if_else(is_number, digits, none)
-            numbers = digits.cast(pa.float64())
-        many = is_odd.sum() > ODD_CELLS * (len(text) - text.null_count)
-        if kind is None and (many or pc.any(is_code).as_py()):
-            return text.dictionary_encode().to_pandas(), is_odd[:0], None
-        is_integer = pc.all(pc.equal(numbers, pc.round(numbers)), min_count=0).as_py()
-        if is_integer and not is_odd.any():
-            try:
-                integers = digits.cast(pa.int64())  # from the text: float64 loses long integers
-                types = {pa.int64(): pd.Int64Dtype()}.get if integers.null_count else None
-                column = integers.to_pandas(types_mapper=types)
-                return pd.to_numeric(column, downcast="integer"), is_odd, None
-            except pa.ArrowInvalid:  # 1e3 or 5.0
-                pass
-        return numbers.to_pandas(), is_odd, cells
+            if kind is None and is_odd.sum() > ODD_CELLS * (len(text) - text.null_count):
+                return text.dictionary_encode().to_pandas(), (), None
+            numbers = pc.if_else(is_number, digits, none).cast(pa.float64())
+            return numbers.to_pandas(), is_odd, cells
+        with suppress(pa.ArrowInvalid):  # 1e3 and 5.0 are floats
+            integers = digits.cast(pa.int64())  # from the text: float64 loses long integers
+            types = {pa.int64(): pd.Int64Dtype()}.get if integers.null_count else None
+            column = integers.to_pandas(types_mapper=types)
+            return pd.to_numeric(column, downcast="integer"), (), None
+        return numbers.to_pandas(), (), None
 
 
 def _joined(batches: list[Batch]) -> Batch:
