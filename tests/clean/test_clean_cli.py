@@ -229,6 +229,7 @@ def test_a_table_that_was_cleaned_before_and_an_empty_one_are_refused(
 
 STOPPED = """
 import os, sys
+from robustpll.cli import app
 from robustpll.cli.clean import FINDINGS
 left, sync = int(sys.argv.pop(1)), os.fsync
 def stopped(handle):

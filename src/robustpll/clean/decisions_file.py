@@ -77,13 +77,14 @@ def read_decisions(
             "file as the page wrote it."
         )
     latest, conflicts = {}, []
-    for index, several in decisions.items():
-        moment, label, where = max(several)
+    for index, choices in decisions.items():
+        moment, label, where = max(choices)
         latest[index] = label
         decision = f"row {rows[index]}: {str(classes[label])!r} ({where})"
-        others = [other for other in several if other[1] != label]
-        conflicts += [decision] if others else []
-        for other_moment, other, other_where in others:
+        others = [choice for choice in choices if choice[1] != label]
+        if others:
+            conflicts.append(decision)
+            other_moment, other, other_where = max(others)
             if other_moment == moment:
                 raise InputError(
                     f"decisions: {decision} and {str(classes[other])!r} ({other_where}) have the "

@@ -419,8 +419,8 @@ class TableInPieces:
             for name, has_new in is_new.items():
                 self.new_words[name].rows += int(has_new[is_good].sum())
             texts = [self.source.texts(cells[name]) for name in keep]
-            kept = dict(zip(lines.tolist(), zip(*texts, strict=True), strict=bool(keep)))
-            yield Piece(frame.loc[is_good], lines[is_good], sorted(bad), kept)
+            copies = dict(zip(lines.tolist(), zip(*texts, strict=True), strict=bool(keep)))
+            yield Piece(frame.loc[is_good], lines[is_good], sorted(bad), copies)
         for name, new in self.new_words.items():
             if new.alone and len(new.words) > 1:  # a single new word may be correct
                 words = some_of(map(repr, new.words))

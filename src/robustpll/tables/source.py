@@ -80,10 +80,9 @@ class Reading:
     def from_json(cls, values: Any) -> Self:
         """Check what a model file says, without fields that a later version may have added."""
         known: dict[str, Any] = {}
+        stored: Any = values if isinstance(values, Mapping) else {"missing": None}  # refused below
         for option in fields(cls):
-            value: Any = 0
-            if isinstance(values, Mapping):
-                value = values.get(option.name, option.default)
+            value = stored.get(option.name, option.default)
             is_tuple = isinstance(option.default, tuple)
             texts = value if is_tuple else [value or ""]
             if not isinstance(texts, list | tuple) or any(not isinstance(t, str) for t in texts):
