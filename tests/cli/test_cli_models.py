@@ -21,9 +21,8 @@ from robustpll.errors import InputError
 from robustpll.labels.candidates import Candidates
 from robustpll.measures.conformal import ConformalSets
 from robustpll.methods import Proden
-from robustpll.tables.columns import Reading
-from robustpll.tables.pieces import Schema, TableInPieces
-from robustpll.tables.read import read_table
+from robustpll.tables.read import Schema, TableInPieces, read_table
+from robustpll.tables.source import Reading
 
 CLASSES = ("Esel", "Fuß", "Öl")
 FEATURES = ["x", "town", "z"]

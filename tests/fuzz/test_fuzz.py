@@ -10,7 +10,6 @@ import math
 import os
 import random
 import resource
-import struct
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -91,30 +90,22 @@ def corpus(target: str) -> list[Path]:
 def changed_bytes(content: bytes, other: bytes, rng: random.Random) -> bytes:
     """A few changes of some bytes; `other` is where pieces are taken from."""
     for _ in range(rng.choice((1, 1, 2, 4, 8))):
-        at = rng.randrange(len(content) + 1)
-        length = min(rng.choice((1, 2, 4, 16, 256)), len(content) - at)
-        kind = rng.randrange(7)
-        if kind == 0 and at < len(content):
-            flipped = bytes([content[at] ^ (1 << rng.randrange(8))])
-            content = content[:at] + flipped + content[at + 1 :]
-        elif kind == 1:
-            content = content[:at] + content[at + length :]
-        elif kind == 2:
-            content = content[:at] + rng.choice(TOKENS) + content[at:]
-        elif kind == 3:
-            content = (
-                content[:at] + content[at : at + length] * rng.choice((2, 3, 50)) + content[at:]
+        start = rng.randrange(len(content) + 1)
+        before, rest = content[:start], content[start:]
+        length, place = rng.choice((1, 2, 4, 16, 256)), rng.randrange(len(other) + 1)
+        flipped = bytes([rest[0] ^ (1 << rng.randrange(8))]) if rest else b""
+        number = rng.choice((0, 1, 2**16, 2**31, 2**32 - 1))
+        content = before + rng.choice(
+            (
+                flipped + rest[1:],
+                rest[length:],
+                rng.choice(TOKENS) + rest,
+                rest[:length] * rng.choice((2, 3, 50)) + rest,
+                other[place : place + 256] + rest[length:],
+                number.to_bytes(4, rng.choice(("little", "big"))) + rest[4:],
+                b"" if rng.random() < 0.3 else rest,
             )
-        elif kind == 4:
-            start = rng.randrange(len(other) + 1)
-            content = content[:at] + other[start : start + 256] + content[at + length :]
-        elif kind == 5:
-            number = struct.pack(
-                rng.choice("<>") + "I", rng.choice((0, 1, 2**16, 2**31, 2**32 - 1))
-            )
-            content = content[:at] + number + content[at + 4 :]
-        else:
-            content = content[:at] if rng.random() < 0.3 else content
+        )
     return content
 
 
@@ -125,28 +116,22 @@ def changed_json(value: Any, rng: random.Random) -> Any:
         places = list(_places(value))
         if not places:
             return copy.deepcopy(rng.choice(VALUES))
-        parent, key = rng.choice(places)
+        (parent, key), (other, name) = rng.choice(places), rng.choice(places)
         kind = rng.randrange(4)
         if kind == 0:
             del parent[key]
-        elif kind == 1:
-            other, name = rng.choice(places)
-            parent[key] = copy.deepcopy(other[name])
-        elif kind == 2 and isinstance(parent, list):
+        elif kind == 1 and isinstance(parent, list):
             parent.insert(key, copy.deepcopy(rng.choice(VALUES)))
         else:
-            parent[key] = copy.deepcopy(rng.choice(VALUES))
+            parent[key] = copy.deepcopy(other[name] if kind == 2 else rng.choice(VALUES))
     return value
 
 
-def _places(value: Any) -> Any:
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     """All pairs of a container and a key or index in it; of long lists the ends."""
-    if isinstance(value, dict):
-        keys: list[Any] = list(value)
-    elif isinstance(value, list):
+    keys: list[Any] = list(value) if isinstance(value, dict) else []
+    if isinstance(value, list):
         keys = [*range(len(value))] if len(value) < 20 else [0, 1, len(value) - 1]
-    else:
-        return
     for key in keys:
         yield value, key
         yield from _places(value[key])

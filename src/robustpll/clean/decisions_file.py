@@ -3,12 +3,12 @@
 import csv
 import hashlib
 import io
-import re
 import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +22,8 @@ from robustpll.tables.read import Table
 from robustpll.tables.source import FORMULA
 
 COLUMNS = ("row", "decision", "when", "table")
-DATES = ("%d.%m.%Y", "%Y.%m.%d", "%Y/%m/%d", "%d/%m/%Y", "%m/%d/%Y")
-SPREADSHEET = re.compile(
-    r"([\d./]+)(?:,?\s+(\d+:\d\d)(:\d\d)?(?:[.,]\d+)?\s*([AP]M)?)?", re.IGNORECASE | re.ASCII
-)
+DATES = ("%d.%m.%Y", "%Y.%m.%d", "%Y/%m/%d", "%d/%m/%Y", "%m/%d/%Y")  # of spreadsheets
+CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
 
 
 class ConflictWarning(UserWarning):
@@ -79,13 +77,14 @@ def read_decisions(
             "file as the page wrote it."
         )
     latest, conflicts = {}, []
-    for index, several in decisions.items():
-        moment, label, where = max(several)
+    for index, choices in decisions.items():
+        moment, label, where = max(choices)
         latest[index] = label
         decision = f"row {rows[index]}: {str(classes[label])!r} ({where})"
-        others = [other for other in several if other[1] != label]
-        conflicts += [decision] if others else []
-        for other_moment, other, other_where in others:
+        others = [choice for choice in choices if choice[1] != label]
+        if others:
+            conflicts.append(decision)
+            other_moment, other, other_where = max(others)
             if other_moment == moment:
                 raise InputError(
                     f"decisions: {decision} and {str(classes[other])!r} ({other_where}) have the "
@@ -107,18 +106,13 @@ def parse_time(text: str) -> datetime | str:
     The page writes ISO 8601. Spreadsheets rewrite it: with points (day first), with the year first,
     or with slashes, which are accepted if only one number can be the month.
     """
-    text = text.strip()
     with suppress(ValueError, OverflowError):
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text.strip())
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     moments = set()
-    if parts := SPREADSHEET.fullmatch(text):
-        date, minutes, seconds, half = parts.groups("")
-        written = f"{date} {minutes or '0:00'}{seconds or ':00'}{half}"
-        clock = "%I:%M:%S%p" if half else "%H:%M:%S"
-        for form in DATES:
-            with suppress(ValueError):
-                moments.add(datetime.strptime(written, f"{form} {clock}").replace(tzinfo=UTC))
+    for form in map("".join, product(DATES, CLOCKS)):
+        with suppress(ValueError):
+            moments.add(datetime.strptime(text.strip(), form).replace(tzinfo=UTC))
     if len(moments) > 1:
         return "may be " + " or ".join(f"{day:%Y-%m-%d}" for day in sorted(moments))
     return moments.pop() if moments else "is not a date with a year of four digits"

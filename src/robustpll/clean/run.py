@@ -16,19 +16,19 @@ from pyarrow.parquet import write_table
 
 from robustpll._files import OutFolder
 from robustpll.clean.decisions_file import fingerprint, read_decisions, with_decisions
-from robustpll.clean.judge import FAULTY, Ints, Judgement, judge
+from robustpll.clean.judge import FAULTY, Judgement, judge
 from robustpll.clean.page import MAX_COLUMNS, load_pictures, review_page
 from robustpll.clean.review import FINDINGS, review
-from robustpll.errors import InputError, is_count, refuse_other_than_share
+from robustpll.errors import InputError
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.votes import Votes
 from robustpll.methods import Method
-from robustpll.tables.columns import no_column
 from robustpll.tables.read import Table
-from robustpll.tables.source import CsvText, opened_source, parquet_file, safe_cell
+from robustpll.tables.source import CsvText, ParquetTable, opened_source, safe_cell
 
 ADDED = ("resolved_label", "confidence", "resolved_by")  # columns; the last is "" for open rows
 PAGE = "review.html"
+BATCH = 2**12  # rows to write at once
 ENCODING = "utf-8-sig"  # the mark at the start tells spreadsheets that it is UTF-8
 ASSUMPTION = (
     "The model expects {error:.1%} or fewer of the labels it resolved to be wrong. This assumes "
@@ -70,11 +70,10 @@ class Cleaning:
     verbose: bool = False  # show a progress bar
 
     def __call__(self, path: Path, table: Table, out: Path) -> Cleaned:
-        """Clean the table that was read from `path`, and write the results to the folder `out`."""
-        source: Any = opened_source(path, table.reading, table.reading)
-        target = "table.parquet" if isinstance(source, Path) else "table.csv"
+        """Clean a table that `read_with_cells` read from `path`; write the results to `out`."""
+        source = opened_source(path, table.reading, table.reading)
+        target = "table.parquet" if isinstance(source, ParquetTable) else "table.csv"
         self._check(path, table, out / target)
-        state = path.stat()
         folder = OutFolder.of(out, "clean")
         votes = table.y if isinstance(table.y, Votes) else None
         searches = {search.__name__: search for search in (FINDINGS if votes else FINDINGS[:-1])}
@@ -85,24 +84,16 @@ class Cleaning:
         judged = self._judged(table, candidates, key)
         findings = {name: find(judged, table.rows, votes) for name, find in searches.items()}
         doubtful = review(judged, table.rows, findings["twins"], self.error)
-        now = path.stat()
-        if (now.st_mtime_ns, now.st_size) != (state.st_mtime_ns, state.st_size):
-            raise InputError(
-                f"{path} was changed while its labels were resolved, so they may belong to other "
-                "rows. Run the command again."
-            )
+        findings["rows_for_review"] = doubtful
         asked = np.isin(np.arange(len(table)), doubtful.index)
         resolved_by = np.where(judged.decided, "person", np.where(asked, "", "model"))
         added = zip(ADDED, (judged.labels, judged.confidence.round(4), resolved_by), strict=True)
         shown = doubtful.head(self.most)
-        features = dict.fromkeys((*self.beside, *map(str, table.features)))
-        columns = [name for name in features if name != self.images][:MAX_COLUMNS]
-        images = [] if self.images is None else [self.images]
-        indices = shown.index.to_numpy()
-        content, cells = _copied(source, table, dict(added), [*columns, *images], indices)
+        columns = [*dict.fromkeys((*self.beside, *map(str, table.features)))]
+        columns = [name for name in columns if name != self.images][:MAX_COLUMNS]
         pictures = None
-        if images:
-            paths = [row.pop() for row in cells]
+        if self.images is not None:
+            paths = [row[0] for row in _shown_cells(table, [self.images], shown)]
             pictures = load_pictures(paths, path.parent, out, self.images_root)
         suspects = len(findings["sets_that_miss_the_truth"])
         share = suspects / max(int((~judged.decided).sum()), 1)
@@ -113,15 +104,15 @@ class Cleaning:
             judged,
             shown,
             columns=columns,
-            cells=cells,
+            cells=_shown_cells(table, columns, shown),
             pictures=pictures,
             votes=None if votes is None else votes.counts(candidates.classes),
             assumed=assumed,
         )
-        findings["rows_for_review"] = doubtful
-        files = {f"{name}.csv": _csv_bytes(frame) for name, frame in findings.items()}
-        for name, data in ({target: content} | files | {PAGE: page.encode()}).items():
-            folder.write(name, data)
+        files = {target: _with_columns(source, table, dict(added))}
+        files |= {f"{name}.csv": _csv_bytes(frame) for name, frame in findings.items()}
+        for name, content in (files | {PAGE: page.encode()}).items():
+            folder.write(name, content)
         unseen = Counter(picture.fault for picture in pictures or () if picture.fault)
         written = out / target, out / PAGE
         return Cleaned(judged, findings, doubtful, len(shown), *written, assumed, unseen)
@@ -141,30 +132,22 @@ class Cleaning:
 
     def _check(self, path: Path, table: Table, target: Path) -> None:
         """Raise InputError for impossible options, before anything is written or learned."""
-        refuse_other_than_share("error", self.error)
         names = [*table.features, *table.reading.left_out]
         added = [name for name in ADDED if name in names]
-        if not is_count(self.most, least=1):
-            problem = f"most must be an int of at least 1; got {self.most!r}."
-        elif self.images is not None and self.images not in names:
-            problem = f"`images`: there is {no_column(self.images, names)}"
-        elif self.images_root and not (self.images and self.images_root.is_dir()):
-            problem = (
+        if self.images_root and not (self.images and self.images_root.is_dir()):
+            raise InputError(
                 f"`images_root` must be the folder of the pictures that the column `images` names; "
                 f"got the folder {self.images_root} and the column {self.images!r}."
             )
-        elif added:
-            problem = (
+        if added:
+            raise InputError(
                 f"{path} has a column {added[0]!r} already, which would be written. Rename it, or "
                 "pass the table without the columns that were added before."
             )
-        elif target.exists() and target.samefile(path):
-            problem = (
+        if target.exists() and target.samefile(path):
+            raise InputError(
                 f"{target} is the table itself, and would be lost. Pass another folder as out."
             )
-        else:
-            return
-        raise InputError(problem)
 
 
 def _csv_bytes(frame: pd.DataFrame) -> bytes:
@@ -174,26 +157,21 @@ def _csv_bytes(frame: pd.DataFrame) -> bytes:
     return text.getvalue().encode(ENCODING)
 
 
-def _copied(
-    source: Any,
-    table: Table,
-    added: Mapping[str, NDArray[Any]],
-    columns: Sequence[str],
-    shown: Ints,
-) -> tuple[bytes, list[list[str]]]:
-    """Return the file with the added columns, and the cells of `columns` in the rows `shown`."""
-    if isinstance(source, Path):
-        names = {*table.features, *table.reading.left_out}
-        with parquet_file(source) as file:
-            copy = file.read([name for name in file.schema_arrow.names if name in names])
-        copy = copy.take(table.rows)
-        rows = copy.select([*columns]).take(shown).to_pylist()
-        for name, column in added.items():
-            copy = copy.append_column(name, pa.array(column.tolist()))
+def _shown_cells(table: Table, columns: list[str], review: pd.DataFrame) -> list[list[str]]:
+    """Return the cells of these columns in the rows for review, as text."""
+    rows = table.cells.select(columns).take(review.index.to_numpy()).to_pylist()
+    return [["" if row[name] is None else str(row[name]) for name in columns] for row in rows]
+
+
+def _with_columns(source: Any, table: Table, added: Mapping[str, NDArray[Any]]) -> bytes:
+    """Return the content of the table's file with the added columns."""
+    cells = table.cells
+    for name, column in added.items():
+        cells = cells.append_column(name, pa.array(column.tolist()))
+    if isinstance(source, ParquetTable):
         content = io.BytesIO()
-        write_table(copy, content)
-        cells = [["" if row[name] is None else str(row[name]) for name in columns] for row in rows]
-        return content.getvalue(), cells
+        write_table(cells, content)
+        return content.getvalue()
 
     def as_text(cell: Any) -> str:
         if isinstance(cell, float):
@@ -202,12 +180,8 @@ def _copied(
 
     text = CsvText()
     writer = csv.writer(text, delimiter=source.delimiter)
-    writer.writerow(map(safe_cell, [*source.header, *added]))
-    numbers = [source.header.index(name) for name in columns]
-    lines, wanted, shown_cells = {*table.rows.tolist()}, {*shown.tolist()}, {}
-    records = (record.cells for record in source.records() if record.line in lines)
-    for index, (row, *values) in enumerate(zip(records, *added.values(), strict=True)):
-        writer.writerow(map(as_text, (*row, *values)))
-        if index in wanted:
-            shown_cells[index] = [row[number] for number in numbers]
-    return text.getvalue().encode(ENCODING), [shown_cells[index] for index in shown.tolist()]
+    writer.writerow(map(safe_cell, cells.column_names))
+    for batch in cells.to_batches(BATCH):
+        rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        writer.writerows(map(as_text, row) for row in rows)
+    return text.getvalue().encode(ENCODING)

@@ -38,7 +38,7 @@ def clean(
     images: Annotated[shared.Text, Option(metavar="COLUMN", help="Paths of pictures.")] = None,
     images_root: Annotated[Path | None, Option(help="Folder of pictures, or the table's.")] = None,
     wrong: Annotated[float, Option(metavar="SHARE", help=WRONG)] = 0.01,
-    most: Annotated[int, Option(help="Most rows on the page.")] = 10_000,
+    most: Annotated[int, Option(min=1, help="Most rows on the page.")] = 10_000,
     folds: Annotated[int, Option(help="Number of cross-validation folds.")] = 5,
 ) -> None:
     """Resolve conflicting labels, and write a page on which people decide the rest.
@@ -66,7 +66,7 @@ def clean(
             device=training.device,
             verbose=sys.stderr.isatty(),
         )
-    table = shared.read(path, columns, file, images=images)
+    table = shared.read(path, columns, file, images=images, with_cells=True)
     stopped = "Files that were written are complete; the others did not change."
     with refusals(stopped=stopped):
         cleaned = cleaning(path, table, out)

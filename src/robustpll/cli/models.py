@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from robustpll.labels.candidates import Candidates
-    from robustpll.tables.pieces import Piece, TableInPieces
-    from robustpll.tables.read import Table
+    from robustpll.tables.read import Piece, Table, TableInPieces
     from robustpll.tables.source import BadRow
 
 MIN_HELD_OUT = 30  # rows, for decisions and prediction sets
@@ -235,8 +234,8 @@ def predict(
         raise BadParameter(f"--out writes CSV: {out} must end in .csv.")
     keep = keep or []
     with refusals(stopped=f"{out} is not written."):
-        from robustpll.tables.columns import Reading, several
-        from robustpll.tables.pieces import Schema, TableInPieces
+        from robustpll.tables.read import Schema, TableInPieces
+        from robustpll.tables.source import Reading, several
 
         classifier = _load(model, device)
         refuse_unwritable(out, (model, path), is_predictions, "a file of predict")

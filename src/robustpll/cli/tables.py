@@ -128,24 +128,27 @@ def read(
     *,
     images: Text = None,
     show: bool = False,
+    with_cells: bool = False,
 ) -> "Table":
     """Return the rows that parse; print the others and suspicious class names on stderr.
 
     Too large a table is refused, and rows that do not parse end the command, unless they may be
     skipped; but not if the table is only to `show`. The column `images` is no feature.
     """
-    from robustpll.tables.read import BAD_ROWS, is_list_of_bad_rows, read_table
+    from robustpll.tables.read import read_table, read_with_cells
+    from robustpll.tables.source import BAD_ROWS, is_list_of_bad_rows
 
     arguments = asdict(columns) | asdict(file) | {"errors_to": columns.errors}
     arguments |= {"ignore": [*(columns.ignore or ()), *([images] if images else ())]}
     del arguments["errors"], arguments["skip_bad_rows"]
+    reader = read_with_cells if with_cells else read_table
     with refusals(about=f"{path}: "):
         if not show:
             refuse_too_large(path)
         if columns.errors is not None:
             refuse_unwritable(columns.errors, (path,), is_list_of_bad_rows, BAD_ROWS)
         try:
-            table = read_table(path, on_bad_rows="skip", **arguments)
+            table = reader(path, on_bad_rows="skip", **arguments)
         except InputError as error:
             if images is None or repr(images) not in str(error):
                 raise
@@ -159,7 +162,7 @@ def read(
 
 def _bad_rows(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[str]:
     """Yield how many rows do not parse, the first of them, and the remedies."""
-    from robustpll.tables.labels import NO_ANSWER
+    from robustpll.tables.labels import NO_CLASS
     from robustpll.tables.source import PARQUET
 
     bad, where = table.bad, "row" if path.suffix.lower() in PARQUET else "line"
@@ -171,7 +174,7 @@ def _bad_rows(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[st
         yield f"{columns.errors} lists them."
     elif len(bad) > BAD_ROWS_SHOWN:
         yield f"  and {len(bad) - BAD_ROWS_SHOWN:,} more; pass --errors FILE to list all of them"
-    if unanswered := sum(row.reason in NO_ANSWER for row in bad):
+    if unanswered := sum(row.reason == NO_CLASS for row in bad):
         yield f'{unanswered:,} have no candidates. Pass --unanswered "all classes" to keep them.'
     if not columns.skip_bad_rows:
         yield "Correct these rows, or pass --skip-bad-rows to leave them out."
@@ -184,9 +187,8 @@ def _class_names(table: "Table", path: Path, columns: ColumnOptions) -> Iterator
 
     if table.y is None or (y := Candidates.of(table.y)).classes.dtype.kind != "U":
         return
-    informative = y.matrix[y.sizes < len(y.classes)]  # sets of all classes say nothing
-    counts = informative.sum(0).tolist()
-    spellings = Spellings.of(dict(zip(y.classes.tolist(), counts, strict=True)))
+    counts = y.matrix[y.sizes < len(y.classes)].sum(0)  # sets of all classes say nothing
+    spellings = Spellings.of(dict(zip(y.classes.tolist(), counts.tolist(), strict=True)))
 
     def listed(names: dict[str, int]) -> str:
         return some_of((f"{name!r} ({rows:,} rows)" for name, rows in names.items()), MAX_NAMES)

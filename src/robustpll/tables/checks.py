@@ -37,26 +37,24 @@ def refuse_odd_features(
 
     Columns of categories pass: somebody declared them to be features. `unit` is "line" or "row".
     """
-    classes = [] if y is None else class_names(y).astype(str).tolist()
-    faults = []
-    for name, column in features.items():
-        if column.dtype != "category":
-            known = column.dropna()
-            kind = pd.api.types.infer_dtype(known)
-            fault = _dates(known, kind)
-            if y is not None:
-                fault = (
-                    fault
-                    or (kind == "string" and _numbers_as_text(column, unit, lines))
-                    or (kind in NAMES and _true_labels(column, classes, y))
-                    or _identifies_rows(known, kind)
-                )
-            if fault:
-                faults.append((name, f"Column {name!r} {fault}."))
+    faults = {}
+    for name, column in features.select_dtypes(exclude="category").items():
+        known = column.dropna()
+        kind = pd.api.types.infer_dtype(known)
+        fault = _dates(known, kind)
+        if y is not None:
+            fault = (
+                fault
+                or (kind == "string" and _numbers_as_text(column, unit, lines))
+                or (kind in NAMES and _true_labels(column, y))
+                or _identifies_rows(known, kind)
+            )
+        if fault:
+            faults[name] = f"Column {name!r} {fault}."
     if faults:
-        more = some_of((repr(name) for name, _ in faults[EXPLAINED:]), most=20)
-        further = [f"Further columns with such faults: {more}."] if more else []
-        raise InputError(" ".join([fault for _, fault in faults[:EXPLAINED]] + further))
+        more = some_of(map(repr, [*faults][EXPLAINED:]), most=20)
+        further = f" Further columns with such faults: {more}." if more else ""
+        raise InputError(" ".join([*faults.values()][:EXPLAINED]) + further)
 
 
 def _dates(known: "pd.Series[Any]", kind: str) -> str:
@@ -67,41 +65,34 @@ def _dates(known: "pd.Series[Any]", kind: str) -> str:
         dates = [known.iloc[0]]
     if not dates or len(dates) < 0.9 * len(words):
         return ""
-    return (
-        f"holds dates or times such as {str(dates[0])!r}, which are not features: {IGNORE}, or "
-        "replace it by a number such as the hour or the days since an event"
-    )
+    remedy = "replace it by a number such as the hour or the days since an event"
+    example = f"dates or times such as {str(dates[0])!r}"
+    return f"holds {example}, which are not features: {IGNORE}, or {remedy}"
 
 
 def _numbers_as_text(column: "pd.Series[Any]", unit: str, lines: Lines) -> str:
     words = column.dropna().drop_duplicates().tolist()
     odd = [word for word in words if number_of(word) is None]
     formatted = [word for word in odd if NOTATION.fullmatch(word)]
+    names = "name it in `categories` if they are names"
     if formatted and len(odd) - len(formatted) <= 0.1 * len(odd):
-        comma = all(re.fullmatch(r"[+-]?[0-9]+,[0-9]+", word) for word in formatted)
-        decimal = ", or pass decimal=',' if the comma is a decimal comma"
-        return (
-            f"holds numbers such as {formatted[0]!r}: write them as 1234.5, without signs and "
-            f"separators{decimal if comma and unit == 'line' else ''}; name it in `categories` if "
-            "they are names"
-        )
+        decimal = ", or pass decimal=',' if the comma is a decimal comma" * (unit == "line")
+        remedy = f"write them as 1234.5, without signs and separators{decimal}"
+        return f"holds numbers such as {formatted[0]!r}: {remedy}; {names}"
     if len(odd) == len(words) or len(odd) > len(words) / 2:
         return ""
     if odd:
-        places = lines[column.isin(odd).to_numpy(dtype=bool)]
-        return (
-            f"holds numbers as text, but for {some_of(map(repr, odd))} ({unit} {some_of(places)}): "
-            f"correct what is not a number, or pass missing={odd[0]!r} if it means that there is "
-            "no value; name the column in `categories` if its numbers are names"
-        )
-    codes = [word for word in words if not is_amount(word)] or words
-    return (
-        f"holds numbers as text such as {codes[0]!r}: name it in `categories` if they are names, or"
-        " in `ignore` to leave it out; write amounts as numbers without leading zeros"
-    )
+        places = f"{unit} {some_of(lines[column.isin(odd).to_numpy(dtype=bool)])}"
+        missing = f"pass missing={odd[0]!r} if it means that there is no value"
+        fault = f"holds numbers as text, but for {some_of(map(repr, odd))} ({places})"
+        return f"{fault}: correct what is not a number, or {missing}; {names}"
+    code = next((word for word in words if not is_amount(word)), words[0])
+    remedy = f"{names}, or {IGNORE.removeprefix('name it ')}"
+    return f"holds numbers as text such as {code!r}: {remedy}; write amounts without leading zeros"
 
 
-def _true_labels(column: "pd.Series[Any]", classes: list[str], y: Candidates | Votes) -> str:
+def _true_labels(column: "pd.Series[Any]", y: Candidates | Votes) -> str:
+    classes = class_names(y).astype(str).tolist()
     if column.dtype.kind == "f" and bool((column % 1 > 0).any()):
         return ""
     if not 0 < column.nunique() <= len(classes) + (1 - NEARLY_ALL) * len(column):
@@ -120,11 +111,9 @@ def _true_labels(column: "pd.Series[Any]", classes: list[str], y: Candidates | V
         is_candidate = (label[rows] >= 0) & sets.matrix[rows, label[rows]]
         if len(rows) < FEW or is_candidate.mean() < NEARLY_ALL:
             return ""
-    return (
-        f"holds only names of classes ({some_of(map(repr, values))}): name it in `truth` if these "
-        "are the true labels, which a classifier must not see; name it in `categories` if it is a "
-        "feature"
-    )
+    truth = "name it in `truth` if these are the true labels, which a classifier must not see"
+    feature = "name it in `categories` if it is a feature"
+    return f"holds only names of classes ({some_of(map(repr, values))}): {truth}; {feature}"
 
 
 def _identifies_rows(known: "pd.Series[Any]", kind: str) -> str:
@@ -136,14 +125,10 @@ def _identifies_rows(known: "pd.Series[Any]", kind: str) -> str:
         if ROW_NAME.fullmatch(str(known.name)):
             is_key = count == rows or count > max(FEW, rows / 10)
         if is_key:
-            return (
-                f"has {count} different integers in {rows} rows ({some_of(known)}), so it numbers "
-                f"rows rather than describing them: {IGNORE}, or write it as 7.0 instead of 7 if "
-                "it measures something"
-            )
+            example = f"{count} different integers in {rows} rows ({some_of(known)})"
+            remedy = f"{IGNORE}, or write it as 7.0 instead of 7 if it measures something"
+            return f"has {example}, so it numbers rows rather than describing them: {remedy}"
     if kind == "string" and count > max(FEW, min(rows / 2, MOST_WORDS)):
-        return (
-            f"has {count} different words in {rows} rows, so it names rows rather than describing "
-            f"them: {IGNORE}, or in `categories` to keep it"
-        )
+        remedy = f"{IGNORE}, or in `categories` to keep it"
+        return f"has {count} different words in {rows} rows, so it names rows: {remedy}"
     return ""

@@ -6,8 +6,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from decimal import Decimal
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,29 +18,14 @@ from robustpll.labels.parsing import SETS, TEXT_OF_NOTHING, as_names
 from robustpll.labels.votes import Votes
 from robustpll.tables.source import SHOWN, BadRow, Lines, bad_rows
 
-Unanswered = Literal["error", "all classes"]
 NO_CLASS = "names no class: every row needs at least one candidate"
-NOBODY = "has no answer of any annotator"
-NO_ANSWER = (NO_CLASS, NOBODY)  # faults that `unanswered` can permit
 NOTHING = frozenset(("", *TEXT_OF_NOTHING))
 MOST_BYTES = 8 * 10**9  # of candidates and their prior: 5 bytes for each row and class
 INDICATORS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 NOT_JSON = (
-    'begins like a JSON list, but is not one such as ["cat", "dog"]: write it with '
+    'begins like a JSON list, but is not one of names such as ["cat", "dog"]: write it with '
     "json.dumps(sorted(names)), or save the table with lists as Parquet"
 )
-
-
-class Options(NamedTuple):
-    """Arguments of `read_table`."""
-
-    separator: Any  # of the names in a set: one character
-    unanswered: Unanswered
-    on_bad_rows: str
-    errors_to: str | Path | None
-    like: Any  # a Table or None
-    prefix: str = ""  # of the label columns
-    gaps: Collection[str] = ()  # words that mean "no value"
 
 
 class Labels(NamedTuple):
@@ -52,36 +36,53 @@ class Labels(NamedTuple):
     build: Callable[[Any, Mapping[Any, str]], Candidates | Votes | None]  # from rows and new names
 
 
-def _read_sets(columns: pd.DataFrame, lines: Lines, options: Options) -> Labels:
+def read_labels(
+    form: str | None, columns: pd.DataFrame, lines: Lines, gaps: Collection[str], options: Any
+) -> Labels:
+    """Read label columns in this form; `options` are `Options`, `gaps` mean "no value"."""
+    if form is None:
+        return Labels(set(), [], lambda rows, new_names: None)
+    if form == "candidates":
+        labels = _read_sets(columns[options.candidates], lines, options.separator, gaps)
+    elif form == "indicators":
+        labels = _read_indicators(columns, lines, options.indicators)
+    else:
+        labels = _read_votes(columns, lines, options.votes, options.unanswered)
+    if options.unanswered == "error":
+        return labels
+    return labels._replace(bad=[fault for fault in labels.bad if fault.reason != NO_CLASS])
+
+
+def _read_sets(
+    column: "pd.Series[Any]", lines: Lines, separator: str, gaps: Collection[str]
+) -> Labels:
     """Read a column of sets, each distinct cell once."""
-    name, column = next(columns.items())
     codes, cells = distinct(column)
     cells.append("")  # the code -1 of a gap leads here
     codes %= len(cells)
     sets, faults = list[frozenset[Any]](), dict[int, str]()
     for code, cell in enumerate(cells):
-        names, fault = names_of(cell, options.separator, options.gaps)
+        names, fault = names_of(cell, separator, gaps)
         sets.append(names)
-        if fault or not (names or options.unanswered == "all classes"):
+        if not names:
             faults[code] = fault or NO_CLASS
     bad = []
     for row in np.flatnonzero(np.isin(codes, [*faults])):
         value = str(cells[codes[row]])[:SHOWN]
-        bad.append(BadRow(int(lines[row]), str(name), value, faults[codes[row]]))
+        bad.append(BadRow(int(lines[row]), str(column.name), value, faults[codes[row]]))
 
     def build(rows: Any, new_names: Mapping[Any, str]) -> Candidates:
         used, code = np.unique(codes[rows], return_inverse=True)
         used_sets = [{new_names.get(word, word) for word in sets[number]} for number in used]
         classes = set().union(*used_sets)
-        _check_classes(f"Column {name!r}", classes, len(code))
+        _check_classes(f"Column {column.name!r}", classes, len(code))
         return Candidates.of([names or classes for names in used_sets])[code]
 
     return Labels(set().union(*sets), bad, build)
 
 
-def _read_indicators(columns: pd.DataFrame, lines: Lines, options: Options) -> Labels:
+def _read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels:
     """Read 0/1 columns, one for each class."""
-    prefix = options.prefix
     names = [str(name).removeprefix(prefix) for name in columns]
     matrix, bad = np.empty(columns.shape, dtype=bool), list[BadRow]()
     for number, (name, column) in enumerate(columns.items()):
@@ -92,10 +93,8 @@ def _read_indicators(columns: pd.DataFrame, lines: Lines, options: Options) -> L
         words = np.array(cells, dtype=object)[codes]
         bad += bad_rows(value < 0, lines, name, words, "is neither 0 nor 1")
     is_empty = ~matrix.any(-1)
-    if options.unanswered == "all classes":
-        matrix[is_empty] = True
-    else:
-        bad += bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS)
+    bad += bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS)
+    matrix[is_empty] = True
 
     def build(rows: Any, new_names: Mapping[Any, str]) -> Candidates:
         classes = [new_names.get(name, name) for name in names]
@@ -105,30 +104,21 @@ def _read_indicators(columns: pd.DataFrame, lines: Lines, options: Options) -> L
     return Labels(set(names), bad, build)
 
 
-def _read_votes(columns: pd.DataFrame, lines: Lines, options: Options) -> Labels:
+def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, unanswered: Any) -> Labels:
     """Read columns of answers, one for each annotator."""
-    prefix = options.prefix
-    is_empty = np.full(len(columns), options.unanswered == "error")
+    is_empty = np.ones(len(columns), dtype=bool)
     for name in columns:
         is_empty &= distinct(columns[name])[0] < 0
-    bad = bad_rows(is_empty, lines, f"{prefix}*", None, NOBODY)
+    bad = bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS)
     columns = columns.rename(columns=lambda name: name.removeprefix(prefix))
 
     def build(rows: Any, new_names: Mapping[Any, str]) -> Votes:
         answers = columns.apply(lambda cells: cells.map(new_names)) if new_names else columns
-        votes = Votes(answers, options.unanswered)[rows]
+        votes = Votes(answers, unanswered)[rows]
         _check_classes(f"The prefix {prefix!r}", class_names(votes), len(votes))
         return votes
 
     return Labels(_answers(columns), bad, build)
-
-
-READERS: dict[str | None, Callable[[pd.DataFrame, Lines, Options], Labels]] = {
-    "candidates": _read_sets,
-    "indicators": _read_indicators,
-    "votes": _read_votes,
-    None: lambda columns, lines, options: Labels(set(), [], lambda rows, new_names: None),
-}
 
 
 def _check_classes(where: str, names: Collection[Any], rows: int) -> None:
@@ -164,10 +154,8 @@ def names_of(cell: Any, separator: str, gaps: Collection[str] = ()) -> tuple[fro
                 names = json.loads(text)
             except (ValueError, RecursionError):
                 names = None
-            if not isinstance(names, list):
+            if not isinstance(names, list) or any(type(name) not in (str, int) for name in names):
                 return frozenset(), NOT_JSON
-            if any(not isinstance(name, str | int) or isinstance(name, bool) for name in names):
-                return frozenset(), "is a JSON list with items that are not texts or integers"
             names, gaps = [str(name).strip() for name in names], ()  # a quoted word is a name
     fault = ""
     for name in names:
@@ -230,7 +218,20 @@ def with_truth(
         _refuse_equal_numbers(classes.tolist())
     if truth is None:
         return y, None
-    return y, _true_labels(truth.map(new_names) if new_names else truth, classes)
+    codes, values = distinct(truth.map(new_names) if new_names else truth)
+    if not values:
+        raise InputError(f"Column {truth.name!r} names no true label. Do not pass it as `truth`.")
+    true_names = as_names(values)
+    if classes is not None and classes.dtype.kind == "U":
+        true_names = true_names.astype(str)
+    if classes is not None and {*true_names.tolist()}.isdisjoint(classes.tolist()):
+        true, known = (some_of(map(repr, names.tolist())) for names in (true_names, classes))
+        fault = f"names true labels ({true}) of which none is a class ({known})"
+        raise InputError(f"Column {truth.name!r} {fault}: write both in the same way.")
+    if true_names.dtype.kind != "U" and (codes >= 0).all():
+        return y, np.asarray(true_names[codes])
+    # objects store each text once, and not at the length of the longest
+    return y, np.array([*true_names.tolist(), None], dtype=object)[codes]
 
 
 def _refuse_equal_numbers(classes: Collection[Any]) -> None:
@@ -241,25 +242,6 @@ def _refuse_equal_numbers(classes: Collection[Any]) -> None:
             if other != name:
                 equal = f"The class names {other!r} and {name!r} are equal as numbers"
                 raise InputError(f"{equal}. Write each class in one way.")
-
-
-def _true_labels(cells: "pd.Series[Any]", classes: NDArray[Any] | None) -> NDArray[Any]:
-    codes, values = distinct(cells)
-    if not values:
-        raise InputError(f"Column {cells.name!r} names no true label. Do not pass it as `truth`.")
-    names = as_names(values)
-    if classes is not None and classes.dtype.kind == "U":
-        names = names.astype(str)
-    if classes is not None and {*names.tolist()}.isdisjoint(classes.tolist()):
-        true, known = (some_of(map(repr, some.tolist())) for some in (names, classes))
-        fault = (
-            f"Column {cells.name!r} names true labels ({true}) of which none is a class ({known})"
-        )
-        raise InputError(f"{fault}: write both in the same way.")
-    if names.dtype.kind != "U" and (codes >= 0).all():
-        return np.asarray(names[codes])
-    # objects store each text once, and not at the length of the longest
-    return np.array([*names.tolist(), None], dtype=object)[codes]
 
 
 # Typing errors in class names
@@ -317,7 +299,7 @@ def _typing_errors(rows: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     for name in names:
         for word in re.finditer(r"[^\W_]+", name):
             if len(word[0]) >= SHORTEST_WORD:
-                keys[name] += [name[:at] + name[at + 1 :] for at in range(*word.span())]
+                keys[name] += [name[:place] + name[place + 1 :] for place in range(*word.span())]
     ascending = sorted(names, key=lambda name: rows[name])
     frequent = {key: name for name in ascending for key in keys[name]}
     for name in names:

@@ -1,18 +1,20 @@
-"""Open table files, and read the text of CSV files."""
+"""Read columns of CSV files, Parquet files and DataFrames."""
 
 import codecs
 import csv
 import io
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
-from itertools import chain, islice
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from functools import cached_property, partial
+from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, ClassVar, NamedTuple, Self, TextIO
 
 import numpy as np
 import pandas as pd
@@ -22,23 +24,72 @@ from numpy.typing import NDArray
 from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 from pyarrow.parquet import ParquetFile
 
+from robustpll._files import write_whole
 from robustpll.datasets.bounded import unpacked_table
-from robustpll.errors import InputError
-from robustpll.labels.parsing import is_frame
-from robustpll.tables.columns import Reading
+from robustpll.errors import InputError, ModelFileError, some_of
+from robustpll.labels.parsing import SETS, is_frame
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
 GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>")  # cells without a value
 LEADING_ZERO = r"^[+-]?0[0-9]+$"  # a code: as a number, 00102 would lose its zeros
+NUMBER = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity|nan)$"
+NOT_A_NUMBER = (
+    "is not a number: correct it, or pass missing={!r} if it means that there is no value"
+)
+AS_BEFORE = "write it as in training"
+ODD_CELLS = 0.01  # a column with a larger share of cells that are not numbers is text
 CHUNK = 2**20  # characters to parse at once
 CHUNK_PER_COLUMN = 2**11  # at least: a chunk costs a kilobyte per column, even if it is short
 LONGEST_CELL = 2**26  # characters; the default of the csv module is too short for large sets
 LONGEST_LINE = 2**27  # characters; a longer line would fill the memory
+BUFFER = 2**20  # bytes of each column of a Parquet file that is read in pieces
+BAD_ROWS = "a list of bad rows"
 SHOWN = 200  # characters of a cell in a list of bad rows
 FORMULA = (*"=+-@＝＋－＠", "\t", "\r", "\n")  # a spreadsheet may compute cells that begin so
+
 Lines = NDArray[np.int64]
-Batch = tuple[dict[str, pa.ChunkedArray], Lines, "list[BadRow]"]  # cells by column, as text
+Kinds = Mapping[str, bool | None]  # columns: True for text, False for numbers, None to find out
+Typed = tuple["pd.Series[Any]", Any, Any]  # a column, which cells are no numbers, and all cells
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a table was read; `read_table(..., like=table)` and `predict` repeat it."""
+
+    left_out: tuple[str, ...] = ()  # columns that are not features
+    categories: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    encoding: str | None = None  # None: not passed; the same for the next two
+    delimiter: str | None = None
+    decimal: str | None = None
+
+    def after(self, before: Self) -> Self:
+        """Return how a second table is read: these options add to, or replace, the first ones."""
+        return replace(
+            self,
+            left_out=before.left_out,
+            categories=several((*before.categories, *self.categories)),
+            missing=several((*before.missing, *self.missing)),
+            encoding=self.encoding or before.encoding,
+            delimiter=before.delimiter if self.delimiter is None else self.delimiter,
+            decimal=self.decimal or before.decimal,
+        )
+
+    @classmethod
+    def from_json(cls, values: Any) -> Self:
+        """Check what a model file says, without fields that a later version may have added."""
+        known: dict[str, Any] = {}
+        stored: Any = values if isinstance(values, Mapping) else {"missing": None}  # refused below
+        for option in fields(cls):
+            value = stored.get(option.name, option.default)
+            is_tuple = isinstance(option.default, tuple)
+            texts = value if is_tuple else [value or ""]
+            if not isinstance(texts, list | tuple) or any(not isinstance(t, str) for t in texts):
+                shown = some_of([repr(values)])
+                raise ModelFileError(f"The model file says that its table was read as {shown}.")
+            known[option.name] = tuple(value) if is_tuple else value
+        return cls(**known)
 
 
 class BadRow(NamedTuple):
@@ -63,93 +114,207 @@ def bad_rows(is_bad: Any, lines: Lines, name: Any, cells: Any, reason: str) -> l
     return bad
 
 
-class Record(NamedTuple):
-    """A row of a CSV file as text."""
+class Batch(NamedTuple):
+    """Consecutive rows of a table."""
 
-    line: int
-    last: int  # the row ends in this line: quoted cells may contain line ends
-    cells: list[str]
-    fault: str
+    cells: Any  # columns by name, as in the file: pyarrow's Table or RecordBatch, or a DataFrame
+    lines: Lines
+    bad: list[BadRow]  # faults, also of rows that are not in `cells`
 
 
-@dataclass(frozen=True)
-class CsvFile:
-    """A CSV file and its format."""
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A DataFrame to read from; subclasses read files."""
 
-    path: Path
-    delimiter: str
-    encoding: str
-    decimal: str = "."
+    content: Any  # a DataFrame, or the path of a file
+    gaps: tuple[str, ...] = ()  # words that mean "no value"
+    unit: ClassVar[str] = "row"  # of `Batch.lines`
+
+    @property
+    def title(self) -> str:
+        return "The DataFrame" if is_frame(self.content) else str(self.content)
 
     @cached_property
-    def header(self) -> list[str]:
+    def names(self) -> list[str]:
         """The names of the columns."""
+        return list(self.content.columns)
+
+    def batches(self, names: Sequence[str], most_rows: int | None = None) -> Iterator[Batch]:
+        """Yield these columns in batches of at most `most_rows` rows, or all rows in one."""
+        yield Batch(self.content, np.arange(len(self.content)), [])
+
+    def typed(
+        self, kinds: Kinds, copied: Sequence[str] = (), most_rows: int | None = None
+    ) -> Iterator[tuple[pd.DataFrame, Batch]]:
+        """Yield typed columns, and batches with faults and with the columns `copied` of a file.
+
+        Text of CSV files becomes categories. Their numbers become float64, or the smallest
+        integers that hold them.
+        """
+        rows, names = 0, list(dict.fromkeys([*kinds, *copied]))
+        for cells, lines, bad in self.batches(names, most_rows):
+            columns: dict[str, Any] = {name: cells[name] for name in kinds}
+            batch = Batch(cells.select([*copied]) if copied else None, lines, bad)
+            del cells  # each column of text is freed when it is converted
+            for name, kind in kinds.items():
+                columns[name], is_odd, words = self._typed(columns[name], kind)
+                batch.bad.extend(bad_rows(is_odd, lines, name, words, NOT_A_NUMBER))
+            index = getattr(self.content, "index", range(len(lines)))
+            yield pd.DataFrame(columns, index, copy=False), batch
+            rows += len(lines) + len(batch.bad)
+        if not rows:
+            raise InputError(f"{self.title} has columns, but no rows.")
+
+    def texts(self, cells: Any) -> list[str]:
+        """Return cells as text, those of CSV files without blanks around them."""
+        words = ("" if cell is None else str(cell) for cell in cells.to_pylist())
+        return [word.strip() if self.unit == "line" else word for word in words]
+
+    def _typed(self, cells: Any, kind: bool | None) -> Typed:
+        """Convert a column. Text becomes numbers if it must, or if all but the gaps are numbers."""
+        is_number = pd.api.types.is_numeric_dtype(cells)
+        if self.gaps:
+            numbers = [number for number in map(number_of, self.gaps) if number is not None]
+            words = (isinstance(cell, str) and cell in self.gaps for cell in cells)
+            is_gap = cells.isin(numbers).to_numpy() if is_number else np.array([*words])
+            if is_gap.any():
+                is_integer = pd.api.types.is_integer_dtype(cells)
+                cells = (cells.astype("Int64") if is_integer else cells).mask(is_gap)
+                if kind is None and all(is_amount(str(cell)) for cell in cells.dropna()):
+                    cells = pd.to_numeric(cells)
+        if kind is not False or is_number:
+            return cells, (), None
+        cells = cells.astype(object)  # dates would become numbers
+        refuse_lists(cells, AS_BEFORE)
+        column = pd.to_numeric(cells, errors="coerce").astype("float64")
+        return column, column.isna() & cells.notna(), cells.to_numpy()
+
+
+class ParquetTable(Source):
+    """A Parquet file to read from."""
+
+    @cached_property
+    def names(self) -> list[str]:
+        with parquet_file(self.content) as file:
+            names = file.schema_arrow.names
+        return [name for name in names if not name.startswith("__index_level_")]  # pandas' index
+
+    def batches(self, names: Sequence[str], most_rows: int | None = None) -> Iterator[Batch]:
+        with parquet_file(self.content, BUFFER if most_rows else 0) as file:
+            start, whole = 0, (file.read(columns=names) for _ in range(1))
+            for cells in file.iter_batches(most_rows, columns=names) if most_rows else whole:
+                yield Batch(cells, np.arange(start, start + len(cells)), [])
+                start += len(cells)
+
+    def _typed(self, cells: Any, kind: bool | None) -> Typed:
+        # nested cells as Python lists would take several times the memory
+        types = {cells.type: pd.ArrowDtype(cells.type)} if pa.types.is_nested(cells.type) else {}
+        with _parquet_errors(self.content):
+            cells.validate(full=True)
+            column = cells.to_pandas(types_mapper=types.get)
+        return super()._typed(column, kind)
+
+
+@contextmanager
+def parquet_file(path: Path, buffer: int = 0) -> Iterator[ParquetFile]:
+    """Open a Parquet file; without a `buffer` (bytes) a whole row group is read at once."""
+    with (
+        _parquet_errors(path),
+        ParquetFile(path, buffer_size=buffer, pre_buffer=not buffer) as file,
+    ):
+        yield file
+
+
+@contextmanager
+def _parquet_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        fault = f"{path} is not a Parquet file, is damaged, or has text that is not UTF-8"
+        raise InputError(f"{fault} ({str(error).splitlines()[0]}).") from error
+
+
+@dataclass(frozen=True, eq=False)
+class CsvFile(Source):
+    """A CSV file and its format."""
+
+    delimiter: str = ","
+    encoding: str = "utf-8"
+    decimal: str = "."
+    unit: ClassVar[str] = "line"
+
+    @cached_property
+    def names(self) -> list[str]:
         with self._open() as text:
-            record = next(self._parse(self._lines(text)), None)
-        if record is None or record.fault:
-            fault = "is empty" if record is None else f"has a header that {record.fault}"
-            raise InputError(f"{self.path} {fault}. Its first line must name the columns.")
-        names = [name.strip() for name in record.cells]
+            _, _, cells, fault = next(self._parse(self._lines(text)), (1, 1, [], "is empty"))
+        if fault:
+            raise InputError(f"{self.title} {fault}. Its first line must name the columns.")
+        names = [name.strip() for name in cells]
         if len(names) == 1 and (others := [mark for mark in ",;\t" if mark in names[0]]):
-            seems = f"{self.path} has one column {names[0]!r}, and seems to be delimited by"
+            seems = f"{self.title} has one column {names[0]!r}, and seems to be delimited by"
             raise InputError(f"{seems} {others[0]!r}. Pass delimiter={others[0]!r}.")
         return names
 
-    def records(self) -> Iterator[Record]:
-        """Yield the rows after the header."""
-        with self._open() as text:
-            yield from islice(self._parse(self._lines(text)), 1, None)
+    def batches(self, names: Sequence[str], most_rows: int | None = None) -> Iterator[Batch]:
+        if most_rows is None:
+            yield _joined([*self._chunks(names)])
+        else:
+            for batch in self._chunks(names):
+                yield from _sliced(batch, most_rows)
 
-    def batches(self, names: Sequence[str]) -> Iterator[Batch]:
-        """Yield all rows after the header, about a megabyte at a time, with these columns."""
-        position = {name: number for number, name in enumerate(self.header)}
+    def _chunks(self, names: Sequence[str]) -> Iterator[Batch]:
+        """Yield all rows, about a megabyte at a time, as text; one empty batch if there are none.
+
+        Blanks before a cell are left out, as in csv.reader.
+        """
+        position = {name: number for number, name in enumerate(self.names)}
         numbers = [position[name] for name in names]
-        size = max(CHUNK, CHUNK_PER_COLUMN * len(self.header))
+        size = max(CHUNK, CHUNK_PER_COLUMN * len(self.names))
         with self._open() as text:
             lines = self._lines(text)
-            done = next(self._parse(lines)).last
-            while chunk := text.read(size):
-                chunk += next(lines, "")
-                table, bad = self._parse_quickly(chunk, numbers), list[BadRow]()
-                if table is None:
-                    table, rows, bad, done = self._parse_exactly(chunk, lines, done, numbers)
+            last = next(self._parse(lines))[1]
+            for chunk in chain([text.read(size)], iter(partial(text.read, size), "")):
+                whole = chunk + next(lines, "")
+                columns = self._parse_quickly(whole, numbers)
+                if columns is None:
+                    columns, rows, bad, last = self._parse_exactly(whole, lines, last, numbers)
                 else:
-                    rows = np.arange(done + 1, done + 1 + len(table))
-                    done += len(table)
-                columns = map(pc.utf8_trim_whitespace, table.columns)
-                yield dict(zip(names, columns, strict=False)), rows, bad
+                    rows, bad = np.arange(last + 1, last + 1 + len(columns[0])), []
+                    last += len(rows)
+                yield Batch(pa.table(columns, [*names]), rows, bad)
 
-    def _parse_quickly(self, chunk: str, numbers: list[int]) -> pa.Table | None:
+    def _parse_quickly(self, chunk: str, numbers: list[int]) -> list[Any] | None:
         """Parse regular rows; return None if a row has quotes or a fault, or is blank.
 
         pyarrow does not count lines. It accepts "qu"ote and quotes that are never closed.
         """
-        special = not self.delimiter.isascii() or self.delimiter == " " or chunk[0] in "\r\n"
-        if special or any(mark in chunk for mark in ('"', "\n\n", "\n\r", "\r\r")):
+        if not self.delimiter.isascii() or self.delimiter == " " or not numbers:
+            return None
+        if chunk[:1] in "\r\n" or any(mark in chunk for mark in ('"', "\n\n", "\n\r", "\r\r")):
             return None
         content = chunk.encode()
-        names = [str(number) for number in range(len(self.header))]
+        names = [str(number) for number in range(len(self.names))]
         types = {names[number]: pa.string() for number in numbers}
         reading = ReadOptions(use_threads=False, block_size=len(content) + 1, column_names=names)
         parsing = ParseOptions(delimiter=self.delimiter, quote_char=False)
         as_text = ConvertOptions(include_columns=list(types), column_types=types)
         try:
-            return read_csv(io.BytesIO(content), reading, parsing, as_text)
+            table = read_csv(io.BytesIO(content), reading, parsing, as_text)
         except pa.ArrowInvalid:
             return None
+        return [pc.ascii_ltrim(column, " ") for column in table.columns]
 
     def _parse_exactly(
         self, chunk: str, rest: Iterator[str], done: int, numbers: list[int]
-    ) -> tuple[pa.Table, Lines, list[BadRow], int]:
+    ) -> tuple[list[Any], Lines, list[BadRow], int]:
         """Parse a chunk that follows `done` lines, and the `rest` of its last row.
 
-        Return cells, the line of each row, faults, and the last line.
+        Return columns, the line of each row, faults, and the last line.
         """
         inside = list(io.StringIO(chunk, newline=""))
-        end = done + len(inside)
         rows, lines, bad = list[list[str]](), list[int](), list[BadRow]()
-        last = done
-        for line, last, cells, fault in self._parse(chain(inside, rest), done, len(self.header)):
+        last, end = done, done + len(inside)
+        for line, last, cells, fault in self._parse(chain(inside, rest), done, len(self.names)):
             if fault:
                 shown = self.delimiter.join(cells)[:SHOWN]
                 bad += [BadRow(number, "", shown, fault) for number in range(line, last + 1)]
@@ -159,11 +324,15 @@ class CsvFile:
             if last >= end:
                 break
         columns = [pa.array([row[number] for row in rows], pa.string()) for number in numbers]
-        table = pa.table(columns, [str(number) for number in numbers])
-        return table, np.array(lines, dtype=np.int64), bad, last
+        return columns, np.array(lines, dtype=np.int64), bad, last
 
-    def _parse(self, lines: Iterable[str], done: int = 0, width: int = 0) -> Iterator[Record]:
-        """Parse rows after `done` lines; skip blank ones. A `width` of 0 permits any."""
+    def _parse(
+        self, lines: Iterable[str], done: int = 0, width: int = 0
+    ) -> Iterator[tuple[int, int, list[str], str]]:
+        """Yield the first and last line, the cells and the fault of each row that is not blank.
+
+        `done` lines came before. A `width` of 0 permits any number of cells.
+        """
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True, skipinitialspace=True)
         while True:
             line, cells, fault = done + reader.line_num + 1, list[str](), ""
@@ -174,13 +343,13 @@ class CsvFile:
             except csv.Error as error:
                 fault = f"has quotes that are not paired ({error})"
                 if done + reader.line_num > line:  # nobody knows how many rows are in the quotes
-                    begin = f"{self.path}: a quoted cell begins in line {line}"
+                    begin = f"{self.title}: a quoted cell begins in line {line}"
                     raise InputError(f"{begin} and does not end there. Close it.") from error
             last = done + reader.line_num
             if cells and width and (len(cells) != width or last > line):
                 fault = self._fault(cells, width, line, last)
             if cells or fault:
-                yield Record(line, last, cells, fault)
+                yield line, last, cells, fault
 
     def _fault(self, cells: list[str], width: int, line: int, last: int) -> str:
         fault = "" if len(cells) == width else f"has {len(cells)} cells instead of {width}"
@@ -199,57 +368,74 @@ class CsvFile:
     def _lines(self, text: TextIO) -> Iterator[str]:
         while line := text.readline(LONGEST_LINE):
             if len(line) == LONGEST_LINE:
-                raise InputError(f"{self.path} has a line of {len(line):,} characters or more.")
+                raise InputError(f"{self.title} has a line of {len(line):,} characters or more.")
             yield line
 
     @contextmanager
     def _open(self) -> Iterator[TextIO]:
         """Open the file as text; explain what is wrong with its bytes."""
+        path: Path = self.content
         limit = csv.field_size_limit(LONGEST_CELL)
         encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding  # skips a BOM
         try:
-            with self._bytes() as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
+            opened: Any = unpacked_table(path) if path.suffix == ".gz" else path.open("rb")
+            with opened as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
                 yield text
         except UnicodeError as error:
-            fault = f"{self.path} is not text in {self.encoding}{self._place()}"
-            remedy = "Save it as UTF-8, or pass its `encoding`, such as 'cp1252'."
-            raise InputError(f"{fault}. {remedy}") from error
+            fault = f"{self.title} is not text in {self.encoding}"
+            if isinstance(error, UnicodeDecodeError):
+                fault += f" at {error.object[max(0, error.start - 30) : error.end]!r}"
+            remedy = "Save it as UTF-8, or pass its `encoding`, such as 'cp1252'"
+            raise InputError(f"{fault}. {remedy}.") from error
         except (EOFError, OSError, zlib.error) as error:
-            remedy = " Rename it without .gz if it is plain text." * (self.path.suffix == ".gz")
-            raise InputError(f"{self.path} cannot be read ({error}).{remedy}") from error
+            remedy = " Rename it without .gz if it is plain text." * (path.suffix == ".gz")
+            raise InputError(f"{self.title} cannot be read ({error}).{remedy}") from error
         finally:
             csv.field_size_limit(limit)
 
-    def _bytes(self) -> Any:
-        return unpacked_table(self.path) if self.path.suffix == ".gz" else self.path.open("rb")
-
-    def _place(self) -> str:
-        """Return the first line that is not UTF-8; "" for other encodings."""
-        with self._bytes() as raw:
-            for number, line in enumerate(raw if self.encoding == "utf-8" else (), 1):
-                try:
-                    line.decode()
-                except UnicodeDecodeError:
-                    return f" in line {number}"
-        return ""
-
-
-def number_of(word: str) -> float | None:
-    """Return the number that a word stands for, or None."""
-    try:
-        return None if "_" in word else float(word)
-    except ValueError:
-        return None
-
-
-def is_amount(word: str) -> bool:
-    """Whether a word is a number without leading zeros."""
-    return number_of(word) is not None and re.match(LEADING_ZERO, word) is None
+    def _typed(self, cells: Any, kind: bool | None) -> Typed:
+        none, cells = pa.scalar(None, pa.string()), pc.utf8_trim_whitespace(cells)
+        text = digits = pc.if_else(pc.is_in(cells, pa.array(self.gaps, pa.string())), none, cells)
+        if kind or (kind is None and pc.any(pc.match_substring_regex(text, LEADING_ZERO)).as_py()):
+            return text.dictionary_encode().to_pandas(), (), None
+        if self.decimal == ",":
+            for mark, other in (".\0", ",.", "\0,"):
+                digits = pc.replace_substring(digits, mark, other)
+        try:
+            numbers = digits.cast(pa.float64())
+        except pa.ArrowInvalid:
+            is_number = pc.match_substring_regex(digits, NUMBER)
+            is_odd = pc.invert(is_number).fill_null(pa.scalar(value=False)).to_numpy()
+            if kind is None and is_odd.sum() > ODD_CELLS * (len(text) - text.null_count):
+                return text.dictionary_encode().to_pandas(), (), None
+            numbers = pc.if_else(is_number, digits, none).cast(pa.float64())
+            return numbers.to_pandas(), is_odd, cells
+        with suppress(pa.ArrowInvalid):  # 1e3 and 5.0 are floats
+            integers = digits.cast(pa.int64())  # from the text: float64 loses long integers
+            types = {pa.int64(): pd.Int64Dtype()}.get if integers.null_count else None
+            column = integers.to_pandas(types_mapper=types)
+            return pd.to_numeric(column, downcast="integer"), (), None
+        return numbers.to_pandas(), (), None
 
 
-def opened_source(
-    source: Any, requested: Reading, reading: Reading
-) -> CsvFile | Path | pd.DataFrame:
+def _joined(batches: list[Batch]) -> Batch:
+    cells, lines, bad = zip(*batches, strict=True)
+    return Batch(pa.concat_tables(cells), np.concatenate(lines), [*chain(*bad)])
+
+
+def _sliced(batch: Batch, most_rows: int) -> Iterator[Batch]:
+    """Yield the rows in their order, at most so many at a time, each with its faults."""
+    cells, lines, bad = batch
+    begin = 0.0
+    for start in range(0, max(1, len(lines)), most_rows):
+        stop = start + most_rows
+        end = lines[stop] if stop < len(lines) else np.inf
+        here = [fault for fault in bad if begin <= fault.line < end]
+        yield Batch(cells[start:stop], lines[start:stop], here)
+        begin = end
+
+
+def opened_source(source: Any, requested: Reading, reading: Reading) -> Source:
     """Check the source; `requested` is the part of `reading` that the caller passed."""
     path = Path(source) if isinstance(source, str | PathLike) else None
     if path is None and not is_frame(source):
@@ -265,37 +451,70 @@ def opened_source(
             encoding = codecs.lookup(reading.encoding or "utf-8").name
         except LookupError as error:
             raise InputError(f"encoding={reading.encoding!r} is unknown. Try 'cp1252'.") from error
-        return CsvFile(path, delimiter, encoding, reading.decimal or ".")
+        gaps = (*GAPS, *reading.missing)
+        return CsvFile(path, gaps, delimiter, encoding, reading.decimal or ".")
     if path and path.suffix.lower() not in PARQUET:
         known = ".csv, .tsv, .csv.gz, .tsv.gz, .parquet or .pq"
         raise InputError(f"{path} ends in {path.suffix!r}: tables end in {known}. Rename it.")
     if (requested.encoding, requested.delimiter, requested.decimal) != (None, None, None):
         raise InputError("encoding, delimiter and decimal are for CSV files. Do not pass them.")
-    return path or source
+    return ParquetTable(path, reading.missing) if path else Source(source, reading.missing)
 
 
-def names_in(opened: CsvFile | Path | pd.DataFrame) -> list[str]:
-    """Return the names of the columns."""
-    if isinstance(opened, CsvFile):
-        return opened.header
-    if isinstance(opened, Path):
-        with parquet_file(opened) as file:
-            names = file.schema_arrow.names
-        return [name for name in names if not name.startswith("__index_level_")]  # pandas' index
-    return list(opened.columns)
+def several(names: Any) -> tuple[str, ...]:
+    """Return distinct names as a tuple, from a name, several names or None."""
+    if isinstance(names, str) or not isinstance(names, Iterable | None):
+        return (names,)  # a DataFrame may number its columns
+    return tuple(dict.fromkeys(names or ()))
 
 
-@contextmanager
-def parquet_file(path: Path, buffer: int = 0) -> Iterator[ParquetFile]:
-    """Open a Parquet file; without a `buffer` (bytes) a whole row group is read at once."""
+def no_column(name: Any, names: Sequence[str]) -> str:
+    """Return a message that a column is missing, with similar names."""
+    close = get_close_matches(str(name), map(str, names)) or names
+    return f"no column {name!r}. There is {some_of(map(repr, close))}."
+
+
+def refuse_equal_names(names: Sequence[str], used: Collection[str]) -> None:
+    """Raise an error if one of the used names occurs twice."""
+    twice = [repr(name) for name, times in Counter(names).items() if times > 1 and name in used]
+    if twice:
+        raise InputError(f"Several columns are named {some_of(twice)}. Rename all but one.")
+
+
+def number_of(word: str) -> float | None:
+    """Return the number that a word stands for, or None."""
     try:
-        with ParquetFile(path, buffer_size=buffer, pre_buffer=not buffer) as file:
-            yield file
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} has names of columns that are not UTF-8. Rename them.") from error
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(f"{path} is not a Parquet file, or is damaged ({reason}).") from error
+        return None if "_" in word else float(word)
+    except ValueError:
+        return None
+
+
+def is_amount(word: str) -> bool:
+    """Whether a word is a number without leading zeros."""
+    return number_of(word) is not None and re.match(LEADING_ZERO, word) is None
+
+
+def refuse_lists(column: "pd.Series[Any]", remedy: str) -> None:
+    """Raise an error if a cell holds several values: such cells cannot be compared or sorted."""
+    is_nested = column.dtype == object or "<" in str(column.dtype)  # list<..>, struct<..>
+    if is_nested and any(isinstance(cell, (*SETS, dict)) for cell in column):
+        raise InputError(f"Column {column.name!r} holds lists, which are not features: {remedy}.")
+
+
+def feature_faults(
+    frame: pd.DataFrame, lines: Lines, remedy: str, most: float = np.inf
+) -> list[BadRow]:
+    """Return a fault for each number that is infinite or larger than `most`; refuse lists."""
+    bad = []
+    reason = f"is beyond {most:.1e}: correct it, or write the column in a larger unit"
+    for name, column in frame.items():
+        refuse_lists(column, remedy)
+        if pd.api.types.is_float_dtype(column):
+            cells = column.to_numpy(dtype=np.float64, na_value=np.nan)
+            is_infinite = np.isinf(cells)
+            bad += bad_rows(is_infinite, lines, name, cells, "is infinite")
+            bad += bad_rows((np.abs(cells) > most) & ~is_infinite, lines, name, cells, reason)
+    return bad
 
 
 def safe_cell(cell: str, decimal: str = ".") -> str:
@@ -328,3 +547,26 @@ class CsvText(io.StringIO):
         self.seek(0)
         self.truncate()
         return text
+
+
+def is_list_of_bad_rows(start: bytes) -> bool:
+    """Whether a file begins like a file that `errors_to` names.
+
+    >>> is_list_of_bad_rows(b"line,column,value,reason\\n3,age,ten,is not a number\\n")
+    True
+    """
+    header = start.split(b"\n")[0].decode(errors="replace").split(",")
+    return header[0] in ("line", "row") and tuple(header[1:]) == BadRow._fields[1:]
+
+
+def write_bad_rows(path: Path, unit: str, bad: Iterable[BadRow]) -> None:
+    """Write faults to a CSV file."""
+    text = CsvText()
+    writer = csv.writer(text)
+    writer.writerow((unit, *BadRow._fields[1:]))
+    writer.writerows((line, *map(safe_cell, cells)) for line, *cells in bad)
+    try:
+        write_whole(path, text.getvalue().encode())
+    except OSError as error:
+        fault = f"errors_to={str(path)!r} cannot be written ({error.strerror or error})"
+        raise InputError(f"{fault}. Pass another path.") from error
