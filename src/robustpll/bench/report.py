@@ -127,7 +127,7 @@ def entropy_panels(summary: Summary, dataset: str, other: str) -> list[dict[str,
     return [panel for panel in panels if panel]
 
 
-def attack_curves(summary: Summary) -> Iterator[tuple[str, str, dict[str, dict[float, float]]]]:
+def attack_curves(summary: Summary) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield names, titles, and accuracies by method and epsilon, of pooled and single datasets."""
     pool = summary.attacked_sets
     pooled = f"Real-world sets pooled: {', '.join(map(title_of, pool))}"

@@ -275,8 +275,8 @@ def ood_table(summary: Summary, dataset: str, other: str) -> Table | None:
         runs = frame["seeds"].where(values.notna(), 0).astype(int)
         cells = pd.DataFrame({"value": values, "std": math.nan, "decimals": 4, "runs": runs})
         cells["bold"] = _bold(summary, values.index, values[runs == seeds].to_frame())
-        notes = ["", "undefined"]
-        cells["note"] = np.select([values.notna(), frame["seeds"].notna()], notes, "missing")
+        has_runs = frame["seeds"].notna()
+        cells["note"] = np.select([values.notna(), has_runs], ["", "undefined"], "missing")
         columns[head] = cells.assign(asked=seeds)
     notes = [RULES["entropies"].format(seeds=seeds)]
     if not math.isnan(gamma):
@@ -325,24 +325,26 @@ def _other_frames(summary: Summary) -> Iterator[tuple[str, pd.DataFrame]]:
     labels = [line.label for line in summary.lines if line.label in times.index]
     yield "timing", times.loc[labels, list(heads)].rename(columns=heads).rename_axis("method")
 
-    sessions = {}
+    rows, starts = [], []
     for name, session in summary.sessions.items():
         seconds = Counter(session["parts"])
         seconds["noise, train"] += seconds["noise, load"]
-        counts = {"runs": session["runs"], "by the clock": session["seconds"]}
         start = f"{name[:4]}-{name[4:6]}-{name[6:8]} {name[9:11]}:{name[11:13]}"
-        counts |= {head: seconds[part] for part, head in TEXTS["heads"]["sessions"].items()}
-        sessions[f"{start}, {session['executor']}"] = counts
-    yield "sessions", pd.DataFrame.from_dict(sessions, "index").rename_axis("begun")
+        starts.append(f"{start}, {session['executor']}")
+        counts = {"runs": session["runs"], "by the clock": session["seconds"]}
+        rows.append(
+            counts | {head: seconds[part] for part, head in TEXTS["heads"]["sessions"].items()}
+        )
+    yield "sessions", pd.DataFrame(rows, pd.Index(starts, name="begun"))
 
-    rows = []
+    reasons = []
     for key, group in summary.missing.groupby(["dataset", "reason", "sentence"], sort=False):
         dataset, reason, sentence = map(str, key)
         methods = list(dict.fromkeys(group["label"]))
         named = "all" if len(methods) == len(summary.lines) > 1 else ", ".join(methods)
         runs = len(group.drop_duplicates(["label", "seed"]))
-        rows.append((title_of(dataset), runs, named, reason, sentence))
-    frame = pd.DataFrame(rows, columns=["dataset", "runs", "methods", "why", "in words"])
+        reasons.append((title_of(dataset), runs, named, reason, sentence))
+    frame = pd.DataFrame(reasons, columns=["dataset", "runs", "methods", "why", "in words"])
     yield "missing", frame.set_index("dataset")
 
 
