@@ -92,20 +92,20 @@ def test_files_and_functions_stay_small() -> None:
 LIMITS = {
     "": 360,  # files beside the packages, but for opinion and demo
     "attacks": 570,
-    "bench": 3180,
+    "bench": 3136,
     "clean": 920,
     "cli": 1390,
     "datasets": 1490,
-    "demo": 100,
+    "demo": 160,  # with its picture
     "engine": 2030,
     "estimator": 1860,
     "evaluate": 970,
-    "html": 115,
+    "html": 105,
     "labels": 670,
     "measures": 760,
     "methods": 3200,
     "opinion": 280,
-    "plots": 335,
+    "plots": 155,
     "tables": 1500,
 }
 
@@ -117,7 +117,7 @@ def test_packages_stay_within_their_limits() -> None:
         lines[name if name in LIMITS else ""] += len(path.read_text().splitlines())
     above = {name: (lines[name], limit) for name, limit in LIMITS.items() if lines[name] > limit}
     assert above == {}, "lines and limits"
-    assert len(list(SOURCE.rglob("*.py"))) <= 120
+    assert len(list(SOURCE.rglob("*.py"))) <= 112
 
 
 def test_nothing_that_reads_may_execute() -> None:
