@@ -27,7 +27,7 @@ FALLING = {
 }
 DRAWN: dict[str, Callable[[list[str]], Any]] = {  # figures of methods with these names
     "entropies": lambda names: distribution_lines([dict.fromkeys(names[:4], (TEST, OOD))]),
-    "attack": lambda names: attack_panels(dict.fromkeys(names, {0.0: 70, 0.1: 50}), names[0]),
+    "attack": lambda names: attack_panels({n: {0.0: 70, 0.1: 50} for n in names}, names[0]),
     "ranks": lambda names: rank_diagram({name: 1.0 + n for n, name in enumerate(names)}, 3.0),
     "time": lambda names: time_bars({name: (10.0 * n, 1.0) for n, name in enumerate(names)}),
 }

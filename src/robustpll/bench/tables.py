@@ -186,7 +186,7 @@ def _measure_tables(summary: Summary) -> Iterator[Table]:
     tables |= {f"attack-{name}": by_strength((name,)) for name in stored}
     for name, columns in tables.items():
         if columns:
-            notes = _pooled_note(pools[name]) if name in pools else []
+            notes = [_pooled_note(pools[name])] if pools.get(name) else []
             absent = [n for n in families.get(name, ()) if n in grid.datasets and n not in stored]
             titles = ", ".join(PICTURES.get(n, title_of(n)) for n in absent)
             notes += [RULES["absent"].format(datasets=titles)] if absent else []
@@ -374,19 +374,15 @@ def compared_table(summary: Summary, number: int, table: Table) -> Table | None:
     if cells.empty:
         return None
     names = {"CDF area": "cdf_area", "KS": "ks", "MMD": "mmd"}
-    if number == 3:
-        names = {head: f"eps={head}" for head in table.columns}
-    keys = [
-        (number, methods[label], names.get(head, head))
-        for label, head in zip(cells["label"], cells["column"], strict=True)
-    ]
-    numbers = paper.reindex(pd.MultiIndex.from_tuples(keys, names=paper.index.names))
+    columns = "eps=" + cells["column"] if number == 3 else cells["column"].replace(names)
+    keys = pd.MultiIndex.from_arrays([cells["label"].map(methods), columns])
+    numbers = paper.loc[number].reindex(keys)
     cells["published"], cells["published_std"] = numbers[["mean", "std"]].to_numpy().T
     cells["difference"] = cells["value"] - cells["published"]
     why_not = {head: _why_not_counted(summary, number, head) for head in table.columns}
     reasons = cells["column"].map(why_not).mask(cells["label"].isin(changed), "other settings")
     cells["why_not"] = reasons.where(cells["published"].notna(), "")
-    tolerance = pd.Series({1: 2.0, 2: 0.07, 3: 2.0}[number], cells.index)
+    tolerance = pd.Series(0.07 if number == 2 else 2.0, cells.index)
     if number == 1:
         spread = (2 * cells["published_std"]).clip(lower=1.0)
         tolerance = tolerance.where(cells["column"] == POOLED, spread)
@@ -467,10 +463,10 @@ def _titles(datasets: Iterable[str]) -> str:
     return ", ".join(map(title_of, datasets))
 
 
-def _pooled_note(pool: Sequence[str]) -> list[str]:
+def _pooled_note(pool: Sequence[str]) -> str:
     """Return which of the paper's six sets a pooled column rests on."""
     count = "all" if len(pool) == len(REAL_WORLD) else f"{len(pool)} of"
-    note = RULES["pooled"].format(count=count, datasets=_titles(pool))
+    note = str(RULES["pooled"]).format(count=count, datasets=_titles(pool))
     if absent := [name for name in REAL_WORLD if name not in pool]:
         note += RULES["pooled-partly"].format(datasets=_titles(absent))
-    return [note] if pool else []
+    return note
