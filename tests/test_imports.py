@@ -92,7 +92,7 @@ def test_files_and_functions_stay_small() -> None:
 LIMITS = {
     "": 360,  # files beside the packages, but for opinion and demo
     "attacks": 570,
-    "bench": 3136,
+    "bench": 3132,
     "clean": 920,
     "cli": 1390,
     "datasets": 1490,
