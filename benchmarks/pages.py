@@ -27,7 +27,7 @@ from robustpll.bench.summary import Summary, read_summary
 from robustpll.bench.tables import Table, all_tables
 from robustpll.measures.significance import LEVEL, paired_p
 from robustpll.methods import FURTHER, PUBLISHED
-from robustpll.plots.style import BAD, COLOURS, GOOD, MUTED, new_figure, plain, save_png
+from robustpll.plots import BAD, COLOURS, GOOD, MUTED, new_figure, picture_bytes, plain
 
 ROOT = Path(__file__).parents[1]
 DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"
@@ -943,7 +943,7 @@ def main() -> None:
     for page in COMMITTED:
         (ROOT / page).write_text(filled((ROOT / page).read_text()))
     for name, figure in pictures():
-        save_png(figure, DOCS / f"{name}.png")
+        (DOCS / f"{name}.png").write_bytes(picture_bytes(figure, "png"))
 
 
 if __name__ == "__main__":

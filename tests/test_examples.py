@@ -43,14 +43,10 @@ def test_a_model_of_votes_beats_their_majority(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_pictures_are_learned_by_lenet(tmp_path: Path) -> None:
+def test_pictures_are_learned_by_lenet_and_by_a_network_of_ones_own(tmp_path: Path) -> None:
     text = run("pictures.py", tmp_path)
     for title in ("RobustPll", "Proden"):
         assert min(numbers(f"{title}: accuracy {NUMBER}, .*pictures {NUMBER}", text)) > 0.9
-
-
-@pytest.mark.slow
-def test_a_network_of_ones_own_learns_and_is_read_back(tmp_path: Path) -> None:
     text = run("own_network.py", tmp_path)
     assert min(numbers(rf"1 of them: accuracy {NUMBER}\n3 of them: accuracy {NUMBER}", text)) > 0.85
     assert "says the same: True" in text

@@ -92,20 +92,20 @@ def test_files_and_functions_stay_small() -> None:
 LIMITS = {
     "": 330,  # files beside the packages, but for opinion and demo
     "attacks": 570,
-    "bench": 3180,
+    "bench": 3132,
     "clean": 885,
     "cli": 1390,
     "datasets": 1387,
-    "demo": 100,
+    "demo": 160,  # with its picture
     "engine": 1860,
     "estimator": 1745,
     "evaluate": 845,
-    "html": 115,
+    "html": 105,
     "labels": 600,
     "measures": 675,
     "methods": 3200,
     "opinion": 250,
-    "plots": 335,
+    "plots": 155,
     "tables": 1465,
 }
 
@@ -117,7 +117,7 @@ def test_packages_stay_within_their_limits() -> None:
         lines[name if name in LIMITS else ""] += len(path.read_text().splitlines())
     above = {name: (lines[name], limit) for name, limit in LIMITS.items() if lines[name] > limit}
     assert above == {}, "lines and limits"
-    assert len(list(SOURCE.rglob("*.py"))) <= 120
+    assert len(list(SOURCE.rglob("*.py"))) <= 112
 
 
 def test_nothing_that_reads_may_execute() -> None:

@@ -27,16 +27,14 @@ def script() -> ModuleType:
     return module
 
 
-def test_a_method_that_the_table_names_best_is_bold_in_the_report() -> None:
+@pytest.mark.usefixtures("script")
+def test_the_advice_is_borne_out_by_the_report() -> None:
+    """If other results are stored, which-method.md must be read again."""
     pages = sys.modules["pages"]
     for dataset, name in pages.TABLE_OF.items():
         for ensembles in (False, True):
             assert pages.cells("paper", name)[pages.best(dataset, ensembles), dataset]["bold"]
-
-
-def test_the_advice_is_borne_out_by_the_report() -> None:
-    """If other results are stored, which-method.md must be read again."""
-    value, means = sys.modules["pages"].value, sys.modules["pages"].mean_accuracies
+    value, means = pages.value, pages.mean_accuracies
     seconds = {k.title: value("paper", "timing", k.title, "seconds per run") for k in PUBLISHED}
     real_world = {title: means(title)[1] for title in seconds}
     assert seconds["RobustPll"] < 1.5 * seconds["Proden"]  # "at about the cost of Proden"
@@ -99,13 +97,9 @@ def test_a_docstring_becomes_markdown(script: ModuleType) -> None:
         """
 
     prose, fence = ["A sum", "\\> 0, as in", ""], ["", "```pycon", ">>> 1 + 1", "2", "```"]
-    listed = [
-        '- **first, second** (`{"a", "b"}`):',
-        "    What is added.",
-        "- **third**:",
-        "    What is not.",
-    ]
-    expected = [*prose, *fence, "", "**Parameters**", "", *listed]
+    first = ['- **first, second** (`{"a", "b"}`):', "    What is added."]
+    third = ["- **third**:", "    What is not."]
+    expected = [*prose, *fence, "", "**Parameters**", "", *first, *third]
     assert script.described(documented) == expected
 
 

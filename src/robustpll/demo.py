@@ -1,8 +1,12 @@
 """The demo: three methods learn digits from ambiguous labels; nothing is downloaded."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from sklearn.datasets import load_digits
@@ -14,8 +18,7 @@ from robustpll.datasets.noise import InstanceDependent
 from robustpll.engine.history import progress_bars
 from robustpll.estimator.classifier import PLLClassifier
 from robustpll.methods import Proden, RobustPll, RobustPllEns
-from robustpll.plots.style import picture_bytes
-from robustpll.plots.tour import Example, Outcome, tour_picture
+from robustpll.plots import BAD, COLOURS, GOOD, MUTED, new_figure, picture_bytes, plain
 
 UNKNOWN = (8, 9)  # classes that are not in the training data
 EPSILON = 0.1
@@ -31,6 +34,20 @@ Entropy runs from 0 (certain) to 1 (clueless): unknown digits should have more o
 moves each pixel by at most {EPSILON:g} of its range, in 10 steps away from the class that was \
 predicted for the clean digit, against all members at once. Stronger attacks exist.
 """
+TITLE = "Training data: digits with candidate labels; the label that RobustPll chose is underlined"
+GROUPS = ("training labels\nresolved", "test rows", f"test rows,\nattacked by {EPSILON:g}")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The results of a method: accuracies, and entropies of rows."""
+
+    title: str
+    resolved: float  # of training labels
+    test: float
+    attacked: float
+    known: NDArray[np.float64]  # of test rows, (n,)
+    unknown: NDArray[np.float64]  # of rows of unknown classes, (m,)
 
 
 def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
@@ -57,11 +74,11 @@ def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
         outcomes.append(
             Outcome(
                 model.resolved_method().title,
-                test=model.score(test, test_truth),
-                resolved=float((model.labels_ == truth).mean()),
-                attacked=float((attacked == test_truth).mean()),
-                entropy_known=model.predict_opinion(test).entropy,
-                entropy_unknown=model.predict_opinion(X[~known]).entropy,
+                float((model.labels_ == truth).mean()),
+                model.score(test, test_truth),
+                float((attacked == test_truth).mean()),
+                model.predict_opinion(test).entropy,
+                model.predict_opinion(X[~known]).entropy,
             )
         )
     console.print(
@@ -70,12 +87,18 @@ def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
         f"{(~known).sum()} unknown ones."
     )
     console.print(_table(outcomes), EXPLANATION, sep="\n")
+    figure = new_figure(13, 7.2)
+    top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.35))  # type: ignore[misc]
+    top.suptitle(TITLE, x=0.01, ha="left", fontsize=11, fontweight="bold")
     sets, labels = candidates.sets(), models[0].labels_
-    examples = [
-        Example(train[row].reshape(8, 8), sorted(sets[row]), labels[row], truth[row])
-        for row in np.unique(truth, return_index=True)[1]  # the first row of each class
-    ]
-    out.write(PICTURE, picture_bytes(tour_picture(examples, outcomes, EPSILON), "png"))
+    rows = np.unique(truth, return_index=True)[1]  # the first of each class
+    for axes, row in zip(top.subplots(1, len(rows)), rows, strict=True):
+        axes.imshow(train[row].reshape(8, 8), cmap="gray_r")
+        _show_labels(axes, sorted(sets[row]), labels[row], truth[row])
+    left, right = bottom.subplots(1, 2)
+    _show_accuracy(plain(left, "How often is it right?"), outcomes)
+    _show_entropy(plain(right, "Does it notice what it has never seen?"), outcomes)
+    out.write(PICTURE, picture_bytes(figure, "png"))
     console.print(f"Picture: [bold]{folder / PICTURE}[/bold]", soft_wrap=True)
     return folder / PICTURE
 
@@ -87,9 +110,50 @@ def _table(outcomes: list[Outcome]) -> Table:
     for heading in (*headings, "entropy,\nunknown", "accuracy,\nattacked"):
         table.add_column(heading, justify="right", no_wrap=True)
     for outcome in outcomes:
-        entropies = outcome.entropy_known, outcome.entropy_unknown
-        known, unknown = (f"{entropy.mean():.2f}" for entropy in entropies)
+        known, unknown = (f"{e.mean():.2f}" for e in (outcome.known, outcome.unknown))
         shares = outcome.test, outcome.resolved, outcome.attacked
         test, resolved, attacked = (f"{100 * share:.1f} %" for share in shares)
         table.add_row(outcome.title, test, resolved, known, unknown, attacked)
     return table
+
+
+def _show_labels(axes: Any, candidates: Sequence[Any], resolved: Any, truth: Any) -> None:
+    axes.set_axis_off()
+    is_right = resolved == truth
+    colour, verdict = (GOOD, "right") if is_right else (BAD, f"wrong: it is {truth}")
+    axes.set_title(verdict, fontsize=9, color=colour)
+    place = {"transform": axes.transAxes, "ha": "center", "va": "top"}
+    for number, name in enumerate(candidates):
+        text, look = str(name), {"fontsize": 10, "color": MUTED}
+        if name == resolved:
+            text, look = f"{name}\u0332", {"fontsize": 13, "color": colour, "fontweight": "bold"}
+        axes.text((number + 0.5) / len(candidates), -0.12, text, **place, **look)
+
+
+def _show_accuracy(axes: Any, outcomes: Sequence[Outcome]) -> None:
+    width = 0.8 / len(outcomes)
+    for number, (outcome, colour) in enumerate(zip(outcomes, COLOURS, strict=False)):
+        heights = [100 * share for share in (outcome.resolved, outcome.test, outcome.attacked)]
+        places = np.arange(len(GROUPS)) + (number - (len(outcomes) - 1) / 2) * width
+        bars = axes.bar(places, heights, 0.92 * width, color=colour, label=outcome.title)
+        axes.bar_label(bars, fmt="%.0f", fontsize=9, padding=2)
+    axes.set_xticks(np.arange(len(GROUPS)), GROUPS)
+    axes.set(ylim=(0, 108), ylabel="accuracy in %")
+    axes.legend(frameon=False, fontsize=9, loc="upper right")
+
+
+def _show_entropy(axes: Any, outcomes: Sequence[Outcome]) -> None:
+    box = {"widths": 0.3, "orientation": "horizontal", "whis": (5, 95), "showfliers": False}
+    box |= {"patch_artist": True, "medianprops": {"color": "black"}}
+    for row, (outcome, colour) in enumerate(zip(outcomes, COLOURS, strict=False)):
+        for values, y, face, name in (
+            (outcome.known, row - 0.18, colour, "known digits"),
+            (outcome.unknown, row + 0.18, "white", "unknown digits"),
+        ):
+            drawn = axes.boxplot(values, positions=[y], **box)
+            drawn["boxes"][0].set(facecolor=face, edgecolor=colour)
+            axes.text(1.03, y, name, va="center", fontsize=9, color=MUTED)
+    axes.set_yticks(range(len(outcomes)), [outcome.title for outcome in outcomes])
+    axes.invert_yaxis()
+    label = "entropy: 0 is certain, 1 is clueless (middle half, 5 % to 95 %)"
+    axes.set(xlim=(0, 1), xlabel=label)

@@ -17,112 +17,99 @@ from robustpll import InputError
 from robustpll.bench.grid import Condition, Grid, Run
 from robustpll.bench.store import REALS, ResultStore
 from robustpll.bench.summary import CURVE_POINTS, Summary, curve, read_summary, summarize
-from robustpll.bench.tables import all_tables, strengths
+from robustpll.bench.tables import all_tables
 from robustpll.measures.calibration import calibration_of
 from robustpll.measures.metrics import distribution
 
-ONE_RUN = Grid.of({"methods": ["proden"], "datasets": ["lost"], "seeds": 1})
+OOD_GRID = Grid.of(
+    {"methods": ["proden"], "datasets": ["mnist", "lost"], "seeds": 2, "ood": [["mnist", "lost"]]}
+)
 
 
-def ood_grid() -> Grid:
-    plain = {"methods": ["proden"], "datasets": ["mnist"], "seeds": 2, "preset": "paper"}
-    return Grid.of({**plain, "ood": [["mnist", "notmnist"]]})
-
-
-def keep_entropies(made: Any, store: ResultStore, grid: Grid) -> None:
+@pytest.fixture
+def ood_store(made: Any, store: ResultStore) -> ResultStore:
+    """The runs of `OOD_GRID` on MNIST, two rows of each part with each seed."""
     test, ood = [(0, 0.1), (0.1, 0.3)], [(0.2, 0.6), (0.9, 1.0)]
 
-    def answers(planned: Run, condition: Condition) -> dict[str, Any]:
-        seed = planned.seed
+    def answers(run: Run, condition: Condition) -> dict[str, Any]:
         known = condition.part == "test"
-        return made.predictions([True, True], test[seed]) if known else made.unknown(ood[seed])
+        return made.predictions([1, 1], test[run.seed]) if known else made.unknown(ood[run.seed])
 
-    for planned in grid.runs():
-        made.keep(store, planned, answers)
+    for run in OOD_GRID.runs():
+        if run.dataset == "mnist":
+            made.keep(store, run, answers)
+    return store
 
 
-def test_a_run_has_one_row_for_each_condition_in_the_order_of_the_grid(
-    small: Grid, full: ResultStore
+def test_runs_have_a_row_for_each_condition_in_the_grids_order_whatever_that_of_files_and_rows(
+    made: Any, small: Grid, full: ResultStore, tmp_path: Path
 ) -> None:
     runs = summarize(full, small).runs
-    planned = [
-        (run.label, run.dataset, run.seed, condition.name)
-        for run in small.runs()
-        for condition in run.conditions
-    ]
+    planned = [(r.label, r.dataset, r.seed, c.name) for r in small.runs() for c in r.conditions]
     rows = runs[["label", "dataset", "seed", "condition"]].itertuples(index=False, name=None)
     assert list(rows) == planned
     attacked = runs[(runs["label"] == "Proden") & (runs["epsilon"] == 0.1)]
     assert attacked["accuracy"].tolist() == pytest.approx([0.4, 0.41, 0.42] * 3)
+    other, generator = ResultStore(tmp_path / "other"), np.random.default_rng(0)
+
+    def shuffled(run: Run, condition: Condition) -> dict[str, Any]:
+        columns = made.of_seed(run, condition)
+        order = generator.permutation(len(columns["row"]))
+        return {name: column[order] for name, column in columns.items()}
+
+    for index in generator.permutation(len(small.runs())):
+        run = small.runs()[index]
+        made.keep(other, run, shuffled, conditions=run.conditions[::-1])
+    pd.testing.assert_frame_equal(runs, summarize(other, small).runs)
 
 
 def test_measures_of_a_run_are_those_of_its_predictions(made: Any, store: ResultStore) -> None:
-    columns = made.predictions([True, True, True, False]) | {"guess": np.array([1, 0, 0, 0], bool)}
-    columns["entropy"][:2] = 0, np.nan  # an entropy that is missing counts as one
-    made.keep(store, ONE_RUN.runs()[0], lambda *_: columns, seconds=(3.0, 0.5))
-    (row,) = summarize(store, ONE_RUN).runs.to_dict("records")
-    assert (row["rows"], row["accuracy"], row["guesses"]) == (4, 0.75, 0.25)
-    assert (row["entropy"], row["uncertainty"]) == (0.5, 0.25)
-    right, wrong = 2 * 0.25**2, 2 * 0.75**2  # of two classes at 0.75 and 0.25
-    assert row["brier"] == pytest.approx((3 * right + wrong) / 4)
-    assert row["log_loss"] == pytest.approx(-(3 * np.log(0.75) + np.log(0.25)) / 4)
+    grid = Grid.of({"methods": ["proden"], "datasets": ["lost"], "seeds": 1})
+    draws = np.random.default_rng(0)
+    probability = draws.dirichlet(np.ones(2), 200)
+    truth = np.where(draws.random(200) < probability[:, 0] ** 2, 0, 1)
+    predicted, of_truth = probability.argmax(-1), probability[np.arange(200), truth]
+    columns = made.predictions(truth == predicted) | {
+        "truth": truth,
+        "predicted": predicted,
+        "probability": probability.max(-1),
+        "probability_of_truth": of_truth,
+        "probability_squared": (probability**2).sum(-1),
+        "guess": np.arange(200) < 50,
+    }
+    columns["entropy"][:100] = np.repeat([0, np.nan], 50)  # an entropy that is missing counts as 1
+    made.keep(store, grid.runs()[0], lambda *_: columns, seconds=(3.0, 0.5))
+    (row,) = summarize(store, grid).runs.to_dict("records")
+    assert (row["rows"], row["guesses"], row["entropy"], row["uncertainty"]) == (
+        200,
+        *[0.25, 0.5, 0.25],
+    )
+    assert row["accuracy"] == (truth == predicted).mean()
+    assert row["brier"] == pytest.approx(((probability - np.eye(2)[truth]) ** 2).sum(-1).mean())
+    assert row["log_loss"] == pytest.approx(-np.log(of_truth).mean(), abs=1e-5)
+    assert row["ece"] == pytest.approx(calibration_of(probability, truth).error, abs=1e-6)
+    assert row["ece"] > 0.05
     assert (row["seconds_train"], row["seconds_examine"]) == (3.0, 0.5)
     assert (row["machine"], row["torch"], row["date"]) == ("a machine", "2", "2026-01-02")
 
 
-def test_the_calibration_error_is_that_of_the_probabilities(made: Any, store: ResultStore) -> None:
-    draws = np.random.default_rng(0)
-    probability = draws.dirichlet(np.ones(2), 200)
-    truth = np.where(draws.random(200) < probability[:, 0] ** 2, 0, 1)
-    predicted = probability.argmax(-1)
-    labels = {"truth": truth, "predicted": predicted, "probability": probability.max(-1)}
-    columns = made.predictions(truth == predicted) | labels
-    made.keep(store, ONE_RUN.runs()[0], lambda *_: columns)
-    (row,) = summarize(store, ONE_RUN).runs.to_dict("records")
-    assert row["ece"] == pytest.approx(calibration_of(probability, truth).error, abs=1e-6)
-    assert row["ece"] > 0.05
-
-
-def test_entropies_are_pooled_over_seeds_as_the_paper_does(made: Any, store: ResultStore) -> None:
-    keep_entropies(made, store, ood_grid())
-    summary = summarize(store, ood_grid())
+def test_entropies_are_pooled_over_seeds_as_the_paper_does(ood_store: ResultStore) -> None:
+    summary = summarize(ood_store, OOD_GRID)
     (row,) = summary.ood.to_dict("records")
-    assert (row["seeds"], row["asked"]) == (2, 2)
-    assert row["area"] == pytest.approx(0.35)
-    assert row["area_exact"] == pytest.approx(0.55)
-    assert (row["ks"], row["auroc"]) == (0.75, 0.9375)
+    assert (row["seeds"], row["area"], row["ks"]) == (2, pytest.approx(0.35), 0.75)
     assert row["gamma"] == pytest.approx(3.224994, rel=0.05)  # of 10,000 pairs, not of all
     assert row["mmd"] == pytest.approx(0.771688, abs=0.005)
-    test, _ = summary.curves["Proden", "mnist", "notmnist"]
+    test, _ = summary.curves["Proden", "mnist", "lost"]
     np.testing.assert_allclose(test, [[0, 0.25], [0.1, 0.75], [0.3, 1]])
     ood = summary.runs[summary.runs["part"] == "ood"]
     assert ood[["accuracy", "brier", "log_loss", "ece"]].isna().all(axis=None)
     assert ood[["auroc", "ks", "area", "entropy"]].notna().all(axis=None)
 
 
-def test_the_order_of_files_and_rows_changes_nothing(
-    made: Any, small: Grid, full: ResultStore, tmp_path: Path
-) -> None:
-    other = ResultStore(tmp_path / "other")
-    generator = np.random.default_rng(0)
-    runs = list(small.runs())
-    generator.shuffle(runs)  # type: ignore[arg-type]
-
-    def shuffled(planned: Run, condition: Condition) -> dict[str, Any]:
-        columns = made.of_seed(planned, condition)
-        order = generator.permutation(len(columns["row"]))
-        return {name: column[order] for name, column in columns.items()}
-
-    for planned in runs:
-        made.keep(other, planned, shuffled, conditions=planned.conditions[::-1])
-    pd.testing.assert_frame_equal(summarize(full, small).runs, summarize(other, small).runs)
-
-
 def test_runs_that_are_missing_failed_or_damaged_are_named_and_have_no_row(
     made: Any, small: Grid, full: ResultStore
 ) -> None:
-    proden = [run for run in small.runs() if run.label == "Proden"]
-    gone, failed, damaged, partial = proden[0], proden[1], proden[3], proden[4]
+    gone, failed, _, damaged, partial, *_ = (r for r in small.runs() if r.label == "Proden")
     full.path(gone).unlink()
     full.path(failed).unlink()
     full.failed(failed, "No memory is left.")
@@ -133,54 +120,45 @@ def test_runs_that_are_missing_failed_or_damaged_are_named_and_have_no_row(
     assert len(summary.runs) + len(missing) == sum(len(run.conditions) for run in small.runs())
     assert set(missing["label"]) == {"Proden"}
     rows = missing.groupby(["dataset", "seed"])["condition"].agg(list).to_dict()
-    both = ["clean", "pgd 0.1"]
-    attack = {("msrc-v2", 1): ["pgd 0.1"]}
-    assert rows == {("lost", 0): both, ("lost", 1): both, ("msrc-v2", 0): both} | attack
+    both = {key: ["clean", "pgd 0.1"] for key in (("lost", 0), ("lost", 1), ("msrc-v2", 0))}
+    assert rows == both | {("msrc-v2", 1): ["pgd 0.1"]}
     sentences = missing.drop_duplicates("reason").set_index("reason")["sentence"]
+    assert set(sentences.index) == {"not run", "failed", "unreadable"}
     assert sentences["failed"] == "No memory is left."
     assert "damaged" in sentences["unreadable"]
     assert str(full.root) not in sentences["unreadable"]
-    assert set(sentences.index) == {"not run", "failed", "unreadable"}
 
 
 def test_a_dataset_without_any_run_differs_from_runs_that_were_not_done(
     made: Any, small: Grid, store: ResultStore
 ) -> None:
-    for planned in small.runs():
-        if planned.dataset == "lost" and planned.label == "Proden":
-            made.keep(store, planned, made.of_seed)
-    missing = summarize(store, small).missing
-    assert set(missing[missing["dataset"] == "lost"]["reason"]) == {"not run"}
-    absent = missing[missing["dataset"] == "fg-net"]
-    assert set(absent["reason"]) == {"no data"}
-    assert "No run on FG-NET" in absent["sentence"].iloc[0]
-    nothing = summarize(ResultStore(store.root / "nothing"), small)
+    nothing = summarize(store, small)
     assert (nothing.stored, len(nothing.runs)) == ((), 0)
     assert list(all_tables(nothing)) == ["datasets", "missing"]
     assert len(nothing.missing) == sum(len(run.conditions) for run in small.runs())
+    for run in small.runs():
+        if run.dataset == "lost" and run.label == "Proden":
+            made.keep(store, run, made.of_seed)
+    missing = summarize(store, small).missing.set_index("dataset")
+    assert set(missing.loc["lost", "reason"]) == {"not run"}
+    assert set(missing.loc["fg-net", "reason"]) == {"no data"}
+    assert "No run on FG-NET" in missing.loc["fg-net", "sentence"].iloc[0]
 
 
-def test_runs_of_other_grids_in_a_store_do_not_count(small: Grid, full: ResultStore) -> None:
-    summary = summarize(full, small.changed(methods=["proden"], seeds=(1,)))
-    assert set(summary.runs["label"]) == {"Proden"}
-    assert set(summary.runs["seed"]) == {1}
-    assert summary.missing.empty
-
-
-def test_shares_of_time_add_up_and_models_are_counted(small: Grid, full: ResultStore) -> None:
-    timing = summarize(full, small).timing.set_index("label")
+def test_runs_of_other_grids_do_not_count_and_lines_know_groups_attacks_and_times(
+    small: Grid, full: ResultStore
+) -> None:
+    fewer = summarize(full, small.changed(methods=["proden"], seeds=(1,)))
+    assert set(zip(fewer.runs["label"], fewer.runs["seed"], strict=True)) == {("Proden", 1)}
+    assert fewer.missing.empty
+    summary = summarize(full, small)
+    assert [line.group for line in summary.lines] == ["single"] * 3 + ["ensemble"]
+    assert summary.attacked == ["Proden", "RobustPll", "Proden+Ens"]
+    timing = summary.timing.set_index("label")
     assert timing["share"].sum() == pytest.approx(1)
     assert timing["runs"].tolist() == [9, 9, 9, 9]
     assert timing.loc["Proden+Ens", "models"] == 5
     assert timing.loc["Proden", "seconds"] == pytest.approx(3.0)
-
-
-def test_lines_know_their_group_and_whether_they_are_attacked() -> None:
-    methods = ["pl_knn", "robust_pll", {"name": "proden_ens", "epochs": 3}]
-    plain = {"methods": methods, "datasets": ["lost"], "preset": "paper", "epsilons": [0.1]}
-    summary = summarize(ResultStore("nowhere"), Grid.of(plain))
-    assert [line.group for line in summary.lines] == ["single", "single", "ensemble"]
-    assert summary.attacked == ["RobustPll", "Proden+Ens"]
 
 
 def test_generated_candidates_are_counted(store: ResultStore) -> None:
@@ -199,15 +177,11 @@ def test_a_thinned_curve_is_the_distribution_function_up_to_one_step(
     seed: int, rows: int, decimals: int
 ) -> None:
     entropies = np.random.default_rng(seed).beta(0.3, 2, rows).round(decimals)
-    points = curve(entropies)
-    values, share = distribution(entropies)
+    points, line = curve(entropies), np.column_stack(distribution(entropies))
     assert len(points) <= CURVE_POINTS
-    assert (points[0] == (values[0], share[0])).all()
-    assert (points[-1] == (values[-1], 1)).all()
+    assert (points[[0, -1]] == line[[0, -1]]).all()
     # Both are monotone, so no point is further from the line than one step along it.
-    gaps = np.abs(points[None, :, 0] - values[:, None]) + np.abs(
-        points[None, :, 1] - share[:, None]
-    )
+    gaps = np.abs(points[None] - line[:, None]).sum(-1)
     assert gaps.min(1).max() <= 2 / (CURVE_POINTS - 1)
 
 
@@ -216,19 +190,12 @@ def written(summary: Summary, path: Path) -> Path:
     return path
 
 
-def test_runs_parquet_holds_all_that_a_report_needs(
-    made: Any, store: ResultStore, tmp_path: Path
-) -> None:
-    grid = ood_grid()
-    grid = Grid.of(json.loads(grid.to_json()) | {"datasets": ["mnist", "lost"]})
-    keep_entropies(made, store, grid.changed(datasets=["mnist"]))
-    facts = {"grid": grid.name, "executor": "1 process", "runs": 2, "seconds": 3.5, "parts": {}}
-    store.keep_session("20260102T030405-1", facts)
-    before = summarize(store, grid)
+def test_runs_parquet_holds_all_that_a_report_needs(ood_store: ResultStore, tmp_path: Path) -> None:
+    facts = {"executor": "1 process", "runs": 2, "seconds": 3.5, "parts": {}}
+    ood_store.keep_session("20260102T030405-1", facts | {"grid": OOD_GRID.name})
+    before = summarize(ood_store, OOD_GRID)
     after = read_summary(written(before, tmp_path / "runs.parquet"))
-    assert after.grid == before.grid
-    assert after.lines == before.lines
-    assert after.facts == before.facts
+    assert (after.grid, after.lines, after.facts) == (before.grid, before.lines, before.facts)
     for name in ("runs", "missing", "ood", "timing"):
         pd.testing.assert_frame_equal(getattr(after, name), getattr(before, name))
     for key, lines in before.curves.items():
@@ -236,37 +203,44 @@ def test_runs_parquet_holds_all_that_a_report_needs(
             np.testing.assert_allclose(line, same, atol=1e-5)
     one, two = all_tables(before), all_tables(after)
     assert [t.to_markdown() for t in one.values()] == [t.to_markdown() for t in two.values()]
-    assert {"table-2", "sessions", "missing"} <= set(two)
+    assert {"ood-mnist-lost", "sessions", "missing"} <= set(two)
     assert after.to_parquet() == before.to_parquet()
-
-
-def changed_footer(path: Path, **changes: Any) -> None:
-    table = pq.read_table(path)
-    about = json.loads(table.schema.metadata[b"robustpll"]) | changes
-    pq.write_table(table.replace_schema_metadata({b"robustpll": json.dumps(about)}), path)
 
 
 def test_a_foreign_or_damaged_runs_parquet_is_refused(
     small: Grid, full: ResultStore, tmp_path: Path
 ) -> None:
-    summary = summarize(full, small)
-    sound = written(summary, tmp_path / "sound.parquet").read_bytes()
-    names = ("cut", "foreign", "many", "other", "format_2", "unknown")
-    cut, foreign, many, other, format_2, unknown = (tmp_path / name for name in names)
-    cut.write_bytes(sound[: len(sound) // 2])
-    pq.write_table(pa.table({"label": ["a"]}), foreign)
-    written(summary, many)
-    table = pq.read_table(many)
+    sound = written(summarize(full, small), tmp_path / "sound")
+    table = pq.read_table(sound)
+    about = json.loads(table.schema.metadata[b"robustpll"])
+    (tmp_path / "cut").write_bytes(sound.read_bytes()[: sound.stat().st_size // 2])
+    pq.write_table(pa.table({"label": ["a"]}), tmp_path / "foreign")
+    pq.write_table(table.drop_columns("key"), tmp_path / "fewer columns")
     repeated = table.take(np.zeros(300_000, int))  # a small file, large in memory
-    pq.write_table(repeated.replace_schema_metadata(table.schema.metadata), many)
-    assert many.stat().st_size < 1_000_000
-    fewer = small.changed(methods=["proden"])
-    changed_footer(written(summary, other), grid=json.loads(fewer.to_json()))
-    changed_footer(written(summary, format_2), format=2)
-    changed_footer(written(summary, unknown), grid={"methods": [{"name": "no such method"}]})
-    for path in (cut, foreign, many, other, format_2, unknown, tmp_path, tmp_path / "absent"):
+    pq.write_table(repeated.replace_schema_metadata(table.schema.metadata), tmp_path / "many")
+    assert (tmp_path / "many").stat().st_size < 1_000_000
+    footers = {
+        "other grid": {"grid": json.loads(small.changed(methods=["proden"]).to_json())},
+        "other format": {"format": 2},
+        "unknown method": {"grid": {"methods": [{"name": "no such method"}]}},
+    }
+    for name, changes in footers.items():
+        footer = {b"robustpll": json.dumps(about | changes)}
+        pq.write_table(table.replace_schema_metadata(footer), tmp_path / name)
+    names = ("cut", "foreign", "fewer columns", "many", *footers, ".", "absent")
+    for name in names:
         with pytest.raises(InputError, match=r"is not the runs\.parquet of a report"):
-            read_summary(path)
+            read_summary(tmp_path / name)
+
+
+def test_a_runs_parquet_may_lack_a_measure_that_was_added_later(
+    small: Grid, full: ResultStore, tmp_path: Path
+) -> None:
+    path = written(summarize(full, small), tmp_path / "runs.parquet")
+    pq.write_table(pq.read_table(path).drop_columns("brier"), path)
+    runs = read_summary(path).runs
+    assert runs["brier"].isna().all()
+    assert runs["accuracy"].notna().all()
 
 
 WORST = {"PlKnn": 0.3, "Proden": 0.1, "RobustPll": 0.5}
@@ -304,7 +278,7 @@ def test_a_worst_case_has_its_accuracy_alone_and_a_table_of_its_own(
     means = table.cells["value"][table.cells["label"] == "RobustPll"].tolist()
     assert means == pytest.approx([40, 48, 45], abs=0.5)
     assert any("first 2,000 test rows" in note for note in table.notes)
-    assert strengths(summary, "bird-song") == (0.0, 0.1)
+    assert summary.strengths("bird-song") == (0.0, 0.1)
     assert {n: t.to_csv() for n, t in tables.items()} == {n: t.to_csv() for n, t in without.items()}
 
 
@@ -317,8 +291,7 @@ def test_the_command_runs_an_audit(made: Any, tmp_path: Path) -> None:
     )
     run = made.command("run", grid, "--store", store, "--device", "cpu")
     assert run.exit_code == 0, run.output
-    status = made.command("status", "--store", store)
-    assert "1 of 1 runs are here; 0 to run" in status.stdout
+    assert "1 of 1 runs are here; 0 to run" in made.command("status", "--store", store).stdout
     report = made.command("report", grid, "--store", store, "--out", out)
     assert report.exit_code == 0, report.output
     runs = pd.read_csv(out / "runs.csv").set_index("condition")

@@ -13,14 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from robustpll.bench.grid import REAL_WORLD, Condition, Grid, Run
-from robustpll.bench.summary import (
-    IDENTITY,
-    MISSING_COLUMNS,
-    OOD_COLUMNS,
-    RUN_COLUMNS,
-    Summary,
-    summarize,
-)
+from robustpll.bench.summary import MISSING_COLUMNS, OOD_COLUMNS, RUN_COLUMNS, Summary, summarize
 from robustpll.bench.tables import (
     CELL,
     PLACE,
@@ -36,6 +29,7 @@ from robustpll.bench.tables import (
 
 BEST = (0.96, 0.961, 0.959, 0.96, 0.962)
 WORSE = (0.955, 0.958, 0.957, 0.953, 0.96)  # p = 0.017 against the best
+PAIR = [["mnist", "notmnist"]]
 Answer = Callable[[Run, Condition], float | str | None]
 
 
@@ -43,31 +37,31 @@ def summary_of(
     grid: Grid, answer: Answer, ood: dict[str, tuple[int, float]] | None = None
 ) -> Summary:
     """The accuracy (or 1 - ECE) of each run; or why it is missing; `ood` has seeds and KS."""
-    runs, missing = [], []
-    for planned in grid.runs():
-        for condition in planned.conditions:
-            values = (planned.label, planned.dataset, planned.seed, condition.part)
-            values += (condition.name, condition.epsilon or condition.audit, condition.ood)
-            row = dict(zip(IDENTITY, values, strict=True))
-            share = answer(planned, condition)
+    rows = []
+    for run in grid.runs():
+        for condition in run.conditions:
+            share = answer(run, condition)
+            row = {"label": run.label, "dataset": run.dataset, "seed": run.seed, "key": run.key}
+            row |= {"part": condition.part, "condition": condition.name, "machine": "a machine"}
+            row |= {"epsilon": condition.epsilon, "seconds_train": 2.0, "seconds_examine": 1.0}
             if isinstance(share, float):
-                facts = {"key": f"{planned.key}", "machine": "a machine", "torch": "2"}
-                seconds = {"seconds_train": 2.0, "seconds_examine": 1.0}
-                known = condition.part != "ood"
-                measures = {"accuracy": share, "ece": 1 - share} if known else {}
-                runs.append(row | facts | seconds | measures)
+                row |= {"accuracy": share, "ece": 1 - share}
             else:
-                missing.append(row | {"reason": share or "not run", "sentence": "Why."})
+                row |= {"reason": share or "not run", "sentence": "Why."}
+            rows.append(row)
+    frame = pd.DataFrame(rows, columns=[*RUN_COLUMNS, "reason", "sentence"])
+    stored = frame["reason"].isna()
     pooled = [
-        {"label": label, "dataset": pair[0], "other": pair[1], "seeds": seeds, "ks": ks}
-        | {"area": ks, "mmd": ks, "gamma": 1.5, "asked": len(grid.seeds)}
+        (label, *pair, seeds, ks, ks, ks, 1.5)
         for pair in grid.ood
         for label, (seeds, ks) in (ood or {}).items()
     ]
-    rows = {"runs": (runs, RUN_COLUMNS), "missing": (missing, MISSING_COLUMNS)}
-    rows |= {"ood": (pooled, OOD_COLUMNS)}
-    frames = {name: pd.DataFrame(part, columns=columns) for name, (part, columns) in rows.items()}
-    return Summary(grid, **frames, curves={}, candidates={}, sessions={}, contents={})
+    frames = (frame.loc[stored, RUN_COLUMNS], frame.loc[~stored, MISSING_COLUMNS])
+    return Summary(grid, *frames, pd.DataFrame(pooled, columns=OOD_COLUMNS), {}, {}, {}, {})
+
+
+def tables_of(grid: Grid, answer: Answer, **ood: Any) -> dict[str, Table]:
+    return all_tables(summary_of(grid, answer, **ood))
 
 
 def pictures(methods: list[Any], **changes: Any) -> Grid:
@@ -75,10 +69,8 @@ def pictures(methods: list[Any], **changes: Any) -> Grid:
     return Grid.of(plain | changes)
 
 
-def cell(table: Table, label: str, column: str) -> dict[Any, Any]:
-    cells = table.cells[(table.cells["label"] == label) & (table.cells["column"] == column)]
-    (found,) = cells.to_dict("records")
-    return found
+def cell(table: Table, label: str, column: str) -> pd.Series:
+    return table.cells.set_index(["label", "column"]).loc[(label, column)]
 
 
 def text(table: Table, label: str, column: str) -> str:
@@ -93,8 +85,7 @@ def bold_in(table: Table, column: str) -> list[str]:
 def test_the_worked_example_has_its_mean_deviation_and_bold() -> None:
     accuracies = {"Proden": WORSE, "RobustPll": BEST, "Proden+Ens": WORSE}
     grid = pictures(["proden", "robust_pll", "proden_ens"])
-    summary = summary_of(grid, lambda run, _: accuracies[run.label][run.seed])
-    table = all_tables(summary)["table-1"]
+    table = tables_of(grid, lambda run, _: accuracies[run.label][run.seed])["table-1"]
     best = cell(table, "RobustPll", "MNIST")
     assert best["value"] == pytest.approx(96.04)
     assert best["std"] == pytest.approx(0.1020, abs=1e-4)
@@ -114,7 +105,7 @@ def test_a_cell_that_lacks_runs_says_so_and_is_not_bold_even_if_it_is_highest() 
         stored = run.label == "Proden" or run.seed > 1
         return accuracies[run.label][run.seed] if stored else None
 
-    tables = all_tables(summary_of(grid, answer))
+    tables = tables_of(grid, answer)
     table, beside = tables["table-1"], tables["compare-1"]
     partial = cell(table, "RobustPll", "MNIST")
     assert (partial["runs"], partial["asked"]) == (3, 5)
@@ -131,7 +122,7 @@ def test_a_cell_without_runs_says_why(small: Grid) -> None:
     def answer(run: Run, _: Condition) -> float | str | None:
         return reasons.get(run.label, 0.5) if run.dataset == "lost" else 0.5
 
-    tables = all_tables(summary_of(small, answer))
+    tables = tables_of(small, answer)
     words = [text(tables["attack-lost"], m, "0.1") for m in ("PlKnn", "Proden", "RobustPll")]
     assert words == ["not attacked", "missing", "failed"]
     assert text(tables["table-1"], "Proden", "real-world").endswith("(3 of 6 runs)")
@@ -141,11 +132,8 @@ def test_a_cell_without_runs_says_why(small: Grid) -> None:
 
 
 def test_one_seed_gives_no_deviation_and_bold_to_the_best_alone() -> None:
-    shares = {"Proden": 0.5, "RobustPll": 0.6}
-    summary = summary_of(
-        pictures([*("proden", "robust_pll")], seeds=1), lambda run, _: shares[run.label]
-    )
-    tables = all_tables(summary)
+    shares, grid = {"Proden": 0.5, "RobustPll": 0.6}, pictures(["proden", "robust_pll"], seeds=1)
+    tables = tables_of(grid, lambda run, _: shares[run.label])
     assert text(tables["table-1"], "RobustPll", "MNIST") == "60.0"
     assert bold_in(tables["table-1"], "MNIST") == ["RobustPll"]
     assert cell(tables["calibration"], "Proden", "MNIST")["value"] == pytest.approx(50)
@@ -153,9 +141,11 @@ def test_one_seed_gives_no_deviation_and_bold_to_the_best_alone() -> None:
     assert any(note.startswith("Less is better") for note in tables["calibration"].notes)
 
 
-def test_the_pooled_column_names_its_sets_and_weighs_runs_equally(small: Grid) -> None:
+def test_the_pooled_column_names_its_sets_and_those_that_are_absent_and_weighs_runs_equally(
+    small: Grid,
+) -> None:
     shares = {"lost": 0.7, "msrc-v2": 0.5, "fg-net": 0.1}
-    tables = all_tables(summary_of(small, lambda run, _: shares[run.dataset]))
+    tables = tables_of(small, lambda run, _: shares[run.dataset])
     assert tables["table-1"].columns == ["real-world"]
     assert text(tables["table-1"], "Proden", "real-world") == "60.0 ± 10.0"
     (note,) = (note for note in tables["table-1"].notes if note.startswith("real-world"))
@@ -164,20 +154,16 @@ def test_the_pooled_column_names_its_sets_and_weighs_runs_equally(small: Grid) -
     assert tables["extra"].columns == ["FG-NET"]
     assert text(tables["extra"], "Proden", "FG-NET") == "10.0 ± 0.0"
     assert tables["real-world"].columns == ["Lost", "MSRCv2"]
-
-
-def test_sets_that_are_planned_and_absent_are_named_not_averaged() -> None:
     grid = pictures(["proden", "rc"], datasets=["mnist", "kmnist", "soccer", "lost"])
     stored = ("mnist", "lost")
-    summary = summary_of(grid, lambda run, _: 0.5 if run.dataset in stored else "no data")
-    table = all_tables(summary)["table-1"]
+    table = tables_of(grid, lambda run, _: 0.5 if run.dataset in stored else "no data")["table-1"]
     assert table.columns == ["MNIST", "real-world"]
     assert "Planned, but no run is stored: KMNIST." in table.notes
     assert any("1 of the paper's six sets (Lost)" in note for note in table.notes)
 
 
 def test_table_3_has_attacked_methods_alone_and_begins_with_the_end_of_table_1(small: Grid) -> None:
-    tables = all_tables(summary_of(small, lambda _, condition: 0.51 - condition.epsilon))
+    tables = tables_of(small, lambda _, condition: 0.51 - condition.epsilon)
     table = tables["table-3"]
     assert table.columns == ["0.0", "0.1"]
     assert list(dict.fromkeys(table.cells["label"])) == ["Proden", "RobustPll", "Proden+Ens"]
@@ -191,14 +177,13 @@ def test_resolved_training_labels_have_a_table_where_they_are_planned() -> None:
     def answer(_: Run, condition: Condition) -> float:
         return 0.7 if condition.part == "train" else 0.5
 
-    tables = all_tables(summary_of(pictures(["proden", "rc"], train_rows=True), answer))
-    assert "compare-1" in tables
-    ours = all_tables(summary_of(pictures(["robust_pll_at"]), answer))
-    assert "table-1" in ours
-    assert "compare-1" not in ours, "the paper does not have the method"
+    tables = tables_of(pictures(["proden", "rc"], train_rows=True), answer)
     assert text(tables["resolved"], "Rc", "MNIST") == "70.0 ± 0.0"
     assert text(tables["table-1"], "Rc", "MNIST") == "50.0 ± 0.0"
-    assert "resolved" not in all_tables(summary_of(pictures(["proden"]), answer))
+    assert "compare-1" in tables
+    ours = tables_of(pictures(["robust_pll_at"]), answer)
+    assert "compare-1" not in ours, "the paper does not have the method"
+    assert "resolved" not in ours
 
 
 def test_entries_of_one_label_are_one_line_that_may_lack_datasets() -> None:
@@ -242,7 +227,7 @@ def test_the_paper_agrees_with_itself() -> None:
         epsilons=[0.1, 0.4],
         attacked=list(REAL_WORLD),
     )
-    tables = all_tables(summary_of(grid, by_the_paper))
+    tables = tables_of(grid, by_the_paper)
     assert tables["compare-1"].notes[0] == "9 of 9 cells agree with the paper."
     assert tables["compare-3"].notes[0] == "6 of 6 cells agree with the paper."
     assert text(tables["compare-1"], "Proden", "MNIST") == "93.2, paper 93.2, +0.0"
@@ -252,7 +237,7 @@ def test_other_datasets_settings_and_noise_are_shown_but_not_counted() -> None:
     methods: list[Any] = ["proden", {"name": "rc", "epochs": 7}, {"name": "cc", "label": "mine"}]
     methods.append({"name": "pop", "label": "not the paper's", "epochs": 3})
     grid = pictures(methods, datasets=["mnist", "lost"], seeds=2, noise="uniform")
-    table = all_tables(summary_of(grid, by_the_paper))["compare-1"]
+    table = tables_of(grid, by_the_paper)["compare-1"]
     assert table.notes[0] == (
         "No cell can be compared with the paper. Not counted: 2 (other noise), "
         "2 (other datasets), 2 (other settings)."
@@ -274,9 +259,7 @@ def test_pictures_agree_within_one_point_or_two_deviations(
     dataset: str, distance: float, agrees: bool
 ) -> None:
     grid = pictures(["proden"], datasets=[dataset], seeds=2)
-    table = all_tables(summary_of(grid, lambda *run: by_the_paper(*run) + distance / 100))[
-        "compare-1"
-    ]
+    table = tables_of(grid, lambda *run: by_the_paper(*run) + distance / 100)["compare-1"]
     assert table.cells["agrees"].tolist() == [agrees]
     assert ("✗" in table.to_markdown()) is not agrees
     assert (r"$\times$" in table.to_latex()) is not agrees
@@ -285,36 +268,29 @@ def test_pictures_agree_within_one_point_or_two_deviations(
 
 
 def test_table_2_bolds_the_single_best_of_a_group_if_it_is_positive() -> None:
-    grid = pictures(["proden", "robust_pll", "rc", "cc", "proden_ens"], ood=[["mnist", "notmnist"]])
+    grid = pictures(["proden", "robust_pll", "rc", "cc", "proden_ens"], ood=PAIR)
     values = {"Proden": (5, 0.6), "RobustPll": (5, 0.8), "Cc": (3, 0.9), "Proden+Ens": (5, -0.5)}
-    tables = all_tables(summary_of(grid, lambda *_: 0.5, values))
-    table = tables["table-2"]
-    assert text(table, "RobustPll", "KS") == "0.8000"
-    assert text(table, "Proden+Ens", "KS") == "-0.5000"
+    tables = tables_of(grid, lambda *_: 0.5, ood=values)
+    table, beside = tables["table-2"], tables["compare-2"]
+    words = [text(table, label, "KS") for label in ("RobustPll", "Proden+Ens", "Rc")]
+    assert words == ["0.8000", "-0.5000", "missing"]
     assert bold_in(table, "KS") == ["RobustPll"]
-    assert text(table, "Rc", "KS") == "missing"
     assert "Runs are missing for Rc, Cc." in table.notes
-    beside = cell(tables["compare-2"], "Proden", "MMD")
-    assert pd.isna(beside["agrees"])
-    assert beside["why_not"] == "bandwidth of all methods"
-    assert cell(tables["compare-2"], "Proden", "KS")["agrees"] in (0, 1)
+    assert pd.isna(cell(beside, "Proden", "MMD")["agrees"])
+    assert cell(beside, "Proden", "MMD")["why_not"] == "bandwidth of all methods"
+    assert cell(beside, "Proden", "KS")["agrees"] in (0, 1)
 
 
 def test_a_bandwidth_that_is_undefined_does_not_stop_the_report(made: Any, store: Any) -> None:
-    grid = pictures(["proden"], ood=[["mnist", "notmnist"]], seeds=1)
-
-    def equal(_: Run, condition: Condition) -> Any:
-        known = condition.part == "test"
-        return made.predictions([1] * 4, [1.0] * 4) if known else made.unknown([1.0] * 4)
-
-    made.keep(store, grid.runs()[0], equal)
+    grid = pictures(["proden"], ood=PAIR, seeds=1)
+    made.keep(store, grid.runs()[0], lambda *_: made.predictions([1] * 4, [1.0] * 4))
     table = all_tables(summarize(store, grid))["table-2"]
     assert text(table, "Proden", "MMD") == "undefined"
     assert text(table, "Proden", "KS") == "0.0000"
 
 
 def test_time_and_datasets_have_their_tables(small: Grid) -> None:
-    tables = all_tables(summary_of(small, lambda *_: 0.5))
+    tables = tables_of(small, lambda *_: 0.5)
     assert text(tables["timing"], "Proden+Ens", "models per run") == "5"
     assert text(tables["timing"], "PlKnn", "models per run") == ""
     assert text(tables["timing"], "Proden", "share in %") == "25.0"
@@ -326,31 +302,25 @@ def test_time_and_datasets_have_their_tables(small: Grid) -> None:
 ODD = r"a|b_c & 50% $x$ \n {y} <b> #1 ~^ *z* `code` [l](u) \"q\""
 
 
-def odd_table(label: str) -> Table:
-    rows = [
-        (0, 0, label, label, 1, 1 / 3, float("nan"), 1, 0, 0, ""),
-        (0, 0, label, "plain", 1, float("nan"), float("nan"), 0, 0, 0, label),
-    ]
-    return Table("odd", label, pd.DataFrame(rows, columns=[*PLACE, *CELL]), (label,))
-
-
 @settings(max_examples=50)
 @given(st.text(max_size=40))
 def test_any_name_keeps_the_shape_of_a_table(name: str) -> None:
     markdown = in_markdown(name)
     assert "\n" not in markdown
     assert not set(re.sub(r"\\.", "", markdown)) & set("|`*_[]#<>$\\")
-    latex = in_latex(name)
-    bare = re.sub(r"\\[a-z]+\{\}|\\[&%$#_{}]|\$\\(pm|leq|geq|times)\$", "", latex)
+    bare = re.sub(r"\\[a-z]+\{\}|\\[&%$#_{}]|\$\\(pm|leq|geq|times)\$", "", in_latex(name))
     assert not set(bare) & set("\\&%$#_{}~^\n")
 
 
 @pytest.mark.parametrize("name", [ODD, "=HYPERLINK(A1)", "'+1", "-", "a,b"])
 def test_odd_names_keep_the_shape_of_a_table_and_are_no_formula_in_csv(name: str) -> None:
-    markdown = odd_table(name).to_markdown()
-    for line in markdown.splitlines()[2:5]:
+    nan = float("nan")
+    rows = [(0, 0, name, name, 1, 1 / 3, nan, 1, 0, 0, "")]
+    rows.append((0, 0, name, "plain", 1, nan, nan, 0, 0, 0, name))
+    table = Table("odd", name, pd.DataFrame(rows, columns=[*PLACE, *CELL]), (name,))
+    for line in table.to_markdown().splitlines()[2:5]:
         assert len(re.findall(r"(?<!\\)\|", line)) == 4  # two cells and a label
-    (head, first, second) = csv.reader(io.StringIO(odd_table(name).to_csv()))
+    (head, first, second) = csv.reader(io.StringIO(table.to_csv()))
     assert head == ["method", "column", *CELL]
     safe = f"'{name}" if name.startswith(("=", "'+")) else name
     assert first[:3] == [safe, safe, str(1 / 3)]
@@ -379,6 +349,5 @@ def test_ranks_leave_out_datasets_on_which_runs_are_missing(small: Grid) -> None
     assert fewer is not None
     assert "over 2 datasets (MSRCv2, FG-NET)" in fewer[2]
     assert "Left out, because runs are missing: Lost" in fewer[2]
-    assert "could not find any difference" in fewer[2]
     for fewer_of in ({"methods": ["proden", "robust_pll"]}, {"datasets": ["lost"]}):
         assert ranked(summary_of(small.changed(**fewer_of), lambda *_: 0.5)) is None

@@ -1,12 +1,14 @@
 """The report of a benchmark: tables and figures as files, and a page that shows all of it."""
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from robustpll import plots
 from robustpll._files import OutFolder
 from robustpll.bench.grid import Condition
 from robustpll.bench.summary import MEASURES, Summary
@@ -16,28 +18,22 @@ from robustpll.bench.tables import (
     TEXTS,
     Table,
     all_tables,
-    attacked_sets,
     cells_of,
     csv_text,
     number,
     ranked,
-    strengths,
     title_of,
 )
 from robustpll.errors import InputError
-from robustpll.html.shell import Column, Details, LongTable, render_page
-from robustpll.plots.bench import attack_panels, rank_diagram, time_bars
-from robustpll.plots.curves import distribution_lines
-from robustpll.plots.style import picture_bytes
+from robustpll.html import Column, LongTable, render_page
 
-Pictures = dict[str, dict[str, Any]]  # by name: title, caption and figure, later also svg
+Pictures = dict[str, dict[str, Any]]  # by name: title, caption, svg and png
 
 CAPTIONS = TEXTS["captions"]
 TEMPLATE = Path(__file__).with_name("report.html.j2")
-PANELS = (  # the methods of the paper's figure
-    ("proden", "proden_edl", "dst_pll", "robust_pll"),
-    ("proden_dropout", "proden_ens", "proden_adv_ens", "robust_pll_ens"),
-)
+# The methods of the paper's figure of entropies.
+DRAWN = {"proden", "proden_edl", "dst_pll", "robust_pll"}
+DRAWN |= {"proden_dropout", "proden_ens", "proden_adv_ens", "robust_pll_ens"}
 SECTIONS = {  # tables and figures by the beginnings of their names
     "Accuracy": ("table-1", "real-world", "extra", "resolved", "ranks"),
     "Calibration": ("calibration",),
@@ -76,9 +72,8 @@ def write_report(summary: Summary, out: str | Path) -> Path:
         files.write(f"tables/{name}.tex", table.to_latex().encode())
         files.write(f"tables/{name}.csv", table.to_csv().encode())
     for name, picture in pictures.items():
-        picture["svg"] = picture_bytes(picture["figure"], "svg")
         files.write(f"figures/{name}.svg", picture["svg"])
-        files.write(f"figures/{name}.png", picture_bytes(picture["figure"], "png"))
+        files.write(f"figures/{name}.png", picture["png"])
     files.write("runs.csv", csv_text(summary.runs, float_format="%.6g").encode())
     files.write("runs.parquet", summary.to_parquet())
     names = {"runs": "runs", "seconds_train": "train", "seconds_examine": "examine"}
@@ -99,60 +94,52 @@ def write_report(summary: Summary, out: str | Path) -> Path:
 def all_pictures(summary: Summary) -> Pictures:
     """Return all figures that the summary has results for, by name."""
     pictures: Pictures = {}
+
+    def add(name: str, title: str, caption: str, figure: Any) -> None:
+        files = {kind: plots.picture_bytes(figure, kind) for kind in ("svg", "png")}
+        pictures[name] = {"title": title, "caption": caption, **files}
+
     for pair in summary.grid.ood:
         if panels := entropy_panels(summary, *pair):
             name = "entropy" if pair == PUBLISHED_PAIR else f"entropy-{'-'.join(pair)}"
             title = f"Entropies: {' and '.join(map(title_of, pair))}"
-            caption, figure = CAPTIONS["entropy"], distribution_lines(panels)
-            pictures[name] = {"title": title, "caption": caption, "figure": figure}
-    for name, title, curves in _attack_curves(summary):
-        caption, figure = CAPTIONS["attack"], attack_panels(curves, title)
-        pictures[name] = {"title": f"Attack: {title}", "caption": caption, "figure": figure}
+            add(name, title, CAPTIONS["entropy"], plots.distribution_lines(panels))
+    for name, title, curves in attack_curves(summary):
+        add(name, f"Attack: {title}", CAPTIONS["attack"], plots.attack_panels(curves, title))
     if ranks := ranked(summary):
         average, distance, caption = ranks
-        figure = rank_diagram(average, distance)
-        pictures["ranks"] = {"title": "Average ranks", "caption": caption, "figure": figure}
+        add("ranks", "Average ranks", caption, plots.rank_diagram(average, distance))
     columns = summary.timing[["label", "seconds_train", "seconds_examine"]]
     if seconds := {m: (train, test) for m, train, test in columns.itertuples(index=False)}:
         caption = CAPTIONS["timing"].format(machines=", ".join(summary.facts["machine"]))
-        figure = time_bars(seconds)
-        pictures["timing"] = {"title": "Time by method", "caption": caption, "figure": figure}
+        add("timing", "Time by method", caption, plots.time_bars(seconds))
     return pictures
 
 
 def entropy_panels(summary: Summary, dataset: str, other: str) -> list[dict[str, Any]]:
-    """Return the curves of the paper's eight methods in its two panels; else of other methods.
-
-    Of several lines with one method the first is drawn.
-    """
-    lines = [line for line in summary.lines if (line.label, dataset, other) in summary.curves]
-    first = {line.method.name: line for line in reversed(lines)}
-    panels = [[first[method] for method in methods if method in first] for methods in PANELS]
-    if not any(panels):
-        panels = [lines[:4], lines[4:8]]
-    return [
-        {line.label: summary.curves[line.label, dataset, other] for line in panel}
-        for panel in panels
-        if panel
-    ]
+    """Return the curves of up to four methods of each group: those of the paper, or else others."""
+    panels = []
+    for group in ("single", "ensemble"):
+        lines = [line for line in summary.lines if line.group == group]
+        lines = [line for line in lines if (line.label, dataset, other) in summary.curves]
+        labels = [e.label for e in lines if e.method.name in DRAWN] or [e.label for e in lines]
+        panels.append({label: summary.curves[label, dataset, other] for label in labels[:4]})
+    return [panel for panel in panels if panel]
 
 
-def _attack_curves(summary: Summary) -> Iterator[tuple[str, str, dict[str, dict[float, float]]]]:
+def attack_curves(summary: Summary) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield names, titles, and accuracies by method and epsilon, of pooled and single datasets."""
-    pool = attacked_sets(summary)
+    pool = summary.attacked_sets
     pooled = f"Real-world sets pooled: {', '.join(map(title_of, pool))}"
     plans = [("attack", pooled, pool)] if len(pool) > 1 else []
     plans += [(f"attack-{name}", title_of(name), (name,)) for name in summary.stored]
     for name, title, datasets in plans:
-        steps = strengths(summary, *datasets)
-        curves: dict[str, dict[float, float]] = {label: {} for label in summary.attacked}
-        for epsilon in steps if len(steps) > 1 else ():
-            cells = cells_of(summary, datasets, Condition("test", epsilon)).loc[summary.attacked]
-            complete = cells["value"][cells["runs"] == cells["asked"]].dropna()
-            for label, value in complete.items():
-                curves[str(label)][epsilon] = value / 100
-        if drawn := {label: points for label, points in curves.items() if points}:
-            yield name, title, drawn
+        steps = summary.strengths(*datasets)
+        columns = {e: cells_of(summary, datasets, Condition("test", e)) for e in steps}
+        complete = {e: c["value"].where(c["runs"] == c["asked"]) for e, c in columns.items()}
+        curves = pd.DataFrame(complete).reindex(summary.attacked).dropna(how="all")
+        if len(steps) > 1 and len(curves):
+            yield name, title, {str(m): row.dropna().to_dict() for m, row in curves.iterrows()}
 
 
 def page(summary: Summary, tables: Mapping[str, Table], pictures: Pictures) -> str:
@@ -167,35 +154,27 @@ def page(summary: Summary, tables: Mapping[str, Table], pictures: Pictures) -> s
         missing=missing.groupby("reason").size().to_dict(),
         absent=[title_of(d) for d in missing["dataset"][missing["reason"] == "no data"].unique()],
         verdicts=[(f"Table {name[-1]}", t.notes[0]) for name, t in tables.items() if t.beside],
-        sections=_sections(tables, pictures),
+        sections=list(_sections(tables, pictures)),
         runs=_run_table(summary),
         number=number,
         title_of=title_of,
     )
 
 
-def _sections(tables: Mapping[str, Table], pictures: Pictures) -> list[dict[str, Any]]:
-    """Return the sections of the page; what is about one dataset is folded away."""
+def _sections(tables: Mapping[str, Table], pictures: Pictures) -> Iterator[dict[str, Any]]:
+    """Yield the sections of the page; what is about one dataset under attack is folded away."""
     shown = {name: _page_table(t, tables) for name, t in tables.items() if not t.beside}
     folded = {name: shown.pop(name) for name in list(shown) if name.startswith("attack-")}
-    sections = []
+    unfolded = {name: picture for name, picture in pictures.items() if name not in folded}
     for title, names in SECTIONS.items():
-        section = {
-            "title": title,
-            "anchor": title.lower().replace(" ", "-"),
+        attacks = [name for name in folded if name.startswith(names)]
+        section: dict[str, Any] = {
             "tables": [table for name, table in shown.items() if name.startswith(names)],
-            "figures": [
-                p for name, p in pictures.items() if name.startswith(names) and name not in folded
-            ],
-            "folded": [
-                (table, [pictures[name]] if name in pictures else [])
-                for name, table in folded.items()
-                if name.startswith(names)
-            ],
+            "figures": [p for name, p in unfolded.items() if name.startswith(names)],
+            "folded": [(folded[name], pictures.get(name)) for name in attacks],
         }
-        if section["tables"] or section["figures"] or section["folded"]:
-            sections.append(section)
-    return sections
+        if any(section.values()):
+            yield section | {"title": title, "anchor": title.lower().replace(" ", "-")}
 
 
 def _page_table(table: Table, tables: Mapping[str, Table]) -> dict[str, Any]:
@@ -204,17 +183,20 @@ def _page_table(table: Table, tables: Mapping[str, Table]) -> dict[str, Any]:
     cells = table.cells.reindex(columns=[*table.cells.columns, *PUBLISHED]).astype(object)
     if twin.beside:
         cells = table.cells.merge(twin.cells[["label", "column", *PUBLISHED]], "left")
-    notes = tuple(dict.fromkeys(table.notes + twin.notes))
     numeric = cells["value"].notna().groupby(cells["column"]).any()
     plain = cells.astype(object).where(cells.notna(), None)
-    groups = [
-        [(rows["label"].iloc[0], rows.to_dict("records")) for _, rows in group.groupby("line")]
-        for _, group in plain.groupby("group")
-    ]
-    columns = [(column, bool(numeric[column])) for column in table.columns]
-    facts = {"title": table.title, "head": table.head, "columns": columns, "groups": groups}
-    judged = bool(cells["agrees"].notna().any())
-    return facts | {"notes": notes, "beside": twin.beside, "judged": judged}
+    return {
+        "title": table.title,
+        "head": table.head,
+        "columns": [(column, bool(numeric[column])) for column in table.columns],
+        "groups": [
+            [(rows["label"].iloc[0], rows.to_dict("records")) for _, rows in group.groupby("line")]
+            for _, group in plain.groupby("group")
+        ],
+        "notes": dict.fromkeys(table.notes + twin.notes),
+        "beside": twin.beside,
+        "judged": bool(cells["agrees"].notna().any()),
+    }
 
 
 def _run_table(summary: Summary) -> LongTable:
@@ -227,29 +209,25 @@ def _run_table(summary: Summary) -> LongTable:
         *(Column(m.heading, m.decimals, in_table=m.in_table) for m in MEASURES.values()),
     ]
     plans = {(plan.label, plan.dataset, plan.seed): plan for plan in summary.grid.runs()}
-    rows: list[tuple[Any, ...]] = []
-    details: list[Details] = []
-    opens: dict[tuple[str, str, int], int] = {}
-    for record in summary.runs.to_dict("records"):
-        run = (record["label"], record["dataset"], record["seed"])
-        if run not in opens:
-            opens[run] = len(details)
-            description = plans[run].description
-            method, noise = description["method"], description["noise"]
-            facts = {
-                "key": record["key"],
-                "seconds of training": round(record["seconds_train"], 3),
-                "seconds of examining": round(record["seconds_examine"], 3),
-                "machine": record["machine"],
-            }
-            parts = {"Run": facts, f"Method: {method['class']}": method["fields"]}
-            parts["Candidates"] = noise or {"noise": "none: the dataset has candidates"}
-            details.append(Details(f"{run[0]} on {title_of(run[1])}, seed {run[2]}", parts))
+    runs, details = summary.runs, []
+    for record in runs.drop_duplicates(RUN).to_dict("records"):
+        label, dataset, seed = (record[name] for name in RUN)
+        description = plans[label, dataset, seed].description
+        method, noise = description["method"], description["noise"]
+        facts = {
+            "key": record["key"],
+            "seconds of training": round(record["seconds_train"], 3),
+            "seconds of examining": round(record["seconds_examine"], 3),
+            "machine": record["machine"],
+        }
+        parts = {"Run": facts, f"Method: {method['class']}": method["fields"]}
+        parts["Candidates"] = noise or {"noise": "none: the dataset has candidates"}
+        details.append((f"{label} on {title_of(dataset)}, seed {seed}", parts))
+    cells = runs[[*RUN, "condition", *MEASURES]].astype(object)
+    cells.loc[runs["part"] == "train", "condition"] = "training rows"
+    for name, measure in MEASURES.items():
         # Two decimals more than shown: numbers that look equal are sorted, and the page is small.
-        numbers = (
-            None if math.isnan(record[name]) else round(m.scale * record[name], m.decimals + 2)
-            for name, m in MEASURES.items()
-        )
-        condition = "training rows" if record["part"] == "train" else record["condition"]
-        rows.append((*run, condition, *numbers))
-    return LongTable("runs", columns, rows, details, [opens[row[:3]] for row in rows])
+        cells[name] = [round(measure.scale * value, measure.decimals + 2) for value in runs[name]]
+    opens = runs.groupby(RUN, sort=False).ngroup().tolist()
+    rows = cells.astype(object).to_numpy().tolist()
+    return LongTable("runs", columns, rows, details, opens)

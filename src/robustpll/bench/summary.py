@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from robustpll.bench.grid import Entry, Grid, Run
+from robustpll.bench.grid import REAL_WORLD, Entry, Grid, Run
 from robustpll.bench.store import REALS, ResultStore, StoreError, of_store
 from robustpll.datasets.catalog import entry_of
 from robustpll.errors import InputError
@@ -72,24 +72,20 @@ IDENTITY = ["label", "dataset", "seed", "part", "condition", "epsilon", "other"]
 RUN_COLUMNS = ["label", "method", "dataset", "kind", *IDENTITY[2:], *MEASURES]
 RUN_COLUMNS += ["seconds_train", "seconds_examine", *FACTS, "key"]
 MISSING_COLUMNS = [*IDENTITY, "reason", "sentence"]
-OOD_COLUMNS = ["label", "dataset", "other", "seeds", "asked", "area", "area_exact", "ks", "mmd"]
-OOD_COLUMNS += ["mmd_median", "gamma", "auroc"]
+OOD_COLUMNS = ["label", "dataset", "other", "seeds", "area", "ks", "mmd", "gamma"]
 
 
 @dataclass(frozen=True, eq=False)
 class Summary:
-    """The results of a grid; all frames are in the grid's order."""
+    """The results of a grid; all frames are in the grid's order, with the columns named above."""
 
     grid: Grid
-    # One row for each stored run and condition: label, method, dataset, kind, seed, part,
-    # condition, epsilon, other (the OOD dataset); all of `MEASURES`, NaN where undefined;
-    # seconds_train, seconds_examine, machine, torch, version, date, key.
-    runs: pd.DataFrame
-    # One row for each planned run and condition without a result: label, dataset, seed, part,
-    # condition, epsilon, other, reason ("no data", "not run", "failed", "unreadable"), sentence.
+    runs: pd.DataFrame  # a row for each stored run and condition; undefined measures are NaN
+    # Planned runs and conditions without a result; the reason is "no data", "not run", "failed" or
+    # "unreadable".
     missing: pd.DataFrame
-    # One row for each label, dataset and other: seeds (stored), asked, and measures of entropies
-    # pooled over the seeds, as published: area, area_exact, ks, mmd, mmd_median, gamma, auroc.
+    # A row for each label, dataset and OOD dataset: measures of entropies that are pooled over the
+    # stored seeds, as published.
     ood: pd.DataFrame
     # Distribution functions of test and OOD entropies by (label, dataset, other), (points, 2).
     curves: Mapping[tuple[str, str, str], tuple[Floats, Floats]]
@@ -108,9 +104,10 @@ class Summary:
     @cached_property
     def lines(self) -> tuple[Entry, ...]:
         """The methods of the report, ensembles last: the first entry of each label."""
-        first = {entry.label: entry for entry in reversed(self.grid.entries)}
-        entries = [entry for entry in self.grid.entries if first[entry.label] is entry]
-        return tuple(sorted(entries, key=lambda entry: entry.group == "ensemble"))
+        first: dict[str, Entry] = {}
+        for entry in self.grid.entries:
+            first.setdefault(entry.label, entry)
+        return tuple(sorted(first.values(), key=lambda entry: entry.group == "ensemble"))
 
     @cached_property
     def attacked(self) -> list[str]:
@@ -118,6 +115,22 @@ class Summary:
         runs = self.grid.runs()
         labels = {run.label for run in runs if any(c.epsilon for c in run.conditions)}
         return [line.label for line in self.lines if line.label in labels]
+
+    @property
+    def real_world(self) -> tuple[str, ...]:
+        """Those of the paper's six real-world sets that have runs."""
+        return tuple(name for name in REAL_WORLD if name in self.stored)
+
+    @property
+    def attacked_sets(self) -> tuple[str, ...]:
+        """Those of them that were attacked."""
+        return tuple(name for name in self.real_world if len(self.strengths(name)) > 1)
+
+    def strengths(self, *datasets: str) -> tuple[float, ...]:
+        """Return the epsilons of the published attack on datasets, with 0."""
+        runs = self.runs[self.runs["dataset"].isin(datasets) & (self.runs["part"] == "test")]
+        steps = runs["epsilon"][~runs["condition"].str.startswith("audit")].unique()
+        return tuple(sorted(map(float, steps)))
 
     @cached_property
     def planned(self) -> pd.DataFrame:
@@ -131,11 +144,10 @@ class Summary:
         once = self.runs.drop_duplicates(["label", "key"])  # a run has several conditions
         grouped = once.groupby("label", sort=False)
         frame = grouped[["seconds_train", "seconds_examine"]].sum().astype(float)
-        total = frame.sum(axis=1)
+        total, runs = frame.sum(axis="columns"), grouped.size()
         members = {line.label: getattr(line.method, "members", 0) for line in self.lines}
-        frame.insert(0, "runs", grouped.size())
-        frame.insert(1, "models", [members[label] for label in frame.index])
-        frame = frame.assign(seconds=total / frame["runs"], share=total / (total.sum() or 1.0))
+        models, share = frame.index.map(members), total / (total.sum() or 1.0)
+        frame = frame.assign(runs=runs, models=models, seconds=total / runs, share=share)
         return frame.reset_index()
 
     @cached_property
@@ -189,10 +201,10 @@ def read_summary(path: str | Path) -> Summary:
             # A few bytes can stand for many equal rows, so rows count by their size in memory.
             size = max(sum(g.total_byte_size for g in groups), 1000 * file.metadata.num_rows)
             about = json.loads(file.schema_arrow.metadata[b"robustpll"])
-            names = file.schema_arrow.names  # a file may lack measures that were added later
-            known = pa.schema([field for field in _schema() if field.name in names])
-            lacking = {name for name in _schema().names if name not in names} - {*MEASURES}
-            alike = file.schema_arrow.equals(known) and about["format"] == FORMAT and not lacking
+            # A file may lack measures that were added later.
+            names, later = {*file.schema_arrow.names}, {*MEASURES}
+            known = pa.schema([f for f in _schema() if f.name in names or f.name not in later])
+            alike = file.schema_arrow.equals(known) and about["format"] == FORMAT
             if not alike or max(size, Path(path).stat().st_size) > MOST_BYTES:
                 raise ValueError("other columns, size or format")
             planned = file.read().to_pandas(ignore_metadata=True)
@@ -261,14 +273,16 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
                 by_label.setdefault(run.label, []).append(pair)
                 columns["pair"] = pair
             runs.append(identity | facts | measured(columns))
-    _mark_absent_datasets(missing, {row["dataset"] for row in runs})
-    rows, curves = _pooled(entropies, len(grid.seeds))
+    frame, stored = pd.DataFrame(missing, columns=MISSING_COLUMNS), {r["dataset"] for r in runs}
+    # A dataset has no data if nothing of it is stored; that is the same on any machine.
+    absent = (frame["reason"] == "not run") & ~frame["dataset"].isin(stored)
+    frame.loc[absent, "reason"] = "no data"
+    frame.loc[absent, "sentence"] = frame.loc[absent, "dataset"].map(_where_data_are)
     return Summary(
         grid,
         pd.DataFrame(runs, columns=RUN_COLUMNS),
-        pd.DataFrame(missing, columns=MISSING_COLUMNS),
-        pd.DataFrame(rows, columns=OOD_COLUMNS),
-        curves,
+        frame,
+        *_pooled(entropies),
         _candidates(store, planned),
         {
             name: {key: facts[key] for key in ("executor", "runs", "seconds", "parts")}
@@ -279,21 +293,16 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
     )
 
 
-def _mark_absent_datasets(missing: list[dict[str, Any]], stored: set[str]) -> None:
-    """Say "no data" where nothing of a dataset is stored; by the store alone, on any machine."""
-    for row in missing:
-        if row["reason"] == "not run" and row["dataset"] not in stored:
-            entry = entry_of(row["dataset"])
-            row["reason"] = "no data"
-            row["sentence"] = f"No run on {entry.title} is stored; the data are at {entry.source}"
+def _where_data_are(dataset: str) -> str:
+    entry = entry_of(dataset)
+    return f"No run on {entry.title} is stored; the data are at {entry.source}"
 
 
 def _stored(store: ResultStore, run: Run) -> tuple[dict[str, Any], dict[Any, Columns]]:
     """Return facts about a run, or why it is missing, and predictions by (part, condition)."""
     failure = store.failure(run)
-    reason = {"reason": "not run", "sentence": "It was not run yet."}
-    if failure:
-        reason = {"reason": "failed", "sentence": failure}
+    reason = {"reason": "failed" if failure else "not run"}
+    reason["sentence"] = failure or "It was not run yet."
     try:
         about = store.about(run)
         if about is None:
@@ -318,12 +327,11 @@ def _stored(store: ResultStore, run: Run) -> tuple[dict[str, Any], dict[Any, Col
 
 
 def _pooled(
-    entropies: Mapping[tuple[str, str], Mapping[str, list[Entropies]]], asked: int
-) -> tuple[list[dict[str, Any]], dict[tuple[str, str, str], tuple[Floats, Floats]]]:
+    entropies: Mapping[tuple[str, str], Mapping[str, list[Entropies]]],
+) -> tuple[pd.DataFrame, dict[tuple[str, str, str], tuple[Floats, Floats]]]:
     """Return measures and curves of entropies that are pooled over the seeds.
 
     The methods of a table share one bandwidth, so a method's MMD depends on which others are there.
-    Where the bandwidth is undefined, the MMD is NaN.
     """
     rows, curves = [], {}
     for (dataset, other), by_label in entropies.items():
@@ -331,25 +339,18 @@ def _pooled(
             label: tuple(np.concatenate(parts) for parts in zip(*pairs, strict=True))
             for label, pairs in by_label.items()
         }
-        everything = np.concatenate([part for pair in pools.values() for part in pair])
-        gammas = []
-        for rule in (metrics.published_gamma, metrics.median_gamma):
-            try:
-                gammas.append(rule(everything))
-            except InputError:  # no two values differ, or most are equal
-                gammas.append(math.nan)
-        for label, (test, ood) in pools.items():
-            mmd, mmd_median = (
-                math.nan if math.isnan(gamma) else metrics.signed_mmd(test, ood, gamma=gamma)
-                for gamma in gammas
+        try:
+            gamma = metrics.published_gamma(
+                np.concatenate([np.concatenate(p) for p in pools.values()])
             )
-            identity = (label, dataset, other, len(by_label[label]), asked)
-            areas = (cdf_area(test, ood), cdf_area(test, ood, exact=True))
-            distances = (signed_ks(test, ood), mmd, mmd_median, gammas[0])
-            values = (*identity, *areas, *distances, separation(test, ood).auroc)
-            rows.append(dict(zip(OOD_COLUMNS, values, strict=True)))
+        except InputError:  # no two values differ, so the MMD is undefined
+            gamma = math.nan
+        for label, (test, ood) in pools.items():
+            mmd = math.nan if math.isnan(gamma) else metrics.signed_mmd(test, ood, gamma=gamma)
+            identity = (label, dataset, other, len(by_label[label]))
+            rows.append((*identity, cdf_area(test, ood), signed_ks(test, ood), mmd, gamma))
             curves[label, dataset, other] = curve(test), curve(ood)
-    return rows, curves
+    return pd.DataFrame(rows, columns=OOD_COLUMNS), curves
 
 
 def _candidates(store: ResultStore, runs: tuple[Run, ...]) -> dict[str, tuple[float, float]]:

@@ -5,21 +5,21 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy import stats
 
-from robustpll.bench.grid import REAL_WORLD, Condition, Entry
+from robustpll.bench.grid import REAL_WORLD, Condition
 from robustpll.bench.run import MOST_AUDITED
 from robustpll.bench.summary import MEASURES, Summary
-from robustpll.datasets.catalog import CATALOG, entry_of
+from robustpll.datasets.catalog import entry_of
 from robustpll.datasets.noise import InstanceDependent
-from robustpll.measures.metrics import mean_std
 from robustpll.measures.significance import LEVEL, bold, single_best
 
 Columns = dict[str, tuple[Sequence[str], Condition]]  # heading -> datasets that are pooled, how
@@ -30,7 +30,7 @@ CLEAN = Condition("test")
 OOD_HEADS = {"area": "CDF area", "ks": "KS", "mmd": "MMD"}
 PUBLISHED_PAIR = ("mnist", "notmnist")
 PLACE = ["group", "line", "label", "column", "decimals"]
-CELL = ["value", "std", "bold", "runs", "asked", "note"]
+CELL = ["value", "std", "bold", "runs", "asked", "note"]  # a note stands in place of a value
 PUBLISHED = ["published", "published_std", "difference", "tolerance", "agrees", "why_not"]
 TEXTS = tomllib.loads(Path(__file__).with_name("report_texts.toml").read_text("utf-8"))
 RULES = TEXTS["rules"]
@@ -45,16 +45,11 @@ LATEX = str.maketrans(
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table of a report.
-
-    `cells` has one row per cell: group, line, label (of the line), column, decimals, value, std,
-    bold, runs, asked, note (in place of a value). Cells beside the paper's also have published,
-    published_std, difference, tolerance, agrees (1 or 0) and why_not.
-    """
+    """A table of a report."""
 
     name: str  # of its files: "table-1"
     title: str
-    cells: pd.DataFrame
+    cells: pd.DataFrame  # a row per cell: `PLACE` and `CELL`; beside the paper's also `PUBLISHED`
     notes: tuple[str, ...] = ()  # what a reader must know, below the table
     head: str = "method"  # above the labels
 
@@ -161,15 +156,16 @@ def all_tables(summary: Summary) -> dict[str, Table]:
 def _measure_tables(summary: Summary) -> Iterator[Table]:
     """Yield tables of accuracy and calibration, as far as there are runs."""
     grid, stored = summary.grid, summary.stored
-    pool, attacked = real_world(summary), attacked_sets(summary)
+    pool, attacked = summary.real_world, summary.attacked_sets
     others = [name for name in grid.datasets if name not in (*PICTURES, *REAL_WORLD)]
     families = {"table-1": tuple(PICTURES), "real-world": REAL_WORLD, "extra": tuple(others)}
+    pools = {"table-1": pool, "table-3": attacked}
 
     def by_dataset(names: Iterable[str], condition: Condition = CLEAN) -> Columns:
         return {title_of(name): ((name,), condition) for name in names if name in stored}
 
     def by_strength(datasets: Sequence[str]) -> Columns:
-        steps = strengths(summary, *datasets)
+        steps = summary.strengths(*datasets)
         return {str(e): (datasets, Condition("test", e)) for e in steps if len(steps) > 1}
 
     pictures: Columns = {title: ((n,), CLEAN) for n, title in PICTURES.items() if n in stored}
@@ -190,7 +186,7 @@ def _measure_tables(summary: Summary) -> Iterator[Table]:
     tables |= {f"attack-{name}": by_strength((name,)) for name in stored}
     for name, columns in tables.items():
         if columns:
-            notes = _pooled_note({"table-1": pool, "table-3": attacked}.get(name, ()))
+            notes = [_pooled_note(pools[name])] if pools.get(name) else []
             absent = [n for n in families.get(name, ()) if n in grid.datasets and n not in stored]
             titles = ", ".join(PICTURES.get(n, title_of(n)) for n in absent)
             notes += [RULES["absent"].format(datasets=titles)] if absent else []
@@ -200,19 +196,29 @@ def _measure_tables(summary: Summary) -> Iterator[Table]:
 def _measure_table(summary: Summary, name: str, columns: Columns, notes: list[str]) -> Table:
     """Return the mean of a measure over seeds, for each method and column."""
     measure = "ece" if name == "calibration" else "accuracy"
-    parts = {head: cells_of(summary, *column, measure) for head, column in columns.items()}
-    attacked = [line for line in summary.lines if line.label in summary.attacked]
-    lines = attacked if name == "table-3" else summary.lines
-    cells = _cells_of_lines(parts, lines, MEASURES[measure].decimals)
+    labels = summary.attacked if name == "table-3" else [line.label for line in summary.lines]
+    cells = {h: cells_of(summary, *c, measure).loc[labels] for h, c in columns.items()}
     kind, _, dataset = name.partition("-") if name.startswith("attack-") else (name, "", "")
     seeds = len(summary.grid.seeds)
-    before = [RULES["one-seed"] if seeds == 1 else RULES["mean"].format(seeds=seeds, level=LEVEL)]
-    if (cells["runs"] < cells["asked"]).any():
-        before.append(RULES["incomplete"])
+    rules = [RULES["one-seed"] if seeds == 1 else RULES["mean"].format(seeds=seeds, level=LEVEL)]
+    if any((column["runs"] < column["asked"]).any() for column in cells.values()):
+        rules.append(RULES["incomplete"])
     if kind in TEXTS["notes"]:
-        before.append(TEXTS["notes"][kind].format(most=MOST_AUDITED))
-    title = TEXTS["titles"][kind].format(dataset=title_of(dataset))
-    return Table(name, title, cells, (*before, *notes))
+        rules.append(TEXTS["notes"][kind].format(most=MOST_AUDITED))
+    title = TEXTS["titles"][kind].format(dataset=dataset and title_of(dataset))
+    return _table(summary, name, title, cells, rules + notes)
+
+
+def _table(
+    summary: Summary, name: str, title: str, columns: Mapping[str, pd.DataFrame], notes: list[str]
+) -> Table:
+    """Return a table of columns, which have cells for the same labels in the same order."""
+    groups = {line.label: int(line.group == "ensemble") for line in summary.lines}
+    cells = pd.concat(columns, names=["column", "label"]).reset_index()
+    cells["line"] = cells.groupby("column").cumcount()
+    cells["group"] = [groups.get(label, 0) for label in cells["label"]]
+    cells = cells.sort_values("line", kind="stable", ignore_index=True)[[*PLACE, *CELL]]
+    return Table(name, title, cells, tuple(notes))
 
 
 def cells_of(
@@ -225,41 +231,34 @@ def cells_of(
     about, planned = MEASURES[measure], summary.planned
     alike = (planned["part"] == condition.part) & (planned["condition"] == condition.name)
     chosen = planned[alike & planned["dataset"].isin(datasets)]
-    groups = {line.label: line.group for line in summary.lines}
     wide = chosen.pivot(index="label", columns=["dataset", "seed"], values=measure)
-    wide = about.scale * wide.reindex(list(groups))  # a row for each label, a column for each run
-    runs, planned_runs = wide.count(axis="columns"), len(datasets) * len(summary.grid.seeds)
-    spreads = [
-        mean_std(v) if len(v := row.dropna()) else (math.nan,) * 2 for _, row in wide.iterrows()
-    ]
-    cells = pd.DataFrame(spreads, wide.index, ["value", "std"])
-    if planned_runs == 1:
-        cells["std"] = math.nan
+    wide = about.scale * wide.reindex([line.label for line in summary.lines])
+    runs, asked = wide.count(axis="columns"), len(datasets) * len(summary.grid.seeds)
     is_planned = wide.index.isin(chosen["label"])
     failed = wide.index.isin(chosen["label"][chosen["reason"] == "failed"])
     absent = "not attacked" if condition.epsilon else "not asked for"
-    note = np.select([runs > 0, ~is_planned, failed], ["", absent, "failed"], "missing")
-    complete = wide[runs == planned_runs]
-    scores = 100 - complete if about.is_loss else complete
+    complete = wide[runs == asked]
+    columns = {
+        "value": wide.mean(axis="columns"),
+        "std": wide.std(axis="columns", ddof=0) if asked > 1 else math.nan,
+        "decimals": about.decimals,
+        "bold": _bold(summary, wide.index, 100 - complete if about.is_loss else complete),
+        "runs": runs,
+        "asked": np.where(is_planned, asked, 0),
+        "note": np.select([runs > 0, ~is_planned, failed], ["", absent, "failed"], "missing"),
+    }
+    return pd.DataFrame(columns)
+
+
+def _bold(summary: Summary, labels: pd.Index, scores: pd.DataFrame) -> NDArray[np.int_]:
+    """Return 1 for labels to print in bold, else 0; scores have a column for each run."""
+    groups = {line.label: line.group for line in summary.lines}
     best: frozenset[str] = frozenset()
-    if planned_runs > 1:
+    if scores.shape[1] > 1:
         best = bold({str(label): row.to_dict() for label, row in scores.iterrows()}, groups)
     elif len(scores):
-        best = single_best({str(label): row.sum() for label, row in scores.iterrows()}, groups)
-    is_best, asked = wide.index.isin(best).astype(int), np.where(is_planned, planned_runs, 0)
-    return cells.assign(bold=is_best, runs=runs, asked=asked, note=note)
-
-
-def _cells_of_lines(
-    parts: Mapping[str, pd.DataFrame], lines: Sequence[Entry], decimals: int
-) -> pd.DataFrame:
-    """Return the cells of columns, line by line."""
-    places = {line.label: (place, line.group) for place, line in enumerate(lines)}
-    cells = pd.concat(parts, names=["column", "label"]).reset_index()
-    cells = cells[cells["label"].isin(places)].assign(decimals=decimals)
-    cells["line"] = [places[label][0] for label in cells["label"]]
-    cells["group"] = [int(places[label][1] == "ensemble") for label in cells["label"]]
-    return cells.sort_values("line", kind="stable", ignore_index=True)[[*PLACE, *CELL]]
+        best = single_best({str(label): row.iloc[0] for label, row in scores.iterrows()}, groups)
+    return labels.isin(best).astype(int)
 
 
 def ood_table(summary: Summary, dataset: str, other: str) -> Table | None:
@@ -268,87 +267,85 @@ def ood_table(summary: Summary, dataset: str, other: str) -> Table | None:
     if frame.empty:
         return None
     planned = {run.label for run in summary.grid.runs() if run.dataset == dataset}
-    lines = [line for line in summary.lines if line.label in planned]
-    groups = {line.label: line.group for line in lines}
-    frame = frame.set_index("label").reindex(list(groups))
-    seeds, gamma = len(summary.grid.seeds), float(frame["gamma"].max())
-    has_runs, parts = frame["seeds"].notna(), {}
+    labels = [line.label for line in summary.lines if line.label in planned]
+    frame = frame.set_index("label").reindex(labels)
+    seeds, gamma, columns = len(summary.grid.seeds), float(frame["gamma"].max()), {}
     for measure, head in OOD_HEADS.items():
-        cells = pd.DataFrame({"value": frame[measure].astype(float), "std": math.nan})
-        defined = cells["value"].notna()
-        cells["runs"] = frame["seeds"].where(defined).fillna(0).astype(int)
-        cells["note"] = np.select([defined, has_runs], ["", "undefined"], "missing")
-        complete: Any = cells["value"][cells["runs"] == seeds].to_dict()
-        best = single_best(complete, groups) if complete else frozenset()
-        parts[head] = cells.assign(asked=seeds, bold=cells.index.isin(best).astype(int))
+        values = frame[measure].astype(float)
+        runs = frame["seeds"].where(values.notna(), 0).astype(int)
+        cells = pd.DataFrame({"value": values, "std": math.nan, "decimals": 4, "runs": runs})
+        cells["bold"] = _bold(summary, values.index, values[runs == seeds].to_frame())
+        has_runs = frame["seeds"].notna()
+        cells["note"] = np.select([values.notna(), has_runs], ["", "undefined"], "missing")
+        columns[head] = cells.assign(asked=seeds)
     notes = [RULES["entropies"].format(seeds=seeds)]
     if not math.isnan(gamma):
         notes.append(RULES["bandwidth"].format(gamma=gamma))
     if few := list(frame.index[~(frame["seeds"] >= seeds)]):
         notes.append(RULES["few"].format(labels=", ".join(few)))
-    name = "table-2" if (dataset, other) == PUBLISHED_PAIR else f"ood-{dataset}-{other}"
-    title = TEXTS["titles"]["table-2" if name == "table-2" else "ood"]
+    is_published = (dataset, other) == PUBLISHED_PAIR
+    title = TEXTS["titles"]["table-2" if is_published else "ood"]
     title = title.format(dataset=title_of(dataset), other=title_of(other))
-    return Table(name, title, _cells_of_lines(parts, lines, 4), tuple(notes))
+    name = "table-2" if is_published else f"ood-{dataset}-{other}"
+    return _table(summary, name, title, columns, notes)
 
 
 def _other_tables(summary: Summary) -> Iterator[Table]:
     """Yield the tables of datasets, time and missing runs."""
-
-    def table(name: str, head: str, rows: Sequence[Any], **decimals: int) -> Table:
-        """Rows are (group, label, contents by column); decimals go by a column's first word."""
-        cells = []
-        for line, (group, label, contents) in enumerate(rows):
-            for column, content in contents.items():
-                place = (group, line, label, column, decimals.get(column.partition(" ")[0], 0))
-                value, words = (math.nan, content) if isinstance(content, str) else (content, "")
-                cells.append((*place, float(value), math.nan, 0, 0, 0, words))
+    for name, frame in _other_frames(summary):
+        columns = {}
+        for head, column in frame.items():
+            is_number = pd.api.types.is_numeric_dtype(column)
+            value, note = (column.astype(float), "") if is_number else (math.nan, column)
+            decimals = TEXTS["decimals"].get(name, {}).get(head, 0)
+            cells = {"value": value, "std": math.nan, "decimals": decimals, "note": note}
+            columns[str(head)] = pd.DataFrame(cells, frame.index).assign(bold=0, runs=0, asked=0)
         note = TEXTS["notes"].get(name, "").format(machines=", ".join(summary.facts["machine"]))
-        frame = pd.DataFrame(cells, columns=[*PLACE, *CELL])
-        return Table(name, TEXTS["titles"][name], frame, (note,) if note else (), head)
+        if len(frame):
+            table = _table(summary, name, TEXTS["titles"][name], columns, [note] if note else [])
+            yield replace(table, head=str(frame.index.name))
 
+
+def _other_frames(summary: Summary) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yield names and contents of these tables, by the labels of their lines."""
     stored = summary.runs.groupby("dataset")["key"].nunique()
-    entries, facts = [entry_of(name) for name in summary.grid.datasets], []
-    for entry in entries:
+    datasets = {}
+    for entry in map(entry_of, summary.grid.datasets):
         mean, single = summary.candidates.get(entry.name, (entry.candidates, math.nan))
         counts: dict[str, Any] = {"rows": entry.rows, "features": entry.features}
         counts |= {"classes": entry.classes, "candidates on average": mean}
         counts |= {"one candidate in %": 100 * single, "stored runs": stored.get(entry.name, 0)}
-        facts.append(counts)
-    known = pd.DataFrame(facts, dtype=float).dropna(axis="columns", how="all").to_dict("records")
-    rows: list[Any] = [(0, e.title, row) for e, row in zip(entries, known, strict=True)]
-    yield table("datasets", "dataset", rows, candidates=2, one=1)
+        datasets[entry.title] = counts
+    frame = pd.DataFrame.from_dict(datasets, "index", dtype=float).rename_axis("dataset")
+    yield "datasets", frame.dropna(axis="columns", how="all")
 
-    heads = {"runs": "runs", "models": "models per run", "seconds": "seconds per run"}
-    heads |= {"seconds_train": "training", "seconds_examine": "examining", "share": "share in %"}
-    times = summary.timing.replace({"models": {0: math.nan}})
+    heads = TEXTS["heads"]["timing"]
+    times = summary.timing.replace({"models": {0: math.nan}}).set_index("label")
     times["share"] *= 100
-    times = times.set_index("label")[list(heads)].rename(columns=heads)
-    lines = [line for line in summary.lines if line.label in times.index]
-    rows = [(int(e.group == "ensemble"), e.label, times.loc[e.label]) for e in lines]
-    yield table("timing", "method", rows, seconds=2, training=1, examining=1, share=1)
+    labels = [line.label for line in summary.lines if line.label in times.index]
+    yield "timing", times.loc[labels, list(heads)].rename(columns=heads).rename_axis("method")
 
-    heads = {"starting": "starting", "noise, train": "noise", "runs, load": "loading"}
-    heads |= {"runs, train": "training", "runs, examine": "examining", "write": "writing"}
-    rows = []
+    rows, starts = [], []
     for name, session in summary.sessions.items():
         seconds = Counter(session["parts"])
         seconds["noise, train"] += seconds["noise, load"]
-        counts = {"runs": session["runs"], "by the clock": session["seconds"]}
         start = f"{name[:4]}-{name[4:6]}-{name[6:8]} {name[9:11]}:{name[11:13]}"
-        counts |= {head: seconds[part] for part, head in heads.items()}
-        rows.append((0, f"{start}, {session['executor']}", counts))
-    yield table("sessions", "begun", rows)
+        starts.append(f"{start}, {session['executor']}")
+        counts = {"runs": session["runs"], "by the clock": session["seconds"]}
+        rows.append(
+            counts | {head: seconds[part] for part, head in TEXTS["heads"]["sessions"].items()}
+        )
+    yield "sessions", pd.DataFrame(rows, pd.Index(starts, name="begun"))
 
-    rows = []
+    reasons = []
     for key, group in summary.missing.groupby(["dataset", "reason", "sentence"], sort=False):
         dataset, reason, sentence = map(str, key)
         methods = list(dict.fromkeys(group["label"]))
         named = "all" if len(methods) == len(summary.lines) > 1 else ", ".join(methods)
         runs = len(group.drop_duplicates(["label", "seed"]))
-        words = {"runs": runs, "methods": named, "why": reason, "in words": sentence}
-        rows.append((0, title_of(dataset), words))
-    yield table("missing", "dataset", rows)
+        reasons.append((title_of(dataset), runs, named, reason, sentence))
+    frame = pd.DataFrame(reasons, columns=["dataset", "runs", "methods", "why", "in words"])
+    yield "missing", frame.set_index("dataset")
 
 
 @cache
@@ -367,30 +364,28 @@ def compared_table(summary: Summary, number: int, table: Table) -> Table | None:
     paper = published_numbers()
     titles = set(paper.index.get_level_values("method"))
     changed = {e.label for e in summary.grid.entries if e.method != type(e.method).paper()}
-    lines = {
+    methods = {
         line.label: line.method.title
         for line in summary.lines
         if line.method.title in titles
         and (line.label not in changed or line.label == line.method.title)
     }
-    cells = table.cells[table.cells["label"].isin(lines)].assign(bold=0)
+    cells = table.cells[table.cells["label"].isin(methods)].assign(bold=0)
     if cells.empty:
         return None
-    heads = {"CDF area": "cdf_area", "KS": "ks", "MMD": "mmd"}
-    keys, why_not = [], []
-    for label, head in zip(cells["label"], cells["column"], strict=True):
-        column = f"eps={head}" if number == 3 else heads.get(head, head)
-        keys.append((number, lines[label], column))
-        reason = "other settings" if label in changed else _why_not_counted(summary, number, head)
-        why_not.append(reason if keys[-1] in paper.index else "")
-    numbers = paper.reindex(pd.MultiIndex.from_tuples(keys, names=paper.index.names))
+    names = {"CDF area": "cdf_area", "KS": "ks", "MMD": "mmd"}
+    columns = "eps=" + cells["column"] if number == 3 else cells["column"].replace(names)
+    keys = pd.MultiIndex.from_arrays([cells["label"].map(methods), columns])
+    numbers = paper.loc[number].reindex(keys)
     cells["published"], cells["published_std"] = numbers[["mean", "std"]].to_numpy().T
     cells["difference"] = cells["value"] - cells["published"]
-    tolerance = pd.Series({1: 2.0, 2: 0.07, 3: 2.0}[number], cells.index)
+    why_not = {head: _why_not_counted(summary, number, head) for head in table.columns}
+    reasons = cells["column"].map(why_not).mask(cells["label"].isin(changed), "other settings")
+    cells["why_not"] = reasons.where(cells["published"].notna(), "")
+    tolerance = pd.Series(0.07 if number == 2 else 2.0, cells.index)
     if number == 1:
         spread = (2 * cells["published_std"]).clip(lower=1.0)
         tolerance = tolerance.where(cells["column"] == POOLED, spread)
-    cells["why_not"] = pd.Series(why_not, cells.index, dtype=str)
     cells["tolerance"] = tolerance.where((cells["why_not"] == "") & cells["published"].notna())
     # The published numbers are rounded: a rounding error of ours must not decide.
     agrees = (cells["difference"].abs() <= cells["tolerance"] + 1e-9).astype(float)
@@ -402,9 +397,9 @@ def compared_table(summary: Summary, number: int, table: Table) -> Table | None:
 
 
 def _why_not_counted(summary: Summary, number: int, head: str) -> str:
-    """Return why a cell cannot be compared with the paper, or nothing."""
+    """Return why a column cannot be compared with the paper, or nothing."""
     pooled = number == 3 or head == POOLED
-    if pooled and (attacked_sets if number == 3 else real_world)(summary) != REAL_WORLD:
+    if pooled and (summary.attacked_sets if number == 3 else summary.real_world) != REAL_WORLD:
         return "other datasets"
     if not pooled and summary.grid.noise != InstanceDependent():
         return "other noise"
@@ -426,6 +421,25 @@ def agreement(cells: pd.DataFrame) -> str:
     return sentence
 
 
+def ranked(summary: Summary) -> tuple[dict[str, float], float, str] | None:
+    """Return average ranks, Nemenyi's critical difference and a caption.
+
+    Only datasets count on which all methods have all runs. None unless there are two of these, and
+    three methods.
+    """
+    columns = {name: cells_of(summary, (name,), CLEAN) for name in summary.stored}
+    seeds = len(summary.grid.seeds)
+    complete = {name: c["value"] for name, c in columns.items() if (c["runs"] == seeds).all()}
+    if len(complete) < 2 or len(summary.lines) < 3:
+        return None
+    average, distance, p = ranks_of(pd.DataFrame(complete).T)
+    numbers = {"count": len(complete), "level": LEVEL, "distance": distance, "p": p}
+    caption = TEXTS["captions"]["ranks"].format(datasets=_titles(complete), **numbers)
+    if left_out := [name for name in columns if name not in complete]:
+        caption += TEXTS["captions"]["ranks-without"].format(datasets=_titles(left_out))
+    return average, distance, caption
+
+
 def ranks_of(scores: pd.DataFrame) -> tuple[dict[str, float], float, float]:
     """Return average ranks, Nemenyi's critical difference, and the p-value of Friedman's test.
 
@@ -440,55 +454,19 @@ def ranks_of(scores: pd.DataFrame) -> tuple[dict[str, float], float, float]:
     return {str(label): float(rank) for label, rank in average.items()}, distance, p
 
 
-def ranked(summary: Summary) -> tuple[dict[str, float], float, str] | None:
-    """Return average ranks, the critical difference and a caption.
-
-    Only datasets count on which all methods have all runs. None unless there are two of these, and
-    three methods.
-    """
-    columns = {name: cells_of(summary, (name,), CLEAN) for name in summary.stored}
-    seeds = len(summary.grid.seeds)
-    complete = {name: c["value"] for name, c in columns.items() if (c["runs"] == seeds).all()}
-    if len(complete) < 2 or len(summary.lines) < 3:
-        return None
-    average, distance, p = ranks_of(pd.DataFrame(complete).T)
-    captions, titles = TEXTS["captions"], ", ".join(map(title_of, complete))
-    numbers = {"count": len(complete), "level": LEVEL, "distance": distance, "p": p}
-    caption = captions["ranks"].format(datasets=titles, **numbers)
-    pairs = len(average) * (len(average) - 1) / 2
-    if 2 / 2 ** len(complete) * pairs > LEVEL:  # the smallest p-value of a signed-rank test
-        caption += captions["ranks-few"]
-    if left_out := [title_of(name) for name in columns if name not in complete]:
-        caption += captions["ranks-without"].format(datasets=", ".join(left_out))
-    return average, distance, caption
-
-
-def real_world(summary: Summary) -> tuple[str, ...]:
-    """Return those of the paper's six real-world sets that have runs."""
-    return tuple(name for name in REAL_WORLD if name in summary.stored)
-
-
-def attacked_sets(summary: Summary) -> tuple[str, ...]:
-    """Return those of them that were attacked."""
-    return tuple(name for name in real_world(summary) if len(strengths(summary, name)) > 1)
-
-
-def strengths(summary: Summary, *datasets: str) -> tuple[float, ...]:
-    """Return the epsilons of the published attack on datasets, with 0."""
-    runs = summary.runs[summary.runs["dataset"].isin(datasets) & (summary.runs["part"] == "test")]
-    steps = runs["epsilon"][~runs["condition"].str.startswith("audit")].unique()
-    return tuple(sorted(map(float, steps)))
-
-
 def title_of(dataset: str) -> str:
     """Return a dataset's name as people write it: "Lost"."""
-    return CATALOG[dataset].title if dataset in CATALOG else dataset
+    return entry_of(dataset).title
 
 
-def _pooled_note(pool: Sequence[str]) -> list[str]:
+def _titles(datasets: Iterable[str]) -> str:
+    return ", ".join(map(title_of, datasets))
+
+
+def _pooled_note(pool: Sequence[str]) -> str:
     """Return which of the paper's six sets a pooled column rests on."""
     count = "all" if len(pool) == len(REAL_WORLD) else f"{len(pool)} of"
-    note = RULES["pooled"].format(count=count, datasets=", ".join(map(title_of, pool)))
-    if absent := [title_of(name) for name in REAL_WORLD if name not in pool]:
-        note += RULES["pooled-partly"].format(datasets=", ".join(absent))
-    return [note] if pool else []
+    note = str(RULES["pooled"]).format(count=count, datasets=_titles(pool))
+    if absent := [name for name in REAL_WORLD if name not in pool]:
+        note += RULES["pooled-partly"].format(datasets=_titles(absent))
+    return note

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from robustpll.clean.judge import Judgement
-from robustpll.html.shell import data_uri, render_page
+from robustpll.html import data_uri, render_page
 
 TEMPLATE = Path(__file__).parent / "review.html.j2"
 MAX_OUTSIDE, LIKELY = 2, 0.02  # offered non-candidates, and their least probability

@@ -1,1 +1,105 @@
-"""Self-contained HTML pages: one file, no network, and no script but their own."""
+"""Self-contained HTML pages: one file, no network, and no script but their own.
+
+Templates extend `base.html.j2`. A page's content security policy allows only its own script and
+styles, by their hashes.
+"""
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+
+Details = tuple[str, Mapping[str, Mapping[str, Any]]]  # a title, and facts under headings
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a long table."""
+
+    title: str
+    decimals: int | None = None  # of numbers; None for text
+    choose: bool = False  # whether a list above the table offers its values
+    in_table: bool = True
+    in_details: bool = True
+
+
+@dataclass(frozen=True)
+class LongTable:
+    """A table of many rows, stored as data and drawn one page at a time."""
+
+    name: str  # its id in the page
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str | float | None]]  # a cell for each column
+    details: Sequence[Details]
+    opens: Sequence[int]  # for each row, the index of its details
+
+    def data(self) -> dict[str, Any]:
+        """Return what `table.js` reads; equal facts are stored once."""
+        facts: dict[str, int] = {}
+        details = [
+            (
+                title,
+                [(name, facts.setdefault(_json(part), len(facts))) for name, part in parts.items()],
+            )
+            for title, parts in self.details
+        ]
+        return {
+            "columns": [asdict(column) for column in self.columns],
+            "rows": self.rows,
+            "opens": self.opens,
+            "details": details,
+            "facts": [json.loads(fact) for fact in facts],
+        }
+
+
+def render_page(template: Path, **values: Any) -> str:
+    """Return the page of a template; values are escaped, and a missing value is an error."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        loader=FileSystemLoader([template.parent, HERE]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name, file in (("base_style", "base.css"), ("base_script", "table.js")):
+        environment.globals[name] = Markup((HERE / file).read_text("utf-8"))
+    environment.filters.update(allowed=allowed, json_block=json_block, data_uri=data_uri)
+    return environment.get_template(template.name).render(values)
+
+
+def allowed(code: str) -> str:
+    """Return the hash by which the policy allows an inline script or style."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
+
+
+def json_block(value: Any, name: str) -> str:
+    """Return a script element with data; "<" is escaped, so that no text can end the element."""
+    from markupsafe import Markup
+
+    text = Markup(_json(value).replace("<", "\\u003c"))
+    return Markup('<script type="application/json" id="{}">{}</script>').format(name, text)
+
+
+def data_uri(content: bytes, kind: str) -> str:
+    """Return a picture as a URI such as `data:image/png;base64,...`."""
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+def _json(value: Any) -> str:
+    def finite(value: Any) -> Any:  # JSON has no NaN and no infinity: they become null
+        if isinstance(value, Mapping):
+            return {key: finite(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [finite(item) for item in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(finite(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)

@@ -25,15 +25,15 @@ function writtenRows(table) {
 
 // Rows in a block of JSON; each is drawn when it is first shown.
 function storedRows(table, stored) {
-  const columns = stored.columns.flatMap((column, at) => (column.in_table ? [at] : []));
-  return stored.rows.map((row, at) => {
+  const columns = stored.columns.flatMap((column, index) => (column.in_table ? [index] : []));
+  return stored.rows.map((row, index) => {
     const texts = columns.map((column) => written(row[column], stored.columns[column]));
     let node = null;
     return {
       values: columns.map((column) => row[column]),
       words: texts.join(" ").toLowerCase(),
       body: table.tBodies[0],
-      node: () => (node ??= opening(stored, at, columns)),
+      node: () => (node ??= opening(stored, index, columns)),
     };
   });
 }
@@ -48,22 +48,22 @@ function numeric({ decimals }) {
 }
 
 function drawn(stored, row, columns) {
-  const cells = columns.map((at) => {
-    const column = stored.columns[at];
-    return make("td", numeric(column), written(row[at], column));
+  const cells = columns.map((index) => {
+    const column = stored.columns[index];
+    return make("td", numeric(column), written(row[index], column));
   });
   return make("tr", {}, ...cells);
 }
 
 // A row whose details open on a click anywhere, or from the keyboard by the button in it.
-function opening(stored, at, columns) {
-  const row = drawn(stored, stored.rows[at], columns);
+function opening(stored, index, columns) {
+  const row = drawn(stored, stored.rows[index], columns);
   const first = row.cells[0];
   first.append(make("button", { type: "button", class: "open" }, ...first.childNodes));
   row.className = "opens";
   row.addEventListener("click", () => {
     const marking = !getSelection().isCollapsed; // text is being selected
-    if (!marking) openDetails(stored, stored.opens[at]);
+    if (!marking) openDetails(stored, stored.opens[index]);
   });
   return row;
 }
@@ -88,12 +88,12 @@ function openDetails(stored, number) {
 
 // All rows that open the same details, in the columns that have values there.
 function detailRows(stored, number) {
-  const rows = stored.rows.filter((_, at) => stored.opens[at] === number);
-  const columns = stored.columns.flatMap((column, at) =>
-    column.in_details && rows.some((row) => row[at] !== null) ? [at] : [],
+  const rows = stored.rows.filter((_, index) => stored.opens[index] === number);
+  const columns = stored.columns.flatMap((column, index) =>
+    column.in_details && rows.some((row) => row[index] !== null) ? [index] : [],
   );
-  const heads = columns.map((at) => {
-    const column = stored.columns[at];
+  const heads = columns.map((index) => {
+    const column = stored.columns[index];
     return make("th", { scope: "col", ...numeric(column) }, column.title);
   });
   const head = make("thead", {}, make("tr", {}, ...heads));
@@ -137,7 +137,7 @@ class LiveTable {
       else if (down === downFirst) this.sorted = { column, down: !down };
       else this.sorted = { column: null, down: false };
       const words = this.sorted.down ? "descending" : "ascending";
-      this.heads.forEach((each) => each.removeAttribute("aria-sort"));
+      this.heads.forEach((other) => other.removeAttribute("aria-sort"));
       if (this.sorted.column !== null) head.setAttribute("aria-sort", words);
       this.show();
     });
@@ -204,25 +204,25 @@ class LiveTable {
   }
 
   show(first = 0) {
-    const found = this.rows.filter((row) => this.matches(row));
-    if (this.sorted.column !== null) found.sort((one, other) => this.compare(one, other));
+    const matching = this.rows.filter((row) => this.matches(row));
+    if (this.sorted.column !== null) matching.sort((one, other) => this.compare(one, other));
     this.first = first;
-    const shown = found.slice(first, first + this.page);
+    const shown = matching.slice(first, first + this.page);
     for (const body of this.table.tBodies) {
       body.replaceChildren(...shown.filter((row) => row.body === body).map((row) => row.node()));
     }
-    this.tell(found.length, shown.length);
+    this.tell(matching.length, shown.length);
   }
 
-  tell(found, shown = found) {
+  tell(matching, shown = matching) {
     const all = this.rows.length;
-    const few = found === all ? "" : `${found} of `;
+    const few = matching === all ? "" : `${matching} of `;
     if (this.count) this.count.textContent = `${few}${all} rows`;
     if (!this.pages) return;
-    this.pages.hidden = found <= this.page;
-    this.range.textContent = `${this.first + 1} to ${this.first + shown} of ${found}`;
+    this.pages.hidden = matching <= this.page;
+    this.range.textContent = `${this.first + 1} to ${this.first + shown} of ${matching}`;
     this.back.disabled = this.first === 0;
-    this.next.disabled = this.first + shown >= found;
+    this.next.disabled = this.first + shown >= matching;
   }
 }
 

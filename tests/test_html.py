@@ -1,23 +1,30 @@
-"""Pages in a real browser: what is clicked, typed and pressed does what it should."""
+"""Pages: one file, no address but its own, no text that becomes markup; and in a real browser."""
 
+import json
+import re
 from collections.abc import Callable
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from jinja2 import UndefinedError
 
-from robustpll.html.shell import Column, Details, LongTable, render_page
+from robustpll.html import Column, LongTable, allowed, json_block, render_page
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
-pytestmark = pytest.mark.browser
-
-EVIL = "<script>hacked = 1</script><img src='x' onerror='hacked = 2'>"
+EVIL = "</title></script><script>hacked = 1</script><img src='x' onerror='hacked = 2'>"
+SVG = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
 TEMPLATE = """{% extends "base.html.j2" %}
-{% from "parts.html.j2" import long_table %}
-{% block title %}Page{% endblock %}
+{% from "parts.html.j2" import figure, long_table %}
+{% block title %}{{ name }}{% endblock %}
+{% block style %}.mine { color: red; }{% endblock %}
 {% block main %}
+<h1 title="{{ name }}">{{ name }}</h1>
 <div class="wide"><table class="sortable" id="small">
 <caption>Small</caption>
 <thead><tr><th scope="col">method</th><th scope="col" class="number">score</th></tr></thead>
@@ -27,6 +34,7 @@ TEMPLATE = """{% extends "base.html.j2" %}
 {% endfor %}</tbody>{% endfor %}
 </table></div>
 {{ long_table(table, "All runs") }}
+{{ figure(svg, name, name) }}
 {{ markup | safe }}
 {% endblock %}
 """
@@ -45,32 +53,108 @@ def long_table() -> LongTable:
         Column("brier", 3, in_table=False),
     ]
     rows: list[tuple[str | float | None, ...]] = []
-    details: list[Details] = []
+    details: list[tuple[str, dict[str, Any]]] = []
     for method in ("Proden", "Cc", EVIL):
         for seed in range(20):
             for number, condition in enumerate(("clean", "pgd 0.1", "pgd 0.2")):
-                accuracy = None if number == 2 else 50 + seed / 7 - number
+                accuracy = float("nan") if number == 2 else 50 + seed / 7 - number
                 rows.append((method, seed, condition, accuracy, 0.125))
-            about = {"Method": {"name": method, "epochs": 200}, "Run": {"key": f"{seed:020x}"}}
-            details.append(Details(f"{method}, seed {seed}", about))
+            facts = {"Method": {"name": method, "epochs": 200}, "Run": {"key": f"{seed:020x}"}}
+            details.append((f"{method}, seed {seed}", facts))
     return LongTable("runs", columns, rows, details, [row // 3 for row in range(len(rows))])
+
+
+def page_of(folder: Path, **values: object) -> str:
+    template = folder / "page.html.j2"
+    template.write_text(TEMPLATE)
+    plain = {"groups": GROUPS, "table": long_table(), "markup": "", "svg": SVG}
+    return render_page(template, **plain | values)
 
 
 @pytest.fixture
 def text(tmp_path: Path) -> str:
-    return page_text(tmp_path)
+    return page_of(tmp_path, name="Page")
 
 
-def page_text(folder: Path, markup: str = "") -> str:
-    template = folder / "page.html.j2"
-    template.write_text(TEMPLATE)
-    return render_page(template, groups=GROUPS, table=long_table(), markup=markup)
+class Reader(HTMLParser):
+    """Elements with their attributes, and the text in each kind of element."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        if self.elements:
+            self.texts.append((self.elements[-1][0], data))
+
+
+def test_markup_in_a_label_is_text_everywhere_and_the_page_names_no_address(
+    tmp_path: Path,
+) -> None:
+    text = page_of(tmp_path, name=EVIL)
+    page = Reader(text)
+    scripts = [attributes.get("type") for tag, attributes in page.elements if tag == "script"]
+    assert scripts == ["application/json", None]  # the data, and the script of every page
+    assert [attributes for tag, attributes in page.elements if tag == "h1"] == [{"title": EVIL}]
+    (data,) = (json.loads(text) for tag, text in page.texts if tag == "script" and text[0] == "{")
+    assert data["rows"][-2:] == [
+        [EVIL, 19, "pgd 0.1", 50 + 19 / 7 - 1, 0.125],
+        [EVIL, 19, "pgd 0.2", None, 0.125],
+    ]
+    assert len(data["facts"]) == 3 + 20, "equal facts are written once"
+    title, parts = data["details"][21]
+    facts = {heading: data["facts"][index] for heading, index in parts}
+    assert (title, facts) == long_table().details[21]
+    attributes = [pair for _, attributes in page.elements for pair in attributes.items()]
+    addresses = [str(value) for name, value in attributes if name in ("src", "href")]
+    assert len(addresses) == 2
+    assert all(address.startswith("data:") for address in addresses)
+    assert "http" not in text.replace("http-equiv", "")
+    assert not [name for name, _ in attributes if name == "style" or name.startswith("on")]
+    assert page_of(tmp_path, name=EVIL) == text  # the same values give the same bytes
+    with pytest.raises(UndefinedError, match="name"):
+        page_of(tmp_path)
+
+
+def test_the_policy_allows_the_inlined_script_and_style_and_nothing_else(text: str) -> None:
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert ".mine" in style
+    assert allowed("a") == "sha256-ypeBEsobvcr6wjGzmiPcTaeG7/gUfE5yuYB3ha/uSLs="
+    assert dict(rule.split(" ", 1) for rule in policy.split("; ")) == {
+        "default-src": "'none'",
+        "script-src": f"'{allowed(script)}'",
+        "style-src": f"'{allowed(style)}'",
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+
+
+@settings(max_examples=30)
+@given(
+    st.recursive(st.none() | st.text() | st.floats(allow_nan=False, allow_infinity=False), st.lists)
+)
+@example(["<!--<script>", "</script", "<![CDATA[", "\u2028&lt;"])
+def test_data_comes_out_of_its_block_as_it_went_in(value: object) -> None:
+    page = Reader(f"{json_block(value, 'data')}<p>after")
+    assert [tag for tag, _ in page.elements] == ["script", "p"]
+    text = "".join(text for tag, text in page.texts if tag == "script")
+    assert "<" not in text
+    assert json.loads(text) == value
 
 
 def first_cells(table: "Locator") -> list[str]:
     return table.locator("tbody tr > :first-child").all_inner_texts()
 
 
+@pytest.mark.browser
 def test_headings_sort_by_click_and_key_and_groups_stay_apart(show: Open, text: str) -> None:
     page = show(text)
     small = page.locator("#small")
@@ -92,6 +176,7 @@ def test_headings_sort_by_click_and_key_and_groups_stay_apart(show: Open, text: 
     assert small.locator("th[aria-sort]").inner_text() == "method"
 
 
+@pytest.mark.browser
 def test_words_and_lists_narrow_the_rows_and_the_count_says_so(show: Open, text: str) -> None:
     page = show(text)
     runs, count = page.get_by_role("table", name="All runs"), page.locator("output")
@@ -111,6 +196,7 @@ def test_words_and_lists_narrow_the_rows_and_the_count_says_so(show: Open, text:
     assert count.inner_text() == "180 rows"
 
 
+@pytest.mark.browser
 def test_a_long_table_is_shown_in_pages_and_sorted_as_a_whole(show: Open, text: str) -> None:
     page = show(text)
     runs, pages = page.get_by_role("table", name="All runs"), page.get_by_role("navigation")
@@ -128,6 +214,7 @@ def test_a_long_table_is_shown_in_pages_and_sorted_as_a_whole(show: Open, text: 
     assert not pages.is_visible()
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize("how", ["click", "Enter"])
 def test_a_row_opens_its_details_and_escape_gives_the_focus_back(
     show: Open, text: str, how: str
@@ -153,6 +240,7 @@ def test_a_row_opens_its_details_and_escape_gives_the_focus_back(
         assert row.get_by_role("button").evaluate("node => node === document.activeElement")
 
 
+@pytest.mark.browser
 def test_markup_is_shown_as_text_and_what_slipped_through_cannot_run(
     show: Open, text: str, tmp_path: Path
 ) -> None:
@@ -166,11 +254,12 @@ def test_markup_is_shown_as_text_and_what_slipped_through_cannot_run(
     assert dialog.locator("dd").first.inner_text() == EVIL
     assert page.evaluate("typeof hacked") == "undefined"
     markup = EVIL.replace("'x'", "'data:,'")
-    page = show(page_text(tmp_path, markup), complaints=True)
-    assert page.locator("img").count() == 1
+    page = show(page_of(tmp_path, name="Page", markup=markup), complaints=True)
+    assert page.locator("main > img").count() == 1
     assert page.evaluate("typeof hacked") == "undefined"
 
 
+@pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_words_stand_out_from_the_ground_and_paper_is_white(
     show: Open, text: str, contrast: Any, scheme: str
@@ -188,6 +277,7 @@ def test_words_stand_out_from_the_ground_and_paper_is_white(
     assert page.get_by_role("table", name="All runs").is_visible()
 
 
+@pytest.mark.browser
 def test_headings_stay_in_sight_and_on_a_narrow_screen_only_tables_scroll(
     show: Open, text: str
 ) -> None:
@@ -202,6 +292,7 @@ def test_headings_stay_in_sight_and_on_a_narrow_screen_only_tables_scroll(
     assert table.evaluate("node => node.scrollWidth > node.clientWidth")
 
 
+@pytest.mark.browser
 def test_without_scripts_tables_are_read_as_they_are(show: Open, text: str) -> None:
     page = show(text, java_script_enabled=False)
     assert first_cells(page.locator("#small")) == PLAIN

@@ -1,0 +1,155 @@
+"""Figures as functions of numbers; they can be read without colours."""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Distinguishable with the common forms of colour blindness (Okabe & Ito).
+COLOURS = ("#0072b2", "#56b4e9", "#e69f00", "#cc79a7", "#f0e442", "#000000")
+GOOD, BAD, MUTED, PALE = "#009e73", "#d55e00", "#8a8f98", "#cccccc"
+DASHES = ("-", "--", "-.", ":")
+PANELS_PER_ROW = 5
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """Return a figure that needs no screen and does not touch pyplot's global state."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def plain(axes: Any, title: str) -> Any:
+    """Remove the top and right border, and set the title."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
+    return axes
+
+
+def unmarked(name: str) -> str:
+    r"""Escape a name for matplotlib: no formula, and no label that a legend leaves out.
+
+    >>> unmarked("$k$"), unmarked("_mine")
+    ('\\$k\\$', ' _mine')
+    """
+    return (" " if name.startswith("_") else "") + " ".join(name.split()).replace("$", r"\$")
+
+
+def picture_bytes(figure: "Figure", kind: Literal["png", "svg"]) -> bytes:
+    """Return a figure as a file; the same figure always has the same bytes.
+
+    >>> picture_bytes(new_figure(1, 1), "svg") == picture_bytes(new_figure(1, 1), "svg")
+    True
+    """
+    from matplotlib import rc_context
+
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # a second layout would differ slightly
+    nothing = {"png": ("Software",), "svg": ("Date", "Creator", "Format", "Type")}[kind]
+    buffer = io.BytesIO()
+    with rc_context({"svg.hashsalt": "robustpll"}):  # else the names of clip paths are random
+        figure.savefig(buffer, format=kind, dpi=130, metadata=dict.fromkeys(nothing))
+    return buffer.getvalue()
+
+
+def distribution_lines(panels: Sequence[Mapping[str, tuple[ArrayLike, ArrayLike]]]) -> "Figure":
+    """Plot distribution functions of test entropies (dark) and OOD entropies (light).
+
+    Each panel maps up to four methods to the points (p, 2) of their two lines.
+
+    >>> line = [[0.0, 0.5], [0.4, 1.0]]
+    >>> len(distribution_lines([{"Proden": (line, line)}]).axes[0].lines)
+    2
+    """
+    from matplotlib import colormaps
+
+    figure, shades = new_figure(3.0 * len(panels), 1.8), colormaps["tab20"]  # dark, light, dark ...
+    places = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, panel in zip(places, panels, strict=True):
+        for number, (title, lines) in enumerate(panel.items()):
+            label, style = unmarked(title), {"linestyle": DASHES[number], "linewidth": 1.2}
+            test, ood = (np.asarray(line, float).T for line in lines)
+            axes.plot(*test, color=shades(2 * number), label=label, **style)
+            axes.plot(*ood, color=shades(2 * number + 1), **style)
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+        axes.set_xlabel("Predictive Entropy (Test / OOD)", fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.grid(color="0.9", linewidth=0.6)
+        above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 2}
+        axes.legend(frameon=False, fontsize=7, handlelength=2.6, **above)
+    places[0].set_ylabel("Empirical CDF", fontsize=8)
+    return figure
+
+
+def attack_panels(accuracies: Mapping[str, Mapping[float, float]], title: str) -> "Figure":
+    """Draw accuracy against the strength of an attack: a panel for each method, others in grey.
+
+    `accuracies` are in percent, by method and epsilon; `title` says what the rows are.
+    """
+    from matplotlib.collections import LineCollection
+
+    across = min(PANELS_PER_ROW, len(accuracies))
+    down = -(-len(accuracies) // across)
+    figure = new_figure(0.4 + 1.7 * across, 0.6 + 1.5 * down)
+    figure.suptitle(unmarked(title), x=0.01, ha="left", fontsize=11, fontweight="bold")
+    panels = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).ravel()
+    lines = {label: np.array(sorted(curve.items())) for label, curve in accuracies.items()}
+    for axes, (label, line) in zip(panels, lines.items(), strict=False):  # line: (points, 2)
+        others = LineCollection(list(lines.values()), color=PALE, linewidth=0.8, zorder=1)
+        axes.add_collection(others)
+        axes.plot(*line.T, color="black", linewidth=1.6, marker="o", markersize=3.5, zorder=2)
+        plain(axes, "").set_title(unmarked(label), loc="left", fontsize=8)
+        axes.tick_params(labelsize=7)
+        axes.set_ylim(0, 100)
+    for axes in panels[len(lines) :]:
+        axes.remove()
+    figure.supxlabel("epsilon: how far each scaled feature may move", fontsize=8)
+    figure.supylabel("accuracy in %", fontsize=8)
+    return figure
+
+
+def rank_diagram(average: Mapping[str, float], distance: float) -> "Figure":
+    """Draw average ranks by method, 1 is best, as the middles of lines of length `distance`.
+
+    Lines overlap if and only if their ranks differ by no more than that.
+    """
+    labels = sorted(average, key=average.__getitem__)
+    ranks, places = [average[label] for label in labels], np.arange(len(labels))
+    figure = new_figure(6.4, 0.9 + 0.24 * len(labels))
+    axes = plain(figure.subplots(), "")
+    axes.errorbar(ranks, places, xerr=distance / 2, fmt="o", color="black", markersize=4)
+    best = ranks[0] - distance / 2, ranks[0] + distance / 2
+    axes.axvspan(*best, color=PALE, alpha=0.4, linewidth=0)
+    names = [f"{unmarked(label)}  {rank:.2f}" for label, rank in zip(labels, ranks, strict=True)]
+    axes.set_yticks(places, names, fontsize=8)
+    axes.invert_yaxis()
+    words = f"average rank; lines as long as the critical difference, {distance:.2f}"
+    axes.set_xlabel(words, fontsize=8)
+    axes.tick_params(axis="x", labelsize=7)
+    return figure
+
+
+def time_bars(seconds: Mapping[str, tuple[float, float]]) -> "Figure":
+    """Draw seconds of training (filled) and examining (hatched) by method, with shares of all."""
+    both, places = np.array(list(seconds.values())), np.arange(len(seconds))
+    totals = both.sum(axis=1)
+    figure = new_figure(6.4, 0.9 + 0.24 * len(both))
+    axes = plain(figure.subplots(), "Where the time goes")
+    axes.barh(places, both[:, 0], color=COLOURS[0], label="training")
+    look = {"color": "white", "edgecolor": COLOURS[0], "hatch": "////"}
+    bars = axes.barh(places, both[:, 1], left=both[:, 0], label="examining", **look)
+    shares = 100 * totals / (totals.sum() or 1.0)
+    words = [f"{total:,.0f} s, {share:.1f} %" for total, share in zip(totals, shares, strict=True)]
+    axes.bar_label(bars, words, padding=4, fontsize=7)
+    axes.set_yticks(places, list(map(unmarked, seconds)), fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.25 * float(totals.max() or 1.0))
+    axes.set_xlabel("seconds", fontsize=8)
+    axes.tick_params(axis="x", labelsize=7)
+    axes.legend(frameon=False, fontsize=8, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
+    return figure

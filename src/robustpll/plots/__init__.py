@@ -1,1 +1,0 @@
-"""Figures as functions of arrays: nothing is trained or read here."""
