@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robustpll.cli.messages import refusals, say, show_list
+from robustpll.cli.messages import errors_as_messages, say, show_list
 from robustpll.datasets.catalog import CATALOG, Entry, entry_of, find
 from robustpll.errors import RobustPLLError
 
@@ -31,7 +31,7 @@ def datasets(context: typer.Context) -> None:
         rows.append((entry.name, entry.title, *sizes, candidates, entry.licence))
     show_list(heading, rows, limit=len(rows))
     typer.echo("candidates: average per row; - if noise makes them\n")
-    with refusals():
+    with errors_as_messages():
         places = {name: _place(entry) for name, entry in CATALOG.items()}
     for name, place in places.items():  # below the table, because a path must not be folded
         typer.echo(f"{name:12}{place}")
@@ -52,12 +52,14 @@ def get(names: Annotated[list[str], typer.Argument(metavar="NAME...", help=ALL)]
     """Download datasets and check them; files that are here and correct are kept."""
     from robustpll.datasets.download import fetch
 
-    with refusals():
+    with errors_as_messages():
         if "all" in names:
             names = [name for name, entry in CATALOG.items() if entry.is_downloadable]
         entries = [entry_of(name) for name in names]
     failed = False
-    with refusals(stopped="Complete files are kept. Run the command again to get the others."):
+    with errors_as_messages(
+        stopped="Complete files are kept. Run the command again to get the others."
+    ):
         for entry in entries:
             try:
                 with _display() as (print_line, report):
@@ -78,7 +80,7 @@ def add(
     """Check a real-world dataset that you downloaded by hand, and copy it to its place."""
     from robustpll.datasets.mat import add as add_file
 
-    with refusals():
+    with errors_as_messages():
         path = add_file(entry_of(name), file, say)
     typer.echo(f"{name:12}{path}")
 
