@@ -94,7 +94,7 @@ LIMITS = {
     "attacks": 570,
     "bench": 3180,
     "clean": 920,
-    "cli": 1390,
+    "cli": 1361,
     "datasets": 1490,
     "demo": 100,
     "engine": 2030,
