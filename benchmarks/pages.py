@@ -66,6 +66,12 @@ def values(report: str, name: str, value: str = "value") -> pd.DataFrame:
     return cells[value].unstack(sort=False)
 
 
+def spreads(report: str, name: str) -> pd.DataFrame:
+    """Return "mean ± std" for each label and column of a report's table."""
+    mean, std = (values(report, name, value).map("{:.1f}".format) for value in ("value", "std"))
+    return mean + " ± " + std
+
+
 def table(head: list[str], rows: Iterable[Iterable[str]]) -> Lines:
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
 
@@ -119,10 +125,8 @@ FULL_NAMES = {"FMNIST": "Fashion-MNIST", "KMNIST": "Kuzushiji-MNIST", "NotMNIST"
 
 def readme_table() -> Lines:
     """Return accuracies with the published ones, out-of-distribution KS, worst case, seconds."""
-    means, stds, published, missing = (
-        values("paper", "compare-1", value) for value in ("value", "std", "published", "why_not")
-    )
-    frame = means.map("{:.1f}".format) + " ± " + stds.map("{:.1f}".format)
+    published, missing = (values("paper", "compare-1", v) for v in ("published", "why_not"))
+    frame = spreads("paper", "compare-1")
     frame += published.map(" ({:.1f})".format).where(missing == "", "")
     worst = values("audit", "audit")[[f"{name} 0.02" for name in REAL_WORLD.values()]]
     frame["unknown rows"] = values("paper", "table-2")["KS"].map("{:.2f}".format)
@@ -130,19 +134,21 @@ def readme_table() -> Lines:
     return frame_table(frame.assign(seconds=values("paper", "timing")["seconds per run"]))
 
 
+def best(dataset: str, *, ensembles: bool) -> str:
+    """Return the title of the best published ensemble, or of the best other method."""
+    titles = [kind.title for kind in PUBLISHED if (kind.family == "ensemble") == ensembles]
+    return str(values("paper", TABLE_OF[dataset])[dataset][titles].idxmax())
+
+
 def dataset_table() -> Lines:
-    single, ensembles = (
-        [kind.title for kind in PUBLISHED if (kind.family == "ensemble") == is_ensemble]
-        for is_ensemble in (False, True)
-    )
-    rows = []
+    single, rows = [kind.title for kind in PUBLISHED if kind.family != "ensemble"], []
     for dataset, name in TABLE_OF.items():
         accuracy, bold = (values("paper", name, v)[dataset] for v in ("value", "bold"))
         facts = values("paper", "datasets").loc[FULL_NAMES.get(dataset, dataset)]
-        best, ensemble = accuracy[single].idxmax(), accuracy[ensembles].idxmax()
+        top, ensemble = best(dataset, ensembles=False), best(dataset, ensembles=True)
         row = [dataset, f"{facts['rows']:,.0f}", f"{facts['classes']:.0f}"]
-        row += [f"{facts['candidates on average']:.1f}", f"{best} {accuracy[best]:.1f}"]
-        row += [", ".join(title for title in single if bold[title] and title != best)]
+        row += [f"{facts['candidates on average']:.1f}", f"{top} {accuracy[top]:.1f}"]
+        row += [", ".join(title for title in single if bold[title] and title != top)]
         rows.append([*row, f"{ensemble} {accuracy[ensemble]:.1f}", f"{accuracy['RobustPll']:.1f}"])
     head = ["", "rows", "classes", "candidates", "best", "not distinguishable", "best ensemble"]
     return [*table([*head, "RobustPll"], rows), "", report_origin("paper")]

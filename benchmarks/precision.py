@@ -25,11 +25,11 @@ def main() -> None:
         for precision in precisions:
             method = replace(method_of(name, args.epochs), precision=precision)
             predicted = method.fit(problem.task).predict(problem.test).predicted()
-            each = accuracies(predicted, problem.test_labels)
+            accuracy = accuracies(predicted, problem.test_labels)
             results[precision] = {
-                "mean": float(each.mean()),
-                "standard_error": float(each.std() / args.seeds**0.5),
-                "each": [round(float(number), 2) for number in each],
+                "mean": float(accuracy.mean()),
+                "standard_error": float(accuracy.std() / args.seeds**0.5),
+                "each": [round(float(number), 2) for number in accuracy],
             }
         return results
 

@@ -503,7 +503,7 @@ def test_words_that_training_did_not_see_are_counted_over_all_pieces(
     result = predict("--skip-bad-rows", name=name)
     assert result.exit_code == 0
     (message,) = (line for line in result.stderr.splitlines() if "did not see" in line)
-    words = "4 rows have words that training did not see ('Oslo', 'Lima') in column 'town'"
+    words = "4 rows of column 'town' have words that training did not see ('Oslo', 'Lima')"
     assert words in message
     write(table.assign(town=table["town"].where(table["town"].isin(["Rome", "Bonn"]))), name)
     assert "did not see" not in predict("--skip-bad-rows", name=name, out="gaps.csv").stderr

@@ -247,10 +247,12 @@ def predict(
         if new := [repr(name) for name in table.new if name not in (*keep, truth)]:
             say(f"{path}: the model was fitted without {some_of(new)}, and does not use that.")
         tally = _write(classifier, table, out, error=error, keep=keep, truth=truth)
-    for name, new in table.new_words.items():
-        if new.rows:
-            words = f"words that training did not see ({some_of(map(repr, new.words))})"
-            say(f"{path}: {new.rows:,} rows have {words} in column {name!r}; they count as gaps.")
+    for name, unseen in table.new_words.items():
+        if unseen.rows:
+            words = f"words that training did not see ({some_of(map(repr, unseen.words))})"
+            say(
+                f"{path}: {unseen.rows:,} rows of column {name!r} have {words}. They count as gaps."
+            )
     typer.echo(f"{path}: " + "\n".join(_summary(tally, classifier.trial_, error)))
     typer.echo(f"The predictions are in {out}.")
     if tally[BAD]:
