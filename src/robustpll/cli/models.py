@@ -250,9 +250,7 @@ def predict(
     for name, unseen in table.new_words.items():
         if unseen.rows:
             words = f"words that training did not see ({some_of(map(repr, unseen.words))})"
-            say(
-                f"{path}: {unseen.rows:,} rows of column {name!r} have {words}. They count as gaps."
-            )
+            say(f"{path}: {unseen.rows:,} rows of column {name!r} have {words}. They become gaps.")
     typer.echo(f"{path}: " + "\n".join(_summary(tally, classifier.trial_, error)))
     typer.echo(f"The predictions are in {out}.")
     if tally[BAD]:
