@@ -25,9 +25,9 @@ def main() -> None:
     args = options(__doc__, datasets=("lost", "msrc-v2"), seeds=(100, 101, 102), epochs=200)
     with progress_bars():
         frames = [measured(name, args.seeds, args.epochs) for name in args.datasets]
-    found = pd.concat(frames)
-    found.to_csv(args.out, index=False, float_format="%.2f")
-    for name, rows in found.drop(columns="seed").groupby("dataset"):
+    results = pd.concat(frames)
+    results.to_csv(args.out, index=False, float_format="%.2f")
+    for name, rows in results.drop(columns="seed").groupby("dataset"):
         means = rows.drop(columns="dataset").groupby("adversary").mean()
         for suffix in ("", *(f" {epsilon:g}" for epsilon in EPSILONS)):
             rank = means[f"right{suffix}"].corr(means[f"covered{suffix}"], method="spearman")

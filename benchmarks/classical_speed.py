@@ -70,22 +70,21 @@ def measured(name: str, method_name: str, rows: int) -> dict[str, Any]:
     predict = seconds_of(lambda: model.predict(X[split.test]))
     status = Path("/proc/self/status").read_text()
     memory = round(int(status.split("VmHWM:")[1].split()[0]) / 1e3)
-    call = 0.0
+    seconds: dict[str, Any] = {"fit": fit, "predict": predict, "call_seconds": None}
     if CALLS[method_name] == "LinearSVC":
-        call = seconds_of(lambda: LinearSVC(tol=1e-2).fit(X[train], labels[train]))
+        svm = LinearSVC(tol=1e-2)
+        seconds["call_seconds"] = seconds_of(lambda: svm.fit(X[train], labels[train]))
     elif CALLS[method_name]:
         search = NearestNeighbors(n_neighbors=11).fit(X[train])
-        call = seconds_of(lambda: search.kneighbors(X[train]))
-    seconds = {"fit": fit, "predict": predict, "call_seconds": call}
-    found = {part: round(taken, 3) for part, taken in seconds.items()}
-    return found | {"call": CALLS[method_name], "peak_mb": memory}
+        seconds["call_seconds"] = seconds_of(lambda: search.kneighbors(X[train]))
+    return seconds | {"call": CALLS[method_name], "peak_mb": memory}
 
 
 def seconds_of(action: Callable[[], Any]) -> float:
     """Return processor time, which other work on the machine hardly changes."""
     begun = time.process_time()
     action()
-    return time.process_time() - begun
+    return round(time.process_time() - begun, 3)
 
 
 if __name__ == "__main__":

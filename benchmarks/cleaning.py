@@ -151,9 +151,9 @@ def out_of_fold(case: Case) -> np.ndarray:
 
 def by_cleanlab(case: Case, probability: np.ndarray) -> Resolved:
     answers = pd.DataFrame(case.votes)
-    found = get_label_quality_multiannotator(answers, probability, verbose=False)["label_quality"]
-    labels = found["consensus_label"].to_numpy().astype(int)
-    return labels, found["consensus_quality_score"].to_numpy()
+    quality = get_label_quality_multiannotator(answers, probability, verbose=False)["label_quality"]
+    labels = quality["consensus_label"].to_numpy().astype(int)
+    return labels, quality["consensus_quality_score"].to_numpy()
 
 
 def mlp(seed: int) -> Any:
@@ -177,7 +177,7 @@ def run(name: str, crowd: str, seed: int, epochs: int) -> dict[str, Any]:
     test = {way: mlp(seed).fit(case.X, labels[way]).score(X, y) for way in labels}
     model = PLLClassifier(method, random_state=seed).fit(case.X, case.candidates)
     test["RobustPll from votes"] = (model.predict(X) == y).mean()
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "named": (case.counts[np.arange(len(case.X)), case.truth] > 0).mean(),
         "labels": {way: (labels[way] == case.truth).mean() for way in ways},
         "confidence": judged.confidence.mean(),
@@ -188,8 +188,8 @@ def run(name: str, crowd: str, seed: int, epochs: int) -> dict[str, Any]:
         asked = {way: until_enough(labels[way], orders[way], case.truth) for way in ways}
         for words, order in {"in its order": in_order, "at random": at_random}.items():
             asked[f"robustpll, again, {words}"] = questions(case, judged, method, order)
-        found["questions"] = asked
-    return found
+        results["questions"] = asked
+    return results
 
 
 def until_enough(labels: np.ndarray, order: np.ndarray, truth: np.ndarray) -> float:

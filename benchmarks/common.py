@@ -44,7 +44,7 @@ def open_report(path: Path, **facts: Any) -> Report:
     """Return the results in a file, with the commands that made them, machine and date."""
     report = json.loads(path.read_text()) if path.exists() else {"sets": {}}
     command = re.sub(r" --out \S+", "", " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]))
-    before = [each for each in report.get("command", "").split(" && ") if each]
+    before = list(filter(None, report.get("command", "").split(" && ")))
     return report | {
         "command": " && ".join(dict.fromkeys([*before, command])),
         "machine": device_name(chosen_device("auto")),
@@ -130,5 +130,5 @@ def accuracies(predicted: Tensor, labels: Tensor) -> Tensor:
 def spread_of(values: Any) -> dict[str, Any]:
     """Return mean, population standard deviation and each value over the seeds."""
     numbers = np.asarray(values, dtype=float)
-    each = [round(float(number), 3) for number in numbers]
-    return {"mean": round(numbers.mean(), 3), "std": round(numbers.std(), 3), "each": each}
+    mean, std = round(numbers.mean(), 3), round(numbers.std(), 3)
+    return {"mean": mean, "std": std, "each": numbers.round(3).tolist()}

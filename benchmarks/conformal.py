@@ -62,13 +62,13 @@ def main() -> None:
                     covered = sets[np.arange(len(true)), true].mean()
                     rows.append((way, 100 * covered, sets.sum(-1).mean()))
         frame = pd.DataFrame(rows, columns=["way", "covered", "size"]).groupby("way", sort=False)
-        found = frame.agg(
+        results = frame.agg(
             covered=("covered", "mean"),
             covered_std=("covered", lambda values: values.std(ddof=0)),
             size=("size", "mean"),
         )
         title = {"title": "softmax, true labels"} if taught else {}
-        return title | {"accuracy": accuracy, "sets": found.round(3).to_dict("index")}
+        return title | {"accuracy": accuracy, "sets": results.round(3).to_dict("index")}
 
     fill(report, args.out, args.sets, args.methods, compute, part="methods")
 

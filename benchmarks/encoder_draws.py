@@ -36,7 +36,7 @@ def main() -> None:
         fitted = method.fit(Task.of(coded(task.rows, encoder), task.candidates, task.seeds))
         known, far = (fitted.predict(coded(rows, encoder)) for rows in (problem.test, unknown))
         right = accuracies(known.predicted(np.random.default_rng(0)), problem.test_labels)
-        test, ood = (as_recorded(each.entropy.cpu().numpy()).ravel() for each in (known, far))
+        test, ood = (as_recorded(opinion.entropy.cpu().numpy()).ravel() for opinion in (known, far))
         measures = {"area": round(cdf_area(test, ood), 4), "ks": round(signed_ks(test, ood), 4)}
         accuracy = round(float(right.mean()), 2)
         report["draws"].append({"epochs": args.epochs, "accuracy": accuracy} | measures)

@@ -46,7 +46,7 @@ def main() -> None:
         if isinstance(variants[0], DeepMethod):
             variants = [replace(method, epochs=args.epochs) for method in variants]
         measured = [measure(method, problem) for method in variants]
-        stops = {s: np.stack([found[s] for found in measured]) for s in measured[0]}
+        stops = {s: np.stack([results[s] for results in measured]) for s in measured[0]}
         default = spread_of(stops["last"][0, :, 3])
         return {"default": default, "chosen": {s: chosen(stops[s]) for s in stops}}
 
@@ -64,7 +64,7 @@ def measure(method: Any, problem: Problem) -> dict[str, np.ndarray]:
     if isinstance(method, DeepMethod):
         true = watch.with_candidates(one_hot(labels, watch.k).bool())
         stops |= {"covering rate": watch, "true labels": true}
-    found = {}
+    results = {}
     for stop, watched in stops.items():
         fitted = method.fit(task, watch=watched)
         opinion, test = fitted.predict(watch.rows), fitted.predict(problem.test)
@@ -76,8 +76,8 @@ def measure(method: Any, problem: Problem) -> dict[str, np.ndarray]:
             accuracies(opinion.predicted(), labels).numpy(),
             accuracies(test.predicted(), problem.test_labels).numpy(),
         ]
-        found[stop] = np.stack(columns, -1)
-    return found
+        results[stop] = np.stack(columns, -1)
+    return results
 
 
 def chosen(values: np.ndarray) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def main() -> None:
         return {"test": {f"{share:g}": spread_of(values) for share, values in pairs}}
 
     def detection(dataset: str, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         for share in (share for share in args.shares if share > 0):
             problem, rows = problem_at(dataset, share), []
             for seed in range(args.seeds):
@@ -58,11 +58,11 @@ def main() -> None:
                 missing = ~y[np.arange(len(y)), labels]
                 rows += [quality(missing, values, y.sum(-1), by) for by, values in scores.items()]
             means = pd.DataFrame(rows).groupby("by", sort=False).agg(lambda v: np.mean([*v], 0))
-            found[f"{share:g}"] = {
+            results[f"{share:g}"] = {
                 by: {key: np.round(100 * np.asarray(v), 2).tolist() for key, v in row.items()}
                 for by, row in means.to_dict("index").items()
             }
-        return {"found": found}
+        return {"found": results}
 
     fill(report, args.out, args.sets, args.methods, accuracy, part="accuracy")
     fill(report, args.out, args.sets, args.detectors, detection, part="detection")
@@ -73,10 +73,10 @@ def quality(missing: np.ndarray, scores: np.ndarray, sizes: np.ndarray, by: str)
     precision, recall, _ = precision_recall_curve(missing, scores)
     pairs = right = 0.0
     for size in np.unique(sizes):  # a set that lost a class is a smaller one
-        own = sizes == size
-        both = float(missing[own].sum() * (~missing[own]).sum())
+        alike = sizes == size
+        both = float(missing[alike].sum() * (~missing[alike]).sum())
         if both:
-            right += both * roc_auc_score(missing[own], scores[own])
+            right += both * roc_auc_score(missing[alike], scores[alike])
             pairs += both
     return {
         "by": by,

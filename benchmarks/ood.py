@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from common import accuracies, method_of, open_report, options, problem_of, save_report, spread_of
+from common import accuracies, fill, method_of, open_report, options, problem_of, spread_of
 
-from robustpll import METHODS, load_dataset
+from robustpll import load_dataset
 from robustpll.datasets.problem import ood_rows
-from robustpll.engine.history import progress_bars
 from robustpll.evaluate.ood import RunScorer, separation
 
 NAMES = ("proden", "proden_ens", "proden_edl", "robust_pll", "robust_pll_ens")
@@ -26,24 +25,21 @@ NAMES = ("proden", "proden_ens", "proden_edl", "robust_pll", "robust_pll_ens")
 def main() -> None:
     sizes = {"seeds": 5, "epochs": 200, "rows": 60_000}
     args = options(__doc__, methods=NAMES, **sizes, cache=Path("scratch"))
-    report = {"methods": {}} | open_report(args.out, epochs=args.epochs, seeds=args.seeds)
+    report = open_report(args.out, epochs=args.epochs, seeds=args.seeds)
     problem = problem_of("mnist", args.seeds, args.rows, args.cache)
     letters = ood_rows(problem, load_dataset("notmnist"))
-    for name in args.methods:
-        if name in report["methods"]:
-            continue
-        with progress_bars():
-            fitted = method_of(name, args.epochs, paper=True).fit(problem.task)
+
+    def compute(_: str, name: str) -> dict[str, Any]:
+        fitted = method_of(name, args.epochs, paper=True).fit(problem.task)
         predicted = fitted.predict(problem.test).predicted(np.random.default_rng(0))
         scorer = RunScorer.of(fitted, problem.task.rows)
         known, ood = (scorer.scores(rows) for rows in (problem.test, letters))
-        report["methods"][name] = {
-            "title": METHODS[name].title,
+        return {
             "accuracy": spread_of(accuracies(predicted, problem.test_labels)),
             "separations": {score: separations(known[score], ood[score]) for score in known},
         }
-        save_report(report, args.out)
-        print(name, report["methods"][name], flush=True)
+
+    fill(report, args.out, ("mnist",), args.methods, compute)
 
 
 def separations(known: Any, ood: Any) -> dict[str, Any]:

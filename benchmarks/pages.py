@@ -1,20 +1,16 @@
-"""The tables and pictures of the documentation, made from stored runs.
+"""The tables of the documentation, made from stored runs.
 
-    python benchmarks/pages.py                  # rewrite the tables in pages, and the pictures
-    python benchmarks/pages.py --screenshots    # only the two screenshots; needs Chromium
+    python benchmarks/pages.py       # rewrite the tables in pages; pictures.py draws the pictures
 
 A table stands in a page between `<!-- NAME -->` and `<!-- end -->`. Pages in `COMMITTED` hold their
 tables in git; pages that end in "-tables.md" are filled by docs/generate.py in each build of the
 site. The numbers come from `reports/*/runs.parquet` and `benchmarks/results`.
 """
 
-import argparse
 import json
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -22,17 +18,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from robustpll import METHODS, Opinion
+from robustpll import METHODS
 from robustpll.bench.summary import Summary, read_summary
 from robustpll.bench.tables import Table, all_tables
 from robustpll.measures.significance import LEVEL, paired_p
 from robustpll.methods import FURTHER, PUBLISHED
-from robustpll.plots import BAD, COLOURS, GOOD, MUTED, new_figure, picture_bytes, plain
 
 ROOT = Path(__file__).parents[1]
 DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"
 COMMITTED = ("README.md", "docs/which-method.md", "docs/robustness.md", "docs/clean.md")
 COMMITTED += ("docs/performance.md", "docs/export.md", "docs/data.md")
+GRIDS = "benchmarks/grids"
 Lines = list[str]
 Results = dict[str, Any]
 
@@ -64,38 +60,41 @@ def report_tables(report: str) -> dict[str, Table]:
     return all_tables(summary(report))
 
 
-@cache
-def cells(report: str, name: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return the cells of a report's table, by label and column."""
-    rows = report_tables(report)[name].cells.to_dict("records")
-    return {(row["label"], row["column"]): row for row in rows}
+def values(report: str, name: str, value: str = "value") -> pd.DataFrame:
+    """Return the cells of a report's table: one line per label, in the order of the report."""
+    cells = report_tables(report)[name].cells.set_index(["label", "column"])
+    return cells[value].unstack(sort=False)
 
 
-def value(report: str, name: str, label: str, column: str) -> float:
-    return float(cells(report, name)[label, column]["value"])
+def spreads(report: str, name: str) -> pd.DataFrame:
+    """Return "mean ± std" for each label and column of a report's table."""
+    mean, std = (values(report, name, value).map("{:.1f}".format) for value in ("value", "std"))
+    return mean + " ± " + std
 
 
 def table(head: list[str], rows: Iterable[Iterable[str]]) -> Lines:
     return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
 
 
-def frame_table(frame: pd.DataFrame) -> Lines:
-    """Return a table of numbers with one decimal."""
-    texts = frame.map(lambda number: "" if pd.isna(number) else f"{number:.1f}")
-    rows = zip(texts.index, texts.to_numpy(), strict=True)
-    return table(["", *map(str, frame.columns)], ([str(label), *row] for label, row in rows))
+def frame_table(frame: pd.DataFrame, first: str = "") -> Lines:
+    """Return a table of texts, and of numbers with one decimal."""
+
+    def text(cell: Any) -> str:
+        return cell if isinstance(cell, str) else "" if pd.isna(cell) else f"{cell:.1f}"
+
+    rows = zip(frame.index, frame.map(text).to_numpy(), strict=True)
+    return table([first, *map(str, frame.columns)], ([str(label), *row] for label, row in rows))
 
 
-def spread(numbers: Mapping[str, Any]) -> str:
-    """Return "mean ± std" of a stored spread or of a cell of a report."""
-    mean = numbers["mean"] if "mean" in numbers else numbers["value"]
-    text = f"{mean:.1f} ± {numbers['std']:.1f}"
-    return f"**{text}**" if numbers.get("bold") else text
+def spread(
+    numbers: Mapping[str, Any], mean: str = "mean", std: str = "std", digits: int = 1
+) -> str:
+    return f"{numbers[mean]:.{digits}f} ± {numbers[std]:.{digits}f}"
 
 
 def percent(shares: Iterable[float]) -> str:
-    values = 100 * np.array(list(shares))
-    return spread({"mean": values.mean(), "std": values.std()})
+    numbers = 100 * np.array(list(shares))
+    return spread({"mean": numbers.mean(), "std": numbers.std()})
 
 
 def made_by(command: str, facts: Mapping[str, Any]) -> str:
@@ -104,29 +103,13 @@ def made_by(command: str, facts: Mapping[str, Any]) -> str:
 
 
 def report_origin(report: str) -> str:
-    facts = {name: "; ".join(values) for name, values in summary(report).facts.items()}
+    facts = {name: "; ".join(texts) for name, texts in summary(report).facts.items()}
     return made_by(f"robustpll bench run {report}", facts)
 
 
 def grid_origin(grid: str, runs: pd.DataFrame) -> str:
     facts = {name: "; ".join(sorted(set(runs[name]))) for name in ("machine", "date")}
     return made_by(f"robustpll bench run {grid}", facts)
-
-
-def report_lines(report: str, name: str) -> Lines:
-    """Return a table of a report with its notes, without its title."""
-    lines = report_tables(report)[name].to_markdown().splitlines()
-    return [*lines[lines.index("") + 1 :], "", report_origin(report)]
-
-
-def replaced(text: str, name: str, lines: Iterable[str]) -> str:
-    """Return a page with other lines between the markers of that name."""
-    body = "".join(f"{line}\n" for line in lines)
-    pattern = rf"(<!-- {re.escape(name)} -->\n).*?(<!-- end -->)"
-    new, count = re.subn(pattern, lambda match: match[1] + body + match[2], text, flags=re.S)
-    if count != 1:
-        raise SystemExit(f"The page must have one part named {name!r}; it has {count}.")
-    return new
 
 
 # README and which-method.md
@@ -142,99 +125,45 @@ FULL_NAMES = {"FMNIST": "Fashion-MNIST", "KMNIST": "Kuzushiji-MNIST", "NotMNIST"
 
 def readme_table() -> Lines:
     """Return accuracies with the published ones, out-of-distribution KS, worst case, seconds."""
-    compared = cells("paper", "compare-1")
-    columns = list(dict.fromkeys(column for _, column in compared))
-    rows = []
-    for method in dict.fromkeys(label for label, _ in compared):
-        row = [method]
-        for cell in (compared[method, column] for column in columns):
-            published = "" if cell["why_not"] else f" ({cell['published']:.1f})"
-            row.append(spread(cell | {"bold": 0}) + published)
-        worst = fmean(value("audit", "audit", method, f"{d} 0.02") for d in REAL_WORLD.values())
-        ks = value("paper", "table-2", method, "KS")
-        seconds = value("paper", "timing", method, "seconds per run")
-        rows.append([*row, f"{ks:.2f}", f"{worst:.0f}", f"{seconds:.1f}"])
-    return table(["", *columns, "unknown rows", "worst case", "seconds"], rows)
+    published, missing = (values("paper", "compare-1", v) for v in ("published", "why_not"))
+    frame = spreads("paper", "compare-1")
+    frame += published.map(" ({:.1f})".format).where(missing == "", "")
+    worst = values("audit", "audit")[[f"{name} 0.02" for name in REAL_WORLD.values()]]
+    frame["unknown rows"] = values("paper", "table-2")["KS"].map("{:.2f}".format)
+    frame["worst case"] = worst.mean(axis=1).map("{:.0f}".format)
+    return frame_table(frame.assign(seconds=values("paper", "timing")["seconds per run"]))
 
 
-def best(dataset: str, ensembles: bool) -> str:
+def best(dataset: str, *, ensembles: bool) -> str:
     """Return the title of the best published ensemble, or of the best other method."""
     titles = [kind.title for kind in PUBLISHED if (kind.family == "ensemble") == ensembles]
-    return max(titles, key=lambda title: value("paper", TABLE_OF[dataset], title, dataset))
-
-
-def mean_accuracies(title: str) -> tuple[float, float, float]:
-    """Return accuracy on pictures, on real-world sets, and on these by the plain constructor."""
-    pictures = fmean(value("paper", "table-1", title, name) for name in PICTURES.values())
-    real_world = [
-        fmean(value(report, "real-world", title, name) for name in REAL_WORLD.values())
-        for report in ("paper", "sound")
-    ]
-    return pictures, real_world[0], real_world[1]
+    return str(values("paper", TABLE_OF[dataset])[dataset][titles].idxmax())
 
 
 def dataset_table() -> Lines:
-    rows = []
+    single, rows = [kind.title for kind in PUBLISHED if kind.family != "ensemble"], []
     for dataset, name in TABLE_OF.items():
-        columns = ("rows", "classes", "candidates on average")
-        full_name = FULL_NAMES.get(dataset, dataset)
-        size, classes, sets = (value("paper", "datasets", full_name, c) for c in columns)
-        titles = [best(dataset, ensembles=False), best(dataset, ensembles=True), "RobustPll"]
-        numbers = [f"{value('paper', name, title, dataset):.1f}" for title in titles]
-        bold = [
-            title
-            for (title, c), cell in cells("paper", name).items()
-            if c == dataset and cell["bold"]
-        ]
-        single = [kind.title for kind in PUBLISHED if kind.family != "ensemble"]
-        alike = ", ".join(title for title in single if title in bold and title != titles[0])
-        row = [
-            dataset,
-            f"{size:,.0f}",
-            f"{classes:.0f}",
-            f"{sets:.1f}",
-            f"{titles[0]} {numbers[0]}",
-        ]
-        rows.append([*row, alike, f"{titles[1]} {numbers[1]}", numbers[2]])
+        accuracy, bold = (values("paper", name, v)[dataset] for v in ("value", "bold"))
+        facts = values("paper", "datasets").loc[FULL_NAMES.get(dataset, dataset)]
+        top, ensemble = best(dataset, ensembles=False), best(dataset, ensembles=True)
+        row = [dataset, f"{facts['rows']:,.0f}", f"{facts['classes']:.0f}"]
+        row += [f"{facts['candidates on average']:.1f}", f"{top} {accuracy[top]:.1f}"]
+        row += [", ".join(title for title in single if bold[title] and title != top)]
+        rows.append([*row, f"{ensemble} {accuracy[ensemble]:.1f}", f"{accuracy['RobustPll']:.1f}"])
     head = ["", "rows", "classes", "candidates", "best", "not distinguishable", "best ensemble"]
     return [*table([*head, "RobustPll"], rows), "", report_origin("paper")]
 
 
 def method_table() -> Lines:
-    rows = []
-    for kind in PUBLISHED:
-        numbers = [f"{mean:.1f}" for mean in mean_accuracies(kind.title)]
-        numbers.append(f"{value('paper', 'table-2', kind.title, 'KS'):.2f}")
-        seconds = f"{value('paper', 'timing', kind.title, 'seconds per run'):.2f}"
-        rows.append([kind.title, kind.family, *numbers, "yes" * kind.uncertain, seconds])
-    head = ["method", "kind", "pictures", "real-world", "real-world, plain constructor"]
-    lines = table([*head, "KS of entropies", "has uncertainty", "seconds per run"], rows)
-    return [*lines, "", report_origin("paper"), report_origin("sound")]
-
-
-# results-tables.md
-
-
-def ablation_table(report: Results) -> Lines:
-    sets = report["sets"]
-    variants = next(iter(sets.values()))
-    return table(
-        ["", *sets], ([v, *(spread(found[v]) for found in sets.values())] for v in variants)
-    )
-
-
-def cost_table(report: Results) -> Lines:
-    rows = [
-        [METHODS[name].title, f"{row['ms']:.1f}", f"{row['units']:g}", f"{row['ratio']:.2f}"]
-        for name, row in report["methods"].items()
-    ]
-    growth = "; ".join(
-        f"{METHODS[name].title} " + ", ".join(f"{exponent:.2f}" for exponent in row["exponents"])
-        for name, row in report["growth"].items()
-    )
-    sizes = ", ".join(f"{size:,.0f}" for size in next(iter(report["growth"].values()))["sizes"])
-    lines = table(["", "ms per network and epoch", "units", "time per unit"], rows)
-    return [*lines, "", f"Exponents in the rows ({sizes}): {growth}."]
+    frame = pd.DataFrame({"kind": {kind.title: kind.family for kind in PUBLISHED}})
+    frame["pictures"] = values("paper", "table-1")[[*PICTURES.values()]].mean(axis=1)
+    for report, constructor in (("paper", ""), ("sound", ", plain constructor")):
+        means = values(report, "real-world")[[*REAL_WORLD.values()]].mean(axis=1)
+        frame[f"real-world{constructor}"] = means
+    frame["KS of entropies"] = values("paper", "table-2")["KS"].map("{:.2f}".format)
+    frame["has uncertainty"] = ["yes" * kind.uncertain for kind in PUBLISHED]
+    frame["seconds per run"] = values("paper", "timing")["seconds per run"].map("{:.2f}".format)
+    return [*frame_table(frame, "method"), "", report_origin("paper"), report_origin("sound")]
 
 
 # beyond-tables.md
@@ -276,33 +205,34 @@ def preset_runs() -> pd.DataFrame:
     return runs.assign(label=runs["label"] + ".paper")
 
 
-def by_seed(runs: pd.DataFrame, dataset: str, condition: str = "clean") -> pd.Series:
-    """Return test accuracies in percent."""
-    chosen = runs[(runs["dataset"] == dataset) & (runs["condition"] == condition)]
-    chosen = chosen[chosen["part"] == "test"].sort_values("seed")
-    return 100 * chosen.set_index("seed")["accuracy"]
+def by_seed(runs: pd.DataFrame, dataset: str, condition: str = "clean") -> dict[str, pd.Series]:
+    """Return the test accuracies of each label, in percent."""
+    tests = runs[(runs["dataset"] == dataset) & (runs["condition"] == condition)]
+    tests = tests[tests["part"] == "test"].set_index("seed")
+    groups = tests.groupby("label", sort=False)["accuracy"]
+    return {str(label): 100 * accuracy.sort_index() for label, accuracy in groups}
 
 
 def paired_table() -> Lines:
     """Return our accuracies and, in brackets, the methods that they do not beat."""
     beyond, audit = runs_of("beyond"), summary("audit").runs
     others = pd.concat([audit[~audit["label"].isin(OURS)], preset_runs()])
-    conditions = [(d, c) for d in REAL_WORLD for c in ("clean", "audit 0.02", "audit 0.05")]
-    rows = []
-    for label in (f"{title}{steps}" for steps in ("", " 5 steps") for title in OURS):
-        rows.append([label])
-        for dataset, condition in conditions:
-            ours, unbeaten = by_seed(beyond[beyond["label"] == label], dataset, condition), []
-            for other, runs in others.groupby("label", sort=False):
-                theirs = by_seed(runs, dataset, condition)
-                differs = paired_p(ours, theirs) < LEVEL
-                better = differs and ours.mean() < theirs.mean()
-                if better or (not differs and condition != "clean"):
-                    unbeaten.append(f"{other} {theirs.mean():.1f}")
-            listed = ", ".join(unbeaten) if len(unbeaten) <= 8 else f"{len(unbeaten)} methods"
-            rows[-1].append(f"{ours.mean():.1f}" + (f" ({listed})" if listed else ""))
-    lines = table(["", *(f"{d}{SUFFIXES[c]}" for d, c in conditions)], rows)
-    return [*lines, "", grid_origin("beyond", beyond)]
+    labels = [f"{title}{steps}" for steps in ("", " 5 steps") for title in OURS]
+    frame = pd.DataFrame(index=labels)
+    for dataset in REAL_WORLD:
+        for condition in ("clean", "audit 0.02", "audit 0.05"):
+            ours, theirs = (by_seed(runs, dataset, condition) for runs in (beyond, others))
+            cells = []
+            for label in labels:
+                mean, unbeaten = ours[label].mean(), []
+                for other, accuracy in theirs.items():
+                    differs = paired_p(ours[label], accuracy) < LEVEL
+                    if mean < accuracy.mean() if differs else condition != "clean":
+                        unbeaten.append(f"{other} {accuracy.mean():.1f}")
+                listed = ", ".join(unbeaten) if len(unbeaten) <= 8 else f"{len(unbeaten)} methods"
+                cells.append(f"{mean:.1f}" + (f" ({listed})" if listed else ""))
+            frame[f"{dataset}{SUFFIXES[condition]}"] = cells
+    return [*frame_table(frame), "", grid_origin("beyond", beyond)]
 
 
 def letters_table() -> Lines:
@@ -317,47 +247,40 @@ def letters_table() -> Lines:
         frame = frame.join(means(letters, measure, f"letters {measure}"))
     rows = stored("method-speed")["methods"].items()
     costs = {METHODS[name].title: row["ratio"] * row["units"] for name, row in rows}
-    lines = frame_table(frame.assign(cost=[costs.get(label) for label in frame.index]))
+    lines = frame_table(frame.assign(cost=pd.Series(costs)))
     return [*lines, "", report_origin("sound"), grid_origin("beyond", beyond)]
 
 
 def ceiling_table() -> Lines:
     """Return variants of RobustPll, with the p-value against a ceiling of 1, and their ECE."""
-    names, beyond = (*REAL_WORLD, *MANY_CLASSES), runs_of("beyond")
-    before, rows = beyond[beyond["label"] == "RobustPll ceiling 1"], []
-    for label, runs in beyond.groupby("label", sort=False):
-        is_variant = str(label).startswith("RobustPll") and label not in OURS
-        if not is_variant or set(names) - set(runs["dataset"]):
-            continue
-        rows.append([str(label)])
-        clean = runs[(runs["part"] == "test") & (runs["condition"] == "clean")]
-        for name in names:
-            ours, ece = by_seed(runs, name), 100 * clean["ece"][clean["dataset"] == name].mean()
-            p = paired_p(ours, by_seed(before, name))
-            rows[-1] += [
-                f"{ours.mean():.1f}" + ("" if np.isnan(p) else f" ({p:.3f})"),
-                f"{ece:.1f}",
-            ]
-    lines = table(["", *(f"{name}{more}" for name in names for more in ("", " ECE"))], rows)
-    return [*lines, "", grid_origin("beyond", beyond)]
+    beyond = runs_of("beyond")
+    datasets = beyond.groupby("label", sort=False)["dataset"].agg(set)
+    is_variant = datasets.index.str.startswith("RobustPll") & ~datasets.index.isin(OURS)
+    names = (*REAL_WORLD, *MANY_CLASSES)
+    frame = pd.DataFrame(index=datasets[is_variant & datasets.map({*names}.issubset)].index)
+    clean = beyond[(beyond["part"] == "test") & (beyond["condition"] == "clean")]
+    for name in names:
+        accuracy, cells = by_seed(beyond, name), []
+        for label in frame.index:
+            p = paired_p(accuracy[label], accuracy["RobustPll ceiling 1"])
+            cells.append(f"{accuracy[label].mean():.1f}" + ("" if np.isnan(p) else f" ({p:.3f})"))
+        frame[name] = cells
+        frame = frame.join(means(clean[clean["dataset"] == name], "ece", f"{name} ECE"))
+    return [*frame_table(frame), "", grid_origin("beyond", beyond)]
 
 
 def balance_table() -> Lines:
     """Return FMNIST accuracies of all methods, with p-values against balanced classes."""
-    both, beyond = runs_of("balance"), runs_of("beyond")
-    ours, rows = by_seed(both[both["label"] == "RobustPll balanced"], "fmnist"), []
+    both, beyond, label = runs_of("balance"), runs_of("beyond"), "RobustPll balanced"
+    ours, rows = by_seed(both, "fmnist")[label], []
     sources = {"": both, " ": beyond[beyond["label"].isin(OURS)]}
     sources |= {"()": summary("sound").runs, ".paper()": summary("paper").runs}
     for suffix, source in sources.items():
-        for label, runs in source.groupby("label", sort=False):
-            theirs = by_seed(runs, "fmnist")
-            p = f"{paired_p(ours, theirs):.4f}" if label != "RobustPll balanced" else ""
-            rows.append([f"{label}{suffix}".strip(), percent(theirs / 100), p])
-    return [
-        *table(["", "FMNIST", "p"], rows),
-        "",
-        grid_origin("benchmarks/grids/balance.toml", both),
-    ]
+        for other, theirs in by_seed(source, "fmnist").items():
+            p = f"{paired_p(ours, theirs):.4f}" if other != label else ""
+            rows.append([f"{other}{suffix}".strip(), percent(theirs / 100), p])
+    origin = grid_origin(f"{GRIDS}/balance.toml", both)
+    return [*table(["", "FMNIST", "p"], rows), "", origin]
 
 
 def strength_table() -> Lines:
@@ -369,80 +292,91 @@ def strength_table() -> Lines:
 
 
 def recall_table() -> Lines:
-    runs = runs_of("class-recall").drop(columns="date").astype(str)
+    runs = runs_of("class-recall").drop(columns="date").set_index("label").astype(str)
     made = "Made by `python benchmarks/class_recall.py` from the runs of these grids, 2026-11-16."
-    return [*table(list(runs.columns), runs.to_numpy().tolist()), "", made]
+    return [*frame_table(runs, "label"), "", made]
 
 
-# trust-tables.md
+# Tables of scripts
 
-COVERAGES, ERRORS = (0.5, 0.8), (0.05, 0.1, 0.2)  # promises that trust.py tries
-FEW = ("proden", "robust_pll")  # methods that it runs on all datasets
-SHOWN = ("pl_knn", "proden", "proden_ens", "robust_pll", "robust_pll_ens")
+WAYS = {  # of resolving votes: stored name, title
+    "majority": "majority",
+    "Dawid-Skene": "Dawid-Skene",
+    "cleanlab": "cleanlab",
+    "robustpll": "robustpll",
+    "cleanlab, robustpll": "cleanlab with robustpll",
+}
+AGAIN = {
+    "robustpll, again, in its order": "robustpll, trained again",
+    "robustpll, again, at random": "trained again, at random",
+}
+FROM = WAYS | {"RobustPll from votes": "RobustPll from the votes", "truth": "the truth"}
+CROWD = "5, hard rows"  # after which questions are asked
+FEW = "proden|robust_pll"  # methods that trust.py runs on all datasets
+SHOWN = "pl_knn|proden|proden_ens|robust_pll|robust_pll_ens"
+LARGE = "lost|msrc-v2|bird-song"  # datasets on which trust.py runs all methods
+ABLATED = ("as published", "cross-entropy", "no divergence", "cross-entropy, no divergence")
+ABLATED += ("epochs from one", "weights after the step", "divergence times 0.0005")
+ABLATED += ("ensemble", "ensemble of equals")
+CALIBRATED = {"": "raw", " by candidates": "candidates", " by labels": "labels"}
+MEASURES = {"ECE": "error:mean", "log loss": "log_loss:mean of 2", "Brier": "brier:mean of 2"}
+SCORES = ("missing probability", "entropy", "uncertainty", "energy", "row distance")
+COVERED = {"of X": "own/coverage {}/coverage", "fixed before": "labels/coverage {}/coverage"}
+COVERED["its error"] = "labels/coverage {}/error"
+SETS = ("labels", "all", "any", "weighted")
+LABEL_FREE = ("covering rate", "approximated accuracy")
+PROMISED = {"own": "raw", "own, candidates": "recalibrated", "candidates": "candidates"}
+PROMISED["labels"] = "labels"
+ATTACKS = ("margin", "margin of logits", "cross-entropy", "evidential", "square", "transfer")
+NOISES = ("instance-dependent", "uniform", "class-dependent", "flip 0.1 of instance-dependent")
+TITLES = {name: kind.title for name, kind in METHODS.items()} | {"worst": "audit"}
 
 
-def mean_of(values: list[float | None] | None, factor: float = 100.0, digits: int = 1) -> str:
-    """Return the mean over seeds; * if some seeds have none, ∞ if no value is finite."""
-    if values is None:
+def rows_of(
+    node: Any, pattern: str, titles: tuple[str, ...] = (), above: Results | None = None
+) -> Iterator[tuple[str, Any]]:
+    """Yield titles and results of all nodes that match a pattern, such as "sets/*/a|b".
+
+    A name in a pattern is a step down. "*" and "a|b" match several nodes, which give the title;
+    methods come in the order of `METHODS`. Results also have the entries of the nodes above.
+    """
+    step, _, rest = pattern.partition("/")
+    above = above or {}
+    if not step:
+        yield ", ".join(titles), above | node if isinstance(node, dict) else node
+        return
+    order = {name: place for place, name in enumerate(METHODS)}
+    names = [name for name in (node if step == "*" else step.split("|")) if name in node]
+    for name in sorted(names, key=lambda name: order.get(name, -1)):
+        child = node[name]
+        title = child.get("title") if isinstance(child, dict) else None
+        more = () if step == name else (title or TITLES.get(name, name),)
+        yield from rows_of(child, rest, (*titles, *more), above | node)
+
+
+def cell_of(value: Any, column: str) -> str:
+    """Return a cell by "path:format"; a path into a list of runs gives a list."""
+    path, _, form = column.partition(":")
+    for key in path.split("/"):
+        if isinstance(value, list):
+            value = value[int(key)] if key.isdigit() else [run[key] for run in value]
+        else:
+            value = None if value is None else value.get(key)
+    if value is None:
         return ""
-    known = [number for number in values if number is not None]
+    return FORMATS[form](value) if form in FORMATS else format(value, form)
+
+
+def mean_of(numbers: list[float | None], factor: float = 100.0, digits: int = 1) -> str:
+    """Return the mean over seeds; * if some seeds have none, ∞ if no value is finite."""
+    known = [number for number in numbers if number is not None]
     mean = f"{factor * fmean(known):.{digits}f}" if known else "∞"
-    return mean + "*" * (0 < len(known) < len(values))
+    return mean + "*" * (0 < len(known) < len(numbers))
 
 
-def titled(sets: Results, names: Iterable[str] = METHODS) -> list[tuple[str, Results]]:
-    """Return a title and the results, for each dataset and method."""
-    pairs = (
-        (dataset, results[n]) for dataset, results in sets.items() for n in names if n in results
-    )
-    return [(f"{dataset}, {result['title']}", result) for dataset, result in pairs]
-
-
-def calibration_table(report: Results) -> Lines:
-    sets, ways, rows = report["sets"], ("raw", "candidates", "labels"), []
-    for title, result in titled({d: sets[d] for d in sets if len(sets[d]) > 2}):
-        found = [result["calibration"].get(way, {}) for way in ways]
-        rows.append([title, mean_of(found[0]["accuracy"])])
-        for measure, factor, digits in (("error", 100, 1), ("log_loss", 1, 2), ("brier", 1, 2)):
-            rows[-1] += [mean_of(way.get(measure), factor, digits) for way in found]
-    head = [c for m in ("ECE", "log loss", "Brier") for c in (m, "by candidates", "by labels")]
-    return table(["", "accuracy", *head], rows)
-
-
-def factor_table(report: Results) -> Lines:
-    rows = []
-    for title, result in titled(report["sets"], FEW):
-        factors = [mean_of(result["factors"].get(way), 1, 2) for way in ("labels", "candidates")]
-        ways = [result["calibration"].get(way, {}) for way in ("raw", "candidates", "labels")]
-        rows.append([title, *factors, *(mean_of(way.get("error")) for way in ways)])
-    head = ["", "factor by labels", "by candidates", "ECE", "by candidates", "by labels"]
-    return table(head, rows)
-
-
-def score_table(report: Results) -> Lines:
-    sets = report["sets"]
-    names = ["missing probability", "entropy", "uncertainty", "energy", "row distance"]
-    rows = []
-    for title, result in titled({d: sets[d] for d in sets if len(sets[d]) > 2}):
-        areas = [mean_of(result["selection"].get(name)) for name in names]
-        rows.append([title, mean_of(result["best order"]), *areas])
-    return table(["", "best order", *names], rows)
-
-
-def coverage_table(report: Results) -> Lines:
-    columns, rows = (("own", "coverage"), ("labels", "coverage"), ("labels", "error")), []
-    for title, result in titled(report["sets"], FEW):
-        rows.append([title])
-        for coverage in COVERAGES:
-            for way, column in columns:
-                rows[-1].append(mean_of(result["promises"][way][f"coverage {coverage}"][column]))
-    words = ("of X", "fixed before", "its error")
-    return table(["", *(f"{100 * c:g} %, {word}" for c in COVERAGES for word in words)], rows)
-
-
-def error_text(promise: Results | None) -> str:
+def error_text(promise: Results) -> str:
     """Return the error of accepted rows and, in brackets, their share."""
-    if promise is None or None in promise["coverage"]:
+    if None in promise["coverage"]:
         return ""
     share, wrong = np.array(promise["coverage"]), np.array(promise["error"], float)
     if not share.any():
@@ -450,250 +384,230 @@ def error_text(promise: Results | None) -> str:
     return f"{100 * np.nansum(wrong * share) / share.sum():.1f} ({100 * share.mean():.0f})"
 
 
-def error_table(report: Results) -> Lines:
-    ways = {"own": "raw", "own, candidates": "recalibrated", "candidates": "candidates"}
-    ways["labels"] = "labels"
-    rows, pairs = [], [(error, way) for error in ERRORS[1:] for way in ways]
-    for title, result in titled(report["sets"], FEW):
-        promises = [result["promises"].get(way, {}).get(f"error {error}") for error, way in pairs]
-        rows.append([title, *map(error_text, promises)])
-    kept = [
+def time_text(times: Results, digits: int) -> str:
+    low, middle, high = (f"{times[key]:.{digits}f}" for key in ("10 %", "median ms", "90 %"))
+    return f"{middle} ({low} to {high})"
+
+
+def count_text(warnings: Results) -> str:
+    return f"{len(warnings)} of 5"
+
+
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "spread": spread,
+    "spread of 2": partial(spread, digits=2),
+    "error": partial(spread, std="standard_error"),
+    "covered": partial(spread, mean="covered", std="covered_std"),
+    "percent": percent,
+    "mean": mean_of,
+    "mean of 2": partial(mean_of, factor=1, digits=2),
+    "promise": error_text,
+    "ms of 0": partial(time_text, digits=0),
+    "ms of 2": partial(time_text, digits=2),
+    "count": count_text,
+    "at most": "at most {:.1%}".format,
+}
+
+
+def growth_note(report: Results) -> Lines:
+    growth = "; ".join(
+        f"{TITLES[name]} " + ", ".join(f"{exponent:.2f}" for exponent in row["exponents"])
+        for name, row in report["growth"].items()
+    )
+    sizes = ", ".join(f"{size:,.0f}" for size in next(iter(report["growth"].values()))["sizes"])
+    return ["", f"Exponents in the rows ({sizes}): {growth}."]
+
+
+def promise_note(report: Results) -> Lines:
+    is_kept = [
         number is None or number <= error
-        for _, result in titled(report["sets"])
-        for error in ERRORS
+        for _, result in rows_of(report, "sets/*/*")
+        for error in (0.05, 0.1, 0.2)
         for number in (result["promises"]["labels"][f"error {error}"] or {"error": []})["error"]
     ]
-    sentence = (
-        f"With thresholds from labels, the error on test rows was at most the promised one in "
-        f"{sum(kept)} of {len(kept)} cases (all methods, datasets, seeds and promises)."
-    )
-    head = [f"{100 * error:g} %, {ways[way]}" for error, way in pairs]
-    return [*table(["", *head], rows), "", sentence]
+    cases = f"{sum(is_kept)} of {len(is_kept)} cases (all methods, datasets, seeds and promises)"
+    promise = "With thresholds from labels, the error on test rows was at most the promised one in"
+    return ["", f"{promise} {cases}."]
 
 
-def conformal_table(report: Results) -> Lines:
-    ways, rows = ("labels", "all", "any", "weighted"), []
-    for dataset, known in report["sets"].items():
-        rows.append([f"{dataset}, expected", spread(known["expected"]), "", "", ""])
-        for title, result in titled({dataset: known["methods"]}, ("softmax", *SHOWN)):
-            sets = [result["sets"].get(way) for way in ways]
-            texts = [f"{w['covered']:.1f} ± {w['covered_std']:.1f}" if w else "" for w in sets]
-            rows.append([title, *texts])
-    return table(["", *ways], rows)
+def label_free_note(report: Results) -> Lines:
+    words = []
+    for name in LABEL_FREE:
+        costs = [chosen[name]["cost"]["mean"] for _, chosen in rows_of(report, "sets/*/*/chosen/*")]
+        words.append(f"by {name} {fmean(costs):+.1f}, from {min(costs):+.1f} to {max(costs):+.1f}")
+    return ["", f"Mean cost in points: {'; '.join(words)}."]
 
 
-def set_size_table(report: Results) -> Lines:
-    ways, rows = ["labels", "all", "any", "weighted", "MAPIE, lac", "MAPIE, aps"], []
-    for dataset, known in report["sets"].items():
-        for result in known["methods"].values():
-            sets = [result["sets"].get(way) for way in ways]
-            sizes = [f"{found['size']:.2f}" if found else "" for found in sets]
-            rows.append([f"{dataset}, {result['title']}", f"{result['accuracy']:.1f}", *sizes])
-    return table(["", "accuracy", *ways], rows)
-
-
-def label_free_table(report: Results) -> Lines:
-    measures = ("covering rate", "approximated accuracy")
-    rows, costs = [], []
-    for title, result in titled(report["sets"]):
-        for stop, chosen in result["chosen"].items():
-            costs.append([chosen[measure]["cost"]["mean"] for measure in measures])
-            tested = [spread(choice["test"]) for choice in chosen.values()]
-            points = [f"{cost:+.1f}" for cost in costs[-1]]
-            rows.append([f"{title}, {stop}", spread(result["default"]), *tested, *points])
-    head = ["", "default", *measures, "true labels", *(f"cost, {name}" for name in measures)]
-    words = "; ".join(
-        f"by {name} {fmean(column):+.1f}, from {min(column):+.1f} to {max(column):+.1f}"
-        for name, column in zip(measures, zip(*costs, strict=True), strict=True)
-    )
-    return [*table(head, rows), "", f"Mean cost in points: {words}."]
-
-
-def missing_truth_table(report: Results) -> Lines:
-    rows: list[list[str]] = []
-    results = titled({dataset: known["accuracy"] for dataset, known in report["sets"].items()})
-    rows = [[title, *map(spread, result["test"].values())] for title, result in results]
-    return table(["", *(f"{100 * float(share):g} %" for share in results[0][1]["test"])], rows)
-
-
-def detector_table(report: Results) -> Lines:
-    rows = []
-    for title, result in titled({d: known["detection"] for d, known in report["sets"].items()}):
-        for share, scores in result["found"].items():
-            for name, quality in scores.items():
-                numbers = [quality["auroc"], quality["auroc_at_equal_size"]]
-                numbers += [quality["precision_at_recall"][place] for place in (1, 4, 7)]
-                texts = [f"{number:.1f}" for number in numbers]
-                rows.append([f"{title}, {100 * float(share):g} %, {name}", *texts])
-    head = ["", "AUROC", "at equal size", "precision at recall 20 %", "50 %", "80 %"]
-    return table(head, rows)
-
-
-# robustness.md and robustness-tables.md
-
-
-def attack_overview(report: Results) -> Lines:
-    columns, rows = (("published", "0.05"), ("worst", "0.02"), ("worst", "0.05")), []
-    for title, row in titled(report["sets"]):
-        rows.append([title, spread(row["clean"]), *(spread(row[kind][e]) for kind, e in columns)])
-    return table(["", "no attack", "published, 0.05", "audit, 0.02", "audit, 0.05"], rows)
-
-
-def attack_table(report: Results) -> Lines:
-    rows = [
-        [f"{title}, {kind}", spread(row["clean"]), *map(spread, row[key].values())]
-        for title, row in titled(report["sets"])
-        for kind, key in (("published", "published"), ("audit", "worst"))
-    ]
-    return table(["epsilon", "0", *(f"{epsilon:g}" for epsilon in report["epsilons"])], rows)
-
-
-def gradient_table(report: Results) -> Lines:
-    rows = []
-    for title, row in titled(report["sets"]):
-        shares = [*row["zero_gradients"].values(), row["unbounded"]]
-        numbers = [f"{share['mean']:.1f}" for share in shares]
-        rows.append([title, *numbers, f"{len(row['warnings'])} of {report['seeds']}"])
-    head = ["", "no gradient, float32", "no gradient, float64", "unbounded", "runs with warnings"]
-    return table(head, rows)
-
-
-def single_attack_table(report: Results) -> Lines:
-    results = titled(report["sets"])
-    attacks = list(dict.fromkeys(attack for _, row in results for attack in row["attacks"]))
-    attacks.sort(key=lambda attack: attack in ("square", "transfer"))
-    rows = []
-    for title, row in results:
-        found = [*(row["attacks"].get(attack) for attack in attacks), row["worst"]]
-        rows.append([title, *(f"{by['0.05']['mean']:.1f}" if by else "" for by in found)])
-    return table(["", *attacks, "all"], rows)
-
-
-def separation_table(report: Results) -> Lines:
-    rows = [
-        [f"{row['title']}, {score}", *(spread(found[n]) for n in ("auroc", "aupr", "fpr95"))]
-        for row in report["methods"].values()
-        for score, found in row["separations"].items()
-    ]
-    return table(["", "AUROC", "AUPR", "FPR at 95 %"], rows)
-
-
-# clean.md and clean-tables.md
-
-WAYS = {  # stored name: title
-    "majority": "majority",
-    "Dawid-Skene": "Dawid-Skene",
-    "cleanlab": "cleanlab",
-    "robustpll": "robustpll",
-    "cleanlab, robustpll": "cleanlab with robustpll",
-}
-CROWD = "5, hard rows"  # after which questions are asked
-AGAIN = {
-    "robustpll, again, in its order": "robustpll, trained again",
-    "robustpll, again, at random": "trained again, at random",
-}
-
-
-def by_way(report: Results, measure: str, ways: Mapping[str, str], crowd: str = "") -> Lines:
-    rows = [
-        [f"{dataset}, {name}", *(percent(run[measure][way] for run in runs) for way in ways)]
-        for dataset, crowds in report["sets"].items()
-        for name, runs in crowds.items()
-        if name.startswith(crowd)
-    ]
-    return table(["", *ways.values()], rows)
-
-
-def label_table(report: Results) -> Lines:
-    """Return correct labels by way, and who has the most of them."""
-    cases = [runs for crowds in report["sets"].values() for runs in crowds.values()]
-    named = ["truth named", "---", *(percent(run["named"] for run in runs) for runs in cases)]
-    lines = by_way(report, "labels", WAYS)
-    lines = [f"{line} {cell} |" for line, cell in zip(lines, named, strict=True)]
-    for ways, words in ((list(WAYS)[:-1], "the first four"), (list(WAYS), "all five")):
-        means_of = [{w: fmean(run["labels"][w] for run in runs) for w in ways} for runs in cases]
-        won = [max(numbers, key=numbers.__getitem__) for numbers in means_of]
-        counts = ", ".join(f"{WAYS[way]} in {won.count(way)}" for way in ways if way in won)
-        lines += ["", f"Most correct labels on average, of {words}: {counts} of {len(won)} cases."]
-    runs = [run["labels"] for several in cases for run in several]
-    wins = {way: sum(run["robustpll"] > run[way] for run in runs) for way in WAYS}
+def label_note(report: Results) -> Lines:
+    """Return who has the most correct labels."""
+    cases = [runs for _, runs in rows_of(report, "sets/*/*")]
+    runs, lines = pd.DataFrame([run["labels"] for case in cases for run in case])[[*WAYS]], []
+    case_means = runs.groupby(np.repeat(np.arange(len(cases)), [*map(len, cases)])).mean()
+    for ways, words in (([*WAYS][:-1], "the first four"), ([*WAYS], "all five")):
+        won = case_means[ways].idxmax(axis=1).value_counts()
+        counts = ", ".join(f"{WAYS[way]} in {won[way]}" for way in ways if way in won)
+        lines += [
+            "",
+            f"Most correct labels on average, of {words}: {counts} of {len(cases)} cases.",
+        ]
+    wins = runs.lt(runs["robustpll"], axis=0).sum()
     ahead = ", ".join(f"{WAYS[way]} in {wins[way]}" for way in WAYS if way != "robustpll")
     return [*lines, "", f"Of {len(runs)} runs, robustpll is ahead of {ahead}."]
 
 
-def confidence_table(report: Results) -> Lines:
-    rows = []
-    for dataset, crowds in report["sets"].items():
-        for crowd, runs in crowds.items():
-            correct = percent(run["labels"]["robustpll"] for run in runs)
-            sure = percent(run["confidence"] for run in runs)
-            rows.append([f"{dataset}, {crowd}", sure, correct])
-    return table(["", "mean confidence", "correct labels"], rows)
+OF_SCRIPTS = {  # name: results and pattern of the rows as in `rows_of`, columns as in `cell_of`
+    "ablation": ("ablation: sets/*", {n: f"{n}:spread" for n in ABLATED}),
+    "cost": (
+        "method-speed: methods/*",
+        {"ms per network and epoch": "ms:.1f", "units": "units:g", "time per unit": "ratio:.2f"},
+    ),
+    "calibration": (
+        f"trust: sets/{LARGE}/*",
+        {"accuracy": "calibration/raw/accuracy:mean"}
+        | {
+            f"{title}{by}": f"calibration/{way}/{measure}"
+            for title, measure in MEASURES.items()
+            for by, way in CALIBRATED.items()
+        },
+    ),
+    "factors": (
+        f"trust: sets/*/{FEW}",
+        {f"factor by {way}": f"factors/{way}:mean of 2" for way in ("labels", "candidates")}
+        | {f"ECE{by}": f"calibration/{way}/error:mean" for by, way in CALIBRATED.items()},
+    ),
+    "scores": (
+        f"trust: sets/{LARGE}/*",
+        {"best order": "best order:mean"} | {name: f"selection/{name}:mean" for name in SCORES},
+    ),
+    "coverage": (
+        f"trust: sets/*/{FEW}",
+        {
+            f"{100 * share:g} %, {words}": f"promises/{path.format(share)}:mean"
+            for share in (0.5, 0.8)
+            for words, path in COVERED.items()
+        },
+    ),
+    "error": (
+        f"trust: sets/*/{FEW}",
+        {
+            f"{100 * error:g} %, {words}": f"promises/{way}/error {error}:promise"
+            for error in (0.1, 0.2)
+            for way, words in PROMISED.items()
+        },
+    ),
+    "conformal": (
+        f"conformal: sets/*/methods/softmax|{SHOWN}",
+        {"expected": "expected:spread"} | {way: f"sets/{way}:covered" for way in SETS},
+    ),
+    "set sizes": (
+        "conformal: sets/*/methods/*",
+        {"accuracy": "accuracy:.1f"}
+        | {way: f"sets/{way}/size:.2f" for way in (*SETS, "MAPIE, lac", "MAPIE, aps")},
+    ),
+    "label-free": (
+        "label-free: sets/*/*/chosen/*",
+        {"default": "default:spread"}
+        | {name: f"{name}/test:spread" for name in (*LABEL_FREE, "true labels")}
+        | {f"cost, {name}": f"{name}/cost/mean:+.1f" for name in LABEL_FREE},
+    ),
+    "missing truth": (
+        "missing-truth: sets/*/accuracy/*",
+        {f"{100 * share:g} %": f"test/{share:g}:spread" for share in (0.0, 0.1, 0.2, 0.3)},
+    ),
+    "detector": (
+        "missing-truth: sets/*/detection/*/found/*/*",
+        {"AUROC": "auroc:.1f", "at equal size": "auroc_at_equal_size:.1f"}
+        | {
+            f"precision at recall {10 * n + 10} %": f"precision_at_recall/{n}:.1f"
+            for n in (1, 4, 7)
+        },
+    ),
+    "attack overview": (
+        "robustness: sets/*/*",
+        {"no attack": "clean:spread", "published, 0.05": "published/0.05:spread"}
+        | {f"audit, {epsilon}": f"worst/{epsilon}:spread" for epsilon in ("0.02", "0.05")},
+    ),
+    "attacks": (
+        "robustness: sets/*/*/published|worst",
+        {"0": "clean:spread"} | {e: f"{e}:spread" for e in ("0.01", "0.02", "0.05", "0.1", "0.2")},
+    ),
+    "gradients": (
+        "robustness: sets/*/*",
+        {f"no gradient, {n}": f"zero_gradients/{n}/mean:.1f" for n in ("float32", "float64")}
+        | {"unbounded": "unbounded/mean:.1f", "runs with warnings": "warnings:count"},
+    ),
+    "single attacks": (
+        "robustness: sets/*/*",
+        {attack: f"attacks/{attack}/0.05/mean:.1f" for attack in ATTACKS}
+        | {"all": "worst/0.05/mean:.1f"},
+    ),
+    "separations": (
+        "ood: sets/mnist/*/separations/*",
+        {"AUROC": "auroc:spread", "AUPR": "aupr:spread", "FPR at 95 %": "fpr95:spread"},
+    ),
+    "labels": (
+        "cleaning: sets/*/*",
+        {title: f"labels/{way}:percent" for way, title in WAYS.items()}
+        | {"truth named": "named:percent"},
+    ),
+    "models": ("cleaning: sets/*/*", {title: f"test/{way}:percent" for way, title in FROM.items()}),
+    "questions": (
+        f"cleaning: sets/*/{CROWD}",
+        {title: f"questions/{way}:percent" for way, title in (WAYS | AGAIN).items()},
+    ),
+    "confidence": (
+        "cleaning: sets/*/*",
+        {"mean confidence": "confidence:percent", "correct labels": "labels/robustpll:percent"},
+    ),
+    "crowds": (
+        "real-crowds: sets/*",
+        {
+            "rows": "rows:,",
+            "sets without the truth": "missing:.1%",
+            "model predicts no candidate": "suspects:.1%",
+            "resolved": "resolved:,",
+            "expected wrong": "expected:at most",
+            "wrong": "wrong:.1%",
+        },
+    ),
+    "model counts": (
+        "training-speed*h200: models/table/*",
+        {
+            "eager": "eager/ms:,.1f",
+            "graph": "graph/ms:,.1f",
+            "graph, compiled": "compiled/ms:,.1f",
+            "times the baseline": "compiled/times_baseline:.0f",
+            "TFLOP/s": "tflops:.1f",
+            "GB/s": "gb_per_s:,.0f",
+        },
+    ),
+    "precision": (
+        "precision*h200: sets/*/*",
+        {"float32": "float32:error", 'TF32 (`"auto"`)': "auto:error", '`"bf16"`': "bf16:error"},
+    ),
+    "classical": (
+        "classical-speed: sets/*/*",
+        {
+            "fit, s": "fit:.2f",
+            "predict, s": "predict:.2f",
+            "peak MB": "peak_mb:,",
+            "one call of scikit-learn": "call:",
+            "s": "call_seconds:.2f",
+        },
+    ),
+    "noise": (
+        "noise-averages: sets/*",
+        {"published": "published:.2f"} | {noise: f"{noise}:spread of 2" for noise in NOISES},
+    ),
+}
 
 
-def crowd_table(report: Results) -> Lines:
-    rows = []
-    for name, facts in report["sets"].items():
-        counts = [f"{facts['rows']:,}", f"{facts['missing']:.1%}", f"{facts['suspects']:.1%}"]
-        wrong = [f"at most {facts['expected']:.1%}", f"{facts['wrong']:.1%}"]
-        rows.append([name, *counts, f"{facts['resolved']:,}", *wrong])
-    head = ["crowd", "rows", "sets without the truth", "model predicts no candidate", "resolved"]
-    return table([*head, "expected wrong", "wrong"], rows)
-
-
-# performance.md, export.md, data.md
-
-
-def model_count_table(report: Results) -> Lines:
-    rows = []
-    for row in report["models"]["table"]:
-        times = [f"{row[way]['ms']:,.1f}" for way in ("eager", "graph", "compiled")]
-        rates = [f"{row['compiled']['times_baseline']:.0f}", f"{row['tflops']:.1f}"]
-        rows.append([str(row["models"]), *times, *rates, f"{row['gb_per_s']:,.0f}"])
-    head = ["models at once", "eager", "graph", "graph, compiled", "times the baseline"]
-    return table([*head, "TFLOP/s", "GB/s"], rows)
-
-
-def precision_table(report: Results) -> Lines:
-    rows: dict[str, list[str]] = {}
-    for name, found in report["accuracy"].items():
-        text = f"{found['mean']:.1f} ± {found['standard_error']:.1f}"
-        rows.setdefault(name.rsplit(", ", 1)[0], []).append(text)
-    head = ["", "float32", 'TF32 (`"auto"`)', '`"bf16"`']
-    return table(head, ([name, *texts] for name, texts in rows.items()))
-
-
-def classical_table(report: Results) -> Lines:
-    rows = []
-    for title, found in titled(report["sets"]):
-        seconds = [f"{found[part]:.2f}" for part in ("fit", "predict")]
-        library = [found["call"], f"{found['call_seconds']:.2f}" if found["call"] else ""]
-        rows.append([title, *seconds, f"{found['peak_mb']:,}", *library])
-    return table(["", "fit, s", "predict, s", "peak MB", "one call of scikit-learn", "s"], rows)
-
-
-def serving_table(report: Results) -> Lines:
-    rows = []
-    for method, sides in report["sets"].items():
-        for side, found in sides.items():
-            rows.append([f"{method}, {side}"])
-            for part, digits in (("batch", 0), ("row", 2)):
-                low, middle, high = (found[part][key] for key in ("10 %", "median ms", "90 %"))
-                rows[-1].append(f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})")
-    return table(["", f"{report['rows']:,} rows", "one row"], rows)
-
-
-def noise_table(report: Results) -> Lines:
-    kinds = [kind for kind in next(iter(report["sets"].values())) if kind != "published"]
-    rows = []
-    for name, found in report["sets"].items():
-        averages = [f"{found[kind]['mean']:.2f} ± {found[kind]['std']:.2f}" for kind in kinds]
-        rows.append([PICTURES[name], f"{found['published']:.2f}", *averages])
-    return table(["", "published", *kinds], rows)
-
-
-# Which table has which name
-
+for kind, machine in (("CPU", "cpu"), ("GPU", "h200")):
+    times = {"10,000 rows": "batch:ms of 0", "one row": "row:ms of 2"}
+    OF_SCRIPTS[f"serving, {kind}"] = (f"serving-speed*{machine}: sets/*/*", times)
+NOTES = {"cost": growth_note, "error": promise_note, "labels": label_note}
+NOTES["label-free"] = label_free_note
+TITLE_HEADS = {"attacks": "epsilon", "crowds": "crowd", "model counts": "models at once"}
 OF_RUNS: dict[str, Callable[[], Lines]] = {
     "results": readme_table,
     "datasets": dataset_table,
@@ -705,38 +619,21 @@ OF_RUNS: dict[str, Callable[[], Lines]] = {
     "strengths": strength_table,
     "recall": recall_table,
 }
-OF_SCRIPTS: dict[str, tuple[str, Callable[[Results], Lines]]] = {
-    "ablation": ("ablation", ablation_table),
-    "cost": ("method-speed", cost_table),
-    "calibration": ("trust", calibration_table),
-    "factors": ("trust", factor_table),
-    "scores": ("trust", score_table),
-    "coverage": ("trust", coverage_table),
-    "error": ("trust", error_table),
-    "conformal": ("conformal", conformal_table),
-    "set sizes": ("conformal", set_size_table),
-    "label-free": ("label-free", label_free_table),
-    "missing truth": ("missing-truth", missing_truth_table),
-    "detector": ("missing-truth", detector_table),
-    "attack overview": ("robustness", attack_overview),
-    "attacks": ("robustness", attack_table),
-    "gradients": ("robustness", gradient_table),
-    "single attacks": ("robustness", single_attack_table),
-    "separations": ("ood", separation_table),
-    "labels": ("cleaning", label_table),
-    "models": ("cleaning", lambda r: by_way(r, "test", WAYS | MORE)),
-    "questions": ("cleaning", lambda r: by_way(r, "questions", WAYS | AGAIN, CROWD)),
-    "confidence": ("cleaning", confidence_table),
-    "crowds": ("real-crowds", crowd_table),
-    "model counts": ("training-speed*h200", model_count_table),
-    "precision": ("precision*h200", precision_table),
-    "classical": ("classical-speed", classical_table),
-    "serving, CPU": ("serving-speed*cpu", serving_table),
-    "serving, GPU": ("serving-speed*h200", serving_table),
-    "noise": ("noise-averages", noise_table),
-}
-MORE = {"RobustPll from votes": "RobustPll from the votes", "truth": "the truth"}
-GRIDS = "benchmarks/grids"
+
+
+def script_lines(name: str) -> Lines:
+    """Return a table of the results that a script stored."""
+    place, columns = OF_SCRIPTS[name]
+    source, _, pattern = place.partition(": ")
+    report = stored(source)
+    rows = (
+        [title, *(cell_of(row, column) for column in columns.values())]
+        for title, row in rows_of(report, pattern)
+    )
+    lines = table([TITLE_HEADS.get(name, ""), *columns], rows)
+    lines += NOTES[name](report) if name in NOTES else []
+    command = f"python benchmarks/{report['command'].removeprefix('benchmarks/')}"
+    return [*lines, "", made_by(command, report)]
 
 
 def lines_of(name: str) -> Lines:
@@ -744,10 +641,7 @@ def lines_of(name: str) -> Lines:
     if name in OF_RUNS:
         return OF_RUNS[name]()
     if name in OF_SCRIPTS:
-        source, make = OF_SCRIPTS[name]
-        report = stored(source)
-        command = f"python benchmarks/{report['command'].removeprefix('benchmarks/')}"
-        return [*make(report), "", made_by(command, report)]
+        return script_lines(name)
     kind, _, rest = name.partition(": ")
     if kind == "tried":  # a grid of settings that were tried
         runs = runs_of(rest)
@@ -756,194 +650,22 @@ def lines_of(name: str) -> Lines:
         runs = summary("audit").runs if rest == "audit" else preset_runs()
         grid = "audit" if rest == "audit" else f"{GRIDS}/audit-paper.toml"
         return [*frame_table(audit_frame(runs)), "", grid_origin(grid, runs)]
-    return report_lines(kind, rest)
+    lines = report_tables(kind)[rest].to_markdown().splitlines()
+    return [*lines[lines.index("") + 1 :], "", report_origin(kind)]  # without its title
 
 
 def filled(text: str) -> str:
     """Return a page with all its tables."""
-    for name in re.findall(r"<!-- (.+) -->\n", text):
-        if name != "end":
-            text = replaced(text, name, lines_of(name))
-    return text
 
+    def part(match: re.Match[str]) -> str:
+        return "".join(f"{line}\n" for line in (match[1], *lines_of(match[2]))) + "<!-- end -->"
 
-# Pictures
-
-
-def line_picture(title: str, lines: list[tuple[Any, ...]], labels: tuple[str, str]) -> Any:
-    """Draw lines, each (name, x, y, look)."""
-    figure = new_figure(6.8, 3.4)
-    axes = plain(figure.subplots(), title)
-    for name, x, y, look in lines:
-        axes.plot(x, y, label=name, **look)
-    axes.set(xlabel=labels[0], ylabel=labels[1])
-    axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return figure
-
-
-def pictures() -> Iterator[tuple[str, Any]]:
-    """Yield the name and the figure of each picture in docs."""
-    report = stored("robustness")
-    for dataset, methods in report["sets"].items():
-        lines = []
-        for row, colour in zip(methods.values(), COLOURS, strict=False):
-            for kind, key, style in (("audit", "worst", "-"), ("published", "published", ":")):
-                means_of = [row["clean"]["mean"], *(found["mean"] for found in row[key].values())]
-                look = {"color": colour, "linestyle": style, "marker": "o", "markersize": 3}
-                lines.append((f"{row['title']}, {kind}", [0, *report["epsilons"]], means_of, look))
-        labels = ("epsilon", "accuracy, in %")
-        yield f"attacks-{dataset}", line_picture(f"{dataset}: accuracy under attack", lines, labels)
-    bird = stored("trust")["sets"]["bird-song"]  # its curves are stored
-    lines = [("calibrated", [0, 1], [0, 1], {"color": MUTED, "linewidth": 1})]
-    for name, colour in zip(FEW, COLOURS, strict=False):
-        for way, words, style in (("raw", "as trained", ":"), ("candidates", "recalibrated", "-")):
-            promised, right, *_ = bird[name]["calibration"][way]["reliability"]
-            look = {"color": colour, "linestyle": style, "marker": "o", "markersize": 3}
-            lines.append((f"{bird[name]['title']}, {words}", promised, right, look))
-    labels = ("probability of the predicted class", "share of correct predictions")
-    yield "reliability", line_picture("Does 80 % mean 80 %?", lines, labels)
-    lines = [
-        (bird[name]["title"], np.linspace(0.02, 1, 50), bird[name]["curve"], {"color": colour})
-        for name, colour in zip(SHOWN, COLOURS, strict=False)
-    ]
-    labels = ("share of accepted rows", "error among them")
-    yield "risk-coverage", line_picture("Error of the most certain rows", lines, labels)
-    detection = stored("missing-truth")["sets"]["lost"]["detection"]
-    scores = {row["title"]: row["found"]["0.2"]["rival"] for row in detection.values()}
-    scores["size alone"] = detection["pl_knn"]["found"]["0.2"]["size"]
-    lines = [
-        (name, range(10, 101, 10), found["precision_at_recall"], {"color": colour, "marker": "o"})
-        for (name, found), colour in zip(scores.items(), COLOURS, strict=False)
-    ]
-    title = "Which sets of lost miss the truth? 20 % of them do"
-    yield "faulty-found", line_picture(title, lines, ("recall, in %", "precision, in %"))
-    yield "opinions", opinion_picture()
-    yield "cleaning", cleaning_picture(stored("cleaning")["sets"])
-    yield "growth", growth_picture(stored("training-speed*h200")["growth"])
-
-
-def opinion_picture() -> Any:
-    """Draw four rows with the same most probable class."""
-    evidence = {
-        "much evidence, one class": (27.0, 0, 0),
-        "much evidence, two classes": (15.0, 12, 0),
-        "little evidence, one class": (1.5, 0, 0),
-        "no evidence": (0.0, 0, 0),
-    }
-    opinion = Opinion.of_evidence(np.array(list(evidence.values())))
-    figure = new_figure(7.6, 2.4)
-    axes, left = plain(figure.subplots(), "Belief and uncertainty"), np.zeros(len(evidence))
-    masses = [*opinion.belief.T, opinion.uncertainty]
-    names = ("belief in a", "belief in b", "belief in c", "uncertainty")
-    for mass, name, colour in zip(masses, names, (*COLOURS[:3], MUTED), strict=True):
-        axes.barh(list(evidence), mass, left=left, color=colour, label=name)
-        left += mass
-    for row, top in enumerate(opinion.probability.max(-1)):
-        text = f"probability of a {top:.2f}, entropy {opinion.entropy[row]:.2f}"
-        axes.text(1.02, row, text, va="center")
-    axes.invert_yaxis()
-    axes.set_xlim(0, 1)
-    axes.legend(frameon=False, fontsize=8, ncols=4, loc="upper left", bbox_to_anchor=(0, -0.15))
-    return figure
-
-
-def cleaning_picture(sets: Results) -> Any:
-    figure = new_figure(9.6, 3.4)
-    left, right = figure.subplots(1, 2)
-    plain(left, "Correct labels from five annotators' votes").set_xlabel("correct labels, in %")
-    plain(right, "Questions until 95 % are correct").set_xlabel("answered rows, in %")
-    places = np.arange(len(sets))
-    for way, colour in zip(WAYS, (MUTED, COLOURS[2], COLOURS[0], GOOD, COLOURS[1]), strict=True):
-        shares = [
-            100 * fmean(run["labels"][way] for run in crowds[CROWD]) for crowds in sets.values()
-        ]
-        left.plot(shares, places, "o", color=colour, label=WAYS[way])
-    asked = {"majority": MUTED, "cleanlab": COLOURS[0]} | dict(zip(AGAIN, (GOOD, BAD), strict=True))
-    for number, (way, colour) in enumerate(asked.items()):
-        shares = [
-            100 * fmean(r["questions"][way] for r in crowds[CROWD]) for crowds in sets.values()
-        ]
-        right.barh(
-            places + 0.2 * (number - 1.5), shares, 0.2, color=colour, label=(WAYS | AGAIN)[way]
-        )
-    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
-    for axes in (left, right):
-        axes.set_yticks(places, list(sets))
-        axes.invert_yaxis()
-        axes.legend(frameon=False, fontsize=7, **below)
-    return figure
-
-
-def growth_picture(growth: Results) -> Any:
-    figure = new_figure(12, 3.2)
-    for axes, (side, found) in zip(figure.subplots(1, len(growth)), growth.items(), strict=True):
-        sizes, seconds = np.array(found["sizes"]), np.array(found["seconds"])
-        plain(axes, side).loglog(sizes, seconds, "o-", color=COLOURS[0])
-        axes.loglog(sizes, seconds[-1] * sizes / sizes[-1], ":", color=MUTED)
-        axes.set(ylim=(seconds.min() / 3, seconds.max() * 3), xlabel=f"number of {side}")
-    figure.axes[0].set_ylabel("seconds per epoch (dotted: linear)")
-    return figure
-
-
-def screenshots() -> None:
-    """Take bench-page.png of a report, and review.png of digits with simulated votes."""
-    from playwright.sync_api import sync_playwright
-
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        review, path = cleaned_digits(Path(folder)), shutil.which("chromium")
-        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
-        page.goto((ROOT / "reports" / "paper" / "index.html").as_uri())
-        page.screenshot(path=DOCS / "bench-page.png")
-        page.goto(review.as_uri())
-        for key in "11s2":
-            page.keyboard.press(key)
-        page.screenshot(path=DOCS / "review.png")
-        browser.close()
-
-
-def cleaned_digits(folder: Path) -> Path:
-    """Return the review page of 1,000 digits with the votes of five annotators."""
-    from PIL import Image
-    from sklearn.datasets import load_digits
-    from typer.testing import CliRunner
-
-    from robustpll.cli import app
-
-    names = np.array(
-        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-    )
-    random, (pixels, labels) = np.random.default_rng(0), load_digits(return_X_y=True)
-    pixels, labels = pixels[:1000], labels[:1000]
-    frame = pd.DataFrame(pixels).add_prefix("pixel ").assign(truth=names[labels])
-    frame["picture"] = [f"pictures/{row}.png" for row in range(len(labels))]
-    for annotator, skill in {"ada": 0.95, "bob": 0.85, "eve": 0.8, "kim": 0.7, "zoe": 0.5}.items():
-        mistaken = (labels + random.integers(1, 10, len(labels))) % 10
-        votes = names[np.where(random.random(len(labels)) < skill, labels, mistaken)]
-        silent = (random.random(len(labels)) < 0.3) & (annotator != "ada")
-        frame[f"vote {annotator}"] = np.where(silent, "", votes)
-    (folder / "pictures").mkdir()
-    for path, row in zip(frame["picture"], pixels, strict=True):
-        grey = Image.fromarray(255 - (row.reshape(8, 8) * 15.9).astype(np.uint8))
-        grey.resize((96, 96), Image.Resampling.BICUBIC).save(folder / path)
-    frame.to_csv(folder / "digits.csv", index=False)
-    options = ["--votes", "vote ", "--truth", "truth", "--images", "picture", "--wrong", "0.002"]
-    command = ["clean", str(folder / "digits.csv"), "--out", str(folder / "out"), *options]
-    result = CliRunner().invoke(app, [*command, "--epochs", "50"])
-    assert result.exit_code == 0, result.output
-    return folder / "out" / "review.html"
+    return re.sub(r"(<!-- (?!end)([^\n]+) -->)\n.*?<!-- end -->", part, text, flags=re.S)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--screenshots", action="store_true")
-    if parser.parse_args().screenshots:
-        screenshots()
-        return
     for page in COMMITTED:
         (ROOT / page).write_text(filled((ROOT / page).read_text()))
-    for name, figure in pictures():
-        (DOCS / f"{name}.png").write_bytes(picture_bytes(figure, "png"))
 
 
 if __name__ == "__main__":

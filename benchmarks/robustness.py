@@ -39,22 +39,26 @@ def main() -> None:
         fitted = method_of(name, args.epochs, paper=True).fit(problem.task)
         opinions = fitted.predict_at_each(epsilons, test, PGD(0.1))
         published = [o.predicted(np.random.default_rng(0)) for o in opinions]
-        right = np.stack([accuracies(each, truth).numpy() / 100 for each in published], -1)
+        right = np.stack([accuracies(labels, truth).numpy() / 100 for labels in published], -1)
         reports = strict.reports(fitted, test, truth)
         kinds, attacks = reports[0].zero_gradients, reports[0].attacks
         return {
             "test_rows": len(test),
-            "clean": spread_of([100 * each.clean for each in reports]),
+            "clean": spread_of([100 * audited.clean for audited in reports]),
             "published": by_epsilon(right),
-            "worst": by_epsilon([each.worst for each in reports]),
-            "attacks": {a: by_epsilon([each.attacks[a] for each in reports]) for a in attacks},
-            "unbounded": spread_of([100 * each.unbounded for each in reports]),
+            "worst": by_epsilon([audited.worst for audited in reports]),
+            "attacks": {
+                a: by_epsilon([audited.attacks[a] for audited in reports]) for a in attacks
+            },
+            "unbounded": spread_of([100 * audited.unbounded for audited in reports]),
             "zero_gradients": {
-                kind: spread_of([100 * each.zero_gradients[kind] for each in reports])
+                kind: spread_of([100 * audited.zero_gradients[kind] for audited in reports])
                 for kind in kinds
             },
             "warnings": {
-                str(seed): list(each.warnings) for seed, each in enumerate(reports) if each.warnings
+                str(seed): list(audited.warnings)
+                for seed, audited in enumerate(reports)
+                if audited.warnings
             },
         }
 

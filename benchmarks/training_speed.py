@@ -110,21 +110,17 @@ def part_models(rows: int) -> dict[str, Any]:
     """How the time per model falls with the number of models."""
     with computing("auto", DEVICE):  # TF32 on both sides
         base = baseline_ms(rows, 3)
-    table = []
+    ways = {"eager": (3, False, False), "graph": (12, True, False), "compiled": (12, True, True)}
+    table: dict[str, Any] = {}
     for models in (1, 5, 25, 100):
-        task, row = random_task(models, rows), {"models": models}
-        ways = {
-            "eager": (3, False, False),
-            "graph": (12, True, False),
-            "compiled": (12, True, True),
-        }
+        task = random_task(models, rows)
+        row = table[str(models)] = {}
         for way, (epochs, captured, compiled) in ways.items():
             ms = engine_ms(epochs, task, captured=captured, compiled=compiled)
             row[way] = {"ms": ms, "times_baseline": base / ms}
         seconds = row["compiled"]["ms"] / 1000
         row["tflops"] = 6 * PARAMETERS * rows / seconds / 1e12
         row["gb_per_s"] = BYTES_PER_STEP * math.ceil(rows / BATCH) / seconds / 1e9
-        table.append(row)
     return {"baseline_ms": base, "table": table}
 
 
@@ -133,12 +129,12 @@ def part_streaming(rows: int) -> dict[str, Any]:
     task = random_task(1, 2_000_000 if rows == 60_000 else rows)
     pool, at = task.rows.pool.cpu().pin_memory(), task.rows.at.cpu()
     on_host = replace(task, rows=replace(task.rows, pool=pool, at=at))
-    found = {}
+    ratios = {}
     for compiled in (False, True):
         sides = {"resident": task, "streamed": on_host}
         ms = {n: engine_ms(3, t, captured=True, compiled=compiled) for n, t in sides.items()}
-        found[f"ratio{' compiled' * compiled}"] = ms["streamed"] / ms["resident"]
-    return found
+        ratios[f"ratio{' compiled' * compiled}"] = ms["streamed"] / ms["resident"]
+    return ratios
 
 
 def part_memory(rows: int) -> dict[str, Any]:
@@ -160,15 +156,15 @@ def part_growth(_: int) -> dict[str, Any]:
     sides = {"rows": [1_000, 10_000, 100_000, 1_000_000]}
     sides |= {side: [10, 100, 1_000, 10_000] for side in ("classes", "features")}
     sides["models"] = [1, 10, 100, 1_000]
-    found: dict[str, Any] = {}
+    growth: dict[str, Any] = {}
     for side, sizes in sides.items():
         shape = {"models": 1, "rows": 2_000 if side == "models" else 20_000}
         shape |= {"features": 100, "classes": 10}
         with patch.object(graphs, "pays_back", return_value=False):
             tasks = (random_task(**(shape | {side: size})) for size in sizes)
             seconds = [epoch_seconds(RobustPll(epochs=4), task) for task in tasks]
-        found[side] = {"sizes": sizes, "seconds": seconds, "exponents": exponents(sizes, seconds)}
-    return found
+        growth[side] = {"sizes": sizes, "seconds": seconds, "exponents": exponents(sizes, seconds)}
+    return growth
 
 
 def exponents(sizes: list[int], seconds: list[float]) -> list[float]:

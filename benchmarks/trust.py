@@ -84,8 +84,8 @@ def measured(method: Any, name: str, seed: int, rows: int) -> dict[str, Any]:
             continue
         result["factors"][source] = model.recalibration_.factor
         probability = model.predict_proba(X[test])
-        found = calibration(probability, labels[test], curve=name == "bird-song")
-        result["calibration"][source] = found
+        measures = calibration(probability, labels[test], curve=name == "bird-song")
+        result["calibration"][source] = measures
         result["promises"][f"own, {source}"] = promises(model, X[test], labels[test])
         if source == "candidates":
             model.calibrate_decisions(X[held_out], known)
@@ -95,24 +95,24 @@ def measured(method: Any, name: str, seed: int, rows: int) -> dict[str, Any]:
 
 def calibration(probability: np.ndarray, labels: np.ndarray, *, curve: bool) -> dict[str, Any]:
     report = calibration_of(probability, labels)
-    found: dict[str, Any] = {name: getattr(report, name) for name in MEASURES}
-    found["log_loss"] = None if math.isinf(report.log_loss) else report.log_loss
+    measures: dict[str, Any] = {name: getattr(report, name) for name in MEASURES}
+    measures["log_loss"] = None if math.isinf(report.log_loss) else report.log_loss
     top = {"reliability": [values.tolist() for values in asdict(report.top).values()]}
-    return found | (top if curve else {})
+    return measures | (top if curve else {})
 
 
 def promises(model: PLLClassifier, X: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     """Return what came of each promise; None if it cannot be given."""
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for promise in PROMISES:
         ((kind, number),) = promise.items()
         try:
             report = decision_report(model.decide(X, **promise), labels)
         except InputError:  # too few labelled rows for so small an error
-            found[f"{kind} {number}"] = None
+            results[f"{kind} {number}"] = None
         else:
-            found[f"{kind} {number}"] = asdict(report)
-    return found
+            results[f"{kind} {number}"] = asdict(report)
+    return results
 
 
 def joined(runs: list[Any]) -> Any:

@@ -46,8 +46,8 @@ def api_entry(name: str, thing: Any) -> list[str]:
     is_error = isinstance(thing, type) and issubclass(thing, Exception)
     lines += [*([] if is_error else signature(name, thing)), "", *described(thing), ""]
     if name in WITH_METHODS:
-        for each, method in methods_of(thing):
-            lines += [f"#### {name}.{each}", "", *signature(each, method), ""]
+        for attribute, method in methods_of(thing):
+            lines += [f"#### {name}.{attribute}", "", *signature(attribute, method), ""]
             lines += [*described(method), ""]
     return lines
 
@@ -90,12 +90,11 @@ def entries(text: str) -> Iterator[str]:
 
 def signature(name: str, thing: Any) -> list[str]:
     """How it is called; annotations would make it hard to read."""
-    found = inspect.signature(thing)
-    plain = [each.replace(annotation=inspect.Parameter.empty) for each in found.parameters.values()]
-    plain = [each for each in plain if each.name != "self"]
+    parameters = [p for p in inspect.signature(thing).parameters.values() if p.name != "self"]
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
     shown = [*map(str, plain)]
-    keyword = [each.kind is inspect.Parameter.KEYWORD_ONLY for each in plain]
-    if True in keyword and not any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in plain):
+    keyword = [p.kind is inspect.Parameter.KEYWORD_ONLY for p in plain]
+    if True in keyword and not any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in plain):
         shown.insert(keyword.index(True), "*")
     one_line = f"{name}({', '.join(shown)})"
     lines = [one_line] if len(one_line) <= 88 else [f"{name}(", *(f"    {s}," for s in shown), ")"]
@@ -105,9 +104,9 @@ def signature(name: str, thing: Any) -> list[str]:
 def methods_of(kind: type) -> Iterator[tuple[str, Any]]:
     """What a class of the library offers besides its constructor, in the order of the source."""
     seen = set()
-    for each in kind.__mro__:
-        for name, found in vars(each).items():
-            ours = each.__module__.startswith("robustpll") and not name.startswith("_")
-            if ours and name not in seen and isinstance(found, FunctionType | classmethod):
+    for base in kind.__mro__:
+        for name, member in vars(base).items():
+            ours = base.__module__.startswith("robustpll") and not name.startswith("_")
+            if ours and name not in seen and isinstance(member, FunctionType | classmethod):
                 seen.add(name)
                 yield name, getattr(kind, name)

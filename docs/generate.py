@@ -4,7 +4,6 @@ Pages of methods and the API are generated, pages named "-tables.md" are filled 
 Nothing of that is committed. `python benchmarks/pages.py` writes the tables of other pages.
 """
 
-import math
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -20,7 +19,9 @@ DOCS = ROOT / "docs"
 sys.path += [str(ROOT / "benchmarks"), str(DOCS)]
 
 from docstrings import api_page, described  # noqa: E402
-from pages import TABLE_OF, best, cells, filled, report_origin, spread, table, value  # noqa: E402
+from pages import TABLE_OF, best, filled, report_origin, spreads, table, values  # noqa: E402
+
+REPORTS = ("paper", "sound")
 
 # The page of a method
 
@@ -60,21 +61,26 @@ def field_lines(method: type[Method]) -> list[str]:
     return [*lines, "", same if plain == paper else "Bold: values that differ."]
 
 
+def bold_spreads(report: str, name: str) -> Any:
+    """Return "mean ± std" for each label and column, the best ones in bold."""
+    texts = spreads(report, name)
+    return texts.where(values(report, name, "bold") != 1, "**" + texts + "**")
+
+
 def report_lines(method: type[Method]) -> list[str]:
     """Return accuracy, separation from letters, the published attack and the cost."""
     title, rows = method.title, []
+    published = values("paper", "compare-1", "published").loc[title]
     for dataset, name in TABLE_OF.items():
-        top = best(dataset, method.family == "ensemble")
-        compared = cells("paper", "compare-1").get((title, dataset))
-        published = "" if compared is None else str(compared["published"])
-        ours, plain = (spread(cells(report, name)[title, dataset]) for report in ("paper", "sound"))
-        rows.append(
-            [dataset, ours, published, f"{top} {value('paper', name, top, dataset):.1f}", plain]
-        )
+        top = best(dataset, ensembles=method.family == "ensemble")
+        known = str(published[dataset]) if dataset in published else ""
+        ours, plain = (bold_spreads(report, name).loc[title, dataset] for report in REPORTS)
+        accuracy = values("paper", name).loc[top, dataset]
+        rows.append([dataset, ours, known, f"{top} {accuracy:.1f}", plain])
     head = ["", "accuracy", "published", "best of its group", "plain constructor"]
     names = ("CDF area", "KS", "MMD")
-    area, ks, mmd = (f"{value('paper', 'table-2', title, name):.2f}" for name in names)
-    seconds, share = (value("paper", "timing", title, c) for c in ("seconds per run", "share in %"))
+    area, ks, mmd = values("paper", "table-2").loc[title, [*names]].map("{:.2f}".format)
+    seconds, share = values("paper", "timing").loc[title, ["seconds per run", "share in %"]]
     lines = [
         "## Results",
         "",
@@ -88,14 +94,14 @@ def report_lines(method: type[Method]) -> list[str]:
         f"have lower entropy): area {area}, KS {ks}, MMD {mmd}.",
         "",
     ]
-    strengths = [column for label, column in cells("paper", "table-3") if label == title]
-    if strengths:
-        numbers = [f"{value('paper', 'table-3', title, column):.1f}" for column in strengths]
+    attacked = values("paper", "table-3")
+    if title in attacked.index:
+        accuracy = attacked.loc[title].dropna()
         lines += [
             "Accuracy on the three real-world sets under the published attack, which is weak "
             "([robustness](../robustness.md)):",
             "",
-            *table(["epsilon", *strengths], [["accuracy", *numbers]]),
+            *table(["epsilon", *accuracy.index], [["accuracy", *accuracy.map("{:.1f}".format)]]),
             "",
         ]
     return [
@@ -109,11 +115,8 @@ def report_lines(method: type[Method]) -> list[str]:
 
 
 def audit_lines(method: type[Method]) -> Iterator[str]:
-    worst = {
-        column: spread(cell)
-        for (title, column), cell in cells("audit", "audit").items()
-        if title == method.title and not math.isnan(cell["value"])
-    }
+    worst = bold_spreads("audit", "audit").loc[method.title]
+    worst = worst[values("audit", "audit").loc[method.title].notna()].to_dict()
     if worst:
         yield "## Worst case"
         yield ""

@@ -45,12 +45,11 @@ def main() -> None:
     new, new_truth = animals(300, seed=2)
     print(f"accuracy on new rows: {model.score(new, new_truth):.3f}")
     opinion = model.predict_opinion(new)
-    at = int(np.argmax(opinion.uncertainty))
-    held = dict(
-        zip(model.classes_.tolist(), opinion.probability[at].round(2).tolist(), strict=True)
-    )
-    print(f"least sure of {new.iloc[at].to_dict()}")
-    print(f"uncertainty {opinion.uncertainty[at]:.2f}, probabilities {held}")
+    row = int(np.argmax(opinion.uncertainty))
+    shares = opinion.probability[row].round(2).tolist()
+    probabilities = dict(zip(model.classes_.tolist(), shares, strict=True))
+    print(f"least sure of {new.iloc[row].to_dict()}")
+    print(f"uncertainty {opinion.uncertainty[row]:.2f}, probabilities {probabilities}")
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ LIMITS = {
     "attacks": 570,
     "bench": 3132,
     "clean": 885,
-    "cli": 1390,
+    "cli": 1361,
     "datasets": 1387,
     "demo": 160,  # with its picture
     "engine": 1860,

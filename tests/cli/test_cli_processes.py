@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +15,22 @@ from robustpll.methods import Proden
 
 pytestmark = pytest.mark.slow
 
-TIMEOUT = 900  # seconds until a process counts as hanging, on the slowest of machines
 FIT = ("fit", "table.csv", "--out", "model.pll", "--candidates", "c", "--epochs")
 PREDICT = ("predict", "model.pll", "new.csv", "--out", "out.csv")
 PRINT_EPOCHS = """
 from robustpll.engine import history
 history._listener.set(lambda title, epoch, *_: print("epoch", epoch, flush=True))
+"""
+STOP_AT_PIECE_3 = """
+import itertools, sys
+from robustpll.cli import models
+predict_piece, numbers = models._predict_piece, itertools.count(1)
+def stopping(*arguments):
+    if next(numbers) == 3:
+        print("piece 3", flush=True)
+        sys.stdin.read()
+    return predict_piece(*arguments)
+models._predict_piece = stopping
 """
 SMALL_FILES = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))"
 RUN = """
@@ -36,8 +45,16 @@ def start(words: tuple[str, ...], setup: str = "") -> "subprocess.Popen[str]":
 
     getrusage would count the memory of the parent process, too.
     """
-    line = [sys.executable, "-c", setup + RUN, *words]
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen([sys.executable, "-c", setup + RUN, *words], **pipes, text=True)
+
+
+def end(process: "subprocess.Popen[str]", line: str, how: signal.Signals) -> str:
+    """Send a signal once the process has printed a line; return its messages."""
+    assert process.stdout is not None
+    assert process.stdout.readline() == line
+    process.send_signal(how)
+    return process.communicate()[1]
 
 
 @pytest.fixture(autouse=True)
@@ -51,20 +68,21 @@ def model() -> bytes:
 
 
 def long_table(rows: int) -> None:
-    block = "0.5,-0.25,1.125\n" * 1000
-    with Path("new.csv").open("w", encoding="utf-8") as file:
-        file.write("x,y,z\n")
-        for _ in range(rows // 1000):
-            file.write(block)
+    Path("new.csv").write_text("x,y,z\n" + "0.5,-0.25,1.125\n" * rows)
+
+
+def older_predictions() -> str:
+    text = ",".join(["line", *COLUMNS]) + "\nolder\n"
+    Path("out.csv").write_text(text)
+    return text
 
 
 def test_a_full_disk_is_told_in_a_sentence_and_leaves_the_old_file_whole(model: bytes) -> None:
     long_table(20_000)
-    older = ",".join(["line", *COLUMNS]) + "\nolder\n"
-    Path("out.csv").write_text(older)
+    older = older_predictions()
     for words, name in (((*FIT, "1"), "model.pll"), (PREDICT, "out.csv")):
         process = start(words, SMALL_FILES)
-        _, message = process.communicate(timeout=TIMEOUT)
+        message = process.communicate()[1]
         assert process.returncode == 1
         assert message.startswith(f"{name} cannot be")
         assert message.count("\n") == 2
@@ -75,10 +93,7 @@ def test_a_full_disk_is_told_in_a_sentence_and_leaves_the_old_file_whole(model: 
 
 def test_an_interrupted_training_writes_nothing(model: bytes) -> None:
     process = start((*FIT, "1000000"), PRINT_EPOCHS)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "epoch 1\n"
-    process.send_signal(signal.SIGINT)
-    _, message = process.communicate(timeout=TIMEOUT)
+    message = end(process, "epoch 1\n", signal.SIGINT)
     assert process.returncode == 130
     assert message.startswith("Stopped. No model is written.\n")
     assert Path("model.pll").read_bytes() == model
@@ -87,21 +102,17 @@ def test_an_interrupted_training_writes_nothing(model: bytes) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_write_leaves_the_old_file_whole(how: signal.Signals) -> None:
-    long_table(300_000)
-    older = ",".join(["line", *COLUMNS]) + "\nolder\n"
-    Path("out.csv").write_text(older)
-    process = start(PREDICT)
-    deadline = time.monotonic() + TIMEOUT
-    while not any(path.stat().st_size > 10**6 for path in Path().glob(".out.csv.*")):
-        assert time.monotonic() < deadline, process.poll()
-        time.sleep(0.1)
-    process.send_signal(how)
-    _, messages = process.communicate(timeout=TIMEOUT)
+    long_table(30_000)
+    older = older_predictions()
+    process = start(PREDICT, STOP_AT_PIECE_3)
+    messages = end(process, "piece 3\n", how)
     assert Path("out.csv").read_text() == older
     if how == signal.SIGINT:
         assert process.returncode == 130
         assert messages.startswith("Stopped. out.csv is not written.\n")
         assert not list(Path().glob(".out.csv.*"))
+    else:
+        assert [path.stat().st_size > 10**5 for path in Path().glob(".out.csv.*")] == [True]
 
 
 def test_memory_does_not_grow_with_the_table() -> None:
@@ -109,7 +120,7 @@ def test_memory_does_not_grow_with_the_table() -> None:
     for rows in (20_000, 120_000):
         long_table(rows)
         process = start(PREDICT)
-        _, messages = process.communicate(timeout=TIMEOUT)
+        messages = process.communicate()[1]
         assert process.returncode == 0, messages
         with Path("out.csv").open("rb") as file:
             assert sum(1 for _ in file) == rows + 1
@@ -124,7 +135,7 @@ def test_two_gigabytes_without_a_line_end_are_refused_rather_than_read(head: str
         file.write(head)
         file.truncate(2 * 10**9)
     process = start(PREDICT)
-    _, messages = process.communicate(timeout=TIMEOUT)
+    messages = process.communicate()[1]
     assert process.returncode == 1
     assert messages.startswith("new.csv has a line of 134,217,728 characters or more")
     assert int(messages.split()[-1]) / 1024 < 1500  # MiB

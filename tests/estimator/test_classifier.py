@@ -1,4 +1,4 @@
-"""The scikit-learn face: conventions, all forms of X and y, refusals, what a failure leaves."""
+"""The scikit-learn face: conventions, all forms of X and y, errors, what a failure leaves."""
 
 import io
 import pickle

@@ -1,4 +1,4 @@
-"""The command line: tours, lists, tables, `fit`, `predict`, `export`, `clean` and the benchmark."""
+"""The command line: the demo, lists, tables, `fit`, `predict`, `export`, `clean`, the benchmark."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from robustpll.cli.bench import app as bench
 from robustpll.cli.clean import clean
 from robustpll.cli.datasets import app as datasets
-from robustpll.cli.messages import refusals, safe_streams, show_list
+from robustpll.cli.messages import errors_as_messages, safe_streams, show_list
 from robustpll.cli.models import export, fit, predict
 from robustpll.cli.tables import Seed, table
 
@@ -18,7 +18,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 class App(typer.Typer):
-    """The commands, with messages for output that cannot be printed."""
+    """The commands; output that cannot be printed is reported."""
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         with safe_streams():
@@ -54,7 +54,7 @@ def demo(
     seed: Seed = 0,
 ) -> None:
     """Train three methods on digits with ambiguous labels; print a table and draw a picture."""
-    with refusals():
+    with errors_as_messages():
         from robustpll.demo import run_demo
 
         run_demo(out, seed)
@@ -65,10 +65,9 @@ def methods() -> None:
     """List the methods and their papers."""
     from robustpll.methods import METHODS
 
-    uncertain = {name: "yes" if method.uncertain else "no" for name, method in METHODS.items()}
-    show_list(
-        ("name", "method", "family", "uncertainty", "paper"),
-        [(n, m.title, m.family, uncertain[n], m.reference()) for n, m in METHODS.items()],
-        limit=len(METHODS),
-    )
+    rows = [
+        (name, method.title, method.family, "yes" if method.uncertain else "no", method.reference())
+        for name, method in METHODS.items()
+    ]
+    show_list(("name", "method", "family", "uncertainty", "paper"), rows, limit=len(rows))
     typer.echo('\nuncertainty: whether it tells "I do not know" from "either of these"')

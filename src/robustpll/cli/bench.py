@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from robustpll.cli.messages import refusals, say
+from robustpll.cli.messages import errors_as_messages, say
 from robustpll.cli.tables import Device, Text, Texts
 from robustpll.errors import InputError
 
@@ -48,7 +48,7 @@ def run(
 
     changes: dict[str, Any] = {"methods": methods, "datasets": datasets, "seeds": seeds}
     changes |= {"epsilons": eps, "noise": noise, "epochs": epochs, "train_rows": train_rows or None}
-    with refusals(stopped="Finished runs are stored; the same command runs the rest."):
+    with errors_as_messages(stopped="Finished runs are stored; the same command runs the rest."):
         if ray is not None and workers is not None:
             raise InputError("--workers does not go with --ray: use 'ray start --num-cpus'.")
         changed = _changed_grid(grid, {n: v for n, v in changes.items() if v is not None})
@@ -93,7 +93,7 @@ def status(store: Store, grid: Annotated[str | None, GRID] = None) -> None:
     from robustpll.bench.grid import grid_of
     from robustpll.bench.store import ResultStore
 
-    with refusals():
+    with errors_as_messages():
         results = ResultStore(store)
         grids = results.grids() if grid is None else {grid: grid_of(grid)}
         for name, planned in grids.items():
@@ -135,7 +135,7 @@ def verify(
     """Read the whole store and list damaged files; nothing is deleted."""
     from robustpll.bench.store import ResultStore, damage, set_aside
 
-    with refusals():
+    with errors_as_messages():
         if not store.is_dir():
             raise InputError(f"There is no folder {store}.")
         results = ResultStore(store)
@@ -162,7 +162,7 @@ def report(
     from robustpll.bench.store import ResultStore
     from robustpll.bench.summary import read_summary, summarize
 
-    with refusals():
+    with errors_as_messages():
         pairs = [text.partition("=") for text in version or ()]
         if odd := ["".join(pair) for pair in pairs if not all(pair)]:
             raise InputError(f"--version takes DATASET=VERSION, as in lost=usual; got {odd}.")

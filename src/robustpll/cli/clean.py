@@ -10,7 +10,7 @@ import typer
 from typer import BadParameter, Option
 
 from robustpll.cli import tables as shared
-from robustpll.cli.messages import refusals
+from robustpll.cli.messages import errors_as_messages
 
 if TYPE_CHECKING:
     from robustpll.clean.run import Cleaned
@@ -50,7 +50,7 @@ def clean(
     columns.check_form()
     if not 0 < wrong < 1:
         raise BadParameter("--wrong must be above 0 and below 1.")
-    with refusals():
+    with errors_as_messages():
         from robustpll.clean.run import Cleaning
 
         cleaning = Cleaning(
@@ -68,7 +68,7 @@ def clean(
         )
     table = shared.read(path, columns, file, images=images, with_cells=True)
     stopped = "Files that were written are complete; the others did not change."
-    with refusals(stopped=stopped):
+    with errors_as_messages(stopped=stopped):
         cleaned = cleaning(path, table, out)
     typer.echo("\n".join(_summary(cleaned, table, path)))
 

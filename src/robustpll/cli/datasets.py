@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from robustpll.cli.messages import refusals, say, show_list
+from robustpll.cli.messages import errors_as_messages, say, show_list
 from robustpll.datasets.catalog import CATALOG, Entry, Report, Say, entry_of, fetch, find
 from robustpll.errors import RobustPLLError
 
@@ -28,7 +28,7 @@ def datasets(context: typer.Context) -> None:
         rows.append((entry.name, entry.title, *sizes, average, entry.licence))
     show_list(heading, rows, limit=len(rows))
     typer.echo("candidates: average per row; - if noise makes them\n")
-    with refusals():
+    with errors_as_messages():
         for entry in CATALOG.values():  # below the table, because a path must not be folded
             typer.echo(f"{entry.name:12}{_place(entry)}")
         missing = [entry for entry in CATALOG.values() if not all(map(find, entry.files))]
@@ -46,12 +46,14 @@ def datasets(context: typer.Context) -> None:
 @app.command()
 def get(names: Annotated[list[str], typer.Argument(metavar="NAME...", help=ALL)]) -> None:
     """Download datasets and check them; files that are here and correct are kept."""
-    with refusals():
+    with errors_as_messages():
         if "all" in names:
             names = [name for name, entry in CATALOG.items() if entry.is_downloadable]
         entries = [entry_of(name) for name in names]
     failed = False
-    with refusals(stopped="Complete files are kept. Run the command again to get the others."):
+    with errors_as_messages(
+        stopped="Complete files are kept. Run the command again to get the others."
+    ):
         for entry in entries:
             try:
                 with _display() as (print_line, report):
@@ -72,7 +74,7 @@ def add(
     """Check a real-world dataset that you downloaded by hand, and copy it to its place."""
     from robustpll.datasets.mat import add as add_file
 
-    with refusals():
+    with errors_as_messages():
         path = add_file(entry_of(name), file, say)
     typer.echo(f"{name:12}{path}")
 

@@ -58,11 +58,11 @@ def show_list(heading: Sequence[str], rows: Iterable[Sequence[Any]], limit: int 
 
 
 @contextmanager
-def refusals(stopped: str = "", left: str = "", about: str = "") -> Iterator[None]:
-    """Print warnings for users as sentences; turn expected errors into a sentence and exit code 1.
+def errors_as_messages(stopped: str = "", left: str = "", about: str = "") -> Iterator[None]:
+    """Print warnings and expected errors as one message each; errors end with exit code 1.
 
-    If `stopped` is given, Ctrl-C prints it and exits with code 130. `left` is printed after any
-    failure; it says which files the command leaves behind. Warnings start with `about`.
+    If `stopped` is given, Ctrl-C prints it and exits with code 130. `left` says which files a
+    failure leaves behind. Warnings start with `about`.
     """
     show_other = warnings.showwarning
 

@@ -6,10 +6,11 @@ import math
 import re
 import time
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,7 @@ from typer import BadParameter, Option
 
 from robustpll._files import writing
 from robustpll.cli import tables as shared
-from robustpll.cli.messages import as_options, refusals, refuse_unwritable, say
+from robustpll.cli.messages import as_options, errors_as_messages, refuse_unwritable, say
 from robustpll.errors import InputError, ModelFileError, is_share, some_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from robustpll.labels.candidates import Candidates
     from robustpll.tables.read import Piece, Table, TableInPieces
-    from robustpll.tables.source import BadRow
 
 MIN_HELD_OUT = 30  # rows, for decisions and prediction sets
 ERROR, COVERAGE = 0.05, 0.9  # defaults of decisions and prediction sets
@@ -36,10 +36,11 @@ MEASURES = ("probability", "belief", "uncertainty", "entropy")
 COLUMNS = ("label", *MEASURES, "prediction_set", "decision", "reason")
 ACCEPT, REVIEW = "accept", "review"
 BAD = ("", REVIEW, "bad")  # rows that do not parse
+TOO_FAR = "a number is too far from the training rows"
 MAX_NUMBERS = 2**22  # rows of a piece times classes or features: 32 MiB in float64
 
-# Numbers of rows by their reason, decision and outcome: "right", "wrong", "" if the truth is not
-# known, or its quoted name if the model does not know this class.
+# Rows by reason, decision and outcome. The outcome is "right", "wrong", "" without a true class, or
+# the quoted name of a true class that the model does not know.
 Tally = Counter[tuple[str, str, str]]
 Rows = NDArray[np.int64]
 
@@ -66,10 +67,8 @@ def fit(
     columns.check_form()
     if not 0 <= held_out < 1 or not 0 < coverage < 1:
         raise BadParameter("--held-out and --coverage must be shares below 1.")
-    if columns.errors is not None and columns.errors.resolve() == out.resolve():
-        raise BadParameter(f"--errors and --out are the same file, {out}.")
     decisions = training.decisions or []
-    with refusals():
+    with errors_as_messages():
         from robustpll.engine.history import progress_bars
 
         model = training.model(network)
@@ -77,7 +76,7 @@ def fit(
     table = shared.read(path, columns, file)
     X = table.features
     summary = [f"{path}: {len(table):,} rows, {X.shape[1]:,} features"]
-    with refusals(stopped="No model is written."):
+    with errors_as_messages(stopped="No model is written."):
         y = _labels(table, decisions, summary)
         train, test = split_rows(X, y, held_out, training.seed)
         needed = math.ceil(round(coverage / (1 - coverage), 9))  # rows, for prediction sets
@@ -93,7 +92,7 @@ def fit(
         model.notes_ = {"reading": asdict(table.reading)}
         model.save(out)  # the training must not be lost if the evaluation fails
     left = f"The model is {out}, but without decisions and prediction sets."
-    with refusals(stopped=left, left=left):
+    with errors_as_messages(stopped=left, left=left):
         summary += _evaluate(model, X.iloc[test], y[test], coverage)
         if table.truth is not None:
             summary += _compare_with_truth(model, table, train, test)
@@ -188,10 +187,9 @@ def no_promise(trial: Any, error: float) -> str:
     reason = "too many predictions of held-out rows are wrong"
     if needed > rows:
         reason = f"it needs {needed:,} held-out rows with labels, but there are {rows:,}"
-    return (
-        f"no promise can be made that {100 * error:.3g}% or fewer of accepted rows are wrong: "
-        f"{reason}. predict accepts no row. Pass it a larger --error, or fit with more rows"
-    )
+    promise = f"no promise can be made that {100 * error:.3g}% or fewer of accepted rows are wrong"
+    remedy = "predict accepts no row. Pass it a larger --error, or fit with more rows"
+    return f"{promise}: {reason}. {remedy}"
 
 
 def _compare_with_truth(model: Any, table: "Table", train: Rows, test: Rows) -> Iterator[str]:
@@ -200,7 +198,7 @@ def _compare_with_truth(model: Any, table: "Table", train: Rows, test: Rows) -> 
 
     truth, held_out = np.asarray(table.truth), np.isin(np.arange(len(table)), test)
     known = pd.Series(truth).isin(model.classes_).to_numpy()
-    labels = np.full(len(truth), None, dtype=object)
+    labels = np.empty(len(truth), dtype=object)
     labels[train] = model.labels_
     if len(test):
         labels[test] = model.predict(table.features.iloc[test])
@@ -233,7 +231,7 @@ def predict(
     if out.suffix.lower() != ".csv":
         raise BadParameter(f"--out writes CSV: {out} must end in .csv.")
     keep = keep or []
-    with refusals(stopped=f"{out} is not written."):
+    with errors_as_messages(stopped=f"{out} is not written."):
         from robustpll.tables.read import Schema, TableInPieces
         from robustpll.tables.source import Reading, several
 
@@ -247,12 +245,11 @@ def predict(
             raise InputError(f"--keep {clash[0]}: the output has a column of this name. Rename it.")
         if new := [repr(name) for name in table.new if name not in (*keep, truth)]:
             say(f"{path}: the model was fitted without {some_of(new)}, and does not use that.")
-        tally = _write(classifier, error, table, out, keep=keep, truth=truth)
-    for name, column in table.new_words.items():
-        if column.rows:
-            words = f"words that training did not see ({some_of(map(repr, column.words))})"
-            where = f"in column {name!r}; they count as gaps"
-            say(f"{path}: {column.rows:,} rows have {words} {where}.")
+        tally = _write(classifier, table, out, error=error, keep=keep, truth=truth)
+    for name, unseen in table.new_words.items():
+        if unseen.rows:
+            words = f"words that training did not see ({some_of(map(repr, unseen.words))})"
+            say(f"{path}: {unseen.rows:,} rows of column {name!r} have {words}. They become gaps.")
     typer.echo(f"{path}: " + "\n".join(_summary(tally, classifier.trial_, error)))
     typer.echo(f"The predictions are in {out}.")
     if tally[BAD]:
@@ -283,10 +280,10 @@ def _load(path: Path, device: str) -> Any:
 
 def _write(
     model: Any,
-    error: float,
     table: "TableInPieces",
     out: Path,
     *,
+    error: float,
     keep: list[str],
     truth: str | None,
 ) -> Tally:
@@ -364,17 +361,14 @@ def _predict_piece(model: Any, piece: "Piece", error: float) -> "pd.DataFrame":
     from robustpll.estimator.abstention import NO_PROMISE
 
     features = piece.features.set_axis(piece.lines)
-    unusable = model.features_.unusable_rows(features) if len(features) else np.zeros(0, bool)
-    faults: dict[int, list[str]] = defaultdict(list)
-    far = _too_far(model.features_, features[unusable]) if unusable.any() else ()
-    for row in sorted([*piece.bad, *far]):
-        faults[row.line].append(as_options(str(row)))
-    texts = pd.Series({line: "; ".join(parts) for line, parts in faults.items()}, dtype=object)
-    others = pd.DataFrame({"decision": REVIEW, "reason": texts})
-    others = others.reindex(columns=[*COLUMNS], fill_value="")
-    features = features[~unusable]
+    too_far = model.features_.unusable_rows(features) if len(features) else np.zeros(0, bool)
+    faults = [(row.line, as_options(str(row))) for row in piece.bad]
+    faults += [(line, TOO_FAR) for line in features.index[too_far]]
+    reasons = pd.DataFrame(faults, columns=["line", "reason"]).groupby("line").agg("; ".join)
+    bad = reasons.assign(decision=REVIEW).reindex(columns=[*COLUMNS], fill_value="")
+    features = features[~too_far]
     if not len(features):
-        return others
+        return bad
     opinion = model.predict_opinion(features)
     predicted, names = opinion.predicted(), np.array([*map(str, model.classes_)], dtype=object)
     chosen = np.arange(len(predicted)), predicted
@@ -391,28 +385,10 @@ def _predict_piece(model: Any, piece: "Piece", error: float) -> "pd.DataFrame":
         cells["reason"] = decision.reason
         if "sets" in model.notes_:
             plain = not any("|" in name or name.startswith("[") for name in names)
+            written = "|".join if plain else partial(json.dumps, ensure_ascii=False)
             members = opinion.probability >= model.notes_["sets"]["least"]
-            sets = (names[row].tolist() for row in members)
-            cells["prediction_set"] = [
-                "|".join(row) if plain else json.dumps(row, ensure_ascii=False)
-                for row in sets  # as --candidates reads them
-            ]
-    return pd.concat([pd.DataFrame(cells, features.index), others]).sort_index()
-
-
-def _too_far(features: Any, rows: "pd.DataFrame") -> "Iterator[BadRow]":
-    """Yield rows that are too far from the training data, with the number that is farthest."""
-    import pandas as pd
-
-    from robustpll.tables.source import BadRow
-
-    scales = pd.DataFrame({"shift": features.shift, "scale": features.scale}, features.columns)
-    numbers = rows[rows.columns.intersection(scales.index)].astype("float64")
-    distances = ((numbers - scales["shift"]) / scales["scale"]).abs()[numbers.columns].fillna(0)
-    farthest = distances.to_numpy().argmax(-1)
-    for line, column, cells in zip(rows.index, farthest, numbers.to_numpy(), strict=True):
-        name, reason = str(numbers.columns[column]), "is too far from the training rows"
-        yield BadRow(int(line), name, f"{cells[column]:g}", reason)
+            cells["prediction_set"] = [written(names[row].tolist()) for row in members]
+    return pd.concat([pd.DataFrame(cells, features.index), bad]).sort_index()
 
 
 def export(
@@ -421,7 +397,7 @@ def export(
     """Write a neural model as ONNX: scaling, networks, probabilities and uncertainty."""
     if out.suffix.lower() != ".onnx":
         raise BadParameter(f"--out writes ONNX: {out} must end in .onnx.")
-    with refusals():
+    with errors_as_messages():
         from robustpll import load
         from robustpll.estimator.onnx import INPUT, KEY, OUTPUTS
 

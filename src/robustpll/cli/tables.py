@@ -14,7 +14,7 @@ import numpy as np
 import typer
 from typer import Argument, BadParameter, Option
 
-from robustpll.cli.messages import as_options, refusals, refuse_unwritable, say, show_list
+from robustpll.cli.messages import as_options, errors_as_messages, refuse_unwritable, say, show_list
 from robustpll.errors import InputError, count_of_variable, some_of
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def read(
     arguments |= {"ignore": [*(columns.ignore or ()), *([images] if images else ())]}
     del arguments["errors"], arguments["skip_bad_rows"]
     reader = read_with_cells if with_cells else read_table
-    with refusals(about=f"{path}: "):
+    with errors_as_messages(about=f"{path}: "):
         if not show:
             refuse_too_large(path)
         if columns.errors is not None:
