@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from robustpll import _moved as _moved
 
 if TYPE_CHECKING:
-    from robustpll.attacks.pgd import PGD, AutoPGD
-    from robustpll.attacks.square import Square
+    from robustpll.attacks import PGD, AutoPGD, Square
     from robustpll.datasets import load_dataset
     from robustpll.datasets.dataset import Dataset
     from robustpll.errors import InputError, ModelFileError, RobustPLLError
@@ -56,8 +55,8 @@ __all__ = [
 
 _HOMES = {
     "METHODS": "methods",
-    "PGD": "attacks.pgd",
-    "AutoPGD": "attacks.pgd",
+    "PGD": "attacks",
+    "AutoPGD": "attacks",
     "Candidates": "labels.candidates",
     "ConformalSets": "measures.conformal",
     "Dataset": "datasets.dataset",
@@ -68,7 +67,7 @@ _HOMES = {
     "PLLClassifier": "estimator.classifier",
     "RobustPLLClassifier": "estimator.classifier",
     "RobustPLLError": "errors",
-    "Square": "attacks.square",
+    "Square": "attacks",
     "Table": "tables.read",
     "Votes": "labels.votes",
     "calibration_report": "evaluate.reports",

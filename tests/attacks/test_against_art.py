@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from robustpll.attacks.pgd import AutoPGD
+from robustpll.attacks import AutoPGD
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.predict import Networks
 from robustpll.methods import Proden

@@ -9,9 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from robustpll.attacks.base import Attack, evidential_error_to
-from robustpll.attacks.pgd import PGD, AutoPGD
-from robustpll.attacks.square import Square
+from robustpll.attacks import PGD, Attack, AutoPGD, Square, evidential_error_to
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.layers import BatchNorm, folded
 from robustpll.engine.networks import build_network, mlp
@@ -311,7 +309,7 @@ def test_square_finds_the_pixel_that_matters(shape: tuple[int, ...]) -> None:
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"{next(iter(wrong))}="):
+    with pytest.raises(InputError, match=f"{next(iter(wrong))!r} of PGD must be"):
         PGD(**({"epsilon": 0.1} | wrong))
 
 
@@ -323,7 +321,7 @@ def test_arguments_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None
         (PGD, {"loss": "evidential", "labels": "true"}, "needs target='probabilities'"),
         (AutoPGD, {"keep": "last"}, "returns to its best"),
         (Square, {"labels": "current"}, "labels='clean' or 'true'"),
-        (Square, {"part": 0.0}, "part above 0"),
+        (Square, {"part": 0.0}, "of Square must be a float above 0"),
         (PGD, {"epsilon": np.full(5, 0.1)}, "epsilon has shape"),
         (PGD, {"clip": (np.zeros((2, 6)), 1.0)}, "clip has shape"),
         (PGD, {"fixed": np.ones(7, bool)}, "fixed has shape"),

@@ -15,10 +15,9 @@ from robustpll import PLLClassifier
 from robustpll.engine.data import Rows, State, Task
 from robustpll.engine.history import reporting
 from robustpll.engine.random import Draws
-from robustpll.methods import dempster_shafer
+from robustpll.methods import dst_pll
 from robustpll.methods.classical import Classical
-from robustpll.methods.dempster_shafer import masses_of, opinion_of, table_of
-from robustpll.methods.dst_pll import AutoEncoder, DstPll
+from robustpll.methods.dst_pll import AutoEncoder, DstPll, masses_of, opinion_of, table_of
 
 Set = frozenset[int]
 
@@ -155,7 +154,7 @@ def test_lists_and_tables_of_sets_give_the_same(
     base = torch.ones_like(candidates) if everything else candidates
     mixed = opinion_of(candidates, witnesses, base)
     for largest in (0, 3, 16):
-        monkeypatch.setattr(dempster_shafer, "LARGEST_TABLE", largest)
+        monkeypatch.setattr(dst_pll, "LARGEST_TABLE", largest)
         opinion = opinion_of(candidates, witnesses, base)
         assert torch.equal(opinion.belief, mixed.belief)
         assert torch.equal(opinion.probability, mixed.probability)

@@ -14,9 +14,15 @@ from sklearn.svm import LinearSVC
 from torch import Tensor
 
 from robustpll.engine.data import Rows, Task
-from robustpll.methods import squared_hinge
-from robustpll.methods.pl_ecoc import PlEcoc, decoded, dichotomies, one_sided, reliability
-from robustpll.methods.squared_hinge import squared_hinge_classifiers
+from robustpll.methods import pl_ecoc
+from robustpll.methods.pl_ecoc import (
+    PlEcoc,
+    decoded,
+    dichotomies,
+    one_sided,
+    reliability,
+    squared_hinge_classifiers,
+)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -173,7 +179,7 @@ def test_machines_end_at_extreme_costs_or_say_that_they_do_not(
     )
     assert slope.norm() < 1e-8 * error_cost * 500 + 1e-4
     assert (squared_hinge_classifiers(x, sides, 0.0) == 0).all()
-    monkeypatch.setattr(squared_hinge, "MOST_STEPS", 1)
+    monkeypatch.setattr(pl_ecoc, "MOST_STEPS", 1)
     with pytest.warns(ConvergenceWarning, match="not at its optimum after 1 steps"):
         squared_hinge_classifiers(x, sides)
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from robustpll.engine.data import Batch, State, Task
-from robustpll.methods.base import WARM_UP, DeepMethod, Step
-from robustpll.methods.losses import normalize, weighted_ce
+from robustpll.methods.base import WARM_UP, DeepMethod, Step, normalize, weighted_ce
 
 
 @dataclass(frozen=True)

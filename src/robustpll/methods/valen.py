@@ -14,9 +14,8 @@ from robustpll.engine.networks import Shape, mlp, wide
 from robustpll.engine.random import Draws
 from robustpll.engine.train import Training
 from robustpll.errors import InputError
-from robustpll.methods.base import WARM_UP, DeepMethod, Step
+from robustpll.methods.base import WARM_UP, DeepMethod, Step, weighted_ce
 from robustpll.methods.evidential import flat_kl
-from robustpll.methods.losses import weighted_ce
 from robustpll.methods.neighbours import neighbours
 
 NEIGHBOURS = 3
