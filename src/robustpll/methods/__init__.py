@@ -15,12 +15,12 @@ from robustpll.methods.cavl import Cavl as Cavl
 from robustpll.methods.proden import Pop as Pop
 from robustpll.methods.crosel import CroSel as CroSel
 from robustpll.methods.dst_pll import DstPll as DstPll
-from robustpll.methods.robust_pll import RobustPll as RobustPll
+from robustpll.methods.evidential import RobustPll as RobustPll
 from robustpll.methods.proden import ProdenDropout as ProdenDropout
 from robustpll.methods.proden import ProdenEns as ProdenEns, ProdenAdvEns as ProdenAdvEns
-from robustpll.methods.robust_pll import RobustPllEns as RobustPllEns
-from robustpll.methods.robust_pll import RobustPllAt as RobustPllAt
-from robustpll.methods.robust_pll import RobustPllAtEns as RobustPllAtEns
+from robustpll.methods.evidential import RobustPllEns as RobustPllEns
+from robustpll.methods.evidential import RobustPllAt as RobustPllAt
+from robustpll.methods.evidential import RobustPllAtEns as RobustPllAtEns
 # isort: on
 
 METHODS: dict[str, type[Method]] = {

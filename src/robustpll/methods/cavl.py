@@ -23,11 +23,6 @@ class Cavl(DeepMethod):
         Whether the candidate is picked after the last step with the row, or anew from the forward
         pass of the current step, as in ``Cavl.paper()``. There a class that is not a candidate
         shares the target if its value equals the largest.
-
-    Examples
-    --------
-    >>> Cavl().target, Cavl.paper().target
-    ('previous', 'current')
     """
 
     name = "cavl"

@@ -55,11 +55,6 @@ class CroSel(DeepMethod):
         Whether a network learns from the other, or after the first epoch from itself.
     single_softmax : bool
         Whether softmax is applied once in the cross-entropy on selected rows, or twice.
-
-    Examples
-    --------
-    >>> CroSel().true_cross, CroSel.paper().true_cross
-    (True, False)
     """
 
     name = "crosel"

@@ -61,7 +61,6 @@ class DstPll(ClassicalMethod):
 
     Images are compared by the codes of a variational auto-encoder, trained on the training rows
     only. In the published experiments, that of NotMNIST had seen most of the test images.
-    ``DstPll.paper()`` differs in ``neighbours=10, encoder_epochs=1000``.
 
     Parameters
     ----------

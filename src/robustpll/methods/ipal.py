@@ -35,8 +35,7 @@ class Ipal(ClassicalMethod):
     are reduced: F_ij is multiplied by sum_i P_ij / sum_i F_ij.
 
     A new row is a mixture of its neighbours, too. With r_c the residual if only neighbours of class
-    c keep their weights, probabilities are the softmax of -r_c^2. `random_state` has no effect, and
-    ``Ipal.paper()`` is the plain constructor.
+    c keep their weights, probabilities are the softmax of -r_c^2. `random_state` has no effect.
 
     Parameters
     ----------

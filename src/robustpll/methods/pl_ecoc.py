@@ -2,6 +2,9 @@
 
 import math
 import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -13,7 +16,6 @@ from torch.nn.functional import pad
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import seed_of
 from robustpll.methods.classical import ClassicalMethod, Layout, OneRun, Tensors
-from robustpll.methods.neighbours import threads
 from robustpll.opinion import Opinion
 
 ENUMERATED = 10  # up to so many classes, all dichotomies are examined, not drawn
@@ -167,6 +169,21 @@ def decoded(decisions: Tensor, codes: Tensor, reliable: Tensor, decoding: Decodi
     sums = on_positive @ (codes * reliable.T) + on_negative @ (~codes * reliable.T)  # (q, k)
     scores = sign * (sums.clamp(min=1e-300).log() + largest)
     return torch.where(reliable.sum(1) > 0, scores, LAST)
+
+
+@contextmanager
+def threads(device: torch.device) -> Iterator[Callable[..., Iterable[Any]]]:
+    """A `map` over parts of work that the threads of a CPU share; torch has one thread in each."""
+    count = torch.get_num_threads() if device.type == "cpu" else 1
+    if count == 1:
+        yield map
+        return
+    torch.set_num_threads(1)
+    try:
+        with ThreadPoolExecutor(count) as pool:
+            yield pool.map
+    finally:
+        torch.set_num_threads(count)
 
 
 def squared_hinge_classifiers(x: Tensor, sides: Tensor, error_cost: float = 1.0) -> Tensor:

@@ -27,8 +27,7 @@ class Proden(DeepMethod):
     """Progressive identification of the true labels.
 
     Cross-entropy against label weights, which are the network's own probabilities p restricted to
-    the candidates S and renormalised: w_j = [j in S] p_j / sum_{S} p. ``Proden.paper()`` is the
-    plain constructor.
+    the candidates S and renormalised: w_j = [j in S] p_j / sum_{S} p.
 
     Examples
     --------
@@ -52,18 +51,13 @@ class Proden(DeepMethod):
 
 @dataclass(frozen=True)
 class ProdenL2(Proden):
-    """Proden with weight decay; ``ProdenL2.paper()`` is the plain constructor.
+    """Proden with weight decay.
 
     Parameters
     ----------
     decay : {"decoupled", "l2"}
         Shrink parameters by ``learning_rate * weight_decay`` in each step, as the paper's code
         does, or add ``weight_decay / 2`` times their squared norm to the loss, as its text says.
-
-    Examples
-    --------
-    >>> ProdenL2().weight_decay
-    0.01
     """
 
     name = "proden_l2"
@@ -85,8 +79,7 @@ class ProdenDropout(Proden):
     """Proden with dropout, also when it predicts (Gal & Ghahramani, ICML 2016).
 
     A prediction is the mean of softmax over passes with randomly dropped units. Each pass drops the
-    same units for all rows, so the prediction of a row does not depend on other rows and is
-    repeatable. ``ProdenDropout.paper()`` is the plain constructor.
+    same units for all rows, so predictions are repeatable and do not depend on other rows.
 
     Parameters
     ----------
@@ -94,11 +87,6 @@ class ProdenDropout(Proden):
         Share of the units that are dropped, after each BatchNorm.
     passes : int
         Number of passes of a prediction.
-
-    Examples
-    --------
-    >>> ProdenDropout().passes
-    1000
     """
 
     name = "proden_dropout"
@@ -147,15 +135,7 @@ class ProdenDropout(Proden):
 
 @dataclass(frozen=True)
 class ProdenEns(Proden):
-    """Five Proden networks with different initial weights and batches; probabilities averaged.
-
-    ``ProdenEns.paper()`` is the plain constructor.
-
-    Examples
-    --------
-    >>> ProdenEns().members
-    5
-    """
+    """Five Proden networks with different initial weights and batches; probabilities averaged."""
 
     name = "proden_ens"
     title = "Proden+Ens"
@@ -169,17 +149,12 @@ class ProdenAdvEns(ProdenEns):
     """Proden+Ens with one attacked copy of each row (Lakshminarayanan et al., NeurIPS 2017).
 
     x' = x + epsilon sign(dL/dx), and the loss is that of x plus that of x' under the same label
-    weights; these come from the unchanged row. ``ProdenAdvEns.paper()`` is the plain constructor.
+    weights; these come from the unchanged row.
 
     Parameters
     ----------
     epsilon : float or tuple with one for each member
         How far each scaled feature is moved.
-
-    Examples
-    --------
-    >>> ProdenAdvEns().epsilon
-    0.01
     """
 
     name = "proden_adv_ens"
@@ -203,8 +178,7 @@ class Pop(Proden):
     """Progressive purification: Proden that rules candidates out.
 
     Every fifth epoch from the 21st on, label weights are averaged over five epochs. A candidate
-    with an average below a threshold times the row's largest is ruled out. ``Pop.paper()`` differs
-    in ``growth="multiplied", ceiling=0.4, persistent=False``.
+    with an average below a threshold times the row's largest is ruled out.
 
     Parameters
     ----------
@@ -219,11 +193,6 @@ class Pop(Proden):
         ruled out less than one in 10,000 of all pairs of a row and a class.
     persistent : bool
         Whether a candidate that is ruled out remains so. Otherwise it only affects the next epoch.
-
-    Examples
-    --------
-    >>> Pop().persistent, Pop.paper().persistent
-    (True, False)
     """
 
     name = "pop"
