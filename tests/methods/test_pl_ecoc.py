@@ -19,7 +19,6 @@ from robustpll.methods.pl_ecoc import (
     PlEcoc,
     decoded,
     dichotomies,
-    one_sided,
     reliability,
     squared_hinge_classifiers,
 )
@@ -127,14 +126,6 @@ def test_where_no_dichotomy_will_do_every_prediction_is_a_guess(k: int, decoding
     assert opinion.guess.all()
     expected = (candidates / candidates.sum(-1, keepdim=True)).double()
     torch.testing.assert_close(fitted.label_weights, expected)
-
-
-def test_a_row_teaches_if_its_candidates_are_on_one_side() -> None:
-    codes = torch.tensor([[1, 0, 1, 0]]).bool()
-    rows = torch.tensor([[1, 0, 1, 0], [0, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]]).bool()
-    positive, negative = one_sided(rows, codes)
-    assert positive[:, 0].tolist() == [True, False, False, False]
-    assert negative[:, 0].tolist() == [False, True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -123,9 +123,9 @@ class DstPll(ClassicalMethod):
         if not self._by_codes(task.rows.shape):
             return super().fit(task, watch=watch)
         self.refuse_weights_and_watch(task, watch)  # before an encoder is trained
-        encoders = encoders_of(task.rows, self.encoder_epochs)
+        encoders, coded = encoded(task.rows, self.encoder_epochs)
         plain = replace(self, neighbours=self.code_neighbours, encoder="never")
-        fitted = plain.fit(replace(task, rows=_coded(task.rows, encoders)))
+        fitted = plain.fit(replace(task, rows=coded))
         assert isinstance(fitted, Classical)
         learned = (run | encoder for run, encoder in zip(fitted.learned, encoders, strict=True))
         return replace(fitted, method=self, learned=tuple(learned))
@@ -144,17 +144,6 @@ class DstPll(ClassicalMethod):
         candidates = learned["candidates"]
         all_classes = torch.ones_like(candidates[:1]).expand(len(x), -1)  # (q, k)
         return opinion_of(candidates, precomputed["indices"], all_classes)
-
-
-def _coded(rows: Rows, encoders: list[Encoder]) -> Rows:
-    """Codes of R runs in place of their rows."""
-    pool, index = [], torch.empty_like(rows.at, device=rows.device)
-    for group, runs in enumerate(equal_runs(rows)):
-        part = rows.part(slice(runs[0], runs[0] + 1))
-        pool.append(codes(encoders[runs[0]], part.x(part.everything)[0].flatten(1)))
-        index[runs] = group * len(rows) + torch.arange(len(rows), device=rows.device)
-    unit = pool[0].new_ones(rows.models, 1, CODE)
-    return Rows(torch.cat(pool), index, torch.zeros_like(unit), unit)
 
 
 @dataclass(frozen=True)
@@ -203,14 +192,22 @@ class Variational(nn.Module):
         return decoded, mean, log_variance
 
 
-def encoders_of(rows: Rows, epochs: int) -> list[Encoder]:
-    """Return an encoder for each of R runs, trained on its rows; runs with equal rows share one."""
+def encoded(rows: Rows, epochs: int) -> tuple[list[Encoder], Rows]:
+    """Return an encoder for each of R runs, and codes in place of rows; equal rows share them."""
     groups = equal_runs(rows)
     first = [runs[0] for runs in groups]
-    rows = replace(rows, at=rows.at[first], shift=rows.shift[first], scale=rows.scale[first])
-    trained = trained_encoders(rows, epochs, (SEED,) * len(first))
-    by_run = {run: encoder for encoder, runs in zip(trained, groups, strict=True) for run in runs}
-    return [by_run[run] for run in sorted(by_run)]
+    distinct = replace(rows, at=rows.at[first], shift=rows.shift[first], scale=rows.scale[first])
+    trained = trained_encoders(distinct, epochs, (SEED,) * len(first))
+    encoders, pool = {}, []
+    index = torch.empty_like(rows.at, device=rows.device)
+    for group, (encoder, runs) in enumerate(zip(trained, groups, strict=True)):
+        part = distinct.part(slice(group, group + 1))
+        pool.append(codes(encoder, part.x(part.everything)[0].flatten(1)))
+        index[runs] = group * len(rows) + torch.arange(len(rows), device=rows.device)
+        encoders |= dict.fromkeys(runs, encoder)
+    unit = pool[0].new_ones(rows.models, 1, CODE)
+    coded = Rows(torch.cat(pool), index, torch.zeros_like(unit), unit)
+    return [encoders[run] for run in range(rows.models)], coded
 
 
 def trained_encoders(rows: Rows, epochs: int, seeds: tuple[int, ...]) -> list[Encoder]:

@@ -2,9 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -171,21 +169,6 @@ def decoded(decisions: Tensor, codes: Tensor, reliable: Tensor, decoding: Decodi
     return torch.where(reliable.sum(1) > 0, scores, LAST)
 
 
-@contextmanager
-def threads(device: torch.device) -> Iterator[Callable[..., Iterable[Any]]]:
-    """A `map` over parts of work that the threads of a CPU share; torch has one thread in each."""
-    count = torch.get_num_threads() if device.type == "cpu" else 1
-    if count == 1:
-        yield map
-        return
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(count) as pool:
-            yield pool.map
-    finally:
-        torch.set_num_threads(count)
-
-
 def squared_hinge_classifiers(x: Tensor, sides: Tensor, error_cost: float = 1.0) -> Tensor:
     """Return the weights (d + 1, L) of L linear classifiers on rows x (n, d), intercepts last.
 
@@ -222,9 +205,14 @@ def squared_hinge_classifiers(x: Tensor, sides: Tensor, error_cost: float = 1.0)
         return len(added) == len(missed) and torch.equal(weights[number], before)
 
     unfinished, values = list(range(len(columns))), rough.new_zeros(len(columns), n)
+    threads = torch.get_num_threads()
     while unfinished:  # samples grow, so this ends
-        with threads(x.device) as thread_map:  # one classifier is too small to be divided
-            done = list(thread_map(improve, unfinished, values))
+        torch.set_num_threads(1)  # one classifier is too small to be divided
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                done = list(pool.map(improve, unfinished, values))
+        finally:
+            torch.set_num_threads(threads)
         unfinished = [number for number, end in zip(unfinished, done, strict=True) if not end]
         values = (rough @ weights[unfinished].T.float()).T.contiguous()  # (unfinished, n)
     return weights.T.contiguous()
