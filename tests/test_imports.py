@@ -90,8 +90,8 @@ def test_files_and_functions_stay_small() -> None:
 # Lines of Python per package, comments and blank lines included. A change that adds a capability
 # may raise the limits of the packages it touches, with a reason; otherwise they only fall.
 LIMITS = {
-    "": 360,  # files beside the packages, but for opinion and demo
-    "attacks": 570,
+    "": 415,  # files beside the packages, but for attacks, opinion and demo
+    "attacks": 530,
     "bench": 3180,
     "clean": 920,
     "cli": 1390,
@@ -103,7 +103,7 @@ LIMITS = {
     "html": 115,
     "labels": 670,
     "measures": 760,
-    "methods": 3200,
+    "methods": 2855,
     "opinion": 280,
     "plots": 335,
     "tables": 1500,
@@ -117,7 +117,7 @@ def test_packages_stay_within_their_limits() -> None:
         lines[name if name in LIMITS else ""] += len(path.read_text().splitlines())
     above = {name: (lines[name], limit) for name, limit in LIMITS.items() if lines[name] > limit}
     assert above == {}, "lines and limits"
-    assert len(list(SOURCE.rglob("*.py"))) <= 120
+    assert len(list(SOURCE.rglob("*.py"))) <= 110
 
 
 def test_nothing_that_reads_may_execute() -> None:

@@ -161,9 +161,9 @@ class Attack(ABC):
     def bounds(self, x: Tensor, epsilons: Sequence[float | ArrayLike] | None = None) -> Bounds:
         """Return the box for features x (M, b, *shape) under each epsilon; for 0 it is x alone."""
         epsilons = (self.epsilon,) if epsilons is None else epsilons
-        row = torch.zeros([1] * (x.ndim - 2), device=x.device)  # gives numbers the axes of a row
         sizes = [per_feature("epsilon", size, x) for size in epsilons]
-        exact = torch.stack(torch.broadcast_tensors(row, *sizes)[1:])  # (E, ...)
+        shape = np.broadcast_shapes((1,) * (x.ndim - 2), *(size.shape for size in sizes))
+        exact = torch.stack([size.expand(shape) for size in sizes])  # (E, ...)
         exact = exact.repeat_interleave(x.shape[1], 0)  # (E b, ...)
         still = ~(exact > 0).flatten(1).any(1)
         x = torch.cat([x] * len(sizes), 1)

@@ -111,9 +111,9 @@ def _rule_of(name: str, hint: Any) -> Rule:
     if hint is bool:
         return Rule("True or False", lambda value: isinstance(value, bool))
     if get_origin(hint) is Literal:
-        words = get_args(hint)
-        listed = f"one of {', '.join(map(repr, words))}"
-        return Rule(listed, lambda value: isinstance(value, str) and value in words)
+        allowed = get_args(hint)
+        listed = f"one of {', '.join(map(repr, allowed))}"
+        return Rule(listed, lambda value: isinstance(value, str) and value in allowed)
     rule = next(
         (part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Rule)), None
     )

@@ -198,8 +198,8 @@ def encoded(rows: Rows, epochs: int) -> tuple[list[Encoder], Rows]:
     first = [runs[0] for runs in groups]
     distinct = replace(rows, at=rows.at[first], shift=rows.shift[first], scale=rows.scale[first])
     trained = trained_encoders(distinct, epochs, (SEED,) * len(first))
-    encoders, pool = {}, []
-    index = torch.empty_like(rows.at, device=rows.device)
+    encoders: dict[int, Encoder] = {}
+    pool, index = [], torch.empty_like(rows.at, device=rows.device)
     for group, (encoder, runs) in enumerate(zip(trained, groups, strict=True)):
         part = distinct.part(slice(group, group + 1))
         pool.append(codes(encoder, part.x(part.everything)[0].flatten(1)))

@@ -48,7 +48,7 @@ def neighbours(
     with torch.no_grad(), exact_products(queries.device):
         while len(remaining):
             bounds, uncertain = Bounds(references, dtype), []
-            parts = remaining.split(max(1, BOUNDS_PER_BLOCK // n))
+            parts = torch.split(remaining, max(1, BOUNDS_PER_BLOCK // n))
             buffer = bounds.table.new_empty(len(parts[0]), n)
             for rows in parts:
                 nearest, certain = _search(
