@@ -103,7 +103,7 @@ LIMITS = {
     "html": 115,
     "labels": 670,
     "measures": 760,
-    "methods": 2855,
+    "methods": 2890,
     "opinion": 280,
     "plots": 335,
     "tables": 1500,

@@ -155,9 +155,10 @@ class DeepMethod(Method):
     def __post_init__(self) -> None:
         check_fields(self)
         for name in self.number_names():
-            if len(self.per_member(name)) != self.members:
-                owner, value = f"The {name!r} of {type(self).__name__}", getattr(self, name)
+            value = getattr(self, name)
+            if isinstance(value, tuple) and len(value) != self.members:
                 rule = f"a float, or a tuple with one for each member (members={self.members})"
+                owner = f"The {name!r} of {type(self).__name__}"
                 raise InputError(f"{owner} must be {rule}. Got {value!r} instead.")
 
     def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:

@@ -1,5 +1,6 @@
 """PlSvm (Nguyen and Caruana, KDD 2008)."""
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class PlSvm(ClassicalMethod):
     not in S_i} w_j.x_i, by the stochastic subgradient steps of Pegasos: rows are drawn with
     replacement, step t has length 1 / (λ t), and |w| <= 1 / sqrt(λ). There is no intercept.
     Probabilities are the softmax of w_j.x, and close to each other. With numba, ``pip install
-    "robustpll[fast]"``, steps are compiled and several times as fast.
+    "robustpll[fast]"``, steps are compiled and about ten times as fast.
 
     Parameters
     ----------
@@ -89,43 +90,32 @@ class PlSvm(ClassicalMethod):
 def plain_steps(
     x: Floats, candidates: NDArray[np.bool_], order: NDArray[np.int64], regularisation: float
 ) -> Floats:
-    """Return the weights (k, d) after Pegasos steps on rows (n, d) in this order (t,).
-
-    The weights are factor * v, so that scaling all of them is one product, and |w|² follows from
-    |w'|² = r² |w|² + 2 η r (s_best - s_rival) + 2 η² |x|². numba compiles this function.
-    """
-
-    def first_largest(scores: Floats) -> Any:
-        return (scores >= scores.max() - TIED).argmax()
-
-    v = np.zeros((candidates.shape[1], x.shape[1]))
-    factor, square, largest = 1.0, 0.0, 1 / regularisation
+    """Return the weights (k, d) after Pegasos steps on rows (n, d) in this order (t,)."""
+    weights = np.zeros((candidates.shape[1], x.shape[1]))
+    longest = 1 / math.sqrt(regularisation)
     for t, i in enumerate(order, 1):
         row, possible = x[i], candidates[i]
-        scores = factor * np.dot(v, row)
-        best = first_largest(np.where(possible, scores, -np.inf))
-        rival = first_largest(np.where(possible, -np.inf, scores))
-        margin = scores[best] - scores[rival]
-        shrink, step = max(1e-9, 1 - 1 / t), 1 / (regularisation * t)
-        factor *= shrink
-        square *= shrink**2
-        if margin < 1 and not possible.all():
-            change = step / factor * row
-            v[best] += change
-            v[rival] -= change
-            square += 2 * step * (shrink * margin + step * np.dot(row, row))
-        if square > largest:
-            factor *= np.sqrt(largest / square)
-            square = largest
-        if t % 1000 == 0 or factor < 1e-100:  # before rounding adds up, or v overflows
-            v *= factor
-            factor, square = 1.0, (v * v).sum()
-    return factor * v
+        scores = np.einsum("jf,f->j", weights, row)  # BLAS would start threads for so little
+        best = _first_largest(np.where(possible, scores, -np.inf))
+        rival = _first_largest(np.where(possible, -np.inf, scores))
+        weights *= max(1e-9, 1 - 1 / t)
+        if not possible.all() and scores[best] - scores[rival] < 1:
+            step = row / (regularisation * t)
+            weights[best] += step
+            weights[rival] -= step
+        length = math.sqrt(np.einsum("jf,jf->", weights, weights))
+        if length > longest:
+            weights *= longest / length
+    return weights
+
+
+def _first_largest(scores: Floats) -> int:
+    return int((scores >= scores.max() - TIED).argmax())
 
 
 @cache
 def compiled_steps() -> Steps | None:
-    """`plain_steps` as machine code, cached on disk if possible; None without numba."""
+    """`fast_steps` as machine code, cached on disk if possible; None without numba."""
     try:
         import numba
     except ImportError:
@@ -133,7 +123,50 @@ def compiled_steps() -> Steps | None:
     # Sums in any order can be vectorised; infinities keep their meaning.
     compiler: Any = partial(numba.njit, nogil=True, fastmath={"reassoc", "contract", "nsz"})
     try:
-        steps: Steps = compiler(cache=True)(plain_steps)
+        steps: Steps = compiler(cache=True)(fast_steps)
     except RuntimeError:  # no folder is writable
-        steps = compiler()(plain_steps)
+        steps = compiler()(fast_steps)
     return steps
+
+
+def fast_steps(
+    x: Floats, candidates: NDArray[np.bool_], order: NDArray[np.int64], regularisation: float
+) -> Floats:
+    """As `plain_steps`, in the part of Python that numba compiles, with one pass over w a step.
+
+    The weights are factor * v, so that scaling all of them is one product, and |w|² follows from
+    |w'|² = r² |w|² + 2 η r (s_best - s_rival) + 2 η² |x|².
+    """
+    k, d = candidates.shape[1], x.shape[1]
+    v, scores = np.zeros((k, d)), np.zeros(k)
+    factor, square, largest = 1.0, 0.0, 1 / regularisation
+    top = np.empty(2, dtype=np.int64)  # best class outside and inside the candidates, -1: none
+    for t in range(1, len(order) + 1):
+        i = order[t - 1]
+        top[:] = -1
+        for j in range(k):
+            total = 0.0
+            for column in range(d):
+                total += v[j, column] * x[i, column]
+            scores[j] = factor * total
+            side = int(candidates[i, j])
+            if top[side] < 0 or scores[j] > scores[top[side]] + TIED:
+                top[side] = j
+        rival, best = top
+        shrink = max(1e-9, 1 - 1 / t)
+        factor *= shrink
+        square *= shrink**2
+        if rival >= 0 and scores[best] - scores[rival] < 1:
+            step, length = 1 / (regularisation * t), 0.0
+            for column in range(d):
+                v[best, column] += step / factor * x[i, column]
+                v[rival, column] -= step / factor * x[i, column]
+                length += x[i, column] ** 2
+            square += 2 * step * (shrink * (scores[best] - scores[rival]) + step * length)
+        if square > largest:
+            factor *= np.sqrt(largest / square)
+            square = largest
+        if t % 1000 == 0 or factor < 1e-100:  # before rounding adds up, or v overflows
+            v *= factor
+            factor, square = 1.0, (v * v).sum()
+    return factor * v
