@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-SPARE = 20  # references that are compared in float64 at first, besides as many as asked for
+SPARE = 10  # references that are compared in float64 at first, besides as many as asked for
 BOUNDS_PER_BLOCK = 2**24  # 64 MiB in float32
 CPU_NUMBERS, GPU_NUMBERS = 2**17, 2**23  # of gathered rows in float64; 1 MiB stays in the cache
 
@@ -62,7 +62,7 @@ def neighbours(
                 indices[rows], distance[rows] = nearest
                 uncertain.append(rows[~certain])
             remaining = torch.cat(uncertain)
-            compared, dtype = 16 * compared, torch.float64
+            compared, dtype = 24 * compared, torch.float64
     return Neighbours(indices, distance)
 
 
