@@ -91,7 +91,7 @@ def test_files_and_functions_stay_small() -> None:
 # may raise the limits of the packages it touches, with a reason; otherwise they only fall.
 LIMITS = {
     "": 330,  # files beside the packages, but for opinion and demo
-    "attacks": 570,
+    "attacks": 530,
     "bench": 3132,
     "clean": 885,
     "cli": 1361,
@@ -103,7 +103,7 @@ LIMITS = {
     "html": 105,
     "labels": 600,
     "measures": 675,
-    "methods": 3200,
+    "methods": 2890,
     "opinion": 250,
     "plots": 155,
     "tables": 1465,
@@ -117,7 +117,7 @@ def test_packages_stay_within_their_limits() -> None:
         lines[name if name in LIMITS else ""] += len(path.read_text().splitlines())
     above = {name: (lines[name], limit) for name, limit in LIMITS.items() if lines[name] > limit}
     assert above == {}, "lines and limits"
-    assert len(list(SOURCE.rglob("*.py"))) <= 112
+    assert len(list(SOURCE.rglob("*.py"))) <= 110
 
 
 def test_nothing_that_reads_may_execute() -> None:

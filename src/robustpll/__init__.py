@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 from robustpll import _moved as _moved
 
 if TYPE_CHECKING:
-    from robustpll.attacks.pgd import PGD as PGD
-    from robustpll.attacks.pgd import AutoPGD as AutoPGD
-    from robustpll.attacks.square import Square as Square
+    from robustpll.attacks import PGD as PGD
+    from robustpll.attacks import AutoPGD as AutoPGD
+    from robustpll.attacks import Square as Square
     from robustpll.datasets import load_dataset as load_dataset
     from robustpll.datasets.dataset import Dataset as Dataset
     from robustpll.errors import InputError as InputError
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES = {  # of each module, imported on first use
-    "attacks.pgd": ("PGD", "AutoPGD"),
-    "attacks.square": ("Square",),
+    "attacks": ("PGD", "AutoPGD", "Square"),
     "datasets": ("load_dataset",),
     "datasets.dataset": ("Dataset",),
     "errors": ("InputError", "ModelFileError", "RobustPLLError"),

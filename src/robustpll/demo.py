@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from robustpll._files import OutFolder
-from robustpll.attacks.pgd import PGD
+from robustpll.attacks import PGD
 from robustpll.datasets.noise import InstanceDependent
 from robustpll.engine.history import progress_bars
 from robustpll.estimator.classifier import PLLClassifier

@@ -1,10 +1,12 @@
 """Exceptions for invalid input, and small checks that raise them."""
 
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import fields
 from itertools import islice
-from numbers import Real
-from typing import Any
+from numbers import Integral, Real
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 LONGEST = 200  # characters of a value in a message
 
@@ -77,3 +79,55 @@ def is_share(value: object) -> bool:
     (True, False, False, False, False)
     """
     return not isinstance(value, bool) and isinstance(value, Real) and 0 <= float(value) <= 1
+
+
+class Rule(NamedTuple):
+    """What a field annotated by it may hold, in words and as a test: `Annotated[int, Rule(...)]`.
+
+    Without one, the numbers of an int or float field are at least 0.
+    """
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+POSITIVE = Rule("above 0", lambda value: value > 0)
+SHARE = Rule("from 0 to 1", is_share)
+AT_LEAST_1 = Rule("of at least 1", lambda value: value >= 1)
+NOT_NEGATIVE = Rule("of at least 0", lambda value: value >= 0)
+
+
+def check_fields(instance: Any) -> None:
+    """Raise InputError unless each field of a dataclass is valid by its annotation."""
+    hints = get_type_hints(type(instance), include_extras=True)
+    for field in fields(instance):
+        value, rule = getattr(instance, field.name), _rule_of(field.name, hints[field.name])
+        if not rule.holds(value):
+            owner = f"The {field.name!r} of {type(instance).__name__}"
+            raise InputError(f"{owner} must be {rule.words}. Got {value!r} instead.")
+
+
+def _rule_of(name: str, hint: Any) -> Rule:
+    if hint is bool:
+        return Rule("True or False", lambda value: isinstance(value, bool))
+    if get_origin(hint) is Literal:
+        allowed = get_args(hint)
+        listed = f"one of {', '.join(map(repr, allowed))}"
+        return Rule(listed, lambda value: isinstance(value, str) and value in allowed)
+    rule = next(
+        (part for part in getattr(hint, "__metadata__", ()) if isinstance(part, Rule)), None
+    )
+    kind = getattr(hint, "__origin__", hint)
+    if kind in (int, float):
+        words, holds = rule or NOT_NEGATIVE
+        article = "an int" if kind is int else "a float"
+        return Rule(f"{article} {words}", lambda value: is_number(value, kind) and holds(value))
+    if rule is None:
+        raise TypeError(f"No rule is written for fields of type {hint!r}, such as {name!r}.")
+    return rule
+
+
+def is_number(value: object, kind: type = float) -> bool:
+    """Whether a value is a finite number, of any real type, or of any integer type for int."""
+    number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    return number and math.isfinite(value)  # type: ignore[arg-type]

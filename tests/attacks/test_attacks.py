@@ -1,7 +1,9 @@
 """Attacks stay within their bounds, treat each model alone, and do harm."""
 
 import copy
+import warnings
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,9 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from robustpll.attacks.base import Attack, evidential_error_to
-from robustpll.attacks.pgd import PGD, AutoPGD
-from robustpll.attacks.square import Square
+from robustpll.attacks import PGD, Attack, AutoPGD, Square, evidential_error_to
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.layers import BatchNorm, folded
 from robustpll.engine.networks import build_network, mlp
@@ -310,7 +310,7 @@ def test_square_finds_the_pixel_that_matters(shape: tuple[int, ...]) -> None:
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"{next(iter(wrong))}="):
+    with pytest.raises(InputError, match=f"{next(iter(wrong))!r} of PGD must be"):
         PGD(**({"epsilon": 0.1} | wrong))
 
 
@@ -322,7 +322,7 @@ def test_arguments_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None
         (PGD, {"loss": "evidential", "labels": "true"}, "needs target='probabilities'"),
         (AutoPGD, {"keep": "last"}, "returns to its best"),
         (Square, {"labels": "current"}, "labels='clean' or 'true'"),
-        (Square, {"part": 0.0}, "part above 0"),
+        (Square, {"part": 0.0}, "of Square must be a float above 0"),
         (PGD, {"epsilon": np.full(5, 0.1)}, "epsilon has shape"),
         (PGD, {"clip": (np.zeros((2, 6)), 1.0)}, "clip has shape"),
         (PGD, {"fixed": np.ones(7, bool)}, "fixed has shape"),
@@ -379,6 +379,63 @@ def test_stronger_attacks_leave_less(trained: Trained) -> None:
     strong, harm = accuracy(trained, strongest), accuracy(trained, plain)
     assert accuracy(trained, PGD(0.1)) > harm >= accuracy(trained, margin) >= strong
     assert strong < accuracy(trained, Square(0.1, queries=100)) < accuracy(trained, PGD(0.01))
+
+
+class One(nn.Module):
+    """One model of a bundle of two, as others expect a network: (b, d) -> (b, k)."""
+
+    def __init__(self, bundle: nn.Module, which: int) -> None:
+        super().__init__()
+        self.bundle, self.which = bundle, which
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.bundle(x.expand(2, *x.shape))
+        return logits[self.which]
+
+
+def fooled_by_peer(net: nn.Module, x: np.ndarray, y: np.ndarray, epsilon: float) -> np.ndarray:
+    """Which rows the Auto-PGD of the toolbox fools, on the cross-entropy of the logits."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from art.attacks.evasion import AutoProjectedGradientDescent
+        from art.estimators.classification import PyTorchClassifier
+
+        classifier = PyTorchClassifier(
+            net, nn.CrossEntropyLoss(), x.shape[1:], 10, clip_values=(0, 1), device_type="cpu"
+        )
+        attack = AutoProjectedGradientDescent(
+            classifier,
+            eps=epsilon,
+            eps_step=2 * epsilon,
+            max_iter=30,
+            nb_random_init=2,
+            batch_size=len(x),
+            loss_type="cross_entropy",
+            verbose=False,
+        )
+        np.random.seed(0)  # noqa: NPY002 -- the toolbox draws from the global generator
+        moved = attack.generate(x, np.eye(10)[y])
+    assert np.abs(moved - x).max() <= epsilon + 1e-6
+    with torch.no_grad():
+        fooled: np.ndarray = net(torch.from_numpy(moved)).argmax(-1).numpy() != y
+    return fooled
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", [0.1, 0.15])
+def test_no_more_rows_survive_than_under_the_adversarial_robustness_toolbox(
+    trained: Trained, epsilon: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # where the toolbox makes a folder
+    pytest.importorskip("art")
+    fitted, rows, truth = trained
+    attack = AutoPGD(epsilon, loss="cross-entropy", steps=30, restarts=2)
+    ours = (fitted.predict(rows, attack, truth).predicted() == truth).double().mean(-1)
+    x = rows.x(rows.everything).numpy()
+    for run in range(2):
+        fooled = fooled_by_peer(One(fitted.net, run), x[run], truth[run].numpy(), epsilon)
+        assert fooled.mean() > 0.2, "the toolbox must have done some harm"
+        assert float(ours[run]) <= 1 - fooled.mean() + 0.01
 
 
 def test_an_attack_is_the_same_each_time_and_on_the_true_class_needs_it(trained: Trained) -> None:

@@ -21,9 +21,8 @@ from robustpll.engine.layers import Dropout
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import Draws
 from robustpll.engine.train import Training, train
-from robustpll.methods import DeepMethod, RobustPll
+from robustpll.methods import DeepMethod, RobustPll, RobustPllAt
 from robustpll.methods.dst_pll import AutoEncoder
-from robustpll.methods.robust_pll_at import RobustPllAt
 
 DEEP: dict[str, type[DeepMethod]] = {
     name: kind for name, kind in METHODS.items() if issubclass(kind, DeepMethod)

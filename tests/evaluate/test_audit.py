@@ -9,7 +9,7 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 from robustpll import PGD, PLLClassifier
-from robustpll.attacks.square import Square
+from robustpll.attacks import Square
 from robustpll.engine.data import Rows, Task
 from robustpll.errors import InputError
 from robustpll.evaluate.audit import Audit, RobustnessReport, report_of_run, robustness_report

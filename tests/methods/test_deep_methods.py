@@ -25,8 +25,9 @@ from robustpll.methods import (
     Rc,
     Valen,
 )
+from robustpll.methods.base import covering, normalize, weighted_ce
 from robustpll.methods.cavl import picked
-from robustpll.methods.losses import covering, normalize, swapped, weighted_ce
+from robustpll.methods.crosel import swapped
 from robustpll.methods.rc import underflowing
 from robustpll.methods.valen import concentration, revised
 

@@ -15,10 +15,9 @@ from robustpll import PLLClassifier
 from robustpll.engine.data import Rows, State, Task
 from robustpll.engine.history import reporting
 from robustpll.engine.random import Draws
-from robustpll.methods import dempster_shafer
+from robustpll.methods import dst_pll
 from robustpll.methods.classical import Classical
-from robustpll.methods.dempster_shafer import masses_of, opinion_of, table_of
-from robustpll.methods.dst_pll import AutoEncoder, DstPll
+from robustpll.methods.dst_pll import AutoEncoder, DstPll, masses_of, opinion_of, table_of
 
 Set = frozenset[int]
 
@@ -84,54 +83,6 @@ def test_masses_and_opinions_are_those_of_the_definition(case: Any) -> None:
     torch.testing.assert_close(opinion.probability, expected, rtol=0, atol=1e-15)
 
 
-@pytest.mark.parametrize(
-    ("said", "base", "masses", "probability"),
-    [
-        (
-            [{0, 1}, {1, 2}, {2, 3}, {0, 1, 2, 3}],
-            {0, 1, 2, 3},
-            {0b10: 1, 0b11: 1, 0b100: 1, 0b110: 1, 0b1100: 1, 0b1111: 3},
-            [0, 0.5, 0.5, 0],
-        ),
-        (
-            [{0, 1}, {1, 2}, {3}, {0, 1, 2}],
-            {0, 1, 2},
-            {0b10: 2, 0b11: 2, 0b110: 2, 0b111: 2},
-            [0, 1, 0, 0],
-        ),
-    ],
-    ids=["all classes", "a training row"],
-)
-def test_worked_numbers(
-    said: list[Any], base: Any, masses: dict[int, int], probability: list[float]
-) -> None:
-    eighths = {met: count / 8 for met, count in masses.items()}
-    assert masses_of([number(s) for s in said], number(base)) == eighths
-    table = table_of(matrix(said, 4)[None], matrix([base], 4))[:, 0]
-    assert {met: mass for met, mass in enumerate(table.tolist()) if mass} == eighths
-    opinion = opinion_of(matrix(said, 4), torch.arange(4)[None], matrix([base], 4))
-    assert opinion.probability[0].tolist() == probability
-
-
-@pytest.mark.parametrize("k", [12, 13])
-@pytest.mark.parametrize(
-    ("said", "shared"),
-    [
-        ([{1, 2}, {0, 1, 2}], [1, 2]),  # of two groups, while {0, 1, 2} is of one
-        ([{1, 2, 3}, {1, 2, 4}], [1, 2]),  # four sets with a quarter each: the smallest
-        ([{1, 2}, {3, 4}], list(range(9))),  # the base has its own quarter and the conflict
-    ],
-)
-def test_without_a_single_class_the_leading_set_is_shared(
-    k: int, said: list[Any], shared: list[int]
-) -> None:
-    base = torch.arange(k)[None] < 9
-    opinion = opinion_of(matrix(said, k), torch.tensor([[0, 1]]), base)
-    assert opinion.uncertainty.item() == 1
-    assert opinion.probability[0].nonzero()[:, 0].tolist() == shared
-    assert opinion.probability.max() == 1 / len(shared)
-
-
 @pytest.mark.parametrize("k", [9, 90])
 def test_masses_of_the_most_witnesses_do_not_round(k: int) -> None:
     """Of 52 one names class 1 and all others class 0; half of the groups have this one."""
@@ -155,7 +106,7 @@ def test_lists_and_tables_of_sets_give_the_same(
     base = torch.ones_like(candidates) if everything else candidates
     mixed = opinion_of(candidates, witnesses, base)
     for largest in (0, 3, 16):
-        monkeypatch.setattr(dempster_shafer, "LARGEST_TABLE", largest)
+        monkeypatch.setattr(dst_pll, "LARGEST_TABLE", largest)
         opinion = opinion_of(candidates, witnesses, base)
         assert torch.equal(opinion.belief, mixed.belief)
         assert torch.equal(opinion.probability, mixed.probability)

@@ -75,17 +75,11 @@ TIED = {
     "one column": integers(100, 300, 1),
     "all equally far": torch.eye(200),
 }
-# With few directions, bounds are loose; with few comparisons, all queries are searched again.
+# With few spare references, queries are searched again.
 WAYS = {
     "as usual": {},
-    "along most directions": {"FEWEST_FEATURES": 1, "WORTH": 0, "LEFT_OUT": 0.3},
-    "along few directions": {"FEWEST_FEATURES": 1, "WORTH": 0, "LEFT_OUT": 0.9},
-    "by threads and small blocks": {
-        "MANY_PAIRS": 0,
-        "FEWEST_QUERIES": 70,
-        "BOUNDS_PER_CPU_BLOCK": 3,
-        "CPU_NUMBERS": 3000,
-    },
+    "again and again": {"SPARE": 1},
+    "in small blocks": {"BOUNDS_PER_BLOCK": 10_000, "CPU_NUMBERS": 3000},
 }
 
 
@@ -107,10 +101,6 @@ def test_neighbours_are_those_of_comparing_everything_and_ties_are_broken_by_ind
         nearest = neighbours(queries, rows, 10, itself=itself)
         np.testing.assert_array_equal(nearest.indices, indices)
         np.testing.assert_allclose(nearest.distance, distance, rtol=0 if kind in TIED else 1e-12)
-        if itself:  # the second search alone is right, too
-            count = min(10, len(rows) - 1)
-            again = module._search_distinct(rows, rows, count, torch.arange(len(rows)))
-            np.testing.assert_array_equal(again.indices, indices)
 
 
 @settings(max_examples=30)
@@ -134,32 +124,15 @@ def test_any_small_set_of_points_is_searched_right(
 @pytest.mark.parametrize("kind", [*ROWS, *TIED])
 def test_no_bound_excludes_a_reference_within_the_limit(kind: str, dtype: torch.dtype) -> None:
     rows = (ROWS | TIED)[kind]
-    n, d = rows.shape
+    n = len(rows)
     apart = torch.from_numpy(cdist(rows.double().numpy(), rows.double().numpy()))
-    for few in (None, 0, 1, 3):
-        directions = None if few is None else torch.linalg.qr(normal(d, min(few, d))).Q
-        bounds = Bounds(rows, dtype, directions)
-        points = bounds.points(rows.double())
-        lower = bounds.lower(points, bounds.table.new_empty(n, len(bounds.table))).flatten(1)
-        for rank in (0, n // 3, n - 1):
-            distance = apart.sort().values[:, rank]
-            limit = bounds.limit(rows.double(), points, distance)
-            within = apart <= distance[:, None]
-            assert not (within & (lower[:, :n] > limit[:, None])).any()
-
-
-def test_only_rows_with_very_many_ties_are_searched_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise the search would be right, but slow."""
-    again = []
-    whole = module._search_distinct
-    monkeypatch.setattr(
-        module, "_search_distinct", lambda *given: again.append(len(given[0])) or whole(*given)
-    )
-    for rows in (normal(800, 20), integers(2, 800, 12)):
-        neighbours(rows, rows, 10, itself=True)
-    assert again == []
-    neighbours(torch.ones(800, 3), torch.ones(800, 3), 10, itself=True)
-    assert again == [800]
+    bounds = Bounds(rows, dtype)
+    points = bounds.points(rows.double())
+    lower = bounds.lower(points, bounds.table.new_empty(n, n))
+    for rank in (0, n // 3, n - 1):
+        distance = apart.sort().values[:, rank]
+        limit = bounds.limit(points, distance)
+        assert not ((apart <= distance[:, None]) & (lower > limit[:, None])).any()
 
 
 @pytest.mark.parametrize("precision", ["high", "medium"])
@@ -179,19 +152,6 @@ def test_short_products_that_torch_is_set_to_change_nothing(precision: str) -> N
         torch.set_float32_matmul_precision(before)
     assert torch.equal(nearest.indices, expected.indices)
     assert torch.equal(nearest.distance, expected.distance)
-
-
-def test_threads_change_nothing_and_rows_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MANY_PAIRS", 0)
-    rows, threads = torch.cat([normal(300, 10), integers(2, 301, 10)]), torch.get_num_threads()
-    indices, before = everything_compared(rows, rows, 5, itself=True)[0], rows.clone()
-    torch.set_num_threads(3)
-    try:
-        np.testing.assert_array_equal(neighbours(rows, rows, 5, itself=True).indices, indices)
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(threads)
-    assert torch.equal(rows, before)
 
 
 def test_odd_rows_do_not_stop_the_search() -> None:

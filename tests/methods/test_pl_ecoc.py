@@ -14,9 +14,14 @@ from sklearn.svm import LinearSVC
 from torch import Tensor
 
 from robustpll.engine.data import Rows, Task
-from robustpll.methods import squared_hinge
-from robustpll.methods.pl_ecoc import PlEcoc, decoded, dichotomies, one_sided, reliability
-from robustpll.methods.squared_hinge import squared_hinge_classifiers
+from robustpll.methods import pl_ecoc
+from robustpll.methods.pl_ecoc import (
+    PlEcoc,
+    decoded,
+    dichotomies,
+    reliability,
+    squared_hinge_classifiers,
+)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -123,14 +128,6 @@ def test_where_no_dichotomy_will_do_every_prediction_is_a_guess(k: int, decoding
     torch.testing.assert_close(fitted.label_weights, expected)
 
 
-def test_a_row_teaches_if_its_candidates_are_on_one_side() -> None:
-    codes = torch.tensor([[1, 0, 1, 0]]).bool()
-    rows = torch.tensor([[1, 0, 1, 0], [0, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]]).bool()
-    positive, negative = one_sided(rows, codes)
-    assert positive[:, 0].tolist() == [True, False, False, False]
-    assert negative[:, 0].tolist() == [False, True, False, False]
-
-
 @pytest.mark.parametrize(
     ("n", "d", "error_cost"), [(1000, 30, 1.0), (1000, 8, 0.03), (60, 90, 1.0), (300, 100, 5.0)]
 )
@@ -173,7 +170,7 @@ def test_machines_end_at_extreme_costs_or_say_that_they_do_not(
     )
     assert slope.norm() < 1e-8 * error_cost * 500 + 1e-4
     assert (squared_hinge_classifiers(x, sides, 0.0) == 0).all()
-    monkeypatch.setattr(squared_hinge, "MOST_STEPS", 1)
+    monkeypatch.setattr(pl_ecoc, "MOST_STEPS", 1)
     with pytest.warns(ConvergenceWarning, match="not at its optimum after 1 steps"):
         squared_hinge_classifiers(x, sides)
 

@@ -109,20 +109,6 @@ def test_a1_to_a3_squared_error(e: Any, weights: Any, error: float, variance: fl
     assert found == pytest.approx(variance, abs=5e-7)
 
 
-@pytest.mark.parametrize(
-    ("e", "divergence"),
-    [
-        ((0, 0, 2), np.log(6) - 7 / 6),  # A4
-        ((0, 0, 0), 0),
-        ((0, 1, 1), np.log(12) - 13 / 6),  # A5, e = (4, 1, 1) off S = {0}
-        ((0.5, 0, 0, 1.5), 0.492576),
-        ((0,) * 9 + (50,), 15.054314),
-    ],
-)
-def test_a4_a5_divergence(e: Any, divergence: float) -> None:
-    assert flat_kl(torch.tensor(e).double()).item() == pytest.approx(divergence, abs=5e-7)
-
-
 @pytest.mark.parametrize(("e", "s", "at"), [((4, 1, 1), 0, (1, 2, 2)), (E, 3, (4, 1, 3, 1))])
 def test_a5_candidates_are_spared_from_the_divergence(e: Any, s: int, at: Any) -> None:
     batch = batch_of(masks(len(e), {s}))
@@ -177,15 +163,6 @@ def test_a7_gradient_with_respect_to_evidence() -> None:
     assert_allclose(e.grad, (-0.042834, -0.146867, -0.052358, 0.127405), atol=5e-7)
 
 
-def test_a9_label_weights_move_less_than_probabilities() -> None:
-    evidence = np.array([E, (6, 0, 1, 2)])
-    weights = weights_of(evidence, np.array([True, False, True, False]))
-    p = Opinion.of_evidence(evidence).probability
-    assert_allclose(weights[1], (0.692308, 0, 0.307692, 0), atol=5e-7)
-    assert_allclose(np.square(np.diff(weights, axis=0)).sum(), 0.049043, atol=5e-7)
-    assert_allclose(np.square(np.diff(p, axis=0)).sum(), 0.106690, atol=5e-7)
-
-
 @pytest.mark.parametrize(
     ("e", "psi", "weights", "loss"),
     [
@@ -213,14 +190,6 @@ def test_a10_cross_entropy_update(e: Any, s: set[int], weights: Any) -> None:
     batch = batch_of(masks(len(e), s))
     _, state = step(RobustPll(loss="cross-entropy"), [[e]], batch)
     assert state["label_weights"].tolist() == [[list(weights)]]
-
-
-def test_a11_error_exceeds_variance() -> None:
-    opinion = Opinion.of_evidence(np.array([[4.0, 1, 1]]))
-    distance = abs(np.array([1, 0, 0]) - opinion.probability[0])
-    assert_allclose(np.square(distance), (0.197531, 0.049383, 0.049383), atol=5e-7)
-    assert_allclose(np.sqrt(opinion.variance[0]), (0.157135, 0.131468, 0.131468), atol=5e-7)
-    assert (distance > np.sqrt(opinion.variance[0])).all()
 
 
 def coefficients(method: RobustPll, k: int, progress: float) -> Tensor:
@@ -261,13 +230,6 @@ def test_a12_many_classes_shrink_the_divergence(k: int, factor: float) -> None:
 def test_a12_each_member_has_its_ceiling() -> None:
     found = coefficients(RobustPllEns.paper(), 10, 50 / 200)
     assert_allclose(found, (0.25, 0.5, 1, 2, 4))
-
-
-def test_proden_loss_and_update() -> None:
-    logits = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64).log()[None, None] + 3
-    loss, state = step(Proden(), logits, batch_of(masks(4, {1, 2})))
-    assert loss.item() == pytest.approx(1.550546, abs=5e-7)
-    assert_allclose(state["label_weights"][0, 0], (0, 2 / 3, 1 / 3, 0))
 
 
 def test_proden_keeps_its_weights_where_all_candidates_underflow() -> None:

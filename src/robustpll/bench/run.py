@@ -16,7 +16,6 @@ from robustpll.datasets.catalog import entry_of
 from robustpll.datasets.noise import ClassDependent, Flip, InstanceDependent, Noise, Uniform
 from robustpll.errors import InputError
 from robustpll.methods import METHODS, ClassicalMethod, DeepMethod, Method
-from robustpll.methods.base import Number
 
 FORMAT = 1  # of the store; a change invalidates all stored runs
 NOISES: dict[str, type[Noise]] = {
@@ -129,14 +128,14 @@ def fields_of(thing: Method | Noise) -> dict[str, Any]:
     for name in (item.name for item in fields(thing)):  # type: ignore[arg-type]
         value = getattr(thing, name)
         if name not in added or value != added[name]:
-            is_float = hints[name] in (float, Number)
+            is_float = hints[name] in (float, Any)
             values[name] = _plain(f"{type(thing).__name__}.{name}", value, is_float)
     return values
 
 
 @lru_cache  # resolving annotations takes most of the time of a plan
 def _type_hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind, include_extras=True)
+    return get_type_hints(kind)
 
 
 def _plain(name: str, value: Any, is_float: bool) -> Any:

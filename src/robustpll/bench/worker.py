@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from robustpll import __version__
-from robustpll.attacks.pgd import PGD
+from robustpll.attacks import PGD
 from robustpll.bench.run import MOST_AUDITED, Bundle, Candidates, Condition, Run
 from robustpll.bench.store import COLUMNS, UNKNOWN, now, schema, with_record
 from robustpll.datasets import load_dataset

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from robustpll.attacks.base import Attack
+from robustpll.attacks import Attack
 from robustpll.engine.data import Rows, repeat
 from robustpll.engine.device import computing
 from robustpll.engine.history import History
@@ -223,7 +223,7 @@ class Attacker:
             wide = first.double() if self.attack.precision == "float64" else first
             moved = self.attack.attack_each(self.epsilons, outputs, wide, self.draws, truth)
             if moved.dtype != first.dtype:  # rounding must not leave the bounds
-                moved = self.attack.bounds_of_each(self.epsilons, first).project(moved.to(first))
+                moved = self.attack.bounds(first, self.epsilons).project(moved.to(first))
             return moved
 
         return attacked

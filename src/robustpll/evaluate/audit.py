@@ -16,9 +16,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from robustpll.attacks.base import Attack
-from robustpll.attacks.pgd import PGD, AutoPGD
-from robustpll.attacks.square import Square
+from robustpll.attacks import PGD, Attack, AutoPGD, Square
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import Draws

@@ -12,15 +12,15 @@ from robustpll.methods.evidential import ProdenEdl as ProdenEdl
 from robustpll.methods.rc import Rc as Rc, Cc as Cc
 from robustpll.methods.valen import Valen as Valen
 from robustpll.methods.cavl import Cavl as Cavl
-from robustpll.methods.pop import Pop as Pop
+from robustpll.methods.proden import Pop as Pop
 from robustpll.methods.crosel import CroSel as CroSel
 from robustpll.methods.dst_pll import DstPll as DstPll
-from robustpll.methods.robust_pll import RobustPll as RobustPll
+from robustpll.methods.evidential import RobustPll as RobustPll
 from robustpll.methods.proden import ProdenDropout as ProdenDropout
 from robustpll.methods.proden import ProdenEns as ProdenEns, ProdenAdvEns as ProdenAdvEns
-from robustpll.methods.robust_pll import RobustPllEns as RobustPllEns
-from robustpll.methods.robust_pll_at import RobustPllAt as RobustPllAt
-from robustpll.methods.robust_pll_at import RobustPllAtEns as RobustPllAtEns
+from robustpll.methods.evidential import RobustPllEns as RobustPllEns
+from robustpll.methods.evidential import RobustPllAt as RobustPllAt
+from robustpll.methods.evidential import RobustPllAtEns as RobustPllAtEns
 # isort: on
 
 METHODS: dict[str, type[Method]] = {

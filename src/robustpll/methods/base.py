@@ -1,14 +1,15 @@
-"""What a method is: hyperparameters in a frozen dataclass, and the hooks that the engine calls."""
+"""What a method is: hyperparameters in a frozen dataclass, and the hooks that the engine calls.
+
+Then the formulas that several methods share; they act on the last axis.
+"""
 
 import copy
 import math
-import typing
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_type_hints
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
@@ -19,15 +20,34 @@ from robustpll.engine.networks import NETWORK_NAMES, Network, Shape, build_netwo
 from robustpll.engine.predict import Fitted
 from robustpll.engine.random import Draws
 from robustpll.engine.train import train
-from robustpll.errors import InputError
+from robustpll.errors import AT_LEAST_1, POSITIVE, SHARE, InputError, Rule, check_fields, is_number
 from robustpll.opinion import Opinion
 
 if TYPE_CHECKING:
     from robustpll.engine.train import Training
 
 WARM_UP, MAIN = 0, 1  # stages
-Number = Annotated[Any, "a float of at least 0, or a tuple with one for each member"]
 Step = tuple[Tensor, dict[str, Tensor]]  # loss per row (M, b), row state to write
+Count = Annotated[int, AT_LEAST_1]
+Share = Annotated[float, SHARE]
+Positive = Annotated[float, POSITIVE]
+NETWORK = Rule(
+    f"{', '.join(map(repr, NETWORK_NAMES))}, or a callable (shape, k) -> module",
+    lambda network: callable(network) or (isinstance(network, str) and network in NETWORK_NAMES),
+)
+
+
+def _number_rule(words: str, most: float = math.inf) -> Rule:
+    def holds(value: Any) -> bool:
+        values = value if isinstance(value, tuple) else (value,)
+        return all(is_number(one) and 0 <= one <= most for one in values)
+
+    return Rule(f"{words}, or a tuple with one for each member", holds)
+
+
+# Fields that may differ between the models of a bundle; in a step, they are tensors (M, 1).
+Number = Annotated[Any, _number_rule("a float of at least 0")]
+ShareNumber = Annotated[Any, _number_rule("a float from 0 to 1", most=1)]
 
 
 class Method(ABC):
@@ -97,8 +117,8 @@ class Method(ABC):
     @classmethod
     def number_names(cls) -> tuple[str, ...]:
         """Return the names of the fields that may differ between models."""
-        hints = typing.get_type_hints(cls, include_extras=True)
-        return tuple(name for name in cls.field_names() if hints[name] == Number)
+        hints = get_type_hints(cls)  # Any: `Number`
+        return tuple(name for name in cls.field_names() if hints[name] is Any)
 
     def per_member(self, name: str) -> tuple[float, ...]:
         """Return a number's value for each member of one run."""
@@ -114,14 +134,14 @@ class DeepMethod(Method):
     code for one model is code for M models.
     """
 
-    epochs: int = 200
-    batch_size: int = 256
-    learning_rate: float = 1e-3
+    epochs: Count = 200
+    batch_size: Annotated[int, Rule("of at least 2", lambda size: size >= 2)] = 256
+    learning_rate: Positive = 1e-3
     weight_decay: float = 0.0
-    members: int = 1
-    network: Network = "mlp"
+    members: Count = 1
+    network: Annotated[Network, NETWORK] = "mlp"
     precision: Literal["auto", "float32", "bf16"] = "auto"
-    averaged: float = 0.0  # the final network is the mean over this share of the epochs, the last
+    averaged: Share = 0.0  # the final network is the mean over this share of the epochs, the last
 
     added_fields: ClassVar[dict[str, Any]] = {"averaged": 0.0}
     captured: ClassVar[bool] = True  # False: a step cannot be a CUDA graph, and runs eagerly
@@ -134,6 +154,12 @@ class DeepMethod(Method):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        for name in self.number_names():
+            value = getattr(self, name)
+            if isinstance(value, tuple) and len(value) != self.members:
+                rule = f"a float, or a tuple with one for each member (members={self.members})"
+                owner = f"The {name!r} of {type(self).__name__}"
+                raise InputError(f"{owner} must be {rule}. Got {value!r} instead.")
 
     def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
         return train(self, task, watch=watch)
@@ -254,47 +280,23 @@ class DeepMethod(Method):
         return Opinion.of_probability(weights, uncertainty, task.prior.double())
 
 
-AT_LEAST = dict.fromkeys(("epochs", "members", "neighbours", "attack_steps", "encoder_epochs"), 1)
-AT_LEAST["batch_size"] = 2
+def normalize(weights: Tensor, otherwise: Tensor) -> Tensor:
+    """Return rows (..., k) divided by their sums; a row of zeros becomes that of `otherwise`."""
+    total = weights.sum(-1, keepdim=True)
+    return torch.where(total > 0, weights / total, otherwise)
 
 
-def check_fields(method: Method) -> None:
-    """Raise InputError unless all hyperparameters are legal, by their annotations."""
-    hints = typing.get_type_hints(type(method), include_extras=True)
-    for name in method.field_names():
-        value = getattr(method, name)
-        legal, rule = _rule(name, value, hints[name], getattr(method, "members", 1))
-        if not legal:
-            raise InputError(
-                f"The {name!r} of {type(method).__name__} must be {rule}. Got {value!r} instead."
-            )
+def weighted_ce(logits: Tensor, label_weights: Tensor) -> Tensor:
+    """Return the cross-entropy of softmax(logits) against label weights (..., k) -> (...).
+
+    -sum_j w_j ln(p_j + 1e-10): the summand bounds the loss, and is part of the published numbers.
+    """
+    return -(label_weights * (logits.softmax(-1) + 1e-10).log()).sum(-1)
 
 
-def _rule(name: str, value: Any, hint: Any, members: int) -> tuple[bool, str]:
-    """Whether a value is legal, and the rule."""
-    if hint is bool:
-        return isinstance(value, bool), "True or False"
-    if typing.get_origin(hint) is Literal:
-        words = typing.get_args(hint)
-        return isinstance(value, str) and value in words, f"one of {', '.join(map(repr, words))}"
-    if hint == Network:
-        legal = callable(value) or (isinstance(value, str) and value in NETWORK_NAMES)
-        return legal, f"{', '.join(map(repr, NETWORK_NAMES))}, or a callable (shape, k) -> module"
-    if hint not in (int, float, Number):
-        raise TypeError(f"No rule is written for fields of type {hint!r}, such as {name!r}.")
-    kinds = (int, np.integer) if hint is int else (int, float, np.number)
-    values = value if hint == Number and isinstance(value, tuple) else (value,)
-    legal = len(values) == (members if isinstance(value, tuple) else 1) and all(
-        isinstance(v, kinds) and not isinstance(v, bool) and math.isfinite(v) and v >= 0
-        for v in values
-    )
-    rules = {
-        int: f"an int of at least {AT_LEAST.get(name, 0)}",
-        float: "a float of at least 0",
-        Number: f"{Number.__metadata__[0]} (members={members})",
-    }
-    if name == "learning_rate":
-        return legal and value > 0, "a float above 0"
-    if name in ("averaged", "balance"):
-        return legal and value <= 1, "a float from 0 to 1"
-    return legal and (hint is not int or value >= AT_LEAST.get(name, 0)), rules[hint]
+def covering(logits: Tensor, candidates: Tensor) -> Tensor:
+    """Return -ln of the probability that softmax(logits) gives to all candidates -> (...).
+
+    By log-sum-exp, so it has a gradient however small that probability is.
+    """
+    return logits.logsumexp(-1) - logits.masked_fill(~candidates, -torch.inf).logsumexp(-1)

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from robustpll.engine.data import Batch, State, Task
-from robustpll.methods.base import WARM_UP, DeepMethod, Step
-from robustpll.methods.losses import normalize, weighted_ce
+from robustpll.methods.base import WARM_UP, DeepMethod, Step, normalize, weighted_ce
 
 
 @dataclass(frozen=True)
@@ -24,11 +23,6 @@ class Cavl(DeepMethod):
         Whether the candidate is picked after the last step with the row, or anew from the forward
         pass of the current step, as in ``Cavl.paper()``. There a class that is not a candidate
         shares the target if its value equals the largest.
-
-    Examples
-    --------
-    >>> Cavl().target, Cavl.paper().target
-    ('previous', 'current')
     """
 
     name = "cavl"

@@ -8,19 +8,18 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
-from robustpll.attacks.base import Attack
+from robustpll.attacks import Attack
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import computing
 from robustpll.engine.history import History
 from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Fitted
-from robustpll.errors import InputError
-from robustpll.methods.base import Method, check_fields
+from robustpll.errors import InputError, check_fields
+from robustpll.methods.base import Method
 from robustpll.opinion import Opinion
 
-Learned = dict[str, Tensor]  # all that a prediction needs, by name; training rows are "rows"
-Precomputed = dict[str, Tensor]  # what depends on the rows alone, not on candidates, by name
-Layout = dict[str, tuple[torch.dtype, tuple[int | str, ...]]]  # types and shapes of `Learned`
+Tensors = dict[str, Tensor]  # by name; what a run learned has its training rows as "rows"
+Layout = dict[str, tuple[torch.dtype, tuple[int | str, ...]]]  # types and shapes of tensors
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class OneRun:
     """One run; runs with equal rows share `x` and `precomputed`."""
 
     x: Tensor  # scaled rows (n, d) in float64
-    precomputed: Precomputed
+    precomputed: Tensors  # what depends on the rows alone, not on candidates
     candidates: Tensor  # (n, k)
     prior: Tensor  # (n, k)
     seed: int
@@ -49,7 +48,7 @@ class ClassicalMethod(Method):
         """Return roughly the seconds that a bundle takes once, not once per run."""
         return 0.0
 
-    def precompute(self, x: Tensor, learned: Learned | None = None) -> Precomputed:
+    def precompute(self, x: Tensor, learned: Tensors | None = None) -> Tensors:
         """Return what depends on scaled rows x (q, d) and the training rows, by default x itself.
 
         It is computed once for all runs with equal rows.
@@ -57,11 +56,11 @@ class ClassicalMethod(Method):
         return {}
 
     @abstractmethod
-    def fit_run(self, run: OneRun) -> tuple[Learned, Opinion]:
+    def fit_run(self, run: OneRun) -> tuple[Tensors, Opinion]:
         """Return what predictions need, and the training rows' opinion (n, k): label weights."""
 
     @abstractmethod
-    def predict_run(self, learned: Learned, x: Tensor, precomputed: Precomputed) -> Opinion:
+    def predict_run(self, learned: Tensors, x: Tensor, precomputed: Tensors) -> Opinion:
         """Return the opinion of other scaled rows x (q, d) in float64."""
 
     @abstractmethod
@@ -73,7 +72,7 @@ class ClassicalMethod(Method):
 
     def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
         self.refuse_weights_and_watch(task, watch)
-        results: dict[int, tuple[Learned, Opinion]] = {}
+        results: dict[int, tuple[Tensors, Opinion]] = {}
         with computing("float32", task.rows.device):
             for runs in equal_runs(task.rows):
                 x = _scaled(task.rows, runs[0])
@@ -103,7 +102,7 @@ class Classical(Fitted):
     """What a classical method learned from R runs."""
 
     method: ClassicalMethod
-    learned: tuple[Learned, ...]
+    learned: tuple[Tensors, ...]
     opinion: Opinion
 
     @property
@@ -150,17 +149,11 @@ class Classical(Fitted):
 
 def equal_runs(rows: Rows, keys: Sequence[int] | None = None) -> list[list[int]]:
     """Return groups of runs with the same rows, equally scaled, and with equal keys if given."""
-    groups: list[list[int]] = []
+    groups: dict[tuple[object, ...], list[int]] = {}
     for run in range(rows.models):
-        for group in groups:
-            parts = (rows.at, rows.shift, rows.scale)
-            same = keys is None or keys[run] == keys[group[0]]
-            if same and all(torch.equal(part[run], part[group[0]]) for part in parts):
-                group.append(run)
-                break
-        else:
-            groups.append([run])
-    return groups
+        parts = (part[run].cpu().numpy().tobytes() for part in (rows.at, rows.shift, rows.scale))
+        groups.setdefault((*parts, keys and keys[run]), []).append(run)
+    return list(groups.values())
 
 
 def _scaled(rows: Rows, run: int) -> Tensor:

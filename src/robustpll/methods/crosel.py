@@ -11,8 +11,16 @@ from torch.nn import functional as F
 from robustpll.engine.data import Batch, State, Task, pick
 from robustpll.engine.train import Training
 from robustpll.errors import InputError
-from robustpll.methods.base import WARM_UP, DeepMethod, Number, Step
-from robustpll.methods.losses import covering, normalize, swapped, weighted_ce
+from robustpll.methods.base import (
+    WARM_UP,
+    Count,
+    DeepMethod,
+    Number,
+    Step,
+    covering,
+    normalize,
+    weighted_ce,
+)
 from robustpll.methods.rc import underflowing
 
 VIEWS = 3  # epochs that must agree on a row
@@ -47,11 +55,6 @@ class CroSel(DeepMethod):
         Whether a network learns from the other, or after the first epoch from itself.
     single_softmax : bool
         Whether softmax is applied once in the cross-entropy on selected rows, or twice.
-
-    Examples
-    --------
-    >>> CroSel().true_cross, CroSel.paper().true_cross
-    (True, False)
     """
 
     name = "crosel"
@@ -68,7 +71,7 @@ class CroSel(DeepMethod):
         ("stable_warmup", "mask_consistency", "true_cross", "single_softmax"), False
     )
 
-    members: int = 2
+    members: Count = 2
     threshold: Number = 0.9
     consistency: Number = 2.0
     stable_warmup: bool = True
@@ -161,3 +164,8 @@ class CroSel(DeepMethod):
     def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
         weights = state.rows["label_weights"]
         weights.copy_(normalize(weights, task.prior))
+
+
+def swapped(values: Tensor) -> Tensor:
+    """Return values (M, ...) in which each pair of neighbouring models is exchanged."""
+    return torch.unflatten(values, 0, (-1, 2)).flip(1).flatten(0, 1)

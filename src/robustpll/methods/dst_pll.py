@@ -1,8 +1,19 @@
-"""DstPll (Fuchs et al., TMLR 2025), and the variational auto-encoder that it uses for images."""
+"""DstPll (Fuchs et al., TMLR 2025), and the variational auto-encoder that it uses for images.
 
+Neighbours are witnesses. A witness names a set of classes, gives it the mass 1/2, and the other
+half to the base, the set of all possible classes. So the mass of a set is the share of groups of
+witnesses, among all 2^m groups, whose sets have just this intersection. A witness that names
+nothing of the base, or all of it, is ignored. By Yager's rule the mass of the empty set, where
+witnesses contradict each other, goes to the base. Masses are multiples of 2^-m, which float64
+represents without rounding. Sets are written as numbers whose bit c stands for class c.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -13,24 +24,28 @@ from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Fitted
 from robustpll.engine.random import Draws
 from robustpll.engine.train import train
-from robustpll.errors import InputError
-from robustpll.methods.base import DeepMethod, Step
+from robustpll.errors import Rule
+from robustpll.methods.base import Count, DeepMethod, Step
 from robustpll.methods.classical import (
     Classical,
     ClassicalMethod,
     Layout,
-    Learned,
     OneRun,
-    Precomputed,
+    Tensors,
     equal_runs,
 )
-from robustpll.methods.dempster_shafer import MOST_WITNESSES, opinion_of
 from robustpll.methods.neighbours import neighbours
 from robustpll.opinion import Opinion
 
 HIDDEN, CODE = 512, 48
+MOST_WITNESSES = 52  # multiples of 2^-52 up to 1 fit the 53 bits of a float64
+LARGEST_TABLE = 12  # with more named classes, sets that occur are listed instead of tabulated
+NUMBERS_PER_BLOCK = 2**21  # masses of one block of rows; 16 MiB
 SEED = 42  # of all encoders: runs on the same rows have the same codes, bundled or alone
 
+Witnesses = Annotated[
+    int, Rule(f"from 1 to {MOST_WITNESSES}", range(1, MOST_WITNESSES + 1).__contains__)
+]
 Encoder = dict[str, Tensor]  # weights and biases of its two layers, in float64
 
 
@@ -46,7 +61,6 @@ class DstPll(ClassicalMethod):
 
     Images are compared by the codes of a variational auto-encoder, trained on the training rows
     only. In the published experiments, that of NotMNIST had seen most of the test images.
-    ``DstPll.paper()`` differs in ``neighbours=10, encoder_epochs=1000``.
 
     Parameters
     ----------
@@ -77,20 +91,10 @@ class DstPll(ClassicalMethod):
     cost = (1.5, 2.0)
     paper_fields: ClassVar[dict[str, Any]] = {"neighbours": 10, "encoder_epochs": 1000}
 
-    neighbours: int = 20
-    code_neighbours: int = 20
+    neighbours: Witnesses = 20
+    code_neighbours: Witnesses = 20
     encoder: Literal["auto", "never", "always"] = "auto"
-    encoder_epochs: int = 100
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("neighbours", "code_neighbours"):
-            value = getattr(self, name)
-            if not 1 <= value <= MOST_WITNESSES:
-                raise InputError(
-                    f"The {name!r} of DstPll must be an int from 1 to {MOST_WITNESSES}. Got "
-                    f"{value!r} instead."
-                )
+    encoder_epochs: Count = 100
 
     def layout(self, shape: Shape, k: int) -> Layout:
         features, double = torch.Size(shape).numel(), torch.float64
@@ -119,38 +123,27 @@ class DstPll(ClassicalMethod):
         if not self._by_codes(task.rows.shape):
             return super().fit(task, watch=watch)
         self.refuse_weights_and_watch(task, watch)  # before an encoder is trained
-        encoders = encoders_of(task.rows, self.encoder_epochs)
+        encoders, coded = encoded(task.rows, self.encoder_epochs)
         plain = replace(self, neighbours=self.code_neighbours, encoder="never")
-        fitted = plain.fit(replace(task, rows=_coded(task.rows, encoders)))
+        fitted = plain.fit(replace(task, rows=coded))
         assert isinstance(fitted, Classical)
         learned = (run | encoder for run, encoder in zip(fitted.learned, encoders, strict=True))
         return replace(fitted, method=self, learned=tuple(learned))
 
-    def precompute(self, x: Tensor, learned: Learned | None = None) -> Precomputed:
+    def precompute(self, x: Tensor, learned: Tensors | None = None) -> Tensors:
         count, rows = self.neighbours, x if learned is None else learned["rows"]
         if learned is not None and "encoder.mean.weight" in learned:
             x, count = codes(learned, x), self.code_neighbours
         return {"indices": neighbours(x, rows, count, itself=learned is None).indices}
 
-    def fit_run(self, run: OneRun) -> tuple[Learned, Opinion]:
+    def fit_run(self, run: OneRun) -> tuple[Tensors, Opinion]:
         learned = {"rows": run.x, "candidates": run.candidates}
         return learned, opinion_of(run.candidates, run.precomputed["indices"], run.candidates)
 
-    def predict_run(self, learned: Learned, x: Tensor, precomputed: Precomputed) -> Opinion:
+    def predict_run(self, learned: Tensors, x: Tensor, precomputed: Tensors) -> Opinion:
         candidates = learned["candidates"]
         all_classes = torch.ones_like(candidates[:1]).expand(len(x), -1)  # (q, k)
         return opinion_of(candidates, precomputed["indices"], all_classes)
-
-
-def _coded(rows: Rows, encoders: list[Encoder]) -> Rows:
-    """Codes of R runs in place of their rows."""
-    pool, index = [], torch.empty_like(rows.at, device=rows.device)
-    for group, runs in enumerate(equal_runs(rows)):
-        part = rows.part(slice(runs[0], runs[0] + 1))
-        pool.append(codes(encoders[runs[0]], part.x(part.everything)[0].flatten(1)))
-        index[runs] = group * len(rows) + torch.arange(len(rows), device=rows.device)
-    unit = pool[0].new_ones(rows.models, 1, CODE)
-    return Rows(torch.cat(pool), index, torch.zeros_like(unit), unit)
 
 
 @dataclass(frozen=True)
@@ -199,14 +192,22 @@ class Variational(nn.Module):
         return decoded, mean, log_variance
 
 
-def encoders_of(rows: Rows, epochs: int) -> list[Encoder]:
-    """Return an encoder for each of R runs, trained on its rows; runs with equal rows share one."""
+def encoded(rows: Rows, epochs: int) -> tuple[list[Encoder], Rows]:
+    """Return an encoder for each of R runs, and codes in place of rows; equal rows share them."""
     groups = equal_runs(rows)
     first = [runs[0] for runs in groups]
-    rows = replace(rows, at=rows.at[first], shift=rows.shift[first], scale=rows.scale[first])
-    trained = trained_encoders(rows, epochs, (SEED,) * len(first))
-    by_run = {run: encoder for encoder, runs in zip(trained, groups, strict=True) for run in runs}
-    return [by_run[run] for run in sorted(by_run)]
+    distinct = replace(rows, at=rows.at[first], shift=rows.shift[first], scale=rows.scale[first])
+    trained = trained_encoders(distinct, epochs, (SEED,) * len(first))
+    encoders: dict[int, Encoder] = {}
+    pool, index = [], torch.empty_like(rows.at, device=rows.device)
+    for group, (encoder, runs) in enumerate(zip(trained, groups, strict=True)):
+        part = distinct.part(slice(group, group + 1))
+        pool.append(codes(encoder, part.x(part.everything)[0].flatten(1)))
+        index[runs] = group * len(rows) + torch.arange(len(rows), device=rows.device)
+        encoders |= dict.fromkeys(runs, encoder)
+    unit = pool[0].new_ones(rows.models, 1, CODE)
+    coded = Rows(torch.cat(pool), index, torch.zeros_like(unit), unit)
+    return [encoders[run] for run in range(rows.models)], coded
 
 
 def trained_encoders(rows: Rows, epochs: int, seeds: tuple[int, ...]) -> list[Encoder]:
@@ -225,3 +226,117 @@ def codes(encoder: Encoder, x: Tensor) -> Tensor:
     weight, bias = encoder["encoder.hidden.weight"], encoder["encoder.hidden.bias"]
     hidden = torch.addmm(bias, x.double(), weight).relu_()
     return torch.addmm(encoder["encoder.mean.bias"], hidden, encoder["encoder.mean.weight"])
+
+
+def opinion_of(candidates: Tensor, witnesses: Tensor, base: Tensor) -> Opinion:
+    """Return the opinion on the base's classes (q, k) by candidates (n, k) of witnesses (q, m).
+
+    Belief in a class is the mass of the set of it alone; the rest is uncertainty. Probability is
+    proportional to belief. If no class alone has mass, it is uniform on the set with the largest
+    mass, and of several such sets on the smallest. That is unique: if X and Y have the largest
+    mass, no less is on their intersection, or on the base if that is empty.
+    """
+    # Only named classes are distinguished. One of several others stands for all of them.
+    named = torch.zeros_like(base)
+    for witness in witnesses.T:
+        named |= candidates[witness]
+    named &= base
+    others = base & ~named
+    named |= others & (others.sum(1, keepdim=True) == 1)
+    sizes = named.sum(1) + (named != base).any(1)
+    order = (2 * named.int() + base).argsort(1, descending=True)  # (q, k): named classes first
+    belief, leading = torch.zeros_like(base, dtype=torch.float64), base.clone()
+    for size in sorted(set(sizes[sizes <= LARGEST_TABLE].tolist())):
+        block = NUMBERS_PER_BLOCK // max(2**size, MOST_WITNESSES * size)
+        for rows in torch.split((sizes == size).nonzero()[:, 0], block):
+            classes = order[rows, :size]
+            said = candidates[witnesses[rows, :, None], classes[:, None]]
+            belief[rows], leading[rows] = _by_table(said, classes, named[rows], base[rows])
+    many = (sizes > LARGEST_TABLE).nonzero()[:, 0]
+    if len(many):
+        belief[many], leading[many] = _by_list(candidates, witnesses[many], base[many])
+    total = belief.sum(-1, keepdim=True)
+    uniform = leading.double() / leading.sum(-1, keepdim=True)
+    return Opinion(belief, torch.where(total > 0, belief / total, uniform), 1 - total[:, 0])
+
+
+def table_of(said: Tensor, base: Tensor) -> Tensor:
+    """Return masses of all 2^k sets, (2^k, q), from named sets (q, m, k) and the base (q, k).
+
+    The commonality of a set, the mass of all sets that contain it, is 1/2 for each witness whose
+    set does not, multiplied. Masses follow from it by the Moebius transform.
+    """
+    m, k = said.shape[1:]
+    said = said & base[:, None]
+    named = torch.where(said.any(-1, keepdim=True), said, base[:, None])  # the base says nothing
+    bit = torch.arange(k, device=said.device)
+    sets = (torch.cat([named, base[:, None]], 1).long() << bit).sum(-1).T  # (m + 1, q)
+    containing = torch.zeros(2**k, len(said), dtype=torch.int32, device=said.device)
+    containing.scatter_add_(0, sets, torch.ones_like(sets, dtype=torch.int32))
+    _sum_over_supersets(containing, 1)
+    # Of m + 1 sets including the base; a set that none contains is outside of the base.
+    commonality = [0.0, *(0.5 ** (m + 1 - count) for count in range(1, m + 2))]
+    mass = torch.tensor(commonality, dtype=torch.float64, device=said.device)[containing]
+    _sum_over_supersets(mass, -1)
+    conflict = mass[:1].clone()
+    mass[0] = 0
+    return mass.scatter_add_(0, sets[-1:], conflict)
+
+
+def _sum_over_supersets(table: Tensor, sign: int) -> None:
+    """Add up a table (2^k, q) over the supersets of each set, or undo it by -1; in place."""
+    bit = 1
+    while bit < len(table):
+        pairs = table.view(-1, 2, bit, table.shape[1])  # sets without a class, and with it
+        pairs[:, 0].add_(pairs[:, 1], alpha=sign)
+        bit *= 2
+
+
+def masses_of(said: Iterable[int], base: int) -> dict[int, float]:
+    """Return the masses of all sets that have any, for one row and any number of classes.
+
+    The time is proportional to the number of distinct intersections: few if few classes are named.
+    """
+    counts = Counter(named & base for named in said)
+    del counts[0], counts[base]
+    groups = {base: 1}  # intersection -> how many groups of witnesses have it
+    for named, times in counts.items():
+        joining = 2**times - 1  # ways to add at least one of the witnesses that say the same
+        for known, count in list(groups.items()):
+            groups[known & named] = groups.get(known & named, 0) + joining * count
+    groups[base] += groups.pop(0, 0)
+    return {classes: count / 2 ** counts.total() for classes, count in groups.items()}
+
+
+def _by_table(said: Tensor, classes: Tensor, named: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
+    """Belief and leading set (b, k), from sets (b, m, s) of the classes (b, s)."""
+    bit = torch.arange(classes.shape[1], device=said.device)
+    mass = table_of(said, torch.ones_like(said[:, 0]))  # (2^s, b)
+    first = mass.argmax(0)  # the first of the heaviest is within all others
+    leading = (first[:, None] >> bit & 1).bool()
+    single = named.gather(1, classes)  # False: a class that stands for several
+    belief = torch.zeros_like(base, dtype=torch.float64)
+    belief.scatter_(1, classes, mass[1 << bit].T * single)
+    whole = (leading & ~single).any(1, keepdim=True)  # only the base has the other classes
+    return belief, torch.where(whole, base, torch.zeros_like(base).scatter(1, classes, leading))
+
+
+def _by_list(candidates: Tensor, witnesses: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
+    """Belief and leading set (b, k), row by row on the host."""
+    named, bases = _numbers(candidates), _numbers(base)
+    belief, leading = np.zeros(base.shape), base.cpu().numpy().copy()
+    for row, (indices, within) in enumerate(zip(witnesses.tolist(), bases, strict=True)):
+        masses = masses_of((named[index] for index in indices), within)
+        single = [classes for classes in masses if classes.bit_count() == 1]
+        for classes in single:
+            belief[row, classes.bit_length() - 1] = masses[classes]
+        if not single:
+            heaviest = max(masses, key=lambda classes: (masses[classes], -classes))
+            leading[row] = [heaviest >> c & 1 for c in range(base.shape[1])]
+    return torch.from_numpy(belief).to(base.device), torch.from_numpy(leading).to(base.device)
+
+
+def _numbers(sets: Tensor) -> list[int]:
+    """Sets (n, k) as numbers."""
+    packed = np.packbits(sets.cpu().numpy(), axis=-1, bitorder="little")
+    return [int.from_bytes(row.tobytes(), "little") for row in packed]

@@ -1,6 +1,7 @@
 """Ipal (Zhang and Yu, IJCAI 2015)."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
@@ -10,9 +11,9 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from robustpll.engine.networks import Shape
-from robustpll.errors import InputError
-from robustpll.methods.classical import ClassicalMethod, Layout, Learned, OneRun, Precomputed
-from robustpll.methods.losses import normalize
+from robustpll.errors import Rule
+from robustpll.methods.base import Count, normalize
+from robustpll.methods.classical import ClassicalMethod, Layout, OneRun, Tensors
 from robustpll.methods.neighbours import blocks, neighbours, weighted_sum
 from robustpll.opinion import Opinion
 
@@ -34,8 +35,7 @@ class Ipal(ClassicalMethod):
     are reduced: F_ij is multiplied by sum_i P_ij / sum_i F_ij.
 
     A new row is a mixture of its neighbours, too. With r_c the residual if only neighbours of class
-    c keep their weights, probabilities are the softmax of -r_c^2. `random_state` has no effect, and
-    ``Ipal.paper()`` is the plain constructor.
+    c keep their weights, probabilities are the softmax of -r_c^2. `random_state` has no effect.
 
     Parameters
     ----------
@@ -66,18 +66,11 @@ class Ipal(ClassicalMethod):
     )
     cost = (2.0, 2.0)
 
-    neighbours: int = 10
-    alpha: float = 0.95
+    neighbours: Count = 10
+    alpha: Annotated[float, Rule("from 0 to below 1", lambda alpha: 0 <= alpha < 1)] = 0.95
     iterations: int = 100
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.alpha >= 1:
-            raise InputError(
-                f"The 'alpha' of Ipal must be a float below 1. Got {self.alpha!r} instead."
-            )
-
-    def precompute(self, x: Tensor, learned: Learned | None = None) -> Precomputed:
+    def precompute(self, x: Tensor, learned: Tensors | None = None) -> Tensors:
         """Indices and weights (q, m) of neighbours, and their products with each other and x."""
         rows = x if learned is None else learned["rows"]
         indices = neighbours(x, rows, self.neighbours, itself=learned is None).indices
@@ -85,7 +78,7 @@ class Ipal(ClassicalMethod):
         weights = mixture_weights(gram, along)
         return {"indices": indices, "weights": weights, "gram": gram, "along": along}
 
-    def fit_run(self, run: OneRun) -> tuple[Learned, Opinion]:
+    def fit_run(self, run: OneRun) -> tuple[Tensors, Opinion]:
         weights = run.precomputed["weights"]
         edges = self.alpha * normalize(weights, weights)
         start = (1 - self.alpha) * run.prior
@@ -98,7 +91,7 @@ class Ipal(ClassicalMethod):
         resolved = one_hot(opinion.predicted(), run.candidates.shape[1]).bool()
         return {"rows": run.x, "labels": resolved}, opinion
 
-    def predict_run(self, learned: Learned, x: Tensor, precomputed: Precomputed) -> Opinion:
+    def predict_run(self, learned: Tensors, x: Tensor, precomputed: Tensors) -> Opinion:
         return Opinion.of_probability((-residuals(learned["labels"], **precomputed)).softmax(-1))
 
     def layout(self, shape: Shape, k: int) -> Layout:

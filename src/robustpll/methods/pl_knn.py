@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from robustpll.engine.networks import Shape
-from robustpll.methods.classical import ClassicalMethod, Layout, Learned, OneRun, Precomputed
+from robustpll.methods.base import Count
+from robustpll.methods.classical import ClassicalMethod, Layout, OneRun, Tensors
 from robustpll.methods.neighbours import neighbours, weighted_sum
 from robustpll.opinion import Opinion
 
@@ -53,19 +54,19 @@ class PlKnn(ClassicalMethod):
     cost = (0.6, 2.0)
     paper_fields: ClassVar[dict[str, Any]] = {"undecided": "all"}
 
-    neighbours: int = 10
+    neighbours: Count = 10
     undecided: Literal["prior", "all"] = "prior"
 
-    def precompute(self, x: Tensor, learned: Learned | None = None) -> Precomputed:
+    def precompute(self, x: Tensor, learned: Tensors | None = None) -> Tensors:
         rows = x if learned is None else learned["rows"]
         return neighbours(x, rows, self.neighbours, itself=learned is None)._asdict()
 
-    def fit_run(self, run: OneRun) -> tuple[Learned, Opinion]:
+    def fit_run(self, run: OneRun) -> tuple[Tensors, Opinion]:
         votes = votes_of(candidates=run.candidates, **run.precomputed) * run.candidates
         otherwise = run.prior if self.undecided == "prior" else torch.ones_like(run.prior)
         return {"rows": run.x, "candidates": run.candidates}, _opinion(votes, otherwise)
 
-    def predict_run(self, learned: Learned, x: Tensor, precomputed: Precomputed) -> Opinion:
+    def predict_run(self, learned: Tensors, x: Tensor, precomputed: Tensors) -> Opinion:
         votes = votes_of(candidates=learned["candidates"], **precomputed)
         return _opinion(votes, torch.ones_like(votes))
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import seed_of
-from robustpll.errors import InputError
-from robustpll.methods.classical import ClassicalMethod, Layout, Learned, OneRun, Precomputed
+from robustpll.methods.base import Positive
+from robustpll.methods.classical import ClassicalMethod, Layout, OneRun, Tensors
 from robustpll.opinion import Opinion
 
 Floats = NDArray[np.float64]
@@ -34,9 +34,8 @@ class PlSvm(ClassicalMethod):
     It minimises (λ/2) |w|² + mean_i max(0, 1 - m_i), where m_i = max_{j in S_i} w_j.x_i - max_{j
     not in S_i} w_j.x_i, by the stochastic subgradient steps of Pegasos: rows are drawn with
     replacement, step t has length 1 / (λ t), and |w| <= 1 / sqrt(λ). There is no intercept.
-    Probabilities are the softmax of w_j.x, and close to each other. ``PlSvm.paper()`` is the plain
-    constructor. With numba, ``pip install "robustpll[fast]"``, steps are compiled and about ten
-    times as fast.
+    Probabilities are the softmax of w_j.x, and close to each other. With numba, ``pip install
+    "robustpll[fast]"``, steps are compiled and about ten times as fast.
 
     Parameters
     ----------
@@ -60,17 +59,10 @@ class PlSvm(ClassicalMethod):
     on_host = True
     cost = (0.15, 0.5)
 
-    regularisation: float = 1.0
+    regularisation: Positive = 1.0
     iterations: int = 0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.regularisation == 0:
-            raise InputError(
-                "The 'regularisation' of PlSvm must be above 0: the length of its steps is 1 / it."
-            )
-
-    def fit_run(self, run: OneRun) -> tuple[Learned, Opinion]:
+    def fit_run(self, run: OneRun) -> tuple[Tensors, Opinion]:
         (n, d), k = run.x.shape, run.candidates.shape[1]
         iterations = self.iterations or max(FEWEST_ITERATIONS, 10 * n)
         generator = torch.Generator().manual_seed(seed_of(run.seed, self.name))
@@ -88,7 +80,7 @@ class PlSvm(ClassicalMethod):
         scores = (run.x @ weights.T).masked_fill(~run.candidates, -torch.inf)
         return {"weights": weights}, Opinion.of_probability(scores.softmax(-1))
 
-    def predict_run(self, learned: Learned, x: Tensor, precomputed: Precomputed) -> Opinion:
+    def predict_run(self, learned: Tensors, x: Tensor, precomputed: Tensors) -> Opinion:
         return Opinion.of_probability((x @ learned["weights"].T).softmax(-1))
 
     def layout(self, shape: Shape, k: int) -> Layout:
@@ -102,12 +94,12 @@ def plain_steps(
     weights = np.zeros((candidates.shape[1], x.shape[1]))
     longest = 1 / math.sqrt(regularisation)
     for t, i in enumerate(order, 1):
-        row, own = x[i], candidates[i]
+        row, possible = x[i], candidates[i]
         scores = np.einsum("jf,f->j", weights, row)  # BLAS would start threads for so little
-        best = _first_largest(np.where(own, scores, -np.inf))
-        rival = _first_largest(np.where(own, -np.inf, scores))
+        best = _first_largest(np.where(possible, scores, -np.inf))
+        rival = _first_largest(np.where(possible, -np.inf, scores))
         weights *= max(1e-9, 1 - 1 / t)
-        if not own.all() and scores[best] - scores[rival] < 1:
+        if not possible.all() and scores[best] - scores[rival] < 1:
             step = row / (regularisation * t)
             weights[best] += step
             weights[rival] -= step

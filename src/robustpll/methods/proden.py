@@ -1,23 +1,25 @@
-"""Proden (Lv et al., ICML 2020), and with weight decay, dropout, ensembles and attacked rows."""
+"""Proden (Lv et al., ICML 2020), its variants, and Pop (Xu et al., ICML 2023)."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
-from robustpll.attacks.base import sign_of_gradient
-from robustpll.engine.data import Batch
+from robustpll.attacks import sign_of_gradient
+from robustpll.engine.data import Batch, State, Task
 from robustpll.engine.layers import Dropout, steady_statistics
 from robustpll.engine.networks import Shape, mlp
 from robustpll.engine.random import Draws
-from robustpll.errors import InputError
-from robustpll.methods.base import DeepMethod, Number, Step
-from robustpll.methods.losses import normalize, weighted_ce
+from robustpll.engine.train import Training
+from robustpll.errors import InputError, Rule
+from robustpll.methods.base import Count, DeepMethod, Number, Step, normalize, weighted_ce
 
 NUMBERS_PER_BLOCK = 2**25  # of one layer's output, for all models and passes; 128 MiB in float32
+WINDOW = 5  # epochs that Pop averages, and from one purification to the next
+FIRST = 20  # the epoch of the first purification
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,7 @@ class Proden(DeepMethod):
     """Progressive identification of the true labels.
 
     Cross-entropy against label weights, which are the network's own probabilities p restricted to
-    the candidates S and renormalised: w_j = [j in S] p_j / sum_{S} p. ``Proden.paper()`` is the
-    plain constructor.
+    the candidates S and renormalised: w_j = [j in S] p_j / sum_{S} p.
 
     Examples
     --------
@@ -50,18 +51,13 @@ class Proden(DeepMethod):
 
 @dataclass(frozen=True)
 class ProdenL2(Proden):
-    """Proden with weight decay; ``ProdenL2.paper()`` is the plain constructor.
+    """Proden with weight decay.
 
     Parameters
     ----------
     decay : {"decoupled", "l2"}
         Shrink parameters by ``learning_rate * weight_decay`` in each step, as the paper's code
         does, or add ``weight_decay / 2`` times their squared norm to the loss, as its text says.
-
-    Examples
-    --------
-    >>> ProdenL2().weight_decay
-    0.01
     """
 
     name = "proden_l2"
@@ -83,8 +79,7 @@ class ProdenDropout(Proden):
     """Proden with dropout, also when it predicts (Gal & Ghahramani, ICML 2016).
 
     A prediction is the mean of softmax over passes with randomly dropped units. Each pass drops the
-    same units for all rows, so the prediction of a row does not depend on other rows and is
-    repeatable. ``ProdenDropout.paper()`` is the plain constructor.
+    same units for all rows, so predictions are repeatable and do not depend on other rows.
 
     Parameters
     ----------
@@ -92,27 +87,19 @@ class ProdenDropout(Proden):
         Share of the units that are dropped, after each BatchNorm.
     passes : int
         Number of passes of a prediction.
-
-    Examples
-    --------
-    >>> ProdenDropout().passes
-    1000
     """
 
     name = "proden_dropout"
     title = "Proden+Dropout"
     family = "ensemble"
 
-    rate: float = 0.05
-    passes: int = 1000
+    rate: Annotated[float, Rule("above 0 and below 1", lambda rate: 0 < rate < 1)] = 0.05
+    passes: Count = 1000
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.network != "mlp" or not 0 < self.rate < 1 or self.passes < 1:
-            raise InputError(
-                "ProdenDropout needs network='mlp', a rate above 0 and below 1, and 1 pass or "
-                f"more; got {self.network!r}, {self.rate} and {self.passes}."
-            )
+        if self.network != "mlp":
+            raise InputError(f"ProdenDropout needs network='mlp'. Got {self.network!r}.")
 
     def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:
         return mlp(shape, k, draws, dropout=self.rate)
@@ -148,21 +135,13 @@ class ProdenDropout(Proden):
 
 @dataclass(frozen=True)
 class ProdenEns(Proden):
-    """Five Proden networks with different initial weights and batches; probabilities averaged.
-
-    ``ProdenEns.paper()`` is the plain constructor.
-
-    Examples
-    --------
-    >>> ProdenEns().members
-    5
-    """
+    """Five Proden networks with different initial weights and batches; probabilities averaged."""
 
     name = "proden_ens"
     title = "Proden+Ens"
     family = "ensemble"
 
-    members: int = 5
+    members: Count = 5
 
 
 @dataclass(frozen=True)
@@ -170,17 +149,12 @@ class ProdenAdvEns(ProdenEns):
     """Proden+Ens with one attacked copy of each row (Lakshminarayanan et al., NeurIPS 2017).
 
     x' = x + epsilon sign(dL/dx), and the loss is that of x plus that of x' under the same label
-    weights; these come from the unchanged row. ``ProdenAdvEns.paper()`` is the plain constructor.
+    weights; these come from the unchanged row.
 
     Parameters
     ----------
     epsilon : float or tuple with one for each member
         How far each scaled feature is moved.
-
-    Examples
-    --------
-    >>> ProdenAdvEns().epsilon
-    0.01
     """
 
     name = "proden_adv_ens"
@@ -197,3 +171,76 @@ class ProdenAdvEns(ProdenEns):
         epsilon = self.epsilon.view(-1, *[1] * (x.ndim - 1))
         attacked = weighted_ce(net(x + epsilon * sign), batch.label_weights)
         return loss + attacked, written
+
+
+@dataclass(frozen=True)
+class Pop(Proden):
+    """Progressive purification: Proden that rules candidates out.
+
+    Every fifth epoch from the 21st on, label weights are averaged over five epochs. A candidate
+    with an average below a threshold times the row's largest is ruled out.
+
+    Parameters
+    ----------
+    threshold : float
+        Initial threshold.
+    rise : float
+        Growth of the threshold with each purification.
+    ceiling : float
+        Largest threshold.
+    growth : {"added", "multiplied"}
+        Whether it grows by `rise`, or by the factor 1 + `rise` and only after purifications that
+        ruled out less than one in 10,000 of all pairs of a row and a class.
+    persistent : bool
+        Whether a candidate that is ruled out remains so. Otherwise it only affects the next epoch.
+    """
+
+    name = "pop"
+    title = "Pop"
+    citation = (
+        "Xu, Liu, Lv, Qiao, Geng: Progressive Purification for Instance-Dependent Partial Label "
+        "Learning. ICML 2023"
+    )
+    paper_fields: ClassVar[dict[str, Any]] = {
+        "growth": "multiplied",
+        "ceiling": 0.4,
+        "persistent": False,
+    }
+
+    threshold: Number = 0.001
+    rise: Number = 0.001
+    ceiling: Number = 0.04
+    growth: Literal["added", "multiplied"] = "added"
+    persistent: bool = True
+
+    def begin(self, task: Task) -> State:
+        state = State.of(task, kept=task.candidates.to(task.prior))
+        state.memory["window"] = torch.zeros_like(task.prior).repeat(WINDOW, 1, 1, 1)
+        state.memory["threshold"] = self.threshold[..., None].clone()  # (M, 1, 1)
+        return state
+
+    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
+        logits = net(batch.x)
+        allowed = batch.rows["kept"] if self.persistent else batch.candidates
+        weights = normalize(allowed * logits.detach().softmax(-1), batch.label_weights)
+        return weighted_ce(logits, batch.label_weights), {"label_weights": weights}
+
+    def end_epoch(self, training: Training, epoch: int) -> None:
+        state = training.state
+        window, threshold = state.memory["window"], state.memory["threshold"]
+        allowed, weights = state.rows["kept"], state.rows["label_weights"]
+        window[epoch % WINDOW] = weights
+        if epoch < FIRST or epoch % WINDOW:
+            return
+        mean = window.mean(0)  # (M, n, k)
+        stays = allowed.bool() & (mean >= threshold * mean.amax(-1, keepdim=True))
+        stays = torch.where(stays.any(-1, keepdim=True), stays, allowed.bool())
+        ruled_out = (allowed - stays.to(allowed)).sum((-1, -2), keepdim=True)  # (M, 1, 1)
+        allowed.copy_(stays)
+        weights.copy_(normalize(mean * allowed, weights))
+        rise, ceiling = self.rise[..., None], self.ceiling[..., None]
+        if self.growth == "added":
+            threshold.copy_(torch.minimum(threshold + rise, ceiling))
+        else:
+            few = ruled_out < 1e-4 * allowed[0].numel()
+            threshold.mul_(1 + rise * (few & (threshold < ceiling)))

@@ -8,16 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from robustpll.engine.data import Batch, State, Task
-from robustpll.methods.base import DeepMethod, Step
-from robustpll.methods.losses import covering, normalize, weighted_ce
+from robustpll.methods.base import DeepMethod, Step, covering, normalize, weighted_ce
 
 
 @dataclass(frozen=True)
 class Rc(DeepMethod):
     """Risk-consistent learning: cross-entropy weighted by how likely each candidate is.
 
-    As Proden, with label weights w_j = [j in S] p_j / sum_{S} p from the network after the
-    optimiser's step. ``Rc.paper()`` differs in ``normalise=False, update="before"``.
+    As Proden, with label weights from the network after the optimiser's step.
 
     Parameters
     ----------
@@ -25,11 +23,6 @@ class Rc(DeepMethod):
         Whether a row's weights sum to 1, or to the network's probability of its candidates.
     update : {"after", "before"}
         Whether weights come from one more forward pass after the step, or from the one before it.
-
-    Examples
-    --------
-    >>> Rc().normalise, Rc.paper().normalise
-    (True, False)
     """
 
     name = "rc"
@@ -73,11 +66,6 @@ class Cc(DeepMethod):
         Whether the loss is computed by log-sum-exp. Otherwise, as in ``Cc.paper()``, it is -ln(c s
         + 1e-10), where s is that probability and c = 1 / (2^(k-1) - 1). From about 50 classes on,
         the gradient is then too small to learn from; from 151 on it vanishes in float32.
-
-    Examples
-    --------
-    >>> Cc().stable, Cc.paper().stable
-    (True, False)
     """
 
     name = "cc"

@@ -14,9 +14,8 @@ from robustpll.engine.networks import Shape, mlp, wide
 from robustpll.engine.random import Draws
 from robustpll.engine.train import Training
 from robustpll.errors import InputError
-from robustpll.methods.base import WARM_UP, DeepMethod, Step
+from robustpll.methods.base import WARM_UP, DeepMethod, Step, weighted_ce
 from robustpll.methods.evidential import flat_kl
-from robustpll.methods.losses import weighted_ce
 from robustpll.methods.neighbours import neighbours
 
 NEIGHBOURS = 3
@@ -31,8 +30,7 @@ class Valen(DeepMethod):
     An encoder predicts a Dirichlet distribution over the labels of a row. A sample of it is decoded
     to the features, to the candidates, and, by the similarity of samples, to a graph of neighbours.
     Samples are also the label weights from which a classifier learns. Ten epochs of warm-up train
-    the classifier as Proden does. ``Valen.paper()`` differs in ``network="wide", start="uniform",
-    graph="columns"``.
+    the classifier as Proden does.
 
     Parameters
     ----------
@@ -42,11 +40,6 @@ class Valen(DeepMethod):
         Whether label weights after the warm-up are those of the warm-up, or uniform.
     graph : {"rows", "columns"}
         Whether a row's entries in the graph are its neighbours, or the rows whose neighbour it is.
-
-    Examples
-    --------
-    >>> Valen().network, Valen.paper().network
-    ('mlp', 'wide')
     """
 
     name = "valen"
