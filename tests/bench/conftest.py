@@ -17,9 +17,8 @@ from typer.testing import CliRunner, Result
 
 from robustpll.bench.executor import Executor
 from robustpll.bench.grid import Condition, Grid, Run
-from robustpll.bench.run import Bundle
 from robustpll.bench.store import ResultStore, schema, with_record
-from robustpll.bench.worker import JobResult, perform
+from robustpll.bench.worker import Bundle, JobResult, perform
 from robustpll.cli import app
 
 Answers = Callable[[Run, Condition], Mapping[str, Any]]

@@ -16,10 +16,8 @@ import psutil
 import pytest
 
 from robustpll.bench import Grid, ResultStore, run_grid
-from robustpll.bench.executor import GPU_WORKERS
-from robustpll.bench.ray import RETRIES, RayExecutor
-from robustpll.bench.run import Bundle
-from robustpll.bench.worker import JobResult
+from robustpll.bench.executor import GPU_WORKERS, RETRIES, RayExecutor
+from robustpll.bench.worker import Bundle, JobResult
 from robustpll.errors import InputError
 
 GRID = """

@@ -17,9 +17,8 @@ from sklearn.datasets import load_digits
 from robustpll import METHODS, load_dataset
 from robustpll.bench import worker
 from robustpll.bench.grid import Grid
-from robustpll.bench.run import MOST_SECONDS, bundles
 from robustpll.bench.store import REALS, of_files
-from robustpll.bench.worker import compute, perform
+from robustpll.bench.worker import MOST_SECONDS, bundles, compute, perform
 from robustpll.datasets.noise import Uniform
 from robustpll.datasets.problem import Problem
 from robustpll.errors import RobustPLLError

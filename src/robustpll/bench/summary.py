@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from robustpll.bench.grid import Entry, Grid, Run
+from robustpll.bench.grid import Grid, GridMethod, Run
 from robustpll.bench.store import REALS, ResultStore, StoreError, of_store
 from robustpll.datasets.catalog import entry_of
 from robustpll.errors import InputError
@@ -106,7 +106,7 @@ class Summary:
         return tuple(name for name in self.grid.datasets if name in names)
 
     @cached_property
-    def lines(self) -> tuple[Entry, ...]:
+    def lines(self) -> tuple[GridMethod, ...]:
         """The methods of the report, ensembles last: the first entry of each label."""
         first = {entry.label: entry for entry in reversed(self.grid.entries)}
         entries = [entry for entry in self.grid.entries if first[entry.label] is entry]

@@ -14,8 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from robustpll.bench.grid import REAL_WORLD, Condition, Entry
-from robustpll.bench.run import MOST_AUDITED
+from robustpll.bench.grid import MOST_AUDITED, REAL_WORLD, Condition, GridMethod
 from robustpll.bench.summary import MEASURES, Summary
 from robustpll.datasets.catalog import CATALOG, entry_of
 from robustpll.datasets.noise import InstanceDependent
@@ -251,7 +250,7 @@ def cells_of(
 
 
 def _cells_of_lines(
-    parts: Mapping[str, pd.DataFrame], lines: Sequence[Entry], decimals: int
+    parts: Mapping[str, pd.DataFrame], lines: Sequence[GridMethod], decimals: int
 ) -> pd.DataFrame:
     """Return the cells of columns, line by line."""
     places = {line.label: (place, line.group) for place, line in enumerate(lines)}
