@@ -15,12 +15,22 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
-from robustpll.bench.executor import Executor
+from robustpll.bench.executor import Executor, run_grid
 from robustpll.bench.grid import Condition, Grid, Run
 from robustpll.bench.store import ResultStore, schema, with_record
 from robustpll.bench.worker import Bundle, JobResult, perform
 from robustpll.cli import app
 
+SMALL = """
+name = "small"
+methods = ["pl_knn", "proden", {name = "robust_pll_ens", members = 2, kl_ceiling = [0.5, 2]}]
+datasets = ["digits", "synthetic"]
+seeds = 2
+noise = {name = "instance-dependent", epochs = 5, learning_rate = 0.1}
+epsilons = [0.1]
+epochs = 4
+train_rows = true
+"""
 Answers = Callable[[Run, Condition], Mapping[str, Any]]
 
 
@@ -142,6 +152,23 @@ def made() -> SimpleNamespace:
     functions = (predictions, share_right, unknown, of_seed, keep, idx)
     functions += (assert_equal, wait_until, command)
     return SimpleNamespace(**{one.__name__: one for one in functions})
+
+
+@pytest.fixture(scope="session")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a grid of 12 short runs."""
+    path = tmp_path_factory.mktemp("grid") / "small.toml"
+    path.write_text(SMALL)
+    return path
+
+
+@pytest.fixture(scope="session")
+def undisturbed(grid: Path, tmp_path_factory: pytest.TempPathFactory) -> ResultStore:
+    """The store of a driver without other processes, to which nothing happened."""
+    store = ResultStore(tmp_path_factory.mktemp("undisturbed"))
+    outcome = run_grid(Grid.read(grid), store, executor=Inline(), quiet=True)
+    assert (outcome.done, outcome.failed, outcome.left) == (12, {}, 0)
+    return store
 
 
 @pytest.fixture

@@ -362,7 +362,7 @@ def run_grid(
     until : float or None
         Seconds after which no run starts any more; started ones are finished.
     executor : Executor or None
-        Runs the jobs instead of processes on this machine.
+        Runs the bundles instead of processes on this machine.
     quiet : bool
         Whether to show no progress.
 

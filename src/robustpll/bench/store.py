@@ -139,13 +139,8 @@ class ResultStore:
 
     def damaged(self, runs: Iterable[Run]) -> list[str]:
         """A message for each unreadable file of the runs."""
-        messages = {}
-        for run in runs:
-            try:
-                self.about(run)
-            except StoreError as error:
-                messages[run.key] = str(error)
-        return list(messages.values())
+        messages = {run.key: _error_of(self.about, run) for run in runs}
+        return [message for message in messages.values() if message]
 
     def write(self, run: Run, table: "pa.Table") -> None:
         """Store predictions `with_record`, and remove the record of an earlier failure."""
@@ -161,7 +156,6 @@ class ResultStore:
             use_dictionary=["part", "condition"],
             column_encoding=encoding,
             write_page_checksum=True,
-            store_schema=True,
         )
         self._write(self.path(run), buffer.getvalue())
         self._json("failures", run.key).unlink(missing_ok=True)
@@ -258,6 +252,15 @@ def _reading(path: Path) -> Iterator[None]:
             f"{path} is damaged or not of this benchmark ({reason}). Move it aside by "
             "'robustpll bench verify --repair', and run the grid again."
         ) from error
+
+
+def _error_of(read: Callable[[Any], object], source: object) -> str:
+    """The message of the error if something cannot be read; "" if it can."""
+    try:
+        read(source)
+    except StoreError as error:
+        return str(error)
+    return ""
 
 
 def now() -> str:
@@ -369,11 +372,9 @@ def damage(store: ResultStore) -> dict[Path, str]:
     messages = {}
     for pattern, check in CHECKS.items():
         for path in sorted(store.root.glob(pattern)):
-            try:
-                check(path)
-            except StoreError as error:
-                if path.exists():  # otherwise another process moved it meanwhile
-                    messages[path] = str(error)
+            message = _error_of(check, path)
+            if message and path.exists():  # otherwise another process moved it meanwhile
+                messages[path] = message
     return messages
 
 

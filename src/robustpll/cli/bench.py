@@ -51,7 +51,9 @@ def run(
     with refusals(stopped="Finished runs are stored; the same command runs the rest."):
         if ray is not None and workers is not None:
             raise InputError("--workers does not go with --ray: use 'ray start --num-cpus'.")
-        changes = {name: _listed(name, text) for name, text in texts.items() if text is not None}
+        changes: dict[str, Any] = {
+            name: _listed(name, text) for name, text in texts.items() if text is not None
+        }
         if len(changes.get("seeds", ())) == 1:
             changes["seeds"] = tuple(range(*changes["seeds"]))
         others = {"noise": noise_of(noise), "epochs": epochs, "train_rows": train_rows or None}
