@@ -1,6 +1,7 @@
 """Stores of made-up predictions, whose measures are known, and what several files need."""
 
 import gzip
+import hashlib
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -120,10 +121,16 @@ def keep(
     store.write(run, with_record(table, run, took, facts))
 
 
-def idx(values: np.ndarray) -> bytes:
-    """A file of MNIST's format."""
-    header = struct.pack(f">{values.ndim}i", *values.shape)
-    return gzip.compress(b"\0\0\x08" + bytes([values.ndim]) + header + values.tobytes())
+def write_pictures(folder: Path, part: str, images: np.ndarray, labels: np.ndarray) -> list[str]:
+    """Write two files of MNIST's format; returns the SHA-256 of their contents."""
+    folder.mkdir(exist_ok=True)
+    sums = []
+    for kind, values in (("images-idx3", images), ("labels-idx1", labels)):
+        header = bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}i", *values.shape)
+        content = header + values.astype(np.uint8).tobytes()
+        (folder / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(content))
+        sums.append(hashlib.sha256(content).hexdigest())
+    return sums
 
 
 def assert_equal(store: ResultStore, other: ResultStore, grid: Path) -> None:
@@ -149,7 +156,7 @@ def command(*words: object) -> Result:
 @pytest.fixture(scope="session")
 def made() -> SimpleNamespace:
     """The functions above, for tests."""
-    functions = (predictions, share_right, unknown, of_seed, keep, idx)
+    functions = (predictions, share_right, unknown, of_seed, keep, write_pictures)
     functions += (assert_equal, wait_until, command)
     return SimpleNamespace(**{one.__name__: one for one in functions})
 

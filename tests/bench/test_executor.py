@@ -166,8 +166,8 @@ def test_ctrl_c_keeps_what_is_finished(
 def test_two_drivers_share_a_store(grid: Path, assert_same: Any, tmp_path: Path) -> None:
     one, other = (driver(grid, tmp_path, "--workers", "1") for _ in range(2))
     with one as first, other as second:
-        said = [process.communicate(timeout=900)[1] for process in (first, second)]
-        assert (first.returncode, second.returncode) == (0, 0), said
+        errors = [process.communicate(timeout=900)[1] for process in (first, second)]
+        assert (first.returncode, second.returncode) == (0, 0), errors
     assert len(ResultStore(tmp_path).sessions()) == 2
     assert_same(tmp_path)
 
@@ -319,13 +319,13 @@ def test_no_mps_service_is_started_where_there_is_none_or_the_user_runs_one(
 
 @pytest.mark.gpu
 def test_processes_compute_under_the_mps_service_which_ends_with_them() -> None:
-    product = "import torch; print(torch.ones(3, 3, device='cuda').sum().item())"
+    program = "import torch; print(torch.ones(3, 3, device='cuda').sum().item())"
     with mps_service() as settings:
         if not settings:
             pytest.skip("NVIDIA's multi-process service is not here")
         environment = os.environ | settings
-        said = subprocess.check_output([sys.executable, "-c", product], env=environment)
-        assert said.strip() == b"9.0"
+        product = subprocess.check_output([sys.executable, "-c", program], env=environment)
+        assert product.strip() == b"9.0"
     listing = subprocess.run(
         [MPS], input=b"get_server_list\n", env=environment, capture_output=True, check=False
     )

@@ -163,11 +163,11 @@ def test_a_cluster_of_ones_own_ends_with_the_program(
             if stopped:
                 made.wait_until(lambda: list(tmp_path.rglob("*.parquet")))
                 os.killpg(sweep.pid, signal.SIGINT)  # as a terminal does
-            said = sweep.communicate(timeout=900)[1]
-        assert sweep.returncode == (130 if stopped else 0), said
-        assert ("Stopped." in said) == stopped
-        assert "Traceback" not in said
-        assert "Token" not in said  # nor whatever else Ray has to say
+            errors = sweep.communicate(timeout=900)[1]
+        assert sweep.returncode == (130 if stopped else 0), errors
+        assert ("Stopped." in errors) == stopped
+        assert "Traceback" not in errors
+        assert "Token" not in errors  # nor whatever else Ray has to say
         made.wait_until(lambda: not in_session(sweep.pid))
     made.assert_equal(ResultStore(tmp_path), undisturbed, grid)
 

@@ -195,26 +195,17 @@ def test_planning_reads_a_file_once(put: Put, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_candidates_that_noise_made_are_of_one_version_too(
-    made: Any,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    unpublished: Callable[..., None],
+    made: Any, run: Run, tmp_path: Path, unpublished: Callable[..., None], put: Put
 ) -> None:
     unpublished("mnist")
-    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
-    values = {"methods": ["pl_knn"], "datasets": ["mnist"], "seeds": 1, "noise": "uniform"}
-    folder, keys = tmp_path / "mnist", set()
-    folder.mkdir()
+    grid = Grid.of({"methods": ["pl_knn"], "datasets": ["mnist"], "seeds": 1, "noise": "uniform"})
+    keys = set()
     for rows in (100, 120):
         for part, n in (("train", rows), ("t10k", 20)):
-            labels = (np.arange(n) % 10).astype(np.uint8)
-            images = np.random.default_rng(rows).integers(0, 256, (n, 4, 4), dtype=np.uint8)
-            (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(made.idx(images))
-            (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(made.idx(labels))
-        [planned] = of_files(Grid.of(values).runs())
-        keys.add(planned.noise_key)
-        assert run(Grid.of(values), tmp_path / "store").done == 1
+            images = np.random.default_rng(rows).integers(0, 256, (n, 4, 4))
+            made.write_pictures(tmp_path / "data" / "mnist", part, images, np.arange(n) % 10)
+        keys |= {planned.noise_key for planned in of_files(grid.runs())}
+        assert run(grid, tmp_path / "store").done == 1
     assert {path.stem for path in (tmp_path / "store" / "candidates").iterdir()} == keys
     assert len(keys) == 2
 

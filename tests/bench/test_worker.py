@@ -1,7 +1,5 @@
 """What trains together, and what a worker computes: bundles, OOD rows, ties, audits."""
 
-import gzip
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -106,14 +104,9 @@ def pictures(
     scans, labels = load_digits(return_X_y=True)
     upright = (scans.reshape(-1, 8, 8) * 15).astype(np.uint8)
     for name, values in (("mnist", upright), ("kmnist", upright.transpose(0, 2, 1))):
-        (tmp_path / name).mkdir()
         sums = []
         for part, rows in (("train", slice(TRAIN)), ("t10k", slice(TRAIN, TRAIN + TEST))):
-            files = {"images-idx3": values[rows], "labels-idx1": labels[rows].astype(np.uint8)}
-            for kind, array in files.items():
-                content = made.idx(array)
-                (tmp_path / name / f"{part}-{kind}-ubyte.gz").write_bytes(content)
-                sums.append(hashlib.sha256(gzip.decompress(content)).hexdigest())
+            sums += made.write_pictures(tmp_path / name, part, values[rows], labels[rows])
         unpublished(name, sums)
     worker._dataset.cache_clear()
     yield
@@ -148,9 +141,7 @@ def test_files_of_other_sizes_than_usual_are_no_bundle(
 ) -> None:
     """The bundle fails, and the driver takes its runs one by one."""
     unpublished("kmnist")
-    few = np.zeros((50, 8, 8), np.uint8)
-    (tmp_path / "kmnist" / "train-images-idx3-ubyte.gz").write_bytes(made.idx(few))
-    (tmp_path / "kmnist" / "train-labels-idx1-ubyte.gz").write_bytes(made.idx(few[:, 0, 0]))
+    made.write_pictures(tmp_path / "kmnist", "train", np.zeros((50, 8, 8)), np.zeros(50))
     grid = Grid.of({"methods": ["pl_knn"], "datasets": ["mnist", "kmnist"], "seeds": 1})
     [bundle] = bundles(of_files(grid.runs()), joined=True)
     rows = {"mnist": TRAIN, "kmnist": 50}

@@ -22,10 +22,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from multiprocessing import active_children, current_process, get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from filelock import BaseFileLock, FileLock, Timeout
 
 from robustpll import __version__
 from robustpll.bench.grid import Grid, Run, grid_of, present
@@ -33,11 +35,6 @@ from robustpll.bench.store import Candidates, ResultStore, StoreError, of_files,
 from robustpll.bench.worker import Bundle, JobResult, Place, bundles, perform, start_worker
 from robustpll.engine.device import chosen_device, device_name
 from robustpll.errors import InputError, RobustPLLError, is_count
-
-if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
-
-    from filelock import BaseFileLock
 
 GPU_WORKERS = 6  # for each GPU: small bundles use only a part of it, and some just compile
 RETRIES = 3  # by Ray, if a process or machine is lost
@@ -76,7 +73,7 @@ class LocalWorker:
     place: Place
     device: str
     pool: ProcessPoolExecutor | None = None  # the first bundle starts it
-    process: "BaseProcess | None" = None
+    process: BaseProcess | None = None
 
     def submit(self, bundle: Bundle, environment: Mapping[str, str]) -> Future[JobResult]:
         if self.pool is not None:
@@ -223,16 +220,15 @@ def mps_service() -> Iterator[dict[str, str]]:
 
 
 class RayExecutor(Executor):
-    """Runs jobs on all machines of a Ray cluster, including machines that join later.
+    """Runs bundles on all machines of a Ray cluster, including machines that join later.
 
     Every machine needs this version of robustpll with the extra ``ray``, and the data in the folder
-    that ROBUSTPLL_DATA named when Ray was started there. A job takes one CPU, or a share of a GPU
-    if the cluster has GPUs. Ray runs the jobs of lost machines again; if the head is lost, the run
-    ends. Members of a cluster execute what they send each other: join only clusters you trust.
+    that ROBUSTPLL_DATA named when Ray was started there. A bundle takes one CPU, or a share of a
+    GPU. Members of a cluster execute what they send each other: join only clusters you trust.
 
     `address` "local" starts a cluster on this machine and ends it afterwards, "auto" joins the one
-    on this machine, "host:port" joins one that includes this machine. `device` is "auto", "cpu" or
-    "cuda"; "auto" uses GPUs if the cluster has any.
+    on this machine, "host:port" joins one that includes this machine. `device` is "auto" (GPUs if
+    the cluster has any), "cpu" or "cuda".
     """
 
     def __init__(self, address: str = "local", device: str = "auto") -> None:
@@ -501,19 +497,14 @@ class Driver:
 
     def lock(self, key: str) -> bool:
         """Whether this driver may compute a key; the system frees the locks of killed drivers."""
-        from filelock import FileLock, Timeout
-
         if key not in self.locks:
             path = self.store.root / "locks" / f"{key}.lock"
-            with writing(path):
+            with writing(path), suppress(Timeout):
                 path.parent.mkdir(exist_ok=True)
                 lock = FileLock(path)
-                try:
-                    lock.acquire(blocking=False)
-                except Timeout:
-                    return False
-            self.locks[key] = lock
-        return True
+                lock.acquire(blocking=False)
+                self.locks[key] = lock
+        return key in self.locks
 
     def unlock(self, keys: Iterable[str]) -> None:
         for key in keys:
