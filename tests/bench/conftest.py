@@ -1,6 +1,7 @@
 """Stores of made-up predictions, whose measures are known, and what several files need."""
 
 import gzip
+import hashlib
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -15,13 +16,22 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
-from robustpll.bench.executor import Executor
+from robustpll.bench.executor import Executor, run_grid
 from robustpll.bench.grid import Condition, Grid, Run
-from robustpll.bench.run import Bundle
 from robustpll.bench.store import ResultStore, schema, with_record
-from robustpll.bench.worker import JobResult, perform
+from robustpll.bench.worker import Bundle, JobResult, perform
 from robustpll.cli import app
 
+SMALL = """
+name = "small"
+methods = ["pl_knn", "proden", {name = "robust_pll_ens", members = 2, kl_ceiling = [0.5, 2]}]
+datasets = ["digits", "synthetic"]
+seeds = 2
+noise = {name = "instance-dependent", epochs = 5, learning_rate = 0.1}
+epsilons = [0.1]
+epochs = 4
+train_rows = true
+"""
 Answers = Callable[[Run, Condition], Mapping[str, Any]]
 
 
@@ -111,10 +121,16 @@ def keep(
     store.write(run, with_record(table, run, took, facts))
 
 
-def idx(values: np.ndarray) -> bytes:
-    """A file of MNIST's format."""
-    header = struct.pack(f">{values.ndim}i", *values.shape)
-    return gzip.compress(b"\0\0\x08" + bytes([values.ndim]) + header + values.tobytes())
+def write_pictures(folder: Path, part: str, images: np.ndarray, labels: np.ndarray) -> list[str]:
+    """Write two files of MNIST's format; returns the SHA-256 of their contents."""
+    folder.mkdir(exist_ok=True)
+    sums = []
+    for kind, values in (("images-idx3", images), ("labels-idx1", labels)):
+        header = bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}i", *values.shape)
+        content = header + values.astype(np.uint8).tobytes()
+        (folder / f"{part}-{kind}-ubyte.gz").write_bytes(gzip.compress(content))
+        sums.append(hashlib.sha256(content).hexdigest())
+    return sums
 
 
 def assert_equal(store: ResultStore, other: ResultStore, grid: Path) -> None:
@@ -140,9 +156,26 @@ def command(*words: object) -> Result:
 @pytest.fixture(scope="session")
 def made() -> SimpleNamespace:
     """The functions above, for tests."""
-    functions = (predictions, share_right, unknown, of_seed, keep, idx)
+    functions = (predictions, share_right, unknown, of_seed, keep, write_pictures)
     functions += (assert_equal, wait_until, command)
     return SimpleNamespace(**{one.__name__: one for one in functions})
+
+
+@pytest.fixture(scope="session")
+def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a grid of 12 short runs."""
+    path = tmp_path_factory.mktemp("grid") / "small.toml"
+    path.write_text(SMALL)
+    return path
+
+
+@pytest.fixture(scope="session")
+def undisturbed(grid: Path, tmp_path_factory: pytest.TempPathFactory) -> ResultStore:
+    """The store of a driver without other processes, to which nothing happened."""
+    store = ResultStore(tmp_path_factory.mktemp("undisturbed"))
+    outcome = run_grid(Grid.read(grid), store, executor=Inline(), quiet=True)
+    assert (outcome.done, outcome.failed, outcome.left) == (12, {}, 0)
+    return store
 
 
 @pytest.fixture

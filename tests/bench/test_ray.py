@@ -15,36 +15,12 @@ from typing import Any
 import psutil
 import pytest
 
-from robustpll.bench import Grid, ResultStore, run_grid
-from robustpll.bench.executor import GPU_WORKERS
-from robustpll.bench.ray import RETRIES, RayExecutor
-from robustpll.bench.run import Bundle
-from robustpll.bench.worker import JobResult
+from robustpll.bench import ResultStore, run_grid
+from robustpll.bench.executor import GPU_WORKERS, RETRIES, RayExecutor
+from robustpll.bench.worker import Bundle, JobResult
 from robustpll.errors import InputError
 
-GRID = """
-name = "small"
-methods = ["pl_knn", {name = "proden", epochs = 30}]
-datasets = ["digits", "synthetic"]
-seeds = 2
-noise = "uniform"
-"""
 NODE = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
-
-
-@pytest.fixture(scope="module")
-def grid(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("grid") / "small.toml"
-    path.write_text(GRID)
-    return path
-
-
-@pytest.fixture(scope="module")
-def undisturbed(inline: Any, grid: Path, tmp_path_factory: pytest.TempPathFactory) -> ResultStore:
-    """The store of a driver without other processes, to which nothing happened."""
-    store = ResultStore(tmp_path_factory.mktemp("undisturbed"))
-    assert run_grid(Grid.read(grid), store, executor=inline(), quiet=True).done == 8
-    return store
 
 
 @pytest.fixture
@@ -132,7 +108,7 @@ def test_a_lost_machine_changes_no_result(
     executor = Disturbed(cluster, node, made.wait_until)
     assert executor.title == "2 jobs at once, on 2 machines by Ray"
     outcome = run_grid(str(grid), tmp_path, executor=executor, quiet=True)
-    assert (outcome.done, outcome.failed, outcome.left) == (8, {}, 0)
+    assert (outcome.done, outcome.failed, outcome.left) == (12, {}, 0)
     assert executor.is_disturbed, "nothing was lost"
     made.assert_equal(ResultStore(tmp_path), undisturbed, grid)
 
@@ -187,11 +163,11 @@ def test_a_cluster_of_ones_own_ends_with_the_program(
             if stopped:
                 made.wait_until(lambda: list(tmp_path.rglob("*.parquet")))
                 os.killpg(sweep.pid, signal.SIGINT)  # as a terminal does
-            said = sweep.communicate(timeout=900)[1]
-        assert sweep.returncode == (130 if stopped else 0), said
-        assert ("Stopped." in said) == stopped
-        assert "Traceback" not in said
-        assert "Token" not in said  # nor whatever else Ray has to say
+            errors = sweep.communicate(timeout=900)[1]
+        assert sweep.returncode == (130 if stopped else 0), errors
+        assert ("Stopped." in errors) == stopped
+        assert "Traceback" not in errors
+        assert "Token" not in errors  # nor whatever else Ray has to say
         made.wait_until(lambda: not in_session(sweep.pid))
     made.assert_equal(ResultStore(tmp_path), undisturbed, grid)
 

@@ -3,10 +3,8 @@
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +25,7 @@ CLEAN, ATTACKED = Condition("test"), Condition("test", 0.1)
 RUN = Run(Proden(epochs=3), "digits", Uniform(), 0, label="Proden", conditions=(CLEAN,))
 VALUES = {"name": "mine", "methods": ["pl_knn"], "datasets": ["synthetic"], "noise": "uniform"}
 GRID = Grid.of(VALUES | {"seeds": 2})
+FIRST = GRID.runs()[0]
 DEEP = b"[" * 100_000
 
 
@@ -74,7 +73,15 @@ def test_a_run_is_missing_until_it_is_written_with_all_its_conditions(tmp_path: 
     assert one.conditions == (CLEAN, ATTACKED)  # two labels of one method are one run
 
 
-def test_a_file_cut_anywhere_is_damaged_and_named(one_run: ResultStore) -> None:
+def damage_pages(path: Path) -> None:
+    """Change one bit of the predictions; the footer stays whole."""
+    content = bytearray(path.read_bytes())
+    column = pq.ParquetFile(path).metadata.row_group(0).column(6)
+    content[column.data_page_offset + column.total_compressed_size - 1] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_file_cut_anywhere_and_a_changed_bit_are_noticed(one_run: ResultStore) -> None:
     path = one_run.path(RUN)
     whole = path.read_bytes()
     for length in range(0, len(whole), 397):
@@ -86,18 +93,7 @@ def test_a_file_cut_anywhere_is_damaged_and_named(one_run: ResultStore) -> None:
         assert str(path) in message
     one_run.write(RUN, table())
     assert one_run.damaged([RUN]) == []
-
-
-def damage_pages(path: Path) -> None:
-    """Change one bit of the predictions; the footer stays whole."""
-    content = bytearray(path.read_bytes())
-    column = pq.ParquetFile(path).metadata.row_group(0).column(6)
-    content[column.data_page_offset + column.total_compressed_size - 1] ^= 1
-    path.write_bytes(content)
-
-
-def test_a_changed_bit_among_the_predictions_is_noticed(one_run: ResultStore) -> None:
-    damage_pages(one_run.path(RUN))
+    damage_pages(path)
     with pytest.raises(StoreError, match=RUN.key):
         one_run.read(RUN)
 
@@ -118,7 +114,6 @@ def test_a_frame_says_whose_predictions_they_are(one_run: ResultStore) -> None:
 
 def test_a_failure_is_kept_until_the_run_is_there(tmp_path: Path) -> None:
     store = ResultStore(tmp_path)
-    assert store.failure(RUN) is None
     store.failed(RUN, "It was too much.")
     assert store.failure(RUN) == "It was too much."
     assert store.missing([RUN]) == [RUN]
@@ -126,29 +121,11 @@ def test_a_failure_is_kept_until_the_run_is_there(tmp_path: Path) -> None:
     assert store.failure(RUN) is None
 
 
-def test_candidates_are_kept_as_bits(tmp_path: Path) -> None:
-    store, key = ResultStore(tmp_path), RUN.noise_key
-    matrix = np.random.default_rng(0).random((101, 7)) < 0.5
-    assert store.candidates(key) is None
-    store.keep_candidates(key, matrix)
-    assert np.array_equal(store.candidates(key), matrix)  # type: ignore[arg-type]
-    [path] = (tmp_path / "candidates").iterdir()
-    path.write_bytes(path.read_bytes()[:-30])
-    assert store.candidates(key) is None  # they are drawn again
-
-
-def test_grids_are_kept_with_the_latest_last(tmp_path: Path) -> None:
-    store = ResultStore(tmp_path)
-    for seconds, name in enumerate(("sound", "quick")):
-        store.keep_grid(Grid.named(name))
-        os.utime(tmp_path / "grids" / f"{name}.json", (seconds, seconds))
-    assert list(store.grids().items()) == [(n, Grid.named(n)) for n in ("sound", "quick")]
-
-
-def test_a_writer_that_is_killed_leaves_no_half_file(tmp_path: Path) -> None:
+def test_a_writer_that_is_killed_leaves_no_half_file(made: Any, tmp_path: Path) -> None:
     """Killed while it writes again and again; every file is complete."""
+    folder = str(Path(__file__).parent)
     code = f"""
-import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+import sys; sys.path.insert(0, {folder!r})
 from test_store import RUN, ResultStore, table
 store, content = ResultStore({str(tmp_path)!r}), table(rows=20_000)
 print("begun", flush=True)
@@ -159,8 +136,8 @@ while True:
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         writer.stdout.readline()
-        time.sleep(0.1)
-        writer.send_signal(signal.SIGKILL)
+        made.wait_until(lambda: list(tmp_path.rglob(".*.parquet.*")) or store.path(RUN).exists())
+        writer.kill()
     if store.path(RUN).exists():
         assert store.read(RUN).equals(table(rows=20_000))
     for path in tmp_path.rglob(".*"):
@@ -198,29 +175,20 @@ def store(sound: Path, tmp_path: Path) -> ResultStore:
     return ResultStore(tmp_path)
 
 
-def path_of(store: ResultStore) -> Path:
-    return store.path(GRID.runs()[0])
-
-
-def test_a_sound_store_is_sound(made: Any, store: ResultStore, tmp_path: Path) -> None:
-    assert damage(store) == {}
-    done = made.command("verify", "--store", store.root)
-    assert done.exit_code == 0
-    assert "are sound" in done.stderr
-    assert made.command("verify", "--store", tmp_path / "nowhere").exit_code == 1
-
-
 def test_damaged_predictions_are_listed_and_run_again_once_they_are_aside(
-    made: Any, inline: Any, store: ResultStore
+    made: Any, inline: Any, store: ResultStore, tmp_path: Path
 ) -> None:
-    path, before = path_of(store), store.read(GRID.runs()[0])
+    path, before = store.path(FIRST), store.read(FIRST)
+    verify = ("verify", "--store", store.root)
+    assert "are sound" in made.command(*verify).stderr
+    assert made.command("verify", "--store", tmp_path / "nowhere").exit_code == 1
     damage_pages(path)
     content = path.read_bytes()
-    listed = made.command("verify", "--store", store.root)
+    listed = made.command(*verify)
     assert listed.exit_code == 1
     assert str(path) in listed.stdout
     assert path.read_bytes() == content
-    repaired = made.command("verify", "--store", store.root, "--repair")
+    repaired = made.command(*verify, "--repair")
     assert repaired.exit_code == 0
     aside = store.root / "damaged" / path.relative_to(store.root)
     assert str(aside) in repaired.stdout
@@ -228,17 +196,11 @@ def test_damaged_predictions_are_listed_and_run_again_once_they_are_aside(
     assert not path.exists()
     assert "1 of 2 runs are here; 1 to run" in made.command("status", "--store", store.root).stdout
     assert run_grid(GRID, store, executor=inline(), quiet=True).done == 1
-    assert store.read(GRID.runs()[0]).equals(before)
+    assert store.read(FIRST).equals(before)
     assert damage(store) == {}
-
-
-def test_no_file_that_was_moved_aside_is_overwritten(store: ResultStore) -> None:
-    path, contents = path_of(store), []
-    for content in (b"one", b"two", b"three"):
-        path.write_bytes(content)
-        contents.append(set_aside(store, path).read_bytes())
-    assert contents == [b"one", b"two", b"three"]
-    assert len(list((store.root / "damaged").rglob("*.parquet*"))) == 3
+    set_aside(store, path)
+    assert len(list(aside.parent.iterdir())) == 2, "nothing that lies aside is overwritten"
+    assert aside.read_bytes() == content
 
 
 def with_footer(path: Path, footer: bytes | None = None, **changes: object) -> None:
@@ -250,10 +212,6 @@ def with_footer(path: Path, footer: bytes | None = None, **changes: object) -> N
 def without_columns(path: Path) -> None:
     metadata = pq.read_schema(path).metadata
     pq.write_table(pa.table({"row": [1]}).replace_schema_metadata(metadata), path)
-
-
-def of_another_version(path: Path) -> None:
-    path.rename(path.with_stem(f"{path.stem}-0123456789abcdef"))
 
 
 CONDITIONS = [{"part": "test"}, {"part": "test", "epsilon": 0.1}]
@@ -269,7 +227,7 @@ SPOILED: dict[str, Callable[[Path], object]] = {
     "no seconds": lambda path: with_footer(path, seconds={}),
     "no columns": without_columns,
     "another name": lambda path: path.rename(path.with_stem("0" * 20)),
-    "another version": of_another_version,
+    "another version": lambda path: path.rename(path.with_stem(f"{path.stem}-{'0' * 16}")),
     "a condition less": lambda path: with_footer(path, conditions=CONDITIONS),
 }
 
@@ -278,7 +236,7 @@ SPOILED: dict[str, Callable[[Path], object]] = {
 def test_every_damage_of_a_run_is_found(
     made: Any, store: ResultStore, spoil: Callable[[Path], object]
 ) -> None:
-    spoil(path_of(store))
+    spoil(store.path(FIRST))
     [(path, message)] = damage(store).items()
     assert path.name in message
     summarize(store, GRID.changed(seeds=(0,)))  # lists it as missing
@@ -288,50 +246,49 @@ def test_every_damage_of_a_run_is_found(
 def test_conditions_that_were_stored_before_there_were_audits_are_the_same(
     store: ResultStore,
 ) -> None:
-    with_footer(path_of(store), conditions=[{"part": "test", "epsilon": 0.1, "ood": ""}])
-    assert (store.about(GRID.runs()[0]) or {})["conditions"] == (ATTACKED,)
+    with_footer(store.path(FIRST), conditions=[{"part": "test", "epsilon": 0.1, "ood": ""}])
+    assert (store.about(FIRST) or {})["conditions"] == (ATTACKED,)
 
 
-OTHERS = {
-    "no JSON": b"nonsense",
-    "no UTF-8": b'{"a": "\xff"}',
-    "a list": b"[]",
-    "nothing": b"{}",
-    "deep": DEEP,
-    "other kinds": b'{"grid": 1, "name": 3, "methods": 7, "error": {}}',
-}
+OTHER_KINDS = b'{"grid": 1, "name": 3, "methods": 7, "error": {}}'
+NO_NOTES = (b"nonsense", b'{"a": "\xff"}', b"[]", b"{}", DEEP, OTHER_KINDS)
 
 
 @pytest.mark.parametrize("folder", ["grids", "sessions", "failures"])
 def test_damaged_notes_are_messages_and_no_tracebacks(
     made: Any, store: ResultStore, folder: str
 ) -> None:
-    store.failed(GRID.runs()[0], "no memory")
+    store.failed(FIRST, "no memory")
     [path] = (store.root / folder).iterdir()
     sound = path.read_bytes()
-    for content in OTHERS.values():
+    for content in NO_NOTES:
         path.write_bytes(content)
         assert set(damage(store)) == {path}
-        assert store.failure(GRID.runs()[0])
+        assert store.failure(FIRST)
         if folder != "failures":
             with pytest.raises(StoreError, match="is damaged or not of this benchmark"):
                 store.grids() if folder == "grids" else store.sessions()
         for words in (("status",), ("report", "--out", store.root / "report")):
-            told = made.command(*words, "--store", store.root)
-            assert told.exception is None or isinstance(told.exception, SystemExit)
+            exception = made.command(*words, "--store", store.root).exception
+            assert exception is None or isinstance(exception, SystemExit)
     assert str(path) in made.command("verify", "--store", store.root, "--repair").stdout
     path.write_bytes(sound)
     assert damage(store) == {}
 
 
-def test_damaged_candidates_are_found(store: ResultStore) -> None:
-    path = min((store.root / "candidates").iterdir())
-    content = bytearray(path.read_bytes())
+def test_candidates_are_kept_as_bits_and_their_damage_is_found(store: ResultStore) -> None:
+    matrix = np.random.default_rng(0).random((101, 7)) < 0.5
+    assert store.candidates("mine") is None
+    store.keep_candidates("mine", matrix)
+    assert np.array_equal(store.candidates("mine"), matrix)  # type: ignore[arg-type]
+    path = store.root / "candidates" / "mine.npz"
+    content = path.read_bytes()
     for i in range(0, len(content), 97):
         path.write_bytes(content[:i] + bytes([content[i] ^ 0xFF]) + content[i + 1 :])
         assert set(damage(store)) <= {path}  # whatever is wrong with it, no other error is raised
     path.write_bytes(content[:-30])
     assert set(damage(store)) == {path}
+    assert store.candidates("mine") is None  # they are drawn again
 
 
 def test_a_grid_of_a_method_that_is_not_known_here_is_not_damaged(
@@ -340,6 +297,6 @@ def test_a_grid_of_a_method_that_is_not_known_here_is_not_damaged(
     [path] = (store.root / "grids").iterdir()
     path.write_text(path.read_text().replace('"pl_knn"', '"best_candidate"'))
     assert damage(store) == {}
-    told = made.command("status", "--store", store.root)
-    assert told.exit_code == 1
-    assert "There is no method 'best_candidate'" in told.stderr
+    done = made.command("status", "--store", store.root)
+    assert done.exit_code == 1
+    assert "There is no method 'best_candidate'" in done.stderr

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,9 +15,9 @@ from scipy.io import savemat
 
 from robustpll import load_dataset
 from robustpll.bench import Grid, ResultStore, run_grid, summarize, worker
-from robustpll.bench.run import bundles
 from robustpll.bench.store import of_files
 from robustpll.bench.summary import read_summary
+from robustpll.bench.worker import bundles
 from robustpll.datasets import catalog
 from robustpll.datasets.catalog import CATALOG
 from robustpll.errors import InputError
@@ -95,10 +96,9 @@ def test_a_summary_is_about_one_version_and_says_which(put: Put, run: Run, tmp_p
     assert summaries["clear"].runs["accuracy"].min() > summaries["noisy"].runs["accuracy"].max()
     with pytest.raises(InputError, match="2 versions"):
         store.frame(LOST.runs())
-    with pytest.raises(InputError, match="No run on the version 'other' of lost"):
-        summarize(store, LOST, {"lost": "other"})
-    with pytest.raises(InputError, match="soccer, on which the grid has no run"):
-        summarize(store, LOST, {"soccer": "usual"})
+    for chosen, fault in (({"lost": "other"}, "other"), ({"soccer": "usual"}, "file of soccer")):
+        with pytest.raises(InputError, match=fault):
+            summarize(store, LOST, chosen)
 
 
 def test_commands_say_what_there_is_and_take_a_version(
@@ -108,10 +108,10 @@ def test_commands_say_what_there_is_and_take_a_version(
     first = put(mat(0))
     run(LOST, store)
     second = put(mat(1))
-    told = made.command("status", "--store", store)
-    assert "0 of 2 runs are here; 2 to run" in told.stdout
-    assert f"2 stored runs are on another version of its file ({first})" in told.stdout
-    assert f"the one that is here ({second})" in told.stdout
+    status = made.command("status", "--store", store).stdout
+    assert "0 of 2 runs are here; 2 to run" in status
+    assert f"2 stored runs are on another version of its file ({first})" in status
+    assert f"the one that is here ({second})" in status
     run(LOST, store)
     words = ("report", "--store", store, "--out", out)
     refused = made.command(*words)
@@ -150,13 +150,13 @@ def test_a_store_gives_its_report_where_no_data_are(
     made: Any, put: Put, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(mat(0))
-    store = tmp_path / "store"
-    run(LOST, store)
-    before = summarize(ResultStore(store), LOST)
-    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path / "nothing"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "nothing"))
-    assert before.runs.equals(summarize(ResultStore(store), LOST).runs)
-    assert "2 of 2 runs are here" in made.command("status", "--store", store).stdout
+    store = ResultStore(tmp_path / "store")
+    run(LOST, store.root)
+    before = summarize(store, LOST)
+    for name in ("ROBUSTPLL_DATA", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "nothing"))
+    assert before.runs.equals(summarize(store, LOST).runs)
+    assert "2 of 2 runs are here" in made.command("status", "--store", store.root).stdout
 
 
 def test_a_version_changes_the_key_alone_and_no_prediction(
@@ -185,42 +185,27 @@ def test_a_file_that_changes_after_the_plan_was_made_is_not_trained_on(put: Put)
 
 def test_planning_reads_a_file_once(put: Put, monkeypatch: pytest.MonkeyPatch) -> None:
     put(mat(0))
-    read: list[str] = []
-    before = catalog.checksum
-
-    def counting(entry: Any, path: Path) -> str:
-        read.append(path.name)
-        return before(entry, path)
-
-    monkeypatch.setattr(catalog, "checksum", counting)
+    counted = Mock(wraps=catalog.checksum)
+    monkeypatch.setattr(catalog, "checksum", counted)
     grid = replace(LOST, seeds=tuple(range(50)))
     first = of_files(grid.runs())
-    assert read == ["lost.mat"]
+    assert counted.call_count == 1
     put(mat(1))
     assert of_files(grid.runs()) != first
 
 
 def test_candidates_that_noise_made_are_of_one_version_too(
-    made: Any,
-    run: Run,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    unpublished: Callable[..., None],
+    made: Any, run: Run, tmp_path: Path, unpublished: Callable[..., None], put: Put
 ) -> None:
     unpublished("mnist")
-    monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
-    values = {"methods": ["pl_knn"], "datasets": ["mnist"], "seeds": 1, "noise": "uniform"}
-    folder, keys = tmp_path / "mnist", set()
-    folder.mkdir()
+    grid = Grid.of({"methods": ["pl_knn"], "datasets": ["mnist"], "seeds": 1, "noise": "uniform"})
+    keys = set()
     for rows in (100, 120):
         for part, n in (("train", rows), ("t10k", 20)):
-            labels = (np.arange(n) % 10).astype(np.uint8)
-            images = np.random.default_rng(rows).integers(0, 256, (n, 4, 4), dtype=np.uint8)
-            (folder / f"{part}-images-idx3-ubyte.gz").write_bytes(made.idx(images))
-            (folder / f"{part}-labels-idx1-ubyte.gz").write_bytes(made.idx(labels))
-        [planned] = of_files(Grid.of(values).runs())
-        keys.add(planned.noise_key)
-        assert run(Grid.of(values), tmp_path / "store").done == 1
+            images = np.random.default_rng(rows).integers(0, 256, (n, 4, 4))
+            made.write_pictures(tmp_path / "data" / "mnist", part, images, np.arange(n) % 10)
+        keys |= {planned.noise_key for planned in of_files(grid.runs())}
+        assert run(grid, tmp_path / "store").done == 1
     assert {path.stem for path in (tmp_path / "store" / "candidates").iterdir()} == keys
     assert len(keys) == 2
 

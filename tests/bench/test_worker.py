@@ -1,7 +1,5 @@
 """What trains together, and what a worker computes: bundles, OOD rows, ties, audits."""
 
-import gzip
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -17,14 +15,13 @@ from sklearn.datasets import load_digits
 from robustpll import METHODS, load_dataset
 from robustpll.bench import worker
 from robustpll.bench.grid import Grid
-from robustpll.bench.run import MOST_SECONDS, bundles
 from robustpll.bench.store import REALS, of_files
-from robustpll.bench.worker import compute, perform
+from robustpll.bench.worker import MOST_SECONDS, bundles, compute, perform
 from robustpll.datasets.noise import Uniform
 from robustpll.datasets.problem import Problem
 from robustpll.errors import RobustPLLError
 from robustpll.evaluate.audit import Audit
-from robustpll.methods import PUBLISHED, Method, Proden
+from robustpll.methods import Method, Proden
 
 TRAIN, TEST = 300, 120
 PAPER = Grid.named("paper")
@@ -34,11 +31,22 @@ AUDITED = 40
 QUICK: dict[str, Any] = {"steps": 10, "restarts": 1, "queries": 50, "twin_epochs": 3}
 
 
-def test_the_three_large_picture_sets_are_one_bundle() -> None:
-    names = ["mnist", "lost", "fmnist", "notmnist", "kmnist"]
-    cut = bundles(PAPER.changed(methods=["proden"], datasets=names).runs(), joined=True)
-    models = {tuple(dict.fromkeys(run.dataset for run in b.runs)): b.models for b in cut}
-    assert models == {("mnist", "fmnist", "kmnist"): 15, ("notmnist",): 5, ("lost",): 5}
+def frames_of(grid: Grid, known: dict[str, Any], *, joined: bool) -> dict[str, pd.DataFrame]:
+    """What is stored of each run, by its key, given candidates by noise key."""
+    frames = {}
+    for bundle in bundles(grid.runs(), joined=joined):
+        tables = compute(bundle.with_candidates(known)).tables
+        frames |= {key: table.to_pandas() for key, table in zip(bundle.keys, tables, strict=True)}
+    return frames
+
+
+def true_classes(grid: Grid) -> dict[str, Any]:
+    """Candidates that are the true classes of the training rows, by noise key."""
+    known = {}
+    for run in grid.runs():
+        dataset = load_dataset(run.dataset)
+        known[run.noise_key] = np.eye(10, dtype=bool)[dataset.labels[dataset.split(run.seed).train]]
+    return known
 
 
 def test_bundles_have_every_run_once_and_can_be_stacked_and_the_longest_come_first() -> None:
@@ -54,6 +62,16 @@ def test_bundles_have_every_run_once_and_can_be_stacked_and_the_longest_come_fir
     assert all(len(bundle.runs) == 1 for bundle in cut), "on a CPU a rest is cut like the whole"
 
 
+def test_bundles_join_equal_shapes_and_leave_methods_for_the_host_off_the_gpu() -> None:
+    cut = bundles(PAPER.runs(), joined=True)
+    places = {bundle.runs[0].method.name: bundle.place for bundle in cut}
+    assert {name for name, place in places.items() if place == "cpu"} == {"pl_svm", "pl_ecoc"}
+    of_proden = [bundle for bundle in cut if bundle.runs[0].method == Proden.paper()]
+    models = {tuple(dict.fromkeys(run.dataset for run in b.runs)): b.models for b in of_proden}
+    assert models["mnist", "fmnist", "kmnist"] == 15
+    assert set(models.values()) == {5, 15}
+
+
 def test_numbers_may_differ_within_a_bundle_and_other_fields_not() -> None:
     fields = {"a": {"kl_ceiling": 0.5}, "b": {"kl_ceiling": 2.0}, "c": {"batch_size": 64}}
     kinds = [{"name": "robust_pll", "label": label} | one for label, one in fields.items()]
@@ -62,19 +80,11 @@ def test_numbers_may_differ_within_a_bundle_and_other_fields_not() -> None:
     assert sorted(map(sorted, labels)) == [["a", "b"], ["c"]]
 
 
-def test_methods_for_the_host_stay_off_the_gpu() -> None:
-    places = {b.runs[0].method.name: b.place for b in bundles(PAPER.runs(), joined=True)}
-    assert {name for name, place in places.items() if place == "cpu"} == {"pl_svm", "pl_ecoc"}
-    assert set(places) == {kind.name for kind in PUBLISHED}
-
-
 def test_bundles_stay_within_memory_and_a_kill_loses_minutes_at_most() -> None:
     few = ["proden_ens", "robust_pll", "dst_pll", "valen"]
     many = bundles(PAPER.changed(methods=few, seeds=tuple(range(100))).runs(), joined=True)
     assert max(bundle.models for bundle in many) == 100
-    for bundle in many:
-        if bundle.place == "cuda" and len(bundle.runs) > 1:
-            assert bundle.seconds <= MOST_SECONDS
+    assert all(bundle.seconds <= MOST_SECONDS for bundle in many if len(bundle.runs) > 1)
 
 
 def test_noise_is_drawn_once_for_all_methods_and_each_kind_apart() -> None:
@@ -94,14 +104,9 @@ def pictures(
     scans, labels = load_digits(return_X_y=True)
     upright = (scans.reshape(-1, 8, 8) * 15).astype(np.uint8)
     for name, values in (("mnist", upright), ("kmnist", upright.transpose(0, 2, 1))):
-        (tmp_path / name).mkdir()
         sums = []
         for part, rows in (("train", slice(TRAIN)), ("t10k", slice(TRAIN, TRAIN + TEST))):
-            files = {"images-idx3": values[rows], "labels-idx1": labels[rows].astype(np.uint8)}
-            for kind, array in files.items():
-                content = made.idx(array)
-                (tmp_path / name / f"{part}-{kind}-ubyte.gz").write_bytes(content)
-                sums.append(hashlib.sha256(gzip.decompress(content)).hexdigest())
+            sums += made.write_pictures(tmp_path / name, part, values[rows], labels[rows])
         unpublished(name, sums)
     worker._dataset.cache_clear()
     yield
@@ -114,19 +119,11 @@ def test_datasets_of_one_shape_train_at_once_and_are_told_apart(
 ) -> None:
     values = {"methods": [method], "datasets": ["mnist", "kmnist"], "seeds": 2, "epochs": 3}
     grid = Grid.of(values | {"noise": "uniform", "ood": [["mnist", "kmnist"]]})
-    truth = np.eye(10, dtype=bool)
-    known = {run.noise_key: truth[load_dataset(run.dataset).labels[:TRAIN]] for run in grid.runs()}
-    tables = {}
-    for joined in (True, False):
-        cut = bundles(grid.runs(), joined=joined)
-        assert len(cut) == (1 if joined else 4)
-        for bundle in cut:
-            computed = compute(bundle.with_candidates(known)).tables
-            tables |= {
-                (joined, k): t.to_pandas() for k, t in zip(bundle.keys, computed, strict=True)
-            }
+    assert [len(bundles(grid.runs(), joined=joined)) for joined in (True, False)] == [1, 4]
+    known = true_classes(grid)
+    together, alone = (frames_of(grid, known, joined=joined) for joined in (True, False))
     for run in grid.runs():
-        one, other = tables[True, run.key], tables[False, run.key]
+        one, other = together[run.key], alone[run.key]
         columns = ["part", "condition", "row", "truth"]
         assert one[columns].equals(other[columns])
         assert (one["predicted"] == other["predicted"]).mean() > 0.99
@@ -144,9 +141,7 @@ def test_files_of_other_sizes_than_usual_are_no_bundle(
 ) -> None:
     """The bundle fails, and the driver takes its runs one by one."""
     unpublished("kmnist")
-    few = np.zeros((50, 8, 8), np.uint8)
-    (tmp_path / "kmnist" / "train-images-idx3-ubyte.gz").write_bytes(made.idx(few))
-    (tmp_path / "kmnist" / "train-labels-idx1-ubyte.gz").write_bytes(made.idx(few[:, 0, 0]))
+    made.write_pictures(tmp_path / "kmnist", "train", np.zeros((50, 8, 8)), np.zeros(50))
     grid = Grid.of({"methods": ["pl_knn"], "datasets": ["mnist", "kmnist"], "seeds": 1})
     [bundle] = bundles(of_files(grid.runs()), joined=True)
     rows = {"mnist": TRAIN, "kmnist": 50}
@@ -161,17 +156,15 @@ def test_files_of_other_sizes_than_usual_are_no_bundle(
 
 def test_ties_are_broken_at_random_by_run_and_row() -> None:
     grid = Grid.of(DIGITS | {"methods": ["pl_knn"], "seeds": 2})
-    frames = []
-    for bundle in bundles(grid.runs(), joined=False):
-        every_class = dict.fromkeys(bundle.needs, np.ones((1437, 10), dtype=bool))
-        one, again = (compute(bundle.with_candidates(every_class)).tables[0] for _ in range(2))
-        assert one.equals(again)
-        frames.append(one.to_pandas())
-    for frame in frames:
+    every_class = {run.noise_key: np.ones((1437, 10), dtype=bool) for run in grid.runs()}
+    first, again = (frames_of(grid, every_class, joined=False) for _ in range(2))
+    for key, frame in first.items():
+        assert frame.equals(again[key])
         assert frame["guess"].all()
         assert frame["predicted"].value_counts().between(15, 70).all()  # of 360, for each class
         assert frame["entropy"].eq(1).all()
-    assert not frames[0]["predicted"].equals(frames[1]["predicted"])
+    one, other = first.values()
+    assert not one["predicted"].equals(other["predicted"])
 
 
 METHODS_AS = [*(kind() for kind in METHODS.values()), Proden(network="lenet")]
@@ -195,10 +188,9 @@ def test_a_part_of_what_was_fitted_predicts_as_the_whole(method: Method) -> None
 
 def test_predictions_that_are_no_numbers_are_no_result() -> None:
     diverging = {"name": "proden", "learning_rate": 1e30, "epochs": 2}
-    [bundle] = bundles(Grid.of(DIGITS | {"methods": [diverging], "seeds": 1}).runs(), joined=False)
-    known = {key: np.ones((1437, 10), dtype=bool) for key in bundle.needs}
+    grid = Grid.of(DIGITS | {"methods": [diverging], "seeds": 1})
     with pytest.raises(RobustPLLError, match="Proden gives 360 rows probabilities that are no num"):
-        compute(bundle.with_candidates(known))
+        frames_of(grid, true_classes(grid), joined=False)
 
 
 @pytest.fixture
@@ -207,24 +199,11 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "Audit", partial(Audit, **QUICK))
 
 
-def audited(method: str, *, joined: bool) -> dict[str, pd.DataFrame]:
-    """What is stored of two seeds of digits, by the key of the run."""
-    values = DIGITS | {"methods": [method], "seeds": 2, "epochs": 3}
-    grid = Grid.of(values | {"audit": {"digits": [0.1, 0.02]}})
-    digits, truth = load_dataset("digits"), np.eye(10, dtype=bool)
-    known = {
-        run.noise_key: truth[digits.labels[digits.split(run.seed).train]] for run in grid.runs()
-    }
-    frames = {}
-    for bundle in bundles(grid.runs(), joined=joined):
-        tables = compute(bundle.with_candidates(known)).tables
-        frames |= {key: table.to_pandas() for key, table in zip(bundle.keys, tables, strict=True)}
-    return frames
-
-
 @pytest.mark.parametrize("method", ["proden", "pl_knn"])
 def test_what_is_stored_says_which_rows_withstood_everything(few: None, method: str) -> None:
-    together = audited(method, joined=True)
+    values = DIGITS | {"methods": [method], "seeds": 2, "epochs": 3}
+    grid = Grid.of(values | {"audit": {"digits": [0.1, 0.02]}})
+    together = frames_of(grid, true_classes(grid), joined=True)
     for frame in together.values():
         clean = frame[frame["condition"] == "clean"].iloc[:AUDITED]
         parts = [frame[frame["condition"] == f"audit {epsilon}"] for epsilon in (0.02, 0.1)]
@@ -237,7 +216,7 @@ def test_what_is_stored_says_which_rows_withstood_everything(few: None, method: 
         assert (right[1] <= right[0]).all(), "who is wrong without attack withstands none"
         assert (right[2] <= right[1]).all(), "nor does who moved by more already"
         assert right[2].sum() < right[1].sum()
-    for key, alone in audited(method, joined=False).items():
+    for key, alone in frames_of(grid, true_classes(grid), joined=False).items():
         is_audit = alone["condition"].str.startswith("audit")
         assert (together[key]["predicted"] == alone["predicted"])[is_audit].mean() > 0.97
 
@@ -259,11 +238,9 @@ def test_what_is_stored_is_the_worst_case_of_a_report(few: None) -> None:
 @pytest.mark.data
 def test_real_rows_are_audited_as_the_grid_says(few: None) -> None:
     small = {"methods": ["robust_pll_at"], "datasets": ["lost"], "seeds": (0, 1), "epochs": 3}
-    [bundle] = bundles(Grid.named("audit").changed(**small).runs(), joined=True)
-    tables = compute(bundle).tables
-    assert len(tables) == 2
-    for table in tables:
-        frame = table.to_pandas()
+    frames = frames_of(Grid.named("audit").changed(**small), {}, joined=True)
+    assert len(frames) == 2
+    for frame in frames.values():
         right = (frame["predicted"] == frame["truth"]).groupby(frame["condition"]).mean()
         assert list(right.index) == ["clean", "audit 0.02", "audit 0.05"]
         assert right.iloc[1:].is_monotonic_decreasing

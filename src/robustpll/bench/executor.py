@@ -1,8 +1,13 @@
-"""Running a grid: a driver that starts jobs and stores results, and local worker processes."""
+"""Running a grid: a driver that starts bundles and stores results, and where bundles run.
 
+Bundles run in processes on this machine, or on the machines of a Ray cluster.
+"""
+
+import logging
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -15,30 +20,29 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from multiprocessing import active_children, current_process, get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
+from filelock import BaseFileLock, FileLock, Timeout
 
 from robustpll import __version__
-from robustpll.bench.grid import Grid, grid_of, present
-from robustpll.bench.run import Bundle, Candidates, Place, Run, bundles
-from robustpll.bench.store import ResultStore, StoreError, of_files, of_others, writing
-from robustpll.bench.worker import JobResult, perform, start_worker
+from robustpll.bench.grid import Grid, Run, grid_of, present
+from robustpll.bench.store import Candidates, ResultStore, StoreError, of_files, of_others, writing
+from robustpll.bench.worker import Bundle, JobResult, Place, bundles, perform, start_worker
 from robustpll.engine.device import chosen_device, device_name
 from robustpll.errors import InputError, RobustPLLError, is_count
 
-if TYPE_CHECKING:
-    from multiprocessing.process import BaseProcess
-
-    from filelock import BaseFileLock
-
 GPU_WORKERS = 6  # for each GPU: small bundles use only a part of it, and some just compile
+RETRIES = 3  # by Ray, if a process or machine is lost
 # One thread for each process: there are as many processes as cores.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 GUARD = "In a script, call run_grid below `if __name__ == '__main__':`."
-BETWEEN_RECORDS = 20.0  # seconds between two writes of the session's record
+BETWEEN_RECORDS = 20.0  # seconds between two records of the session, or lines of a log
 MPS, MPS_PIPES = "nvidia-cuda-mps-control", "CUDA_MPS_PIPE_DIRECTORY"
 
 
@@ -62,11 +66,45 @@ class Executor(ABC):
         """End all processes at once; may be called twice."""
 
 
+@dataclass(eq=False)
+class LocalWorker:
+    """A worker process, in a pool of its own, so that a killed worker breaks no other one."""
+
+    place: Place
+    device: str
+    pool: ProcessPoolExecutor | None = None  # the first bundle starts it
+    process: BaseProcess | None = None
+
+    def submit(self, bundle: Bundle, environment: Mapping[str, str]) -> Future[JobResult]:
+        if self.pool is not None:
+            with suppress(BrokenProcessPool):  # it died while it was idle
+                return self.pool.submit(perform, bundle, self.device)
+        self.pool = ProcessPoolExecutor(
+            1, get_context("spawn"), initializer=start_worker, initargs=(self.device, time.time())
+        )
+        with _child_settings(environment):
+            before = active_children()
+            future = self.pool.submit(perform, bundle, self.device)
+            [self.process] = [child for child in active_children() if child not in before]
+        return future
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+
+    def end(self) -> int:
+        """Kill the process, and return its exit code; the next bundle starts another one."""
+        self.kill()
+        if self.pool is not None:
+            self.pool.shutdown(cancel_futures=True)  # waits for the process
+        self.pool = None
+        return (self.process and self.process.exitcode) or 0
+
+
 class LocalExecutor(Executor):
     """Worker processes on this machine; device and workers are as in `run_grid`.
 
-    Every worker is a process pool of its own, so that a killed worker breaks no other one. Beside
-    GPUs, a process for each other core runs the methods that do not use a GPU.
+    Beside GPUs, a process for each other core runs the methods that do not use a GPU.
     """
 
     def __init__(self, device: str = "auto", workers: int | None = None) -> None:
@@ -79,86 +117,67 @@ class LocalExecutor(Executor):
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
         self.joined = chosen.type == "cuda"
         self.sizes = {"cpu": workers or cores, "cuda": 0}
-        gpus, others = [0], ""
+        self.title = f"{self.sizes['cpu']} processes on {device_name(chosen)}"
+        gpus = [chosen.index] if ":" in str(chosen) else list(range(torch.cuda.device_count()))
         if self.joined:
-            gpus = [chosen.index] if ":" in str(chosen) else list(range(torch.cuda.device_count()))
             on_gpus = workers or GPU_WORKERS * len(gpus)
             self.sizes = {"cpu": max(1, cores - on_gpus), "cuda": on_gpus}
-            others = f", {self.sizes['cpu']} on the CPU"
-        count = self.sizes["cuda"] or self.sizes["cpu"]
-        self.title = f"{count} processes on {device_name(chosen)}{others}"
-        names = [f"cuda:{gpus[i % len(gpus)]}" for i in range(self.sizes["cuda"])]
-        # idle workers, the last one is next: the device, and the pool once it is started
-        self.idle: dict[Place, list[tuple[str, ProcessPoolExecutor | None]]] = {
-            "cpu": [("cpu", None)] * self.sizes["cpu"],
-            "cuda": [(name, None) for name in names],
-        }
-        self.busy: dict[Future[JobResult], tuple[Place, str, ProcessPoolExecutor]] = {}
-        self.processes: dict[ProcessPoolExecutor, BaseProcess] = {}
+            others = f"{self.sizes['cpu']} on the CPU"
+            self.title = f"{on_gpus} processes on {device_name(chosen)}, {others}"
+        self.workers = [LocalWorker("cpu", "cpu") for _ in range(self.sizes["cpu"])]
+        for number in range(self.sizes["cuda"]):
+            self.workers.append(LocalWorker("cuda", f"cuda:{gpus[number % len(gpus)]}"))
+        self.busy: dict[Future[JobResult], LocalWorker] = {}
         self.any_result = False
-        self.services, self.mps_settings = ExitStack(), dict[str, str]()
+        self.services = ExitStack()
+
+    @cached_property
+    def mps_settings(self) -> dict[str, str]:
+        """The environment of processes on a GPU; the first of them starts the service."""
+        return self.services.enter_context(mps_service())
 
     def submit(self, bundle: Bundle) -> Future[JobResult]:
-        device, pool = self.idle[bundle.place].pop()
-        future = None
-        with suppress(BrokenProcessPool):  # it died while it was idle
-            future = pool.submit(perform, bundle, device) if pool else None
-        if pool is None or future is None:
-            if self.joined and not self.processes:
-                self.mps_settings = self.services.enter_context(mps_service())
-            pool = ProcessPoolExecutor(
-                1, get_context("spawn"), initializer=start_worker, initargs=(device, time.time())
-            )
-            with _child_settings(device, self.mps_settings):
-                before = active_children()
-                future = pool.submit(perform, bundle, device)
-                [self.processes[pool]] = [p for p in active_children() if p not in before]
-        self.busy[future] = (bundle.place, device, pool)
+        busy = self.busy.values()
+        idle = [w for w in self.workers if w.place == bundle.place and w not in busy]
+        worker = max(idle, key=lambda worker: worker.pool is not None)  # one that runs, if any
+        settings = NO_GPU if worker.place == "cpu" else self.mps_settings
+        future = worker.submit(bundle, ENVIRONMENT | settings)
+        self.busy[future] = worker
         return future
 
     def result(self, future: Future[JobResult]) -> JobResult:
-        place, device, pool = self.busy.pop(future)
+        worker = self.busy.pop(future)
         try:
             result = future.result()
             self.any_result = True
         except BrokenProcessPool as error:
-            pool.shutdown()  # waits for the process
-            code = self.processes[pool].exitcode or 0
+            code = worker.end()
             if code > 0 and not self.any_result:
                 msg = f"A worker process ended before it could begin; its error is above. {GUARD}"
                 raise RobustPLLError(msg) from error
             ending = f"was killed by {signal.Signals(-code).name}" if code < 0 else "exited"
             memory = " It may have run out of memory." if code == -signal.SIGKILL else ""
             result = JobResult(error=f"Its process {ending}.{memory}", died=True)
-        if result.died or "CUDA error" in result.error:  # which makes a process useless
-            pool.shutdown(wait=False)
-            self.idle[place].insert(0, (device, None))
-        else:
-            self.idle[place].append((device, pool))
+        if "CUDA error" in result.error:  # which makes a process useless
+            worker.end()
         return result
 
     def close(self) -> None:
-        for _, _, pool in self.busy.values():
-            self.processes[pool].kill()
-        for pool in self.processes:  # idle processes end by themselves
-            pool.shutdown(wait=False, cancel_futures=True)
-        deadline = time.monotonic() + 5.0
-        for pool, process in self.processes.items():
-            process.join(max(0.0, deadline - time.monotonic()))
-            process.kill()
-            pool.shutdown()
-        self.busy, self.processes = {}, {}
+        for worker in self.workers:
+            worker.kill()
+        for worker in self.workers:
+            worker.end()
+        self.busy = {}
         self.services.close()
 
 
 @contextmanager
-def _child_settings(device: str, mps_settings: Mapping[str, str]) -> Iterator[None]:
+def _child_settings(environment: Mapping[str, str]) -> Iterator[None]:
     """Environment of a child before it imports torch; it also inherits that Ctrl-C is ignored."""
     in_main = threading.current_thread() is threading.main_thread()
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
     before = dict(os.environ)
-    os.environ.update(ENVIRONMENT)
-    os.environ.update({"CUDA_VISIBLE_DEVICES": ""} if device == "cpu" else mps_settings)
+    os.environ.update(environment)
     try:
         yield
     finally:
@@ -198,6 +217,98 @@ def mps_service() -> Iterator[dict[str, str]]:
     finally:
         if is_running:
             control(command="quit\n")
+
+
+class RayExecutor(Executor):
+    """Runs bundles on all machines of a Ray cluster, including machines that join later.
+
+    Every machine needs this version of robustpll with the extra ``ray``, and the data in the folder
+    that ROBUSTPLL_DATA named when Ray was started there. A bundle takes one CPU, or a share of a
+    GPU. Members of a cluster execute what they send each other: join only clusters you trust.
+
+    `address` "local" starts a cluster on this machine and ends it afterwards, "auto" joins the one
+    on this machine, "host:port" joins one that includes this machine. `device` is "auto" (GPUs if
+    the cluster has any), "cpu" or "cuda".
+    """
+
+    def __init__(self, address: str = "local", device: str = "auto") -> None:
+        if device not in ("auto", "cpu", "cuda"):
+            msg = f"device must be auto, cpu or cuda on a Ray cluster; got {device!r}."
+            raise InputError(msg)
+        self.ray = _connected(address)
+        self.references: dict[Future[JobResult], Any] = {}
+        resources = self.ray.cluster_resources()
+        self.joined = device != "cpu" and resources.get("GPU", 0) >= 1
+        if not resources.get("CPU") or (device == "cuda" and not self.joined):
+            self.close()
+            kind = "GPU; device 'auto' needs none" if resources.get("CPU") else "CPU for jobs"
+            raise InputError(f"The Ray cluster at {address!r} has no {kind}.")
+        share = 10_000 // GPU_WORKERS / 10_000  # rounded down, as Ray rounds up
+        self.remote = {
+            "cpu": self._remote(ENVIRONMENT | NO_GPU, num_cpus=1),
+            # with a GPU, Ray ends a process after its job
+            "cuda": self._remote(ENVIRONMENT, num_cpus=0, num_gpus=share),
+        }
+        sizes, machines = self.sizes, sum(node["Alive"] for node in self.ray.nodes())
+        others = f" on GPUs, {sizes['cpu']} on CPUs" if self.joined else ""
+        count, on = sizes["cuda"] or sizes["cpu"], f"on {machines} machine{'s' * (machines > 1)}"
+        self.title = f"{count} jobs at once{others}, {on} by Ray"
+
+    @property
+    def sizes(self) -> Mapping[Place, int]:  # type: ignore[override]
+        """Follows the machines of the cluster."""
+        resources = self.ray.cluster_resources()
+        on_gpus = GPU_WORKERS * int(resources.get("GPU", 0)) if self.joined else 0
+        return {"cpu": max(1, int(resources.get("CPU", 0)) - on_gpus), "cuda": on_gpus}
+
+    def submit(self, bundle: Bundle) -> Future[JobResult]:
+        reference = self.remote[bundle.place].remote(bundle, bundle.place)
+        future: Future[JobResult] = reference.future()
+        self.references[future] = reference
+        return future
+
+    def result(self, future: Future[JobResult]) -> JobResult:
+        self.references.pop(future, None)
+        try:
+            return future.result()
+        except self.ray.exceptions.RayTaskError as error:  # before the job: no robustpll, say
+            cause = error.cause or error
+            return JobResult(error=f"{type(cause).__name__}: {cause}", details=str(error))
+        except self.ray.exceptions.RayError as error:
+            kind = type(error).__name__
+            message = f"Its process or machine was lost, {RETRIES + 1} times ({kind})."
+            return JobResult(error=message, details=str(error), died=True)
+
+    def close(self) -> None:
+        self.ray.shutdown()  # ends the processes of this program on all machines
+        self.references = {}
+
+    def _remote(self, environment: dict[str, str], **resources: float) -> Any:
+        settings = {"runtime_env": {"env_vars": environment}, "max_retries": RETRIES}
+        return self.ray.remote(**settings, **resources)(perform)
+
+
+def _connected(address: str) -> Any:
+    """The module ray, connected to a cluster."""
+    try:
+        import ray
+    except ImportError as error:
+        raise InputError(
+            "A grid on a Ray cluster needs ray. Run pip install 'robustpll[ray]', or leave out "
+            "--ray to run it on this machine."
+        ) from error
+    try:
+        if address not in ("local", "auto"):  # Ray itself would try for many minutes
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+        quiet: Any = {"log_to_driver": False, "logging_level": logging.ERROR}
+        ray.init(address=address, include_dashboard=False, **quiet)
+    except Exception as error:  # Ray raises many kinds
+        raise InputError(
+            f"No Ray cluster answers at the address {address!r}, which must be local, auto or "
+            f"HOST:PORT: {error} Start one by 'ray start --head', or take 'local'."
+        ) from error
+    return ray
 
 
 @dataclass
@@ -247,7 +358,7 @@ def run_grid(
     until : float or None
         Seconds after which no run starts any more; started ones are finished.
     executor : Executor or None
-        Runs the jobs instead of processes on this machine.
+        Runs the bundles instead of processes on this machine.
     quiet : bool
         Whether to show no progress.
 
@@ -286,7 +397,6 @@ class Driver:
             speed_estimate_period=3600,
         )
         self.bar = self.progress.add_task("starting")
-        self.last_line = (-1, 0.0)  # number of runs in the last line of the log, and its time
         self.begun = self.recorded = time.monotonic()
         self.session = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
         self.outcome = Outcome(grid)
@@ -302,14 +412,12 @@ class Driver:
     def plan(self) -> None:
         """Find what the store lacks, and cut it into bundles."""
         here, absent = present(self.grid)
+        messages = [f"{name} is not here and is left out. {how}" for name, how in absent.items()]
         if here is None:
-            remedies = " ".join(f"{name}: {remedy}" for name, remedy in absent.items())
-            msg = f"None of the datasets of the grid {self.grid.name!r} is here. {remedies}"
-            raise InputError(msg)
+            raise InputError(f"The grid {self.grid.name!r} has no dataset. {' '.join(messages)}")
         runs = of_files(here.runs())
         self.store.keep_grid(self.grid)
         self.store.sweep()
-        messages = [f"{name} is not here and is left out. {how}" for name, how in absent.items()]
         messages += of_others(self.store, runs)
         messages += [f"{message} It is run again." for message in self.store.damaged(runs)]
         for message in messages:
@@ -340,8 +448,6 @@ class Driver:
                     self.start_bundles(until)  # first, so that no worker waits for the disk
                     self.keep(results)
                     self.show()
-                    if time.monotonic() - self.recorded > BETWEEN_RECORDS:
-                        self.record()
                 if stop.is_set():
                     self.keep(self.collect(0))
                     raise KeyboardInterrupt
@@ -391,19 +497,14 @@ class Driver:
 
     def lock(self, key: str) -> bool:
         """Whether this driver may compute a key; the system frees the locks of killed drivers."""
-        from filelock import FileLock, Timeout
-
         if key not in self.locks:
             path = self.store.root / "locks" / f"{key}.lock"
-            with writing(path):
+            with writing(path), suppress(Timeout):
                 path.parent.mkdir(exist_ok=True)
                 lock = FileLock(path)
-                try:
-                    lock.acquire(blocking=False)
-                except Timeout:
-                    return False
-            self.locks[key] = lock
-        return True
+                lock.acquire(blocking=False)
+                self.locks[key] = lock
+        return key in self.locks
 
     def unlock(self, keys: Iterable[str]) -> None:
         for key in keys:
@@ -463,18 +564,17 @@ class Driver:
         self.console.print(f"{run.name} failed: {result.error}")
 
     def show(self) -> None:
-        """Update the bar on a terminal; print a line now and then elsewhere."""
-        missing, running = self.outcome.missing, list(self.running.values())
-        done = missing - self.outcome.left
-        text = f"{done:,} of {missing:,} runs"
+        """Update the bar; now and then, record the session and print a line without a terminal."""
+        running, missing = list(self.running.values()), self.outcome.missing
+        text = f"{missing - self.outcome.left:,} of {missing:,} runs"
         total = self.finished + sum(bundle.seconds for bundle in (*self.waiting, *running))
         words = "; ".join([text, *(bundle.title for bundle in running[:3])])
         self.progress.update(self.bar, completed=self.finished, total=total, description=words)
-        last, when = self.last_line
-        if not self.console.is_terminal and time.monotonic() - when > (5 if done > last else 60):
-            seconds = self.progress.tasks[0].time_remaining
-            self.console.print(text + (f", {seconds / 60:.1f} min left" if seconds else ""))
-            self.last_line = (done, time.monotonic())
+        if time.monotonic() - self.recorded > BETWEEN_RECORDS:
+            self.record()
+            if not self.console.is_terminal:
+                seconds = self.progress.tasks[0].time_remaining
+                self.console.print(text + (f", {seconds / 60:.1f} min left" if seconds else ""))
 
     def record(self) -> None:
         """Store how the time was spent so far."""
@@ -497,16 +597,15 @@ class Driver:
 def stop_requests() -> Iterator[threading.Event]:
     """An event that Ctrl-C or SIGTERM sets; the second signal raises KeyboardInterrupt."""
     stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():  # only it receives signals
-        yield stop
-        return
 
     def request(number: int, frame: object) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
 
-    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
+    in_main = threading.current_thread() is threading.main_thread()  # only it receives signals
+    numbers = (signal.SIGINT, signal.SIGTERM) if in_main else ()
+    before = {number: signal.signal(number, request) for number in numbers}
     try:
         yield stop
     finally:

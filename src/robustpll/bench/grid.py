@@ -1,52 +1,241 @@
-"""Grids: which methods run on which datasets with which seeds, and how runs are evaluated."""
+"""Grids: which methods run on which datasets with which seeds, and the keys of these runs."""
 
+import hashlib
 import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache
 from itertools import chain
 from math import inf
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self, get_type_hints
+
+import numpy as np
 
 from robustpll._files import plain_text
-from robustpll.bench.run import (
-    Condition,
-    Run,
-    fields_of,
-    key_of,
-    method_of,
-    noise_as_dict,
-    noise_of,
-    refuse_unknown,
-)
 from robustpll.datasets.catalog import CATALOG, entry_of, find, how_to_get
-from robustpll.datasets.noise import Flip, InstanceDependent, Noise
+from robustpll.datasets.noise import ClassDependent, Flip, InstanceDependent, Noise, Uniform
 from robustpll.errors import InputError, is_count, some_of
-from robustpll.methods import METHODS, Method
-from robustpll.methods.classical import ClassicalMethod
+from robustpll.methods import METHODS, ClassicalMethod, Method
 
+FORMAT = 1  # of the store; a change invalidates all stored runs
 REAL_WORLD = ("bird-song", "lost", "mir-flickr", "msrc-v2", "soccer", "yahoo-news")  # of the paper
+# An audit covers the first 2,000 test rows: their share is accurate to about one percent, and all
+# 10,000 test rows of MNIST would take five times as long.
+MOST_AUDITED = 2000
 GRIDS: dict[str, dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("grids.toml").read_text(encoding="utf-8")
 )
-
-__all__ = ["GRIDS", "REAL_WORLD", "Condition", "Entry", "Grid", "Run", "present"]
+NOISES: dict[str, type[Noise]] = {
+    "instance-dependent": InstanceDependent,
+    "class-dependent": ClassDependent,
+    "uniform": Uniform,
+    "flip": Flip,
+}
 
 
 @dataclass(frozen=True)
-class Entry:
+class Condition:
+    """Which rows a trained run predicts, and under which attack."""
+
+    part: Literal["train", "test", "ood"]
+    epsilon: float = 0.0  # strength of the published attack, `PGD(epsilon)`
+    ood: str = ""  # name of the out-of-distribution dataset, for the part "ood"
+    audit: float = 0.0  # strength of the attacks of `Audit`
+
+    @property
+    def name(self) -> str:
+        """The value of the store's column `condition`: "clean", "pgd 0.1", "audit 0.02"."""
+        if self.part == "ood":
+            return f"ood {self.ood}"
+        if self.audit:
+            return f"audit {self.audit:g}"
+        return f"pgd {self.epsilon:g}" if self.epsilon else "clean"
+
+    @property
+    def order(self) -> tuple[int, float, float, str]:
+        """Sort key: training rows, test rows (clean, attacked, audited), OOD rows."""
+        return ("train", "test", "ood").index(self.part), self.audit, self.epsilon, self.ood
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training: a method on a dataset under a noise, with a seed.
+
+    The key depends on everything that decides on the result; label and conditions do not.
+    """
+
+    method: Method
+    dataset: str
+    noise: Noise | None  # None: the dataset has candidates
+    seed: int
+    # The version of the dataset's files, as in `Dataset.content`; "" is the version of the
+    # catalogue. Runs of version 0.1 have no version and count as runs on that one.
+    content: str = ""
+    label: str = ""  # name of the report's line
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """For messages: "Proden on digits, seed 0"."""
+        return f"{self.label} on {self.dataset}, seed {self.seed}"
+
+    @cached_property
+    def key(self) -> str:
+        """The name of the run's file in the store."""
+        return key_of(self.description)
+
+    @property
+    def recipe(self) -> str:
+        """The key without the version of the dataset."""
+        return self.key.partition("-")[0]
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The content of the key, as JSON values."""
+        method = {"class": type(self.method).__name__, "fields": fields_of(self.method)}
+        return {"method": method} | self._data()
+
+    @cached_property
+    def noise_key(self) -> str:
+        """The name of the stored candidate sets; "" if the dataset has candidates."""
+        return key_of(self._data()) if self.noise else ""
+
+    def _data(self) -> dict[str, Any]:
+        noise = noise_as_dict(self.noise) if self.noise else None
+        data = {"format": FORMAT, "dataset": self.dataset, "noise": noise, "seed": self.seed}
+        return data | ({"content": self.content} if self.content else {})
+
+
+def key_of(description: Mapping[str, Any]) -> str:
+    """20 hexadecimal digits of a description's hash, and the version of the dataset, if any."""
+    hashed = {name: value for name, value in description.items() if name != "content"}
+    text = json.dumps(hashed, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    digits = hashlib.sha256(text.encode()).hexdigest()[:20]
+    return f"{digits}-{description['content']}" if description.get("content") else digits
+
+
+def fields_of(thing: Method | Noise) -> dict[str, Any]:
+    """All fields of a method or noise as JSON values; 1 becomes 1.0 in a float field.
+
+    A method's `added_fields` are left out at the values that they had before they were added, so
+    that the keys of earlier runs stay valid.
+    """
+    added = getattr(thing, "added_fields", {})
+    return {
+        name: _plain(f"{type(thing).__name__}.{name}", getattr(thing, name), is_float)
+        for name, is_float in _float_fields(type(thing)).items()
+        if name not in added or getattr(thing, name) != added[name]
+    }
+
+
+@lru_cache  # resolving annotations takes most of the time of a plan
+def _float_fields(kind: Any) -> dict[str, bool]:
+    """Whether a field is a float, by the name of the field."""
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] in (float, Number) for field in fields(kind)}
+
+
+def _plain(name: str, value: Any, is_float: bool) -> Any:
+    if isinstance(value, Noise):
+        return noise_as_dict(value)
+    if isinstance(value, tuple | list):
+        return [_plain(name, item, is_float) for item in value]
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, int | float | np.number):
+        return float(value) if is_float or not hasattr(value, "__index__") else int(value)
+    raise InputError(
+        f"{name} is {value!r}, which a benchmark cannot store by name. Use a name, such as "
+        "network='lenet'."
+    )
+
+
+def noise_as_dict(noise: Noise) -> dict[str, Any]:
+    """A noise as its name and all its fields, for JSON."""
+    for name, kind in NOISES.items():
+        if type(noise) is kind:
+            return {"name": name, **fields_of(noise)}
+    raise InputError(f"noise must be one of {', '.join(NOISES)}; got {noise!r}.")
+
+
+def noise_of(value: Any) -> Noise | None:
+    """A noise from its name, or from a table with its name and some of its fields."""
+    if value is None or isinstance(value, Noise):
+        return value
+    table = {"name": value} if isinstance(value, str) else dict(value)
+    kind: type[Noise] = _kind_of(table, NOISES, "noise")
+    if "noise" in table:
+        table["noise"] = noise_of(table["noise"])
+    if kind is Flip and "share" not in table:
+        raise InputError("The noise flip needs a share from 0 to 1: {name = 'flip', share = 0.1}.")
+    return kind(**table)
+
+
+def _kind_of(values: dict[str, Any], kinds: Mapping[str, Any], what: str) -> Any:
+    """The class that the key "name" stands for; removes this key, and checks the others."""
+    name = values.pop("name", None)
+    if name not in kinds:
+        raise InputError(f"There is no {what} {name!r}; the names are {', '.join(kinds)}.")
+    _refuse_unknown(values, {item.name for item in fields(kinds[name])}, f"the {what} {name}")
+    return kinds[name]
+
+
+def _refuse_unknown(values: Mapping[str, Any], known: set[str], owner: str) -> None:
+    """Raise an error that names unknown keys, so that a misspelled key is not ignored."""
+    if unknown := sorted(set(values) - known):
+        names = ", ".join(sorted(known))
+        raise InputError(f"Unknown keys of {owner}: {', '.join(unknown)}. Known: {names}.")
+
+
+@dataclass(frozen=True)
+class GridMethod:
     """A method of a grid, with its label in the report."""
 
     label: str
     method: Method
     datasets: tuple[str, ...] | None = None  # datasets of the grid to run on; None: all
 
+    @classmethod
+    def of(cls, value: Any, preset: str, epochs: int | None) -> Self:
+        """A method from its name, or from a table; the preset sets the fields that are not there.
+
+        A table has the name and some fields of the method, and may have the keys label, datasets
+        and preset.
+        """
+        table = {"name": value} if isinstance(value, str) else dict(value)
+        preset = table.pop("preset", preset)
+        if preset not in ("paper", "sound"):
+            raise InputError(f"preset must be 'paper' or 'sound'; got {preset!r}.")
+        label, datasets = table.pop("label", None), table.pop("datasets", None)
+        if datasets is not None:
+            datasets = _tuple(datasets, "a method's datasets")
+        kind: type[Method] = _kind_of(table, METHODS, "method")
+        if epochs is not None and "epochs" in kind.field_names():
+            table.setdefault("epochs", epochs)
+        base = kind.paper() if preset == "paper" else kind()
+        chosen = {name: tuple(v) if isinstance(v, list) else v for name, v in table.items()}
+        method = kind(**{name: getattr(base, name) for name in kind.field_names()} | chosen)
+        return cls(str(label or method.title), method, datasets)
+
     @property
     def group(self) -> str:
         """Methods are compared within their group: "single" or "ensemble"."""
         return "ensemble" if self.method.family == "ensemble" else "single"
+
+    def on(self, datasets: Sequence[str]) -> Self:
+        """The method on some of its datasets only."""
+        if self.datasets is None:
+            return self
+        return replace(self, datasets=tuple(name for name in self.datasets if name in datasets))
+
+    def with_epochs(self, epochs: int) -> Self:
+        """The method with another number of epochs, if it has epochs."""
+        if "epochs" not in self.method.field_names():
+            return self
+        return replace(self, method=replace(self.method, epochs=epochs))  # type: ignore[type-var]
 
 
 @dataclass(frozen=True)
@@ -57,7 +246,7 @@ class Grid:
     ----------
     name : str
         Letters, digits, "-" and "_"; the name of the grid's file in the store.
-    entries : tuple of Entry
+    entries : tuple of GridMethod
         The methods. Labels must differ, except for one kind of method on different datasets.
     datasets, seeds : tuples of str and int
         Names that `load_dataset` accepts; seeds of split, noise, weights and order of rows.
@@ -83,7 +272,7 @@ class Grid:
     """
 
     name: str
-    entries: tuple[Entry, ...]
+    entries: tuple[GridMethod, ...]
     datasets: tuple[str, ...]
     seeds: tuple[int, ...]
     noise: Noise | None = None
@@ -138,15 +327,9 @@ class Grid:
         path = Path(path)
         try:
             return cls.of({"name": path.stem} | tomllib.loads(plain_text(path)))
-        except OSError as error:
-            names = ", ".join(GRIDS)
-            msg = f"{path} cannot be read: {error.strerror}. Pass a TOML file, or one of {names}."
-            raise InputError(msg) from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-            why = "nested too deeply" if isinstance(error, RecursionError) else error
-            raise InputError(f"{path} is no TOML: {why}.") from error
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from error
+        except (OSError, TypeError, ValueError, RecursionError) as error:  # of TOML, or of a value
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"{path} is no grid in TOML: {reason}") from error
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
@@ -163,30 +346,28 @@ class Grid:
         (['Proden', 'no KL'], (0, 1, 2))
         """
         known = {field.name for field in fields(cls)} - {"entries"}
-        refuse_unknown(values, known | {"methods", "preset", "epochs"}, "a grid")
-        preset, epochs = values.get("preset", "sound"), values.get("epochs")
-        methods = _list(values.get("methods", list(METHODS)), "methods")
-        attacked, audit = values.get("attacked"), values.get("audit", {})
-        seeds = values.get("seeds", 5)
-        if not is_count(seeds, least=1):
-            seeds = _list(seeds, "seeds (a number of them, or the seeds themselves)")
-        try:
-            audit = tuple((name, tuple(map(float, _list(e, name)))) for name, e in audit.items())
-        except (AttributeError, TypeError, ValueError) as error:
-            msg = f"audit must be a table of epsilons by dataset, {{lost = [0.05]}}; got {audit!r}."
-            raise InputError(msg) from error
-        return cls(
-            values.get("name", "mine"),
-            tuple(_entry(method, preset, epochs) for method in methods),
-            tuple(_list(values.get("datasets", ["digits"]), "datasets")),
-            tuple(seeds if isinstance(seeds, list) else range(seeds)),
-            noise_of(values.get("noise", InstanceDependent())),
-            tuple(float(e) for e in _list(values.get("epsilons", []), "epsilons") if e),
-            None if attacked is None else tuple(_list(attacked, "attacked")),
-            tuple((name, other) for name, other in _list(values.get("ood", []), "ood")),
-            values.get("train_rows", False),
-            audit,
+        _refuse_unknown(values, known | {"methods", "preset", "epochs"}, "a grid")
+        plain: dict[str, Any] = {"name": "mine", "methods": tuple(METHODS), "datasets": ("digits",)}
+        plain |= {"seeds": 5, "noise": "instance-dependent", "epsilons": (), "ood": (), "audit": {}}
+        plain |= values
+        if is_count(plain["seeds"]):
+            plain["seeds"] = range(plain["seeds"])
+        for name in ("methods", "datasets", "seeds", "epsilons", "ood", "attacked"):
+            if plain.get(name) is not None:
+                plain[name] = _tuple(plain[name], name)
+        if not isinstance(plain["audit"], Mapping):
+            rule = "audit must be a table of epsilons by dataset, {lost = [0.05]}"
+            raise InputError(f"{rule}; got {plain['audit']!r}.")
+        preset, epochs = plain.pop("preset", "sound"), plain.pop("epochs", None)
+        plain["entries"] = tuple(GridMethod.of(m, preset, epochs) for m in plain.pop("methods"))
+        plain["noise"] = noise_of(plain["noise"])
+        plain["epsilons"] = tuple(float(epsilon) for epsilon in plain["epsilons"] if epsilon)
+        plain["ood"] = tuple((name, other) for name, other in plain["ood"])
+        plain["audit"] = tuple(
+            (name, tuple(map(float, _tuple(epsilons, f"audit of {name}"))))
+            for name, epsilons in plain["audit"].items()
         )
+        return cls(**plain)
 
     def to_json(self) -> str:
         """The whole grid as JSON; `Grid.of_json` restores it, in later versions, too."""
@@ -208,9 +389,10 @@ class Grid:
     def of_json(cls, text: str) -> Self:
         """The grid that `to_json` wrote, possibly before a method had all its present fields."""
         values = json.loads(text)
-        for method in values["methods"]:
-            added = getattr(METHODS.get(method["name"]), "added_fields", {})
-            method.update({name: value for name, value in added.items() if name not in method})
+        values["methods"] = [
+            METHODS.get(method["name"], Method).added_fields | method
+            for method in values["methods"]
+        ]
         return cls.of(values)
 
     def changed(self, **changes: Any) -> Self:
@@ -224,29 +406,23 @@ class Grid:
         """
         entries = self.entries
         if (names := changes.pop("methods", None)) is not None:
-            if unknown := set(names) - {n for e in entries for n in (e.label, e.method.name)}:
-                methods = ", ".join(dict.fromkeys(entry.method.name for entry in entries))
-                msg = f"The grid has no method {', '.join(sorted(unknown))}; it has {methods}."
-                raise InputError(msg)
+            known = {name for e in entries for name in (e.label, e.method.name)}
+            if unknown := sorted(set(names) - known):
+                methods = ", ".join(sorted(known))
+                raise InputError(f"The grid has no method {', '.join(unknown)}; it has {methods}.")
             entries = tuple(e for e in entries if {e.label, e.method.name} & set(names))
         if (epochs := changes.pop("epochs", None)) is not None:
-            entries = tuple(
-                replace(entry, method=replace(entry.method, epochs=epochs))  # type: ignore[type-var]
-                if "epochs" in entry.method.field_names()
-                else entry
-                for entry in entries
-            )
+            entries = tuple(entry.with_epochs(epochs) for entry in entries)
         datasets = tuple(changes.pop("datasets", None) or self.datasets)
-        attacked = self.attacked
-        if "epsilons" in changes and attacked is not None and not set(datasets) & set(attacked):
-            attacked = None  # new epsilons must apply to some dataset
-        narrowed = _narrowed(replace(self, entries=entries), datasets) | {"attacked": attacked}
+        narrowed = _narrowed(self, entries, datasets)
         dropped = {entry.label for entry in entries} - {e.label for e in narrowed["entries"]}
         if dropped:
             raise InputError(
                 f"{', '.join(sorted(dropped))} of the grid {self.name!r} would run on none of "
                 f"{', '.join(datasets)}. Name other datasets, or the methods to run."
             )
+        if "epsilons" in changes and set(datasets).isdisjoint(self.attacked or ()):
+            changes.setdefault("attacked", None)  # new epsilons must apply to some dataset
         other = replace(self, **narrowed | changes)
         if other == self:
             return self
@@ -259,67 +435,47 @@ def _faults(grid: Grid) -> dict[str, Sequence[object]]:
     def repeated(values: Sequence[object]) -> list[object]:
         return [value for value in values if values.count(value) > 1]
 
-    entries, audited = grid.entries, [name for name, _ in grid.audit]
+    entries, audited, audits = grid.entries, dict(grid.audit), [e for _, e in grid.audit]
     kinds = {(entry.label, type(entry.method)) for entry in entries}
-    clashes = repeated([label for label, _ in kinds]) or repeated(
-        [(e.label, name) for e in entries for name in set(e.datasets or grid.datasets)]
-    )
+    lines = [(e.label, name) for e in entries for name in set(e.datasets or grid.datasets)]
+    noise = grid.noise.noise if isinstance(grid.noise, Flip) else grid.noise
     bare = [name for name in grid.datasets if name in CATALOG and not CATALOG[name].candidates]
-    is_bare_flip = isinstance(grid.noise, Flip) and grid.noise.noise is None
-    named = {*audited, *chain(*(entry.datasets or () for entry in entries))}
     sizes = {"methods": entries, "datasets": grid.datasets, "seeds": grid.seeds}
+    limited = {entry.label: entry.datasets for entry in entries if entry.datasets is not None}
+    named = {*audited, *chain(*limited.values()), *(name for name, _ in grid.ood)}
+    lists = (grid.datasets, grid.seeds, grid.epsilons, [name for name, _ in grid.audit], *audits)
     is_name, is_bool = re.fullmatch(r"[\w-]+", str(grid.name)), isinstance(grid.train_rows, bool)
     return {
         "a name has letters, digits, '-' and '_' alone": [] if is_name else [grid.name],
         "there must be methods, datasets and seeds": [n for n, v in sizes.items() if not v],
-        "labels must differ (set label = ...)": clashes,
+        "labels must differ (set label = ...)": repeated([k[0] for k in kinds]) or repeated(lines),
         "seeds must be ints of at least 0": [s for s in grid.seeds if not is_count(s)],
-        "datasets must not repeat": repeated(grid.datasets),
-        "seeds must not repeat": repeated(grid.seeds),
-        "epsilons must not repeat": repeated(grid.epsilons),
-        "datasets without candidates need a noise": bare if grid.noise is None else [],
-        "datasets without candidates need a noise within flip": bare if is_bare_flip else [],
-        "epsilons must be numbers above 0": [e for e in grid.epsilons if not 0 < e < inf],
-        "ood must be about datasets of the grid": [
-            p for p in grid.ood if p[0] not in grid.datasets
+        "epsilons must be numbers above 0": [
+            e for e in chain(grid.epsilons, *audits) if not 0 < e < inf
         ],
+        "datasets, seeds and epsilons must not repeat": list(chain(*map(repeated, lists))),
+        "datasets without candidates need a noise, also within flip": [] if noise else bare,
+        "audit and datasets of a method must not be empty": [
+            name for name, values in (audited | limited).items() if not values
+        ],
+        "ood, audit and methods must name datasets of the grid": sorted(named - set(grid.datasets)),
         "train_rows must be true or false": [] if is_bool else [grid.train_rows],
-        "audit must not name a dataset twice": repeated(audited),
-        "audit needs epsilons above 0, each once": [
-            e for _, e in grid.audit if len({x for x in e if 0 < x < inf}) != max(len(e), 1)
-        ],
-        "a method's datasets must be one or more": [e.label for e in entries if e.datasets == ()],
-        "audit and methods must name datasets of the grid": sorted(named - set(grid.datasets)),
     }
 
 
-def _list(value: Any, name: str) -> list[Any]:
+def _tuple(value: Any, name: str) -> tuple[Any, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
         raise InputError(f"{name} must be a list; got {value!r}.")
-    return list(value)
+    return tuple(value)
 
 
-def _entry(value: Any, preset: str, epochs: int | None) -> Entry:
-    table = {"name": value} if isinstance(value, str) else dict(value)
-    preset = table.pop("preset", preset)
-    if preset not in ("paper", "sound"):
-        raise InputError(f"preset must be 'paper' or 'sound'; got {preset!r}.")
-    label, datasets = table.pop("label", None), table.pop("datasets", None)
-    method = method_of(table, preset, epochs)
-    subset = None if datasets is None else tuple(_list(datasets, "a method's datasets"))
-    return Entry(str(label or method.title), method, subset)
-
-
-def _narrowed(grid: Grid, datasets: tuple[str, ...]) -> dict[str, Any]:
-    """Fields of a grid on some of its datasets; entries that run on none of them are left out."""
-    entries = [
-        entry
-        if entry.datasets is None
-        else replace(entry, datasets=tuple(name for name in entry.datasets if name in datasets))
-        for entry in grid.entries
-    ]
+def _narrowed(
+    grid: Grid, entries: Sequence[GridMethod], datasets: tuple[str, ...]
+) -> dict[str, Any]:
+    """Fields of a grid on some datasets; entries that run on none of them are left out."""
+    limited = (entry.on(datasets) for entry in entries)
     return {
-        "entries": tuple(entry for entry in entries if entry.datasets != ()),
+        "entries": tuple(entry for entry in limited if entry.datasets != ()),
         "datasets": datasets,
         "ood": tuple(pair for pair in grid.ood if pair[0] in datasets),
         "audit": tuple(pair for pair in grid.audit if pair[0] in datasets),
@@ -332,7 +488,7 @@ def present(grid: Grid) -> tuple[Grid | None, dict[str, str]]:
     entries = [entry_of(name) for name in names]
     absent = {e.name: how_to_get(e) for e in entries if not all(map(find, e.files))}
     datasets = tuple(name for name in grid.datasets if name not in absent)
-    narrowed = _narrowed(grid, datasets)
+    narrowed = _narrowed(grid, grid.entries, datasets)
     if not datasets or not narrowed["entries"]:
         return None, absent
     ood = tuple(pair for pair in narrowed["ood"] if pair[1] not in absent)

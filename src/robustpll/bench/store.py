@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
+from numpy.typing import NDArray
 
 from robustpll._files import write_whole
-from robustpll.bench.grid import Grid
-from robustpll.bench.run import FORMAT, Candidates, Condition, Run, key_of
+from robustpll.bench.grid import FORMAT, Condition, Grid, Run, key_of
 from robustpll.datasets.catalog import USUAL, version_here
 from robustpll.errors import InputError, RobustPLLError
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+Candidates = NDArray[np.bool_]  # (rows, classes)
 REALS = (
     "probability",  # of the predicted class, as is belief
     "belief",
@@ -106,16 +107,21 @@ class ResultStore:
         """
         import pandas as pd
 
-        stored = [run for run in of_store(self, runs) if not self.lacks(run)]
-        names = [{"label": run.label, "dataset": run.dataset, "seed": run.seed} for run in stored]
-        frames = [self.read(run, columns).to_pandas() for run in stored]
-        pieces = [frame.assign(**name) for frame, name in zip(frames, names, strict=True)]
-        frame = pd.concat(pieces, ignore_index=True) if pieces else pd.DataFrame()
-        return frame[[*frame.columns[-3:], *frame.columns[:-3]]]
+        names = ["label", "dataset", "seed"]
+        frames = [pd.DataFrame(columns=[*names, *columns])]
+        for run in of_store(self, runs):
+            if not self.lacks(run):
+                frame = self.read(run, columns).to_pandas()
+                frames.append(frame.assign(**{name: getattr(run, name) for name in names}))
+        return pd.concat(frames[1:] or frames, ignore_index=True)[[*names, *columns]]
 
     def lacks(self, run: Run) -> bool:
         """Whether a run is absent, damaged, or lacks some of its conditions."""
         return bool(self.missing([run]))
+
+    def has_any_version(self, run: Run) -> bool:
+        """Whether a run is stored on any version of its dataset."""
+        return not all(self.lacks(replace(run, content=c)) for c in self.contents(run))
 
     def missing(self, runs: Iterable[Run]) -> list[Run]:
         """The runs to do, each key once, with all conditions that are requested or stored."""
@@ -127,19 +133,14 @@ class ResultStore:
             stored: tuple[Condition, ...] = ()
             with suppress(StoreError):
                 stored = (self.about(run) or {}).get("conditions", ())
-            if not stored or not set(run.conditions) <= set(stored):
+            if not stored or not set(stored).issuperset(run.conditions):
                 missing.append(_with_conditions(run, stored))
         return missing
 
     def damaged(self, runs: Iterable[Run]) -> list[str]:
         """A message for each unreadable file of the runs."""
-        messages = {}
-        for run in runs:
-            try:
-                self.about(run)
-            except StoreError as error:
-                messages[run.key] = str(error)
-        return list(messages.values())
+        messages = {run.key: _error_of(self.about, run) for run in runs}
+        return [message for message in messages.values() if message]
 
     def write(self, run: Run, table: "pa.Table") -> None:
         """Store predictions `with_record`, and remove the record of an earlier failure."""
@@ -155,7 +156,6 @@ class ResultStore:
             use_dictionary=["part", "condition"],
             column_encoding=encoding,
             write_page_checksum=True,
-            store_schema=True,
         )
         self._write(self.path(run), buffer.getvalue())
         self._json("failures", run.key).unlink(missing_ok=True)
@@ -176,15 +176,12 @@ class ResultStore:
 
     def keep_grid(self, grid: Grid) -> None:
         """Store a grid for `bench status` and `bench report`."""
-        path, content = self._json("grids", grid.name), grid.to_json().encode()
-        if not path.exists() or path.read_bytes() != content:
-            self._write(path, content)
+        self._write(self._json("grids", grid.name), grid.to_json().encode())
 
     def grids(self) -> dict[str, Grid]:
-        """The stored grids by name, the latest last."""
-        paths = sorted((self.root / "grids").glob("*.json"), key=lambda path: path.stat().st_mtime)
+        """The stored grids by name."""
         grids = {}
-        for path in paths:
+        for path in sorted((self.root / "grids").glob("*.json")):
             content = json.dumps(_json_in(path))
             with _reading(path):
                 grids[path.stem] = Grid.of_json(content)
@@ -255,6 +252,15 @@ def _reading(path: Path) -> Iterator[None]:
             f"{path} is damaged or not of this benchmark ({reason}). Move it aside by "
             "'robustpll bench verify --repair', and run the grid again."
         ) from error
+
+
+def _error_of(read: Callable[[Any], object], source: object) -> str:
+    """The message of the error if something cannot be read; "" if it can."""
+    try:
+        read(source)
+    except StoreError as error:
+        return str(error)
+    return ""
 
 
 def now() -> str:
@@ -366,11 +372,9 @@ def damage(store: ResultStore) -> dict[Path, str]:
     messages = {}
     for pattern, check in CHECKS.items():
         for path in sorted(store.root.glob(pattern)):
-            try:
-                check(path)
-            except StoreError as error:
-                if path.exists():  # otherwise another process moved it meanwhile
-                    messages[path] = str(error)
+            message = _error_of(check, path)
+            if message and path.exists():  # otherwise another process moved it meanwhile
+                messages[path] = message
     return messages
 
 
@@ -401,37 +405,25 @@ def of_store(
     mixed. Runs that name a version keep it.
     """
     runs, chosen = tuple(runs), chosen or {}
-    counts: dict[str, Counter[str]] = {}
+    counts: dict[str, Counter[str]] = {name: Counter() for name in chosen}
     for run in runs:
         counts.setdefault(run.dataset, Counter()).update(store.contents(run))
-    if unknown := sorted(set(chosen) - set(counts)):
-        msg = f"A version is chosen of {', '.join(unknown)}, on which the grid has no run."
-        raise InputError(msg)
     versions = {}
     for name, stored in counts.items():
         titles = {content or USUAL: content for content in sorted(stored)}
-        listed = ", ".join(f"{title} ({stored[titles[title]]} runs)" for title in titles)
-        first = chosen.get(name, max(titles.values(), default="") or USUAL)
-        if name in chosen and first not in titles:
-            msg = (
-                f"No run on the version {first!r} of {name} is stored; stored: {listed or 'none'}."
-            )
-            raise InputError(msg)
-        if name not in chosen and len(titles) > 1:
+        version = chosen.get(name, USUAL if len(titles) != 1 else next(iter(titles)))
+        if (name in chosen and version not in titles) or (name not in chosen and len(titles) > 1):
+            listed = ", ".join(f"{title} ({stored[titles[title]]} runs)" for title in titles)
+            got = f"none is the version {version!r}" if name in chosen else "they cannot be mixed"
             raise InputError(
-                f"The store has runs on {len(titles)} versions of the file of {name}: {listed}. "
-                f"They cannot be mixed. Choose one: --version {name}={first}, or in Python "
-                f"versions={{{name!r}: {first!r}}}."
+                f"The store has runs on {len(titles)} versions of the file of {name}: "
+                f"{listed or 'none'}; {got}. Choose one by --version {name}=VERSION, or in Python "
+                f"by versions={{{name!r}: VERSION}}."
             )
-        versions[name] = titles.get(first, "")
+        versions[name] = titles.get(version, "")
     return tuple(
         run if run.content else replace(run, content=versions[run.dataset]) for run in runs
     )
-
-
-def is_stored(store: ResultStore, run: Run) -> bool:
-    """Whether a store has a run on any version of its dataset."""
-    return any(not store.lacks(replace(run, content=c)) for c in store.contents(run))
 
 
 def of_others(store: ResultStore, runs: Iterable[Run]) -> list[str]:

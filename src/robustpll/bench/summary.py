@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from robustpll.bench.grid import REAL_WORLD, Entry, Grid, Run
+from robustpll.bench.grid import REAL_WORLD, Grid, GridMethod, Run
 from robustpll.bench.store import REALS, ResultStore, StoreError, of_store
 from robustpll.datasets.catalog import entry_of
 from robustpll.errors import InputError
@@ -102,9 +102,9 @@ class Summary:
         return tuple(name for name in self.grid.datasets if name in names)
 
     @cached_property
-    def lines(self) -> tuple[Entry, ...]:
+    def lines(self) -> tuple[GridMethod, ...]:
         """The methods of the report, ensembles last: the first entry of each label."""
-        first: dict[str, Entry] = {}
+        first: dict[str, GridMethod] = {}
         for entry in self.grid.entries:
             first.setdefault(entry.label, entry)
         return tuple(sorted(first.values(), key=lambda entry: entry.group == "ensemble"))

@@ -15,8 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from robustpll.bench.grid import REAL_WORLD, Condition
-from robustpll.bench.run import MOST_AUDITED
+from robustpll.bench.grid import MOST_AUDITED, REAL_WORLD, Condition
 from robustpll.bench.summary import MEASURES, Summary
 from robustpll.datasets.catalog import entry_of
 from robustpll.datasets.noise import InstanceDependent

@@ -1,4 +1,4 @@
-"""What a worker does with a bundle: draw candidate sets, or train, evaluate and return tables."""
+"""Bundles of runs that train at once, and what a worker process does with them."""
 
 import gc
 import os
@@ -7,12 +7,13 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
+from math import ceil
 from multiprocessing import connection, parent_process
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -22,12 +23,12 @@ from torch.nn.functional import one_hot
 
 from robustpll import __version__
 from robustpll.attacks import PGD
-from robustpll.bench.run import MOST_AUDITED, Bundle, Candidates, Condition, Run
-from robustpll.bench.store import COLUMNS, UNKNOWN, now, schema, with_record
+from robustpll.bench.grid import MOST_AUDITED, Condition, Run, fields_of
+from robustpll.bench.store import COLUMNS, UNKNOWN, Candidates, now, schema, with_record
 from robustpll.datasets import load_dataset
-from robustpll.datasets.catalog import USUAL
+from robustpll.datasets.catalog import USUAL, entry_of
 from robustpll.datasets.dataset import Dataset
-from robustpll.datasets.noise import Noise
+from robustpll.datasets.noise import InstanceDependent, Noise
 from robustpll.datasets.problem import Problem, ood_rows
 from robustpll.engine.data import Rows
 from robustpll.engine.device import device_name
@@ -35,13 +36,134 @@ from robustpll.engine.predict import Fitted
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, RobustPLLError
 from robustpll.evaluate.audit import Audit
+from robustpll.methods import ClassicalMethod, DeepMethod
 from robustpll.opinion import Opinion
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+MOST_MODELS = 100  # networks of a bundle: more are hardly faster, and a kill would lose more
+MOST_NUMBERS = 2**30  # label weights of a bundle; training keeps about ten copies, 40 GiB
+MOST_SECONDS = 150.0  # of a bundle on a GPU: the most that a kill loses
 DIGITS = 6  # of the stored reals
+
+Place = Literal["cuda", "cpu"]  # the kind of device that a bundle runs on
 _startup: list[float] = []  # seconds that this process took to start, until a job reports them
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Runs of equal shape, sorted by dataset; the unit of work of an executor.
+
+    A worker trains and evaluates the runs. If `draws_noise`, it draws their candidate sets instead.
+    """
+
+    runs: tuple[Run, ...]
+    place: Place
+    draws_noise: bool = False
+    # by noise key; empty until they are drawn
+    candidates: Mapping[str, Candidates] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Noise keys of the candidate sets that must be drawn before training."""
+        keys = () if self.draws_noise else (run.noise_key for run in self.runs)
+        return tuple(dict.fromkeys(key for key in keys if key))
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The store's keys of the results."""
+        return tuple(run.noise_key if self.draws_noise else run.key for run in self.runs)
+
+    @property
+    def title(self) -> str:
+        names = ", ".join(dict.fromkeys(run.dataset for run in self.runs))
+        count = f"{len(self.runs)} run{'s' * (len(self.runs) > 1)}"
+        what = "noise for" if self.draws_noise else f"{self.runs[0].method.title} on"
+        return f"{what} {names} ({count})"
+
+    @property
+    def models(self) -> int:
+        """How many networks are trained at once."""
+        if self.draws_noise:
+            return len(self.runs)
+        return sum(getattr(run.method, "members", 1) for run in self.runs)
+
+    def with_candidates(self, known: Mapping[str, Candidates]) -> "Bundle":
+        """The bundle with the candidate sets it needs."""
+        return replace(self, candidates={key: known[key] for key in self.needs})
+
+    @property
+    def seconds(self) -> float:
+        """A rough estimate of the time on one core, or on a large GPU."""
+        run, cuda = self.runs[0], self.place == "cuda"
+        trained = run.noise if self.draws_noise else run.method
+        entry, rows = entry_of(run.dataset), training_rows(run.dataset)
+        if isinstance(trained, ClassicalMethod):
+            factor, power = trained.cost
+            fit = factor * (rows / 1e4) ** power * entry.features / 100 / (1000 if cuda else 1)
+            shape = (28, 28) if entry.kind == "pictures" else (entry.features,)
+            shared = trained.shared_seconds(rows, shape, cuda=cuda)
+            return float(len(self.runs) * (0.1 + fit) + shared)
+        if isinstance(trained, DeepMethod):
+            epochs, cost = trained.total_epochs, trained.cost
+        elif isinstance(trained, InstanceDependent):
+            epochs, cost = trained.epochs, 1.0
+        else:
+            return 1.0
+        steps = epochs * ceil(rows / trained.batch_size)
+        weights = 300 * (entry.features + 600 + entry.classes)  # of the paper's network
+        if cuda:
+            return 10 + steps * cost * (2e-4 + 1.5e-5 * self.models * weights / 4e5)
+        of_batch = 5e-4 + 6 * trained.batch_size * weights / 4e10
+        return 0.2 + steps * cost * self.models * of_batch
+
+
+def bundles(runs: Iterable[Run], *, joined: bool, draw_noise: bool = False) -> list[Bundle]:
+    """Runs in bundles, the longest first; if `draw_noise`, bundles that draw their noise once.
+
+    If `joined`, runs of equal shape train at once, as suits a GPU. Otherwise each run is a bundle:
+    float32 results depend on the other runs of a bundle in the last digit, and results on a CPU
+    must not depend on what was left to do after an interruption.
+    """
+    if draw_noise:
+        runs = {run.noise_key: run for run in runs if run.noise}.values()
+    groups: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        group: tuple[Any, ...] = (run.key, "cpu")
+        if joined and (draw_noise or not run.method.on_host):
+            entry, numbers = entry_of(run.dataset), run.method.number_names()
+            shape = (entry.kind, entry.rows, entry.features, entry.classes)
+            fixed = {name: v for name, v in fields_of(run.method).items() if name not in numbers}
+            alike = run.noise if draw_noise else (type(run.method), repr(fixed))
+            group = (shape, alike, "cuda")
+        groups.setdefault(group, []).append(run)
+    cut = []
+    for (*_, place), members in groups.items():
+        names = list(dict.fromkeys(run.dataset for run in members))
+        ordered = tuple(sorted(members, key=lambda run: names.index(run.dataset)))
+        whole = Bundle(ordered, place, draw_noise)
+        parts = 1 if draw_noise else ceil(len(ordered) / _most_runs(whole))
+        size = ceil(len(ordered) / parts)  # equal parts
+        cut += [replace(whole, runs=ordered[i : i + size]) for i in range(0, len(ordered), size)]
+    return sorted(cut, key=lambda bundle: bundle.seconds, reverse=True)
+
+
+def _most_runs(bundle: Bundle) -> int:
+    """How many runs of a bundle may train at once."""
+    [first, *_] = bundle.runs
+    models = replace(bundle, runs=(first,)).models
+    numbers = training_rows(first.dataset) * entry_of(first.dataset).classes * models
+    most = max(1, min(len(bundle.runs), MOST_MODELS // models, MOST_NUMBERS // numbers))
+    while most > 1 and replace(bundle, runs=bundle.runs[:most]).seconds > MOST_SECONDS:
+        most -= 1
+    return most
+
+
+def training_rows(dataset: str) -> int:
+    """The number of training rows, if the files have the usual sizes."""
+    rows = entry_of(dataset).rows
+    return 60_000 if rows == 70_000 else rows * 4 // 5  # of MNIST and its kin
 
 
 @dataclass(frozen=True)
@@ -82,8 +204,7 @@ def perform(bundle: Bundle, device: str = "cpu") -> JobResult:
     except Exception as error:
         kind = "" if isinstance(error, RobustPLLError) else f"{type(error).__name__}: "
         seconds = {"failed": time.perf_counter() - begun}
-        details = traceback.format_exc()
-        result = JobResult(seconds=seconds, error=f"{kind}{error}", details=details)
+        result = JobResult((), {}, seconds, (), f"{kind}{error}", traceback.format_exc())
     if device.startswith("cuda"):
         gc.collect()
         if "CUDA error" not in result.error:
@@ -155,13 +276,11 @@ class _Known(Noise):
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         if not self.matrices:
             return one_hot(labels, k).bool()
-        for matrix in self.matrices:
-            if matrix.shape != (len(rows), k):
-                raise InputError(
-                    f"The store has candidates of {matrix.shape[0]} rows and {matrix.shape[1]} "
-                    f"classes, but the dataset has {len(rows)} training rows and {k} classes: its "
-                    "files changed. Use another store."
-                )
+        if any(matrix.shape != (len(rows), k) for matrix in self.matrices):
+            raise InputError(
+                f"The stored candidates are not of {len(rows)} training rows and {k} classes: the "
+                "files of the dataset changed. Use another store."
+            )
         return torch.from_numpy(np.stack(self.matrices)).to(rows.device)
 
 
@@ -185,11 +304,11 @@ def evaluate(fitted: Fitted, runs: Sequence[Run], problem: Problem) -> list["pa.
     requested = {condition for run in runs for condition in run.conditions}
     conditions = sorted(requested, key=lambda condition: condition.order)
     test, test_labels = problem.test, problem.test_labels
+    first, first_labels = replace(test, at=test.at[:, :MOST_AUDITED]), test_labels[:, :MOST_AUDITED]
     attacked: dict[float, Opinion] = {}
     if epsilons := [condition.epsilon for condition in conditions if condition.epsilon]:
         opinions = fitted.predict_at_each(epsilons, test, PGD(epsilons[0]))
         attacked = dict(zip(epsilons, opinions, strict=True))
-    first, first_labels = replace(test, at=test.at[:, :MOST_AUDITED]), test_labels[:, :MOST_AUDITED]
     withstood: dict[float, Tensor] = {}
     if audits := [condition.audit for condition in conditions if condition.audit]:
         robust = Audit(tuple(audits)).withstood(fitted, first, first_labels)

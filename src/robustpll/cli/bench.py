@@ -23,6 +23,7 @@ WORKERS = Option(help="Number of processes; by default one per core, or 6 per GP
 UNTIL = Option(metavar="SECONDS", help="Start no new runs after this time.")
 VERSION = Option(metavar="DATASET=VERSION", help="Version of a dataset's file; repeatable.")
 Store = Annotated[Path, Option(help="Folder of the results.")]
+LISTS: dict[str, Any] = {"methods": str, "datasets": str, "seeds": int, "epsilons": float}
 
 
 @app.command()
@@ -43,15 +44,21 @@ def run(
     until: Annotated[float | None, UNTIL] = None,
 ) -> None:
     """Run what the store lacks of a grid; if stopped, the same command continues."""
-    from robustpll.bench.executor import run_grid
-    from robustpll.bench.ray import RayExecutor
+    from robustpll.bench.executor import RayExecutor, run_grid
+    from robustpll.bench.grid import grid_of, noise_of
 
-    changes: dict[str, Any] = {"methods": methods, "datasets": datasets, "seeds": seeds}
-    changes |= {"epsilons": eps, "noise": noise, "epochs": epochs, "train_rows": train_rows or None}
+    texts = {"methods": methods, "datasets": datasets, "seeds": seeds, "epsilons": eps}
     with errors_as_messages(stopped="Finished runs are stored; the same command runs the rest."):
         if ray is not None and workers is not None:
             raise InputError("--workers does not go with --ray: use 'ray start --num-cpus'.")
-        changed = _changed_grid(grid, {n: v for n, v in changes.items() if v is not None})
+        changes: dict[str, Any] = {
+            name: _listed(name, text) for name, text in texts.items() if text is not None
+        }
+        if len(changes.get("seeds", ())) == 1:
+            changes["seeds"] = tuple(range(*changes["seeds"]))
+        others = {"noise": noise_of(noise), "epochs": epochs, "train_rows": train_rows or None}
+        changes |= {name: value for name, value in others.items() if value is not None}
+        changed = grid_of(grid).changed(**changes)
         executor = None if ray is None else RayExecutor(ray, device)
         limits: Any = {"device": device, "workers": workers, "until": until}
         outcome = run_grid(changed, store, executor=executor, **limits)
@@ -66,25 +73,13 @@ def run(
         raise typer.Exit(1)
 
 
-def _changed_grid(name: str, changes: dict[str, Any]) -> "Grid":
-    """Return the grid, changed by the options that were passed."""
-    from robustpll.bench.grid import grid_of
-    from robustpll.bench.run import noise_of
-
-    readers: dict[str, Any] = {"methods": str, "datasets": str, "seeds": int, "epsilons": float}
-    for option in readers.keys() & changes:
-        parts = (part.strip() for part in changes[option].split(",") if part)
-        try:
-            changes[option] = tuple(map(readers[option], parts))
-        except ValueError as error:
-            raise InputError(f"--seeds and --eps take numbers, as in 0,3: {error}.") from error
-    if len(changes.get("seeds", ())) == 1:
-        changes["seeds"] = tuple(range(*changes["seeds"]))
-    if "epsilons" in changes:
-        changes["epsilons"] = tuple(filter(None, changes["epsilons"]))
-    if "noise" in changes:
-        changes["noise"] = noise_of(changes["noise"])
-    return grid_of(name).changed(**changes)
+def _listed(name: str, text: str) -> tuple[Any, ...]:
+    """Return the values of an option such as --seeds 0,3; attacks of strength 0 are none."""
+    try:
+        values = tuple(LISTS[name](part.strip()) for part in text.split(",") if part)
+    except ValueError as error:
+        raise InputError(f"--seeds and --eps take numbers, as in 0,3: {error}.") from error
+    return tuple(filter(None, values)) if name == "epsilons" else values
 
 
 @app.command()
@@ -105,24 +100,23 @@ def status(store: Store, grid: Annotated[str | None, GRID] = None) -> None:
 
 def _show_status(store: "ResultStore", name: str, grid: "Grid") -> None:
     from robustpll.bench.grid import present
-    from robustpll.bench.store import is_stored, of_files, of_others
+    from robustpll.bench.store import of_files, of_others
 
     (here, remedies), every = present(grid), {planned.key: planned for planned in grid.runs()}
     without_data = [planned for planned in every.values() if planned.dataset in remedies]
     can_run = of_files(here.runs()) if here else ()
     missing = store.missing(can_run)
-    failed = [planned for planned in missing if store.failure(planned)]
-    absent = sum(not is_stored(store, planned) for planned in without_data)
+    failures = [
+        f"{planned.name}: {error}" for planned in missing if (error := store.failure(planned))
+    ]
+    absent = sum(not store.has_any_version(planned) for planned in without_data)
     typer.echo(
         f"{name}: {len(every) - len(missing) - absent:,} of {len(every):,} runs are here; "
-        f"{len(missing) - len(failed):,} to run, {len(failed):,} failed, {absent:,} lack data"
+        f"{len(missing) - len(failures):,} to run, {len(failures):,} failed, {absent:,} lack data"
     )
-    for message in (
-        *(f"{planned.name}: {store.failure(planned)}" for planned in failed),
-        *(f"{dataset} is not here. {remedy}" for dataset, remedy in remedies.items()),
-        *of_others(store, can_run),
-        *store.damaged((*can_run, *without_data)),
-    ):
+    advice = [f"{dataset} is not here. {remedy}" for dataset, remedy in remedies.items()]
+    damaged = store.damaged((*can_run, *without_data))
+    for message in (*failures, *advice, *of_others(store, can_run), *damaged):
         typer.echo(f"  {message}")
 
 
@@ -140,8 +134,8 @@ def verify(
             raise InputError(f"There is no folder {store}.")
         results = ResultStore(store)
         damaged = damage(results)
-        for path, sentence in damaged.items():
-            typer.echo(f"{sentence} It is now {set_aside(results, path)}." if repair else sentence)
+        for path, message in damaged.items():
+            typer.echo(f"{message} It is now {set_aside(results, path)}." if repair else message)
     if not damaged:
         say("All files of the store are sound." if results.grids() else f"{store} has no grids.")
     elif repair:
@@ -184,7 +178,6 @@ def report(
 def _stored_grid(store: "ResultStore", name: str | None) -> "Grid":
     """Return a grid of the store, or any grid of which the store has some runs."""
     from robustpll.bench.grid import GRIDS, grid_of
-    from robustpll.bench.store import is_stored
 
     grids = store.grids()
     if name is None and len(grids) == 1:
@@ -193,7 +186,7 @@ def _stored_grid(store: "ResultStore", name: str | None) -> "Grid":
         return grids[name]
     if name and (name in GRIDS or name.endswith(".toml")):
         grid = grid_of(name)
-        if any(is_stored(store, planned) for planned in grid.runs()):
+        if any(store.has_any_version(planned) for planned in grid.runs()):
             return grid
     names = ", ".join(sorted(grids)) or "none"
     raise InputError(f"Name one of the grids of {store.root}; it has {names}.")
