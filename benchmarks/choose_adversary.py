@@ -42,7 +42,9 @@ def measured(name: str, seeds: list[int], epochs: int) -> pd.DataFrame:
     methods = [RobustPllAt(adversary=strength, epochs=epochs) for strength, _ in runs]
     fitted = RobustPllAt.stacked(methods).fit(problem.task)
     assert dataset.candidates is not None
-    masks = torch.from_numpy(dataset.candidates.matrix).to(problem.test.device)[problem.test.at]
+    masks = torch.from_numpy(dataset.candidates.matrix).to(problem.test.device)[
+        problem.test.indices
+    ]
     attack = PGD(0.1, labels="clean", target="probabilities", outside="kept")
     attacked = fitted.predict_at_each(EPSILONS, problem.test, attack)
     opinions = [fitted.predict(problem.test), *attacked]

@@ -41,7 +41,7 @@ def main() -> None:
         problem = Problem.of(dataset, noise, range(args.seeds))
         task, labels = problem.task, problem.test_labels
         if dataset.candidates is not None:
-            candidates = dataset.candidates.matrix[problem.test.at.cpu().numpy()]
+            candidates = dataset.candidates.matrix[problem.test.indices.cpu().numpy()]
         else:
             seeds = tuple(seed + 1000 for seed in task.seeds)
             candidates = Uniform().candidates(problem.test, labels, task.k, seeds).cpu().numpy()

@@ -48,9 +48,9 @@ def coded(rows: Rows, encoder: Encoder) -> Rows:
     """Return codes in place of rows that all runs share."""
     first = rows.part(slice(1))
     x = codes(encoder, first.x(first.everything)[0].flatten(1))
-    at = torch.arange(len(x), device=x.device).expand(rows.models, -1)
+    indices = torch.arange(len(x), device=x.device).expand(rows.models, -1)
     unit = x.new_ones(rows.models, 1, CODE)
-    return Rows(x, at, torch.zeros_like(unit), unit)
+    return Rows(x, indices, torch.zeros_like(unit), unit)
 
 
 if __name__ == "__main__":

@@ -58,17 +58,22 @@ def measure(method: Any, problem: Problem) -> dict[str, np.ndarray]:
     n = len(problem.task)
     positions = torch.arange(n, device=problem.task.prior.device)
     held_out = positions[n - n // 10 :]
-    task, watch = (problem.task.some_rows(part) for part in (positions[: n - n // 10], held_out))
+    task, validation = (
+        problem.task.some_rows(part) for part in (positions[: n - n // 10], held_out)
+    )
     labels = problem.train_labels[:, held_out]
     stops: dict[str, Any] = {"last": None}
     if isinstance(method, DeepMethod):
-        true = watch.with_candidates(one_hot(labels, watch.k).bool())
-        stops |= {"covering rate": watch, "true labels": true}
+        true = validation.with_candidates(one_hot(labels, validation.k).bool())
+        stops |= {"covering rate": validation, "true labels": true}
     results = {}
     for stop, watched in stops.items():
-        fitted = method.fit(task, watch=watched)
-        opinion, test = fitted.predict(watch.rows), fitted.predict(problem.test)
-        probabilities, masks = opinion.probability.cpu().numpy(), watch.candidates.cpu().numpy()
+        fitted = method.fit(task, validation=watched)
+        opinion, test = fitted.predict(validation.rows), fitted.predict(problem.test)
+        probabilities, masks = (
+            opinion.probability.cpu().numpy(),
+            validation.candidates.cpu().numpy(),
+        )
         pairs = list(zip(probabilities, masks, strict=True))
         columns = [
             100 * np.array([covering_rate(*pair) for pair in pairs]),

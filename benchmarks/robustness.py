@@ -34,7 +34,7 @@ def main() -> None:
 
     def compute(dataset: str, name: str) -> dict[str, Any]:
         problem = Problem.of(load_dataset(dataset), None, range(args.seeds))
-        test = replace(problem.test, at=problem.test.at[:, : args.rows])
+        test = replace(problem.test, indices=problem.test.indices[:, : args.rows])
         truth = problem.test_labels[:, : args.rows]
         fitted = method_of(name, args.epochs, paper=True).fit(problem.task)
         opinions = fitted.predict_at_each(epsilons, test, PGD(0.1))

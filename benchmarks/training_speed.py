@@ -45,11 +45,11 @@ def wait() -> None:
 
 def random_task(models: int, rows: int, features: int = FEATURES, classes: int = CLASSES) -> Task:
     pool = torch.rand(rows, features, generator=torch.Generator().manual_seed(0)).to(DEVICE)
-    at = torch.arange(rows, device=DEVICE).expand(models, -1)
+    indices = torch.arange(rows, device=DEVICE).expand(models, -1)
     chance = torch.rand(1, rows, classes, generator=torch.Generator().manual_seed(1))
     chance[..., 0] = 0.0  # class 0 is always a candidate
     candidates = (chance < 0.5).to(DEVICE).expand(models, -1, -1)
-    return Task.of(Rows.of(pool, at), candidates, tuple(range(models)))
+    return Task.of(Rows.of(pool, indices), candidates, tuple(range(models)))
 
 
 def epoch_seconds(method: DeepMethod, task: Task, first: int = 1) -> float:
@@ -127,8 +127,8 @@ def part_models(rows: int) -> dict[str, Any]:
 def part_streaming(rows: int) -> dict[str, Any]:
     """Return seconds of an epoch over 2 million rows, on the device and from the host."""
     task = random_task(1, 2_000_000 if rows == 60_000 else rows)
-    pool, at = task.rows.pool.cpu().pin_memory(), task.rows.at.cpu()
-    on_host = replace(task, rows=replace(task.rows, pool=pool, at=at))
+    pool, indices = task.rows.pool.cpu().pin_memory(), task.rows.indices.cpu()
+    on_host = replace(task, rows=replace(task.rows, pool=pool, indices=indices))
     ratios = {}
     for compiled in (False, True):
         sides = {"resident": task, "streamed": on_host}

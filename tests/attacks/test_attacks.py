@@ -486,7 +486,7 @@ def test_predictions_at_several_epsilons_are_those_at_each(
 def test_a_gpu_does_as_much_harm_as_a_cpu(digits: Any, candidates: np.ndarray) -> None:
     fitted, rows, truth = fitted_by(Proden(epochs=10, members=2), digits, candidates)
     there = replace(fitted, net=copy.deepcopy(fitted.net).cuda())
-    on_gpu = Rows(*(part.cuda() for part in (rows.pool, rows.at, rows.shift, rows.scale)))
+    on_gpu = Rows(*(part.cuda() for part in (rows.pool, rows.indices, rows.shift, rows.scale)))
     for attack in (PGD(0.1), AutoPGD(0.1, precision="float64"), Square(0.1, queries=200)):
         after = there.predict_at_each((0.02, 0.1), on_gpu, attack, truth.cuda())
         before = fitted.predict_at_each((0.02, 0.1), rows, attack, truth)

@@ -177,8 +177,10 @@ def test_a_part_of_what_was_fitted_predicts_as_the_whole(method: Method) -> None
     problem = Problem.of(load_dataset("digits"), Uniform(), (0, 1, 2), device="cpu")
     task, test = problem.task, problem.test
     short = {name: getattr(task, name)[:, :200] for name in ("candidates", "prior", "weight")}
-    fitted = method.fit(replace(task, rows=replace(task.rows, at=task.rows.at[:, :200]), **short))
-    rows = replace(test, at=test.at[:, :50])
+    fitted = method.fit(
+        replace(task, rows=replace(task.rows, indices=task.rows.indices[:, :200]), **short)
+    )
+    rows = replace(test, indices=test.indices[:, :50])
     whole = fitted.predict(rows).probability
     for runs in (slice(0, 2), slice(1, 3), slice(2, 3)):
         part = fitted.part(runs)
@@ -227,7 +229,7 @@ def test_what_is_stored_is_the_worst_case_of_a_report(few: None) -> None:
     grid = Grid.of(DIGITS | {"methods": ["proden"], "seeds": [3], "audit": {"digits": [0.05, 0.1]}})
     [table] = worker.evaluate(fitted, grid.runs(), problem)
     frame = table.to_pandas()
-    rows = replace(problem.test, at=problem.test.at[:, :AUDITED])
+    rows = replace(problem.test, indices=problem.test.indices[:, :AUDITED])
     labels = problem.test_labels[:, :AUDITED]
     [report] = Audit((0.05, 0.1), **QUICK).reports(fitted, rows, labels)
     for epsilon, share in zip(report.epsilons, report.worst, strict=True):

@@ -203,12 +203,12 @@ def test_subsets_are_scaled_by_all_rows_of_the_other_set_or_by_the_training_rows
     problem: Problem, subset: Any, n: int, indices: list[list[int]]
 ) -> None:
     by_other, train = (ood_rows(problem, other(n), subset, by) for by in ("own", "train"))
-    assert by_other.at.tolist() == train.at.tolist() == indices
-    number = by_other.at.numpy() % 200
+    assert by_other.indices.tolist() == train.indices.tolist() == indices
+    number = by_other.indices.numpy() % 200
     np.testing.assert_allclose(flat(by_other)[..., 0], number / min(n - 1, 199), atol=1e-6)
     assert (flat(by_other)[..., 20] == 1).all()  # constant, and not 0
     np.testing.assert_allclose(flat(train)[..., 0], number / 16, rtol=1e-6)  # black in training
-    high = problem.task.rows.pool[problem.task.rows.at[0]].flatten(1)[:, 20].max() * 16
+    high = problem.task.rows.pool[problem.task.rows.indices[0]].flatten(1)[:, 20].max() * 16
     np.testing.assert_allclose(flat(train)[0, :, 20], 4 / high, rtol=1e-6)
 
 
@@ -299,7 +299,7 @@ def test_the_published_rows_are_those_of_five_letters_and_a_part_of_the_sixth(
     problem = Problem.of(like_mnist, Uniform(), (0,), "cpu")
     rows = ood_rows(problem, letters)
     assert letters.labels is not None
-    shown = letters.labels[rows.at[0].numpy()]
+    shown = letters.labels[rows.indices[0].numpy()]
     assert np.bincount(shown).tolist() == [1872, 1873, 1873, 1873, 1873, 636]
     pixels = letters.features[:10_000] / 255
     np.testing.assert_allclose(flat(rows)[0], pixels, atol=1e-6)  # every pixel spans 0 to 255

@@ -48,9 +48,9 @@ def tasks(
     return task.some_rows(torch.arange(200)), task.some_rows(torch.arange(200, 400))
 
 
-def covering_rate(fitted: Any, watch: Task) -> torch.Tensor:
-    named = fitted.predict(watch.rows).predicted()[..., None]
-    return watch.candidates.gather(-1, named)[..., 0].double().mean(-1)
+def covering_rate(fitted: Any, validation: Task) -> torch.Tensor:
+    named = fitted.predict(validation.rows).predicted()[..., None]
+    return validation.candidates.gather(-1, named)[..., 0].double().mean(-1)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,14 +58,14 @@ def test_a_watched_training_goes_as_any_other_and_alone_as_in_a_bundle(
     name: str, digits: Any, candidates: np.ndarray
 ) -> None:
     method: Any = METHODS[name](epochs=2, **({"passes": 5} if name == "proden_dropout" else {}))
-    task, watch = tasks(digits, candidates, (7,))
-    plain, watched = method.fit(task), method.fit(task, watch=watch)
+    task, validation = tasks(digits, candidates, (7,))
+    plain, watched = method.fit(task), method.fit(task, validation=validation)
     assert torch.equal(plain.history.loss, watched.history.loss)
     rates = watched.history.covering_rate
     assert rates.shape == watched.history.loss.shape
     assert plain.history.covering_rate.numel() == 0
-    task, watch = tasks(digits, candidates, (5, 7))
-    bundle = method.fit(task, watch=watch)
+    task, validation = tasks(digits, candidates, (5, 7))
+    bundle = method.fit(task, validation=validation)
     assert torch.equal(watched.label_weights[0], bundle.label_weights[1])
     first, second = bundle.part(slice(0, 1)), bundle.part(slice(1, 2))
     assert torch.equal(rates, second.history.covering_rate)  # of each member
@@ -78,36 +78,36 @@ def test_each_model_stays_as_it_was_after_its_best_epoch(
     network: Any, digits: Any, candidates: np.ndarray
 ) -> None:
     method = Proden(epochs=8, learning_rate=0.1, batch_size=64, network=network)
-    task, watch = tasks(digits, candidates, (1, 2, 3))
-    fitted = train(method, task, watch=watch)
+    task, validation = tasks(digits, candidates, (1, 2, 3))
+    fitted = train(method, task, validation=validation)
     rates = fitted.history.covering_rate  # (epochs, M)
-    torch.testing.assert_close(covering_rate(fitted, watch), rates.amax(0))
+    torch.testing.assert_close(covering_rate(fitted, validation), rates.amax(0))
     last = [int(torch.nonzero(rate == rate.max())[-1]) for rate in rates.T]
     assert len(set(last)) > 1
     for run, epoch in enumerate(last):  # Proden does not ask how long it will be trained
         one = slice(run, run + 1)
         shorter = train(replace(method, epochs=epoch + 1), task.part(one))
         assert torch.equal(shorter.label_weights[0], fitted.label_weights[run])
-        rows = watch.rows.part(one)
+        rows = validation.rows.part(one)
         assert torch.equal(shorter.predict(rows).belief, fitted.part(one).predict(rows).belief)
 
 
 def test_rows_without_weight_are_not_watched(digits: Any, candidates: np.ndarray) -> None:
-    task, watch = tasks(digits, candidates)
-    weighted = replace(watch, weight=(torch.arange(200) < 50).double()[None])
-    few = watch.some_rows(torch.arange(50))
-    fitted = (train(Proden(epochs=3), task, watch=rows) for rows in (weighted, few))
+    task, validation = tasks(digits, candidates)
+    weighted = replace(validation, weight=(torch.arange(200) < 50).double()[None])
+    few = validation.some_rows(torch.arange(50))
+    fitted = (train(Proden(epochs=3), task, validation=rows) for rows in (weighted, few))
     torch.testing.assert_close(*(one.history.covering_rate for one in fitted))
 
 
 @pytest.mark.gpu
 def test_captured_steps_go_on_between_looks(digits: Any, candidates: np.ndarray) -> None:
-    task, watch = tasks(digits, candidates, (1, 2), "cuda")
+    task, validation = tasks(digits, candidates, (1, 2), "cuda")
     method = RobustPll(epochs=6)
-    alone, watched = train(method, task), train(method, task, watch=watch)
+    alone, watched = train(method, task), train(method, task, validation=validation)
     assert torch.equal(alone.history.loss, watched.history.loss)
     best = watched.history.covering_rate.amax(0)
-    torch.testing.assert_close(covering_rate(watched, watch).cpu(), best)
+    torch.testing.assert_close(covering_rate(watched, validation).cpu(), best)
 
 
 def test_the_classifier_says_how_well_each_epoch_covered(
@@ -163,9 +163,9 @@ def test_the_network_is_the_mean_of_those_after_the_last_epochs(
 
 def test_watched_rows_choose_among_averages(digits: Any, candidates: np.ndarray) -> None:
     """All epochs but the first are averaged: what is left is the mean up to the best one."""
-    task, watch = tasks(digits, candidates, (0, 1))
+    task, validation = tasks(digits, candidates, (0, 1))
     Remembering.copies.clear()
-    fitted = Remembering(epochs=6, averaged=5 / 6).fit(task, watch=watch)
+    fitted = Remembering(epochs=6, averaged=5 / 6).fit(task, validation=validation)
     for model, rates in enumerate(fitted.history.covering_rate.T):
         best = int((rates == rates.max()).nonzero()[-1])
         for index, (tensor, _) in enumerate(tensors_of(fitted.net)):

@@ -59,8 +59,8 @@ def nothing_random() -> Iterator[None]:
 def task_on(device: str, digits: Any, candidates: np.ndarray, rows: int = 600) -> Task:
     """Two runs in float64; 600 rows are two batches of 256 and one of 88."""
     pool = torch.from_numpy(digits[0]).double().to(device)
-    at = torch.stack([torch.arange(rows), torch.arange(rows) + 100]).to(device)
-    return Task.of(Rows.of(pool, at), torch.from_numpy(candidates).to(device)[at], (0, 1))
+    indices = torch.stack([torch.arange(rows), torch.arange(rows) + 100]).to(device)
+    return Task.of(Rows.of(pool, indices), torch.from_numpy(candidates).to(device)[indices], (0, 1))
 
 
 def parameters(method: DeepMethod, task: Task) -> list[torch.Tensor]:
@@ -137,7 +137,7 @@ def test_networks_of_the_library_are_captured(
 ) -> None:
     task = task_on("cuda", digits, candidates)
     pool = task.rows.pool.reshape(-1, 8, 8)
-    task = replace(task, rows=Rows.of(pool, task.rows.at))
+    task = replace(task, rows=Rows.of(pool, task.rows.indices))
     plain = graphs.CapturedStep.__call__
     with patch.object(graphs.CapturedStep, "__call__", autospec=True, side_effect=plain) as calls:
         fitted = train(RobustPll(epochs=3, network=network), task)
@@ -149,7 +149,7 @@ def test_a_short_run_is_not_worth_compiling(digits: Any, candidates: np.ndarray)
     task = task_on("cpu", digits, candidates)
     task = replace(task, prior=task.prior.float())
     for epochs, pays in ((10, False), (10_000_000, True)):
-        training: Any = SimpleNamespace(own=RobustPll(epochs=epochs), task=task)
+        training: Any = SimpleNamespace(method=RobustPll(epochs=epochs), task=task)
         assert graphs.pays_back(training) == pays
 
 
@@ -180,9 +180,9 @@ def test_every_step_compiles_as_one_graph(name: str, digits: Any, candidates: np
         plain = parameters(method, task)
     step = Training.step
 
-    def compiled(self: Training, at: torch.Tensor, stage: int) -> None:
+    def compiled(self: Training, indices: torch.Tensor, stage: int) -> None:
         self.compiled = self.fast_adam = True
-        step(self, at, stage)
+        step(self, indices, stage)
 
     with patch.object(Training, "step", compiled):
         again = parameters(method, task)

@@ -224,7 +224,7 @@ def test_scaled_rows_span_zero_to_one_and_the_pool_stays(values: object, order: 
     assert rows.pool is pool
     low, high = x.amin(1), x.amax(1)
     assert ((low > -1e-9) & (high < 1 + 1e-9)).all()
-    constant = pool[rows.at].amin(1) == pool[rows.at].amax(1)
+    constant = pool[rows.indices].amin(1) == pool[rows.indices].amax(1)
     assert torch.equal(low == high, constant)
     assert (high[~constant] > 1 - 1e-9).all()
 

@@ -47,7 +47,7 @@ def test_a_bundle_that_does_not_fit_is_halved_and_gives_the_same(
 ) -> None:
     method, task = METHODS[name], task_of(5, digits, candidates, 150)
     if name == "lenet":
-        task = replace(task, rows=Rows.of(task.rows.pool.view(-1, 8, 8), task.rows.at))
+        task = replace(task, rows=Rows.of(task.rows.pool.view(-1, 8, 8), task.rows.indices))
     whole = train(method, task)
 
     def small_device(self: Training, indices: torch.Tensor, stage: int) -> None:
@@ -188,8 +188,8 @@ def test_memory_stays_within_what_the_documentation_says() -> None:
 def test_on_a_gpu_streamed_rows_give_the_same_as_resident_ones(models: int) -> None:
     """Many more batches than the slots hold, so that copies and steps overlap."""
     resident = random_task(models, 20_000, 50, dtype=torch.float64)
-    pool, indices = resident.rows.pool.cpu().pin_memory(), resident.rows.at.cpu()
-    rows = replace(resident.rows, pool=pool, at=indices)
+    pool, indices = resident.rows.pool.cpu().pin_memory(), resident.rows.indices.cpu()
+    rows = replace(resident.rows, pool=pool, indices=indices)
     method = Proden(epochs=3, batch_size=64)
     one, other = (method.fit(task) for task in (resident, replace(resident, rows=rows)))
     torch.testing.assert_close(one.label_weights, other.label_weights, rtol=0, atol=1e-6)

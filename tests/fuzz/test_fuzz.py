@@ -176,7 +176,9 @@ def cases(target: str, rng: random.Random) -> Iterator[tuple[str, bytes]]:
 
 
 @pytest.mark.parametrize(
-    "path", [(t, p) for t in TARGETS for p in corpus(t)], ids=lambda at: f"{at[0]}-{at[1].name}"
+    "path",
+    [(t, p) for t in TARGETS for p in corpus(t)],
+    ids=lambda case: f"{case[0]}-{case[1].name}",
 )
 def test_the_corpus_is_read_or_refused(path: tuple[str, Path]) -> None:
     attempt(*path)

@@ -51,12 +51,12 @@ def begun(method: DeepMethod, task: Task) -> Training:
     """A training before its first step."""
     task = task.repeated(method.members)
     draws = Draws.of(task.seeds, like=task.prior)
-    own = method.spread(task.models, like=task.prior)
-    net = own.build(task.rows.shape, task.k, draws)
+    spread_method = method.spread(task.models, like=task.prior)
+    net = spread_method.build(task.rows.shape, task.k, draws)
     zeros = task.prior.new_zeros
     optimizer = method.optimizer(net.parameters())
-    state, total = own.begin(task), zeros(task.models)
-    return Training(own, net, task, state, optimizer, draws, zeros(()), total)
+    state, total = spread_method.begin(task), zeros(task.models)
+    return Training(spread_method, net, task, state, optimizer, draws, zeros(()), total)
 
 
 def test_the_worked_updates_and_losses() -> None:
@@ -97,8 +97,8 @@ def test_the_published_constant_of_cc_kills_the_gradient(
 def test_cavl_begins_with_all_candidates_and_then_keeps_one_each() -> None:
     task = small_task()
     training = begun(Cavl(), task)
-    at = task.rows.everything
-    training.step(at, training.own.stage(0))
+    indices = task.rows.everything
+    training.step(indices, training.method.stage(0))
     weights = training.state.rows["label_weights"]
     assert set(weights.unique().tolist()) == {0, 1}
     assert (weights[~task.candidates] == 0).all()
@@ -110,7 +110,7 @@ def test_rc_as_published_lets_rows_count_by_their_candidates_mass() -> None:
     training.step(training.task.rows.everything, 0)
     sums = training.state.rows["label_weights"].sum(-1)
     assert (sums < 1).any()
-    training.own.finish(training.task, training.state, lambda: torch.empty(0))
+    training.method.finish(training.task, training.state, lambda: torch.empty(0))
     sums = training.state.rows["label_weights"].sum(-1)
     torch.testing.assert_close(sums, torch.ones_like(sums))
 
@@ -146,7 +146,7 @@ def test_attacked_copies_are_part_of_the_loss() -> None:
         other = begun(method, task)
         other.net.load_state_dict(plain.net.state_dict())
         batch = other.state.batch(other.task, other.task.rows.everything, 0, other.draws)
-        return other.own.step(other.net, batch, other.progress)[0]
+        return other.method.step(other.net, batch, other.progress)[0]
 
     once, twice, further = (
         loss(method)
@@ -178,7 +178,7 @@ def purified(method: Pop, mean: Tensor, epochs: int = 1) -> State:
     training.state.rows["label_weights"].copy_(mean)
     training.state.memory["window"][:] = mean
     for event in range(epochs):
-        training.own.end_epoch(training, 20 + 5 * event)
+        training.method.end_epoch(training, 20 + 5 * event)
     return training.state
 
 
@@ -233,10 +233,10 @@ def test_crosel_stores_views_under_the_right_name_unless_as_published(true_cross
     training = begun(CroSel(true_cross=true_cross), task)
     view = training.state.rows["view"]
     view[0], view[1] = 0.25, 0.75
-    training.own.end_epoch(training, epoch=10)
+    training.method.end_epoch(training, epoch=10)
     last = training.state.memory["views"][-1]
     assert (last[0] == (0.25 if true_cross else 0.75)).all()
-    training.own.end_epoch(training, epoch=5)  # in the warm-up always its own
+    training.method.end_epoch(training, epoch=5)  # in the warm-up always its own
     assert (training.state.memory["views"][-1][0] == 0.25).all()
 
 
@@ -247,7 +247,7 @@ def test_crosel_learns_only_from_selected_rows_if_there_are_enough() -> None:
     memory["views"][:] = 0.25
     memory["views"][:, 1, :40] = torch.tensor([0.97, 0.01, 0.01, 0.01], dtype=torch.float64)
     training.state.rows["view"].copy_(memory["views"][-1])
-    training.own.end_epoch(training, epoch=10)
+    training.method.end_epoch(training, epoch=10)
     picked_rows = task.candidates[0, :40, 0].nonzero()[:, 0]
     assert memory["in use"][:, 0].tolist() == [0, 1]
     assert memory["count"][1].item() == len(picked_rows)
@@ -261,16 +261,16 @@ def test_valens_graph_in_a_batch_is_that_of_all_rows() -> None:
     task = small_task(n=50)
     for graph in ("rows", "columns"):
         training = begun(Valen(graph=graph), task)  # type: ignore[arg-type]
-        training.own.end_epoch(training, epoch=9)
+        training.method.end_epoch(training, epoch=9)
         listed = training.state.memory["neighbours"][0]
         dense = torch.eye(50, dtype=torch.float64)
         dense.scatter_(1, listed, 1.0)
         dense = dense if graph == "rows" else dense.T.clone()
         dense = dense / dense.sum(-1, keepdim=True)
-        at = torch.randperm(50, generator=torch.Generator().manual_seed(1))[None, :20]
-        batch = training.state.batch(training.task, at, 1, training.draws)
-        found = training.own._adjacency(batch)[0]  # type: ignore[attr-defined]
-        torch.testing.assert_close(found, dense[at[0]][:, at[0]])
+        indices = torch.randperm(50, generator=torch.Generator().manual_seed(1))[None, :20]
+        batch = training.state.batch(training.task, indices, 1, training.draws)
+        found = training.method._adjacency(batch)[0]  # type: ignore[attr-defined]
+        torch.testing.assert_close(found, dense[indices[0]][:, indices[0]])
 
 
 def test_valens_formulas() -> None:

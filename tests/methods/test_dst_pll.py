@@ -87,8 +87,8 @@ def test_masses_and_opinions_are_those_of_the_definition(case: Any) -> None:
 def test_masses_of_the_most_witnesses_do_not_round(k: int) -> None:
     """Of 52 one names class 1 and all others class 0; half of the groups have this one."""
     candidates = torch.eye(k, dtype=torch.bool)[:2]
-    at = torch.tensor([[0] * 51 + [1]])
-    opinion = opinion_of(candidates, at, torch.ones(1, k, dtype=torch.bool))
+    indices = torch.tensor([[0] * 51 + [1]])
+    opinion = opinion_of(candidates, indices, torch.ones(1, k, dtype=torch.bool))
     assert opinion.belief[0, 0].item() == (1 - 0.5**51) / 2
     assert opinion.belief[0, 1].item() == 0.5**52
     assert opinion.uncertainty.item() == 0.5

@@ -44,7 +44,7 @@ def batch_of(candidates: Tensor, label_weights: Any = None) -> Batch:
     prior = candidates.double() / candidates.sum(-1, keepdim=True)
     weights = prior if label_weights is None else torch.tensor(label_weights, dtype=torch.float64)
     models, b, _ = candidates.shape
-    at = torch.arange(b).expand(models, -1)
+    indices = torch.arange(b).expand(models, -1)
     pool = prior.new_zeros(b, 1)
     return Batch(
         x=prior.new_zeros(models, b, 0),
@@ -53,8 +53,8 @@ def batch_of(candidates: Tensor, label_weights: Any = None) -> Batch:
         weight=prior.new_ones(models, b),
         rows={"label_weights": weights, "uncertainty": prior.new_ones(models, b, 1)},
         memory={},
-        at=at,
-        task=Task.of(Rows.of(pool, at), candidates, tuple(range(models)), prior),
+        indices=indices,
+        task=Task.of(Rows.of(pool, indices), candidates, tuple(range(models)), prior),
         stage=0,
         draws=Draws.of(range(models), like=prior),
     )
@@ -64,8 +64,8 @@ def step(
     method: DeepMethod, outputs: Any, batch: Batch, progress: float = 0.0
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """One step of the real method on given outputs (M, b, k)."""
-    own = method.spread(batch.x.shape[0], like=batch.prior)
-    return own.step(Given(outputs), batch, torch.tensor(progress, dtype=torch.float64))
+    spread_method = method.spread(batch.x.shape[0], like=batch.prior)
+    return spread_method.step(Given(outputs), batch, torch.tensor(progress, dtype=torch.float64))
 
 
 def written(outputs: Any, candidates: Tensor, **kwargs: Any) -> Opinion:
@@ -109,14 +109,14 @@ def test_a1_to_a3_squared_error(e: Any, weights: Any, error: float, variance: fl
     assert found == pytest.approx(variance, abs=5e-7)
 
 
-@pytest.mark.parametrize(("e", "s", "at"), [((4, 1, 1), 0, (1, 2, 2)), (E, 3, (4, 1, 3, 1))])
-def test_a5_candidates_are_spared_from_the_divergence(e: Any, s: int, at: Any) -> None:
+@pytest.mark.parametrize(("e", "s", "alpha"), [((4, 1, 1), 0, (1, 2, 2)), (E, 3, (4, 1, 3, 1))])
+def test_a5_candidates_are_spared_from_the_divergence(e: Any, s: int, alpha: Any) -> None:
     batch = batch_of(masks(len(e), {s}))
     with_kl, without = (
         step(replace(RobustPll.paper(), kl_ceiling=ceiling), [[e]], batch, progress=1)[0]
         for ceiling in (1.0, 0.0)
     )
-    meant = kl_divergence(*(Dirichlet(torch.tensor(a).double()) for a in (at, (1,) * len(e))))
+    meant = kl_divergence(*(Dirichlet(torch.tensor(a).double()) for a in (alpha, (1,) * len(e))))
     assert (with_kl - without).item() == pytest.approx(meant.item(), abs=1e-12)
 
 
@@ -145,9 +145,9 @@ def test_a6_without_evidence_the_starting_weights_stay(loss: str) -> None:
 
 def test_a7_a8_objective_gradient_and_batch_mean() -> None:
     batch = batch_of(masks(4, {0, 2}, {0}))
-    own = replace(RobustPll.paper(), kl_ceiling=0.25).spread(1, like=batch.prior)
+    spread_method = replace(RobustPll.paper(), kl_ceiling=0.25).spread(1, like=batch.prior)
     net = Given([[E, (4, 1, 1, -2)]])  # relu makes a 0 of -2
-    loss, _ = own.step(net, batch, torch.tensor(1.0))
+    loss, _ = spread_method.step(net, batch, torch.tensor(1.0))
     loss.sum().backward()
     assert_allclose(loss[0, 0].item(), 0.825088, atol=5e-7)
     assert_allclose(loss.mean().item(), 0.666177, atol=5e-7)

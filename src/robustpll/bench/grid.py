@@ -135,7 +135,7 @@ def fields_of(thing: Method | Noise) -> dict[str, Any]:
 def _float_fields(kind: Any) -> dict[str, bool]:
     """Whether a field is a float, by the name of the field."""
     hints = get_type_hints(kind)
-    return {field.name: hints[field.name] in (float, Number) for field in fields(kind)}
+    return {field.name: hints[field.name] in (float, Any) for field in fields(kind)}
 
 
 def _plain(name: str, value: Any, is_float: bool) -> Any:

@@ -304,7 +304,10 @@ def evaluate(fitted: Fitted, runs: Sequence[Run], problem: Problem) -> list["pa.
     requested = {condition for run in runs for condition in run.conditions}
     conditions = sorted(requested, key=lambda condition: condition.order)
     test, test_labels = problem.test, problem.test_labels
-    first, first_labels = replace(test, at=test.at[:, :MOST_AUDITED]), test_labels[:, :MOST_AUDITED]
+    first, first_labels = (
+        replace(test, indices=test.indices[:, :MOST_AUDITED]),
+        test_labels[:, :MOST_AUDITED],
+    )
     attacked: dict[float, Opinion] = {}
     if epsilons := [condition.epsilon for condition in conditions if condition.epsilon]:
         opinions = fitted.predict_at_each(epsilons, test, PGD(epsilons[0]))
@@ -329,7 +332,7 @@ def evaluate(fitted: Fitted, runs: Sequence[Run], problem: Problem) -> list["pa.
         else:
             rows = ood_rows(problem, _dataset(condition.ood))
             columns = _columns(fitted.predict(rows), None, runs, condition)
-        arrays = {name: v.cpu().numpy() for name, v in (columns | {"row": rows.at}).items()}
+        arrays = {name: v.cpu().numpy() for name, v in (columns | {"row": rows.indices}).items()}
         for i, run in enumerate(runs):
             if condition in run.conditions:
                 pieces[i].append(_table(condition, {name: v[i] for name, v in arrays.items()}))

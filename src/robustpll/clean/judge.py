@@ -69,7 +69,7 @@ def judge(
     train, test = fold_indices(n, int(folds), seed)
     seeds = tuple(seed_of(seed, "fold", fold) for fold in range(len(train)))
     train_rows, test_rows = (
-        rows.repeated(len(train)).others(rows.pool, indices.to(rows.at.device))
+        rows.repeated(len(train)).others(rows.pool, indices.to(rows.indices.device))
         for indices in (train, test)
     )
     matrix, prior = torch.from_numpy(candidates.matrix), torch.from_numpy(candidates.prior)

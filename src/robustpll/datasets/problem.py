@@ -106,7 +106,7 @@ def _task(
             raise InputError(f"{dataset.title} has no candidates: pass a noise such as Uniform().")
         return Task.of(rows, noise.candidates(rows, labels, len(dataset.classes), seeds), seeds)
     candidates, prior = (
-        torch.tensor(part, device=rows.device)[rows.at] for part in (known.matrix, known.prior)
+        torch.tensor(part, device=rows.device)[rows.indices] for part in (known.matrix, known.prior)
     )
     if noise is None:
         return Task.of(rows, candidates, seeds, prior)
@@ -146,7 +146,7 @@ def ood_rows(
     scaled_by_other = Rows.of(pool, everything).repeated(len(problem.task.seeds))
     count = len(other) if subset == "all" else len(problem.test)
     scale = scaled_by_other if normalisation == "own" else rows
-    return scale.others(pool, scaled_by_other.at[:, :count])
+    return scale.others(pool, scaled_by_other.indices[:, :count])
 
 
 class HeldOut(NamedTuple):

@@ -23,34 +23,34 @@ class Rows:
     """Rows of R runs or M models in one pool, scaled when they are read.
 
     The pool may hold several datasets of equal shape. A pool that is too large for the device
-    stays on the host, and so does `at`.
+    stays on the host, and so does `indices`.
     """
 
     pool: Tensor  # (N, *shape), unscaled, stored once
-    at: Tensor  # (M, n): positions in the pool of each model's rows
+    indices: Tensor  # (M, n): positions in the pool of each model's rows
     shift: Tensor  # (M, 1, *shape)
     scale: Tensor  # (M, 1, *shape)
 
     @classmethod
-    def of(cls, pool: Tensor, at: Tensor) -> Self:
+    def of(cls, pool: Tensor, indices: Tensor) -> Self:
         """Scale rows of `pool` (N, *shape) by the minimum and maximum of each model's rows.
 
         A feature that is constant for a model becomes 1, or stays 0 if it is 0.
         """
         # One model after another: M copies of the rows may not fit.
-        extremes = [torch.stack(torch.aminmax(pool[row], dim=0, keepdim=True)) for row in at]
+        extremes = [torch.stack(torch.aminmax(pool[row], dim=0, keepdim=True)) for row in indices]
         low, high = torch.stack(extremes, 1)  # (M, 1, *shape) each
         constant = low == high
         low = low.masked_fill(constant, 0)
         high = high.masked_fill(constant & (high == 0), 1)
-        return cls(pool, at, low, high - low)
+        return cls(pool, indices, low, high - low)
 
     @classmethod
     def scaled(cls, x: Tensor) -> Self:
         """Rows of R runs whose features (R, n, *shape) are scaled already."""
-        at = torch.arange(x.shape[0] * x.shape[1], device=x.device).view(x.shape[:2])
+        indices = torch.arange(x.shape[0] * x.shape[1], device=x.device).view(x.shape[:2])
         first = x[:, :1]
-        return cls(x.flatten(0, 1), at, torch.zeros_like(first), torch.ones_like(first))
+        return cls(x.flatten(0, 1), indices, torch.zeros_like(first), torch.ones_like(first))
 
     @classmethod
     def joined(cls, several: Sequence[Self]) -> Self:
@@ -59,7 +59,7 @@ class Rows:
         starts = dict(zip(map(id, pools), accumulate(map(len, pools), initial=0), strict=False))
         return cls(
             torch.cat(pools) if len(pools) > 1 else pools[0],
-            torch.cat([rows.at + starts[id(rows.pool)] for rows in several]),
+            torch.cat([rows.indices + starts[id(rows.pool)] for rows in several]),
             torch.cat([rows.shift for rows in several]),
             torch.cat([rows.scale for rows in several]),
         )
@@ -81,28 +81,28 @@ class Rows:
 
     @property
     def models(self) -> int:
-        return self.at.shape[0]
+        return self.indices.shape[0]
 
     def __len__(self) -> int:
-        return self.at.shape[1]
+        return self.indices.shape[1]
 
     @property
     def everything(self) -> Tensor:
         """All positions, (M, n)."""
-        return torch.arange(len(self), device=self.at.device).expand(self.models, -1)
+        return torch.arange(len(self), device=self.indices.device).expand(self.models, -1)
 
-    def x(self, at: Tensor) -> Tensor:
+    def x(self, indices: Tensor) -> Tensor:
         """Return the scaled features (M, b, *shape) of positions (M, b) in 0 .. n-1."""
-        raw = self.pool[self.at.gather(1, at.to(self.at.device))]
+        raw = self.pool[self.indices.gather(1, indices.to(self.indices.device))]
         return (raw.to(self.device) - self.shift) / self.scale
 
-    def elsewhere(self, at: Tensor) -> Tensor:
+    def elsewhere(self, indices: Tensor) -> Tensor:
         """As `x`, for rows outside the batch."""
-        return self.x(at)
+        return self.x(indices)
 
-    def others(self, pool: Tensor, at: Tensor) -> Self:
+    def others(self, pool: Tensor, indices: Tensor) -> Self:
         """Test or out-of-distribution rows under the same scaling."""
-        return replace(self, pool=pool, at=at)
+        return replace(self, pool=pool, indices=indices)
 
     def part(self, models: slice) -> Self:
         """Rows of some of the models."""
@@ -113,8 +113,8 @@ class Rows:
         return self._changed(lambda values: repeat(values, members))
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> Self:
-        at, shift, scale = map(change, (self.at, self.shift, self.scale))
-        return replace(self, at=at, shift=shift, scale=scale)
+        indices, shift, scale = map(change, (self.indices, self.shift, self.scale))
+        return replace(self, indices=indices, shift=shift, scale=scale)
 
 
 @dataclass(frozen=True)
@@ -160,10 +160,10 @@ class Task:
         """The task of some of the runs."""
         return self._changed(self.rows.part(runs), self.seeds[runs], lambda values: values[runs])
 
-    def some_rows(self, at: Tensor) -> Self:
+    def some_rows(self, indices: Tensor) -> Self:
         """The task on each run's rows at these positions (b,), with the same scaling."""
-        rows = replace(self.rows, at=self.rows.at[:, at])
-        return self._changed(rows, self.seeds, lambda values: values[:, at])
+        rows = replace(self.rows, indices=self.rows.indices[:, indices])
+        return self._changed(rows, self.seeds, lambda values: values[:, indices])
 
     def with_candidates(self, candidates: Tensor) -> Self:
         """A task on the same rows with other candidates (M, n, k) and a uniform prior on them."""
@@ -202,28 +202,28 @@ class State:
         return cls({"label_weights": task.prior.clone(), **filled})
 
     def batch(
-        self, task: Task, at: Tensor, stage: int, draws: Draws, drawn: Tensor | None = None
+        self, task: Task, indices: Tensor, stage: int, draws: Draws, drawn: Tensor | None = None
     ) -> "Batch":
         """Return the step's view of the rows at (M, b)."""
         return Batch(
-            x=task.rows.x(at),
-            candidates=pick(task.candidates, at),
-            prior=pick(task.prior, at),
-            weight=task.weight.gather(1, at),
-            rows={name: pick(value, at) for name, value in self.rows.items()},
+            x=task.rows.x(indices),
+            candidates=pick(task.candidates, indices),
+            prior=pick(task.prior, indices),
+            weight=task.weight.gather(1, indices),
+            rows={name: pick(value, indices) for name, value in self.rows.items()},
             memory=self.memory,
-            at=at,
+            indices=indices,
             task=task,
             stage=stage,
             draws=draws,
             drawn=drawn,
         )
 
-    def write(self, at: Tensor, written: dict[str, Tensor]) -> None:
+    def write(self, indices: Tensor, written: dict[str, Tensor]) -> None:
         """Write row state of the rows at (M, b), in place."""
         for name, value in written.items():
             target = self.rows[name]
-            index = at[..., None].expand(-1, -1, target.shape[-1])
+            index = indices[..., None].expand(-1, -1, target.shape[-1])
             target.scatter_(1, index, value.to(target.dtype))
 
 
@@ -237,7 +237,7 @@ class Batch:
     weight: Tensor  # (M, b)
     rows: dict[str, Tensor]  # row state, each (M, b, c)
     memory: dict[str, Tensor]  # further tensors of a method
-    at: Tensor  # (M, b): positions of these rows
+    indices: Tensor  # (M, b): positions of these rows
     task: Task  # for methods that read rows outside the batch
     stage: int  # a Python int, so that a step may branch on it
     draws: Draws
@@ -254,9 +254,9 @@ def repeat(values: Tensor, members: int) -> Tensor:
     return values if members == 1 else values.repeat_interleave(members, 0)
 
 
-def pick(values: Tensor, at: Tensor) -> Tensor:
+def pick(values: Tensor, indices: Tensor) -> Tensor:
     """Rows at (M, b) of values (M, n, c) -> (M, b, c)."""
-    return values.gather(1, at[..., None].expand(-1, -1, values.shape[-1]))
+    return values.gather(1, indices[..., None].expand(-1, -1, values.shape[-1]))
 
 
 @dataclass(frozen=True)
@@ -269,15 +269,15 @@ class Streamed(Rows):
     def of_rows(cls, rows: Rows, size: int) -> Self:
         """Allocate a buffer for batches of up to `size` rows."""
         buffer = rows.shift.new_empty((rows.models * size, *rows.shape))
-        return cls(rows.pool, rows.at, rows.shift, rows.scale, buffer)
+        return cls(rows.pool, rows.indices, rows.shift, rows.scale, buffer)
 
-    def x(self, at: Tensor) -> Tensor:
-        """Return the batch in the buffer, scaled; only the shape of `at` (M, b) is used."""
-        models, b = at.shape
+    def x(self, indices: Tensor) -> Tensor:
+        """Return the batch in the buffer, scaled; only the shape of `indices` (M, b) is used."""
+        models, b = indices.shape
         raw = self.buffer[: models * b].view(models, b, *self.shape)
         return (raw - self.shift) / self.scale
 
-    def elsewhere(self, at: Tensor) -> Tensor:
+    def elsewhere(self, indices: Tensor) -> Tensor:
         raise InputError(
             "This method reads rows outside the batch, so all rows must fit the device's memory; "
             "these are streamed from the host. Use another method, or fewer rows."
@@ -319,7 +319,7 @@ class Feed:
             pending[slot].result()
             if self.cuda:
                 torch.cuda.current_stream().wait_event(self.copied[slot])
-            sizes = [at.numel() for at in group]
+            sizes = [indices.numel() for indices in group]
             for batch in torch.split(self.on_device[slot][: sum(sizes)], sizes):
                 self.rows.buffer[: len(batch)].copy_(batch)
                 yield
@@ -333,7 +333,7 @@ class Feed:
 
     def _gather(self, slot: int, group: Sequence[Tensor]) -> None:
         """Gather the rows of these batches and start their copy to the device."""
-        index = torch.cat([self.rows.at.gather(1, at).flatten() for at in group])
+        index = torch.cat([self.rows.indices.gather(1, indices).flatten() for indices in group])
         gathered, target = self.on_host[slot][: len(index)], self.on_device[slot][: len(index)]
         if not self.cuda:
             target.copy_(torch.index_select(self.rows.pool, 0, index, out=gathered))

@@ -35,13 +35,13 @@ def step_of(training: "Training") -> Callable[[Tensor, int], None]:
     """
     foreign = any(isinstance(part, Stack) and part.random for part in training.net.modules())
     on_cuda = training.task.prior.device.type == "cuda"
-    captured = on_cuda and training.own.captured and not foreign
+    captured = on_cuda and training.method.captured and not foreign
     return CapturedStep(training) if captured else training.step
 
 
 def pays_back(training: "Training") -> bool:
     """Whether compiling saves more time than it takes."""
-    steps = training.own.total_epochs * (len(training.task) / training.own.batch_size)
+    steps = training.method.total_epochs * (len(training.task) / training.method.batch_size)
     saved = COMPILE_SAVES + COMPILE_SAVES_PER_MODEL * training.task.models
     return training.task.prior.dtype == torch.float32 and steps * saved > COMPILE_COST
 
@@ -54,27 +54,27 @@ class CapturedStep:
         self.graphs: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, Tensor]] = {}
         self.pool = torch.cuda.graph_pool_handle()
         device = training.task.prior.device
-        seed = seed_of(*training.task.seeds, training.own.name, "captured step")
+        seed = seed_of(*training.task.seeds, training.method.name, "captured step")
         training.draws.in_step = torch.Generator(device).manual_seed(seed)
         training.fast_adam = pays_back(training)
         # M copies of a module would be M times as much code to compile.
         copies = any(isinstance(part, Stack) for part in training.net.modules())
-        self.compiled = training.fast_adam and training.own.compilable and not copies
+        self.compiled = training.fast_adam and training.method.compilable and not copies
 
-    def __call__(self, at: Tensor, stage: int) -> None:
-        key = (stage, at.shape[1])
+    def __call__(self, indices: Tensor, stage: int) -> None:
+        key = (stage, indices.shape[1])
         if key not in self.graphs:
-            self.graphs[key] = self._record(at, stage)
+            self.graphs[key] = self._record(indices, stage)
         graph, static = self.graphs[key]
-        static.copy_(at)
+        static.copy_(indices)
         graph.replay()
 
-    def _record(self, at: Tensor, stage: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        training, static = self.training, at.clone()
+    def _record(self, indices: Tensor, stage: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        training, static = self.training, indices.clone()
         # The last batch of an epoch has its own size; one step in many is not worth compiling.
-        full_batch = at.shape[1] == min(training.own.batch_size, len(training.task))
+        full_batch = indices.shape[1] == min(training.method.batch_size, len(training.task))
         training.compiled = self.compiled and full_batch
-        current, stream = torch.cuda.current_stream(), recording_stream(at.device)
+        current, stream = torch.cuda.current_stream(), recording_stream(indices.device)
         stream.wait_stream(current)
         with torch.cuda.stream(stream), restored_afterwards(training):
             for _ in range(WARM_UPS):
@@ -144,7 +144,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     failed: set[str] = set()
 
     def run(training: "Training", *arguments: Any) -> Any:
-        if not training.compiled or training.own.name in failed:
+        if not training.compiled or training.method.name in failed:
             return function(training, *arguments)
         from torch._dynamo import exc
 
@@ -152,8 +152,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
             with _compiling():
                 return _fast(function)(training, *arguments)
         except (exc.TorchDynamoException, exc.FailOnRecompileLimitHit) as error:
-            failed.add(training.own.name)
-            message = f"{training.own.title} cannot be compiled and runs slower: {error}"
+            failed.add(training.method.name)
+            message = f"{training.method.title} cannot be compiled and runs slower: {error}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
             return function(training, *arguments)
 

@@ -156,15 +156,15 @@ class Networks(Fitted):
     ) -> Rows:
         """With several epsilons, all rows under the first come first."""
         rows, members = rows.repeated(self.method.members), self.method.members
-        own = self.method.spread(rows.models, like=rows.shift)
+        spread_method = self.method.spread(rows.models, like=rows.shift)
         groups = []
         for group in epsilon_groups(epsilons or (attack.epsilon,), rows):
             attacker = self._attacker(attack, rows.shift, truth, group)
             if attacker.together != members:
                 msg = f"{attack!r} makes a row for each member. Use joint=True to get one for all."
                 raise InputError(msg)
-            attacked = attacker.on(own, self.net, self.seeds)
-            groups.append(in_pieces(rows, own.precision, attacked))
+            attacked = attacker.on(spread_method, self.net, self.seeds)
+            groups.append(in_pieces(rows, spread_method.precision, attacked))
         return Rows.scaled(torch.cat(groups, 1))
 
     def _attacker(
@@ -250,8 +250,8 @@ def opinions_of(
     attacker: Attacker | None = None,
 ) -> Opinion:
     """Return the opinion of each of M models about the rows, in evaluation mode."""
-    own = method.spread(rows.models, like=rows.shift)
-    outputs = logits_of(own, net, rows, attacker, seeds)
+    spread_method = method.spread(rows.models, like=rows.shift)
+    outputs = logits_of(spread_method, net, rows, attacker, seeds)
     return method.spread(rows.models, like=outputs).opinion(outputs)
 
 

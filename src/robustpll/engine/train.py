@@ -30,7 +30,7 @@ PASSES = 16  # random passes per epoch in early stopping, for methods that predi
 class Training:
     """Everything that a training step reads or writes."""
 
-    own: "DeepMethod"  # its hyperparameters are tensors with a model axis
+    method: "DeepMethod"  # its hyperparameters are tensors with a model axis
     net: nn.Module
     task: Task
     state: State
@@ -41,20 +41,20 @@ class Training:
     compiled: bool = False  # whether network and loss are compiled
     fast_adam: bool = False
 
-    def step(self, at: Tensor, stage: int) -> None:
+    def step(self, indices: Tensor, stage: int) -> None:
         """Run one step of all models on the rows at (M, b), without waiting for the device."""
         for layer in self.random_layers:
-            layer.draw(at.shape[1])
-        drawn = self.own.draw(at.shape[1], self.task.rows.shape, self.draws)
-        loss, written = losses(self, at, stage, drawn)  # (M,)
+            layer.draw(indices.shape[1])
+        drawn = self.method.draw(indices.shape[1], self.task.rows.shape, self.draws)
+        loss, written = losses(self, indices, stage, drawn)  # (M,)
         self.optimizer.zero_grad()
         loss.sum().backward()  # models do not mix
         optimizer_step(self)
-        if self.own.second_pass:
-            batch = self.state.batch(self.task, at, stage, self.draws)
-            written = self.own.after_step(self.net, batch)
-        self.state.write(at, written)
-        self.total += loss.detach() * (at.shape[1] / len(self.task))
+        if self.method.second_pass:
+            batch = self.state.batch(self.task, indices, stage, self.draws)
+            written = self.method.after_step(self.net, batch)
+        self.state.write(indices, written)
+        self.total += loss.detach() * (indices.shape[1] / len(self.task))
 
     @property
     def random_layers(self) -> list[Dropout]:
@@ -69,25 +69,29 @@ class Training:
 
 @compiled
 def losses(
-    training: Training, at: Tensor, stage: int, drawn: Tensor | None
+    training: Training, indices: Tensor, stage: int, drawn: Tensor | None
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the mean loss of each model (M,) and the row state to write."""
-    batch = training.state.batch(training.task, at, stage, training.draws, drawn)
-    loss, written = training.own.step(training.net, batch, training.progress)  # (M, b)
+    batch = training.state.batch(training.task, indices, stage, training.draws, drawn)
+    loss, written = training.method.step(training.net, batch, training.progress)  # (M, b)
     return (loss * batch.weight).mean(-1), written
 
 
 def train(
-    method: "DeepMethod", task: Task, *, net: nn.Module | None = None, watch: Task | None = None
+    method: "DeepMethod",
+    task: Task,
+    *,
+    net: nn.Module | None = None,
+    validation: Task | None = None,
 ) -> Networks:
     """Train the models of all runs of a task at once; a given `net` is trained further.
 
-    With `watch`, a task of other rows of the same runs, each model ends as it was after the
+    With `validation`, a task of other rows of the same runs, each model ends as it was after the
     epoch with the highest covering rate. If the models do not fit the device's memory, they are
     trained in two halves: a run does not depend on the runs beside it.
     """
     try:
-        return _train(method, task, net, watch)
+        return _train(method, task, net, validation)
     except torch.OutOfMemoryError:
         if task.models == 1 or net is not None:
             raise
@@ -100,12 +104,14 @@ def train(
         warnings.simplefilter("ignore", RuntimeWarning)  # one warning is enough
         halves = []
         for runs in (slice(half), slice(half, None)):
-            part = None if watch is None else watch.part(runs)
-            halves.append(train(method.part(runs, task.models), task.part(runs), watch=part))
+            part = None if validation is None else validation.part(runs)
+            halves.append(train(method.part(runs, task.models), task.part(runs), validation=part))
     return replace(halves[0].followed_by(halves[1]), method=method)
 
 
-def _train(method: "DeepMethod", task: Task, net: nn.Module | None, watch: Task | None) -> Networks:
+def _train(
+    method: "DeepMethod", task: Task, net: nn.Module | None, validation: Task | None
+) -> Networks:
     """Train all models together.
 
     Adam treats each parameter alone and the sum of losses has no cross terms between models, so
@@ -116,20 +122,20 @@ def _train(method: "DeepMethod", task: Task, net: nn.Module | None, watch: Task 
         raise InputError(msg)
     task = task.repeated(method.members)  # R runs -> M models
     draws = Draws.of(task.seeds, method.name, like=task.prior)
-    own = method.spread(task.models, like=task.prior)
+    spread_method = method.spread(task.models, like=task.prior)
     if net is None:
-        net = own.build(task.rows.shape, task.k, draws)
+        net = spread_method.build(task.rows.shape, task.k, draws)
     else:
         net.requires_grad_(True)
     net.train()
     if task.rows.on_host:
         task = replace(task, rows=Streamed.of_rows(task.rows, method.batch_size + 1))
     training = Training(
-        own,
+        spread_method,
         Autocast(net) if method.precision == "bf16" else net,
         task,
-        own.begin(task),
-        own.optimizer(_trainable(net)),
+        spread_method.begin(task),
+        spread_method.optimizer(_trainable(net)),
         draws,
         progress=task.prior.new_zeros(()),
         total=task.prior.new_zeros(task.models),
@@ -137,7 +143,7 @@ def _train(method: "DeepMethod", task: Task, net: nn.Module | None, watch: Task 
     for layer in training.random_layers:
         layer.draws = draws  # a network from an earlier training has other draws
     history = History()
-    stopping = None if watch is None else EarlyStopping(method, net, training, watch)
+    stopping = None if validation is None else EarlyStopping(method, net, training, validation)
     average = Average(net, method.averaged, method.total_epochs)
     feed = Feed(task.rows) if isinstance(task.rows, Streamed) else None
     with computing(method.precision, task.prior.device), feed or nullcontext():
@@ -147,9 +153,9 @@ def _train(method: "DeepMethod", task: Task, net: nn.Module | None, watch: Task 
             training.total.zero_()
             if method.restarts and epoch == method.warm_up:
                 training.reset_optimizer()
-            for at in minibatches(len(task), method.batch_size, draws, feed):
-                step(at, method.stage(epoch))
-            own.end_epoch(training, epoch)
+            for indices in minibatches(len(task), method.batch_size, draws, feed):
+                step(indices, method.stage(epoch))
+            spread_method.end_epoch(training, epoch)
             average.add(epoch)
             rate = None
             if stopping is not None:
@@ -178,9 +184,9 @@ def _fitted(method: "DeepMethod", net: nn.Module, training: Training, history: H
     for layer in training.random_layers:
         layer.mask = None
     task, state = training.task, training.state
-    rows = Rows(task.rows.pool, task.rows.at, task.rows.shift, task.rows.scale)  # not streamed
-    training.own.finish(task, state, lambda: logits_of(method, net, rows))
-    opinion = training.own.training_opinion(task, state)
+    rows = Rows(task.rows.pool, task.rows.indices, task.rows.shift, task.rows.scale)  # not streamed
+    training.method.finish(task, state, lambda: logits_of(method, net, rows))
+    opinion = training.method.training_opinion(task, state)
     weights = torch.unflatten(state.rows["label_weights"], 0, (-1, method.members)).mean(1)
     net.eval().requires_grad_(False)
     return Networks(method, net, task.seeds, weights, fused(opinion, method.members), history)
@@ -201,8 +207,8 @@ def minibatches(n: int, size: int, draws: Draws, feed: Feed | None = None) -> It
         yield from on_device
         return
     arrivals = feed.batches(torch.tensor_split(order, ends, dim=1))
-    for at, _ in zip(on_device, arrivals, strict=True):
-        yield at
+    for indices, _ in zip(on_device, arrivals, strict=True):
+        yield indices
 
 
 class EarlyStopping:

@@ -139,11 +139,11 @@ class Reference:
     def of(cls, fitted: Fitted, training: Rows, seed: int) -> Self:
         """Draw at most 1,000 rows and a million numbers from one run."""
         order = np.random.default_rng(seed_of(seed, "reference")).permutation(len(training))
-        sample = replace(training, at=training.at[:, order[:MOST_ROWS]])
+        sample = replace(training, indices=training.indices[:, order[:MOST_ROWS]])
         x = sample.x(sample.everything)[0].flatten(1).cpu().numpy()
         first = np.sort(np.unique(x, axis=0, return_index=True)[1])
         with computing("float32", training.device):
-            rows = representation(fitted, replace(sample, at=sample.at[:, first]))
+            rows = representation(fitted, replace(sample, indices=sample.indices[:, first]))
         return cls.of_rows(rows[:, : max(2, MOST_NUMBERS // rows.shape[-1])].float().contiguous())
 
     @classmethod

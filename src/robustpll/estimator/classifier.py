@@ -514,7 +514,7 @@ def fit_early_stopping(
         return fitted, fitted.label_weights[0], fitted.opinion[0]
     training_rows, validation_rows = validation_split(len(task), share, task.seeds[0])
     validation = task.some_rows(validation_rows)
-    fitted = method.fit(task.some_rows(training_rows), watch=validation)
+    fitted = method.fit(task.some_rows(training_rows), validation=validation)
     predicted = replace(fitted.predict(validation.rows), prior=validation.prior.double())
     predicted = predicted.within(validation.candidates)
     order = torch.cat([training_rows, validation_rows]).argsort().to(validation.prior.device)

@@ -23,8 +23,10 @@ DATES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "
 class ScaledRows(Rows):
     """Rows whose pool is already scaled: `x` only selects."""
 
-    def x(self, at: Tensor) -> Tensor:
-        return self.pool[self.at.gather(1, at.to(self.at.device))].to(self.shift.device)
+    def x(self, indices: Tensor) -> Tensor:
+        return self.pool[self.indices.gather(1, indices.to(self.indices.device))].to(
+            self.shift.device
+        )
 
 
 @dataclass(frozen=True)

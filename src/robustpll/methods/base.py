@@ -104,10 +104,10 @@ class Method(ABC):
         return joined
 
     @abstractmethod
-    def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
+    def fit(self, task: Task, *, validation: Task | None = None) -> Fitted:
         """Learn from the runs of a task.
 
-        With `watch`, other rows of the same runs, keep the epoch that fits their candidates best.
+        With `validation`, other rows of the same runs, keep the epoch that fits them best.
         """
 
     @classmethod
@@ -161,8 +161,8 @@ class DeepMethod(Method):
                 owner = f"The {name!r} of {type(self).__name__}"
                 raise InputError(f"{owner} must be {rule}. Got {value!r} instead.")
 
-    def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
-        return train(self, task, watch=watch)
+    def fit(self, task: Task, *, validation: Task | None = None) -> Fitted:
+        return train(self, task, validation=validation)
 
     def spread(self, models: int, like: Tensor) -> Self:
         """Return a copy in which each number is a tensor (M, 1), to broadcast against rows."""

@@ -70,8 +70,8 @@ class ClassicalMethod(Method):
         A word stands for any size of at least 1, the same wherever it occurs.
         """
 
-    def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
-        self.refuse_weights_and_watch(task, watch)
+    def fit(self, task: Task, *, validation: Task | None = None) -> Fitted:
+        self.refuse_weights_and_validation(task, validation)
         results: dict[int, tuple[Tensors, Opinion]] = {}
         with computing("float32", task.rows.device):
             for runs in equal_runs(task.rows):
@@ -85,8 +85,8 @@ class ClassicalMethod(Method):
         learned, opinions = zip(*(results[run] for run in range(task.models)), strict=True)
         return Classical(self, learned, _stacked(opinions))
 
-    def refuse_weights_and_watch(self, task: Task, watch: Task | None) -> None:
-        if watch is not None:
+    def refuse_weights_and_validation(self, task: Task, validation: Task | None) -> None:
+        if validation is not None:
             raise InputError(
                 f"watch must be None for {type(self).__name__}, which has no epochs to choose from."
                 " Leave it out, or use a method that trains networks."
@@ -151,7 +151,9 @@ def equal_runs(rows: Rows, keys: Sequence[int] | None = None) -> list[list[int]]
     """Return groups of runs with the same rows, equally scaled, and with equal keys if given."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for run in range(rows.models):
-        parts = (part[run].cpu().numpy().tobytes() for part in (rows.at, rows.shift, rows.scale))
+        parts = (
+            part[run].cpu().numpy().tobytes() for part in (rows.indices, rows.shift, rows.scale)
+        )
         groups.setdefault((*parts, keys and keys[run]), []).append(run)
     return list(groups.values())
 

@@ -104,7 +104,7 @@ class CroSel(DeepMethod):
             return loss_of(logits, batch.candidates), self._written(logits, batch)
         selected = self._on_selected(net, batch)  # before the others: BatchNorm is moved by both
         logits = net(batch.x)
-        view = pick(swapped(batch.memory["views"][-1]), batch.at)
+        view = pick(swapped(batch.memory["views"][-1]), batch.indices)
         if self.mask_consistency:
             view = normalize(view * batch.candidates, batch.prior)
         loss = selected + batch.memory["unsure"] * weighted_ce(logits, view)
@@ -115,7 +115,7 @@ class CroSel(DeepMethod):
         order, count, labels, in_use = (
             swapped(batch.memory[name]) for name in ("order", "count", "labels", "in use")
         )
-        index = order.gather(1, batch.at % count.clamp(min=1))  # (M, b)
+        index = order.gather(1, batch.indices % count.clamp(min=1))  # (M, b)
         outputs = net(batch.task.rows.elsewhere(index))
         if not self.single_softmax:
             outputs = outputs.softmax(-1)

@@ -119,10 +119,10 @@ class DstPll(ClassicalMethod):
             return 0.0
         return 20 + self.encoder_epochs * rows * (1e-6 if cuda else 3e-5)
 
-    def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
+    def fit(self, task: Task, *, validation: Task | None = None) -> Fitted:
         if not self._by_codes(task.rows.shape):
-            return super().fit(task, watch=watch)
-        self.refuse_weights_and_watch(task, watch)  # before an encoder is trained
+            return super().fit(task, validation=validation)
+        self.refuse_weights_and_validation(task, validation)  # before an encoder is trained
         encoders, coded = encoded(task.rows, self.encoder_epochs)
         plain = replace(self, neighbours=self.code_neighbours, encoder="never")
         fitted = plain.fit(replace(task, rows=coded))
@@ -196,10 +196,12 @@ def encoded(rows: Rows, epochs: int) -> tuple[list[Encoder], Rows]:
     """Return an encoder for each of R runs, and codes in place of rows; equal rows share them."""
     groups = equal_runs(rows)
     first = [runs[0] for runs in groups]
-    distinct = replace(rows, at=rows.at[first], shift=rows.shift[first], scale=rows.scale[first])
+    distinct = replace(
+        rows, indices=rows.indices[first], shift=rows.shift[first], scale=rows.scale[first]
+    )
     trained = trained_encoders(distinct, epochs, (SEED,) * len(first))
     encoders: dict[int, Encoder] = {}
-    pool, index = [], torch.empty_like(rows.at, device=rows.device)
+    pool, index = [], torch.empty_like(rows.indices, device=rows.device)
     for group, (encoder, runs) in enumerate(zip(trained, groups, strict=True)):
         part = distinct.part(slice(group, group + 1))
         pool.append(codes(encoder, part.x(part.everything)[0].flatten(1)))
@@ -212,7 +214,7 @@ def encoded(rows: Rows, epochs: int) -> tuple[list[Encoder], Rows]:
 
 def trained_encoders(rows: Rows, epochs: int, seeds: tuple[int, ...]) -> list[Encoder]:
     """Return an encoder for each of M runs, trained at once."""
-    unlabelled = torch.ones(*rows.at.shape, 1, dtype=torch.bool)  # one class, which all have
+    unlabelled = torch.ones(*rows.indices.shape, 1, dtype=torch.bool)  # one class, which all have
     net = train(AutoEncoder(epochs=epochs), Task.of(rows, unlabelled, seeds)).net
     stacked = {name: value for name, value in net.state_dict().items() if "encoder." in name}
     return [

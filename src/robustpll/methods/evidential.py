@@ -165,12 +165,14 @@ class ProdenEdl(Edl):
 
     prior: Literal["label", "uniform"] = "label"
 
-    def fit(self, task: Task, *, watch: Task | None = None) -> Fitted:
+    def fit(self, task: Task, *, validation: Task | None = None) -> Fitted:
         shared = {name: getattr(self, name) for name in Proden.field_names()}
         opinion = train(Proden(**shared), task).opinion
         ties = [np.random.default_rng(seed_of(seed, self.name, "ties")) for seed in task.seeds]
         labels = torch.stack([opinion[run].predicted(tie) for run, tie in enumerate(ties)])
-        return train(self, task.with_candidates(one_hot(labels, task.k).bool()), watch=watch)
+        return train(
+            self, task.with_candidates(one_hot(labels, task.k).bool()), validation=validation
+        )
 
     def begin(self, task: Task) -> State:
         return State.of(task, uncertainty=1.0)

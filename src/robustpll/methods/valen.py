@@ -115,11 +115,13 @@ class Valen(DeepMethod):
 
     def _adjacency(self, batch: Batch) -> Tensor:
         """The graph among the rows of the batch, (M, b, b); its rows are divided by their sums."""
-        listed = pick(batch.memory["neighbours"], batch.at)  # (M, b, 3)
-        lists = (listed[:, :, None] == batch.at[:, None, :, None]).any(-1)  # i lists j, (M, b, b)
+        listed = pick(batch.memory["neighbours"], batch.indices)  # (M, b, 3)
+        lists = (listed[:, :, None] == batch.indices[:, None, :, None]).any(
+            -1
+        )  # i lists j, (M, b, b)
         joined = lists if self.graph == "rows" else lists.mT
         diagonal = torch.eye(lists.shape[-1], dtype=torch.bool, device=lists.device)
-        return (joined | diagonal) / batch.memory["degree"].gather(1, batch.at)[..., None]
+        return (joined | diagonal) / batch.memory["degree"].gather(1, batch.indices)[..., None]
 
     def end_epoch(self, training: Training, epoch: int) -> None:
         if epoch != self.warm_up - 1:
