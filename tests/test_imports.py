@@ -87,26 +87,27 @@ def test_files_and_functions_stay_small() -> None:
                 assert (node.end_lineno or 0) - node.lineno < 60, f"{path}: {node.name}"
 
 
-# Lines of Python per package, comments and blank lines included. A change that adds a capability
-# may raise the limits of the packages it touches, with a reason; otherwise they only fall.
+# Lines of Python per package, comments and blank lines included; the comments name what costs most.
+# A change that adds a capability may raise the limits of the packages it touches, with a reason;
+# otherwise they only fall.
 LIMITS = {
-    "": 330,  # files beside the packages, but for opinion and demo
-    "attacks": 530,
-    "bench": 3100,
-    "clean": 885,
-    "cli": 1361,
-    "datasets": 1387,
+    "": 390,  # field checks (60), output folders that lose no file (60), former import paths (57)
+    "attacks": 530,  # four public attacks with their docstrings, several epsilons at once
+    "bench": 3060,  # executors with Ray and MPS, store and versions, eleven kinds of tables
+    "clean": 885,  # findings, review page with pictures, decisions of several people
+    "cli": 1350,  # predictions in pieces, evaluation after `fit`, files that are not overwritten
+    "datasets": 1405,  # own reader of .mat files (SciPy crashes on damaged ones), limits on archives
     "demo": 160,  # with its picture
-    "engine": 1860,
-    "estimator": 1745,
-    "evaluate": 845,
+    "engine": 1865,
+    "estimator": 1740,  # model files with all refusals (350), ONNX (185)
+    "evaluate": 840,  # public reports with docstrings, the audit
     "html": 105,
     "labels": 600,
     "measures": 675,
-    "methods": 2890,
+    "methods": 2895,  # 21 methods; own solvers of PlSvm and PlEcoc, which libraries run slower
     "opinion": 250,
     "plots": 155,
-    "tables": 1465,
+    "tables": 1465,  # CSV with line numbers (330), columns that are no features, spelling
 }
 
 
@@ -117,7 +118,7 @@ def test_packages_stay_within_their_limits() -> None:
         lines[name if name in LIMITS else ""] += len(path.read_text().splitlines())
     above = {name: (lines[name], limit) for name, limit in LIMITS.items() if lines[name] > limit}
     assert above == {}, "lines and limits"
-    assert len(list(SOURCE.rglob("*.py"))) <= 110
+    assert len(list(SOURCE.rglob("*.py"))) <= 95
 
 
 def test_nothing_that_reads_may_execute() -> None:

@@ -33,20 +33,21 @@ def test_the_advice_is_borne_out_by_the_report() -> None:
     pages = sys.modules["pages"]
     for dataset, name in pages.TABLE_OF.items():
         for ensembles in (False, True):
-            assert pages.cells("paper", name)[pages.best(dataset, ensembles), dataset]["bold"]
-    value, means = pages.value, pages.mean_accuracies
-    seconds = {k.title: value("paper", "timing", k.title, "seconds per run") for k in PUBLISHED}
-    real_world = {title: means(title)[1] for title in seconds}
+            best = pages.best(dataset, ensembles=ensembles)
+            assert pages.values("paper", name, "bold")[dataset][best]
+    values, titles = pages.values, [kind.title for kind in PUBLISHED]
+    seconds = values("paper", "timing")["seconds per run"][titles]
+    real_world = values("paper", "real-world")[[*pages.REAL_WORLD.values()]].mean(axis=1)[titles]
+    pictures = values("paper", "table-1")[[*pages.PICTURES.values()]].mean(axis=1)[titles]
     assert seconds["RobustPll"] < 1.5 * seconds["Proden"]  # "at about the cost of Proden"
     for title in ("Proden", "Rc", "Cc", "CroSel"):
         assert real_world[title] > real_world["RobustPll"]
-    assert max(real_world, key=real_world.__getitem__) == "Proden+AdvEns"
-    assert max(seconds, key=seconds.__getitem__) == "Proden+AdvEns"
-    italian = {title: value("paper", "extra", title, "Italian") for title in seconds}
+    assert real_world.idxmax() == seconds.idxmax() == "Proden+AdvEns"
+    italian = values("paper", "extra")["Italian"][titles]
     assert italian["Proden"] > max(italian["Proden+AdvEns"], italian["RobustPll"] + 10)
     assert max(italian["Cc"], italian["CroSel"]) < 2  # percent: "next to nothing"
-    classical = {k.title: sum(means(k.title)[:2]) for k in PUBLISHED if k.family == "classical"}
-    assert max(classical, key=classical.__getitem__) == "Ipal"
+    classical = [kind.title for kind in PUBLISHED if kind.family == "classical"]
+    assert (pictures + real_world)[classical].idxmax() == "Ipal"
 
 
 @pytest.mark.parametrize("name", METHODS)
