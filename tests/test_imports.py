@@ -96,7 +96,7 @@ LIMITS = {
     "bench": 3060,  # executors with Ray and MPS, store and versions, eleven kinds of tables
     "clean": 885,  # findings, review page with pictures, decisions of several people
     "cli": 1350,  # predictions in pieces, evaluation after `fit`, files that are not overwritten
-    "datasets": 1405,  # own reader of .mat files (SciPy crashes on damaged ones), limits on archives
+    "datasets": 1405,  # own reader of .mat files (SciPy crashes on damaged ones), archives
     "demo": 160,  # with its picture
     "engine": 1865,
     "estimator": 1740,  # model files with all refusals (350), ONNX (185)
