@@ -13,14 +13,16 @@ from torch import Tensor, nn
 
 from robustpll.attacks import PGD, Attack, AutoPGD, Square, evidential_error_to
 from robustpll.engine.data import Rows, Task
+from robustpll.engine.history import History
 from robustpll.engine.layers import BatchNorm, folded
 from robustpll.engine.networks import build_network, mlp
-from robustpll.engine.predict import Attacker, Networks, averaged, fused, logits_of
+from robustpll.engine.predict import Networks, averaged, fused
 from robustpll.engine.random import Draws
 from robustpll.errors import InputError
 from robustpll.methods import METHODS, Proden, ProdenDropout, RobustPll
 from robustpll.methods.base import DeepMethod
 from robustpll.methods.evidential import evidential_error
+from robustpll.opinion import Opinion
 
 ATTACKS = [
     PGD(0.1),
@@ -152,26 +154,30 @@ class Watched(nn.Module):
         return self.net(x)
 
 
+def networks(net: nn.Module, *seeds: int, members: int = 1) -> Networks:
+    nothing = torch.empty(1, 0, 4)
+    opinion = Opinion.of_probability(nothing)
+    return Networks(Proden(members=members), net, seeds, nothing, opinion, History())
+
+
 @pytest.mark.parametrize("attack", [PGD(0.2), AutoPGD(0.2, labels="clean", steps=5)])
 @pytest.mark.parametrize("joint", [True, False])
 def test_only_a_joint_attack_hands_all_members_the_same_row(attack: Attack, joint: bool) -> None:
-    rows = Rows.of(features(1, 12)[0], torch.arange(12).view(2, 6)).repeated(2)  # of two members
+    rows = Rows.of(features(1, 12)[0], torch.arange(12).view(2, 6))
     net = Watched(bundle())
-    together = 2 if joint else 1
-    attacker = Attacker(attack, together, draws_of(*SEEDS[::together]), None, (0.2,))
-    logits = logits_of(Proden(members=2), net, rows, attacker, SEEDS)
-    assert logits.shape == (4, 6, 4)
+    fitted = networks(net, *SEEDS, members=2)
+    assert fitted.predict(rows, replace(attack, joint=joint)).belief.shape == (2, 6, 4)
     assert torch.equal(net.seen[0], net.seen[1]) == joint
     assert torch.equal(net.seen[2], net.seen[3]) == joint
     assert not torch.equal(net.seen[0], net.seen[2])
 
 
 def test_a_joint_attack_follows_the_mean_of_the_logits() -> None:
-    rows = Rows.of(features(1, 6)[0], torch.arange(6)[None]).repeated(2)
+    rows = Rows.of(features(1, 6)[0], torch.arange(6)[None])
     net = Watched(bundle(3, 4))
-    attack = PGD(0.2, random_start=False)
-    logits_of(Proden(members=2), net, rows, Attacker(attack, 2, draws_of(3), None, (0.2,)))
-    x = rows.x(rows.everything)[:1]
+    attack = PGD(0.2, random_start=False, joint=True)
+    networks(net, 3, 4, members=2).predict(rows, attack)
+    x = rows.x(rows.everything)
     alone = attack(lambda x: net.net(x.expand(2, -1, -1)).mean(0)[None], x, draws_of(3))
     torch.testing.assert_close(net.seen[0][:6], alone[0], rtol=0, atol=1e-12)
 
@@ -247,9 +253,8 @@ def test_float64_moves_rows_whose_gradient_is_zero_in_float32(gap: float) -> Non
 
     def moves(precision: Any) -> bool:
         attack = PGD(0.05, labels="clean", random_start=False, precision=precision)
-        attacker = Attacker(attack, 1, draws_of(0, like=x), None, (0.05,))
-        moved = attacker.on(Proden(), Scaled(gap / 0.8), None)(x, torch.zeros(1, 1).long())
-        return not torch.equal(moved, x)
+        moved = networks(Scaled(gap / 0.8), 0).attacked(Rows.scaled(x), attack)
+        return not torch.equal(moved.x(moved.everything), x)
 
     assert not moves("float32")
     assert moves("float64")
@@ -258,8 +263,8 @@ def test_float64_moves_rows_whose_gradient_is_zero_in_float32(gap: float) -> Non
 def test_rounding_to_float32_does_not_leave_the_bounds() -> None:
     x = features(1, 50).float()
     attack = AutoPGD(0.1, labels="clean", steps=5, precision="float64")
-    attacker = Attacker(attack, 1, draws_of(3, like=x), None, (0.1,))
-    moved = attacker.on(Proden(), bundle(3), (3,))(x, torch.arange(50)[None])
+    rows = networks(bundle(3), 3).attacked(Rows.scaled(x), attack)
+    moved = rows.x(rows.everything)
     assert moved.dtype == torch.float32
     bounds = attack.bounds(x)
     assert ((moved >= bounds.low) & (moved <= bounds.high)).all()

@@ -146,7 +146,8 @@ def test_every_network_maps_pictures_to_logits_and_learns_with_every_parameter(
     logits = net(torch.rand(2, 8, *shape, generator=torch.Generator().manual_seed(0)))
     assert logits.shape == (2, 8, 7)
     assert torch.isfinite(logits).all()
-    blank = build_network(name, shape, 7, Draws.blank(2, torch.float32)).state_dict()
+    meta = torch.empty(0, device="meta")
+    blank = build_network(name, shape, 7, Draws.of((0, 1), like=meta)).state_dict()
     assert all(value.is_meta for value in blank.values())  # laid out without numbers
     shapes = {key: value.shape for key, value in net.state_dict().items()}
     assert {key: value.shape for key, value in blank.items()} == shapes

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from robustpll import InputError, PLLClassifier
-from robustpll.engine.data import Feed, Rows, Streamed, Task
+from robustpll.engine.data import Feed, Rows, Task
 from robustpll.engine.train import Training, train
 from robustpll.methods import DeepMethod, Proden, ProdenEns, RobustPll
 
@@ -94,13 +94,12 @@ def test_streamed_rows_give_the_same_as_resident_ones(
 def test_a_feed_brings_the_rows_asked_for_and_ends_its_thread() -> None:
     pool = torch.arange(40.0).view(20, 2)
     rows = Rows.of(pool, torch.stack([torch.arange(10), torch.arange(10, 20)]))
-    streamed = Streamed.of_rows(rows, 4)
     sizes = (4, 4, 4, 3, 2, 4, 4, 1) * 9  # more than two slots hold
     positions = [torch.randint(10, (2, b)) for b in sizes]
-    with Feed(streamed) as feed:
+    with Feed(rows, 4) as feed:
         for indices, _ in zip(positions, feed.batches(positions), strict=True):
-            assert torch.equal(streamed.x(indices), rows.x(indices))
-    with Feed(streamed) as feed:
+            assert torch.equal(feed.rows.x(indices), rows.x(indices))
+    with Feed(rows, 4) as feed:
         next(feed.batches(positions))  # interrupted
     with pytest.raises(RuntimeError, match="after shutdown"):
         feed.gatherer.submit(print)

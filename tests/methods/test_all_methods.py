@@ -335,14 +335,6 @@ def test_a_method_is_a_description(method: Method) -> None:
         setattr(method, method.field_names()[0], 3)
 
 
-def test_a_trained_network_can_be_trained_further(task: Task) -> None:
-    once = train(Proden(epochs=3), task)
-    first_loss = once.history.loss[0]
-    again = train(Proden(epochs=3), task, net=once.net)
-    assert again.net is once.net
-    assert (again.history.loss[0] < first_loss).all()
-
-
 def test_weights_from_after_the_step_move_the_running_statistics_once(
     digits: Any, candidates: np.ndarray
 ) -> None:

@@ -1,7 +1,8 @@
 """Rows, also streamed from the host; tasks; the state of a training; the batch of a step."""
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Self
@@ -23,13 +24,15 @@ class Rows:
     """Rows of R runs or M models in one pool, scaled when they are read.
 
     The pool may hold several datasets of equal shape. A pool that is too large for the device
-    stays on the host, and so does `indices`.
+    stays on the host, and so does `indices`. In training, a `Feed` then copies one batch at a time
+    into the buffer.
     """
 
     pool: Tensor  # (N, *shape), unscaled, stored once
     indices: Tensor  # (M, n): positions in the pool of each model's rows
     shift: Tensor  # (M, 1, *shape)
     scale: Tensor  # (M, 1, *shape)
+    buffer: Tensor | None = None  # (M * b, *shape) on the device, unscaled
 
     @classmethod
     def of(cls, pool: Tensor, indices: Tensor) -> Self:
@@ -92,12 +95,23 @@ class Rows:
         return torch.arange(len(self), device=self.indices.device).expand(self.models, -1)
 
     def x(self, indices: Tensor) -> Tensor:
-        """Return the scaled features (M, b, *shape) of positions (M, b) in 0 .. n-1."""
-        raw = self.pool[self.indices.gather(1, indices.to(self.indices.device))]
-        return (raw.to(self.device) - self.shift) / self.scale
+        """Return the scaled features (M, b, *shape) of positions (M, b) in 0 .. n-1.
+
+        With a buffer, return the batch in it: only the shape of `indices` is used.
+        """
+        if self.buffer is None:
+            raw = self.pool[self.indices.gather(1, indices.to(self.indices.device))].to(self.device)
+        else:
+            raw = self.buffer[: indices.numel()].view(*indices.shape, *self.shape)
+        return (raw - self.shift) / self.scale
 
     def elsewhere(self, indices: Tensor) -> Tensor:
         """As `x`, for rows outside the batch."""
+        if self.buffer is not None:
+            raise InputError(
+                "This method reads rows outside the batch, so all rows must fit the device's "
+                "memory; these are streamed from the host. Use another method, or fewer rows."
+            )
         return self.x(indices)
 
     def others(self, pool: Tensor, indices: Tensor) -> Self:
@@ -259,61 +273,38 @@ def pick(values: Tensor, indices: Tensor) -> Tensor:
     return values.gather(1, indices[..., None].expand(-1, -1, values.shape[-1]))
 
 
-@dataclass(frozen=True)
-class Streamed(Rows):
-    """Rows of which the device holds one batch at a time; a `Feed` copies it there."""
-
-    buffer: Tensor  # (M * b, *shape), before shift and scale
-
-    @classmethod
-    def of_rows(cls, rows: Rows, size: int) -> Self:
-        """Allocate a buffer for batches of up to `size` rows."""
-        buffer = rows.shift.new_empty((rows.models * size, *rows.shape))
-        return cls(rows.pool, rows.indices, rows.shift, rows.scale, buffer)
-
-    def x(self, indices: Tensor) -> Tensor:
-        """Return the batch in the buffer, scaled; only the shape of `indices` (M, b) is used."""
-        models, b = indices.shape
-        raw = self.buffer[: models * b].view(models, b, *self.shape)
-        return (raw - self.shift) / self.scale
-
-    def elsewhere(self, indices: Tensor) -> Tensor:
-        raise InputError(
-            "This method reads rows outside the batch, so all rows must fit the device's memory; "
-            "these are streamed from the host. Use another method, or fewer rows."
-        )
-
-
-class Feed:
-    """Copies batches into the buffer of streamed rows, ahead of the step that needs them.
+class Feed(AbstractContextManager["Feed"]):
+    """Copies batches of rows into a buffer on the device, ahead of the step that needs them.
 
     A thread gathers several batches into pinned memory. A separate CUDA stream copies them to the
     device while steps run. Before each step its batch is copied within the device.
     """
 
-    def __init__(self, rows: Streamed) -> None:
-        self.rows = rows
-        self.cuda = rows.buffer.is_cuda
+    def __init__(self, rows: Rows, size: int) -> None:
+        """Allocate memory for batches of up to `size` rows."""
+        self.buffer = rows.shift.new_empty((rows.models * size, *rows.shape))
+        self.rows = replace(rows, buffer=self.buffer)
+        self.cuda = self.buffer.is_cuda
         self.together = max(1, TOGETHER // rows.models)
-        shape = (self.together * len(rows.buffer), *rows.shape)
+        shape = (self.together * len(self.buffer), *rows.shape)
         self.on_host = [
             torch.empty(shape, dtype=rows.pool.dtype, pin_memory=self.cuda) for _ in range(SLOTS)
         ]
-        self.on_device = [rows.buffer.new_empty(shape) for _ in range(SLOTS)]
+        self.on_device = [self.buffer.new_empty(shape) for _ in range(SLOTS)]
         if self.cuda:
             self.copied: Any = [torch.cuda.Event() for _ in range(SLOTS)]  # type: ignore[no-untyped-call]
             self.used: Any = [torch.cuda.Event() for _ in range(SLOTS)]  # type: ignore[no-untyped-call]
             # Another priority guarantees that training does not use this stream.
-            device = rows.buffer.device
-            self.stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
-            self.stream.wait_stream(torch.cuda.current_stream(device))  # the memory may be in use
+            self.stream = torch.cuda.Stream(rows.device, priority=-1)  # type: ignore[no-untyped-call]
+            self.stream.wait_stream(torch.cuda.current_stream(rows.device))  # may use the memory
         self.gatherer = ThreadPoolExecutor(1, thread_name_prefix="gather")
 
     def batches(self, positions: Sequence[Tensor]) -> Iterator[None]:
         """Yield once per batch (M, b) of host positions, when its rows are in the buffer."""
         starts = range(0, len(positions), self.together)
         groups = [positions[start : start + self.together] for start in starts]
-        pending = [self._submit(number, group) for number, group in enumerate(groups[:SLOTS])]
+        submit, gather = self.gatherer.submit, self._gather
+        pending = [submit(gather, slot, group) for slot, group in enumerate(groups[:SLOTS])]
         for number, group in enumerate(groups):
             slot = number % SLOTS
             pending[slot].result()
@@ -321,15 +312,12 @@ class Feed:
                 torch.cuda.current_stream().wait_event(self.copied[slot])
             sizes = [indices.numel() for indices in group]
             for batch in torch.split(self.on_device[slot][: sum(sizes)], sizes):
-                self.rows.buffer[: len(batch)].copy_(batch)
+                self.buffer[: len(batch)].copy_(batch)
                 yield
             if self.cuda:
                 self.used[slot].record()
             if number + SLOTS < len(groups):
-                pending[slot] = self._submit(number + SLOTS, groups[number + SLOTS])
-
-    def _submit(self, number: int, group: Sequence[Tensor]) -> "Future[None]":
-        return self.gatherer.submit(self._gather, number % SLOTS, group)
+                pending[slot] = submit(gather, slot, groups[number + SLOTS])
 
     def _gather(self, slot: int, group: Sequence[Tensor]) -> None:
         """Gather the rows of these batches and start their copy to the device."""
@@ -345,10 +333,7 @@ class Feed:
             target.copy_(gathered, non_blocking=True)
             self.copied[slot].record()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.gatherer.shutdown(cancel_futures=True)
         if self.cuda:  # copies may still be writing into memory that is about to be freed
-            torch.cuda.current_stream(self.rows.buffer.device).wait_stream(self.stream)
+            torch.cuda.current_stream(self.rows.device).wait_stream(self.stream)

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
@@ -77,8 +77,8 @@ class Stack(nn.Module):
     """M copies of any torch module as one network: (M, b, *shape) -> (M, b, k).
 
     Each copy has its own seed for what it draws from torch's global generator, in its initial
-    weights and in training mode. Frozen parameters stay frozen. A part in evaluation mode stays in
-    it if all its parameters are frozen.
+    weights and in training mode. A part in evaluation mode stays in it if all its parameters are
+    frozen.
     """
 
     def __init__(
@@ -90,17 +90,13 @@ class Stack(nn.Module):
         self.calls = 0
         copies = []
         for seed in self.seeds:
-            with _restored_generators(draws.device), draws.device:
-                _set_seed(seed, draws.device)
+            with _seeded(seed, draws.device), draws.device:
                 copies.append(_copied(build()).to(dtype=draws.dtype, device=draws.device))
         self.copies = nn.ModuleList(copies)
-        # Names of frozen parameters, and of parts that stay in evaluation mode, in every copy
-        self.frozen = [name for name, p in copies[0].named_parameters() if not p.requires_grad]
         self.in_eval = [
             name
             for name, part in copies[0].named_modules()
-            if not part.training and any(True for _ in part.parameters())
-            if not any(parameter.requires_grad for parameter in part.parameters())
+            if not part.training and {p.requires_grad for p in part.parameters()} == {False}
         ]
 
     def train(self, mode: bool = True) -> Self:
@@ -110,22 +106,14 @@ class Stack(nn.Module):
                 module.get_submodule(name).eval()
         return self
 
-    def requires_grad_(self, requires_grad: bool = True) -> Self:
-        super().requires_grad_(requires_grad)
-        for module in self.copies:
-            for name in self.frozen:
-                module.get_parameter(name).requires_grad_(False)
-        return self
-
     def forward(self, x: Tensor) -> Tensor:
         if not (self.training and self.random):
             return torch.stack([copy(rows) for copy, rows in zip(self.copies, x, strict=True)])
         self.calls += 1
         outputs = []
-        with _restored_generators(x.device):
-            for seed, copy, rows in zip(self.seeds, self.copies, x, strict=True):
-                _set_seed(seed_of(seed, self.calls), x.device)
-                outputs.append(copy(rows))
+        for seed, module, rows in zip(self.seeds, self.copies, x, strict=True):
+            with _seeded(seed_of(seed, self.calls), x.device):
+                outputs.append(module(rows))
         return torch.stack(outputs)
 
 
@@ -137,42 +125,35 @@ def _copied(module: nn.Module) -> nn.Module:
         return module
 
 
-def joined(first: nn.Module, second: nn.Module) -> nn.Module:
-    """Return one network with the models of both, the first's first."""
-    return _combined([first, second], torch.cat, lambda lists: [*lists[0], *lists[1]])
+def joined(nets: Sequence[nn.Module], models: slice = slice(None)) -> nn.Module:
+    """Return one network with all models of several networks of equal structure, or some of them.
 
-
-def some_models(net: nn.Module, models: slice) -> nn.Module:
-    """Return a network of some of the models, which shares memory with the given one."""
-    return _combined([net], lambda tensors: tensors[0][models], lambda lists: lists[0][models])
-
-
-def _combined(
-    nets: Sequence[nn.Module],
-    tensors: Callable[[list[Tensor]], Tensor],
-    lists: Callable[[list[list[Any]]], list[Any]],
-) -> nn.Module:
-    """Combine networks of equal structure: their stacked tensors, or the lists of a `Stack`."""
-    combined = copy.copy(nets[0])
-    if isinstance(combined, Stack):
+    If only one network is given, the result shares its memory.
+    """
+    result = copy.copy(nets[0])
+    if isinstance(result, Stack):
         stacks: list[Any] = list(nets)
-        combined.seeds = lists([stack.seeds for stack in stacks])
-        copies = lists([list(stack.copies) for stack in stacks])
-        combined._modules = {"copies": nn.ModuleList(copies)}
-        return combined
-    combined._parameters = combined._parameters | {
-        name: nn.Parameter(tensors([net.get_parameter(name) for net in nets]), p.requires_grad)
-        for name, p in combined.named_parameters(recurse=False)
+        result.seeds = [seed for stack in stacks for seed in stack.seeds][models]
+        copies = [module for stack in stacks for module in stack.copies]
+        result._modules = {"copies": nn.ModuleList(copies[models])}
+        return result
+
+    def of_all(tensors: list[Tensor]) -> Tensor:
+        return (torch.cat(tensors) if len(tensors) > 1 else tensors[0])[models]
+
+    result._parameters = result._parameters | {
+        name: nn.Parameter(of_all([net.get_parameter(name) for net in nets]), p.requires_grad)
+        for name, p in result.named_parameters(recurse=False)
     }
-    combined._buffers = combined._buffers | {
-        name: tensors([net.get_buffer(name) for net in nets])
-        for name, _ in combined.named_buffers(recurse=False)
+    result._buffers = result._buffers | {
+        name: of_all([net.get_buffer(name) for net in nets])
+        for name, _ in result.named_buffers(recurse=False)
     }
-    combined._modules = {
-        name: part and _combined([net.get_submodule(name) for net in nets], tensors, lists)
-        for name, part in combined._modules.items()
+    result._modules = {
+        name: part and joined([net.get_submodule(name) for net in nets], models)
+        for name, part in result._modules.items()
     }
-    return combined
+    return result
 
 
 def tensors_of(net: nn.Module) -> list[tuple[Tensor, int | slice]]:
@@ -244,13 +225,12 @@ def steady_statistics(net: nn.Module) -> Iterator[None]:
             norm.momentum = momentum
 
 
-def _restored_generators(device: torch.device) -> AbstractContextManager[None]:
-    """Restore the global generators of the CPU and this device after the context."""
-    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
-
-
-def _set_seed(seed: int, device: torch.device) -> None:
-    """Seed the CPU's and this device's generator; torch.manual_seed would seed every device."""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        torch.cuda.manual_seed(seed)
+@contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed torch's generators of the CPU and this device, and restore them after the context."""
+    on_cuda = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if on_cuda else []):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every device
+        if on_cuda:
+            torch.cuda.manual_seed(seed)
+        yield

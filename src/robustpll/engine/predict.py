@@ -15,7 +15,7 @@ from robustpll.attacks import Attack
 from robustpll.engine.data import Rows, repeat
 from robustpll.engine.device import computing
 from robustpll.engine.history import History
-from robustpll.engine.layers import folded, joined, some_models
+from robustpll.engine.layers import folded, joined
 from robustpll.engine.random import Draws
 from robustpll.errors import InputError
 from robustpll.opinion import Opinion
@@ -29,6 +29,8 @@ IN_CACHE = 2**20  # below this size a CPU is faster with several epsilons togeth
 MOST_ON_DEVICE = 2**27  # as NUMBERS_AT_ONCE, on a GPU with much memory: 1 GiB in float64
 
 Epsilons = Sequence[float | ArrayLike]
+# From features (M, b, *shape) and their positions (M, b) to (M, E b, ...), for E epsilons or 1
+Compute = Callable[[Tensor, Tensor], Tensor]
 
 
 class Fitted(ABC):
@@ -64,19 +66,6 @@ class Fitted(ABC):
         attacks = [replace(attack, epsilon=epsilon) for epsilon in epsilons]
         return [self.predict(rows, attack, truth) for attack in attacks]
 
-    def attacked(self, rows: Rows, attack: Attack, truth: Tensor | None = None) -> Rows:
-        """Return the attacked rows, scaled; all members of a run see the same rows.
-
-        This version uses predictions alone, so it works for attacks without gradients.
-        """
-
-        def outputs(x: Tensor) -> Tensor:
-            probability: Tensor = self.predict(Rows.scaled(x)).probability
-            return probability.clamp(min=1e-30).log()
-
-        draws = Draws.of((0,) * rows.models, "attack", like=rows.shift, on_device=True)
-        return Rows.scaled(attack(outputs, rows.x(rows.everything), draws, truth))
-
 
 @dataclass(frozen=True)
 class Networks(Fitted):
@@ -95,7 +84,7 @@ class Networks(Fitted):
         belief, prior, uncertainty = map(torch.cat, zip(*opinions, strict=True))
         return replace(
             self,
-            net=joined(self.net, other.net),
+            net=joined([self.net, other.net]),
             seeds=self.seeds + other.seeds,
             label_weights=torch.cat([self.label_weights, other.label_weights]),
             opinion=Opinion(belief, prior, uncertainty),
@@ -113,7 +102,7 @@ class Networks(Fitted):
         return replace(
             self,
             method=self.method.part(runs, count),
-            net=some_models(self.net, models),
+            net=joined([self.net], models),
             seeds=self.seeds[models],
             label_weights=self.label_weights[runs],
             opinion=self.opinion[runs],
@@ -139,7 +128,7 @@ class Networks(Fitted):
         rows = rows.repeated(self.method.members)
         opinions = []
         for group in epsilon_groups(epsilons, rows):
-            attacker = self._attacker(attack, rows.shift, truth, group)
+            attacker = self._attacker(attack, rows, truth, group)
             opinion = opinions_of(self.method, self.net, rows, self.seeds, attacker)
             opinion = fused(opinion, self.method.members)
             starts = range(0, len(group) * len(rows), len(rows))
@@ -154,76 +143,61 @@ class Networks(Fitted):
         *,
         epsilons: Epsilons | None = None,
     ) -> Rows:
-        """With several epsilons, all rows under the first come first."""
-        rows, members = rows.repeated(self.method.members), self.method.members
-        spread_method = self.method.spread(rows.models, like=rows.shift)
-        groups = []
-        for group in epsilon_groups(epsilons or (attack.epsilon,), rows):
-            attacker = self._attacker(attack, rows.shift, truth, group)
-            if attacker.together != members:
-                msg = f"{attack!r} makes a row for each member. Use joint=True to get one for all."
-                raise InputError(msg)
-            attacked = attacker.on(spread_method, self.net, self.seeds)
-            groups.append(in_pieces(rows, spread_method.precision, attacked))
+        """Return the attacked rows, scaled; all members of a run see the same rows.
+
+        With several epsilons, all rows under the first come first.
+        """
+        if not self._as_one(attack):
+            msg = f"{attack!r} makes a row for each member. Use joint=True to get one for all."
+            raise InputError(msg)
+        rows = rows.repeated(self.method.members)
+        groups = [
+            in_pieces(rows, self.method.precision, self._attacker(attack, rows, truth, group))
+            for group in epsilon_groups(epsilons or (attack.epsilon,), rows)
+        ]
         return Rows.scaled(torch.cat(groups, 1))
 
+    def _as_one(self, attack: Attack) -> bool:
+        """Whether all members of a run see the same attacked rows."""
+        return attack.joint or self.method.attacked_jointly or self.method.members == 1
+
     def _attacker(
-        self, attack: Attack, like: Tensor, truth: Tensor | None, epsilons: Epsilons
-    ) -> "Attacker":
+        self, attack: Attack, rows: Rows, truth: Tensor | None, epsilons: Epsilons
+    ) -> Compute:
+        """Return a function that attacks features (M, b, *shape) of the rows at positions (M, b).
+
+        It returns (M, E b, *shape), or (R, E b, *shape) if members are attacked as one: all rows
+        under the first epsilon come first.
+        """
         if attack.needs_evidence and not self.method.uncertain:
             raise InputError(
                 f"{self.method.title} does not predict evidence, so it has no evidential loss. "
                 "Use loss='margin' or 'cross-entropy'."
             )
-        joint = attack.joint or self.method.attacked_jointly
-        together = self.method.members if joint else 1
-        if truth is not None:
-            truth = truth.repeat_interleave(self.method.members // together, 0)
+        together = self.method.members if self._as_one(attack) else 1
         key = (self.method.name, "attack")
-        draws = Draws.of(self.seeds[::together], *key, like=like, on_device=True)
-        return Attacker(attack, together, draws, truth, epsilons)
-
-
-@dataclass(frozen=True)
-class Attacker:
-    """An attack on groups of `together` neighbouring models, with its inputs."""
-
-    attack: Attack
-    together: int
-    draws: Draws
-    truth: Tensor | None  # (M / together, n)
-    epsilons: Epsilons
-
-    def on(
-        self, method: "DeepMethod", net: nn.Module, seeds: tuple[int, ...] | None
-    ) -> Callable[[Tensor, Tensor], Tensor]:
-        """Return a function that attacks features (M, b, *shape) of the rows at positions (M, b).
-
-        It returns (M / together, E b, *shape): all rows under the first epsilon come first.
-        """
-        if self.attack.precision == "float64":
-            net = copy.deepcopy(net).double()
-        if self.draws.device.type == "cuda":  # on a CPU the published numbers stay bit-equal
+        draws = Draws.of(self.seeds[::together], *key, like=rows.shift, on_device=True)
+        if truth is not None:
+            truth = repeat(truth, self.method.members // together)
+        method = self.method.spread(rows.models, like=rows.shift).with_passes(attack.passes)
+        net = copy.deepcopy(self.net).double() if attack.precision == "float64" else self.net
+        if rows.device.type == "cuda":  # on a CPU the published numbers stay bit-equal
             net = folded(net)
-        method = method.with_passes(self.attack.passes)
 
         def outputs(x: Tensor) -> Tensor:  # (M / together, b, *shape) -> (M / together, b, k)
-            x = repeat(x, self.together)
-            if self.attack.target == "logits":
-                return torch.unflatten(net(x), 0, (-1, self.together)).mean(1)
-            assert seeds is not None
-            scores = method.scores(method.outputs(net, x, seeds))  # (M, b, k)
-            return averaged(torch.unflatten(scores, 0, (-1, self.together)))
+            x = repeat(x, together)
+            if attack.target == "logits":
+                return torch.unflatten(net(x), 0, (-1, together)).mean(1)
+            scores = method.scores(method.outputs(net, x, self.seeds))  # (M, b, k)
+            return averaged(torch.unflatten(scores, 0, (-1, together)))
 
         def attacked(x: Tensor, indices: Tensor) -> Tensor:
-            truth = self.truth
-            if truth is not None:
-                truth = truth.gather(1, indices[:: self.together].to(truth.device))
-            first = x[:: self.together]
-            wide = first.double() if self.attack.precision == "float64" else first
-            moved = self.attack.attack_each(self.epsilons, outputs, wide, self.draws, truth)
-            if moved.dtype != first.dtype:  # rounding must not leave the bounds
-                moved = self.attack.bounds(first, self.epsilons).project(moved.to(first))
+            x, indices = x[::together], indices[::together]
+            labels = None if truth is None else truth.gather(1, indices.to(truth.device))
+            wide = x.double() if attack.precision == "float64" else x
+            moved = attack.attack_each(epsilons, outputs, wide, draws, labels)
+            if moved.dtype != x.dtype:  # rounding must not leave the bounds
+                moved = attack.bounds(x, epsilons).project(moved.to(x))
             return moved
 
         return attacked
@@ -247,42 +221,30 @@ def opinions_of(
     net: nn.Module,
     rows: Rows,
     seeds: tuple[int, ...],
-    attacker: Attacker | None = None,
+    attacker: Compute | None = None,
 ) -> Opinion:
-    """Return the opinion of each of M models about the rows, in evaluation mode."""
+    """Return the opinion of each of M models about the rows, attacked or not; (M, E n, ...)."""
+    net.eval()
     spread_method = method.spread(rows.models, like=rows.shift)
-    outputs = logits_of(spread_method, net, rows, attacker, seeds)
+
+    def compute(x: Tensor, indices: Tensor) -> Tensor:
+        if attacker is not None:
+            x = attacker(x, indices)
+            x = repeat(x, rows.models // len(x))
+        return spread_method.outputs(net, x, seeds).double()
+
+    outputs = in_pieces(rows, method.precision, compute)
     return method.spread(rows.models, like=outputs).opinion(outputs)
 
 
-def logits_of(
-    method: "DeepMethod",
-    net: nn.Module,
-    rows: Rows,
-    attacker: Attacker | None = None,
-    seeds: tuple[int, ...] | None = None,
-) -> Tensor:
-    """Return the logits of all rows in evaluation mode, (M, n, k), or (M, E n, k) under attack.
-
-    With seeds, return the method's outputs, which may be random. They are float64, so that
-    probabilities sum to 1 to the last digit.
-    """
+def logits_of(method: "DeepMethod", net: nn.Module, rows: Rows) -> Tensor:
+    """Return the logits of all rows in evaluation mode, (M, n, k) in float64."""
     net.eval()
-    attacked = None if attacker is None else attacker.on(method, net, seeds)
-
-    def compute(x: Tensor, indices: Tensor) -> Tensor:
-        if attacker is not None and attacked is not None:
-            x = repeat(attacked(x, indices), attacker.together)
-        return (net(x) if seeds is None else method.outputs(net, x, seeds)).double()
-
-    return in_pieces(rows, method.precision, compute)
+    return in_pieces(rows, method.precision, lambda x, _: net(x).double())
 
 
-def in_pieces(rows: Rows, precision: str, compute: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Return the results (M, E n, ...) of `compute` for all rows, in pieces that fit in memory.
-
-    It takes features (M, b, *shape) and their positions (M, b), and returns (M, E b, ...).
-    """
+def in_pieces(rows: Rows, precision: str, compute: Compute) -> Tensor:
+    """Return the results (M, E n, ...) of `compute` for all rows, in pieces that fit in memory."""
     results = []
     with torch.no_grad(), computing(precision, rows.device):
         for piece in torch.split(rows.everything, piece_size(rows), dim=1):

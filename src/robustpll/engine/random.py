@@ -34,17 +34,13 @@ class Draws:
     ) -> Self:
         """Seed generators by seeds (M,) and purpose; `like` sets dtype and device.
 
-        Generators on the device are faster. Their numbers differ between devices.
+        Generators on the device are faster. Their numbers differ between devices. On the device
+        "meta" tensors have shapes but no numbers.
         """
         where = like.device if on_device else "cpu"
         keys = (seed_of(seed, *purpose) for seed in seeds)
         generators = tuple(torch.Generator(where).manual_seed(key) for key in keys)
         return cls(generators, like.device, like.dtype)
-
-    @classmethod
-    def blank(cls, models: int, dtype: torch.dtype) -> Self:
-        """Shapes without numbers, to build a network whose weights are loaded afterwards."""
-        return cls((torch.Generator(),) * models, torch.device("meta"), dtype)
 
     @property
     def models(self) -> int:

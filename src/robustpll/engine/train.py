@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from robustpll.engine.data import Feed, Rows, State, Streamed, Task
+from robustpll.engine.data import Feed, State, Task
 from robustpll.engine.device import computing, has_bf16
 from robustpll.engine.graphs import compiled, optimizer_step, step_of
 from robustpll.engine.history import History
@@ -77,23 +77,17 @@ def losses(
     return (loss * batch.weight).mean(-1), written
 
 
-def train(
-    method: "DeepMethod",
-    task: Task,
-    *,
-    net: nn.Module | None = None,
-    validation: Task | None = None,
-) -> Networks:
-    """Train the models of all runs of a task at once; a given `net` is trained further.
+def train(method: "DeepMethod", task: Task, *, validation: Task | None = None) -> Networks:
+    """Train the models of all runs of a task at once.
 
     With `validation`, a task of other rows of the same runs, each model ends as it was after the
     epoch with the highest covering rate. If the models do not fit the device's memory, they are
     trained in two halves: a run does not depend on the runs beside it.
     """
     try:
-        return _train(method, task, net, validation)
+        return _train(method, task, validation)
     except torch.OutOfMemoryError:
-        if task.models == 1 or net is not None:
+        if task.models == 1:
             raise
     gc.collect()  # reference cycles may hold memory of the failed attempt
     torch.cuda.empty_cache()
@@ -109,9 +103,7 @@ def train(
     return replace(halves[0].followed_by(halves[1]), method=method)
 
 
-def _train(
-    method: "DeepMethod", task: Task, net: nn.Module | None, validation: Task | None
-) -> Networks:
+def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Networks:
     """Train all models together.
 
     Adam treats each parameter alone and the sum of losses has no cross terms between models, so
@@ -123,13 +115,10 @@ def _train(
     task = task.repeated(method.members)  # R runs -> M models
     draws = Draws.of(task.seeds, method.name, like=task.prior)
     spread_method = method.spread(task.models, like=task.prior)
-    if net is None:
-        net = spread_method.build(task.rows.shape, task.k, draws)
-    else:
-        net.requires_grad_(True)
-    net.train()
-    if task.rows.on_host:
-        task = replace(task, rows=Streamed.of_rows(task.rows, method.batch_size + 1))
+    net = spread_method.build(task.rows.shape, task.k, draws).train()
+    feed = Feed(task.rows, method.batch_size + 1) if task.rows.on_host else None
+    if feed is not None:
+        task = replace(task, rows=feed.rows)
     training = Training(
         spread_method,
         Autocast(net) if method.precision == "bf16" else net,
@@ -140,12 +129,9 @@ def _train(
         progress=task.prior.new_zeros(()),
         total=task.prior.new_zeros(task.models),
     )
-    for layer in training.random_layers:
-        layer.draws = draws  # a network from an earlier training has other draws
     history = History()
     stopping = None if validation is None else EarlyStopping(method, net, training, validation)
     average = Average(net, method.averaged, method.total_epochs)
-    feed = Feed(task.rows) if isinstance(task.rows, Streamed) else None
     with computing(method.precision, task.prior.device), feed or nullcontext():
         step = step_of(training)
         for epoch in range(method.total_epochs):
@@ -184,7 +170,7 @@ def _fitted(method: "DeepMethod", net: nn.Module, training: Training, history: H
     for layer in training.random_layers:
         layer.mask = None
     task, state = training.task, training.state
-    rows = Rows(task.rows.pool, task.rows.indices, task.rows.shift, task.rows.scale)  # not streamed
+    rows = replace(task.rows, buffer=None)  # not streamed
     training.method.finish(task, state, lambda: logits_of(method, net, rows))
     opinion = training.method.training_opinion(task, state)
     weights = torch.unflatten(state.rows["label_weights"], 0, (-1, method.members)).mean(1)
@@ -261,7 +247,7 @@ class Average:
     def __init__(self, net: nn.Module, share: float, epochs: int) -> None:
         self.live = [
             tensor
-            for tensor, _ in tensors_of(net)
+            for tensor in (*net.parameters(), *net.buffers())
             if tensor.is_floating_point()
             if tensor.requires_grad or not isinstance(tensor, nn.Parameter)  # not frozen ones
         ]

@@ -322,7 +322,7 @@ def _read_learned(
         stacked = max((len(tensor) for tensor in tensors.values() if tensor.ndim), default=0)
         if {len(seeds), len(copies) or stacked} != {method.members}:
             raise ValueError("its description names sizes that its tensors do not have")
-        net = method.build(shape, k, Draws.blank(method.members, torch.float32))
+        net = method.build(shape, k, Draws.of(seeds, like=nothing.to("meta")))
         layout = {name: (part.dtype, tuple(part.shape)) for name, part in net.state_dict().items()}
         net.load_state_dict(_fitting(layout, tensors), assign=True)
         net.eval().requires_grad_(False).to(device)

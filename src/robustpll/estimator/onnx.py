@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import robustpll
 from robustpll._files import write_whole
-from robustpll.engine.layers import Linear, Stack, folded, some_models
+from robustpll.engine.layers import Linear, Stack, folded, joined
 from robustpll.engine.predict import Networks
 from robustpll.errors import InputError
 from robustpll.estimator.features import FARTHEST
@@ -134,7 +134,7 @@ def _member(net: nn.Module, member: int) -> nn.Module:
     layers = list(folded(net).children()) if isinstance(net, nn.Sequential) else [net]
     layers = [layer for layer in layers if not isinstance(layer, nn.Flatten)]
     if not all(isinstance(layer, Linear | nn.ReLU) for layer in layers):
-        alone = some_models(net, slice(member, member + 1))
+        alone = joined([net], slice(member, member + 1))
         return nn.Sequential(nn.Unflatten(0, (1, -1)), alone, nn.Flatten(0, 1))
     for number, layer in enumerate(layers):  # onnxruntime is faster at these than at M models
         if isinstance(layer, Linear):
