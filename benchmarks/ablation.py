@@ -8,11 +8,9 @@ members of the ensemble.
 """
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from common import accuracies, fill, open_report, options, problem_of, spread_of
+from common import begin, on_test_rows, problem_of
 
 from robustpll.methods import RobustPll, RobustPllEns
 
@@ -32,16 +30,14 @@ VARIANTS: dict[str, RobustPll] = {
 
 def main() -> None:
     sets = ("lost", "msrc-v2", "bird-song")
-    args = options(__doc__, sets=sets, seeds=5, epochs=200, rows=60_000, cache=Path("scratch"))
-    report = open_report(args.out, epochs=args.epochs)
+    args, report = begin(__doc__, sets=sets, seeds=5, epochs=200, rows=60_000)
 
     def compute(dataset: str, variant: str) -> dict[str, Any]:
-        problem = problem_of(dataset, args.seeds, args.rows, args.cache)
+        problem = problem_of(dataset, args)
         fitted = replace(VARIANTS[variant], epochs=args.epochs).fit(problem.task)
-        predicted = fitted.predict(problem.test).predicted(np.random.default_rng(0))
-        return spread_of(accuracies(predicted, problem.test_labels))
+        return on_test_rows(fitted, problem)
 
-    fill(report, args.out, args.sets, VARIANTS, compute)
+    report.fill(args.sets, VARIANTS, compute)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ seeds of a dataset train at once.
 import numpy as np
 import pandas as pd
 import torch
-from common import accuracies, options
+from common import accuracies, begin
 
 from robustpll import PGD, load_dataset
 from robustpll.datasets.problem import Problem
@@ -22,7 +22,7 @@ EPSILONS = (0.02, 0.05)
 
 
 def main() -> None:
-    args = options(__doc__, datasets=("lost", "msrc-v2"), seeds=(100, 101, 102), epochs=200)
+    args, _ = begin(__doc__, datasets=("lost", "msrc-v2"), seeds=(100, 101, 102), epochs=200)
     with progress_bars():
         frames = [measured(name, args.seeds, args.epochs) for name in args.datasets]
     results = pd.concat(frames)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import fill, open_report, options
+from common import begin
 from sklearn.neighbors import NearestNeighbors
 from sklearn.svm import LinearSVC
 
@@ -41,15 +41,14 @@ def main() -> None:
         print(json.dumps(measured(name, method, int(rows))))
         return
     sets = ("mnist", "bird-song")
-    args = options(__doc__, sets=sets, methods=tuple(CALLS), rows=10_000)
-    report = open_report(args.out, rows=args.rows)
+    args, report = begin(__doc__, sets=sets, methods=tuple(CALLS), rows=10_000)
 
     def compute(dataset: str, method: str) -> dict[str, Any]:
         command = [sys.executable, __file__, "--one", dataset, method, str(args.rows)]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         return dict(json.loads(done.stdout.splitlines()[-1]))
 
-    fill(report, args.out, args.sets, args.methods, compute)
+    report.fill(args.sets, args.methods, compute)
 
 
 def measured(name: str, method_name: str, rows: int) -> dict[str, Any]:

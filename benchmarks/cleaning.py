@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from cleanlab.multiannotator import get_label_quality_multiannotator
-from common import method_of, open_report, options, save_report
+from common import begin, method_of
 from crowdkit.aggregation import DawidSkene
 from sklearn.model_selection import KFold
 from sklearn.neural_network import MLPClassifier
@@ -49,16 +49,16 @@ Resolved = tuple[np.ndarray, np.ndarray]  # labels and their confidence, (n,) ea
 
 def main() -> None:
     sets = ("digits", "mnist", "lost", "bird-song")
-    args = options(__doc__, sets=sets, crowds=tuple(CROWDS), seeds=3, epochs=30)
-    packages = {name: version(name) for name in ("cleanlab", "crowd-kit", "scikit-learn")}
-    report = open_report(args.out, epochs=args.epochs, seeds=args.seeds, packages=packages)
+    args, report = begin(__doc__, sets=sets, crowds=tuple(CROWDS), seeds=3, epochs=30)
+    packages = ("cleanlab", "crowd-kit", "scikit-learn")
+    report["packages"] = {name: version(name) for name in packages}
     warnings.filterwarnings("ignore")  # networks that have not converged, and rare classes
     for crowd in args.crowds:
         for name in args.sets:
             runs = report["sets"].setdefault(name, {}).setdefault(crowd, [])
             for seed in range(len(runs), args.seeds):
                 runs.append(rounded(run(name, crowd, seed, args.epochs)))
-                save_report(report, args.out)
+                report.save()
                 print(name, crowd, runs[-1], flush=True)
 
 

@@ -22,12 +22,62 @@ from robustpll.datasets.problem import Problem
 from robustpll.engine.data import Rows
 from robustpll.engine.device import chosen_device, device_name
 from robustpll.engine.history import progress_bars
+from robustpll.engine.predict import Fitted
 
-Report = dict[str, Any]
+
+class Report(dict[str, Any]):
+    """Results in a file, with the commands that made them, machine and date."""
+
+    def __init__(self, path: Path, **facts: Any) -> None:
+        super().__init__(json.loads(path.read_text()) if path.exists() else {"sets": {}})
+        self.path = path
+        command = re.sub(r" --out \S+", "", " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]))
+        before = list(filter(None, self.get("command", "").split(" && ")))
+        self["command"] = " && ".join(dict.fromkeys([*before, command]))
+        self["machine"] = device_name(chosen_device("auto"))
+        self["date"] = datetime.now(UTC).date().isoformat()
+        self.update(facts, torch=torch.__version__)
+
+    def save(self) -> None:
+        """Write the file with each list of numbers on one line."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self, indent=1)
+        flat = re.sub(r"\[[^\[\]{}\"]+\]", lambda match: " ".join(match[0].split()), text)
+        self.path.write_text(flat.replace("[ ", "[").replace(" ]", "]") + "\n")
+
+    def add(self, name: str, result: Any, part: str = "sets") -> None:
+        """Print and save one result."""
+        self.setdefault(part, {})[name] = result
+        print(name, result, flush=True)
+        self.save()
+
+    def fill(
+        self,
+        datasets: Iterable[str],
+        names: Iterable[str],
+        compute: Callable[[str, str], dict[str, Any]],
+        *,
+        part: str = "",
+    ) -> None:
+        """Compute and save what the report lacks, for one dataset and method after the other."""
+        with progress_bars():
+            for dataset in datasets:
+                known = self["sets"].setdefault(dataset, {})
+                known = known.setdefault(part, {}) if part else known
+                for name in (name for name in names if name not in known):
+                    begun = time.perf_counter()
+                    title = {"title": METHODS[name].title} if name in METHODS else {}
+                    result = title | compute(dataset, name)
+                    known[name] = result | {"seconds": round(time.perf_counter() - begun, 1)}
+                    self.save()
+                    print(dataset, name, known[name]["seconds"], "s", flush=True)
 
 
-def options(doc: str, **defaults: Any) -> argparse.Namespace:
-    """Return the options of a script; a tuple is an option with several values."""
+def begin(doc: str, **defaults: Any) -> tuple[argparse.Namespace, Report]:
+    """Return the options of a script, and its report with those that are numbers.
+
+    An option whose default is a tuple has several values.
+    """
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=doc, formatter_class=form)
     for name, default in defaults.items():
@@ -37,53 +87,12 @@ def options(doc: str, **defaults: Any) -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=kind, default=default, nargs=nargs)
     out = Path("scratch") / f"{Path(sys.argv[0]).stem.replace('_', '-')}.json"
     parser.add_argument("--out", type=Path, default=out, help="the file of results")
-    return parser.parse_args()
-
-
-def open_report(path: Path, **facts: Any) -> Report:
-    """Return the results in a file, with the commands that made them, machine and date."""
-    report = json.loads(path.read_text()) if path.exists() else {"sets": {}}
-    command = re.sub(r" --out \S+", "", " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]))
-    before = list(filter(None, report.get("command", "").split(" && ")))
-    return report | {
-        "command": " && ".join(dict.fromkeys([*before, command])),
-        "machine": device_name(chosen_device("auto")),
-        "torch": torch.__version__,
-        "date": datetime.now(UTC).date().isoformat(),
-        **facts,
-    }
-
-
-def save_report(report: Report, path: Path) -> None:
-    """Write a report with each list of numbers on one line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(report, indent=1)
-    flat = re.sub(r"\[[^\[\]{}\"]+\]", lambda match: " ".join(match[0].split()), text)
-    path.write_text(flat.replace("[ ", "[").replace(" ]", "]") + "\n")
-
-
-def fill(
-    report: Report,
-    path: Path,
-    datasets: Iterable[str],
-    names: Iterable[str],
-    compute: Callable[[str, str], dict[str, Any]],
-    *,
-    part: str = "",
-) -> None:
-    """Compute and save what the report lacks, for one dataset and method after the other."""
-    with progress_bars():
-        for dataset in datasets:
-            known = report["sets"].setdefault(dataset, {})
-            known = known.setdefault(part, {}) if part else known
-            for name in names:
-                if name not in known:
-                    begun = time.perf_counter()
-                    title = {"title": METHODS[name].title} if name in METHODS else {}
-                    result = title | compute(dataset, name)
-                    known[name] = result | {"seconds": round(time.perf_counter() - begun, 1)}
-                    save_report(report, path)
-                    print(dataset, name, known[name]["seconds"], "s", flush=True)
+    parser.add_argument(
+        "--cache", type=Path, default=Path("scratch"), help="a folder of candidates"
+    )
+    args = parser.parse_args()
+    numbers = {n: getattr(args, n) for n in defaults if isinstance(defaults[n], int | float)}
+    return args, Report(args.out, **numbers)
 
 
 def method_of(name: str, epochs: int, *, paper: bool = False) -> Any:
@@ -92,14 +101,19 @@ def method_of(name: str, epochs: int, *, paper: bool = False) -> Any:
     return replace(method, epochs=epochs) if "epochs" in method.field_names() else method
 
 
-def problem_of(name: str, seeds: int, rows: int, cache: Path) -> Problem:
-    """Return a dataset with its candidates, or instance-dependent ones that are drawn once."""
+def problem_of(name: str, args: argparse.Namespace) -> Problem:
+    """Return a dataset with its candidates, or instance-dependent ones that are drawn once.
+
+    The options say how many seeds and training rows there are, and where candidates are stored.
+    """
     dataset = load_dataset(name)
     if dataset.official is not None:
-        split = Split(dataset.official.train[:rows], dataset.official.test)
+        split = Split(dataset.official.train[: args.rows], dataset.official.test)
         dataset = replace(dataset, official=split)
-    noise = CachedNoise(cache / f"candidates-{name}.npz") if dataset.candidates is None else None
-    return Problem.of(dataset, noise, range(seeds))
+    noise = (
+        CachedNoise(args.cache / f"candidates-{name}.npz") if dataset.candidates is None else None
+    )
+    return Problem.of(dataset, noise, range(args.seeds))
 
 
 @dataclass(frozen=True)
@@ -125,6 +139,12 @@ class CachedNoise(Noise):
 def accuracies(predicted: Tensor, labels: Tensor) -> Tensor:
     """Return the accuracy of each run, in percent."""
     return 100 * (predicted == labels).double().mean(-1).cpu()
+
+
+def on_test_rows(fitted: Fitted, problem: Problem) -> dict[str, Any]:
+    """Return the accuracy of the runs; ties are broken at random."""
+    predicted = fitted.predict(problem.test).predicted(np.random.default_rng(0))
+    return spread_of(accuracies(predicted, problem.test_labels))
 
 
 def spread_of(values: Any) -> dict[str, Any]:

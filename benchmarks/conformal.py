@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from common import accuracies, fill, method_of, open_report, options
+from common import accuracies, begin, method_of
 from mapie.classification import SplitConformalClassifier
 from scipy.stats import betabinom
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -32,8 +32,8 @@ SPLITS = 100
 def main() -> None:
     sets = ("lost", "msrc-v2", "bird-song", "digits")
     sizes = {"coverage": 0.9, "seeds": 5, "epochs": 200}
-    args = options(__doc__, sets=sets, methods=("softmax", *METHODS), **sizes)
-    report = open_report(args.out, **{name: getattr(args, name) for name in sizes}, splits=SPLITS)
+    args, report = begin(__doc__, sets=sets, methods=("softmax", *METHODS), **sizes)
+    report["splits"] = SPLITS
 
     def compute(name: str, method_name: str) -> dict[str, Any]:
         dataset = load_dataset(name)
@@ -70,7 +70,7 @@ def main() -> None:
         title = {"title": "softmax, true labels"} if taught else {}
         return title | {"accuracy": accuracy, "sets": results.round(3).to_dict("index")}
 
-    fill(report, args.out, args.sets, args.methods, compute, part="methods")
+    report.fill(args.sets, args.methods, compute, part="methods")
 
 
 def expected(rows: int, coverage: float) -> dict[str, float]:

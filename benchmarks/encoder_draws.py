@@ -7,11 +7,9 @@ One auto-encoder serves all seeds of a benchmark. Here several are trained on MN
 their random numbers alone; with each, DstPll predicts test rows and rows of NotMNIST.
 """
 
-from pathlib import Path
-
 import numpy as np
 import torch
-from common import accuracies, open_report, options, problem_of, save_report
+from common import accuracies, begin, problem_of
 
 from robustpll import load_dataset
 from robustpll.datasets.problem import ood_rows
@@ -23,11 +21,10 @@ from robustpll.methods.dst_pll import CODE, Encoder, codes, trained_encoders
 
 
 def main() -> None:
-    sizes = {"draws": 12, "seeds": 5, "epochs": 1000, "rows": 60_000}
-    args = options(__doc__, **sizes, cache=Path("scratch"))
-    problem = problem_of("mnist", args.seeds, args.rows, args.cache)
+    args, report = begin(__doc__, draws=12, seeds=5, epochs=1000, rows=60_000)
+    problem = problem_of("mnist", args)
     task, unknown = problem.task, ood_rows(problem, load_dataset("notmnist"))
-    report = open_report(args.out, draws=[])
+    report["draws"] = []
     method = DstPll(neighbours=DstPll.paper().code_neighbours, encoder="never")
     same = Rows.joined([task.rows.part(slice(1))] * args.draws)
     with progress_bars():
@@ -41,7 +38,7 @@ def main() -> None:
         accuracy = round(float(right.mean()), 2)
         report["draws"].append({"epochs": args.epochs, "accuracy": accuracy} | measures)
         print(report["draws"][-1], flush=True)
-        save_report(report, args.out)
+        report.save()
 
 
 def coded(rows: Rows, encoder: Encoder) -> Rows:

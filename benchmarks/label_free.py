@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import accuracies, fill, open_report, options, spread_of
+from common import accuracies, begin, spread_of
 from torch.nn.functional import one_hot
 
 from robustpll import METHODS, load_dataset
@@ -37,8 +37,7 @@ CRITERIA = ("covering rate", "approximated accuracy", "true labels")
 
 def main() -> None:
     sets = ("lost", "msrc-v2", "bird-song")
-    args = options(__doc__, sets=sets, methods=tuple(VARIANTS), seeds=5, epochs=200)
-    report = open_report(args.out, epochs=args.epochs, seeds=args.seeds)
+    args, report = begin(__doc__, sets=sets, methods=tuple(VARIANTS), seeds=5, epochs=200)
 
     def compute(dataset: str, name: str) -> dict[str, Any]:
         problem = Problem.of(load_dataset(dataset), None, range(args.seeds))
@@ -50,7 +49,7 @@ def main() -> None:
         default = spread_of(stops["last"][0, :, 3])
         return {"default": default, "chosen": {s: chosen(stops[s]) for s in stops}}
 
-    fill(report, args.out, args.sets, args.methods, compute)
+    report.fill(args.sets, args.methods, compute)
 
 
 def measure(method: Any, problem: Problem) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache
 from unittest.mock import patch
 
-from common import open_report, options, save_report
+from common import begin
 from training_speed import CUDA, epoch_seconds, exponents, random_task
 
 from robustpll import METHODS
@@ -25,8 +25,8 @@ DEEP = tuple(name for name, kind in METHODS.items() if issubclass(kind, DeepMeth
 
 
 def main() -> None:
-    args = options(__doc__, methods=DEEP, rows=60_000 if CUDA else 6_000)
-    report = {"methods": {}} | open_report(args.out, rows=args.rows, preset="paper")
+    args, report = begin(__doc__, methods=DEEP, rows=60_000 if CUDA else 6_000)
+    report["preset"] = "paper"
     with patch.object(graphs, "pays_back", return_value=CUDA):
         for name in args.methods:
             method = METHODS[name].paper()
@@ -36,16 +36,13 @@ def main() -> None:
                 seconds += seconds_of(Proden(), RUNS, args.rows) / networks
             yardstick = seconds_of(RobustPll.paper(), networks, args.rows) / networks
             ratio = seconds / yardstick / units
-            report["methods"][name] = {"ms": 1000 * seconds, "units": units, "ratio": ratio}
-            print(name, report["methods"][name], flush=True)
-            save_report(report, args.out)
+            result = {"ms": 1000 * seconds, "units": units, "ratio": ratio}
+            report.add(name, result, part="methods")
         sizes = [args.rows // 64, args.rows // 16, args.rows // 4, args.rows]
-        report["growth"] = {}
         for kind in (RobustPll, Proden):
             seconds = [seconds_of(kind(), RUNS, size) for size in sizes]
             growth = {"sizes": sizes, "seconds": seconds, "exponents": exponents(sizes, seconds)}
-            report["growth"][kind.name] = growth
-    save_report(report, args.out)
+            report.add(kind.name, growth, part="growth")
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
-from common import accuracies, fill, method_of, open_report, options, spread_of
+from common import accuracies, begin, method_of, spread_of
 from sklearn.metrics import precision_recall_curve, roc_auc_score
 
 from robustpll import METHODS, PLLClassifier, load_dataset, missing_truth_scores
@@ -27,8 +27,7 @@ DETECTORS = ("pl_knn", "proden", "robust_pll", "robust_pll_ens")
 def main() -> None:
     sets = ("lost", "msrc-v2", "bird-song", "digits")
     sizes = {"shares": (0.0, 0.1, 0.2, 0.3), "seeds": 5, "epochs": 200}
-    args = options(__doc__, sets=sets, methods=tuple(METHODS), detectors=DETECTORS, **sizes)
-    report = open_report(args.out, epochs=args.epochs, seeds=args.seeds)
+    args, report = begin(__doc__, sets=sets, methods=tuple(METHODS), detectors=DETECTORS, **sizes)
 
     def problem_at(name: str, share: float) -> Problem:
         dataset = load_dataset(name)
@@ -64,8 +63,8 @@ def main() -> None:
             }
         return {"found": results}
 
-    fill(report, args.out, args.sets, args.methods, accuracy, part="accuracy")
-    fill(report, args.out, args.sets, args.detectors, detection, part="detection")
+    report.fill(args.sets, args.methods, accuracy, part="accuracy")
+    report.fill(args.sets, args.detectors, detection, part="detection")
 
 
 def quality(missing: np.ndarray, scores: np.ndarray, sizes: np.ndarray, by: str) -> dict[str, Any]:

@@ -5,9 +5,9 @@
 Instance-dependent noise trains a teacher for each seed: use a GPU, or candidates in `--cache`.
 """
 
-from pathlib import Path
+from typing import Any
 
-from common import CachedNoise, open_report, options, save_report, spread_of
+from common import CachedNoise, begin, spread_of
 
 from robustpll import load_dataset
 from robustpll.datasets.noise import ClassDependent, Flip, Uniform
@@ -17,8 +17,7 @@ PUBLISHED = {"mnist": 6.08, "fmnist": 5.44, "kmnist": 5.73, "notmnist": 6.99}
 
 
 def main() -> None:
-    args = options(__doc__, sets=tuple(PUBLISHED), seeds=5, cache=Path("scratch"))
-    report = open_report(args.out)
+    args, report = begin(__doc__, sets=tuple(PUBLISHED), seeds=5)
     for name in args.sets:
         dataset = load_dataset(name)
         cached = CachedNoise(args.cache / f"candidates-{name}.npz")
@@ -28,12 +27,11 @@ def main() -> None:
             "class-dependent": ClassDependent(),
             "flip 0.1 of instance-dependent": Flip(0.1, cached),
         }
-        report["sets"][name] = {"published": PUBLISHED[name]}
+        averages: dict[str, Any] = {"published": PUBLISHED[name]}
         for kind, noise in kinds.items():
             candidates = Problem.of(dataset, noise, range(args.seeds)).task.candidates
-            report["sets"][name][kind] = spread_of(candidates.double().sum(-1).mean(-1).cpu())
-        print(name, report["sets"][name])
-        save_report(report, args.out)
+            averages[kind] = spread_of(candidates.double().sum(-1).mean(-1).cpu())
+        report.add(name, averages)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,10 @@ those of the paper: the first 10,000 rows of NotMNIST, scaled by its own range.
 """
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from common import accuracies, fill, method_of, open_report, options, problem_of, spread_of
+from common import begin, method_of, on_test_rows, problem_of, spread_of
 
 from robustpll import load_dataset
 from robustpll.datasets.problem import ood_rows
@@ -23,23 +21,20 @@ NAMES = ("proden", "proden_ens", "proden_edl", "robust_pll", "robust_pll_ens")
 
 
 def main() -> None:
-    sizes = {"seeds": 5, "epochs": 200, "rows": 60_000}
-    args = options(__doc__, methods=NAMES, **sizes, cache=Path("scratch"))
-    report = open_report(args.out, epochs=args.epochs, seeds=args.seeds)
-    problem = problem_of("mnist", args.seeds, args.rows, args.cache)
+    args, report = begin(__doc__, methods=NAMES, seeds=5, epochs=200, rows=60_000)
+    problem = problem_of("mnist", args)
     letters = ood_rows(problem, load_dataset("notmnist"))
 
     def compute(_: str, name: str) -> dict[str, Any]:
         fitted = method_of(name, args.epochs, paper=True).fit(problem.task)
-        predicted = fitted.predict(problem.test).predicted(np.random.default_rng(0))
         scorer = RunScorer.of(fitted, problem.task.rows)
         known, ood = (scorer.scores(rows) for rows in (problem.test, letters))
         return {
-            "accuracy": spread_of(accuracies(predicted, problem.test_labels)),
+            "accuracy": on_test_rows(fitted, problem),
             "separations": {score: separations(known[score], ood[score]) for score in known},
         }
 
-    fill(report, args.out, ("mnist",), args.methods, compute)
+    report.fill(("mnist",), args.methods, compute)
 
 
 def separations(known: Any, ood: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from common import accuracies, fill, method_of, open_report, options
+from common import accuracies, begin, method_of
 
 from robustpll import Candidates, Dataset, load_dataset
 from robustpll.datasets.problem import Problem
@@ -15,7 +15,7 @@ from robustpll.engine.device import chosen_device, has_bf16
 
 
 def main() -> None:
-    args = options(__doc__, epochs=100, seeds=10)
+    args, report = begin(__doc__, epochs=100, seeds=10)
     device = chosen_device("auto")
     precisions = ["float32", "auto"] if device.type == "cuda" else ["float32"]
     precisions += ["bf16"] if has_bf16(device) else []
@@ -33,8 +33,7 @@ def main() -> None:
             }
         return results
 
-    report = open_report(args.out)
-    fill(report, args.out, ("digits", "lost"), ("robust_pll", "proden"), compute)
+    report.fill(("digits", "lost"), ("robust_pll", "proden"), compute)
 
 
 def with_candidates(name: str) -> Dataset:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from common import open_report, options, save_report
+from common import begin
 from typer.testing import CliRunner
 
 from robustpll.cli import app
@@ -56,12 +56,9 @@ def cleaned(name: str, folder: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    args = options(__doc__)
-    report = open_report(args.out)
+    _, report = begin(__doc__)
     for name in CROWDS:
-        report["sets"][name] = cleaned(name, Path(os.environ["ROBUSTPLL_DATA"]))
-        print(name, report["sets"][name], flush=True)
-        save_report(report, args.out)
+        report.add(name, cleaned(name, Path(os.environ["ROBUSTPLL_DATA"])))
 
 
 if __name__ == "__main__":

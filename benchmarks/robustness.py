@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from common import accuracies, fill, method_of, open_report, options, spread_of
+from common import accuracies, begin, method_of, spread_of
 
 from robustpll import PGD, load_dataset
 from robustpll.datasets.problem import Problem
@@ -23,9 +23,8 @@ def main() -> None:
     sets = ("lost", "msrc-v2", "bird-song")
     sizes = {"seeds": 5, "epochs": 200, "rows": 10**9}
     audit = {"steps": 50, "restarts": 3, "queries": 1000}
-    args = options(__doc__, sets=sets, methods=NAMES, epsilons=EPSILONS, **sizes, **audit)
-    epsilons = tuple(args.epsilons)
-    report = open_report(args.out, epochs=args.epochs, seeds=args.seeds, epsilons=epsilons)
+    args, report = begin(__doc__, sets=sets, methods=NAMES, epsilons=EPSILONS, **sizes, **audit)
+    report["epsilons"] = epsilons = tuple(args.epsilons)
     strict = Audit(epsilons, steps=args.steps, restarts=args.restarts, queries=args.queries)
 
     def by_epsilon(curves: Any) -> dict[str, Any]:
@@ -62,7 +61,7 @@ def main() -> None:
             },
         }
 
-    fill(report, args.out, args.sets, args.methods, compute)
+    report.fill(args.sets, args.methods, compute)
 
 
 if __name__ == "__main__":

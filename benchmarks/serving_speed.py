@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import torch
-from common import open_report, options, save_report
+from common import begin
 
 from robustpll import PLLClassifier, load
 from robustpll.methods import RobustPll, RobustPllEns
@@ -26,9 +26,8 @@ Side = Callable[[np.ndarray], Any]  # rows -> probabilities, on the host
 
 
 def main() -> None:
-    args = options(__doc__, turns=15, rows=10_000)
-    about = {"onnxruntime": onnxruntime.__version__, "threads": torch.get_num_threads()}
-    report = open_report(args.out, **about, turns=args.turns, rows=args.rows)
+    args, report = begin(__doc__, turns=15, rows=10_000)
+    report.update(onnxruntime=onnxruntime.__version__, threads=torch.get_num_threads())
     random = np.random.default_rng(0)
     labels, means = random.integers(CLASSES, size=2000), random.random((CLASSES, FEATURES))
     X = means[labels] + random.normal(0, 0.5, (2000, FEATURES))
@@ -37,9 +36,7 @@ def main() -> None:
         model = PLLClassifier(method, random_state=0).fit(X, labels)
         with tempfile.TemporaryDirectory() as folder:
             sides = sides_of(model, Path(folder))
-            report["sets"][method.title] = measured(sides, batch, args.turns)
-        print(method.title, report["sets"][method.title], flush=True)
-        save_report(report, args.out)
+            report.add(method.title, measured(sides, batch, args.turns))
 
 
 def sides_of(model: PLLClassifier, folder: Path) -> dict[str, Side]:

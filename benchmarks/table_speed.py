@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from common import open_report, options, save_report
+from common import begin
 
 READ = {
     "read_table": "from robustpll import read_table; t = read_table(path, candidates='label')",
@@ -30,8 +30,8 @@ print(len(t), seconds, int(memory) / 1e3)
 
 
 def main() -> None:
-    args = options(__doc__, rows=1_000_000)
-    report, random = open_report(args.out, rows=args.rows), np.random.default_rng(0)
+    args, report = begin(__doc__, rows=1_000_000)
+    random = np.random.default_rng(0)
     names = np.array([f"class {number:02}" for number in range(20)])
     sets = ["|".join(names[random.permutation(20)[: 1 + i % 4]]) for i in range(5_000)]
     columns = {f"x{number}": random.normal(size=args.rows).round(6) for number in range(10)}
@@ -47,9 +47,7 @@ def main() -> None:
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             rows, seconds, memory = map(float, done.stdout.split())
             assert rows == args.rows
-            report["sets"][name] = {"seconds": round(seconds, 1), "peak MB": round(memory)}
-    print(report["sets"])
-    save_report(report, args.out)
+            report.add(name, {"seconds": round(seconds, 1), "peak MB": round(memory)})
 
 
 if __name__ == "__main__":

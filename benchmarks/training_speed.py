@@ -17,7 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from common import open_report, options, save_report
+from common import begin
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -195,12 +195,11 @@ PARTS = ON_CUDA if CUDA else {"cpu": part_cpu}
 
 
 def main() -> None:
-    args = options(__doc__, parts=tuple(PARTS), rows=60_000 if CUDA else 6_000)
-    report = open_report(args.out, rows=args.rows)
+    args, report = begin(__doc__, parts=tuple(PARTS), rows=60_000 if CUDA else 6_000)
     for part in args.parts:
         report[part] = PARTS[part](args.rows)
         print(part, report[part], flush=True)
-        save_report(report, args.out)
+        report.save()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from common import fill, method_of, open_report, options
+from common import begin, method_of
 
 from robustpll import InputError, PLLClassifier, load_dataset
 from robustpll.datasets.noise import InstanceDependent, Uniform
@@ -33,16 +33,15 @@ POINTS = np.linspace(0.02, 1, 50)  # coverages of a stored curve
 def main() -> None:
     names = ("pl_knn", "pl_svm", *NETWORKS)
     sizes = {"seeds": 5, "epochs": 200, "rows": 20_000}
-    args = options(__doc__, sets=SETS, more=MORE, methods=names, **sizes)
-    report = open_report(args.out, epochs=args.epochs, seeds=args.seeds, rows=args.rows)
+    args, report = begin(__doc__, sets=SETS, more=MORE, methods=names, **sizes)
 
     def compute(dataset: str, name: str) -> dict[str, Any]:
         method = method_of(name, args.epochs)
         runs = [measured(method, dataset, seed, args.rows) for seed in range(args.seeds)]
         return joined(runs)
 
-    fill(report, args.out, args.sets, args.methods, compute)
-    fill(report, args.out, args.more, ("proden", "robust_pll"), compute)
+    report.fill(args.sets, args.methods, compute)
+    report.fill(args.more, ("proden", "robust_pll"), compute)
 
 
 def measured(method: Any, name: str, seed: int, rows: int) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 import inspect
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from unittest.mock import patch
 
 import pytest
@@ -13,24 +12,13 @@ import robustpll
 from robustpll import METHODS, bench
 from robustpll.methods import PUBLISHED
 
-DOCS = Path(__file__).parents[1] / "docs"
+with patch.object(sys, "path", [str(Path(__file__).parents[1] / "docs"), *sys.path]):
+    script = import_module("generate")  # finds the others
+    pages, about = import_module("pages"), import_module("docstrings")
 
 
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = spec_from_file_location("generate", DOCS / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    with patch.object(sys, "path", [*sys.path]):
-        spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.usefixtures("script")
 def test_the_advice_is_borne_out_by_the_report() -> None:
     """If other results are stored, which-method.md must be read again."""
-    pages = sys.modules["pages"]
     for dataset, name in pages.TABLE_OF.items():
         for ensembles in (False, True):
             best = pages.best(dataset, ensembles=ensembles)
@@ -51,9 +39,7 @@ def test_the_advice_is_borne_out_by_the_report() -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_the_page_of_a_method_tells_its_paper_fields_and_numbers(
-    name: str, script: ModuleType
-) -> None:
+def test_the_page_of_a_method_tells_its_paper_fields_and_numbers(name: str) -> None:
     method, page = METHODS[name], script.method_page(METHODS[name])
     assert all(f"> {source}." in page for source in method.citation.split("; "))
     assert (inspect.getdoc(method) or "").split("\n")[0] in page
@@ -67,21 +53,20 @@ def test_the_page_of_a_method_tells_its_paper_fields_and_numbers(
     if method not in PUBLISHED:
         assert "(../beyond.md)" in page
         return
-    texts = sys.modules["pages"].report_tables("paper")["table-1"].texts(strong="**{}**")
+    texts = pages.report_tables("paper")["table-1"].texts(strong="**{}**")
     assert f"| MNIST | {texts.set_index('method').loc[method.title, 'MNIST']} |" in page
 
 
-def test_the_api_page_names_all_that_is_public(script: ModuleType) -> None:
+def test_the_api_page_names_all_that_is_public() -> None:
     page = script.api_page()
     for name in {*robustpll.__all__, *bench.__all__} - {"__version__"}:
         assert page.count(f"\n### {name}\n") == 1
     assert "fit(X, y, sample_weight=None)" in page
-    about = sys.modules["docstrings"]
     with patch.object(about, "API", {}), pytest.raises(SystemExit, match="differ in"):
         script.api_page()
 
 
-def test_a_docstring_becomes_markdown(script: ModuleType) -> None:
+def test_a_docstring_becomes_markdown() -> None:
     def documented() -> None:
         """A sum
         > 0, as in
@@ -104,7 +89,7 @@ def test_a_docstring_becomes_markdown(script: ModuleType) -> None:
     assert script.described(documented) == expected
 
 
-def test_links_out_of_the_docs_lead_to_copies(script: ModuleType) -> None:
+def test_links_out_of_the_docs_lead_to_copies() -> None:
     text = "[a](../reports/paper), [b](../CONTRIBUTING.md), [c](data.md), [d](https://a.b/../c)"
     assert list(script.outside(text)) == ["reports/paper", "CONTRIBUTING.md"]
     assert script.copied_to("reports/paper") == "files/reports/paper/index.html"

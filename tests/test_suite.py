@@ -1,9 +1,13 @@
-"""Rules that the tests themselves keep, and the versions that they are run with."""
+"""Rules that the tests themselves keep, the versions they run with, and what users install."""
 
 import re
+import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from packaging.requirements import Requirement
 from packaging.version import Version
@@ -21,9 +25,6 @@ def requirements() -> list[Requirement]:
 
 def test_no_generated_example_has_a_deadline() -> None:
     assert settings().deadline is None
-
-
-def test_no_test_gives_an_example_a_deadline() -> None:
     for path in (ROOT / "tests").rglob("test_*.py"):
         assert not re.search(r"settings\([^)]*\bdeadline=[^N]", path.read_text()), path
 
@@ -42,3 +43,18 @@ def test_every_requirement_admits_the_version_that_is_tested() -> None:
     pins = dict(line.lower().split("==") for line in lines)
     for one in requirements():
         assert one.specifier.contains(pins[one.name.lower()]), one
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_package_and_its_files(tmp_path: Path) -> None:
+    """`make dist` tries it in an environment of its own."""
+    command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(command, cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    (wheel,) = tmp_path.glob("robustpll-*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert "robustpll/py.typed" in names
+    assert not [name for name in names if name.startswith("tests")]
+    kinds, source = {".j2", ".js", ".css", ".csv", ".toml"}, ROOT / "src"
+    inside = [path for path in (source / "robustpll").rglob("*") if path.suffix in kinds]
+    assert {path.suffix for path in inside} == kinds
+    assert {str(path.relative_to(source)) for path in inside} <= names

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from robustpll import METHODS, InputError, PLLClassifier, load
-from robustpll.engine.data import Rows, Task
+from robustpll.engine.data import Task
 from robustpll.engine.layers import tensors_of
 from robustpll.engine.train import Training, train
 from robustpll.estimator.classifier import validation_split
@@ -36,15 +36,8 @@ def foreign(shape: tuple[int, ...], k: int) -> nn.Module:
     )
 
 
-def tasks(
-    digits: Any, candidates: np.ndarray, seeds: tuple[int, ...] = (0,), device: str = "cpu"
-) -> tuple[Task, Task]:
-    """200 rows to learn from and 200 to watch for each seed, in float64."""
-    generators = (torch.Generator().manual_seed(seed) for seed in seeds)
-    indices = torch.stack([torch.randperm(len(candidates), generator=g)[:400] for g in generators])
-    pool = torch.from_numpy(digits[0]).double().to(device)
-    rows = Rows.of(pool, indices.to(device))
-    task = Task.of(rows, torch.from_numpy(candidates)[indices], seeds)
+def halves(task: Task) -> tuple[Task, Task]:
+    """200 rows to learn from and 200 to watch for each seed."""
     return task.some_rows(torch.arange(200)), task.some_rows(torch.arange(200, 400))
 
 
@@ -55,16 +48,16 @@ def covering_rate(fitted: Any, validation: Task) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_watched_training_goes_as_any_other_and_alone_as_in_a_bundle(
-    name: str, digits: Any, candidates: np.ndarray
+    name: str, task_of: Any
 ) -> None:
     method: Any = METHODS[name](epochs=2, **({"passes": 5} if name == "proden_dropout" else {}))
-    task, validation = tasks(digits, candidates, (7,))
+    task, validation = halves(task_of(7, rows=400))
     plain, watched = method.fit(task), method.fit(task, validation=validation)
     assert torch.equal(plain.history.loss, watched.history.loss)
     rates = watched.history.covering_rate
     assert rates.shape == watched.history.loss.shape
     assert plain.history.covering_rate.numel() == 0
-    task, validation = tasks(digits, candidates, (5, 7))
+    task, validation = halves(task_of(5, 7, rows=400))
     bundle = method.fit(task, validation=validation)
     assert torch.equal(watched.label_weights[0], bundle.label_weights[1])
     first, second = bundle.part(slice(0, 1)), bundle.part(slice(1, 2))
@@ -74,11 +67,9 @@ def test_a_watched_training_goes_as_any_other_and_alone_as_in_a_bundle(
 
 
 @pytest.mark.parametrize("network", ["mlp", foreign])
-def test_each_model_stays_as_it_was_after_its_best_epoch(
-    network: Any, digits: Any, candidates: np.ndarray
-) -> None:
+def test_each_model_stays_as_it_was_after_its_best_epoch(network: Any, task_of: Any) -> None:
     method = Proden(epochs=8, learning_rate=0.1, batch_size=64, network=network)
-    task, validation = tasks(digits, candidates, (1, 2, 3))
+    task, validation = halves(task_of(1, 2, 3, rows=400))
     fitted = train(method, task, validation=validation)
     rates = fitted.history.covering_rate  # (epochs, M)
     torch.testing.assert_close(covering_rate(fitted, validation), rates.amax(0))
@@ -92,8 +83,8 @@ def test_each_model_stays_as_it_was_after_its_best_epoch(
         assert torch.equal(shorter.predict(rows).belief, fitted.part(one).predict(rows).belief)
 
 
-def test_rows_without_weight_are_not_watched(digits: Any, candidates: np.ndarray) -> None:
-    task, validation = tasks(digits, candidates)
+def test_rows_without_weight_are_not_watched(task_of: Any) -> None:
+    task, validation = halves(task_of(0, rows=400))
     weighted = replace(validation, weight=(torch.arange(200) < 50).double()[None])
     few = validation.some_rows(torch.arange(50))
     fitted = (train(Proden(epochs=3), task, validation=rows) for rows in (weighted, few))
@@ -101,8 +92,8 @@ def test_rows_without_weight_are_not_watched(digits: Any, candidates: np.ndarray
 
 
 @pytest.mark.gpu
-def test_captured_steps_go_on_between_looks(digits: Any, candidates: np.ndarray) -> None:
-    task, validation = tasks(digits, candidates, (1, 2), "cuda")
+def test_captured_steps_go_on_between_looks(task_of: Any) -> None:
+    task, validation = halves(task_of(1, 2, rows=400, device="cuda"))
     method = RobustPll(epochs=6)
     alone, watched = train(method, task), train(method, task, validation=validation)
     assert torch.equal(alone.history.loss, watched.history.loss)
@@ -145,9 +136,9 @@ def test_what_cannot_be_watched_or_averaged_is_refused(digits: Any, candidates: 
 
 @pytest.mark.parametrize(("share", "last"), [(0.5, 3), (1.0, 6), (0.1, 1), (0.01, 1), (0.7, 4)])
 def test_the_network_is_the_mean_of_those_after_the_last_epochs(
-    share: float, last: int, digits: Any, candidates: np.ndarray
+    share: float, last: int, task_of: Any
 ) -> None:
-    task, _ = tasks(digits, candidates, (0, 1))
+    task = task_of(0, 1, rows=200)
     Remembering.copies.clear()
     fitted = Remembering(epochs=6, averaged=share).fit(task)
     for index, (tensor, _) in enumerate(tensors_of(fitted.net)):
@@ -161,9 +152,9 @@ def test_the_network_is_the_mean_of_those_after_the_last_epochs(
         assert not torch.equal(probability, fitted.predict(task.rows).probability)
 
 
-def test_watched_rows_choose_among_averages(digits: Any, candidates: np.ndarray) -> None:
+def test_watched_rows_choose_among_averages(task_of: Any) -> None:
     """All epochs but the first are averaged: what is left is the mean up to the best one."""
-    task, validation = tasks(digits, candidates, (0, 1))
+    task, validation = halves(task_of(0, 1, rows=400))
     Remembering.copies.clear()
     fitted = Remembering(epochs=6, averaged=5 / 6).fit(task, validation=validation)
     for model, rates in enumerate(fitted.history.covering_rate.T):

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -16,7 +15,7 @@ from torch.optim import AdamW
 
 from robustpll import METHODS
 from robustpll.engine import graphs
-from robustpll.engine.data import Rows, Task
+from robustpll.engine.data import Task
 from robustpll.engine.layers import Dropout
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import Draws
@@ -31,6 +30,7 @@ KINDS = DEEP | {kind.name: kind for kind in (AutoEncoder, RobustPllAt)}
 COMPILABLE = [name for name, kind in KINDS.items() if kind.compilable]
 # numbers in a step come from the host unless it is captured
 RANDOM = {"proden_dropout", "valen", "robust_pll_at", "robust_pll_at_ens"}
+SIZE = {"rows": 600}  # two batches of 256 and one of 88
 WAYS = [(name, compiled) for name in KINDS for compiled in (False, True)]
 
 
@@ -56,13 +56,6 @@ def nothing_random() -> Iterator[None]:
         yield
 
 
-def task_on(device: str, digits: Any, candidates: np.ndarray, rows: int = 600) -> Task:
-    """Two runs in float64; 600 rows are two batches of 256 and one of 88."""
-    pool = torch.from_numpy(digits[0]).double().to(device)
-    indices = torch.stack([torch.arange(rows), torch.arange(rows) + 100]).to(device)
-    return Task.of(Rows.of(pool, indices), torch.from_numpy(candidates).to(device)[indices], (0, 1))
-
-
 def parameters(method: DeepMethod, task: Task) -> list[torch.Tensor]:
     return [tensor.cpu() for tensor in train(method, task).net.state_dict().values()]
 
@@ -83,11 +76,11 @@ def own_adam(used: bool) -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses torch.jit
 @pytest.mark.parametrize(("name", "compiled"), WAYS)
 def test_captured_and_eager_training_agree_to_rounding(
-    name: str, compiled: bool, digits: Any, candidates: np.ndarray
+    name: str, compiled: bool, task_of: Any
 ) -> None:
     """51 steps, in float64: Adam makes full steps of gradients that are nothing but rounding."""
     method = KINDS[name](epochs=17)
-    task = task_on("cuda", digits, candidates)
+    task = task_of(0, 1, **SIZE, device="cuda")
     with nothing_random(), patch.object(type(method), "captured", new=False), own_adam(compiled):
         eager = parameters(method, task)
     with nothing_random(), patch.object(graphs, "pays_back", return_value=compiled):
@@ -96,10 +89,10 @@ def test_captured_and_eager_training_agree_to_rounding(
 
 
 @pytest.mark.gpu
-def test_recording_leaves_no_trace(digits: Any, candidates: np.ndarray) -> None:
+def test_recording_leaves_no_trace(task_of: Any) -> None:
     """One step, captured: had the warm-up steps counted, there would be four."""
     method = RobustPll(epochs=1, batch_size=600, precision="float32")
-    task = task_on("cuda", digits, candidates)
+    task = task_of(0, 1, **SIZE, device="cuda")
     with patch.object(RobustPll, "captured", new=False):
         eager = train(method, task)
     captured = train(method, task)
@@ -110,7 +103,7 @@ def test_recording_leaves_no_trace(digits: Any, candidates: np.ndarray) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [name for name in DEEP if name not in RANDOM])
-def test_a_step_never_waits_for_the_device(name: str, digits: Any, candidates: np.ndarray) -> None:
+def test_a_step_never_waits_for_the_device(name: str, task_of: Any) -> None:
     steps: list[int] = []
     plain = Training.step
 
@@ -126,18 +119,14 @@ def test_a_step_never_waits_for_the_device(name: str, digits: Any, candidates: n
 
     method = DEEP[name](epochs=2)
     with patch.object(Training, "step", watched), patch.object(type(method), "captured", new=False):
-        train(method, task_on("cuda", digits, candidates))
+        train(method, task_of(0, 1, **SIZE, device="cuda"))
     assert steps == [256, 256, 88] * method.total_epochs
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("network", ["lenet", "resnet"])
-def test_networks_of_the_library_are_captured(
-    network: str, digits: Any, candidates: np.ndarray
-) -> None:
-    task = task_on("cuda", digits, candidates)
-    pool = task.rows.pool.reshape(-1, 8, 8)
-    task = replace(task, rows=Rows.of(pool, task.rows.indices))
+def test_networks_of_the_library_are_captured(network: str, task_of: Any) -> None:
+    task = task_of(0, 1, **SIZE, device="cuda", shape=(8, 8))
     plain = graphs.CapturedStep.__call__
     with patch.object(graphs.CapturedStep, "__call__", autospec=True, side_effect=plain) as calls:
         fitted = train(RobustPll(epochs=3, network=network), task)
@@ -145,8 +134,8 @@ def test_networks_of_the_library_are_captured(
     assert fitted.history.loss.isfinite().all()
 
 
-def test_a_short_run_is_not_worth_compiling(digits: Any, candidates: np.ndarray) -> None:
-    task = task_on("cpu", digits, candidates)
+def test_a_short_run_is_not_worth_compiling(task_of: Any) -> None:
+    task = task_of(0, 1, **SIZE)
     task = replace(task, prior=task.prior.float())
     for epochs, pays in ((10, False), (10_000_000, True)):
         training: Any = SimpleNamespace(method=RobustPll(epochs=epochs), task=task)
@@ -172,10 +161,10 @@ def test_the_librarys_adam_is_torchs(weight_decay: float) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses torch.jit
 @pytest.mark.parametrize("name", COMPILABLE)
-def test_every_step_compiles_as_one_graph(name: str, digits: Any, candidates: np.ndarray) -> None:
+def test_every_step_compiles_as_one_graph(name: str, task_of: Any) -> None:
     """On the CPU, where it can be seen too: no branch on a tensor, no host round trip."""
     method = KINDS[name](epochs=2, batch_size=600)
-    task = task_on("cpu", digits, candidates)
+    task = task_of(0, 1, **SIZE)
     with own_adam(used=True):
         plain = parameters(method, task)
     step = Training.step

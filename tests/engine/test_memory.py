@@ -24,13 +24,6 @@ METHODS = {
 }
 
 
-def task_of(runs: int, digits: Any, candidates: np.ndarray, n: int = 300) -> Task:
-    pool = torch.from_numpy(digits[0]).double()
-    indices = torch.stack([torch.arange(n) + 50 * run for run in range(runs)])
-    sets = torch.from_numpy(candidates)[indices]
-    return Task.of(Rows.of(pool, indices), sets, tuple(range(runs)))
-
-
 def random_task(models: int, rows: int, features: int, **options: Any) -> Task:
     """On the GPU; the first class is always a candidate."""
     numbers = torch.Generator().manual_seed(0)
@@ -42,12 +35,8 @@ def random_task(models: int, rows: int, features: int, **options: Any) -> Task:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_bundle_that_does_not_fit_is_halved_and_gives_the_same(
-    name: str, digits: Any, candidates: np.ndarray
-) -> None:
-    method, task = METHODS[name], task_of(5, digits, candidates, 150)
-    if name == "lenet":
-        task = replace(task, rows=Rows.of(task.rows.pool.view(-1, 8, 8), task.rows.indices))
+def test_a_bundle_that_does_not_fit_is_halved_and_gives_the_same(name: str, task_of: Any) -> None:
+    method, task = METHODS[name], task_of(*range(5), rows=150, shape=(8, 8))
     whole = train(method, task)
 
     def small_device(self: Training, indices: torch.Tensor, stage: int) -> None:
@@ -67,12 +56,12 @@ def test_a_bundle_that_does_not_fit_is_halved_and_gives_the_same(
     assert halved.seeds == whole.seeds
 
 
-def test_one_run_that_does_not_fit_is_an_error(digits: Any, candidates: np.ndarray) -> None:
+def test_one_run_that_does_not_fit_is_an_error(task_of: Any) -> None:
     with (
         patch.object(Training, "step", side_effect=torch.OutOfMemoryError("no room")),
         pytest.raises(torch.OutOfMemoryError),
     ):
-        train(Proden(epochs=1), task_of(1, digits, candidates))
+        train(Proden(epochs=1), task_of(0))
 
 
 @pytest.mark.parametrize("size", [64, 299])
@@ -81,9 +70,9 @@ def test_one_run_that_does_not_fit_is_an_error(digits: Any, candidates: np.ndarr
     [Proden(epochs=2), ProdenEns(epochs=1, members=2), RobustPll(epochs=2, update="after")],
 )
 def test_streamed_rows_give_the_same_as_resident_ones(
-    method: DeepMethod, size: int, digits: Any, candidates: np.ndarray
+    method: DeepMethod, size: int, task_of: Any
 ) -> None:
-    method, task = replace(method, batch_size=size), task_of(2, digits, candidates)
+    method, task = replace(method, batch_size=size), task_of(0, 1)
     resident = train(method, task)
     with patch.object(Rows, "on_host", new_callable=PropertyMock, return_value=True):
         streamed = train(method, task)
@@ -118,7 +107,7 @@ def test_bf16_learns_as_well_or_is_refused(digits: Any, candidates: np.ndarray) 
 
 @pytest.mark.parametrize("policy", ["active", "passive"])
 def test_settings_are_back_after_a_fit_and_after_an_interrupt(
-    policy: str, digits: Any, candidates: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    policy: str, task_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_WAIT_POLICY", policy)
     before = torch.get_num_threads()
@@ -131,10 +120,10 @@ def test_settings_are_back_after_a_fit_and_after_an_interrupt(
         STEP(self, indices, stage)
 
     with patch.object(Training, "step", interrupted):
-        train(Proden(epochs=1, batch_size=100), task_of(1, digits, candidates))
+        train(Proden(epochs=1, batch_size=100), task_of(0))
         assert torch.get_num_threads() == before
         with pytest.raises(KeyboardInterrupt):
-            train(Proden(epochs=5), task_of(1, digits, candidates))
+            train(Proden(epochs=5), task_of(0))
     assert torch.get_num_threads() == before
     assert set(threads) == {1 if policy == "active" else before}
 
