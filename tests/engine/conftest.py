@@ -15,7 +15,7 @@ def task_of(digits: Any, candidates: np.ndarray) -> Callable[..., Task]:
     """Makes a task in float64; a run has so many rows, which are drawn by its seed."""
 
     def make(
-        *seeds: int, rows: int = 300, device: str = "cpu", shape: tuple[int, ...] = ()
+        *seeds: int, rows: int = 300, device: str = "cpu", shape: tuple[int, ...] = (64,)
     ) -> Task:
         generators = (torch.Generator().manual_seed(seed) for seed in seeds)
         drawn = [torch.randperm(len(candidates), generator=g)[:rows] for g in generators]

@@ -66,6 +66,19 @@ class Fitted(ABC):
         attacks = [replace(attack, epsilon=epsilon) for epsilon in epsilons]
         return [self.predict(rows, attack, truth) for attack in attacks]
 
+    def attacked(self, rows: Rows, attack: Attack, truth: Tensor | None = None) -> Rows:
+        """Return the attacked rows, scaled; all members of a run see the same rows.
+
+        This version uses predictions alone, so it works for attacks without gradients.
+        """
+
+        def outputs(x: Tensor) -> Tensor:
+            probability: Tensor = self.predict(Rows.scaled(x)).probability
+            return probability.clamp(min=1e-30).log()
+
+        draws = Draws.of((0,) * rows.models, "attack", like=rows.shift, on_device=True)
+        return Rows.scaled(attack(outputs, rows.x(rows.everything), draws, truth))
+
 
 @dataclass(frozen=True)
 class Networks(Fitted):
@@ -143,10 +156,7 @@ class Networks(Fitted):
         *,
         epsilons: Epsilons | None = None,
     ) -> Rows:
-        """Return the attacked rows, scaled; all members of a run see the same rows.
-
-        With several epsilons, all rows under the first come first.
-        """
+        """With several epsilons, all rows under the first come first."""
         if not self._as_one(attack):
             msg = f"{attack!r} makes a row for each member. Use joint=True to get one for all."
             raise InputError(msg)

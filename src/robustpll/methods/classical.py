@@ -14,7 +14,6 @@ from robustpll.engine.device import computing
 from robustpll.engine.history import History
 from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Fitted
-from robustpll.engine.random import Draws
 from robustpll.errors import InputError, check_fields
 from robustpll.methods.base import Method
 from robustpll.opinion import Opinion
@@ -126,19 +125,12 @@ class Classical(Fitted):
         return replace(self, learned=self.learned[runs], opinion=self.opinion[runs])
 
     def attacked(self, rows: Rows, attack: Attack, truth: Tensor | None = None) -> Rows:
-        """Return the attacked rows, scaled."""
         if attack.needs_gradient:
             raise InputError(
                 f"{self.method.title} is not a network and has no gradient to attack it with. Use "
                 "Square, which needs none."
             )
-
-        def outputs(x: Tensor) -> Tensor:
-            probability: Tensor = self.predict(Rows.scaled(x)).probability
-            return probability.clamp(min=1e-30).log()
-
-        draws = Draws.of((0,) * rows.models, "attack", like=rows.shift, on_device=True)
-        return Rows.scaled(attack(outputs, rows.x(rows.everything), draws, truth))
+        return super().attacked(rows, attack, truth)
 
     def predict(
         self, rows: Rows, attack: Attack | None = None, truth: Tensor | None = None
