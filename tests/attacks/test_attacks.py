@@ -96,7 +96,7 @@ def test_several_epsilons_at_once_are_each_alone(attack: Attack, pictures: bool)
     x = features().view(4, 9, 2, 3) if pictures else features()
     outputs: Any = outputs_of_pictures if pictures else bundle()
     epsilons: list[Any] = [0.05, 0.0, np.linspace(0, 0.3, 6).reshape(x.shape[2:])]
-    together = attack.attack_each(epsilons, outputs, x, draws_of())
+    together = attack(outputs, x, draws_of(), epsilons=epsilons)
     for moved, epsilon in zip(together.split(x.shape[1], 1), epsilons, strict=True):
         alone = replace(attack, epsilon=epsilon)(outputs, x, draws_of())
         torch.testing.assert_close(moved, alone, rtol=0, atol=1e-12)
@@ -261,7 +261,7 @@ def test_rounding_to_float32_does_not_leave_the_bounds() -> None:
     attacker = Attacker(attack, 1, draws_of(3, like=x), None, (0.1,))
     moved = attacker.on(Proden(), bundle(3), (3,))(x, torch.arange(50)[None])
     assert moved.dtype == torch.float32
-    bounds = attack.bounds(x)
+    bounds = attack.bounds(x, [attack.epsilon])
     assert ((moved >= bounds.low) & (moved <= bounds.high)).all()
 
 
@@ -270,7 +270,7 @@ def test_square_asks_for_outputs_alone_and_stays_at_the_ends() -> None:
     attack = Square(0.2, labels="clean", queries=100)
     with torch.no_grad():
         moved = attack(lambda x: torch.from_numpy(net(x).numpy()), x, draws_of())
-    bounds = attack.bounds(x)
+    bounds = attack.bounds(x, [attack.epsilon])
     assert ((moved == bounds.low) | (moved == bounds.high)).all()
     before, after = (net(rows).softmax(-1) for rows in (x, moved))
     top = before.argmax(-1, keepdim=True)
@@ -318,10 +318,10 @@ def test_arguments_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None
     ("make", "wrong", "message"),
     [
         (PGD, {"restarts": 3}, "restarts above 1 need keep"),
-        (PGD, {"keep": "worst"}, "labels that stay"),
+        (PGD, {"keep": "worst"}, "needs labels=.clean. or .true."),
         (PGD, {"loss": "evidential", "labels": "true"}, "needs target='probabilities'"),
-        (AutoPGD, {"keep": "last"}, "returns to its best"),
-        (Square, {"labels": "current"}, "labels='clean' or 'true'"),
+        (AutoPGD, {"keep": "last"}, "of AutoPGD must be one of .worst."),
+        (Square, {"labels": "current"}, "of Square must be one of .clean., .true."),
         (Square, {"part": 0.0}, "of Square must be a float above 0"),
         (PGD, {"epsilon": np.full(5, 0.1)}, "epsilon has shape"),
         (PGD, {"clip": (np.zeros((2, 6)), 1.0)}, "clip has shape"),

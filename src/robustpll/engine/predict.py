@@ -221,7 +221,7 @@ class Attacker:
                 truth = truth.gather(1, indices[:: self.together].to(truth.device))
             first = x[:: self.together]
             wide = first.double() if self.attack.precision == "float64" else first
-            moved = self.attack.attack_each(self.epsilons, outputs, wide, self.draws, truth)
+            moved = self.attack(outputs, wide, self.draws, truth, self.epsilons)
             if moved.dtype != first.dtype:  # rounding must not leave the bounds
                 moved = self.attack.bounds(first, self.epsilons).project(moved.to(first))
             return moved

@@ -150,16 +150,16 @@ class DeepMethod(Method):
     warm_up: ClassVar[int] = 0  # epochs before the others, with steps in a stage of their own
     restarts: ClassVar[bool] = False  # whether the optimizer is reset after the warm-up
     cost: ClassVar[float] = 1.0  # time of a step of one network: benchmarks/method_speed.py
-    trains_twice: ClassVar[bool] = False  # whether `fit` runs more than one training
 
     def __post_init__(self) -> None:
         check_fields(self)
         for name in self.number_names():
             value = getattr(self, name)
             if isinstance(value, tuple) and len(value) != self.members:
-                rule = f"a float, or a tuple with one for each member (members={self.members})"
-                owner = f"The {name!r} of {type(self).__name__}"
-                raise InputError(f"{owner} must be {rule}. Got {value!r} instead.")
+                raise InputError(
+                    f"The {name!r} of {type(self).__name__} must be a float, or a tuple with one "
+                    f"for each member (members={self.members}). Got {value!r} instead."
+                )
 
     def fit(self, task: Task, *, validation: Task | None = None) -> Fitted:
         return train(self, task, validation=validation)
@@ -222,19 +222,23 @@ class DeepMethod(Method):
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         """Return the loss per row (M, b), and row state to write after the optimiser's step."""
 
+    def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return the label weights for logits (M, b, k), and other row state; no gradient."""
+        return {}
+
     @property
     def second_pass(self) -> bool:
         """Whether row state comes from `after_step`, not from `step`."""
         return False
 
+    def before_step(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return row state from the logits of a step, unless a second pass computes it."""
+        return {} if self.second_pass else self.reweigh(logits.detach(), batch)
+
     def after_step(self, net: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return row state from one more pass, after the optimiser's step."""
         with torch.no_grad(), steady_statistics(net):
             return self.reweigh(net(batch.x), batch)
-
-    def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return the label weights for logits (M, b, k), and other row state; no gradient."""
-        return {}
 
     def end_epoch(self, training: "Training", epoch: int) -> None:
         """Change the state between epochs: tensors in place, because a captured step keeps them."""
