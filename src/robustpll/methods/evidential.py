@@ -81,7 +81,6 @@ class FlatKl(torch.autograd.Function):
         return torch.mul(gradient[..., None], slope)
 
 
-
 @dataclass(frozen=True)
 class Edl(DeepMethod):
     """Evidential classifier on constant label weights; other methods derive from it."""
@@ -333,8 +332,6 @@ class RobustPllAt(RobustPll):
         Steps of an attack. Each costs a forward and a backward pass.
     clean_share : float or tuple with one for each member
         Share of the original rows in the loss, at most 1.
-    averaged : float
-        The final network is the mean over this share of the epochs, the last ones.
     """
 
     name = "robust_pll_at"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from robustpll.engine.data import Batch, State, Task
-from robustpll.methods.base import DeepMethod, Step, covering, normalize
+from robustpll.methods.base import DeepMethod, Step, normalize
 from robustpll.methods.proden import Proden
 
 
@@ -71,15 +71,19 @@ class Cc(DeepMethod):
     stable: bool = True
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
-        loss = covering if self.stable else underflowing
-        return loss(net(batch.x), batch.candidates), {}
+        return covering(net(batch.x), batch.candidates, stable=self.stable), {}
 
     def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
         weights = task.candidates * logits().softmax(-1)
         state.rows["label_weights"] = normalize(weights, task.prior.double())
 
 
-def underflowing(logits: Tensor, candidates: Tensor) -> Tensor:
-    """Return the published form of `covering`, with its constant, (..., k) -> (...)."""
+def covering(logits: Tensor, candidates: Tensor, *, stable: bool = True) -> Tensor:
+    """Return -ln of the probability that softmax(logits) gives to all candidates -> (...).
+
+    By log-sum-exp it has a gradient however small that probability is; see `Cc` for the other form.
+    """
+    if stable:
+        return logits.logsumexp(-1) - logits.masked_fill(~candidates, -torch.inf).logsumexp(-1)
     constant = 1 / (2 ** (logits.shape[-1] - 1) - 1)
     return -torch.log(constant * (candidates * logits.softmax(-1)).sum(-1) + 1e-10)
