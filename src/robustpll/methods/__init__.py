@@ -28,6 +28,5 @@ METHODS: dict[str, type[Method]] = {
     for kind in list(globals().values())
     if isinstance(kind, type) and issubclass(kind, Method) and hasattr(kind, "name")
 }
-# The methods of the paper, which the grids "paper" and "sound" run, and the others.
+# The methods of the paper, which the grids "paper" and "sound" run.
 PUBLISHED = tuple(kind for kind in METHODS.values() if kind.published)
-FURTHER = tuple(kind for kind in METHODS.values() if not kind.published)
