@@ -17,7 +17,7 @@ from robustpll.engine.data import Rows, Task
 from robustpll.engine.history import progress_bars
 from robustpll.measures.metrics import as_recorded, cdf_area, signed_ks
 from robustpll.methods import DstPll
-from robustpll.methods.dst_pll import CODE, Encoder, codes, trained_encoders
+from robustpll.methods.dst_pll import CODE, codes, trained_encoders
 
 
 def main() -> None:
@@ -41,7 +41,7 @@ def main() -> None:
         report.save()
 
 
-def coded(rows: Rows, encoder: Encoder) -> Rows:
+def coded(rows: Rows, encoder: dict[str, torch.Tensor]) -> Rows:
     """Return codes in place of rows that all runs share."""
     first = rows.part(slice(1))
     x = codes(encoder, first.x(first.everything)[0].flatten(1))

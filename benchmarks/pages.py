@@ -218,6 +218,7 @@ def paired_table() -> Lines:
     beyond, audit = runs_of("beyond"), summary("audit").runs
     others = pd.concat([audit[~audit["label"].isin(OURS)], preset_runs()])
     labels = [f"{title}{steps}" for steps in ("", " 5 steps") for title in OURS]
+    labels = [label for label in labels if label in set(beyond["label"])]
     frame = pd.DataFrame(index=labels)
     for dataset in REAL_WORLD:
         for condition in ("clean", "audit 0.02", "audit 0.05"):

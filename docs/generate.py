@@ -115,8 +115,11 @@ def report_lines(method: type[Method]) -> list[str]:
 
 
 def audit_lines(method: type[Method]) -> Iterator[str]:
+    accuracies = values("audit", "audit")
+    if method.title not in accuracies.index:  # a new method has no stored results
+        return
     worst = bold_spreads("audit", "audit").loc[method.title]
-    worst = worst[values("audit", "audit").loc[method.title].notna()].to_dict()
+    worst = worst[accuracies.loc[method.title].notna()].to_dict()
     if worst:
         yield "## Worst case"
         yield ""

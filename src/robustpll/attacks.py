@@ -6,8 +6,9 @@ PGD is the published attack. Use Auto-PGD to judge a method, and Square if there
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import KW_ONLY, dataclass
+from functools import partial, reduce
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ MOMENTUM = 0.75  # share of the new direction, and of the steps that must have r
 HALVINGS = (0.001, 0.005, 0.02, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 
 Outputs = Callable[[Tensor], Tensor]  # (M, b, *shape) -> (M, b, k), read as logits
+Evaluate = Callable[[Tensor], "Point"]  # of features (M, b, *shape)
 Labels = Literal["current", "clean", "true"]
 Target = Literal["logits", "probabilities"]
 Outside = Literal["clipped", "kept"]
@@ -81,35 +83,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Attack(ABC):
-    """Turns scaled features into attacked ones; the base class of all attacks.
-
-    Parameters
-    ----------
-    epsilon : float or array
-        Largest change of each scaled feature; an array is broadcast to one row.
-    labels : {"current", "clean", "true"}
-        The class to move away from: the class predicted in each step, as in the published
-        experiments; the class predicted for the unchanged row; or the true class, which must then
-        be passed.
-    target : {"logits", "probabilities"}
-        What the attack reads: the network's last layer, as in the published experiments, or the
-        probabilities that the method predicts.
-    joint : bool
-        Whether the members of an ensemble are attacked together and see the same row. Otherwise
-        each member gets its own row, as in the published experiments; no real input does that.
-        An ensemble predicts the mean probability, so only ``target="probabilities"`` attacks it.
-    clip : (low, high) or None
-        Valid range of the features, as numbers or arrays; min-max scaled rows lie in [0, 1].
-    outside : {"clipped", "kept"}
-        How to treat features outside the range: move them into it, as in the published
-        experiments, or let them stay and change by at most epsilon.
-    fixed : bool array or None
-        True for features that an attacker cannot change, broadcast to one row.
-    precision : {"float32", "float64"}
-        "float64" attacks a float64 copy of the network, where fewer gradients underflow to 0.
-    passes : int
-        Number of random forward passes to average, for methods that predict by such a mean.
-    """
+    """Turns scaled features into attacked ones; `PGD` describes the fields of all attacks."""
 
     epsilon: Annotated[float | ArrayLike, SIZES]
     _: KW_ONLY
@@ -133,20 +107,18 @@ class Attack(ABC):
         return False
 
     def __call__(
-        self, outputs: Outputs, x: Tensor, draws: Draws, truth: Tensor | None = None
-    ) -> Tensor:
-        """Return attacked features (M, b, *shape); `truth` holds true labels (M, b), if known."""
-        return self.attack_each((self.epsilon,), outputs, x, draws, truth)
-
-    def attack_each(
         self,
-        epsilons: Sequence[float | ArrayLike],
         outputs: Outputs,
         x: Tensor,
         draws: Draws,
         truth: Tensor | None = None,
+        epsilons: Sequence[float | ArrayLike] | None = None,
     ) -> Tensor:
-        """Return attacked features for E epsilons at once, (M, E b, *shape); they share draws."""
+        """Return attacked features (M, b, *shape); `truth` holds true labels (M, b), if known.
+
+        E epsilons replace the attack's own, and share draws: the result is (M, E b, *shape).
+        """
+        epsilons = (self.epsilon,) if epsilons is None else epsilons
         bounds = self.bounds(x, epsilons)
         if not any(np.any(epsilon) for epsilon in epsilons):
             return bounds.x
@@ -158,9 +130,8 @@ class Attack(ABC):
             labels = outputs(x).argmax(-1)
         return self.perturb(outputs, bounds, draws, None if labels is None else bounds.tile(labels))
 
-    def bounds(self, x: Tensor, epsilons: Sequence[float | ArrayLike] | None = None) -> Bounds:
+    def bounds(self, x: Tensor, epsilons: Sequence[float | ArrayLike]) -> Bounds:
         """Return the box for features x (M, b, *shape) under each epsilon; for 0 it is x alone."""
-        epsilons = (self.epsilon,) if epsilons is None else epsilons
         sizes = [per_feature("epsilon", size, x) for size in epsilons]
         shape = np.broadcast_shapes((1,) * (x.ndim - 2), *(size.shape for size in sizes))
         exact = torch.stack([size.expand(shape) for size in sizes])  # (E, ...)
@@ -226,10 +197,7 @@ def margin(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def evidential_error_to(scores: Tensor, labels: Tensor) -> Tensor:
-    """Expected squared error to the label, of scores that are ln of Dirichlet parameters a.
-
-    sum_j (y_j - p_j)^2 + p_j (1 - p_j) / (A + 1), with A = sum a and p = a / A.
-    """
+    """As `methods.evidential.evidential_error`, of scores that are ln of Dirichlet parameters."""
     p = scores.softmax(-1)
     spread = 1 / (1 + scores.logsumexp(-1, keepdim=True).exp())
     target = F.one_hot(labels, p.shape[-1])
@@ -243,8 +211,7 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(NamedTuple):
     """A point of an ascent, for all rows."""
 
     x: Tensor  # (M, b, *shape)
@@ -258,16 +225,11 @@ class Point:
 
     def where(self, rows: Tensor, other: "Point") -> "Point":
         """The other point for the rows (M, b) that are True."""
-        wide = expand(rows, self.x)
-        return Point(
-            torch.where(wide, other.x, self.x),
-            torch.where(wide, other.direction, self.direction),
-            torch.where(rows, other.loss, self.loss),
-            torch.where(rows, other.margin, self.margin),
-        )
+        pairs = zip(self, other, strict=True)
+        return Point(*(torch.where(expand(rows, mine), theirs, mine) for mine, theirs in pairs))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PGD(Attack):
     """Projected gradient ascent (Madry et al., 2018); the defaults are the published attack.
 
@@ -276,8 +238,30 @@ class PGD(Attack):
 
     Parameters
     ----------
-    epsilon, labels, target, joint, clip, outside, fixed, precision, passes
-        As of every `Attack`.
+    epsilon : float or array
+        Largest change of each scaled feature; an array is broadcast to one row.
+    labels : {"current", "clean", "true"}
+        The class to move away from: the class predicted in each step, as in the published
+        experiments; the class predicted for the unchanged row; or the true class, which must then
+        be passed.
+    target : {"logits", "probabilities"}
+        What the attack reads: the network's last layer, as in the published experiments, or the
+        probabilities that the method predicts.
+    joint : bool
+        Whether the members of an ensemble are attacked together and see the same row. Otherwise
+        each member gets its own row, as in the published experiments; no real input does that.
+        An ensemble predicts the mean probability, so only ``target="probabilities"`` attacks it.
+    clip : (low, high) or None
+        Valid range of the features, as numbers or arrays; min-max scaled rows lie in [0, 1].
+    outside : {"clipped", "kept"}
+        How to treat features outside the range: move them into it, as in the published
+        experiments, or let them stay and change by at most epsilon.
+    fixed : bool array or None
+        True for features that an attacker cannot change, broadcast to one row.
+    precision : {"float32", "float64"}
+        "float64" attacks a float64 copy of the network, where fewer gradients underflow to 0.
+    passes : int
+        Number of random forward passes to average, for methods that predict by such a mean.
     steps : int
         Number of steps, each of size ``epsilon / steps``.
     loss : {"cross-entropy", "margin", "evidential"}
@@ -304,7 +288,6 @@ class PGD(Attack):
     tensor([[[0.5800, 0.5730]]], dtype=torch.float64)
     """
 
-    _: KW_ONLY
     steps: Count = 10
     loss: Loss = "cross-entropy"
     restarts: Count = 1
@@ -313,15 +296,12 @@ class PGD(Attack):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        rule = ""
         if self.keep == "worst" and self.labels == "current":
-            rule = "keep='worst' needs labels that stay: 'clean' or 'true'"
-        elif self.restarts > 1 and (self.keep == "last" or not self.random_start):
-            rule = "restarts above 1 need keep='worst' and a random start"
-        elif self.loss == "evidential" and self.target == "logits":
-            rule = "loss='evidential' needs target='probabilities'"
-        if rule:
-            raise InputError(f"{rule}. Got {self!r}.")
+            raise InputError(f"keep='worst' needs labels='clean' or 'true'. Got {self!r}.")
+        if self.restarts > 1 and (self.keep == "last" or not self.random_start):
+            raise InputError(f"restarts above 1 need keep='worst', random_start. Got {self!r}.")
+        if self.loss == "evidential" and self.target == "logits":
+            raise InputError(f"loss='evidential' needs target='probabilities'. Got {self!r}.")
 
     @property
     def needs_evidence(self) -> bool:
@@ -330,30 +310,25 @@ class PGD(Attack):
     def perturb(
         self, outputs: Outputs, bounds: Bounds, draws: Draws, labels: Tensor | None
     ) -> Tensor:
-        worst = None
-        for _ in range(self.restarts):
-            start = bounds.random_point(draws) if self.random_start else bounds.x
-            point = self.ascend(outputs, bounds, start, labels)
-            worst = point if worst is None else worst.or_larger_margin(point)
-        assert worst is not None
-        return worst.x
+        evaluate, restarts = partial(self.evaluate, outputs, bounds, labels), range(self.restarts)
+        starts = (bounds.random_point(draws) if self.random_start else bounds.x for _ in restarts)
+        ends = (self.ascend(evaluate, bounds, start) for start in starts)
+        return reduce(Point.or_larger_margin, ends).x
 
-    def ascend(
-        self, outputs: Outputs, bounds: Bounds, start: Tensor, labels: Tensor | None
-    ) -> Point:
+    def ascend(self, evaluate: Evaluate, bounds: Bounds, start: Tensor) -> Point:
         """Run one ascent and return its last point, or its worst."""
         size = (bounds.epsilon / self.steps).to(bounds.x)
-        point = worst = self.evaluate(outputs, bounds, start, labels)
+        point = worst = evaluate(start)
         for step in range(1, self.steps + 1):
             x = bounds.project(torch.addcmul(point.x, size, point.direction))
             if self.keep == "last" and step == self.steps:
-                return replace(point, x=x)  # its gradient is not needed
-            point = self.evaluate(outputs, bounds, x, labels)
+                return point._replace(x=x)  # its gradient is not needed
+            point = evaluate(x)
             if self.keep == "worst":
                 worst = worst.or_larger_margin(point)
         return worst
 
-    def evaluate(self, outputs: Outputs, bounds: Bounds, x: Tensor, labels: Tensor | None) -> Point:
+    def evaluate(self, outputs: Outputs, bounds: Bounds, labels: Tensor | None, x: Tensor) -> Point:
         """Compute loss, gradient sign and margin at x (M, E b, *shape)."""
         with torch.enable_grad():
             x = x.detach().requires_grad_()
@@ -366,7 +341,7 @@ class PGD(Attack):
         return Point(x.detach(), gradient.sign(), loss.detach(), margin(logits.detach(), labels))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AutoPGD(PGD):
     """Auto-PGD (Croce & Hein, ICML 2020): each row starts with long steps and adapts their size.
 
@@ -375,12 +350,7 @@ class AutoPGD(PGD):
     nothing better with an unchanged step. The defaults attack the prediction: the margin between
     the true class and the best other one, in the mean probability of the members.
 
-    Parameters
-    ----------
-    epsilon, labels, target, joint, clip, outside, fixed, precision, passes
-        As of every `Attack`.
-    steps, loss, restarts, random_start
-        As of `PGD`; the worst point is kept.
+    It has the parameters of `PGD`, and always keeps the worst point.
 
     Examples
     --------
@@ -390,24 +360,16 @@ class AutoPGD(PGD):
     tensor([[[0.5000, 0.6530]]], dtype=torch.float64)
     """
 
-    _: KW_ONLY
     labels: Labels = "true"
     target: Target = "probabilities"
     joint: bool = True
     outside: Outside = "kept"
     steps: Count = 50
     loss: Loss = "margin"
-    keep: Literal["last", "worst"] = "worst"
+    keep: Literal["worst"] = "worst"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.keep == "last":
-            raise InputError("AutoPGD(keep='last'): it returns to its best point. Use 'worst'.")
-
-    def ascend(
-        self, outputs: Outputs, bounds: Bounds, start: Tensor, labels: Tensor | None
-    ) -> Point:
-        point = best = worst = self.evaluate(outputs, bounds, start, labels)
+    def ascend(self, evaluate: Evaluate, bounds: Bounds, start: Tensor) -> Point:
+        point = best = worst = evaluate(start)
         previous, epsilon = start, bounds.epsilon.to(start)
         size = torch.full_like(point.loss, 2.0)  # (M, b), in units of epsilon
         halved = torch.zeros_like(size, dtype=torch.bool)  # at the last checkpoint
@@ -417,7 +379,7 @@ class AutoPGD(PGD):
             share = MOMENTUM if step > 1 else 1.0
             x = point.x + share * (ahead - point.x) + (1 - share) * (point.x - previous)
             last, previous = point, point.x
-            point = self.evaluate(outputs, bounds, bounds.project(x), labels)
+            point = evaluate(bounds.project(x))
             worst = worst.or_larger_margin(point)
             rises = rises + (point.loss > last.loss)
             best = best.where(point.loss > best.loss, point)
@@ -440,7 +402,7 @@ def checkpoints(steps: int) -> set[int]:
     return {math.ceil(share * steps) for share in shares[1:] if share <= 1}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Square(Attack):
     """Square attack (Andriushchenko et al., ECCV 2020): random search on outputs alone.
 
@@ -452,7 +414,7 @@ class Square(Attack):
     Parameters
     ----------
     epsilon, labels, target, joint, clip, outside, fixed, precision, passes
-        As of every `Attack`; labels must be "clean" or "true".
+        As of `PGD`; labels must be "clean" or "true".
     queries : int
         Number of times the outputs are computed.
     part : float
@@ -466,8 +428,7 @@ class Square(Attack):
     tensor([[[0.5000, 0.6530]]], dtype=torch.float64)
     """
 
-    _: KW_ONLY
-    labels: Labels = "true"
+    labels: Literal["clean", "true"] = "true"
     target: Target = "probabilities"
     joint: bool = True
     outside: Outside = "kept"
@@ -475,11 +436,6 @@ class Square(Attack):
     part: Annotated[float, Rule("above 0 and at most 1", lambda part: 0 < part <= 1)] = 0.8
 
     needs_gradient: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.labels == "current":
-            raise InputError("Square needs labels that stay: labels='clean' or 'true'.")
 
     def perturb(
         self, outputs: Outputs, bounds: Bounds, draws: Draws, labels: Tensor | None

@@ -2,7 +2,7 @@
 
 import json
 import pickle
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ EVERY = PRESETS | {
     "robust_pll balanced": lambda: RobustPll(balance=1.0),
     "robust_pll exp": lambda: RobustPll(evidence="exp", kl_ceiling=1.0),
     "proden_l2 l2": lambda: m.ProdenL2(decay="l2"),
+    "dst_pll codes": lambda: m.DstPll(encoder="always", encoder_epochs=12),
 }
 SINGLE = [name for name, make in PRESETS.items() if make().family != "ensemble"]
 # Members of an ensemble learn as single networks do; two and many classes show of the others that
@@ -54,7 +55,6 @@ SHARED = {
     "proden_edl.paper": "a row without evidence belongs to all classes alike",
     "pl_knn.paper": "and so does one whose neighbours have none of its candidates",
 }
-SEEDLESS = {"pl_knn", "ipal", "dst_pll"}  # nothing is drawn
 
 
 def changed(method: Method, **values: Any) -> Method:
@@ -177,7 +177,8 @@ def test_a_run_alone_equals_itself_in_a_bundle_and_its_seed_decides_everything(
     state, threads = torch.get_rng_state(), torch.get_num_threads()
     alone, other = (quick.fit(replace(task, seeds=(seed,))) for seed in (7, 4))
     bundle = quick.fit(task_of(digits[0], candidates, (5, 7), FEW))
-    assert torch.equal(alone.label_weights, other.label_weights) is (quick.name in SEEDLESS)
+    seedless = "`random_state` has no effect" in str(quick.__doc__)
+    assert torch.equal(alone.label_weights, other.label_weights) is seedless
     assert torch.equal(alone.label_weights[0], bundle.label_weights[1])
     for mine, among in zip(learned_of(alone, 1, 0), learned_of(bundle, 2, 1), strict=True):
         assert torch.equal(mine, among)
@@ -260,6 +261,7 @@ def test_learning_beats_chance_by_far(name: str, digits: Any, candidates: np.nda
     model = PLLClassifier(method, random_state=0).fit(digits[0], candidates)
     # Valen as published samples labels that are nearly noise; PlSvm and PlEcoc are linear.
     weaker = {"valen.paper": 0.75, "pl_svm": 0.75, "pl_ecoc": 0.9, "pl_ecoc.paper": 0.85}
+    weaker["dst_pll codes"] = 0.85
     least = weaker.get(name, 0.93)
     assert model.score(digits[1], digits[3]) > least
     assert (model.labels_ == digits[2]).mean() > least + 0.02
@@ -315,17 +317,6 @@ def test_the_sound_constructors_learn_many_classes(name: str) -> None:
     assert (predicted == torch.arange(k)).double().mean() > 0.3
 
 
-def test_the_published_cc_learns_nothing_of_many_classes() -> None:
-    """Its constant vanishes in float32, and with it the gradient: parameters stay as drawn."""
-    X = torch.randn(64, 5, generator=generator(0))
-    candidates = one_hot(torch.arange(64), 171).bool()[None]
-    task = Task.of(Rows.of(X, torch.arange(64)[None]), candidates, (0,))
-    one, five = (train(replace(m.Cc.paper(), epochs=epochs), task) for epochs in (1, 5))
-    for before, after in zip(one.net.parameters(), five.net.parameters(), strict=True):
-        assert torch.equal(before, after)
-    assert five.history.loss[-1].item() == pytest.approx(-np.log(1e-10), rel=1e-5)
-
-
 def test_a_method_is_a_description(method: Method) -> None:
     assert pickle.loads(pickle.dumps(method)) == method
     assert clone(PLLClassifier(method)).method == method
@@ -348,63 +339,38 @@ def test_weights_from_after_the_step_move_the_running_statistics_once(
     assert not torch.equal(before.label_weights, after.label_weights)
 
 
-def test_fields_of_a_new_method_are_checked_by_their_types() -> None:
-    @dataclass(frozen=True)
-    class Flagged(Proden):
-        stable: bool = True
-        steps: int = 3
-
-    assert not Flagged(stable=False).stable
-    with pytest.raises(InputError, match=r"'stable' of Flagged must be True or False\. Got 3"):
-        Flagged(stable=3)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="'steps' of Flagged must be an int of at least 0"):
-        Flagged(steps=-1)
-
-
 @pytest.mark.parametrize(
     ("name", "values", "rule"),
     [
         ("pl_knn", {"neighbours": 2.5}, "an int of at least 1"),
-        ("pl_knn", {"neighbours": True}, "an int of at least 1"),
         ("pl_knn", {"undecided": "none"}, "one of 'prior', 'all'"),
-        ("ipal", {"neighbours": 0}, "an int of at least 1"),
         ("ipal", {"alpha": 1.0}, r"a float from 0 to below 1\. Got 1\.0"),
+        ("pl_knn", {"neighbours": True}, "an int of at least 1"),
         ("pl_svm", {"regularisation": 0}, "a float above 0"),
         ("pl_svm", {"regularisation": np.inf}, "a float above 0"),
+        ("pl_svm", {"iterations": -1}, "an int of at least 0"),
+        ("rc", {"normalise": 3}, "True or False. Got 3"),
         ("dst_pll", {"neighbours": 53}, r"an int from 1 to 52\. Got 53"),
         ("dst_pll", {"code_neighbours": 53}, "an int from 1 to 52"),
-        ("dst_pll", {"encoder_epochs": 0}, "an int of at least 1"),
-        ("dst_pll", {"encoder": "sometimes"}, "one of 'auto', 'never', 'always'"),
         ("proden", {"batch_size": 1}, "an int of at least 2"),
         ("proden", {"network": "none"}, "'mlp', 'wide', .* or a callable"),
         ("proden_dropout", {"rate": 0.0}, "a float above 0 and below 1"),
-        ("proden_dropout", {"rate": 1.0}, "a float above 0 and below 1"),
         ("robust_pll", {"balance": 1.5}, "a float from 0 to 1"),
-        ("robust_pll", {"balance": -0.1}, "a float from 0 to 1"),
         ("robust_pll_at", {"clean_share": 1.1}, "a float from 0 to 1, or a tuple"),
-        ("robust_pll_at", {"attack_steps": 0}, "an int of at least 1"),
         ("robust_pll_at", {"adversary": "x"}, "a float of at least 0, or a tuple"),
         ("robust_pll_at", {"adversary": (0.1, 0.2)}, r".* one for each member \(members=1\)"),
+        ("valen", {"network": "lenet"}, "... must be 'mlp' or 'wide'"),
+        ("proden_dropout", {"network": "lenet"}, "... needs network='mlp'"),
+        ("robust_pll", {"balance": 0.5, "loss": "cross-entropy"}, "... needs loss='squared'"),
+        ("crosel", {"members": 3}, "... must be 2"),
     ],
 )
 def test_a_value_without_a_meaning_is_refused(name: str, values: Any, rule: str) -> None:
     kind, field = METHODS[name], next(iter(values))
-    with pytest.raises(InputError, match=f"'{field}' of {kind.__name__} must be {rule}"):
-        kind(**values)
-
-
-@pytest.mark.parametrize(
-    ("name", "values", "rule"),
-    [
-        ("valen", {"network": "lenet"}, "must be 'mlp' or 'wide'"),
-        ("proden_dropout", {"network": "lenet"}, "ProdenDropout needs network='mlp'"),
-        ("robust_pll", {"balance": 0.5, "loss": "cross-entropy"}, "balance needs loss"),
-        ("crosel", {"members": 3}, "members must be 2"),
-    ],
-)
-def test_values_that_contradict_each_other_are_refused(name: str, values: Any, rule: str) -> None:
+    if not rule.startswith("..."):
+        rule = f"'{field}' of {kind.__name__} must be {rule}"
     with pytest.raises(InputError, match=rule):
-        METHODS[name](**values)
+        kind(**values)
 
 
 def test_batches_cover_all_rows_once_and_none_has_one_row() -> None:

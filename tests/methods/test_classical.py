@@ -32,6 +32,8 @@ RUNS = ((0, 0), (1, 0), (0, 1), (2, 0), (0, 2))
 # Two pairs of neighbours. The first pair has no candidate in common, the second has all.
 X = np.array([[0.0], [1], [10], [11]])
 Y = [{"a", "b"}, {"c"}, {"a", "c"}, {"a", "c"}]
+# Accuracies of PlKnn and Ipal.
+USUAL = {"lost": (41.2, 59.4), "msrc-v2": (44.2, 51.5), "bird-song": (66.7, 72.1)}
 
 
 @pytest.fixture(scope="module")
@@ -48,18 +50,11 @@ def bundle(digits: Any) -> tuple[Task, Rows]:
     return task, test
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        PlKnn(),
-        Ipal(),
-        DstPll(),
-        DstPll(encoder="always", encoder_epochs=1),
-        PlEcoc(),
-        PlSvm(iterations=1000),
-    ],
-    ids=str,
-)
+CLASSICAL = [PlKnn(), Ipal(), DstPll(), PlEcoc(), PlSvm(iterations=1000)]
+CLASSICAL.append(DstPll(encoder="always", encoder_epochs=1))
+
+
+@pytest.mark.parametrize("method", CLASSICAL, ids=str)
 def test_runs_with_equal_rows_share_a_search_and_find_what_they_find_alone(
     method: ClassicalMethod, bundle: tuple[Task, Rows], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,19 +90,10 @@ def test_rows_that_are_scaled_otherwise_are_not_equal_runs(bundle: tuple[Task, R
 
 
 @pytest.mark.data
-@pytest.mark.parametrize(
-    ("method", "name", "usual"),
-    [
-        (PlKnn, "lost", 41.2),
-        (PlKnn, "msrc-v2", 44.2),
-        (PlKnn, "bird-song", 66.7),
-        (Ipal, "lost", 59.4),
-        (Ipal, "msrc-v2", 51.5),
-        (Ipal, "bird-song", 72.1),
-    ],
-)
+@pytest.mark.parametrize(("method", "place"), [(PlKnn, 0), (Ipal, 1)])
+@pytest.mark.parametrize("name", USUAL)
 def test_real_data_gives_the_usual_accuracy(
-    method: type[ClassicalMethod], name: str, usual: float
+    method: type[ClassicalMethod], place: int, name: str
 ) -> None:
     dataset, scores = load_dataset(name), []
     assert dataset.candidates is not None
@@ -117,7 +103,7 @@ def test_real_data_gives_the_usual_accuracy(
         model.fit(dataset.features[train], dataset.candidates[train])
         truth = dataset.classes[dataset.labels[test]]
         scores.append(100 * model.score(dataset.features[test], truth))
-    assert np.mean(scores) == pytest.approx(usual, abs=0.3)
+    assert np.mean(scores) == pytest.approx(USUAL[name][place], abs=0.3)
 
 
 def test_the_worked_votes_of_plknn_are_met() -> None:
@@ -169,11 +155,10 @@ def test_a_row_without_votes_keeps_its_prior_and_in_the_paper_gets_all_classes()
     np.testing.assert_allclose(weights[[0, 2]], [[2 / 3, 1 / 3, 0], [0.5, 0, 0.5]], atol=1e-7)
 
 
-@pytest.mark.parametrize("n", [2, 3, 7])
-@pytest.mark.parametrize("scale", [0.0, 1.0])
+@pytest.mark.parametrize("n", [2, 7])
 @pytest.mark.parametrize("method", [PlKnn(), PlKnn.paper(), Ipal()], ids=str)
-def test_few_rows_and_equal_rows_work(method: ClassicalMethod, n: int, scale: float) -> None:
-    rows = scale * np.random.default_rng(0).random((n, 3))
+def test_equal_rows_work(method: ClassicalMethod, n: int) -> None:
+    rows = np.zeros((n, 3))
     model = PLLClassifier(method).fit(rows, ([{"a", "b"}, {"b"}, {"b", "c"}] * 3)[:n])
     assert model.labels_[1] == "b"
     np.testing.assert_allclose(model.predict_proba(rows).sum(1), 1)
@@ -218,10 +203,7 @@ def test_ipal_trains_and_predicts_as_a_plain_loop_and_by_blocks(
         shares = fitted.predict(others).probability[0]
         for x, probability in zip(others.x(others.everything)[0].numpy(), shares, strict=True):
             near = cdist(x[None], rows)[0].argsort(kind="stable")[:6]
-            weights = (
-                plain_weights(x, rows, near)[:, None]
-                * one_hot(torch.from_numpy(labels.argmax(1)), 10).numpy()
-            )
+            weights = plain_weights(x, rows, near)[:, None] * np.eye(10)[labels.argmax(1)]
             residual = np.square(x - weights.T @ rows).sum(1)
             np.testing.assert_allclose(probability, softmax(residual.max() - residual), atol=1e-9)
 

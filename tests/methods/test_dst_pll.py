@@ -42,7 +42,7 @@ def slow_probability(masses: dict[Set, Fraction], k: int) -> list[float]:
     """Proportional to the masses of single classes, else uniform on the leading set."""
     belief = [masses.get(frozenset([c]), Fraction(0)) for c in range(k)]
     if sum(belief) > 0:
-        return [float(each / sum(belief)) for each in belief]
+        return [float(mass / sum(belief)) for mass in belief]
     ranked = sorted(masses, key=lambda met: (-masses[met], len(met), number(met)))
     return [float(c in ranked[0]) / len(ranked[0]) for c in range(k)]
 
@@ -72,8 +72,8 @@ def test_masses_and_opinions_are_those_of_the_definition(case: Any) -> None:
     masses = slow_masses(said, base)
     listed = masses_of([number(classes) for classes in said], number(base))
     assert listed == {number(classes): mass for classes, mass in masses.items()}
-    if k <= 12:
-        table = table_of(matrix(said, k)[None], matrix([base], k))[:, 0]
+    if len(base) == k <= 12:
+        table = table_of(matrix(said, k)[None])[:, 0]
         assert {i: mass for i, mass in enumerate(table.tolist()) if mass} == listed
     opinion = opinion_of(matrix(said, k), torch.arange(len(said))[None], matrix([base], k))[0]
     belief = [float(masses.get(frozenset([c]), 0)) for c in range(k)]
@@ -129,19 +129,6 @@ def test_training_rows_are_no_witnesses_of_their_own() -> None:
     np.testing.assert_array_equal(shared.uncertainty, [1])
 
 
-@pytest.mark.parametrize(("rows", "k"), [(2, 2), (3, 3), (40, 300)])
-@pytest.mark.parametrize("encoder", ["never", "always"])
-def test_small_problems_work(rows: int, k: int, encoder: Any) -> None:
-    generator = np.random.default_rng(0)
-    X = generator.random((rows, 4))
-    y = generator.random((rows, k)) < 2 / k
-    y[np.arange(rows), generator.integers(k, size=rows)] = True
-    model = PLLClassifier(DstPll(encoder=encoder, encoder_epochs=2)).fit(X, y)
-    np.testing.assert_allclose(model.label_weights_.sum(-1), 1, atol=1e-12)
-    assert (model.label_weights_[~y] == 0).all()
-    np.testing.assert_allclose(model.predict_proba(X).sum(-1), 1, atol=1e-12)
-
-
 @pytest.mark.parametrize("encoder", ["auto", "never", "always"])
 @pytest.mark.parametrize("shape", [(8, 8), (64,)])
 def test_the_layout_is_that_of_what_is_learned(
@@ -150,30 +137,21 @@ def test_the_layout_is_that_of_what_is_learned(
     method = DstPll(encoder=encoder, encoder_epochs=1)
     model = PLLClassifier(method).fit(pictures[:30].reshape(30, *shape), candidates[:30])
     assert isinstance(model.fitted_, Classical)
-    found = {
-        name: (tensor.dtype, tuple(tensor.shape))
-        for name, tensor in model.fitted_.learned[0].items()
-    }
-    sized = {
-        name: (dtype, tuple(30 if size == "n" else size for size in sizes))
-        for name, (dtype, sizes) in method.layout(shape, 10).items()
-    }
-    assert found == sized
+    layout = method.layout(shape, 10)
+    assert layout.keys() == model.fitted_.learned[0].keys()
+    for name, tensor in model.fitted_.learned[0].items():
+        dtype, sizes = layout[name]
+        assert (tensor.dtype, *tensor.shape) == (dtype, *(30 if s == "n" else s for s in sizes))
 
 
-@pytest.mark.parametrize(
-    "method", [DstPll(), DstPll.paper(), DstPll(encoder="always", encoder_epochs=12)], ids=str
-)
-def test_digits_are_recognised(method: DstPll, digits: Any, candidates: np.ndarray) -> None:
-    train, test, _, labels = digits
-    model = PLLClassifier(method).fit(train, candidates)
-    assert model.score(test, labels) > (0.85 if method.encoder == "always" else 0.95)
+def test_predictions_that_are_wrong_are_less_certain(digits: Any, candidates: np.ndarray) -> None:
+    model = PLLClassifier(DstPll()).fit(digits[0], candidates)
     assert model.history_["loss"].size == 0
-    unsure = model.predict_opinion(test).uncertainty
-    wrong = model.predict(test) != labels
+    unsure, wrong = (
+        model.predict_opinion(digits[1]).uncertainty,
+        model.predict(digits[1]) != digits[3],
+    )
     assert unsure[wrong].mean() > 1.5 * unsure[~wrong].mean()
-    alone = np.concatenate([model.predict_proba(row[None]) for row in test[:20]])
-    np.testing.assert_allclose(model.predict_proba(test[:20]), alone, atol=1e-12)
 
 
 def test_codes_have_a_number_of_neighbours_of_their_own(
@@ -189,26 +167,17 @@ def test_codes_have_a_number_of_neighbours_of_their_own(
     assert (few != found(3, 3)).any((1, 2)).all()
 
 
-def test_a_run_alone_equals_itself_in_a_bundle_and_equal_rows_share_an_encoder(
+def test_encoders_train_at_once_and_equal_rows_share_one(
     pictures: np.ndarray, candidates: np.ndarray
 ) -> None:
     index = torch.stack([torch.arange(100), torch.arange(100, 200), torch.arange(100)])
-    rows, method = Rows.of(torch.from_numpy(pictures), index), DstPll(encoder_epochs=2)
-    task = Task.of(rows, torch.from_numpy(candidates)[index], (0, 1, 2))
-    state, trained, copied = torch.get_rng_state(), [], task.rows.pool.clone()
+    task = Task.of(
+        Rows.of(torch.from_numpy(pictures), index), torch.from_numpy(candidates)[index], (0, 1, 2)
+    )
+    trained: list[int] = []
     with reporting(lambda title, epoch, epochs, loss: trained.append(len(loss))):
-        bundle = method.fit(task)
+        DstPll(encoder_epochs=2).fit(task)
     assert trained == [2, 2]  # models in each epoch
-    assert torch.equal(torch.get_rng_state(), state)
-    assert torch.equal(task.rows.pool, copied)
-    queries = torch.from_numpy(pictures[400:500]), torch.arange(100).expand(3, -1)
-    opinion = bundle.predict(task.rows.others(*queries))
-    for run in (slice(0, 1), slice(1, 2), slice(2, 3)):
-        part = task.part(run)
-        alone = method.fit(part)
-        assert torch.equal(alone.label_weights, bundle.label_weights[run])
-        others = part.rows.others(queries[0], queries[1][:1])
-        assert torch.equal(alone.predict(others).probability, opinion.probability[run])
 
 
 def test_the_loss_of_an_auto_encoder_is_cross_entropy_plus_the_mean_divergence() -> None:

@@ -12,20 +12,21 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from robustpll.engine.data import Rows, Task
-from robustpll.methods import pl_ecoc
-from robustpll.methods.pl_ecoc import (
-    PlEcoc,
-    decoded,
-    dichotomies,
-    reliability,
-    squared_hinge_classifiers,
-)
+from robustpll.engine.predict import Fitted
+from robustpll.methods import PlEcoc, pl_ecoc
+from robustpll.methods.pl_ecoc import decoded, dichotomies, reliability, squared_hinge_classifiers
+from robustpll.opinion import Opinion
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def uniform(n: int, d: int) -> Tensor:
+    return torch.rand(n, d, generator=generator(), dtype=torch.float64)
 
 
 def random_candidates(n: int, k: int, share: float, seed: int = 0) -> Tensor:
@@ -67,9 +68,9 @@ def test_up_to_ten_classes_all_eligible_dichotomies_are_in_the_draw(
 ) -> None:
     candidates = random_candidates(n, k, share, seed)
     eligible = eligible_by_enumeration(as_sets(candidates), k)
-    found = as_sets(dichotomies(candidates, generator(seed)))
-    assert len(found) == len(set(found)) == min(math.ceil(10 * math.log2(k)), len(eligible))
-    assert set(found) <= eligible
+    sides = as_sets(dichotomies(candidates, generator(seed)))
+    assert len(sides) == len(set(sides)) == min(math.ceil(10 * math.log2(k)), len(eligible))
+    assert set(sides) <= eligible
 
 
 def test_every_eligible_dichotomy_is_as_likely() -> None:
@@ -108,24 +109,34 @@ def test_few_eligible_dichotomies_among_many_classes_are_all_found() -> None:
     """Most rows have all of the classes 3 to 10, so these stay together: 7 dichotomies will do."""
     rest = torch.arange(11) >= 3
     candidates = torch.stack([torch.arange(11) == j for j in range(3)] + [rest] * 40)
-    found = set(as_sets(dichotomies(candidates, generator())))
-    assert found == eligible_by_enumeration(as_sets(candidates), 11)
-    assert len(found) == 7
+    sides = set(as_sets(dichotomies(candidates, generator())))
+    assert sides == eligible_by_enumeration(as_sets(candidates), 11)
+    assert len(sides) == 7
+
+
+def fitted_to(x: Tensor, candidates: Tensor, decoding: Any) -> tuple[Fitted, Opinion]:
+    """What PlEcoc learned of rows (n, d) with candidates (n, k), and their predictions."""
+    rows = Rows.of(x, torch.arange(len(x))[None])
+    fitted = PlEcoc(decoding).fit(Task.of(rows, candidates[None], (0,)))
+    return fitted, fitted.predict(rows)
 
 
 @pytest.mark.parametrize("k", [2, 10, 11, 50])
 @pytest.mark.parametrize("decoding", ["loss", "reference"])
 def test_where_no_dichotomy_will_do_every_prediction_is_a_guess(k: int, decoding: Any) -> None:
-    candidates = torch.ones(1, 30, k).bool()
-    candidates[0, 0, 1:] = False
-    x = torch.rand(30, 4, generator=generator(), dtype=torch.float64)
-    rows = Rows.of(x, torch.arange(30)[None])
-    fitted = PlEcoc(decoding).fit(Task.of(rows, candidates, (0,)))
-    opinion = fitted.predict(rows)
+    candidates = torch.ones(30, k).bool()
+    candidates[0, 1:] = False
+    fitted, opinion = fitted_to(uniform(30, 4), candidates, decoding)
     torch.testing.assert_close(opinion.probability, torch.full_like(opinion.belief, 1 / k))
     assert opinion.guess.all()
     expected = (candidates / candidates.sum(-1, keepdim=True)).double()
-    torch.testing.assert_close(fitted.label_weights, expected)
+    torch.testing.assert_close(fitted.label_weights[0], expected)
+
+
+def gradient(x: Tensor, sides: Tensor, weights: Tensor, error_cost: float = 1.0) -> Tensor:
+    """Of the objectives of all machines, (d + 1, L)."""
+    rows = torch.cat([x, torch.ones(len(x), 1)], 1)
+    return weights - 2 * error_cost * rows.T @ (sides * (1 - sides * (rows @ weights)).clamp(min=0))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +146,7 @@ def test_machines_agree_with_linear_svc_whatever_the_threads(
     n: int, d: int, error_cost: float
 ) -> None:
     """More rows than a machine sees at first, fewer rows than features, hard and easy problems."""
-    x = torch.rand(n, d, generator=generator(), dtype=torch.float64)
+    x = uniform(n, d)
     x[::7] = x[0]  # duplicates
     x[5] = 0
     noise = torch.randn(n, 5, generator=generator(1)) * torch.tensor([0, 0.2, 0.5, 1, 5])
@@ -161,14 +172,10 @@ def test_machines_agree_with_linear_svc_whatever_the_threads(
 def test_machines_end_at_extreme_costs_or_say_that_they_do_not(
     error_cost: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    x = torch.rand(500, 20, generator=generator(), dtype=torch.float64)
+    x = uniform(500, 20)
     sides = torch.randint(2, (500, 3), generator=generator()).double() * 2 - 1
     weights = squared_hinge_classifiers(x, sides, error_cost)  # a warning would be an error
-    margins = sides * (x @ weights[:-1] + weights[-1])
-    slope = weights - 2 * error_cost * torch.cat([x, torch.ones(500, 1)], 1).T @ (
-        sides * (1 - margins).clamp(min=0)
-    )
-    assert slope.norm() < 1e-8 * error_cost * 500 + 1e-4
+    assert gradient(x, sides, weights, error_cost).norm() < 1e-8 * error_cost * 500 + 1e-4
     assert (squared_hinge_classifiers(x, sides, 0.0) == 0).all()
     monkeypatch.setattr(pl_ecoc, "MOST_STEPS", 1)
     with pytest.warns(ConvergenceWarning, match="not at its optimum after 1 steps"):
@@ -178,13 +185,13 @@ def test_machines_end_at_extreme_costs_or_say_that_they_do_not(
 @pytest.mark.parametrize("far", [0.0, 30.0, 1000.0])
 def test_machines_are_at_their_optimum_where_float32_cannot_tell_rows_apart(far: float) -> None:
     """Decision values of all rows are looked at in float32, which is off by up to 0.05 here."""
-    x = torch.rand(4000, 30, generator=generator(), dtype=torch.float64) + far
+    x = uniform(4000, 30) + far
     noise = torch.randn(4000, 4, generator=generator(1))
     sides = (x[:, :4] - far - 0.5 + 0.3 * noise).sign()
     weights = squared_hinge_classifiers(x, sides)
-    rows = torch.cat([x, torch.ones(4000, 1)], 1)
-    slope = weights - 2 * rows.T @ (sides * (1 - sides * (rows @ weights)).clamp(min=0))
-    assert (slope.norm(dim=0) < 1e-4 / rows.norm(dim=1).amax() + 1e-7 * far).all()
+    longest = (x.square().sum(1) + 1).sqrt().amax()
+    slope = gradient(x, sides, weights).norm(dim=0)
+    assert (slope < 1e-4 / longest + 1e-7 * far).all()
 
 
 def test_reliability_is_the_share_on_the_right_side_of_all_rows() -> None:
@@ -194,16 +201,12 @@ def test_reliability_is_the_share_on_the_right_side_of_all_rows() -> None:
     codes = torch.rand(6, 5, generator=generator()) < 0.5
     decisions = torch.randn(40, 6, generator=generator(), dtype=torch.float64)
     decisions[:5] = 0  # not positive
-    found = reliability(decisions, candidates, codes)
-    for c in range(5):
-        own = [i for i in range(40) if candidates[i, c]]
-        shares = [
-            sum(bool(decisions[i, j] > 0) == bool(codes[j, c]) for i in own) / max(1, len(own))
-            for j in range(6)
-        ]
-        expected = np.array(shares) / (sum(shares) or 1)
-        np.testing.assert_allclose(found[c].numpy(), expected, atol=1e-12)
-    assert (found[3] == 0).all()
+    reliable = reliability(decisions, candidates, codes)
+    for c in (0, 1, 2, 4):
+        right = (decisions[candidates[:, c]] > 0) == codes[:, c]  # rows with candidate c, (own, 6)
+        shares = right.double().mean(0)
+        torch.testing.assert_close(reliable[c], shares / shares.sum())
+    assert (reliable[3] == 0).all()
 
 
 @pytest.mark.parametrize(
@@ -231,11 +234,7 @@ def test_decoding_meets_the_worked_numbers_and_does_not_overflow(
 
 @pytest.mark.parametrize("decoding", ["loss", "reference"])
 def test_a_class_that_is_nobodys_candidate_is_never_predicted(decoding: Any) -> None:
-    x = torch.rand(200, 3, generator=generator(), dtype=torch.float64)
-    candidates = torch.zeros(1, 200, 4).bool()
-    candidates[0, torch.arange(200), x.argmax(1)] = True
-    rows = Rows.of(x, torch.arange(200)[None])
-    fitted = PlEcoc(decoding).fit(Task.of(rows, candidates, (0,)))
-    probability = fitted.predict(rows).probability[0]
+    x = uniform(200, 3)
+    probability = fitted_to(x, one_hot(x.argmax(1), 4).bool(), decoding)[1].probability[0]
     assert (probability[:, 3] == 0).all()
     assert (probability.argmax(1) == x.argmax(1)).double().mean() > 0.9

@@ -87,8 +87,8 @@ def test_steps_are_those_of_the_description(
     candidates[1] = True
     order = generator.integers(12, size=150)
     expected = slow_steps(x, candidates, order.tolist(), regularisation)
-    for found in (plain_steps, fast()):
-        weights = found(x, candidates, order, regularisation)
+    for steps in (plain_steps, fast()):
+        weights = steps(x, candidates, order, regularisation)
         np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-10)
 
 
@@ -116,9 +116,7 @@ def test_many_steps_do_not_drift_and_lower_the_objective() -> None:
 def test_very_long_rows_do_not_overflow(steps: Steps) -> None:
     """The first steps shrink w by the rows' length each; their product leaves float64."""
     x = 1e5 * np.random.default_rng(0).random((10, 50))
-    candidates = np.eye(10, dtype=bool)
-    order = np.tile(np.arange(10), 100)
-    weights = steps(x, candidates, order, 1.0)
+    weights = steps(x, np.eye(10, dtype=bool), np.tile(np.arange(10), 100), 1.0)
     assert np.linalg.norm(weights) == pytest.approx(1)
 
 

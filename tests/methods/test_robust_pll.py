@@ -23,6 +23,11 @@ def task(digits: Any, candidates: np.ndarray) -> Task:
     return Task.of(rows, torch.from_numpy(candidates[:300])[None], (0,))
 
 
+def uniform(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(shape, generator=generator, dtype=torch.double)
+
+
 def stepped(method: RobustPll, task: Task) -> tuple[Any, Any, Batch]:
     """A network, the method as the engine calls it, and a batch with what was drawn for it."""
     draws, shape, index = Draws.of([0], like=task.prior), task.rows.shape, task.rows.everything
@@ -39,17 +44,10 @@ def test_with_ten_classes_the_default_trains_as_the_published_ceiling(task: Task
     assert torch.equal(usual.predict(task.rows).belief, other.predict(task.rows).belief)
 
 
-@pytest.fixture
-def forgotten(task: Task) -> tuple[torch.Tensor, Batch]:
-    """Evidence (1, n, k) that hardly ever names the class 3, and the rows' candidates."""
-    draws = torch.Generator().manual_seed(0)
-    evidence = 100 * torch.rand(task.candidates.shape, generator=draws, dtype=torch.double)
+def test_a_balance_gives_a_class_back_that_evidence_forgets(task: Task) -> None:
+    """The evidence hardly ever names class 3."""
+    evidence, batch = 100 * uniform(*task.candidates.shape), stepped(RobustPll(), task)[2]
     evidence[..., 3] /= 50
-    return evidence, stepped(RobustPll(), task)[2]
-
-
-def test_a_balance_gives_a_class_back_that_evidence_forgets(forgotten: Any) -> None:
-    evidence, batch = forgotten
     written = {
         balance: RobustPll(balance=balance).spread(1, evidence).reweigh(evidence, batch)
         for balance in (0.0, 0.001, 0.5, 1.0)
@@ -106,9 +104,7 @@ def test_label_weights_come_from_rows_as_they_are(task: Task) -> None:
 @pytest.mark.parametrize("k", [10, 120])
 def test_the_divergence_by_class_is_a_kth_of_the_whole(k: int, task: Task) -> None:
     """And the rule for a hundred classes is out of use."""
-    draws = torch.Generator().manual_seed(0)
-    evidence = torch.rand(1, 5, k, generator=draws, dtype=torch.double)
-    candidates = torch.rand(1, 5, k, generator=draws) < 0.3
+    evidence, candidates = uniform(1, 5, k), uniform(1, 5, k, seed=1) < 0.3
     _, by_class, batch = stepped(RobustPllAt(), task)
     batch = replace(batch, candidates=candidates)
     whole = RobustPllAt(kl_per_class=False).spread(1, task.prior)
@@ -120,19 +116,13 @@ def test_the_divergence_by_class_is_a_kth_of_the_whole(k: int, task: Task) -> No
 def test_it_withstands_an_audit_that_takes_a_plain_network_down(
     digits: Any, candidates: np.ndarray
 ) -> None:
-    X_train, X_test, _, y_test = digits
     settings: Any = {"steps": 20, "restarts": 1, "queries": 200, "twin_epochs": 20}
+    models = (RobustPLLClassifier(epochs=30, random_state=0, adversary=a) for a in (None, 0.1))
     plain, hard = (
         robustness_report(
-            RobustPLLClassifier(epochs=30, random_state=0, adversary=adversary).fit(
-                X_train, candidates
-            ),
-            X_test[:200],
-            y_test[:200],
-            (0.1,),
-            **settings,
+            model.fit(digits[0], candidates), digits[1][:200], digits[3][:200], (0.1,), **settings
         )
-        for adversary in (None, 0.1)
+        for model in models
     )
     assert hard.clean > plain.clean - 0.03
     assert hard.worst[0] > plain.worst[0] + 0.2

@@ -15,7 +15,7 @@ from scipy.special import digamma
 from torch import Tensor, nn
 from torch.distributions import Dirichlet, kl_divergence
 
-from robustpll.engine.data import Batch, Rows, Task
+from robustpll.engine.data import Batch, Rows, State, Task
 from robustpll.engine.random import Draws
 from robustpll.methods import DeepMethod, Proden, RobustPll, RobustPllEns
 from robustpll.methods.evidential import evidential_error, flat_kl, surprise
@@ -41,23 +41,13 @@ def masks(k: int, *sets: set[int]) -> Tensor:
 
 def batch_of(candidates: Tensor, label_weights: Any = None) -> Batch:
     """Rows (M, b) without features; the prior is uniform on the candidates."""
-    prior = candidates.double() / candidates.sum(-1, keepdim=True)
-    weights = prior if label_weights is None else torch.tensor(label_weights, dtype=torch.float64)
     models, b, _ = candidates.shape
-    indices = torch.arange(b).expand(models, -1)
-    pool = prior.new_zeros(b, 1)
-    return Batch(
-        x=prior.new_zeros(models, b, 0),
-        candidates=candidates,
-        prior=prior,
-        weight=prior.new_ones(models, b),
-        rows={"label_weights": weights, "uncertainty": prior.new_ones(models, b, 1)},
-        memory={},
-        indices=indices,
-        task=Task.of(Rows.of(pool, indices), candidates, tuple(range(models)), prior),
-        stage=0,
-        draws=Draws.of(range(models), like=prior),
-    )
+    rows = Rows.of(torch.zeros(b, 1).double(), torch.arange(b).expand(models, -1))
+    task = Task.of(rows, candidates, tuple(range(models)))
+    state = State.of(task, uncertainty=1.0)
+    if label_weights is not None:
+        state.rows["label_weights"] = torch.tensor(label_weights, dtype=torch.float64)
+    return state.batch(task, rows.everything, 0, Draws.of(task.seeds, like=task.prior))
 
 
 def step(
@@ -105,8 +95,8 @@ def test_a1_to_a3_squared_error(e: Any, weights: Any, error: float, variance: fl
     batch = batch_of(torch.ones(1, 1, len(e), dtype=torch.bool), [[weights]])
     loss, _ = step(RobustPll(), [[e]], batch)
     assert loss.item() == pytest.approx(error + variance, abs=1e-6)
-    found = Opinion.of_evidence(np.array(e, dtype=float)).variance.sum()
-    assert found == pytest.approx(variance, abs=5e-7)
+    opinion = Opinion.of_evidence(np.array(e, dtype=float))
+    assert opinion.variance.sum() == pytest.approx(variance, abs=5e-7)
 
 
 @pytest.mark.parametrize(("e", "s", "alpha"), [((4, 1, 1), 0, (1, 2, 2)), (E, 3, (4, 1, 3, 1))])
@@ -173,8 +163,8 @@ def test_a7_gradient_with_respect_to_evidence() -> None:
 def test_a10_cross_entropy(e: Any, psi: Any, weights: Any, loss: float) -> None:
     assert_allclose(surprise(torch.tensor(e).double()), psi, atol=5e-7)
     batch = batch_of(torch.ones(1, 1, len(e), dtype=torch.bool), [[weights]])
-    found, _ = step(RobustPll(loss="cross-entropy"), [[e]], batch)
-    assert found.item() == pytest.approx(loss, abs=1e-6)
+    expected, _ = step(RobustPll(loss="cross-entropy"), [[e]], batch)
+    assert expected.item() == pytest.approx(loss, abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -214,8 +204,8 @@ def coefficients(method: RobustPll, k: int, progress: float) -> Tensor:
 )
 def test_a12_annealing(anneal: Any, expected: tuple[float, ...]) -> None:
     for epoch, coefficient in zip((0, 1, 49, 50, 99, 100, 199), expected, strict=True):
-        found = coefficients(RobustPll(anneal=anneal), 10, epoch / 200)
-        assert found.item() == pytest.approx(coefficient, abs=1e-12)
+        weight = coefficients(RobustPll(anneal=anneal), 10, epoch / 200)
+        assert weight.item() == pytest.approx(coefficient, abs=1e-12)
 
 
 @pytest.mark.parametrize(("k", "factor"), [(2, 1), (10, 1), (99, 1), (100, 0.0005), (171, 0.0005)])
@@ -228,8 +218,7 @@ def test_a12_many_classes_shrink_the_divergence(k: int, factor: float) -> None:
 
 
 def test_a12_each_member_has_its_ceiling() -> None:
-    found = coefficients(RobustPllEns.paper(), 10, 50 / 200)
-    assert_allclose(found, (0.25, 0.5, 1, 2, 4))
+    assert_allclose(coefficients(RobustPllEns.paper(), 10, 50 / 200), (0.25, 0.5, 1, 2, 4))
 
 
 def test_proden_keeps_its_weights_where_all_candidates_underflow() -> None:
@@ -245,8 +234,8 @@ def test_loss_is_the_expected_squared_error_under_the_dirichlet(e: Any) -> None:
     weights = np.linspace(1, 2, len(e)) / np.linspace(1, 2, len(e)).sum()
     drawn = np.random.default_rng(0).dirichlet(evidence + 1, size=200_000)
     errors = np.square(weights - drawn).sum(-1)
-    found = evidential_error(torch.from_numpy(evidence), torch.from_numpy(weights)).item()
-    assert abs(found - errors.mean()) <= 4 * errors.std() / np.sqrt(len(errors))
+    expected = evidential_error(torch.from_numpy(evidence), torch.from_numpy(weights)).item()
+    assert abs(expected - errors.mean()) <= 4 * errors.std() / np.sqrt(len(errors))
 
 
 @given(arrays(float, st.integers(2, 8), elements=st.floats(0, 100)))
@@ -260,11 +249,8 @@ def test_divergence_from_the_flat_dirichlet(evidence: np.ndarray) -> None:
 @given(outputs=arrays(float, (2, 4), elements=st.floats(-30, 30)))
 def test_any_evidence_gives_weights_on_the_candidates(evidence: Any, outputs: np.ndarray) -> None:
     candidates = np.array([True, False, True, True])
-    opinion = written(
-        outputs[None],
-        torch.from_numpy(np.tile(candidates, (1, 2, 1))),
-        evidence=evidence,
-    )
+    mask = torch.from_numpy(np.tile(candidates, (1, 2, 1)))
+    opinion = written(outputs[None], mask, evidence=evidence)
     assert_allclose(opinion.probability.sum(-1), 1)
     assert (opinion.probability[:, ~candidates] == 0).all()
     higher = np.diff(outputs[:, candidates], axis=-1) > 0
@@ -293,12 +279,11 @@ def test_update_before_or_after_the_step_differs_in_whose_outputs_it_reads(loss:
     assert after.second_pass
     assert not before.second_pass
     assert after.step(Given(old), batch, progress)[1] == {}
-    found = after.after_step(Given(new), batch)
-    assert {name: value.tolist() for name, value in found.items()} == {
-        name: value.tolist() for name, value in of_new.items()
-    }
-    assert not torch.equal(found["label_weights"], of_old["label_weights"])
-    assert not any(value.requires_grad for value in (*found.values(), *of_old.values()))
+    second = after.after_step(Given(new), batch)
+    assert second.keys() == of_new.keys()
+    assert all(torch.equal(value, of_new[name]) for name, value in second.items())
+    assert not torch.equal(second["label_weights"], of_old["label_weights"])
+    assert not any(value.requires_grad for value in (*second.values(), *of_old.values()))
 
 
 def test_votes_share_the_uncertainty() -> None:
@@ -333,7 +318,7 @@ def test_proposition_2_weights_minimise_the_loss(problem: tuple[np.ndarray, np.n
     def loss(weights: np.ndarray) -> float:
         return float(np.square(weights - mean).sum())
 
-    found = minimize(
+    minimum = minimize(
         loss,
         candidates / candidates.sum(),
         jac=lambda weights: 2 * (weights - mean),
@@ -343,9 +328,9 @@ def test_proposition_2_weights_minimise_the_loss(problem: tuple[np.ndarray, np.n
         options={"ftol": 1e-14},
     )
     weights = weights_of(evidence, candidates)[0]
-    assert found.success
-    assert loss(weights) <= found.fun + 1e-10
-    assert_allclose(weights, found.x, atol=1e-5)
+    assert minimum.success
+    assert loss(weights) <= minimum.fun + 1e-10
+    assert_allclose(weights, minimum.x, atol=1e-5)
 
 
 @given(problems())

@@ -118,7 +118,7 @@ class Rows:
         """Test or out-of-distribution rows under the same scaling."""
         return replace(self, pool=pool, indices=indices)
 
-    def part(self, models: slice) -> Self:
+    def part(self, models: slice | list[int]) -> Self:
         """Rows of some of the models."""
         return self._changed(lambda values: values[models])
 

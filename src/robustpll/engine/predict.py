@@ -205,7 +205,7 @@ class Networks(Fitted):
             x, indices = x[::together], indices[::together]
             labels = None if truth is None else truth.gather(1, indices.to(truth.device))
             wide = x.double() if attack.precision == "float64" else x
-            moved = attack.attack_each(epsilons, outputs, wide, draws, labels)
+            moved = attack(outputs, wide, draws, labels, epsilons)
             if moved.dtype != x.dtype:  # rounding must not leave the bounds
                 moved = attack.bounds(x, epsilons).project(moved.to(x))
             return moved

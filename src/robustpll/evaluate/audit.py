@@ -223,7 +223,7 @@ class Audit:
         """Train plain networks on the model's predictions for these rows and for rows near them."""
         x = rows.x(rows.everything)  # (R, n, *shape)
         draws = Draws.of((0,) * rows.models, "twin", like=x, on_device=True)
-        bounds = replace(self.strongest, epsilon=self.scaled_epsilons[-1]).bounds(x)
+        bounds = self.strongest.bounds(x, self.scaled_epsilons[-1:])
         near = [bounds.random_point(draws) for _ in range(COPIES)]
         copies = Rows.scaled(torch.cat([x, *near], 1))
         opinion = fitted.predict(copies)

@@ -63,6 +63,9 @@ class Method(ABC):
     added_fields: ClassVar[dict[str, Any]] = {}  # newer than stored runs: values in these runs
     paper_fields: ClassVar[dict[str, Any]] = {}  # values that differ in the published version
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     @classmethod
     def reference(cls) -> str:
         """Return the paper in a few words: "Lv et al., ICML 2020"."""
@@ -84,20 +87,17 @@ class Method(ABC):
 
         Such a field then has one number for each member of each run.
         """
-        kinds = {type(method).__name__ for method in methods}
+        kinds = sorted({type(method).__name__ for method in methods})
         if len(kinds) != 1:
-            raise InputError(
-                f"A bundle needs one method or more, all of one class; found {sorted(kinds)}."
-            )
-        first, numbers = methods[0], methods[0].number_names()
-        joined = copy.copy(first)
+            raise InputError(f"A bundle needs one method or more, all of one class; got {kinds}.")
+        numbers, joined = cls.number_names(), copy.copy(methods[0])
         for name in cls.field_names():
             values = [getattr(method, name) for method in methods]
             if all(value == values[0] for value in values):
                 continue
             if name not in numbers:
                 raise InputError(
-                    f"Methods of one bundle must agree in {name!r}; found {values}. Only these "
+                    f"Methods of one bundle must agree in {name!r}; got {values}. Only these "
                     f"fields may differ: {', '.join(numbers) or 'none'}."
                 )
             object.__setattr__(joined, name, tuple(v for m in methods for v in m.per_member(name)))
@@ -150,10 +150,9 @@ class DeepMethod(Method):
     warm_up: ClassVar[int] = 0  # epochs before the others, with steps in a stage of their own
     restarts: ClassVar[bool] = False  # whether the optimizer is reset after the warm-up
     cost: ClassVar[float] = 1.0  # time of a step of one network: benchmarks/method_speed.py
-    trains_twice: ClassVar[bool] = False  # whether `fit` runs more than one training
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         for name in self.number_names():
             value = getattr(self, name)
             if isinstance(value, tuple) and len(value) != self.members:
@@ -172,10 +171,8 @@ class DeepMethod(Method):
             if len(values) == self.members:
                 values *= models // self.members  # the same members for every run
             if len(values) != models:
-                raise InputError(
-                    f"{name!r} has {len(values)} values, for a bundle of {models} models: stack as "
-                    "many methods as the task has runs."
-                )
+                sizes = f"{name!r} has {len(values)} values, for a bundle of {models} models"
+                raise InputError(f"{sizes}: stack as many methods as the task has runs.")
             object.__setattr__(method, name, like.new_tensor(values)[:, None])
         return method
 
@@ -222,19 +219,23 @@ class DeepMethod(Method):
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         """Return the loss per row (M, b), and row state to write after the optimiser's step."""
 
+    def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return the label weights for logits (M, b, k), and other row state; no gradient."""
+        return {}
+
     @property
     def second_pass(self) -> bool:
         """Whether row state comes from `after_step`, not from `step`."""
         return False
 
+    def before_step(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        """Return row state from the logits of a step, unless a second pass computes it."""
+        return {} if self.second_pass else self.reweigh(logits.detach(), batch)
+
     def after_step(self, net: nn.Module, batch: Batch) -> dict[str, Tensor]:
         """Return row state from one more pass, after the optimiser's step."""
         with torch.no_grad(), steady_statistics(net):
             return self.reweigh(net(batch.x), batch)
-
-    def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
-        """Return the label weights for logits (M, b, k), and other row state; no gradient."""
-        return {}
 
     def end_epoch(self, training: "Training", epoch: int) -> None:
         """Change the state between epochs: tensors in place, because a captured step keeps them."""
@@ -273,11 +274,9 @@ class DeepMethod(Method):
 
     def training_opinion(self, task: Task, state: State) -> Opinion:
         """Return the opinion of the training rows."""
-        uncertainty = state.rows.get("uncertainty")
-        if uncertainty is not None:
-            uncertainty = uncertainty[..., 0].double()
-        weights = state.rows["label_weights"].double()
-        return Opinion.of_probability(weights, uncertainty, task.prior.double())
+        rows = {name: value.double() for name, value in state.rows.items()}
+        uncertainty = rows["uncertainty"][..., 0] if "uncertainty" in rows else None
+        return Opinion.of_probability(rows["label_weights"], uncertainty, task.prior.double())
 
 
 def normalize(weights: Tensor, otherwise: Tensor) -> Tensor:
@@ -292,11 +291,3 @@ def weighted_ce(logits: Tensor, label_weights: Tensor) -> Tensor:
     -sum_j w_j ln(p_j + 1e-10): the summand bounds the loss, and is part of the published numbers.
     """
     return -(label_weights * (logits.softmax(-1) + 1e-10).log()).sum(-1)
-
-
-def covering(logits: Tensor, candidates: Tensor) -> Tensor:
-    """Return -ln of the probability that softmax(logits) gives to all candidates -> (...).
-
-    By log-sum-exp, so it has a gradient however small that probability is.
-    """
-    return logits.logsumexp(-1) - logits.masked_fill(~candidates, -torch.inf).logsumexp(-1)

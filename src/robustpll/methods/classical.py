@@ -14,7 +14,7 @@ from robustpll.engine.device import computing
 from robustpll.engine.history import History
 from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Fitted
-from robustpll.errors import InputError, check_fields
+from robustpll.errors import InputError
 from robustpll.methods.base import Method
 from robustpll.opinion import Opinion
 
@@ -40,9 +40,6 @@ class ClassicalMethod(Method):
     family = "classical"
     # (a, b): fitting n rows of d features takes about a (n / 1e4)^b (d / 100) seconds on one core
     cost: ClassVar[tuple[float, float]] = (1.0, 1.0)
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def shared_seconds(self, rows: int, shape: Shape, *, cuda: bool) -> float:
         """Return roughly the seconds that a bundle takes once, not once per run."""
@@ -75,7 +72,7 @@ class ClassicalMethod(Method):
         results: dict[int, tuple[Tensors, Opinion]] = {}
         with computing("float32", task.rows.device):
             for runs in equal_runs(task.rows):
-                x = _scaled(task.rows, runs[0])
+                x = scaled_rows(task.rows, runs[0])
                 precomputed = self.precompute(x)
                 for run in runs:
                     prior = task.prior[run].double()
@@ -92,9 +89,8 @@ class ClassicalMethod(Method):
                 " Leave it out, or use a method that trains networks."
             )
         if not bool((task.weight == 1).all()):
-            raise InputError(
-                f"{type(self).__name__} does not take weights of rows or classes. Leave them out."
-            )
+            name = type(self).__name__
+            raise InputError(f"{name} does not take weights of rows or classes. Leave them out.")
 
 
 @dataclass(frozen=True)
@@ -140,7 +136,7 @@ class Classical(Fitted):
         opinions: dict[int, Opinion] = {}
         with computing("float32", rows.device):
             for runs in equal_runs(rows, [id(learned.get("rows")) for learned in self.learned]):
-                x = _scaled(rows, runs[0])
+                x = scaled_rows(rows, runs[0])
                 precomputed = self.method.precompute(x, self.learned[runs[0]])
                 for run in runs:
                     opinions[run] = self.method.predict_run(self.learned[run], x, precomputed)
@@ -150,17 +146,16 @@ class Classical(Fitted):
 def equal_runs(rows: Rows, keys: Sequence[int] | None = None) -> list[list[int]]:
     """Return groups of runs with the same rows, equally scaled, and with equal keys if given."""
     groups: dict[tuple[object, ...], list[int]] = {}
+    tensors = [tensor.cpu().numpy() for tensor in (rows.indices, rows.shift, rows.scale)]
     for run in range(rows.models):
-        parts = (
-            part[run].cpu().numpy().tobytes() for part in (rows.indices, rows.shift, rows.scale)
-        )
-        groups.setdefault((*parts, keys and keys[run]), []).append(run)
+        content = (values[run].tobytes() for values in tensors)
+        groups.setdefault((*content, keys and keys[run]), []).append(run)
     return list(groups.values())
 
 
-def _scaled(rows: Rows, run: int) -> Tensor:
-    """Rows of one run, (n, d) in float64."""
-    part = rows.part(slice(run, run + 1))
+def scaled_rows(rows: Rows, run: int) -> Tensor:
+    """Return the rows of one run, (n, d) in float64."""
+    part = rows.part([run])
     return part.x(part.everything)[0].double().flatten(1)
 
 

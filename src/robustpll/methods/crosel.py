@@ -11,17 +11,8 @@ from torch.nn import functional as F
 from robustpll.engine.data import Batch, State, Task, pick
 from robustpll.engine.train import Training
 from robustpll.errors import InputError
-from robustpll.methods.base import (
-    WARM_UP,
-    Count,
-    DeepMethod,
-    Number,
-    Step,
-    covering,
-    normalize,
-    weighted_ce,
-)
-from robustpll.methods.rc import underflowing
+from robustpll.methods.base import WARM_UP, Count, DeepMethod, Number, Step, normalize, weighted_ce
+from robustpll.methods.rc import covering
 
 VIEWS = 3  # epochs that must agree on a row
 FEWEST = 0.05  # share of the rows that must be selected before a network learns from them
@@ -100,15 +91,23 @@ class CroSel(DeepMethod):
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         if batch.stage == WARM_UP:
             logits = net(batch.x)
-            loss_of = covering if self.stable_warmup else underflowing
-            return loss_of(logits, batch.candidates), self._written(logits, batch)
+            loss = covering(logits, batch.candidates, stable=self.stable_warmup)
+            return loss, self.before_step(logits, batch)
         selected = self._on_selected(net, batch)  # before the others: BatchNorm is moved by both
         logits = net(batch.x)
-        view = pick(swapped(batch.memory["views"][-1]), batch.indices)
-        if self.mask_consistency:
-            view = normalize(view * batch.candidates, batch.prior)
+        view = self._masked(pick(swapped(batch.memory["views"][-1]), batch.indices), batch)
         loss = selected + batch.memory["unsure"] * weighted_ce(logits, view)
-        return loss, self._written(logits, batch)
+        return loss, self.before_step(logits, batch)
+
+    def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        view = logits.softmax(-1)
+        return {"view": view, "label_weights": self._masked(view, batch)}
+
+    def _masked(self, view: Tensor, batch: Batch) -> Tensor:
+        """The view (M, b, k), if asked for restricted to the candidates."""
+        if not self.mask_consistency:
+            return view
+        return normalize(view * batch.candidates, batch.prior)
 
     def _on_selected(self, net: nn.Module, batch: Batch) -> Tensor:
         """Cross-entropy on rows that the other network selected, (M, b)."""
@@ -123,11 +122,6 @@ class CroSel(DeepMethod):
         # The engine multiplies column b by the weight of the batch's row b: undone here.
         weighed = (loss * batch.task.weight.gather(1, index)).mean(-1, keepdim=True)
         return in_use * weighed / batch.weight.mean(-1, keepdim=True).clamp(min=1e-10)
-
-    def _written(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
-        view = logits.detach().softmax(-1)
-        weights = normalize(view * batch.candidates, batch.prior) if self.mask_consistency else view
-        return {"view": view, "label_weights": weights}
 
     def end_epoch(self, training: Training, epoch: int) -> None:
         memory, view = training.state.memory, training.state.rows["view"]

@@ -8,6 +8,7 @@ witnesses contradict each other, goes to the base. Masses are multiples of 2^-m,
 represents without rounding. Sets are written as numbers whose bit c stands for class c.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -25,15 +26,9 @@ from robustpll.engine.predict import Fitted
 from robustpll.engine.random import Draws
 from robustpll.engine.train import train
 from robustpll.errors import Rule
+from robustpll.methods import classical
 from robustpll.methods.base import Count, DeepMethod, Step
-from robustpll.methods.classical import (
-    Classical,
-    ClassicalMethod,
-    Layout,
-    OneRun,
-    Tensors,
-    equal_runs,
-)
+from robustpll.methods.classical import Classical, ClassicalMethod, Layout, OneRun, Tensors
 from robustpll.methods.neighbours import neighbours
 from robustpll.opinion import Opinion
 
@@ -43,10 +38,7 @@ LARGEST_TABLE = 12  # with more named classes, sets that occur are listed instea
 NUMBERS_PER_BLOCK = 2**21  # masses of one block of rows; 16 MiB
 SEED = 42  # of all encoders: runs on the same rows have the same codes, bundled or alone
 
-Witnesses = Annotated[
-    int, Rule(f"from 1 to {MOST_WITNESSES}", range(1, MOST_WITNESSES + 1).__contains__)
-]
-Encoder = dict[str, Tensor]  # weights and biases of its two layers, in float64
+Witnesses = Annotated[int, Rule("from 1 to 52", range(1, MOST_WITNESSES + 1).__contains__)]
 
 
 @dataclass(frozen=True)
@@ -97,17 +89,14 @@ class DstPll(ClassicalMethod):
     encoder_epochs: Count = 100
 
     def layout(self, shape: Shape, k: int) -> Layout:
-        features, double = torch.Size(shape).numel(), torch.float64
-        layout: Layout = {"candidates": (torch.bool, ("n", k))}
+        features, candidates = math.prod(shape), (torch.bool, ("n", k))
         if not self._by_codes(shape):
-            return layout | {"rows": (double, ("n", features))}
-        return layout | {
-            "rows": (double, ("n", CODE)),
-            "encoder.hidden.weight": (double, (features, HIDDEN)),
-            "encoder.hidden.bias": (double, (1, HIDDEN)),
-            "encoder.mean.weight": (double, (HIDDEN, CODE)),
-            "encoder.mean.bias": (double, (1, CODE)),
-        }
+            return {"candidates": candidates, "rows": (torch.float64, ("n", features))}
+        layout: Layout = {"candidates": candidates, "rows": (torch.float64, ("n", CODE))}
+        for layer, inputs, outputs in (("hidden", features, HIDDEN), ("mean", HIDDEN, CODE)):
+            layout[f"encoder.{layer}.weight"] = (torch.float64, (inputs, outputs))
+            layout[f"encoder.{layer}.bias"] = (torch.float64, (1, outputs))
+        return layout
 
     def _by_codes(self, shape: Shape) -> bool:
         """Whether rows of this shape are compared by codes."""
@@ -192,27 +181,23 @@ class Variational(nn.Module):
         return decoded, mean, log_variance
 
 
-def encoded(rows: Rows, epochs: int) -> tuple[list[Encoder], Rows]:
+def encoded(rows: Rows, epochs: int) -> tuple[list[Tensors], Rows]:
     """Return an encoder for each of R runs, and codes in place of rows; equal rows share them."""
-    groups = equal_runs(rows)
-    first = [runs[0] for runs in groups]
-    distinct = replace(
-        rows, indices=rows.indices[first], shift=rows.shift[first], scale=rows.scale[first]
-    )
-    trained = trained_encoders(distinct, epochs, (SEED,) * len(first))
-    encoders: dict[int, Encoder] = {}
-    pool, index = [], torch.empty_like(rows.indices, device=rows.device)
+    groups = classical.equal_runs(rows)
+    distinct = rows.part([runs[0] for runs in groups])
+    trained = trained_encoders(distinct, epochs, (SEED,) * len(groups))
+    encoders: dict[int, Tensors] = {}
+    pool, indices = [], torch.empty_like(rows.indices, device=rows.device)
     for group, (encoder, runs) in enumerate(zip(trained, groups, strict=True)):
-        part = distinct.part(slice(group, group + 1))
-        pool.append(codes(encoder, part.x(part.everything)[0].flatten(1)))
-        index[runs] = group * len(rows) + torch.arange(len(rows), device=rows.device)
+        pool.append(codes(encoder, classical.scaled_rows(distinct, group)))
+        indices[runs] = group * len(rows) + torch.arange(len(rows), device=rows.device)
         encoders |= dict.fromkeys(runs, encoder)
     unit = pool[0].new_ones(rows.models, 1, CODE)
-    coded = Rows(torch.cat(pool), index, torch.zeros_like(unit), unit)
+    coded = Rows(torch.cat(pool), indices, torch.zeros_like(unit), unit)
     return [encoders[run] for run in range(rows.models)], coded
 
 
-def trained_encoders(rows: Rows, epochs: int, seeds: tuple[int, ...]) -> list[Encoder]:
+def trained_encoders(rows: Rows, epochs: int, seeds: tuple[int, ...]) -> list[Tensors]:
     """Return an encoder for each of M runs, trained at once."""
     unlabelled = torch.ones(*rows.indices.shape, 1, dtype=torch.bool)  # one class, which all have
     net = train(AutoEncoder(epochs=epochs), Task.of(rows, unlabelled, seeds)).net
@@ -223,7 +208,7 @@ def trained_encoders(rows: Rows, epochs: int, seeds: tuple[int, ...]) -> list[En
     ]
 
 
-def codes(encoder: Encoder, x: Tensor) -> Tensor:
+def codes(encoder: Tensors, x: Tensor) -> Tensor:
     """Return mean codes (n, 48) of scaled rows (n, d), in float64 to avoid ties by rounding."""
     weight, bias = encoder["encoder.hidden.weight"], encoder["encoder.hidden.bias"]
     hidden = torch.addmm(bias, x.double(), weight).relu_()
@@ -262,27 +247,24 @@ def opinion_of(candidates: Tensor, witnesses: Tensor, base: Tensor) -> Opinion:
     return Opinion(belief, torch.where(total > 0, belief / total, uniform), 1 - total[:, 0])
 
 
-def table_of(said: Tensor, base: Tensor) -> Tensor:
-    """Return masses of all 2^k sets, (2^k, q), from named sets (q, m, k) and the base (q, k).
+def table_of(said: Tensor) -> Tensor:
+    """Return masses of all 2^k sets, (2^k, q), from named sets (q, m, k); the base has k classes.
 
     The commonality of a set, the mass of all sets that contain it, is 1/2 for each witness whose
     set does not, multiplied. Masses follow from it by the Moebius transform.
     """
     m, k = said.shape[1:]
-    said = said & base[:, None]
-    named = torch.where(said.any(-1, keepdim=True), said, base[:, None])  # the base says nothing
-    bit = torch.arange(k, device=said.device)
-    sets = (torch.cat([named, base[:, None]], 1).long() << bit).sum(-1).T  # (m + 1, q)
+    named = said | ~said.any(-1, keepdim=True)  # the base says nothing
+    sets = (named.long() << torch.arange(k, device=said.device)).sum(-1).T  # (m, q)
     containing = torch.zeros(2**k, len(said), dtype=torch.int32, device=said.device)
     containing.scatter_add_(0, sets, torch.ones_like(sets, dtype=torch.int32))
     _sum_over_supersets(containing, 1)
-    # Of m + 1 sets including the base; a set that none contains is outside of the base.
-    commonality = [0.0, *(0.5 ** (m + 1 - count) for count in range(1, m + 2))]
+    commonality = [0.5 ** (m - count) for count in range(m + 1)]
     mass = torch.tensor(commonality, dtype=torch.float64, device=said.device)[containing]
     _sum_over_supersets(mass, -1)
-    conflict = mass[:1].clone()
+    mass[-1] += mass[0]  # conflict
     mass[0] = 0
-    return mass.scatter_add_(0, sets[-1:], conflict)
+    return mass
 
 
 def _sum_over_supersets(table: Tensor, sign: int) -> None:
@@ -313,7 +295,7 @@ def masses_of(said: Iterable[int], base: int) -> dict[int, float]:
 def _by_table(said: Tensor, classes: Tensor, named: Tensor, base: Tensor) -> tuple[Tensor, Tensor]:
     """Belief and leading set (b, k), from sets (b, m, s) of the classes (b, s)."""
     bit = torch.arange(classes.shape[1], device=said.device)
-    mass = table_of(said, torch.ones_like(said[:, 0]))  # (2^s, b)
+    mass = table_of(said)  # (2^s, b)
     first = mass.argmax(0)  # the first of the heaviest is within all others
     leading = (first[:, None] >> bit & 1).bool()
     single = named.gather(1, classes)  # False: a class that stands for several

@@ -25,12 +25,8 @@ from robustpll.methods.base import Count, DeepMethod, Number, Share, ShareNumber
 from robustpll.methods.proden import Proden
 from robustpll.opinion import Opinion
 
-MANY_CLASSES = 100
-FEW_CLASSES = 10  # with fewer classes, a ceiling per class is divided by this number
-
 Anneal = Literal["from-one", "from-zero"]
 Evidence = Literal["relu", "softplus", "exp"]
-
 EVIDENCE: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
     # not F.softplus: on a CPU that rounds the end of a tensor differently
@@ -85,15 +81,6 @@ class FlatKl(torch.autograd.Function):
         return torch.mul(gradient[..., None], slope)
 
 
-def annealed(progress: Tensor, anneal: Anneal, epochs: int) -> Tensor:
-    """Return min(2 t / T, 1) at epoch t of T: it rises over the first half of the training.
-
-    "from-one" counts epochs from 1, as the paper writes; "from-zero" from 0, as its code does.
-    """
-    ahead = 1 / epochs if anneal == "from-one" else 0.0
-    return (2 * (progress + ahead)).clamp(max=1)
-
-
 @dataclass(frozen=True)
 class Edl(DeepMethod):
     """Evidential classifier on constant label weights; other methods derive from it."""
@@ -107,18 +94,30 @@ class Edl(DeepMethod):
     kl_per_class: bool = False
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
-        evidence = self.evidence_of(net(batch.x))
-        error = evidential_error(evidence, batch.label_weights)
-        return error + self.divergence(evidence, batch, progress), {}
+        logits = net(batch.x)
+        loss = self.loss_of(self.evidence_of(logits), batch, progress)
+        return loss, self.before_step(logits, batch)
+
+    def loss_of(self, evidence: Tensor, batch: Batch, progress: Tensor) -> Tensor:
+        return self.error(evidence, batch) + self.divergence(evidence, batch, progress)
+
+    def error(self, evidence: Tensor, batch: Batch) -> Tensor:
+        """Return the expected error to the label weights, given evidence (M, b, k), (M, b)."""
+        return evidential_error(evidence, batch.label_weights)
 
     def divergence(self, evidence: Tensor, batch: Batch, progress: Tensor) -> Tensor:
-        """Return the annealed divergence of evidence for classes outside the candidates, (M, b)."""
+        """Return the divergence of evidence for classes outside the candidates, (M, b).
+
+        Its weight at epoch t of T is the ceiling times min(2 t / T, 1). Epochs count from 1, as the
+        paper writes, or from 0, as its code does.
+        """
         ceiling, k = self.kl_ceiling, batch.candidates.shape[-1]  # (M, 1)
-        if k >= MANY_CLASSES:
+        if k >= 100:
             ceiling = ceiling * self.kl_scale_large_k
         if self.kl_per_class:
-            ceiling = ceiling / max(k, FEW_CLASSES)
-        coefficient = ceiling * annealed(progress, self.anneal, self.epochs)
+            ceiling = ceiling / max(k, 10)
+        first = 1 / self.epochs if self.anneal == "from-one" else 0.0
+        coefficient = ceiling * (2 * (progress + first)).clamp(max=1)
         return torch.mul(coefficient, flat_kl(evidence * ~batch.candidates))
 
     def evidence_of(self, logits: Tensor) -> Tensor:
@@ -156,7 +155,6 @@ class ProdenEdl(Edl):
     )
     uncertain = True
     cost = 2.0
-    trains_twice = True
     paper_fields: ClassVar[dict[str, Any]] = {
         "anneal": "from-zero",
         "prior": "uniform",
@@ -170,9 +168,8 @@ class ProdenEdl(Edl):
         opinion = train(Proden(**shared), task).opinion
         ties = [np.random.default_rng(seed_of(seed, self.name, "ties")) for seed in task.seeds]
         labels = torch.stack([opinion[run].predicted(tie) for run, tie in enumerate(ties)])
-        return train(
-            self, task.with_candidates(one_hot(labels, task.k).bool()), validation=validation
-        )
+        resolved = task.with_candidates(one_hot(labels, task.k).bool())
+        return train(self, resolved, validation=validation)
 
     def begin(self, task: Task) -> State:
         return State.of(task, uncertainty=1.0)
@@ -258,18 +255,9 @@ class RobustPll(Edl):
             return State.of(task, uncertainty=1.0)
         return State.of(task, uncertainty=1.0, belief=torch.zeros_like(task.prior))
 
-    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
-        logits = net(batch.x)
-        loss = self.loss_of(self.evidence_of(logits), batch, progress)
-        return loss, {} if self.second_pass else self.reweigh(logits.detach(), batch)
-
-    def loss_of(self, evidence: Tensor, batch: Batch, progress: Tensor) -> Tensor:
-        return self.error(evidence, batch) + self.divergence(evidence, batch, progress)
-
     def error(self, evidence: Tensor, batch: Batch) -> Tensor:
-        """Return the expected error to the label weights, given evidence (M, b, k), (M, b)."""
         if self.loss == "squared":
-            return evidential_error(evidence, batch.label_weights)
+            return super().error(evidence, batch)
         return (batch.label_weights * surprise(evidence)).sum(-1)
 
     @property
@@ -286,7 +274,7 @@ class RobustPll(Edl):
         evidence = self.evidence_of(logits)
         opinion = Opinion.of_evidence(evidence, batch.prior).within(batch.candidates)
         uncertainty = opinion.uncertainty[..., None]
-        if self.loss == "squared" and self.balance:
+        if self.balance:
             return self.balanced(opinion, batch)
         if self.loss == "squared":
             return {"label_weights": opinion.probability, "uncertainty": uncertainty}
@@ -344,8 +332,6 @@ class RobustPllAt(RobustPll):
         Steps of an attack. Each costs a forward and a backward pass.
     clean_share : float or tuple with one for each member
         Share of the original rows in the loss, at most 1.
-    averaged : float
-        The final network is the mean over this share of the epochs, the last ones.
     """
 
     name = "robust_pll_at"
@@ -372,17 +358,12 @@ class RobustPllAt(RobustPll):
         return draws.uniform(rows, *shape)
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
-        views = self.two_views(net, batch)
-        worst, plain = (self.loss_of(self.evidence_of(view), batch, progress) for view in views)
-        loss: Tensor = worst + self.clean_share * (plain - worst)
-        return loss, {} if self.second_pass else self.reweigh(views[1].detach(), batch)
-
-    def two_views(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the logits (M, b, k) of moved and of original rows, from one pass."""
         with steady_statistics(net):
             moved = self.attacked(net, batch)
-        attacked, clean = net(torch.cat([moved, batch.x], dim=1)).chunk(2, dim=1)
-        return attacked, clean
+        views = net(torch.cat([moved, batch.x], dim=1)).chunk(2, dim=1)  # (M, b, k) each
+        worst, plain = (self.loss_of(self.evidence_of(view), batch, progress) for view in views)
+        loss: Tensor = worst + self.clean_share * (plain - worst)
+        return loss, self.before_step(views[1], batch)
 
     def attacked(self, net: nn.Module, batch: Batch) -> Tensor:
         """Return rows moved to a large error, within the bounds and the features' range."""

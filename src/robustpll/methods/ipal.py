@@ -1,5 +1,6 @@
 """Ipal (Zhang and Yu, IJCAI 2015)."""
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -79,11 +80,10 @@ class Ipal(ClassicalMethod):
         return {"indices": indices, "weights": weights, "gram": gram, "along": along}
 
     def fit_run(self, run: OneRun) -> tuple[Tensors, Opinion]:
-        weights = run.precomputed["weights"]
+        indices, weights = run.precomputed["indices"], run.precomputed["weights"]
         edges = self.alpha * normalize(weights, weights)
         start = (1 - self.alpha) * run.prior
         spread = spread_as_pairs if run.x.device.type == "cpu" else spread_as_table
-        indices = run.precomputed["indices"]
         labels = spread(edges, indices, start, run.candidates, self.iterations)  # (n, k)
         before, after = run.prior.sum(0), labels.sum(0)  # (k,)
         labels = labels * torch.where(after > NOTHING, before / after, 1.0)
@@ -95,10 +95,8 @@ class Ipal(ClassicalMethod):
         return Opinion.of_probability((-residuals(learned["labels"], **precomputed)).softmax(-1))
 
     def layout(self, shape: Shape, k: int) -> Layout:
-        return {
-            "rows": (torch.float64, ("n", torch.Size(shape).numel())),
-            "labels": (torch.bool, ("n", k)),
-        }
+        rows = torch.float64, ("n", math.prod(shape))
+        return {"rows": rows, "labels": (torch.bool, ("n", k))}
 
 
 def spread_as_table(

@@ -51,14 +51,9 @@ def neighbours(
             parts = torch.split(remaining, max(1, BOUNDS_PER_BLOCK // n))
             buffer = bounds.table.new_empty(len(parts[0]), n)
             for rows in parts:
-                nearest, certain = _search(
-                    queries[rows].double(),
-                    rows if itself else None,
-                    bounds,
-                    buffer[: len(rows)],
-                    count=count,
-                    compared=min(compared, n),
-                )
+                batch, out = queries[rows].double(), buffer[: len(rows)]
+                excluded = rows if itself else None
+                nearest, certain = bounds.search(batch, excluded, count, min(compared, n), out)
                 indices[rows], distance[rows] = nearest
                 uncertain.append(rows[~certain])
             remaining = torch.cat(uncertain)
@@ -91,7 +86,7 @@ def exact_products(device: torch.device) -> Iterator[None]:
 
 
 class Bounds:
-    """Lower bounds of the distances to references, from products in `dtype`.
+    """Lower bounds of the distances to references, from products in `dtype`, and a search by them.
 
     Relative to the centre of the references, |q - r|^2 - |q|^2 = |r|^2 - 2 q.r. For rows of d
     numbers, rounding moves this by less than slack (|q|^2 + |r|^2) / 2 with slack = (d + 16) eps.
@@ -133,28 +128,21 @@ class Bounds:
         limit: Tensor = square - norm.square() * (1 - self.slack) + underflow
         return limit.to(self.table.dtype)
 
-
-def _search(
-    queries: Tensor,
-    excluded: Tensor | None,
-    bounds: Bounds,
-    buffer: Tensor,
-    *,
-    count: int,
-    compared: int,
-) -> tuple[Neighbours, Tensor]:
-    """The nearest of the references that are compared, and whether they are right, (b,)."""
-    points = bounds.points(queries)
-    lower, index = bounds.lower(points, buffer).topk(compared, largest=False, sorted=False)
-    index = index.sort(1).values  # ties are broken by index
-    apart = torch.empty_like(index, dtype=torch.float64)
-    for block in blocks(len(queries), compared * queries.shape[1], queries.device):
-        near = bounds.references[index[block]].double()  # (c, compared, d)
-        apart[block] = (near - queries[block, None]).norm(dim=2)
-    if excluded is not None:
-        apart[index == excluded[:, None]] = torch.nan  # the last of all, even if others overflow
-    apart, order = apart.sort(dim=1, stable=True)
-    nearest = Neighbours(index.gather(1, order[:, :count]), apart[:, :count])
-    # False if a bound is NaN: then nothing is excluded
-    certain = lower.amax(1) > bounds.limit(points, apart[:, count - 1])
-    return nearest, certain | (compared == len(bounds.references))
+    def search(
+        self, queries: Tensor, excluded: Tensor | None, count: int, compared: int, out: Tensor
+    ) -> tuple[Neighbours, Tensor]:
+        """Return the nearest of the references that are compared, and whether they are right."""
+        points = self.points(queries)
+        lower, index = self.lower(points, out).topk(compared, largest=False, sorted=False)
+        index = index.sort(1).values  # ties are broken by index
+        apart = torch.empty_like(index, dtype=torch.float64)
+        for block in blocks(len(queries), compared * queries.shape[1], queries.device):
+            near = self.references[index[block]].double()  # (c, compared, d)
+            apart[block] = (near - queries[block, None]).norm(dim=2)
+        if excluded is not None:
+            apart[index == excluded[:, None]] = torch.nan  # the last of all, even beside infinity
+        apart, order = apart.sort(dim=1, stable=True)
+        nearest = Neighbours(index.gather(1, order[:, :count]), apart[:, :count])
+        # False if a bound is NaN: then nothing is excluded
+        certain = lower.amax(1) > self.limit(points, apart[:, count - 1])
+        return nearest, certain | (compared == len(self.references))

@@ -16,12 +16,8 @@ from robustpll.engine.random import seed_of
 from robustpll.methods.classical import ClassicalMethod, Layout, OneRun, Tensors
 from robustpll.opinion import Opinion
 
-ENUMERATED = 10  # up to so many classes, all dichotomies are examined, not drawn
 MOST_REJECTED = 10_000  # proposals in a row, before the search for another dichotomy ends
-PROPOSALS = 128  # examined at once
-LAST = -1e300  # the score of a class that no classifier is reliable for: below all others
 TOLERANCE = 1e-4  # largest distance of a training row's decision value from that of the optimum
-FIRST_NUMBERS, FEWEST_ROWS = 2**16, 100  # size of the first sample of rows
 MOST_STEPS = 200  # of Newton's method; about 6 are usual
 
 Decoding = Literal["loss", "reference"]
@@ -89,7 +85,7 @@ class PlEcoc(ClassicalMethod):
 
     def layout(self, shape: Shape, k: int) -> Layout:
         return {
-            "weights": (torch.float64, (torch.Size(shape).numel() + 1, "machines")),
+            "weights": (torch.float64, (math.prod(shape) + 1, "machines")),
             "codes": (torch.bool, ("machines", k)),
             "reliability": (torch.float64, (k, "machines")),
         }
@@ -117,7 +113,7 @@ def dichotomies(candidates: Tensor, generator: torch.Generator) -> Tensor:
         fits: Tensor = (inside > 0) & (outside > 0) & (inside + outside >= max(1, n // 10))
         return fits
 
-    if k <= ENUMERATED:
+    if k <= 10:
         numbers = torch.arange(2 ** (k - 1), device=device)[:, None]
         codes = numbers >> torch.arange(k, device=device) & 1 == 1
         codes = codes[eligible(codes)]
@@ -125,7 +121,7 @@ def dichotomies(candidates: Tensor, generator: torch.Generator) -> Tensor:
     chosen: dict[bytes, Tensor] = {}
     rejected = 0  # in a row
     while len(chosen) < most and rejected < MOST_REJECTED:
-        codes = torch.randint(2, (PROPOSALS, k), generator=generator).bool()
+        codes = torch.randint(2, (128, k), generator=generator).bool()
         codes[:, -1] = False
         for code, fits in zip(codes, eligible(codes.to(device)).tolist(), strict=True):
             key = code.numpy().tobytes()
@@ -166,7 +162,7 @@ def decoded(decisions: Tensor, codes: Tensor, reliable: Tensor, decoding: Decodi
     on_negative = (-sign * decisions - largest).exp()
     sums = on_positive @ (codes * reliable.T) + on_negative @ (~codes * reliable.T)  # (q, k)
     scores = sign * (sums.clamp(min=1e-300).log() + largest)
-    return torch.where(reliable.sum(1) > 0, scores, LAST)
+    return torch.where(reliable.sum(1) > 0, scores, -1e300)  # below all others
 
 
 def squared_hinge_classifiers(x: Tensor, sides: Tensor, error_cost: float = 1.0) -> Tensor:
@@ -198,7 +194,7 @@ def squared_hinge_classifiers(x: Tensor, sides: Tensor, error_cost: float = 1.0)
         if len(sample):
             added = missed[margin[missed].argsort()[: 1 + len(sample) // 2]]
         else:
-            added = missed[:: max(1, len(missed) // max(FEWEST_ROWS, FIRST_NUMBERS // (d + 1)))]
+            added = missed[:: max(1, len(missed) // max(100, 2**16 // (d + 1)))]  # a first sample
         samples[number] = sample = torch.cat([sample, added])
         rows = pad(x[sample], (0, 1), value=1.0) * side[sample, None]
         weights[number] = _optimum(rows, before, error_cost, longest)

@@ -1,5 +1,6 @@
 """PlKnn (Hüllermeier and Beringer, 2006)."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -71,10 +72,8 @@ class PlKnn(ClassicalMethod):
         return _opinion(votes, torch.ones_like(votes))
 
     def layout(self, shape: Shape, k: int) -> Layout:
-        return {
-            "rows": (torch.float64, ("n", torch.Size(shape).numel())),
-            "candidates": (torch.bool, ("n", k)),
-        }
+        rows = torch.float64, ("n", math.prod(shape))
+        return {"rows": rows, "candidates": (torch.bool, ("n", k))}
 
 
 def votes_of(indices: Tensor, distance: Tensor, candidates: Tensor) -> Tensor:

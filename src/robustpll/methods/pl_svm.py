@@ -69,12 +69,10 @@ class PlSvm(ClassicalMethod):
         order = torch.randint(n, (iterations,), generator=generator)
         steps = compiled_steps()
         if steps is None and iterations * k * d > LARGE:
-            msg = (
-                f"PlSvm takes {iterations:,} steps in plain numpy, since numba is not installed: "
-                '`pip install "robustpll[fast]"` makes them several times faster.'
-            )
+            hint = '`pip install "robustpll[fast]"` makes them several times faster.'
+            msg = f"PlSvm takes {iterations:,} steps in plain numpy, without numba: {hint}"
             warnings.warn(msg, EfficiencyWarning, stacklevel=2)
-        x, candidates = run.x.cpu().contiguous().numpy(), run.candidates.cpu().contiguous().numpy()
+        x, candidates = (part.cpu().contiguous().numpy() for part in (run.x, run.candidates))
         learned = (steps or plain_steps)(x, candidates, order.numpy(), float(self.regularisation))
         weights = torch.from_numpy(learned).to(run.x)  # (k, d)
         scores = (run.x @ weights.T).masked_fill(~run.candidates, -torch.inf)
@@ -84,7 +82,7 @@ class PlSvm(ClassicalMethod):
         return Opinion.of_probability((x @ learned["weights"].T).softmax(-1))
 
     def layout(self, shape: Shape, k: int) -> Layout:
-        return {"weights": (torch.float64, (k, torch.Size(shape).numel()))}
+        return {"weights": (torch.float64, (k, math.prod(shape)))}
 
 
 def plain_steps(

@@ -45,8 +45,16 @@ class Proden(DeepMethod):
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         logits = net(batch.x)
-        weights = normalize(batch.candidates * logits.detach().softmax(-1), batch.label_weights)
-        return weighted_ce(logits, batch.label_weights), {"label_weights": weights}
+        written = self.before_step(logits, batch)
+        return weighted_ce(logits, batch.label_weights), written
+
+    def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        weights = self.allowed(batch) * logits.softmax(-1)
+        return {"label_weights": normalize(weights, batch.label_weights)}
+
+    def allowed(self, batch: Batch) -> Tensor:
+        """Return the classes (M, b, k) that may have weight."""
+        return batch.candidates
 
 
 @dataclass(frozen=True)
@@ -219,11 +227,8 @@ class Pop(Proden):
         state.memory["threshold"] = self.threshold[..., None].clone()  # (M, 1, 1)
         return state
 
-    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
-        logits = net(batch.x)
-        allowed = batch.rows["kept"] if self.persistent else batch.candidates
-        weights = normalize(allowed * logits.detach().softmax(-1), batch.label_weights)
-        return weighted_ce(logits, batch.label_weights), {"label_weights": weights}
+    def allowed(self, batch: Batch) -> Tensor:
+        return batch.rows["kept"] if self.persistent else batch.candidates
 
     def end_epoch(self, training: Training, epoch: int) -> None:
         state = training.state

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from robustpll.engine.data import Batch, State, Task
-from robustpll.methods.base import DeepMethod, Step, covering, normalize, weighted_ce
+from robustpll.methods.base import DeepMethod, Step, normalize
+from robustpll.methods.proden import Proden
 
 
 @dataclass(frozen=True)
-class Rc(DeepMethod):
+class Rc(Proden):
     """Risk-consistent learning: cross-entropy weighted by how likely each candidate is.
 
     As Proden, with label weights from the network after the optimiser's step.
@@ -36,24 +37,18 @@ class Rc(DeepMethod):
     normalise: bool = True
     update: Literal["after", "before"] = "after"
 
-    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
-        logits = net(batch.x)
-        loss = weighted_ce(logits, batch.label_weights)
-        return loss, {} if self.second_pass else self.reweigh(logits.detach(), batch)
-
     @property
     def second_pass(self) -> bool:
         return self.update == "after"
 
+    def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
+        if self.normalise:
+            return super().reweigh(logits, batch)
+        return {"label_weights": batch.candidates * logits.softmax(-1)}
+
     def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
         weights = state.rows["label_weights"]
         weights.copy_(normalize(weights, task.prior))
-
-    def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
-        weights = batch.candidates * logits.softmax(-1)
-        if self.normalise:
-            weights = normalize(weights, batch.label_weights)
-        return {"label_weights": weights}
 
 
 @dataclass(frozen=True)
@@ -76,15 +71,19 @@ class Cc(DeepMethod):
     stable: bool = True
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
-        loss = covering if self.stable else underflowing
-        return loss(net(batch.x), batch.candidates), {}
+        return covering(net(batch.x), batch.candidates, stable=self.stable), {}
 
     def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
         weights = task.candidates * logits().softmax(-1)
         state.rows["label_weights"] = normalize(weights, task.prior.double())
 
 
-def underflowing(logits: Tensor, candidates: Tensor) -> Tensor:
-    """Return the published form of `covering`, with its constant, (..., k) -> (...)."""
+def covering(logits: Tensor, candidates: Tensor, *, stable: bool = True) -> Tensor:
+    """Return -ln of the probability that softmax(logits) gives to all candidates -> (...).
+
+    By log-sum-exp it has a gradient however small that probability is; see `Cc` for the other form.
+    """
+    if stable:
+        return logits.logsumexp(-1) - logits.masked_fill(~candidates, -torch.inf).logsumexp(-1)
     constant = 1 / (2 ** (logits.shape[-1] - 1) - 1)
     return -torch.log(constant * (candidates * logits.softmax(-1)).sum(-1) + 1e-10)

@@ -18,8 +18,6 @@ from robustpll.methods.base import WARM_UP, DeepMethod, Step, weighted_ce
 from robustpll.methods.evidential import flat_kl
 from robustpll.methods.neighbours import neighbours
 
-NEIGHBOURS = 3
-LEAST = 0.01  # concentration of a class without weight
 TINY = 1e-10
 
 
@@ -76,12 +74,9 @@ class Valen(DeepMethod):
     def begin(self, task: Task) -> State:
         """`label_weights` feed the encoder, `sampled` feed the classifier."""
         state = State.of(task, sampled=task.prior)
-        index = task.rows.everything.to(task.prior.device)
-        count = min(NEIGHBOURS, len(task) - 1)
-        state.memory = {
-            "neighbours": index[..., None].repeat(1, 1, count),  # (M, n, 3)
-            "degree": torch.ones_like(task.prior[..., 0]),  # (M, n): row sums of the graph
-        }
+        indices = task.rows.everything.to(task.prior.device)[..., None]
+        state.memory["neighbours"] = indices.repeat(1, 1, min(3, len(task) - 1))  # (M, n, 3)
+        state.memory["degree"] = torch.ones_like(task.prior[..., 0])  # row sums of the graph
         return state
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
@@ -89,20 +84,17 @@ class Valen(DeepMethod):
         if batch.stage == WARM_UP:
             weights = revised(logits.detach().softmax(-1), batch.label_weights)
             return weighted_ce(logits, batch.label_weights), {"label_weights": weights}
-        encoded = net(batch.x, "encoder")
+        encoded, sampled = net(batch.x, "encoder"), batch.rows["sampled"]
         probability = encoded.softmax(-1)
-        possible = batch.label_weights > 0
-        loss = weighted_ce(encoded, batch.label_weights)
-        loss = loss + weighted_ce(logits, batch.rows["sampled"])
+        loss = weighted_ce(encoded, batch.label_weights) + weighted_ce(logits, sampled)
         # clipped before exp, which would overflow and make the gradient NaN
         evidence = (encoded / 4).clamp(math.log(0.01), math.log(30)).exp() - 1
-        z = batch.draws.dirichlet(concentration(probability, possible))
+        z = batch.draws.dirichlet(concentration(probability, batch.label_weights > 0))
         loss = loss + flat_kl(evidence) + self._reconstruction_error(net, batch, z)
-        written = {
+        return loss, {
             "sampled": revised(z.detach(), revised(probability.detach(), batch.label_weights)),
-            "label_weights": revised(logits.detach().softmax(-1), batch.rows["sampled"]),
+            "label_weights": revised(logits.detach().softmax(-1), sampled),
         }
-        return loss, written
 
     def _reconstruction_error(self, net: nn.Module, batch: Batch, z: Tensor) -> Tensor:
         """Error of features, candidates and neighbours as decoded from samples z (M, b, k)."""
@@ -115,10 +107,8 @@ class Valen(DeepMethod):
 
     def _adjacency(self, batch: Batch) -> Tensor:
         """The graph among the rows of the batch, (M, b, b); its rows are divided by their sums."""
-        listed = pick(batch.memory["neighbours"], batch.indices)  # (M, b, 3)
-        lists = (listed[:, :, None] == batch.indices[:, None, :, None]).any(
-            -1
-        )  # i lists j, (M, b, b)
+        listed = pick(batch.memory["neighbours"], batch.indices)[:, :, None]  # (M, b, 1, 3)
+        lists = (listed == batch.indices[:, None, :, None]).any(-1)  # i lists j, (M, b, b)
         joined = lists if self.graph == "rows" else lists.mT
         diagonal = torch.eye(lists.shape[-1], dtype=torch.bool, device=lists.device)
         return (joined | diagonal) / batch.memory["degree"].gather(1, batch.indices)[..., None]
@@ -174,4 +164,4 @@ def concentration(probability: Tensor, possible: Tensor) -> Tensor:
     masked = probability * possible
     total = masked.detach().sum(-1, keepdim=True)
     shared = possible / possible.sum(-1, keepdim=True)
-    return torch.where(total > 0, masked / total.clamp(min=TINY), shared) + LEAST
+    return torch.where(total > 0, masked / total.clamp(min=TINY), shared) + 0.01
