@@ -77,8 +77,7 @@ def load_and_try(path: Path, **arguments: Any) -> Any:
         with np.errstate(over="ignore"):
             rows = np.array([0.0, 0.3, 1.0, 9.0])[:, None] * features.scale + features.shift
         scaled = features.rows(rows.reshape(-1, *features.shape), model.fitted_.device)
-        opinion = model._recalibrated(model._raw_opinion(scaled))
-        distance = model._assessed(scaled)[1]
+        opinion, distance = model._opinion(scaled), model._distance(scaled)
     except (ModelFileError, InputError):
         return None
     answers = (opinion.probability, opinion.uncertainty, opinion.entropy, distance)

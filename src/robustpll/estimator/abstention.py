@@ -3,6 +3,7 @@
 import math
 import warnings
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -133,7 +134,6 @@ class Reference:
     """A sample of distinct training rows, in the last hidden layer; other rows may be far away."""
 
     rows: Tensor  # (M, r, h) in float32, see `representation`
-    limit: float  # the largest distance of one of them to the others; infinite for a single row
 
     @classmethod
     def of(cls, fitted: Fitted, training: Rows, seed: int) -> Self:
@@ -144,15 +144,15 @@ class Reference:
         first = np.sort(np.unique(x, axis=0, return_index=True)[1])
         with computing("float32", training.device):
             rows = representation(fitted, replace(sample, indices=sample.indices[:, first]))
-        return cls.of_rows(rows[:, : max(2, MOST_NUMBERS // rows.shape[-1])].float().contiguous())
+        return cls(rows[:, : max(2, MOST_NUMBERS // rows.shape[-1])].float().contiguous())
 
-    @classmethod
-    def of_rows(cls, rows: Tensor) -> Self:
-        """From the reference rows (M, r, h) of a model file."""
-        if rows.shape[1] < 2:
-            return cls(rows, math.inf)
-        nearest = [neighbours(x, x, 1, itself=True).distance[:, 0] for x in rows.double()]
-        return cls(rows, float(torch.stack(nearest).mean(0).max()))
+    @cached_property
+    def limit(self) -> float:
+        """The largest distance of a reference row to the others; infinite for a single row."""
+        if self.rows.shape[1] < 2:
+            return math.inf
+        nearest = [neighbours(x, x, 1, itself=True).distance[:, 0] for x in self.rows.double()]
+        return float(torch.stack(nearest).mean(0).max())
 
     def distance(self, fitted: Fitted, rows: Rows) -> Tensor:
         """Distance of each row to the nearest reference row, the mean over members, (n,)."""
@@ -341,11 +341,9 @@ def bounded_threshold(certainty: Floats, wrong: Floats, error: float, confidence
     most certain first, until one fails. One sequence starts with the fewest rows that can pass,
     another half-way; each gets half of the error probability. It holds for rows drawn like these.
     """
-    level, fewest = (1 - confidence) / STARTS, fewest_rows(error, confidence)
-    if fewest > len(certainty):
-        return math.inf
-    ends = _acceptable_counts(certainty)
-    steps = np.searchsorted(ends, np.geomspace(fewest, len(certainty), STEPS).round())
+    level, ends = (1 - confidence) / STARTS, _acceptable_counts(certainty)
+    counts = np.geomspace(fewest_rows(error, confidence), len(certainty), STEPS).round()
+    steps = np.searchsorted(ends, counts)
     counts = np.unique(ends[steps[steps < len(ends)]])
     passed = np.asarray(binom.cdf(np.cumsum(wrong)[counts - 1], counts, error)) <= level
     reached = 0

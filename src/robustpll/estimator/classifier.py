@@ -5,7 +5,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -48,27 +48,15 @@ TIED = 0.5  # share of rows with several classes in first place
 RARELY, BY_CHANCE = 0.1, 0.05  # share of rows whose predicted or random class is a candidate
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base class of the classifiers of this library."""
 
-    random_state: Any
-    device: str
-    verbose: bool
-    class_weight: ClassWeight
-    watch: float | None
-
-    classes_: NDArray[Any]  # names of the classes, (k,)
-    label_weights_: NDArray[np.float32]  # final distribution over each row's candidates, (n, k)
-    labels_: NDArray[Any]  # resolved label of each training row, the most probable one, (n,)
-    opinion_: Opinion  # of the training rows
-    history_: dict[str, NDArray[np.float64]]  # "loss" of each epoch, see `fit`
-    features_: Features  # how rows become numbers
-    fitted_: Fitted
-    recalibration_: Recalibration | None  # what `recalibrate` learned
-    trial_: CalibrationSample | None  # the rows passed to `calibrate_decisions`
-    reference_: Reference | None  # training rows for novelty; None for files of version 0.1.0
-    n_features_in_: int
-    feature_names_in_: NDArray[Any]
+    class_weight: ClassWeight = None
+    random_state: Any = None
+    device: str = "auto"
+    watch: float | None = None
+    verbose: bool = False
 
     def resolved_method(self) -> Method:
         """The method object that `fit` uses; raises if a parameter is illegal."""
@@ -112,16 +100,18 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with progress_bars() if self.verbose else nullcontext():
             fitted, weights, opinion = fit_early_stopping(method, task, self.watch)
         check_training(fitted, task, weights, opinion, stopped_early=self.watch is not None)
-        self.classes_ = candidates.classes
-        self.label_weights_ = weights.cpu().numpy()
+        self.classes_: NDArray[Any] = candidates.classes
+        self.label_weights_: NDArray[np.float32] = weights.cpu().numpy()
         self.opinion_ = replace(opinion.numpy(), classes=self.classes_)
-        self.labels_ = self.classes_[self.opinion_.predicted()]
+        self.labels_: NDArray[Any] = self.classes_[self.opinion_.predicted()]
         self.history_ = {"loss": fitted.history.loss.double().mean(-1).numpy()}
         if self.watch is not None:
             self.history_["covering_rate"] = fitted.history.covering_rate.double().mean(-1).numpy()
         self.fitted_ = fitted.without_training_rows()  # which need not stay on the device
-        self.reference_ = Reference.of(self.fitted_, task.rows, seed)
-        self.recalibration_ = self.trial_ = None
+        # None for files of version 0.1.0
+        self.reference_: Reference | None = Reference.of(self.fitted_, task.rows, seed)
+        self.recalibration_: Recalibration | None = None
+        self.trial_: CalibrationSample | None = None  # of `calibrate_decisions`
 
     def predict_opinion(
         self, X: Any, attack: Any = None, labels: ArrayLike | None = None
@@ -135,10 +125,10 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(attack, Attack | None):
             raise InputError(f"attack must be an Attack such as PGD(0.1); got {attack!r}.")
         if labels is None:
-            return self._recalibrated(self._raw_opinion(self._rows(X), attack))
+            return self._opinion(self._rows(X), attack)
         rows, candidates = self._labelled_rows(X, labels)
         truth = torch.tensor(candidates.matrix.argmax(-1), device=self.fitted_.device)[None]
-        return self._recalibrated(self._raw_opinion(rows, attack, truth))
+        return self._opinion(rows, attack, truth)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probability of each class, (n, k)."""
@@ -176,7 +166,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Recalibration(factor=..., of='evidence', source='labels', rows=150, before=0..., after=0...)
         """
         rows, candidates = self._labelled_rows(X, y)
-        self.recalibration_ = Recalibration.of_rows(self._raw_opinion(rows), candidates.matrix)
+        opinion = self.fitted_.predict(rows)[0].numpy()
+        self.recalibration_ = Recalibration.of_rows(opinion, candidates.matrix)
         self.trial_ = None
         return self
 
@@ -210,12 +201,12 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             confidence = 0.9 if confidence is None else confidence
         elif confidence is not None:
             raise InputError("confidence is for labels: candidates in y give only an estimate.")
-        opinion, distance = self._assessed(rows)
+        opinion = self._opinion(rows)
         inside = np.where(candidates.matrix, opinion.probability, 0.0)
         right = inside[np.arange(len(rows)), opinion.predicted()]
         wrong = 1 - right / np.maximum(inside.sum(-1), 1e-300)  # 0 / 0 is 0
         about = {"source": "labels" if by_labels else "candidates", "confidence": confidence}
-        self.trial_ = CalibrationSample.of(opinion, distance, wrong, **about)
+        self.trial_ = CalibrationSample.of(opinion, self._distance(rows), wrong, **about)
         return self
 
     def decide(
@@ -249,8 +240,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_promise(coverage, error)
         check_is_fitted(self, "fitted_")
-        opinion, distance = self._assessed(self._rows(X))
-        sample = self.trial_
+        rows = self._rows(X)
+        opinion, distance, sample = self._opinion(rows), self._distance(rows), self.trial_
         if sample is None:
             limit = math.inf if self.reference_ is None else self.reference_.limit
             sample = CalibrationSample.of(opinion, distance, None, limit=limit)
@@ -280,19 +271,16 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         refuse_other_length(len(rows), len(candidates))
         return rows, candidates
 
-    def _raw_opinion(self, rows: Rows, *attack: Any) -> Opinion:
-        """The opinion before any recalibration; `attack` is an attack and the true labels."""
-        return replace(self.fitted_.predict(rows, *attack)[0].numpy(), classes=self.classes_)
-
-    def _recalibrated(self, opinion: Opinion) -> Opinion:
+    def _opinion(self, rows: Rows, *attack: Any) -> Opinion:
+        """The opinion, recalibrated if possible; `attack` is an attack and the true labels."""
+        opinion = replace(self.fitted_.predict(rows, *attack)[0].numpy(), classes=self.classes_)
         return opinion if self.recalibration_ is None else self.recalibration_.opinion(opinion)
 
-    def _assessed(self, rows: Rows) -> tuple[Opinion, NDArray[np.float64]]:
-        """The opinion, and distances to the training data: 0 without reference rows."""
-        opinion = self._recalibrated(self._raw_opinion(rows))
+    def _distance(self, rows: Rows) -> NDArray[np.float64]:
+        """Distances to the training data, (n,); 0 without reference rows."""
         if self.reference_ is None:
-            return opinion, np.zeros(len(rows))
-        return opinion, np.asarray(self.reference_.distance(self.fitted_, rows).cpu())
+            return np.zeros(len(rows))
+        return np.asarray(self.reference_.distance(self.fitted_, rows).cpu())
 
     def _read(self, X: Any, *, reset: bool) -> Any:
         """X as a DataFrame or a finite array; unless `reset`, of the same form as in training."""
@@ -351,12 +339,6 @@ class PLLClassifier(CandidateClassifier):
     """
 
     method: str | Method = "robust_pll"
-    _: KW_ONLY
-    class_weight: ClassWeight = None
-    random_state: Any = None
-    device: str = "auto"
-    watch: float | None = None
-    verbose: bool = False
 
     def resolved_method(self) -> Method:
         if isinstance(self.method, str) and self.method in METHODS:
@@ -451,11 +433,6 @@ class RobustPLLClassifier(CandidateClassifier):
     balance: float = 0.0
     averaged: float | None = None
     precision: Literal["auto", "float32", "bf16"] = "auto"
-    class_weight: ClassWeight = None
-    random_state: Any = None
-    device: str = "auto"
-    watch: float | None = None
-    verbose: bool = False
 
     def resolved_method(self) -> RobustPll:
         kind = RobustPll if self.adversary is None else RobustPllAt
@@ -523,11 +500,9 @@ def fit_early_stopping(
         return torch.cat([learned[0].to(predicted), predicted[0]])[order]
 
     weights = all_rows(fitted.label_weights, predicted.probability).to(fitted.label_weights)
-    belief, prior, uncertainty = (
-        all_rows(getattr(fitted.opinion, name), getattr(predicted, name))
-        for name in ("belief", "prior", "uncertainty")
-    )
-    return fitted, weights, Opinion(belief, prior, uncertainty)
+    names = ("belief", "prior", "uncertainty")
+    parts = [all_rows(getattr(fitted.opinion, name), getattr(predicted, name)) for name in names]
+    return fitted, weights, Opinion(*parts)
 
 
 def validation_split(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:

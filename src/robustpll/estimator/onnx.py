@@ -74,9 +74,10 @@ def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
             f"{fitted.method.title} is no network, or predicts by random passes through one: it "
             "has no ONNX graph. Use save(path) instead."
         )
-    fitted = replace(fitted, net=copy.deepcopy(fitted.net).cpu())
+    model = copy.copy(model)
+    model.fitted_ = replace(fitted, net=copy.deepcopy(fitted.net).cpu())
     with torch.no_grad():
-        proto = _graph(Served(model, fitted).eval())
+        proto = _graph(Served(model).eval())
     features = ("shape", "columns", "categories", "fill")
     about = {
         "format": FORMAT,
@@ -90,7 +91,7 @@ def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
     onnx.helper.set_model_props(proto, {KEY: json.dumps(about)})
     content: bytes = proto.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    _refuse_other_answers(session, model, fitted)
+    _refuse_other_answers(session, model)
     write_whole(Path(path), content)
 
 
@@ -100,9 +101,10 @@ class Served(nn.Module):
     shift: Tensor
     scale: Tensor
 
-    def __init__(self, model: "CandidateClassifier", fitted: Networks) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
-        members, features = fitted.method.members, model.features_
+        fitted, features = model.fitted_, model.features_
+        members = fitted.method.members
         self.members = nn.ModuleList([_member(fitted.net, member) for member in range(members)])
         for name in ("shift", "scale"):
             numbers = torch.tensor(getattr(features, name), dtype=torch.float64)
@@ -169,13 +171,13 @@ def _graph(served: Served) -> Any:
     return proto
 
 
-def _refuse_other_answers(session: Any, model: "CandidateClassifier", fitted: Networks) -> None:
+def _refuse_other_answers(session: Any, model: "CandidateClassifier") -> None:
     """Compare the graph with torch on 20 rows and on one, drawn from the training range."""
     features = model.features_
     drawn = np.random.default_rng(0).random((20, len(features.scale)))
     sample = (drawn * features.scale + features.shift).reshape(-1, *features.shape)
     for rows in (sample, sample[:1]):
-        opinion = model._recalibrated(fitted.predict(features.rows(rows))[0].numpy())
+        opinion = model._opinion(features.rows(rows))
         answers = session.run(OUTPUTS[1:], {INPUT: rows})
         for name, answer in zip(OUTPUTS[1:], answers, strict=True):
             if not np.allclose(answer, getattr(opinion, name), rtol=0, atol=CLOSE):
