@@ -28,17 +28,9 @@ Floats = NDArray[np.float64]
 Source = Literal["labels", "candidates"]
 Scaled = Literal["evidence", "logits"]
 
-# Recalibration
-LARGEST = 1e4  # factors are searched between this and its inverse
-GRID = 121  # points of the first, coarse search: with candidates there may be several minima
-USUAL = 10.0  # this factor, or its inverse, costs half a nat for all rows together
-# Novelty
 MOST_ROWS, MOST_NUMBERS = 1000, 2**20  # of the reference rows: 4 MiB in float32
-# Decisions
 NEVER = -1.0  # certainty of a row that must not be accepted
-ROUNDING = 1e-5  # of distances, where rows have length 1 or features go from 0 to 1
-NOT_NOVEL = 0.99  # share of the calibration rows that count as similar to the training data
-STARTS, STEPS = 2, 20  # of the search in `bounded_threshold`
+STARTS = 2  # sequences of tests in `bounded_threshold`
 ACCEPTED, NOVEL, NO_PROMISE = "accepted", "unlike the training data", "no promise can be made"
 
 
@@ -52,7 +44,7 @@ class Recalibration:
 
     The factor minimises the log loss, the mean of -ln P(S) over rows with candidates S. If sets
     favour the classes that the model confuses, it comes out too large. A small penalty keeps it
-    near 1 for few rows.
+    near 1 for few rows: factors of 10 and 1/10 cost half a nat for all rows together.
 
     >>> opinion = Opinion.of_probability(np.array([[0.9, 0.1]] * 400))
     >>> right = np.array([[True, False]] * 300 + [[False, True]] * 100)
@@ -91,9 +83,9 @@ class Recalibration:
             return float(-scaling._log_probability(opinion, candidates).mean())
 
         def penalised(log_factor: Any, loss: Any) -> Any:
-            return len(candidates) * loss + (log_factor / math.log(USUAL)) ** 2 / 2
+            return len(candidates) * loss + (log_factor / math.log(10.0)) ** 2 / 2
 
-        grid = np.linspace(-np.log(LARGEST), np.log(LARGEST), GRID)
+        grid = np.linspace(-np.log(1e4), np.log(1e4), 121)  # with sets, there may be several minima
         losses = np.array([loss(log_factor) for log_factor in grid])
         if np.ptp(losses) < 1e-9:
             raise InputError(
@@ -102,7 +94,7 @@ class Recalibration:
                 "DstPll."
             )
         best = int(np.argmin(penalised(grid, losses)))
-        bounds = (grid[max(0, best - 1)], grid[min(best + 1, GRID - 1)])
+        bounds = (grid[max(0, best - 1)], grid[min(best + 1, len(grid) - 1)])
         search: Any = {"bounds": bounds, "method": "bounded", "options": {"xatol": 1e-6}}
         least = minimize_scalar(lambda x: penalised(x, loss(x)), **search).x
         return replace(start, factor=float(np.exp(least)), before=loss(0.0), after=loss(least))
@@ -274,8 +266,8 @@ class CalibrationSample:
     @classmethod
     def of(cls, opinion: Opinion, distance: Floats, wrong: Floats | None, **about: Any) -> Self:
         """Sort rows by certainty, novel rows last; None for `wrong` trusts the probabilities."""
-        limit = max(ROUNDING, float(np.quantile(distance, NOT_NOVEL, method="higher")))
-        about = {"limit": limit, **about}
+        limit = float(np.quantile(distance, 0.99, method="higher"))
+        about = {"limit": max(1e-5, limit), **about}  # distances are rounded
         certainty = certainty_of(opinion)
         wrong = 1 - certainty if wrong is None else wrong
         certainty = np.where(distance > about["limit"], NEVER, certainty)
@@ -341,11 +333,12 @@ def bounded_threshold(certainty: Floats, wrong: Floats, error: float, confidence
     most certain first, until one fails. One sequence starts with the fewest rows that can pass,
     another half-way; each gets half of the error probability. It holds for rows drawn like these.
     """
-    level, ends = (1 - confidence) / STARTS, _acceptable_counts(certainty)
-    counts = np.geomspace(fewest_rows(error, confidence), len(certainty), STEPS).round()
-    steps = np.searchsorted(ends, counts)
+    ends = _acceptable_counts(certainty)
+    tested = np.geomspace(fewest_rows(error, confidence), len(certainty), 20).round()
+    steps = np.searchsorted(ends, tested)
     counts = np.unique(ends[steps[steps < len(ends)]])
-    passed = np.asarray(binom.cdf(np.cumsum(wrong)[counts - 1], counts, error)) <= level
+    p_values = np.asarray(binom.cdf(np.cumsum(wrong)[counts - 1], counts, error))
+    passed = p_values <= (1 - confidence) / STARTS
     reached = 0
     for start in range(0, len(passed), max(1, math.ceil(len(passed) / STARTS))):
         failed = np.flatnonzero(~passed[start:])

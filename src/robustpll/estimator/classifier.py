@@ -5,7 +5,7 @@ import math
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -41,22 +41,15 @@ from robustpll.opinion import Opinion
 
 ClassWeight = Mapping[Any, float] | str | None
 
-# Of `check_training`
-SAMPLE, FEWEST = 1000, 100  # training rows to predict; fewer are too few for a warning
-PASSES = 16  # of a method that predicts by random passes
-TIED = 0.5  # share of rows with several classes in first place
-RARELY, BY_CHANCE = 0.1, 0.05  # share of rows whose predicted or random class is a candidate
 
-
-@dataclass(eq=False, repr=False, kw_only=True)
 class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base class of the classifiers of this library."""
 
-    class_weight: ClassWeight = None
-    random_state: Any = None
-    device: str = "auto"
-    watch: float | None = None
-    verbose: bool = False
+    class_weight: ClassWeight  # the parameters that all of them have
+    random_state: Any
+    device: str
+    watch: float | None
+    verbose: bool
 
     def resolved_method(self) -> Method:
         """The method object that `fit` uses; raises if a parameter is illegal."""
@@ -339,6 +332,12 @@ class PLLClassifier(CandidateClassifier):
     """
 
     method: str | Method = "robust_pll"
+    _: KW_ONLY
+    class_weight: ClassWeight = None
+    random_state: Any = None
+    device: str = "auto"
+    watch: float | None = None
+    verbose: bool = False
 
     def resolved_method(self) -> Method:
         if isinstance(self.method, str) and self.method in METHODS:
@@ -433,6 +432,11 @@ class RobustPLLClassifier(CandidateClassifier):
     balance: float = 0.0
     averaged: float | None = None
     precision: Literal["auto", "float32", "bf16"] = "auto"
+    class_weight: ClassWeight = None
+    random_state: Any = None
+    device: str = "auto"
+    watch: float | None = None
+    verbose: bool = False
 
     def resolved_method(self) -> RobustPll:
         kind = RobustPll if self.adversary is None else RobustPllAt
@@ -445,10 +449,10 @@ def row_weights(
 ) -> NDArray[np.float64]:
     """Weights (n,) with mean 1; a row's class weight is the mean over its candidates' prior."""
 
-    def checked(name: str, weights: Any, n: int) -> NDArray[np.float64]:
-        kind = {"dtype": np.float64, "ensure_non_negative": True}
+    def checked(name: str, weights: Any, n: int) -> Any:
+        rules: Any = {"dtype": np.float64, "ensure_non_negative": True}
         try:
-            return np.asarray(_check_sample_weight(weights, np.empty((n, 0)), **kind))
+            return _check_sample_weight(weights, np.empty((n, 0)), **rules)
         except (TypeError, ValueError) as error:
             raise InputError(f"{name} cannot be used: {error}") from error
 
@@ -464,8 +468,7 @@ def row_weights(
                 f"class_weight names unknown classes ({some_of(map(repr, unknown))}): the classes "
                 f"are {some_of(map(repr, names), 10)}. Correct the names."
             )
-        numbers = [class_weight.get(name, 1.0) for name in names]
-        of_class = checked("class_weight", numbers, len(names))
+        of_class = checked("class_weight", [class_weight.get(n, 1.0) for n in names], len(names))
     elif class_weight is not None:
         raise InputError(f"class_weight must be None, 'balanced' or a dict; got {class_weight!r}.")
     if class_weight is not None:
@@ -524,12 +527,13 @@ def check_training(
 
     It diverged if weights, opinions or the last loss are not finite (with early stopping the last
     loss does not count). It learned little if half of the rows have several classes in first place
-    and most predictions are no candidates, or if hardly any prediction among many classes is one.
+    and most predictions are no candidates, or if few predictions are candidates that a random class
+    rarely is. A sample of 1,000 rows is predicted; fewer than 100 are too few for a warning.
     """
     numbers = [weights, opinion.belief, opinion.uncertainty]
     if isinstance(fitted, Networks):
-        sample = task.some_rows(torch.arange(0, len(task), -(-len(task) // SAMPLE)))
-        predicted = replace(fitted, method=fitted.method.with_passes(PASSES)).predict(sample.rows)
+        sample = task.some_rows(torch.arange(0, len(task), -(-len(task) // 1000)))
+        predicted = replace(fitted, method=fitted.method.with_passes(16)).predict(sample.rows)
         numbers += [predicted.belief, predicted.uncertainty, *fitted.net.state_dict().values()]
         numbers += [] if stopped_early else fitted.history.losses[-1:]
     if not all(bool(tensor.isfinite().all()) for tensor in numbers):
@@ -540,13 +544,13 @@ def check_training(
             f"Training diverged: the model has numbers that are not finite{since}. Fit again with "
             "a lower learning_rate, and look for rows of a far larger weight than others."
         )
-    if not isinstance(fitted, Networks) or len(sample) < FEWEST:
+    if not isinstance(fitted, Networks) or len(sample) < 100:
         return
     labels = predicted.predicted()[..., None]
     weight = sample.weight / sample.weight.sum().clamp(min=1e-10)
     rate = float((sample.candidates.gather(-1, labels)[..., 0] * weight).sum())
-    tied = float(predicted.guess.double().mean()) >= TIED and rate < 0.5
-    rare = float(sample.candidates.double().mean()) < BY_CHANCE and rate < RARELY
+    tied = float(predicted.guess.double().mean()) >= 0.5 and rate < 0.5
+    rare = float(sample.candidates.double().mean()) < 0.05 and rate < 0.1
     if tied or rare:
         remedy = "Train for more epochs, or try another learning_rate."
         if fitted.method.uncertain:

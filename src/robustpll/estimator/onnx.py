@@ -30,8 +30,6 @@ FORMAT = 1  # raised whenever a reader of an older file would misread a newer on
 KEY = "robustpll"  # of the metadata, which is JSON
 INPUT = "X"
 OUTPUTS = ("predicted", "probability", "belief", "uncertainty", "entropy")
-NO_ANSWER = -1  # predicted for a row that `predict` refuses
-CLOSE = 1e-4  # allowed difference between the file's and torch's answers
 NO_GRAPH = (
     "torch cannot write this network as an ONNX graph that answers the same. Its forward() must "
     "not branch on values, draw random numbers, nor depend on how many rows there are."
@@ -103,13 +101,12 @@ class Served(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        fitted, features = model.fitted_, model.features_
-        members = fitted.method.members
-        self.members = nn.ModuleList([_member(fitted.net, member) for member in range(members)])
+        net, method, features = model.fitted_.net, model.fitted_.method, model.features_
+        self.members = nn.ModuleList([_member(net, member) for member in range(method.members)])
         for name in ("shift", "scale"):
             numbers = torch.tensor(getattr(features, name), dtype=torch.float64)
             self.register_buffer(name, numbers.view(features.shape))
-        self.method = fitted.method.spread(members, like=self.shift)
+        self.method = method.spread(method.members, like=self.shift)
         self.recalibration = model.recalibration_
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -121,7 +118,7 @@ class Served(nn.Module):
         fine = (x.flatten(1).abs() <= FARTHEST).all(1)  # as `Features.unusable_rows`
         table = fine[:, None]
         return (
-            torch.where(fine, opinion.predicted(), NO_ANSWER),
+            torch.where(fine, opinion.predicted(), -1),
             torch.where(table, opinion.probability, torch.nan),
             torch.where(table, opinion.belief, torch.nan),
             torch.where(fine, opinion.uncertainty, torch.nan),
@@ -180,5 +177,5 @@ def _refuse_other_answers(session: Any, model: "CandidateClassifier") -> None:
         opinion = model._opinion(features.rows(rows))
         answers = session.run(OUTPUTS[1:], {INPUT: rows})
         for name, answer in zip(OUTPUTS[1:], answers, strict=True):
-            if not np.allclose(answer, getattr(opinion, name), rtol=0, atol=CLOSE):
+            if not np.allclose(answer, getattr(opinion, name), rtol=0, atol=1e-4):
                 raise InputError(NO_GRAPH)
