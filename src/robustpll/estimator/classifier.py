@@ -504,8 +504,9 @@ def fit_early_stopping(
 
     weights = all_rows(fitted.label_weights, predicted.probability).to(fitted.label_weights)
     names = ("belief", "prior", "uncertainty")
-    parts = [all_rows(getattr(fitted.opinion, name), getattr(predicted, name)) for name in names]
-    return fitted, weights, Opinion(*parts)
+    parts = (all_rows(getattr(fitted.opinion, name), getattr(predicted, name)) for name in names)
+    belief, prior, uncertainty = parts
+    return fitted, weights, Opinion(belief, prior, uncertainty)
 
 
 def validation_split(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
