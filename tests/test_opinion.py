@@ -105,10 +105,8 @@ def test_a_drawn_class_does_not_depend_on_which_other_rows_are_tied() -> None:
     evidence = np.zeros((50, 4))
     settled = evidence.copy()
     settled[::2, 3] = 9
-    before, after = (
-        Opinion.of_evidence(rows).predicted(np.random.default_rng(1))
-        for rows in (evidence, settled)
-    )
+    opinions = map(Opinion.of_evidence, (evidence, settled))
+    before, after = (opinion.predicted(np.random.default_rng(1)) for opinion in opinions)
     assert (before[1::2] == after[1::2]).all()
     assert (after[::2] == 3).all()
 
