@@ -143,8 +143,8 @@ class Reference:
         """The largest distance of a reference row to the others; infinite for a single row."""
         if self.rows.shape[1] < 2:
             return math.inf
-        nearest = [neighbours(x, x, 1, itself=True).distance[:, 0] for x in self.rows.double()]
-        return float(torch.stack(nearest).mean(0).max())
+        rows = self.rows.double()
+        return float(nearest_distance(rows, rows, itself=True).mean(0).max())
 
     def distance(self, fitted: Fitted, rows: Rows) -> Tensor:
         """Distance of each row to the nearest reference row, the mean over members, (n,)."""
@@ -153,10 +153,11 @@ class Reference:
         return nearest_distance(x, self.rows.double()).mean(0)
 
 
-def nearest_distance(rows: Tensor, reference: Tensor) -> Tensor:
+def nearest_distance(rows: Tensor, reference: Tensor, *, itself: bool = False) -> Tensor:
     """Distance of each of M models' rows (M, n, h) to its nearest reference row, (M, n)."""
     pairs = zip(rows, reference, strict=True)
-    return torch.stack([neighbours(x, others, 1).distance[:, 0] for x, others in pairs])
+    nearest = [neighbours(x, others, 1, itself=itself) for x, others in pairs]
+    return torch.stack([distance[:, 0] for _, distance in nearest])
 
 
 def representation(fitted: Fitted, rows: Rows) -> Tensor:
