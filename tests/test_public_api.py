@@ -24,10 +24,11 @@ def described(home: str, name: str, thing: Any) -> str:
 
 def methods_of(home: str, kind: type) -> Iterator[str]:
     """What a class of the library offers besides its constructor."""
-    for name, found in inspect.getmembers(kind):
-        ours = getattr(inspect.unwrap(found), "__module__", "") or ""
-        if not name.startswith("_") and inspect.isroutine(found) and ours.startswith("robustpll"):
-            yield described(f"{home}.{kind.__name__}", name, found)
+    for name, member in inspect.getmembers(kind):
+        module = getattr(inspect.unwrap(member), "__module__", "") or ""
+        routine = not name.startswith("_") and inspect.isroutine(member)
+        if routine and module.startswith("robustpll"):
+            yield described(f"{home}.{kind.__name__}", name, member)
 
 
 def listed(module: ModuleType, names: list[str]) -> Iterator[str]:
@@ -49,14 +50,14 @@ def own_names(module: ModuleType) -> list[str]:
 
 def test_the_public_api_is_as_stored() -> None:
     """A difference is deliberate or a mistake: see "What users rely on" in CONTRIBUTING.md."""
-    found = {*listed(robustpll, robustpll.__all__), *listed(bench, bench.__all__)}
+    names = {*listed(robustpll, robustpll.__all__), *listed(bench, bench.__all__)}
     for package in (evaluate, measures):
         for part in pkgutil.iter_modules(package.__path__):
             module = import_module(f"{package.__name__}.{part.name}")
-            found |= {*listed(module, own_names(module))}
+            names |= {*listed(module, own_names(module))}
     stored = set(STORED.read_text().splitlines())
-    assert sorted(stored - found) == [], "gone or changed"
-    assert sorted(found - stored) == [], "new; add it to tests/reference/public-api.txt"
+    assert sorted(stored - names) == [], "gone or changed"
+    assert sorted(names - stored) == [], "new; add it to tests/reference/public-api.txt"
 
 
 def test_every_name_is_found_and_told_of() -> None:

@@ -14,8 +14,6 @@ from typing import BinaryIO, Self
 
 from robustpll.errors import InputError, some_of
 
-MAX_RECORD_BYTES = 2**20  # a longer record was not written by OutFolder
-
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file atomically: after a crash, it has its old or its new content."""
@@ -87,31 +85,26 @@ class OutFolder:
             ) from error
         record = path / f".robustpll-{command}.json"
         sums: dict[str, list[str]] = {}
-        with suppress(Exception):  # whatever is not such a record counts for nothing
-            if record.is_file() and record.stat().st_size <= MAX_RECORD_BYTES:
+        with suppress(Exception):  # an invalid record, or one of more than 1 MiB, is not ours
+            if record.is_file() and record.stat().st_size <= 2**20:
                 content = json.loads(record.read_bytes())["sha256"]
                 sums = {name: list(several) for name, several in content.items()}
         return cls(path, record, command, sums)
 
-    def others(self, names: Iterable[str]) -> list[str]:
-        """Return the files that exist with a content that the command did not write."""
-        changed = []
-        for name in names:
-            path = self.path / name
-            regular = path.is_file() and not path.is_symlink()
-            ours = regular and _sum(path.read_bytes()) in self.sums.get(name, [])
-            if os.path.lexists(path) and not ours:
-                changed.append(name)
-        return changed
-
     def refuse_others(self, names: Iterable[str]) -> None:
-        """Raise InputError if someone else wrote or changed any of these files."""
-        if others := self.others(names):
+        """Raise InputError if a file exists with content that the command did not write."""
+        if others := [name for name in names if not self._is_replaceable(name)]:
             raise InputError(
                 f"The folder {self.path} holds {some_of(others, 10)}, not written by robustpll "
                 f"{self.command} or changed since, by its record {self.record.name}. Nothing is "
                 "replaced: name another folder, or move away what you want to keep."
             )
+
+    def _is_replaceable(self, name: str) -> bool:
+        path = self.path / name
+        if path.is_file() and not path.is_symlink():
+            return _sum(path.read_bytes()) in self.sums.get(name, [])
+        return not os.path.lexists(path)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a file of the folder, unless someone else has changed it in the meantime."""

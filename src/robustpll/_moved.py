@@ -36,22 +36,18 @@ class MovedModules(MetaPathFinder, Loader):
             return None
         return ModuleSpec(fullname, self, is_package=fullname == "robustpll.data")
 
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        homes = [f"robustpll.{name}" for name in MOVED[spec.name.removeprefix("robustpll.")]]
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__
+        homes = [f"robustpll.{home}" for home in MOVED[name.removeprefix("robustpll.")]]
         warnings.warn(
-            f"{spec.name} has moved: import from {' or '.join(homes)}. "
+            f"{name} has moved: import from {' or '.join(homes)}. "
             "The former name will be removed in version 0.3.",
             DeprecationWarning,
             stacklevel=2,
         )
-        module = ModuleType(spec.name)
         for home in homes:
             names = vars(importlib.import_module(home))
             vars(module).update({k: v for k, v in names.items() if not k.startswith("__")})
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: `create_module` has filled the module."""
 
 
 sys.meta_path.append(MovedModules())

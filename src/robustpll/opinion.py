@@ -14,8 +14,6 @@ from robustpll.errors import InputError, some_of
 
 Array = Any  # a Tensor or a numpy array; all arrays of one opinion are of the same kind
 
-ROWS_SHOWN = 10
-
 
 @dataclass(frozen=True, eq=False)
 class Opinion:
@@ -77,10 +75,9 @@ class Opinion:
 
         belief = e / (k + sum e), uncertainty = k / (k + sum e).
         """
-        evidence = _as_array(evidence)
+        evidence, prior = _with_prior(evidence, prior)
         k = evidence.shape[-1]
         total = evidence.sum(-1) + k  # (..., n)
-        prior = _uniform_like(evidence) if prior is None else prior
         return cls(evidence / total[..., None], prior, k / total)
 
     @classmethod
@@ -88,8 +85,7 @@ class Opinion:
         cls, probability: Array, uncertainty: Array | None = None, prior: Array | None = None
     ) -> Self:
         """Create from probabilities (..., n, k); uncertainty (..., n) defaults to 0."""
-        probability = _as_array(probability)
-        prior = _uniform_like(probability) if prior is None else prior
+        probability, prior = _with_prior(probability, prior)
         if uncertainty is None:
             return cls(probability, prior, 0.0 * probability[..., 0])
         belief = (probability - prior * uncertainty[..., None]).clip(min=0.0)
@@ -131,14 +127,14 @@ class Opinion:
         All predictions of this library use this rule. A number is drawn for every row, tied or not,
         so that rows do not depend on each other.
         """
-        tied = self._tied()
-        if generator is None:
-            return _as_int(tied).argmax(-1)
-        random: Array = generator.random(tuple(tied.shape[:-1]))
-        if isinstance(tied, torch.Tensor):
-            random = torch.as_tensor(random, device=tied.device)
-        rank = _as_int(random * tied.sum(-1))  # which of the tied classes, from 0
-        return _as_int(_as_int(tied).cumsum(-1) > rank[..., None]).argmax(-1)
+        chosen = self._tied()
+        if generator is not None:
+            random: Array = generator.random(tuple(chosen.shape[:-1]))
+            if isinstance(chosen, torch.Tensor):
+                random = torch.as_tensor(random, device=chosen.device)
+            rank = random * chosen.sum(-1)  # rounded down: which of the tied classes, from 0
+            chosen = chosen.cumsum(-1) > rank[..., None]
+        return (1 * chosen).argmax(-1)  # of integers, as torch has no argmax of booleans
 
     def within(self, candidates: Array) -> Self:
         """Turn belief outside the candidates (..., n, k) into uncertainty; the prior stays."""
@@ -178,13 +174,12 @@ class Opinion:
 
     def _check(self) -> None:
         belief, prior, uncertainty = arrays = self.belief, self.prior, self.uncertainty
-        if not all(isinstance(array, np.ndarray | np.floating) for array in arrays):
-            msg = "belief, prior and uncertainty must be numpy arrays, or all of them tensors."
-            raise InputError(msg)
-        if belief.shape != prior.shape or belief.shape[:-1] != uncertainty.shape:
+        shapes = [*map(np.shape, arrays)]
+        numpys = all(isinstance(array, np.ndarray | np.floating) for array in arrays)
+        if not numpys or shapes != [shapes[0], shapes[0], shapes[0][:-1]]:
             raise InputError(
-                "belief and prior need shape (..., n, k) and uncertainty (..., n); got "
-                f"{belief.shape}, {prior.shape} and {uncertainty.shape}."
+                "belief and prior must be numpy arrays of shape (..., n, k) and uncertainty of "
+                f"shape (..., n), or all of them tensors; got shapes {shapes}."
             )
         if self.classes is not None and len(self.classes) != belief.shape[-1]:
             msg = f"{len(self.classes)} classes are named, but belief has {belief.shape[-1]}."
@@ -210,7 +205,7 @@ class Opinion:
         flat = self.numpy()
         if flat.belief.ndim != 2:
             return f"<code>{escape(repr(flat))}</code>"
-        shown, hidden = flat[:ROWS_SHOWN], max(0, len(flat) - ROWS_SHOWN)
+        shown, hidden = flat[:10], max(0, len(flat) - 10)
         predicted = shown.predicted()
         columns = {
             "class": predicted if self.classes is None else np.asarray(self.classes)[predicted],
@@ -236,13 +231,9 @@ def _namespace(array: Array) -> Any:
     return torch if isinstance(array, torch.Tensor) else np
 
 
-def _as_array(values: Any) -> Array:
-    return values if isinstance(values, torch.Tensor) else np.asarray(values)
-
-
-def _uniform_like(array: Array) -> Array:
-    return _namespace(array).ones_like(array) / array.shape[-1]
-
-
-def _as_int(array: Array) -> Array:
-    return array.long() if isinstance(array, torch.Tensor) else array.astype(np.int64)
+def _with_prior(values: Any, prior: Array | None) -> tuple[Array, Array]:
+    """Values (..., n, k) as an array, unless they are a tensor; the prior defaults to uniform."""
+    values = values if isinstance(values, torch.Tensor) else np.asarray(values)
+    if prior is None:
+        prior = _namespace(values).ones_like(values) / values.shape[-1]
+    return values, prior

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import multiprocessing
 import os
 import pickle
 import random
@@ -77,8 +76,7 @@ def load_and_try(path: Path, **arguments: Any) -> Any:
         with np.errstate(over="ignore"):
             rows = np.array([0.0, 0.3, 1.0, 9.0])[:, None] * features.scale + features.shift
         scaled = features.rows(rows.reshape(-1, *features.shape), model.fitted_.device)
-        opinion = model._recalibrated(model._raw_opinion(scaled))
-        distance = model._assessed(scaled)[1]
+        opinion, distance = model._opinion(scaled), model._distance(scaled)
     except (ModelFileError, InputError):
         return None
     answers = (opinion.probability, opinion.uncertainty, opinion.entropy, distance)
@@ -239,14 +237,10 @@ def test_a_pickle_or_another_file_is_refused_and_never_run(tmp_path: Path) -> No
 
 
 def test_folders_pipes_and_missing_files_are_refused_without_waiting(tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match=tmp_path.name):
-        load(tmp_path)
-    with pytest.raises(ModelFileError, match=r"There is no file .*gone\.pll"):
-        load(tmp_path / "gone.pll")
-    if hasattr(os, "mkfifo"):
-        os.mkfifo(tmp_path / "pipe.pll")
-        with pytest.raises(ModelFileError, match=r"pipe\.pll, or it is a folder or a pipe"):
-            load(tmp_path / "pipe.pll")
+    os.mkfifo(tmp_path / "pipe.pll")
+    for path in (tmp_path, tmp_path / "gone.pll", tmp_path / "pipe.pll"):
+        with pytest.raises(ModelFileError, match=f"There is no file .*{path.name}, or it is"):
+            load(path)
 
 
 def test_every_truncated_file_is_refused(small: Path) -> None:
@@ -277,9 +271,7 @@ def test_a_flipped_byte_is_refused_or_changes_nothing(
         refused += others is None
         assert others is None or all(map(np.array_equal, answers, others))
     assert refused > 60
-    flipped = bytearray(whole)
-    flipped[-5] ^= 1
-    (tmp_path / "flipped.pll").write_bytes(flipped)
+    (tmp_path / "flipped.pll").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(ModelFileError, match=r"flipped\.pll .*checksum is wrong"):
         load(tmp_path / "flipped.pll", **arguments)
 
@@ -486,17 +478,14 @@ def mutated(about: dict[str, Any], draw: random.Random) -> dict[str, Any]:
     about = copy.deepcopy(about)
     for _ in range(draw.randint(1, 3)):
         holder, key = draw.choice(list(places(about)))
-        part = holder.pop(key)
-        new = [[part], copy.deepcopy(draw.choice(ODD)), copy.deepcopy(draw.choice(ODD))]
-        if isinstance(part, list):
-            new += [part * 2, part[:-1]]
-        change = draw.randrange(len(new) + 2)
+        part, odd = holder[key], copy.deepcopy(draw.choice(ODD))
+        lists = [part * 2, part[:-1]] if isinstance(part, list) else []
+        holder[key] = draw.choice([[part], odd, odd, *lists])
+        change = draw.randrange(5)
         if change == 0 and isinstance(holder, dict):
             holder[f"{key}x"] = part
-        elif change > 1 and isinstance(holder, dict):
-            holder[key] = new[change - 2]
-        elif change > 1:
-            holder.insert(key, new[change - 2])
+        if change < 2:
+            del holder[key]
     return about
 
 
@@ -555,10 +544,9 @@ def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(small: Path) -> 
 # Devices and processes
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_device_that_is_not_there_is_the_callers_error(small: Path) -> None:
-    with pytest.raises(InputError, match="no CUDA device"):
-        load(small, device="cuda")
+    with pytest.raises(InputError, match="device"):
+        load(small, device="tpu")
 
 
 @pytest.mark.parametrize(
@@ -600,7 +588,6 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
 def test_a_model_that_was_loaded_before_a_fork_predicts_after_it(tmp_path: Path) -> None:
     """As a server does that loads first and forks its workers; a hang is ended by the watchdog."""
     rows, labels = RNG.normal(size=(90, 200)), np.arange(90) % 3

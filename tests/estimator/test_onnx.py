@@ -49,14 +49,6 @@ def check_same(session: Any, model: Any, rows: np.ndarray, of: Any = None) -> No
             np.testing.assert_allclose(answer, getattr(opinion[part], name), atol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NETWORKS)
-def test_every_network_method_answers_the_same(name: str, tmp_path: Path) -> None:
-    method = METHODS[name](epochs=2, batch_size=30)  # type: ignore[call-arg]
-    model = PLLClassifier(method, random_state=0).fit(X, NAMES[LABELS])
-    check_same(written(model, tmp_path), model, X)
-
-
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Path]:
     """Three members, recalibrated; what runs the file that the command wrote, and the file."""
@@ -94,14 +86,6 @@ def test_a_row_that_predict_refuses_has_no_answer(ensemble: tuple[Any, ...]) -> 
             assert np.isfinite(np.delete(answer, 2, axis=0)).all()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("network", ["lenet", "resnet"])
-def test_pictures(network: str, tmp_path: Path) -> None:
-    model = RobustPLLClassifier(network=network, epochs=2, random_state=0)
-    model.fit(PICTURES, LABELS[:40])
-    check_same(written(model, tmp_path), model, PICTURES)
-
-
 class Own(nn.Module):
     """Has what MLPs have not: a shortcut, dropout, and an output that is scaled."""
 
@@ -134,13 +118,22 @@ class ByValues(Own):
 
 def own(kind: type[Own]) -> Any:
     model = RobustPLLClassifier(network=lambda shape, k: kind(shape[0], k), epochs=2, members=2)
-    return model.set_params(random_state=0, evidence="exp").fit(X, LABELS)
+    return model.set_params(random_state=0, evidence="exp")
 
 
 @pytest.mark.slow
-def test_members_with_a_network_of_your_own(tmp_path: Path) -> None:
-    model = own(Own)
-    check_same(written(model, tmp_path), model, X)
+@pytest.mark.parametrize("name", [*NETWORKS, "lenet", "resnet", "members of your own"])
+def test_every_method_and_network_answers_the_same(name: str, tmp_path: Path) -> None:
+    rows = PICTURES if name in ("lenet", "resnet") else X
+    if name in METHODS:
+        method = METHODS[name](epochs=2, batch_size=30)  # type: ignore[call-arg]
+        model: Any = PLLClassifier(method, random_state=0)
+    elif rows is PICTURES:
+        model = RobustPLLClassifier(network=name, epochs=2, random_state=0)
+    else:
+        model = own(Own)
+    model.fit(rows, NAMES[LABELS[: len(rows)]])
+    check_same(written(model, tmp_path), model, rows)
 
 
 @pytest.mark.slow
@@ -149,7 +142,7 @@ def test_a_network_that_has_no_faithful_graph_is_refused(
     kind: type[Own], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(InputError, match=r"forward\(\) must not .* how many rows there are"):
-        own(kind).export_onnx(tmp_path / "model.onnx")
+        own(kind).fit(X, LABELS).export_onnx(tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")
 

@@ -3,6 +3,7 @@
 import math
 import warnings
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
@@ -27,17 +28,9 @@ Floats = NDArray[np.float64]
 Source = Literal["labels", "candidates"]
 Scaled = Literal["evidence", "logits"]
 
-# Recalibration
-LARGEST = 1e4  # factors are searched between this and its inverse
-GRID = 121  # points of the first, coarse search: with candidates there may be several minima
-USUAL = 10.0  # this factor, or its inverse, costs half a nat for all rows together
-# Novelty
 MOST_ROWS, MOST_NUMBERS = 1000, 2**20  # of the reference rows: 4 MiB in float32
-# Decisions
 NEVER = -1.0  # certainty of a row that must not be accepted
-ROUNDING = 1e-5  # of distances, where rows have length 1 or features go from 0 to 1
-NOT_NOVEL = 0.99  # share of the calibration rows that count as similar to the training data
-STARTS, STEPS = 2, 20  # of the search in `bounded_threshold`
+STARTS = 2  # sequences of tests in `bounded_threshold`
 ACCEPTED, NOVEL, NO_PROMISE = "accepted", "unlike the training data", "no promise can be made"
 
 
@@ -51,7 +44,7 @@ class Recalibration:
 
     The factor minimises the log loss, the mean of -ln P(S) over rows with candidates S. If sets
     favour the classes that the model confuses, it comes out too large. A small penalty keeps it
-    near 1 for few rows.
+    near 1 for few rows: factors of 10 and 1/10 cost half a nat for all rows together.
 
     >>> opinion = Opinion.of_probability(np.array([[0.9, 0.1]] * 400))
     >>> right = np.array([[True, False]] * 300 + [[False, True]] * 100)
@@ -90,9 +83,9 @@ class Recalibration:
             return float(-scaling._log_probability(opinion, candidates).mean())
 
         def penalised(log_factor: Any, loss: Any) -> Any:
-            return len(candidates) * loss + (log_factor / math.log(USUAL)) ** 2 / 2
+            return len(candidates) * loss + (log_factor / math.log(10.0)) ** 2 / 2
 
-        grid = np.linspace(-np.log(LARGEST), np.log(LARGEST), GRID)
+        grid = np.linspace(-np.log(1e4), np.log(1e4), 121)  # with sets, there may be several minima
         losses = np.array([loss(log_factor) for log_factor in grid])
         if np.ptp(losses) < 1e-9:
             raise InputError(
@@ -101,7 +94,7 @@ class Recalibration:
                 "DstPll."
             )
         best = int(np.argmin(penalised(grid, losses)))
-        bounds = (grid[max(0, best - 1)], grid[min(best + 1, GRID - 1)])
+        bounds = (grid[max(0, best - 1)], grid[min(best + 1, len(grid) - 1)])
         search: Any = {"bounds": bounds, "method": "bounded", "options": {"xatol": 1e-6}}
         least = minimize_scalar(lambda x: penalised(x, loss(x)), **search).x
         return replace(start, factor=float(np.exp(least)), before=loss(0.0), after=loss(least))
@@ -133,7 +126,6 @@ class Reference:
     """A sample of distinct training rows, in the last hidden layer; other rows may be far away."""
 
     rows: Tensor  # (M, r, h) in float32, see `representation`
-    limit: float  # the largest distance of one of them to the others; infinite for a single row
 
     @classmethod
     def of(cls, fitted: Fitted, training: Rows, seed: int) -> Self:
@@ -144,15 +136,15 @@ class Reference:
         first = np.sort(np.unique(x, axis=0, return_index=True)[1])
         with computing("float32", training.device):
             rows = representation(fitted, replace(sample, indices=sample.indices[:, first]))
-        return cls.of_rows(rows[:, : max(2, MOST_NUMBERS // rows.shape[-1])].float().contiguous())
+        return cls(rows[:, : max(2, MOST_NUMBERS // rows.shape[-1])].float().contiguous())
 
-    @classmethod
-    def of_rows(cls, rows: Tensor) -> Self:
-        """From the reference rows (M, r, h) of a model file."""
-        if rows.shape[1] < 2:
-            return cls(rows, math.inf)
-        nearest = [neighbours(x, x, 1, itself=True).distance[:, 0] for x in rows.double()]
-        return cls(rows, float(torch.stack(nearest).mean(0).max()))
+    @cached_property
+    def limit(self) -> float:
+        """The largest distance of a reference row to the others; infinite for a single row."""
+        if self.rows.shape[1] < 2:
+            return math.inf
+        rows = self.rows.double()
+        return float(nearest_distance(rows, rows, itself=True).mean(0).max())
 
     def distance(self, fitted: Fitted, rows: Rows) -> Tensor:
         """Distance of each row to the nearest reference row, the mean over members, (n,)."""
@@ -161,10 +153,11 @@ class Reference:
         return nearest_distance(x, self.rows.double()).mean(0)
 
 
-def nearest_distance(rows: Tensor, reference: Tensor) -> Tensor:
+def nearest_distance(rows: Tensor, reference: Tensor, *, itself: bool = False) -> Tensor:
     """Distance of each of M models' rows (M, n, h) to its nearest reference row, (M, n)."""
     pairs = zip(rows, reference, strict=True)
-    return torch.stack([neighbours(x, others, 1).distance[:, 0] for x, others in pairs])
+    nearest = [neighbours(x, others, 1, itself=itself) for x, others in pairs]
+    return torch.stack([distance[:, 0] for _, distance in nearest])
 
 
 def representation(fitted: Fitted, rows: Rows) -> Tensor:
@@ -274,8 +267,8 @@ class CalibrationSample:
     @classmethod
     def of(cls, opinion: Opinion, distance: Floats, wrong: Floats | None, **about: Any) -> Self:
         """Sort rows by certainty, novel rows last; None for `wrong` trusts the probabilities."""
-        limit = max(ROUNDING, float(np.quantile(distance, NOT_NOVEL, method="higher")))
-        about = {"limit": limit, **about}
+        limit = float(np.quantile(distance, 0.99, method="higher"))
+        about = {"limit": max(1e-5, limit), **about}  # distances are rounded
         certainty = certainty_of(opinion)
         wrong = 1 - certainty if wrong is None else wrong
         certainty = np.where(distance > about["limit"], NEVER, certainty)
@@ -341,13 +334,12 @@ def bounded_threshold(certainty: Floats, wrong: Floats, error: float, confidence
     most certain first, until one fails. One sequence starts with the fewest rows that can pass,
     another half-way; each gets half of the error probability. It holds for rows drawn like these.
     """
-    level, fewest = (1 - confidence) / STARTS, fewest_rows(error, confidence)
-    if fewest > len(certainty):
-        return math.inf
     ends = _acceptable_counts(certainty)
-    steps = np.searchsorted(ends, np.geomspace(fewest, len(certainty), STEPS).round())
+    tested = np.geomspace(fewest_rows(error, confidence), len(certainty), 20).round()
+    steps = np.searchsorted(ends, tested)
     counts = np.unique(ends[steps[steps < len(ends)]])
-    passed = np.asarray(binom.cdf(np.cumsum(wrong)[counts - 1], counts, error)) <= level
+    p_values = np.asarray(binom.cdf(np.cumsum(wrong)[counts - 1], counts, error))
+    passed = p_values <= (1 - confidence) / STARTS
     reached = 0
     for start in range(0, len(passed), max(1, math.ceil(len(passed) / STARTS))):
         failed = np.flatnonzero(~passed[start:])

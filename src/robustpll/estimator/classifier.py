@@ -41,34 +41,15 @@ from robustpll.opinion import Opinion
 
 ClassWeight = Mapping[Any, float] | str | None
 
-# Of `check_training`
-SAMPLE, FEWEST = 1000, 100  # training rows to predict; fewer are too few for a warning
-PASSES = 16  # of a method that predicts by random passes
-TIED = 0.5  # share of rows with several classes in first place
-RARELY, BY_CHANCE = 0.1, 0.05  # share of rows whose predicted or random class is a candidate
-
 
 class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base class of the classifiers of this library."""
 
+    class_weight: ClassWeight  # the parameters that all of them have
     random_state: Any
     device: str
-    verbose: bool
-    class_weight: ClassWeight
     watch: float | None
-
-    classes_: NDArray[Any]  # names of the classes, (k,)
-    label_weights_: NDArray[np.float32]  # final distribution over each row's candidates, (n, k)
-    labels_: NDArray[Any]  # resolved label of each training row, the most probable one, (n,)
-    opinion_: Opinion  # of the training rows
-    history_: dict[str, NDArray[np.float64]]  # "loss" of each epoch, see `fit`
-    features_: Features  # how rows become numbers
-    fitted_: Fitted
-    recalibration_: Recalibration | None  # what `recalibrate` learned
-    trial_: CalibrationSample | None  # the rows passed to `calibrate_decisions`
-    reference_: Reference | None  # training rows for novelty; None for files of version 0.1.0
-    n_features_in_: int
-    feature_names_in_: NDArray[Any]
+    verbose: bool
 
     def resolved_method(self) -> Method:
         """The method object that `fit` uses; raises if a parameter is illegal."""
@@ -112,16 +93,18 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with progress_bars() if self.verbose else nullcontext():
             fitted, weights, opinion = fit_early_stopping(method, task, self.watch)
         check_training(fitted, task, weights, opinion, stopped_early=self.watch is not None)
-        self.classes_ = candidates.classes
-        self.label_weights_ = weights.cpu().numpy()
+        self.classes_: NDArray[Any] = candidates.classes
+        self.label_weights_: NDArray[np.float32] = weights.cpu().numpy()
         self.opinion_ = replace(opinion.numpy(), classes=self.classes_)
-        self.labels_ = self.classes_[self.opinion_.predicted()]
+        self.labels_: NDArray[Any] = self.classes_[self.opinion_.predicted()]
         self.history_ = {"loss": fitted.history.loss.double().mean(-1).numpy()}
         if self.watch is not None:
             self.history_["covering_rate"] = fitted.history.covering_rate.double().mean(-1).numpy()
         self.fitted_ = fitted.without_training_rows()  # which need not stay on the device
-        self.reference_ = Reference.of(self.fitted_, task.rows, seed)
-        self.recalibration_ = self.trial_ = None
+        # None for files of version 0.1.0
+        self.reference_: Reference | None = Reference.of(self.fitted_, task.rows, seed)
+        self.recalibration_: Recalibration | None = None
+        self.trial_: CalibrationSample | None = None  # of `calibrate_decisions`
 
     def predict_opinion(
         self, X: Any, attack: Any = None, labels: ArrayLike | None = None
@@ -135,10 +118,10 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(attack, Attack | None):
             raise InputError(f"attack must be an Attack such as PGD(0.1); got {attack!r}.")
         if labels is None:
-            return self._recalibrated(self._raw_opinion(self._rows(X), attack))
+            return self._opinion(self._rows(X), attack)
         rows, candidates = self._labelled_rows(X, labels)
         truth = torch.tensor(candidates.matrix.argmax(-1), device=self.fitted_.device)[None]
-        return self._recalibrated(self._raw_opinion(rows, attack, truth))
+        return self._opinion(rows, attack, truth)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probability of each class, (n, k)."""
@@ -176,7 +159,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Recalibration(factor=..., of='evidence', source='labels', rows=150, before=0..., after=0...)
         """
         rows, candidates = self._labelled_rows(X, y)
-        self.recalibration_ = Recalibration.of_rows(self._raw_opinion(rows), candidates.matrix)
+        opinion = self.fitted_.predict(rows)[0].numpy()
+        self.recalibration_ = Recalibration.of_rows(opinion, candidates.matrix)
         self.trial_ = None
         return self
 
@@ -210,12 +194,12 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             confidence = 0.9 if confidence is None else confidence
         elif confidence is not None:
             raise InputError("confidence is for labels: candidates in y give only an estimate.")
-        opinion, distance = self._assessed(rows)
+        opinion = self._opinion(rows)
         inside = np.where(candidates.matrix, opinion.probability, 0.0)
         right = inside[np.arange(len(rows)), opinion.predicted()]
         wrong = 1 - right / np.maximum(inside.sum(-1), 1e-300)  # 0 / 0 is 0
         about = {"source": "labels" if by_labels else "candidates", "confidence": confidence}
-        self.trial_ = CalibrationSample.of(opinion, distance, wrong, **about)
+        self.trial_ = CalibrationSample.of(opinion, self._distance(rows), wrong, **about)
         return self
 
     def decide(
@@ -249,8 +233,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         check_promise(coverage, error)
         check_is_fitted(self, "fitted_")
-        opinion, distance = self._assessed(self._rows(X))
-        sample = self.trial_
+        rows = self._rows(X)
+        opinion, distance, sample = self._opinion(rows), self._distance(rows), self.trial_
         if sample is None:
             limit = math.inf if self.reference_ is None else self.reference_.limit
             sample = CalibrationSample.of(opinion, distance, None, limit=limit)
@@ -280,19 +264,16 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         refuse_other_length(len(rows), len(candidates))
         return rows, candidates
 
-    def _raw_opinion(self, rows: Rows, *attack: Any) -> Opinion:
-        """The opinion before any recalibration; `attack` is an attack and the true labels."""
-        return replace(self.fitted_.predict(rows, *attack)[0].numpy(), classes=self.classes_)
-
-    def _recalibrated(self, opinion: Opinion) -> Opinion:
+    def _opinion(self, rows: Rows, *attack: Any) -> Opinion:
+        """The opinion, recalibrated if possible; `attack` is an attack and the true labels."""
+        opinion = replace(self.fitted_.predict(rows, *attack)[0].numpy(), classes=self.classes_)
         return opinion if self.recalibration_ is None else self.recalibration_.opinion(opinion)
 
-    def _assessed(self, rows: Rows) -> tuple[Opinion, NDArray[np.float64]]:
-        """The opinion, and distances to the training data: 0 without reference rows."""
-        opinion = self._recalibrated(self._raw_opinion(rows))
+    def _distance(self, rows: Rows) -> NDArray[np.float64]:
+        """Distances to the training data, (n,); 0 without reference rows."""
         if self.reference_ is None:
-            return opinion, np.zeros(len(rows))
-        return opinion, np.asarray(self.reference_.distance(self.fitted_, rows).cpu())
+            return np.zeros(len(rows))
+        return np.asarray(self.reference_.distance(self.fitted_, rows).cpu())
 
     def _read(self, X: Any, *, reset: bool) -> Any:
         """X as a DataFrame or a finite array; unless `reset`, of the same form as in training."""
@@ -468,10 +449,10 @@ def row_weights(
 ) -> NDArray[np.float64]:
     """Weights (n,) with mean 1; a row's class weight is the mean over its candidates' prior."""
 
-    def checked(name: str, weights: Any, n: int) -> NDArray[np.float64]:
-        kind = {"dtype": np.float64, "ensure_non_negative": True}
+    def checked(name: str, weights: Any, n: int) -> Any:
+        rules: Any = {"dtype": np.float64, "ensure_non_negative": True}
         try:
-            return np.asarray(_check_sample_weight(weights, np.empty((n, 0)), **kind))
+            return _check_sample_weight(weights, np.empty((n, 0)), **rules)
         except (TypeError, ValueError) as error:
             raise InputError(f"{name} cannot be used: {error}") from error
 
@@ -487,8 +468,7 @@ def row_weights(
                 f"class_weight names unknown classes ({some_of(map(repr, unknown))}): the classes "
                 f"are {some_of(map(repr, names), 10)}. Correct the names."
             )
-        numbers = [class_weight.get(name, 1.0) for name in names]
-        of_class = checked("class_weight", numbers, len(names))
+        of_class = checked("class_weight", [class_weight.get(n, 1.0) for n in names], len(names))
     elif class_weight is not None:
         raise InputError(f"class_weight must be None, 'balanced' or a dict; got {class_weight!r}.")
     if class_weight is not None:
@@ -523,10 +503,9 @@ def fit_early_stopping(
         return torch.cat([learned[0].to(predicted), predicted[0]])[order]
 
     weights = all_rows(fitted.label_weights, predicted.probability).to(fitted.label_weights)
-    belief, prior, uncertainty = (
-        all_rows(getattr(fitted.opinion, name), getattr(predicted, name))
-        for name in ("belief", "prior", "uncertainty")
-    )
+    names = ("belief", "prior", "uncertainty")
+    parts = (all_rows(getattr(fitted.opinion, name), getattr(predicted, name)) for name in names)
+    belief, prior, uncertainty = parts
     return fitted, weights, Opinion(belief, prior, uncertainty)
 
 
@@ -549,12 +528,13 @@ def check_training(
 
     It diverged if weights, opinions or the last loss are not finite (with early stopping the last
     loss does not count). It learned little if half of the rows have several classes in first place
-    and most predictions are no candidates, or if hardly any prediction among many classes is one.
+    and most predictions are no candidates, or if few predictions are candidates that a random class
+    rarely is. A sample of 1,000 rows is predicted; fewer than 100 are too few for a warning.
     """
     numbers = [weights, opinion.belief, opinion.uncertainty]
     if isinstance(fitted, Networks):
-        sample = task.some_rows(torch.arange(0, len(task), -(-len(task) // SAMPLE)))
-        predicted = replace(fitted, method=fitted.method.with_passes(PASSES)).predict(sample.rows)
+        sample = task.some_rows(torch.arange(0, len(task), -(-len(task) // 1000)))
+        predicted = replace(fitted, method=fitted.method.with_passes(16)).predict(sample.rows)
         numbers += [predicted.belief, predicted.uncertainty, *fitted.net.state_dict().values()]
         numbers += [] if stopped_early else fitted.history.losses[-1:]
     if not all(bool(tensor.isfinite().all()) for tensor in numbers):
@@ -565,13 +545,13 @@ def check_training(
             f"Training diverged: the model has numbers that are not finite{since}. Fit again with "
             "a lower learning_rate, and look for rows of a far larger weight than others."
         )
-    if not isinstance(fitted, Networks) or len(sample) < FEWEST:
+    if not isinstance(fitted, Networks) or len(sample) < 100:
         return
     labels = predicted.predicted()[..., None]
     weight = sample.weight / sample.weight.sum().clamp(min=1e-10)
     rate = float((sample.candidates.gather(-1, labels)[..., 0] * weight).sum())
-    tied = float(predicted.guess.double().mean()) >= TIED and rate < 0.5
-    rare = float(sample.candidates.double().mean()) < BY_CHANCE and rate < RARELY
+    tied = float(predicted.guess.double().mean()) >= 0.5 and rate < 0.5
+    rare = float(sample.candidates.double().mean()) < 0.05 and rate < 0.1
     if tied or rare:
         remedy = "Train for more epochs, or try another learning_rate."
         if fitted.method.uncertain:

@@ -300,7 +300,7 @@ def _read_abstention(
     if REFERENCE in tensors:
         if tensors[REFERENCE].shape[1] > MOST_ROWS:
             raise ValueError(f"it has more than {MOST_ROWS} reference rows")
-        model.reference_ = Reference.of_rows(tensors[REFERENCE].to(device))
+        model.reference_ = Reference(tensors[REFERENCE].to(device))
     if "recalibration" in about:
         model.recalibration_ = Recalibration(**about["recalibration"])
     if "trial" in about:

@@ -30,8 +30,6 @@ FORMAT = 1  # raised whenever a reader of an older file would misread a newer on
 KEY = "robustpll"  # of the metadata, which is JSON
 INPUT = "X"
 OUTPUTS = ("predicted", "probability", "belief", "uncertainty", "entropy")
-NO_ANSWER = -1  # predicted for a row that `predict` refuses
-CLOSE = 1e-4  # allowed difference between the file's and torch's answers
 NO_GRAPH = (
     "torch cannot write this network as an ONNX graph that answers the same. Its forward() must "
     "not branch on values, draw random numbers, nor depend on how many rows there are."
@@ -74,9 +72,10 @@ def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
             f"{fitted.method.title} is no network, or predicts by random passes through one: it "
             "has no ONNX graph. Use save(path) instead."
         )
-    fitted = replace(fitted, net=copy.deepcopy(fitted.net).cpu())
+    model = copy.copy(model)
+    model.fitted_ = replace(fitted, net=copy.deepcopy(fitted.net).cpu())
     with torch.no_grad():
-        proto = _graph(Served(model, fitted).eval())
+        proto = _graph(Served(model).eval())
     features = ("shape", "columns", "categories", "fill")
     about = {
         "format": FORMAT,
@@ -90,7 +89,7 @@ def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
     onnx.helper.set_model_props(proto, {KEY: json.dumps(about)})
     content: bytes = proto.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    _refuse_other_answers(session, model, fitted)
+    _refuse_other_answers(session, model)
     write_whole(Path(path), content)
 
 
@@ -100,14 +99,14 @@ class Served(nn.Module):
     shift: Tensor
     scale: Tensor
 
-    def __init__(self, model: "CandidateClassifier", fitted: Networks) -> None:
+    def __init__(self, model: Any) -> None:
         super().__init__()
-        members, features = fitted.method.members, model.features_
-        self.members = nn.ModuleList([_member(fitted.net, member) for member in range(members)])
+        net, method, features = model.fitted_.net, model.fitted_.method, model.features_
+        self.members = nn.ModuleList([_member(net, member) for member in range(method.members)])
         for name in ("shift", "scale"):
             numbers = torch.tensor(getattr(features, name), dtype=torch.float64)
             self.register_buffer(name, numbers.view(features.shape))
-        self.method = fitted.method.spread(members, like=self.shift)
+        self.method = method.spread(method.members, like=self.shift)
         self.recalibration = model.recalibration_
 
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -119,7 +118,7 @@ class Served(nn.Module):
         fine = (x.flatten(1).abs() <= FARTHEST).all(1)  # as `Features.unusable_rows`
         table = fine[:, None]
         return (
-            torch.where(fine, opinion.predicted(), NO_ANSWER),
+            torch.where(fine, opinion.predicted(), -1),
             torch.where(table, opinion.probability, torch.nan),
             torch.where(table, opinion.belief, torch.nan),
             torch.where(fine, opinion.uncertainty, torch.nan),
@@ -169,14 +168,14 @@ def _graph(served: Served) -> Any:
     return proto
 
 
-def _refuse_other_answers(session: Any, model: "CandidateClassifier", fitted: Networks) -> None:
+def _refuse_other_answers(session: Any, model: "CandidateClassifier") -> None:
     """Compare the graph with torch on 20 rows and on one, drawn from the training range."""
     features = model.features_
     drawn = np.random.default_rng(0).random((20, len(features.scale)))
     sample = (drawn * features.scale + features.shift).reshape(-1, *features.shape)
     for rows in (sample, sample[:1]):
-        opinion = model._recalibrated(fitted.predict(features.rows(rows))[0].numpy())
+        opinion = model._opinion(features.rows(rows))
         answers = session.run(OUTPUTS[1:], {INPUT: rows})
         for name, answer in zip(OUTPUTS[1:], answers, strict=True):
-            if not np.allclose(answer, getattr(opinion, name), rtol=0, atol=CLOSE):
+            if not np.allclose(answer, getattr(opinion, name), rtol=0, atol=1e-4):
                 raise InputError(NO_GRAPH)
