@@ -96,7 +96,7 @@ def server(monkeypatch: pytest.MonkeyPatch, data: Path) -> Iterator[Server]:
 
 def toy(url: str, content: bytes = CONTENT) -> Entry:
     checksum = hashlib.sha256(content).hexdigest()
-    file = File(path="toy/numbers.gz", url=url, content=checksum)
+    file = File(path="toy/numbers.gz", url=url, sha256=checksum)
     return replace(entry_of("mnist"), name="toy", files=(file,))
 
 
@@ -369,4 +369,4 @@ def test_after_a_killed_process_the_next_one_downloads(
 def test_the_published_sums_are_those_of_the_data() -> None:
     entry = CATALOG["mnist"]
     for file, path in zip(entry.files, paths_of(entry), strict=True):
-        assert checksum(entry, path) == file.content
+        assert checksum(entry, path) == file.sha256
