@@ -39,7 +39,7 @@ BROKEN = {
     "other numbers": (idx(PICTURES, magic=b"\0\0\x0d"), "not an idx file"),
     "no axes": (b"\0\0\x08\0!", "1 to 3 axes"),
     "four axes": (idx(PICTURES[None]), "1 to 3 axes"),
-    "cut in half": (PLAIN[:20], r"\(4, 3, 2\), and has 20 bytes"),
+    "cut in half": (PLAIN[:20], r"\[4, 3, 2\], and has 20 bytes"),
     "one byte too many": (PLAIN + b"\0", "has 41 bytes"),
     "negative lengths": (b"\0\0\x08\2" + struct.pack(">2i", -2, -3) + bytes(6), "Download it"),
     "gzip, cut in half": (ZIPPED[: len(ZIPPED) // 2], "cannot be read"),

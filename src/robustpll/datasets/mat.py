@@ -9,7 +9,6 @@ import io
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -27,7 +26,6 @@ from robustpll.labels.parsing import refuse_rows
 
 KEYS = ("data", "partial_target", "target")  # (n, d), (k, n), (k, n), each dense or sparse
 LARGEST = 1e38  # so that float32 holds the difference of any two features
-LEAST_VARIANCE = 1e-30  # features with no more are removed
 FOREIGN = {b"Rar!": ".rar", b"7z\xbc\xaf": ".7z"}  # archives that Python cannot open
 HDF5 = b"\x89HDF\r\n\x1a\n"  # at the start or, as MATLAB writes it, after 512 bytes
 # The types of an element of a .mat file: numbers, matrices, and compressed elements.
@@ -109,7 +107,7 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     for fault, is_bad in faults.items():
         refuse_rows(is_bad, f"{path}: {fault}", "Correct or drop them.")
     near = np.flatnonzero(np.ptp(data, axis=0) <= 1e-10)  # no others have so small a variance
-    constant = near[(data[:, near].astype(np.float64) - data[0, near]).var(0) <= LEAST_VARIANCE]
+    constant = near[(data[:, near].astype(np.float64) - data[0, near]).var(0) <= 1e-30]
     if len(constant) == data.shape[1]:
         raise InputError(f"{path}: all features are constant. Download the file again.")
     features = np.delete(data, constant, axis=1) if len(constant) else data
@@ -132,7 +130,7 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     )
 
 
-def read_mat(path: Path, raw: bytes, names: Sequence[str]) -> list[NDArray[Any]]:
+def read_mat(path: Path, raw: bytes, names: Sequence[str] = KEYS) -> list[NDArray[Any]]:
     """Return the matrices of these names from the content of a .mat file, sparse ones dense."""
     read = _hdf5_matrices if HDF5 in (raw[:8], raw[512:520]) else _matrices
     try:
@@ -161,24 +159,21 @@ def _matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matrix]:
     for kind, content in _elements(memoryview(raw)[128:], room):
         if kind != MATRIX:
             continue
-        parts = _elements(content)
-        flags, sides, letters = (part for _, part in islice(parts, 3))
+        (_, flags), (_, sides), (_, letters), *parts = _elements(content)
         name = bytes(letters).decode("latin-1")
         if name not in names:
             continue
         (about,) = struct.unpack_from("<I", flags)
-        height, *others = np.frombuffer(sides, "<i4").tolist()
+        shape = tuple(np.frombuffer(sides, "<i4").tolist())
         is_number = SPARSE <= about & 0xFF <= LAST_DENSE and not about & COMPLEX
-        if not is_number or len(others) != 1 or min(height, *others) < 0:
-            shape = (height, *others)
+        if not is_number or len(shape) != 2 or min(shape) < 0:
             raise ValueError(f"{name!r} must be a matrix of real numbers; it has shape {shape}")
         arrays = [np.frombuffer(part, NUMBERS[kind]) for kind, part in parts]
         if about & 0xFF == SPARSE:
-            rows, starts, values = arrays
-            yield name, _dense(values, rows, starts, height)
+            yield name, _dense(*arrays, height=shape[0])
         else:
             (values,) = arrays
-            yield name, values.reshape((height, *others), order="F")
+            yield name, values.reshape(shape, order="F")
 
 
 def _elements(raw: memoryview, room: int = 0) -> Iterator[tuple[int, memoryview]]:
@@ -205,7 +200,7 @@ def _elements(raw: memoryview, room: int = 0) -> Iterator[tuple[int, memoryview]
 
 
 def _dense(
-    values: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any], height: int
+    rows: NDArray[Any], starts: NDArray[Any], values: NDArray[Any], *, height: int
 ) -> NDArray[Any]:
     """Return a sparse matrix of these columns as a dense one; refuse indices outside of it."""
     starts = starts.astype(np.int64)
@@ -229,7 +224,7 @@ def _hdf5_matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matr
     with h5py.File(io.BytesIO(raw)) as file:
         for name in names:
             arrays: dict[str, NDArray[Any]] = {}
-            for key in (name, f"{name}/jc", f"{name}/ir", f"{name}/data"):
+            for key in (name, f"{name}/ir", f"{name}/jc", f"{name}/data"):
                 link = file.get(key, getlink=True)
                 part: Any = file[key] if isinstance(link, h5py.HardLink) else None
                 is_array = isinstance(part, h5py.Dataset)
@@ -247,6 +242,6 @@ def _hdf5_matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matr
             if name in arrays:
                 yield name, arrays[name].T
             elif f"{name}/jc" in arrays:
-                starts, *filled = arrays.values()
-                rows, values = filled or (np.empty(0, int), np.empty(0))
-                yield name, _dense(values, rows, starts, int(file[name].attrs["MATLAB_sparse"]))
+                rows, values = (arrays.get(f"{name}/{key}", np.empty(0)) for key in ("ir", "data"))
+                height = int(file[name].attrs["MATLAB_sparse"])
+                yield name, _dense(rows, arrays[f"{name}/jc"], values, height=height)
