@@ -92,7 +92,7 @@ def is_archive(path: Path) -> bool:
 
 
 def read_members(
-    path: Path, is_wanted: Callable[[str], bool]
+    path: Path, is_wanted: Callable[[str], object]
 ) -> tuple[dict[str, bytes], list[str]]:
     """Return the wanted files of an archive by name, and the names of its other files.
 

@@ -20,7 +20,6 @@ USUAL = "usual"  # the name of the version whose checksum is in the catalog
 TRIES = 5  # of a download
 PAUSE = 1.0  # seconds before the second try; doubled before each further one
 STALL = 30.0  # seconds without a byte, after which a connection is closed
-HEADERS = {"User-Agent": f"robustpll/{__version__}", "Accept-Encoding": "identity"}
 
 Say = Callable[[str], None]  # gets messages for the user
 Report = Callable[[str, int, int | None], None]  # gets a file's name, bytes so far, bytes in all
@@ -207,10 +206,7 @@ def _fetch_file(entry: Entry, file: File, say: Say, report: Report) -> Path:
                     return part.replace(target)
             finally:
                 part.unlink(missing_ok=True)
-    raise RobustPLLError(
-        f"{file.url} does not hold what is published: its content has another checksum. The "
-        f"download was deleted. {remedy}"
-    )
+    raise RobustPLLError(f"{file.url} does not hold what is published. {remedy}")
 
 
 def _published_file(entry: Entry, file: File) -> Path | None:
@@ -240,7 +236,8 @@ def _download_once(url: str, part: Path, report: Report) -> None:
     import requests
 
     done = 0
-    with requests.get(url, stream=True, timeout=STALL, headers=HEADERS) as answer:
+    headers = {"User-Agent": f"robustpll/{__version__}", "Accept-Encoding": "identity"}
+    with requests.get(url, stream=True, timeout=STALL, headers=headers) as answer:
         answer.raise_for_status()
         total = int(answer.headers.get("Content-Length", 0))  # 0 if the server does not say
         with part.open("wb") as file:

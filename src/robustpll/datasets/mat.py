@@ -73,18 +73,14 @@ def _mat_in(source: Path) -> bytes:
     with source.open("rb") as file:
         start = file.read(4)
     if start in FOREIGN:
-        raise InputError(
-            f"{source} is a {FOREIGN[start]} archive. Unpack it first and pass its .mat file."
-        )
+        raise InputError(f"{source} is a {FOREIGN[start]} archive. Pass its unpacked .mat file.")
     if not bounded.is_archive(source):
         return bounded.read_content(source)
     members, _ = bounded.read_members(source, lambda name: name.lower().endswith(".mat"))
     names = [name for name in members if not PureWindowsPath(name).name.startswith("._")]
     if len(names) != 1:
-        raise InputError(
-            f"{source} must have one .mat file; found {', '.join(names) or 'none'}. Unpack it and "
-            "pass the right file."
-        )
+        listed = ", ".join(names) or "none"
+        raise InputError(f"Pass a .mat file: {source} has {listed}, and should have one.")
     return members[names[0]]
 
 
@@ -110,7 +106,6 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     constant = near[(data[:, near].astype(np.float64) - data[0, near]).var(0) <= 1e-30]
     if len(constant) == data.shape[1]:
         raise InputError(f"{path}: all features are constant. Download the file again.")
-    features = np.delete(data, constant, axis=1) if len(constant) else data
     candidates = Candidates.of(np.ascontiguousarray(partial.T.astype(bool)))
     labels = target.argmax(0)
     outside = np.flatnonzero(partial[labels, np.arange(len(labels))] == 0)
@@ -120,7 +115,7 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     )
     return Dataset.of(
         entry,
-        np.array(features, dtype=np.float64, order="K"),
+        np.delete(data, constant, axis=1).astype(np.float64, copy=False),
         labels,
         [hashlib.sha256(raw).hexdigest()],
         removed=len(constant),
@@ -145,10 +140,8 @@ def read_mat(path: Path, raw: bytes, names: Sequence[str] = KEYS) -> list[NDArra
         raise InputError(msg) from error
     missing = [name for name in names if name not in matrices]
     if missing:
-        raise InputError(
-            f"{path} must hold {', '.join(names)}; it has no {', '.join(missing)}. Download the "
-            "file again, or rename its variables."
-        )
+        listed = ", ".join(missing)
+        raise InputError(f"{path} has no {listed}. Download it again, or rename its variables.")
     return [matrices[name] for name in names]
 
 

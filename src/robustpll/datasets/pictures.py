@@ -3,8 +3,9 @@
 import hashlib
 import io
 import math
+import re
 from contextlib import suppress
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from robustpll.datasets.dataset import Dataset, Split
 from robustpll.errors import InputError
 
 SIDE = 28  # pixels of a letter
+LETTER = re.compile(r"(?s)(?:.*[/\\])?([A-J][/\\][^/\\]+\.png)")  # a path; \1: folder and name
 START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x1c\0\0\0\x1c\x08\0"  # 28 x 28 pixels, 8 bits, grey
 
 Letters = tuple[NDArray[np.uint8], NDArray[np.uint8], tuple[str, ...]]  # (n, 784), labels, notes
@@ -109,25 +111,20 @@ def _cached_letters(path: Path) -> Letters:
     name = f"pictures-{hashlib.sha256(path.read_bytes()).hexdigest()}.npz"
     cache = cache_folder() / "notmnist" / name
     # NumPy does not promise any type of error for damaged files; zip has checksums.
-    with suppress(Exception), np.load(cache, allow_pickle=False) as arrays:
+    with suppress(Exception), cache.open("rb") as file, np.load(file) as arrays:
         return arrays["pixels"], arrays["labels"], tuple(arrays["notes"].tolist())
     pixels, labels, notes = _read_letters(path)
     with suppress(OSError):  # without a cache, the archive is decoded each time
         cache.parent.mkdir(parents=True, exist_ok=True)
-        with writing(cache) as file:
-            np.savez(file, pixels=pixels, labels=labels, notes=np.array(notes, str))
+        with writing(cache) as target:
+            np.savez(target, pixels=pixels, labels=labels, notes=np.array(notes, str))
     return pixels, labels, notes
-
-
-def _is_letter(name: str) -> bool:
-    place = PureWindowsPath(name)
-    return place.suffix == ".png" and place.parent.name in tuple("ABCDEFGHIJ")
 
 
 def _read_letters(path: Path) -> Letters:
     """Decode an archive; pictures are in the order of their folders and names."""
-    contents, others = read_members(path, _is_letter)
-    by_place = {"/".join(PureWindowsPath(name).parts[-2:]): contents[name] for name in contents}
+    contents, others = read_members(path, LETTER.fullmatch)
+    by_place = {LETTER.sub(r"\1", name): content for name, content in contents.items()}
     decoded = {place: _decode(by_place[place]) for place in sorted(by_place)}
     pixels = {place: picture for place, picture in decoded.items() if picture}
     if not pixels:

@@ -65,17 +65,17 @@ class Problem:
         tasks = [problem.task for problem in problems]
         shapes = {(*task.candidates.shape[1:], *task.rows.shape) for task in tasks}
         if len(shapes) != 1:
-            raise InputError(
-                f"A bundle needs problems of equal rows, classes and features; got {shapes}."
-            )
+            raise InputError(f"Problems to join must have equal shapes; got {shapes}.")
 
         def cat(parts: Sequence[Any], name: str) -> Tensor:
             return torch.cat([getattr(part, name) for part in parts])
 
         task = Task(
             Rows.joined([task.rows for task in tasks]),
-            *(cat(tasks, name) for name in ("candidates", "prior", "weight")),
-            seeds=tuple(seed for task in tasks for seed in task.seeds),
+            cat(tasks, "candidates"),
+            cat(tasks, "prior"),
+            cat(tasks, "weight"),
+            tuple(seed for task in tasks for seed in task.seeds),
         )
         test = Rows.joined([problem.test for problem in problems])
         return cls(task, test, cat(problems, "train_labels"), cat(problems, "test_labels"))
@@ -133,10 +133,8 @@ def ood_rows(
     rows = problem.task.rows
     pool = pool_of(other, rows.device)
     if tuple(pool.shape[1:]) != rows.shape:
-        raise InputError(
-            f"{other.title} has rows of shape {tuple(pool.shape[1:])}, but those of the problem "
-            f"have {rows.shape}. Use a dataset of the same shape."
-        )
+        shapes = f"{tuple(pool.shape[1:])}, those of the problem {rows.shape}"
+        raise InputError(f"{other.title} has rows of shape {shapes}. Pass one of equal shape.")
     everything = torch.arange(len(other), device=rows.device)[None]
     scaled_by_other = Rows.of(pool, everything).repeated(len(problem.task.seeds))
     count = len(other) if subset == "all" else len(problem.test)
