@@ -212,7 +212,7 @@ def test_a_sparse_matrix_that_points_outside_is_refused(
     matrices = sparse_parts(parts())
     getattr(matrices["target"], attribute)[3] = value
     write(path, matrices)
-    with pytest.raises(InputError, match="not a readable"):
+    with pytest.raises(InputError, match="cannot be read"):
         load_dataset("lost")
 
 
@@ -414,7 +414,7 @@ def test_the_one_mat_file_is_put_at_its_place_and_what_is_odd_is_said(
 
 
 UNSOUND = {
-    "nothing": (b"", "not a readable .mat file"),
+    "nothing": (b"", "cannot be read"),
     "a web page": (b"<html>not found</html>" * 50, "not begin as a file of version 5 or newer"),
     "version 4": (mat_file(parts(), format="4"), "not begin as a file of version 5 or newer"),
     "rar": (b"Rar!\x1a\7\1\0", "is a .rar archive. Pass its unpacked"),

@@ -65,21 +65,21 @@ def unpacked_table(path: Path) -> Iterator[io.BufferedIOBase]:
 
 
 @contextmanager
-def _damage_explained(path: Path) -> Iterator[None]:
+def damage_explained(path: Path) -> Iterator[None]:
+    """Turn any error of a reader into an InputError that says what to do."""
     try:
         yield
     except InputError:
         raise
     except Exception as error:  # the readers do not promise any type of error for damaged files
         raise InputError(
-            f"{path} cannot be read: {error}. Download it again from a source you trust, or unpack "
-            "it yourself."
+            f"{path} cannot be read: {error}. Download it again from a source you trust."
         ) from error
 
 
 def read_content(path: Path) -> bytes:
     """Return the content of a file, unpacked if it is gzipped."""
-    with _damage_explained(path), path.open("rb") as raw:
+    with damage_explained(path), path.open("rb") as raw:
         is_packed = raw.peek(2).startswith(GZIP)
         return _BoundedFile(raw, gzip.open(raw) if is_packed else raw).readall()
 
@@ -100,7 +100,7 @@ def read_members(
     """
     contents: dict[str, bytes] = {}
     others: list[str] = []
-    with _damage_explained(path):
+    with damage_explained(path):
         room = unpacked_limit(path.stat().st_size)
         for count, (name, is_link, size, opened) in enumerate(_members(path), 1):
             place = PureWindowsPath(name)  # knows both separators, and drives

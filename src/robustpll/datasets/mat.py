@@ -128,16 +128,8 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
 def read_mat(path: Path, raw: bytes, names: Sequence[str] = KEYS) -> list[NDArray[Any]]:
     """Return the matrices of these names from the content of a .mat file, sparse ones dense."""
     read = _hdf5_matrices if HDF5 in (raw[:8], raw[512:520]) else _matrices
-    try:
+    with bounded.damage_explained(path):
         matrices = dict(read(raw, names, bounded.unpacked_limit(len(raw))))
-    except ImportError as error:
-        raise InputError(
-            f"{path} is a .mat file of version 7.3, which needs h5py. Run "
-            "pip install 'robustpll[mat73]', or save the file from MATLAB with '-v7'."
-        ) from error
-    except Exception as error:  # h5py does not promise any type of error for damaged files
-        msg = f"{path} is not a readable .mat file: {error}. Download it again."
-        raise InputError(msg) from error
     missing = [name for name in names if name not in matrices]
     if missing:
         listed = ", ".join(missing)
@@ -212,8 +204,13 @@ def _hdf5_matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matr
 
     A sparse one is a group of `jc` and, unless it is all zeros, `ir` and `data`.
     """
-    import h5py  # type: ignore[import-untyped]
-
+    try:
+        import h5py  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise InputError(
+            "A .mat file of version 7.3 needs h5py. Run pip install 'robustpll[mat73]', or save "
+            "the file from MATLAB with '-v7'."
+        ) from error
     with h5py.File(io.BytesIO(raw)) as file:
         for name in names:
             arrays: dict[str, NDArray[Any]] = {}

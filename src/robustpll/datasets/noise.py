@@ -29,9 +29,6 @@ class Noise(ABC):
 
     looks_at_features: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     @abstractmethod
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         """Return candidates (R, n, k) for R runs, whose rows have true labels (R, n)."""
@@ -93,6 +90,9 @@ class InstanceDependent(Noise):
     learning_rate: Positive = 1e-3
     mean_over: Literal["all", "wrong"] = "all"
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         true = one_hot(labels, k).bool()  # (R, n, k)
         teacher = Teacher(self.epochs, self.batch_size, self.learning_rate)
@@ -128,6 +128,9 @@ class ClassDependent(Noise):
     added: Count = 1  # number of wrong classes to add
     share: Share = 0.7  # of the rows that get them
     cooccurrence: Share = 0.7  # probability of the partner; the others share the rest equally
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         most = min(1 if self.cooccurrence == 1 else k, k - 1)
@@ -178,6 +181,9 @@ class Flip(Noise):
 
     share: Share  # of the rows whose set misses the true class
     noise: Annotated[Noise | None, NOISE] = None  # makes the sets; None: the dataset has them
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def looks_at_features(self) -> bool:  # type: ignore[override]
