@@ -142,7 +142,7 @@ def test_problems_of_equal_shape_are_joined() -> None:
     assert torch.equal(both.task.prior, torch.cat([one.task.prior, other.task.prior]))
     assert (scaled(both.test)[2] == scaled(other.test)[0]).all()
     digits = Problem.of(load_dataset("digits"), NextClass(), (0,), "cpu")
-    with pytest.raises(InputError, match="must have equal shapes"):
+    with pytest.raises(InputError, match="equal rows, classes, features"):
         Problem.joined([one, digits])
 
 

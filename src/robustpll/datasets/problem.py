@@ -65,7 +65,7 @@ class Problem:
         tasks = [problem.task for problem in problems]
         shapes = {(*task.candidates.shape[1:], *task.rows.shape) for task in tasks}
         if len(shapes) != 1:
-            raise InputError(f"Problems to join must have equal shapes; got {shapes}.")
+            raise InputError(f"Joined problems need equal rows, classes, features; got {shapes}.")
 
         def cat(parts: Sequence[Any], name: str) -> Tensor:
             return torch.cat([getattr(part, name) for part in parts])
