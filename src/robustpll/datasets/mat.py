@@ -144,7 +144,8 @@ def _matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matrix]:
     for kind, content in _elements(memoryview(raw)[128:], room):
         if kind != MATRIX:
             continue
-        (_, flags), (_, sides), (_, letters), *parts = _elements(content)
+        parts = _elements(content)  # read one by one: those of other variables may be odd
+        flags, sides, letters = (next(parts)[1] for _ in range(3))
         name = bytes(letters).decode("latin-1")
         if name not in names:
             continue
