@@ -82,8 +82,7 @@ def unpublished(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def forget(name: str, sums: Iterable[str] = ()) -> None:
         entry = CATALOG[name]
         files = tuple(
-            replace(file, content=content, usual=None)
-            for file, content in zip_longest(entry.files, sums)
+            replace(file, sha256=content) for file, content in zip_longest(entry.files, sums)
         )
         monkeypatch.setitem(CATALOG, name, replace(entry, files=files))
 

@@ -59,7 +59,7 @@ def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Put]:
 def make_usual(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     """As if the catalogue knew this version of Lost."""
     entry = CATALOG["lost"]
-    file = replace(entry.files[0], usual=hashlib.sha256(content).hexdigest())
+    file = replace(entry.files[0], sha256=hashlib.sha256(content).hexdigest())
     monkeypatch.setitem(CATALOG, "lost", replace(entry, files=(file,)))
 
 

@@ -42,10 +42,8 @@ def mat_file(matrices: Parts, **options: Any) -> bytes:
 
 
 def sparse_parts(matrices: Parts) -> Parts:
-    return {
-        key: sparse.csc_matrix(value) if np.ndim(value) == 2 and value.size else value
-        for key, value in matrices.items()
-    }
+    dense = {key: value for key, value in matrices.items() if np.ndim(value) == 2 and value.size}
+    return matrices | {key: sparse.csc_matrix(value) for key, value in dense.items()}
 
 
 def write_hdf5(path: Path, matrices: Parts, userblock: int = 512) -> None:
@@ -118,11 +116,8 @@ def test_all_forms_of_a_file_say_the_same(path: Path, form: str) -> None:
     FORMS[form](path, matrices)
     dataset = load_dataset("lost")
     assert (dataset.features == matrices["data"]).all()
-    assert dataset.features.dtype == np.float64
-    assert dataset.labels is not None
-    assert dataset.labels.dtype == np.int64
+    assert (dataset.features.dtype, dataset.labels.dtype) == (np.float64, np.int64)
     assert dataset.labels.tolist() == matrices["target"].argmax(0).tolist()
-    assert dataset.candidates is not None
     assert (dataset.candidates.matrix == matrices["partial_target"].T).all()
     assert dataset.classes.tolist() == dataset.candidates.classes.tolist() == [*range(5)]
     assert dataset.image_shape is dataset.official is None
@@ -169,13 +164,9 @@ def with_cells(key: str, cell: Any, value: float) -> Parts:
     return matrices
 
 
-def without(key: str) -> Parts:
-    return {name: value for name, value in parts().items() if name != key}
-
-
 TURNED = {key: parts()[key].T for key in KEYS[1:]}
 ODD: dict[str, tuple[Parts, str]] = {
-    "without data": (without("data"), "it has no data"),
+    "without data": ({key: parts()[key] for key in KEYS[1:]}, "has no data. Download"),
     "other keys": ({"X": np.eye(3), "y": np.eye(3)}, "no data, partial_target, target"),
     "too few rows": (parts(data=np.eye(29, 4)), r"\(29, 4\), \(5, 30\) and \(5, 30\)"),
     "targets the wrong way round": (parts(**TURNED), "must both be k x n"),
@@ -189,15 +180,9 @@ ODD: dict[str, tuple[Parts, str]] = {
     "NaN as label": (with_cells("target", (0, 3), np.nan), r"'target'.*0 and 1 in 1 rows \(3\)"),
     "no label": (with_cells("target", (1, 1), 0.0), r"one true label in 1 rows \(1\)"),
     "two labels": (with_cells("target", (2, 1), 1.0), r"one true label in 1 rows \(1\)"),
-    "no candidates": (
-        with_cells("partial_target", np.s_[:, [2, 7]], 0),
-        r"no candidate in 2 rows \(2, 7\)",
-    ),
+    "no candidates": (with_cells("partial_target", np.s_[:, [2, 7]], 0), r"no candidate.*\(2, 7\)"),
     "text": (parts(target="lost"), "'target' must be a matrix of real numbers"),
-    "complex numbers": (
-        parts(data=1j * parts()["data"]),
-        "data' must be a matrix of real numbers",
-    ),
+    "complex numbers": (parts(data=1j * parts()["data"]), "must be a matrix of real numbers"),
     "three axes": (parts(data=np.ones((30, 2, 2))), r"real numbers.*30, 2, 2"),
 }
 
@@ -227,7 +212,7 @@ def test_a_sparse_matrix_that_points_outside_is_refused(
     matrices = sparse_parts(parts())
     getattr(matrices["target"], attribute)[3] = value
     write(path, matrices)
-    with pytest.raises(InputError, match="not a readable"):
+    with pytest.raises(InputError, match="cannot be read"):
         load_dataset("lost")
 
 
@@ -235,8 +220,8 @@ def test_a_sparse_matrix_that_points_outside_is_refused(
 def test_damaged_bytes_are_refused_or_leave_a_sound_dataset(path: Path, write: Any) -> None:
     write(path, parts(n=6, d=2, k=3))
     whole = path.read_bytes()
-    for share in (0.0, 0.3, 0.9):
-        path.write_bytes(whole[: int(share * len(whole))])
+    for other in (b"", bytes(1000), whole[: len(whole) // 3], whole[: len(whole) * 9 // 10]):
+        path.write_bytes(other)
         with pytest.raises(InputError, match=r"lost\.mat"):
             load_dataset("lost")
     drawn = np.random.default_rng(0)
@@ -249,27 +234,8 @@ def test_damaged_bytes_are_refused_or_leave_a_sound_dataset(path: Path, write: A
             refused += 1
         else:
             assert np.isfinite(dataset.features).all()
-            assert dataset.candidates is not None
             assert dataset.candidates.matrix.any(-1).all()
     assert refused > 0
-
-
-def test_files_of_other_bytes_are_other_versions(path: Path) -> None:
-    matrices, versions = parts(), []
-    for _ in range(2):
-        savemat(path, matrices)
-        versions.append(load_dataset("lost").content)
-        matrices["data"][3, 1] += 1
-    assert [len(version) for version in versions] == [16, 16]
-    assert versions[0] != versions[1]
-
-
-@pytest.mark.parametrize("raw", [b"<html>not found</html>" * 50, bytes(1000), None])
-def test_another_kind_of_file_is_refused(path: Path, raw: bytes | None) -> None:
-    savemat(path, parts(), format="4")
-    path.write_bytes(raw or path.read_bytes())
-    with pytest.raises(InputError, match="does not begin as a file of version 5 or newer"):
-        load_dataset("lost")
 
 
 # Files that would fill the memory, or that lead to other files
@@ -348,7 +314,6 @@ def test_a_matrix_that_lies_in_another_file_is_refused(tmp_path: Path, kind: str
         if kind == "external link":
             file["data"] = external
         elif kind == "soft link":
-            file["far"] = np.eye(3)
             file["data"] = h5py.SoftLink("/far")
         elif kind == "external storage":
             file.create_dataset("data", (3, 3), "f8", external=[(str(raw), 0, 72)])
@@ -383,7 +348,6 @@ def test_the_published_facts_hold(name: str) -> None:
     dataset = load_dataset(name)
     assert not [note for note in dataset.notes if "constant features" not in note]
     assert dataset.features.shape == shape
-    assert dataset.candidates is not None
     assert dataset.candidates.shape == (shape[0], k)
     sizes = dataset.candidates.sizes
     assert sizes.mean() == pytest.approx(average, abs=5e-5 if most else 5e-3)
@@ -450,13 +414,14 @@ def test_the_one_mat_file_is_put_at_its_place_and_what_is_odd_is_said(
 
 
 UNSOUND = {
-    "nothing": (b"", "not a readable .mat file"),
-    "a web page": (b"<html>", "not a readable .mat file"),
-    "rar": (b"Rar!\x1a\7\1\0", "is a .rar archive. Unpack it first"),
-    "7z": (b"7z\xbc\xaf'\x1c", "is a .7z archive. Unpack it first"),
-    "no mat": (in_zip(readme=b"hello"), "found none"),
-    "two mats": (in_zip(**{"a.mat": SOUND, "b.mat": SOUND}), "found a.mat, b.mat"),
-    "a folder named so": (in_zip(**{"lost.mat/": b""}), "found none"),
+    "nothing": (b"", "cannot be read"),
+    "a web page": (b"<html>not found</html>" * 50, "not begin as a file of version 5 or newer"),
+    "version 4": (mat_file(parts(), format="4"), "not begin as a file of version 5 or newer"),
+    "rar": (b"Rar!\x1a\7\1\0", "is a .rar archive. Pass its unpacked"),
+    "7z": (b"7z\xbc\xaf'\x1c", "is a .7z archive. Pass its unpacked"),
+    "no mat": (in_zip(readme=b"hello"), "has none"),
+    "two mats": (in_zip(**{"a.mat": SOUND, "b.mat": SOUND}), "has a.mat, b.mat"),
+    "a folder named so": (in_zip(**{"lost.mat/": b""}), "has none"),
     "an archive that leads out": (in_zip(**{"../lost.mat": SOUND}), "lies outside"),
     "words for labels": (in_zip(**{"lost.mat": mat_file(ODD["text"][0])}), "'target' must be"),
     "another dataset": (mat_file(parts(40, k=6)), "40 rows and 6 classes; Lost has 30 and 5"),

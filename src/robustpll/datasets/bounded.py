@@ -25,8 +25,7 @@ PIECE = 2**17  # bytes to unpack at once
 MOST_RATIO = 200
 UNSUSPICIOUS = 2**26
 GZIP = b"\x1f\x8b"
-IN_PIECES = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # zipfile unpacks other members at once
-Member = tuple[str, bool, int, Callable[[], Any]]  # name, whether it is plain, size, opener
+Member = tuple[str, bool, int, Callable[[], Any]]  # name, whether it is a link, size, opener
 
 
 def unpacked_limit(packed: int, most: int | None = None) -> int:
@@ -66,21 +65,21 @@ def unpacked_table(path: Path) -> Iterator[io.BufferedIOBase]:
 
 
 @contextmanager
-def _damage_explained(path: Path) -> Iterator[None]:
+def damage_explained(path: Path) -> Iterator[None]:
+    """Turn any error of a reader into an InputError that says what to do."""
     try:
         yield
     except InputError:
         raise
     except Exception as error:  # the readers do not promise any type of error for damaged files
         raise InputError(
-            f"{path} cannot be read: {error}. Download it again from a source you trust, or unpack "
-            "it yourself."
+            f"{path} cannot be read: {error}. Download it again from a source you trust."
         ) from error
 
 
 def read_content(path: Path) -> bytes:
     """Return the content of a file, unpacked if it is gzipped."""
-    with _damage_explained(path), path.open("rb") as raw:
+    with damage_explained(path), path.open("rb") as raw:
         is_packed = raw.peek(2).startswith(GZIP)
         return _BoundedFile(raw, gzip.open(raw) if is_packed else raw).readall()
 
@@ -93,7 +92,7 @@ def is_archive(path: Path) -> bool:
 
 
 def read_members(
-    path: Path, is_wanted: Callable[[str], bool]
+    path: Path, is_wanted: Callable[[str], object]
 ) -> tuple[dict[str, bytes], list[str]]:
     """Return the wanted files of an archive by name, and the names of its other files.
 
@@ -101,15 +100,15 @@ def read_members(
     """
     contents: dict[str, bytes] = {}
     others: list[str] = []
-    with _damage_explained(path):
+    with damage_explained(path):
         room = unpacked_limit(path.stat().st_size)
-        for count, (name, is_plain, size, opened) in enumerate(_members(path), 1):
+        for count, (name, is_link, size, opened) in enumerate(_members(path), 1):
             place = PureWindowsPath(name)  # knows both separators, and drives
-            if not is_plain or place.anchor or ".." in place.parts:
+            if is_link or place.anchor or ".." in place.parts:
                 raise ValueError(f"{name!r} is a link or lies outside of the archive's folder")
             if count > MOST_MEMBERS:
                 raise ValueError(f"it holds more than {MOST_MEMBERS:,} files")
-            if name.endswith("/"):
+            if name.endswith("/"):  # a folder
                 continue
             if not is_wanted(name):
                 others.append(name)
@@ -124,15 +123,16 @@ def read_members(
 
 def _members(path: Path) -> Iterator[Member]:
     """Yield the members of an archive; the limit of a tar archive includes its headers."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            for info in archive.infolist():
-                if info.compress_type not in IN_PIECES:
-                    raise ValueError(f"{info.filename} is compressed in an unusual way")
-                is_link = stat.S_ISLNK(info.external_attr >> 16)
-                yield info.filename, not is_link, info.file_size, partial(archive.open, info)
+    if not zipfile.is_zipfile(path):
+        with tarfile.open(fileobj=io.BytesIO(read_content(path)), mode="r:") as tar:
+            for entry in tar:
+                is_link = not entry.isfile() and not entry.isdir()  # or a device
+                name = entry.name + "/" * entry.isdir()
+                yield name, is_link, entry.size, partial(tar.extractfile, entry)
         return
-    with tarfile.open(fileobj=io.BytesIO(read_content(path)), mode="r:") as tar:
-        for entry in tar:
-            is_plain, name = entry.isfile() or entry.isdir(), entry.name + "/" * entry.isdir()
-            yield name, is_plain, entry.size, partial(tar.extractfile, entry)
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise ValueError(f"{info.filename} is compressed in an unusual way")  # and at once
+            is_link = stat.S_ISLNK(info.external_attr >> 16)
+            yield info.filename, is_link, info.file_size, partial(archive.open, info)

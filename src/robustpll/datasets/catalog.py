@@ -16,13 +16,12 @@ from robustpll import __version__
 from robustpll.datasets.bounded import MOST_BYTES, PIECE, read_content
 from robustpll.errors import InputError, RobustPLLError
 
-USUAL = "usual"  # what people call the version whose checksum is in the catalog
+USUAL = "usual"  # the name of the version whose checksum is in the catalog
 TRIES = 5  # of a download
 PAUSE = 1.0  # seconds before the second try; doubled before each further one
 STALL = 30.0  # seconds without a byte, after which a connection is closed
-HEADERS = {"User-Agent": f"robustpll/{__version__}", "Accept-Encoding": "identity"}
 
-Say = Callable[[str], None]  # gets sentences for a person
+Say = Callable[[str], None]  # gets messages for the user
 Report = Callable[[str, int, int | None], None]  # gets a file's name, bytes so far, bytes in all
 
 
@@ -31,9 +30,8 @@ class File:
     """One file of a dataset."""
 
     path: str  # below a data folder
-    url: str | None = None  # None if the file must be downloaded by hand
-    content: str | None = None  # SHA-256 of its content; other files are refused
-    usual: str | None = None  # SHA-256 of the usual version; other versions are accepted
+    url: str | None = None  # None: it is downloaded by hand, and other versions are accepted
+    sha256: str | None = None  # of its content
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +48,7 @@ class Entry:
     licence: str
     source: str  # a web page for people
     candidates: float | None = None  # average per row; None if noise makes them
-    class_names: tuple[str, ...] = ()  # empty if the names are 0, 1, ...
+    class_names: Sequence[str] = ()  # empty if the names are 0, 1, ...
     files: tuple[File, ...] = ()
     checksum: str = ""  # the function that returns a file's sum; "": that of its content
 
@@ -63,7 +61,6 @@ def _read_catalog() -> dict[str, Entry]:
     tables = tomllib.loads(Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8"))
     for facts in tables.values():
         facts["files"] = tuple(File(**file) for file in facts.get("files", ()))
-        facts["class_names"] = tuple(facts.get("class_names", ()))
     return {name: Entry(name=name, **facts) for name, facts in tables.items()}
 
 
@@ -147,23 +144,23 @@ def checksum(entry: Entry, path: Path) -> str:
 def version_of(entry: Entry, sums: Sequence[str]) -> str:
     """Return the version of files with these checksums: "" for the usual one, else 16 digits.
 
-    Files that are not the published ones are refused, if the catalog has their checksums.
+    Files with a web address are refused if they are not the published ones.
     """
-    is_usual = True
     for file, content in zip(entry.files, sums, strict=True):
-        if file.content not in (None, content):
+        if file.url and file.sha256 not in (None, content):
             raise InputError(
                 f"{find(file)} does not hold what is published: the SHA-256 of its content is "
-                f"{content}, that of {entry.title} is {file.content}. {how_to_get(entry)}"
+                f"{content}, that of {entry.title} is {file.sha256}. {how_to_get(entry)}"
             )
-        is_usual &= content in (file.content, file.usual)
-    return "" if is_usual else hashlib.sha256("".join(sums).encode()).hexdigest()[:16]
+    if list(sums) == [file.sha256 for file in entry.files]:
+        return ""
+    return hashlib.sha256("".join(sums).encode()).hexdigest()[:16]
 
 
 def version_here(name: str) -> str:
     """Return the version of a dataset's local files without loading them."""
     entry = entry_of(name)
-    if all(file.content for file in entry.files):  # no other content is ever loaded
+    if all(file.url and file.sha256 for file in entry.files):  # no other version is ever loaded
         return ""
     return version_of(entry, [checksum(entry, path) for path in paths_of(entry)])
 
@@ -192,6 +189,7 @@ def _fetch_file(entry: Entry, file: File, say: Say, report: Report) -> Path:
     from filelock import FileLock
 
     target = data_folders()[0] / file.path
+    remedy = f"Try again later, or get it from {entry.source} and move it to {target}."
     with disk_errors_explained(target):
         if path := _published_file(entry, file):
             return path
@@ -202,34 +200,27 @@ def _fetch_file(entry: Entry, file: File, say: Say, report: Report) -> Path:
             if path := find(file):
                 say(f"{path} does not hold what is published. It is downloaded again.")
             part = target.with_name(f"{target.name}.part")
-            remedy = f"Try again later, or get it from {entry.source} and move it to {target}."
             try:
                 _download(file.url or "", part, say, report, remedy)
-                if checksum(entry, part) == file.content:
+                if checksum(entry, part) == file.sha256:
                     return part.replace(target)
             finally:
                 part.unlink(missing_ok=True)
-    raise RobustPLLError(
-        f"{file.url} does not hold what is published: its content has another checksum. The "
-        f"download was deleted. {remedy}"
-    )
+    raise RobustPLLError(f"{file.url} does not hold what is published. {remedy}")
 
 
 def _published_file(entry: Entry, file: File) -> Path | None:
     path = find(file)
-    return path if path and checksum(entry, path) == file.content else None
+    return path if path and checksum(entry, path) == file.sha256 else None
 
 
 def _download(url: str, part: Path, say: Say, report: Report, remedy: str) -> None:
     """Write the content of an address to a file; try again if the connection fails."""
-    import pooch  # type: ignore[import-untyped]
     from requests import RequestException
 
-    progress = _Progress(part.stem, report)
-    download = pooch.HTTPDownloader(progress, PIECE, timeout=STALL, headers=HEADERS)
     for attempt in range(1, TRIES + 1):
         try:
-            download(url, str(part), None)
+            _download_once(url, part, report)
         except RequestException as error:
             status = 500 if error.response is None else error.response.status_code
             is_final = status < 500 and status not in (408, 425, 429)
@@ -241,24 +232,17 @@ def _download(url: str, part: Path, say: Say, report: Report, remedy: str) -> No
             return
 
 
-class _Progress:
-    """The progress bar that pooch updates; it stops a download that is too large."""
+def _download_once(url: str, part: Path, report: Report) -> None:
+    import requests
 
-    total = 0  # set by pooch; 0 if the server does not say
-
-    def __init__(self, name: str, report: Report) -> None:
-        self.name, self.report, self.done = name, report, 0
-
-    def update(self, size: int) -> None:
-        self.done += size
-        if max(self.done, self.total) > MOST_BYTES:
-            raise RobustPLLError(
-                f"{self.name} has more than {MOST_BYTES} bytes, which is too much."
-            )
-        self.report(self.name, min(self.done, self.total or self.done), self.total or None)
-
-    def reset(self) -> None:
-        self.done = 0
-
-    def close(self) -> None:
-        """Do nothing: the caller closes its own display."""
+    done = 0
+    headers = {"User-Agent": f"robustpll/{__version__}", "Accept-Encoding": "identity"}
+    with requests.get(url, stream=True, timeout=STALL, headers=headers) as answer:
+        answer.raise_for_status()
+        total = int(answer.headers.get("Content-Length", 0))  # 0 if the server does not say
+        with part.open("wb") as file:
+            for piece in answer.iter_content(PIECE):
+                done += file.write(piece)
+                if max(done, total) > MOST_BYTES:
+                    raise RobustPLLError(f"{url} has more than {MOST_BYTES} bytes: too much.")
+                report(part.stem, done, total or None)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,7 @@ from robustpll.errors import InputError, is_count
 from robustpll.labels.candidates import Candidates
 
 
-@dataclass(frozen=True, eq=False)
-class Split:
+class Split(NamedTuple):
     """The indices of the training rows and of the test rows, in order."""
 
     train: NDArray[np.int64]
@@ -27,31 +26,6 @@ class Split:
 class Dataset:
     """Rows with true labels, candidates or both.
 
-    Attributes
-    ----------
-    name, title : str
-        The name that `load_dataset` takes, and the name for display.
-    features : array of shape (n, d)
-        Unscaled: bytes for pictures, row by row, else float64.
-    classes : array of shape (k,)
-        The names of the classes.
-    labels : int64 array of shape (n,), or None
-        True labels, as positions in `classes`.
-    candidates : Candidates or None
-        None if noise has to make them.
-    image_shape : (h, w) or None
-        The shape of a row that is a picture.
-    white : int
-        The value of a white pixel, by which pictures are divided first; else 1.
-    official : Split or None
-        The split that the authors of the dataset prescribe.
-    licence, source : str
-        The terms of use, and the page the data comes from.
-    notes : tuple of str
-        What was left out or is unusual, with the rows or files.
-    content : str
-        The version of the files: 16 digits of a SHA-256, or empty for the usual version.
-
     Examples
     --------
     >>> from robustpll import load_dataset
@@ -62,19 +36,19 @@ class Dataset:
     Split(1437 to train, 360 to test)
     """
 
-    name: str
-    title: str
-    features: NDArray[Any]
-    classes: NDArray[Any]
-    labels: NDArray[np.int64] | None = None
-    candidates: Candidates | None = None
-    image_shape: tuple[int, int] | None = None
-    white: int = 1
-    official: Split | None = None
+    name: str  # as for `load_dataset`
+    title: str  # for display
+    features: NDArray[Any]  # (n, d), unscaled: bytes for pictures, row by row, else float64
+    classes: NDArray[Any]  # the names of the classes, (k,)
+    labels: NDArray[np.int64] | None = None  # the true labels as positions in `classes`, (n,)
+    candidates: Candidates | None = None  # None if noise has to make them
+    image_shape: tuple[int, int] | None = None  # height and width of rows that are pictures
+    white: int = 1  # the value of a white pixel, by which pictures are divided first; else 1
+    official: Split | None = None  # the split that the authors of the dataset prescribe
     licence: str = "your own"
-    source: str = "your own"
-    notes: tuple[str, ...] = ()
-    content: str = ""
+    source: str = "your own"  # the web page that the data comes from
+    notes: tuple[str, ...] = ()  # what was left out or is unusual, with the rows or files
+    content: str = ""  # version of the files: 16 digits of a SHA-256; empty for the usual one
 
     @classmethod
     def of(

@@ -9,7 +9,6 @@ import io
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -27,7 +26,6 @@ from robustpll.labels.parsing import refuse_rows
 
 KEYS = ("data", "partial_target", "target")  # (n, d), (k, n), (k, n), each dense or sparse
 LARGEST = 1e38  # so that float32 holds the difference of any two features
-LEAST_VARIANCE = 1e-30  # features with no more are removed
 FOREIGN = {b"Rar!": ".rar", b"7z\xbc\xaf": ".7z"}  # archives that Python cannot open
 HDF5 = b"\x89HDF\r\n\x1a\n"  # at the start or, as MATLAB writes it, after 512 bytes
 # The types of an element of a .mat file: numbers, matrices, and compressed elements.
@@ -75,18 +73,14 @@ def _mat_in(source: Path) -> bytes:
     with source.open("rb") as file:
         start = file.read(4)
     if start in FOREIGN:
-        raise InputError(
-            f"{source} is a {FOREIGN[start]} archive. Unpack it first and pass its .mat file."
-        )
+        raise InputError(f"{source} is a {FOREIGN[start]} archive. Pass its unpacked .mat file.")
     if not bounded.is_archive(source):
         return bounded.read_content(source)
     members, _ = bounded.read_members(source, lambda name: name.lower().endswith(".mat"))
     names = [name for name in members if not PureWindowsPath(name).name.startswith("._")]
     if len(names) != 1:
-        raise InputError(
-            f"{source} must have one .mat file; found {', '.join(names) or 'none'}. Unpack it and "
-            "pass the right file."
-        )
+        listed = ", ".join(names) or "none"
+        raise InputError(f"Pass a .mat file: {source} has {listed}, and should have one.")
     return members[names[0]]
 
 
@@ -109,10 +103,9 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     for fault, is_bad in faults.items():
         refuse_rows(is_bad, f"{path}: {fault}", "Correct or drop them.")
     near = np.flatnonzero(np.ptp(data, axis=0) <= 1e-10)  # no others have so small a variance
-    constant = near[(data[:, near].astype(np.float64) - data[0, near]).var(0) <= LEAST_VARIANCE]
+    constant = near[(data[:, near].astype(np.float64) - data[0, near]).var(0) <= 1e-30]
     if len(constant) == data.shape[1]:
         raise InputError(f"{path}: all features are constant. Download the file again.")
-    features = np.delete(data, constant, axis=1) if len(constant) else data
     candidates = Candidates.of(np.ascontiguousarray(partial.T.astype(bool)))
     labels = target.argmax(0)
     outside = np.flatnonzero(partial[labels, np.arange(len(labels))] == 0)
@@ -122,7 +115,7 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     )
     return Dataset.of(
         entry,
-        np.array(features, dtype=np.float64, order="K"),
+        np.delete(data, constant, axis=1).astype(np.float64, copy=False),
         labels,
         [hashlib.sha256(raw).hexdigest()],
         removed=len(constant),
@@ -132,25 +125,15 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     )
 
 
-def read_mat(path: Path, raw: bytes, names: Sequence[str]) -> list[NDArray[Any]]:
+def read_mat(path: Path, raw: bytes, names: Sequence[str] = KEYS) -> list[NDArray[Any]]:
     """Return the matrices of these names from the content of a .mat file, sparse ones dense."""
     read = _hdf5_matrices if HDF5 in (raw[:8], raw[512:520]) else _matrices
-    try:
+    with bounded.damage_explained(path):
         matrices = dict(read(raw, names, bounded.unpacked_limit(len(raw))))
-    except ImportError as error:
-        raise InputError(
-            f"{path} is a .mat file of version 7.3, which needs h5py. Run "
-            "pip install 'robustpll[mat73]', or save the file from MATLAB with '-v7'."
-        ) from error
-    except Exception as error:  # h5py does not promise any type of error for damaged files
-        msg = f"{path} is not a readable .mat file: {error}. Download it again."
-        raise InputError(msg) from error
     missing = [name for name in names if name not in matrices]
     if missing:
-        raise InputError(
-            f"{path} must hold {', '.join(names)}; it has no {', '.join(missing)}. Download the "
-            "file again, or rename its variables."
-        )
+        listed = ", ".join(missing)
+        raise InputError(f"{path} has no {listed}. Download it again, or rename its variables.")
     return [matrices[name] for name in names]
 
 
@@ -161,24 +144,22 @@ def _matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matrix]:
     for kind, content in _elements(memoryview(raw)[128:], room):
         if kind != MATRIX:
             continue
-        parts = _elements(content)
-        flags, sides, letters = (part for _, part in islice(parts, 3))
+        parts = _elements(content)  # read one by one: those of other variables may be odd
+        flags, sides, letters = (next(parts)[1] for _ in range(3))
         name = bytes(letters).decode("latin-1")
         if name not in names:
             continue
         (about,) = struct.unpack_from("<I", flags)
-        height, *others = np.frombuffer(sides, "<i4").tolist()
+        shape = tuple(np.frombuffer(sides, "<i4").tolist())
         is_number = SPARSE <= about & 0xFF <= LAST_DENSE and not about & COMPLEX
-        if not is_number or len(others) != 1 or min(height, *others) < 0:
-            shape = (height, *others)
+        if not is_number or len(shape) != 2 or min(shape) < 0:
             raise ValueError(f"{name!r} must be a matrix of real numbers; it has shape {shape}")
         arrays = [np.frombuffer(part, NUMBERS[kind]) for kind, part in parts]
         if about & 0xFF == SPARSE:
-            rows, starts, values = arrays
-            yield name, _dense(values, rows, starts, height)
+            yield name, _dense(*arrays, height=shape[0])
         else:
             (values,) = arrays
-            yield name, values.reshape((height, *others), order="F")
+            yield name, values.reshape(shape, order="F")
 
 
 def _elements(raw: memoryview, room: int = 0) -> Iterator[tuple[int, memoryview]]:
@@ -205,7 +186,7 @@ def _elements(raw: memoryview, room: int = 0) -> Iterator[tuple[int, memoryview]
 
 
 def _dense(
-    values: NDArray[Any], rows: NDArray[Any], starts: NDArray[Any], height: int
+    rows: NDArray[Any], starts: NDArray[Any], values: NDArray[Any], *, height: int
 ) -> NDArray[Any]:
     """Return a sparse matrix of these columns as a dense one; refuse indices outside of it."""
     starts = starts.astype(np.int64)
@@ -224,12 +205,17 @@ def _hdf5_matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matr
 
     A sparse one is a group of `jc` and, unless it is all zeros, `ir` and `data`.
     """
-    import h5py  # type: ignore[import-untyped]
-
+    try:
+        import h5py  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise InputError(
+            "A .mat file of version 7.3 needs h5py. Run pip install 'robustpll[mat73]', or save "
+            "the file from MATLAB with '-v7'."
+        ) from error
     with h5py.File(io.BytesIO(raw)) as file:
         for name in names:
             arrays: dict[str, NDArray[Any]] = {}
-            for key in (name, f"{name}/jc", f"{name}/ir", f"{name}/data"):
+            for key in (name, f"{name}/ir", f"{name}/jc", f"{name}/data"):
                 link = file.get(key, getlink=True)
                 part: Any = file[key] if isinstance(link, h5py.HardLink) else None
                 is_array = isinstance(part, h5py.Dataset)
@@ -247,6 +233,6 @@ def _hdf5_matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matr
             if name in arrays:
                 yield name, arrays[name].T
             elif f"{name}/jc" in arrays:
-                starts, *filled = arrays.values()
-                rows, values = filled or (np.empty(0, int), np.empty(0))
-                yield name, _dense(values, rows, starts, int(file[name].attrs["MATLAB_sparse"]))
+                rows, values = (arrays.get(f"{name}/{key}", np.empty(0)) for key in ("ir", "data"))
+                height = int(file[name].attrs["MATLAB_sparse"])
+                yield name, _dense(rows, arrays[f"{name}/jc"], values, height=height)

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -16,11 +16,12 @@ from torch.optim import SGD, Optimizer
 from robustpll.engine.data import Batch, Rows, Task
 from robustpll.engine.device import chosen_device
 from robustpll.engine.random import Draws
-from robustpll.errors import InputError, is_count, is_share, refuse_other_length
+from robustpll.errors import InputError, Rule, check_fields, refuse_other_length
 from robustpll.estimator.features import Features, finite
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import is_frame
 from robustpll.methods import DeepMethod
+from robustpll.methods.base import Count, Positive, Share
 
 
 class Noise(ABC):
@@ -84,15 +85,13 @@ class InstanceDependent(Noise):
     the true class as a zero, as in the published code, or is over "wrong" classes, as in the paper.
     """
 
-    epochs: int = 100
-    batch_size: int = 256
-    learning_rate: float = 1e-3
+    epochs: Count = 100
+    batch_size: Annotated[int, Rule("of at least 2", lambda size: size >= 2)] = 256
+    learning_rate: Positive = 1e-3
     mean_over: Literal["all", "wrong"] = "all"
 
     def __post_init__(self) -> None:
-        if self.mean_over not in ("all", "wrong"):
-            raise InputError(f"mean_over must be 'all' or 'wrong'; got {self.mean_over!r}.")
-        Teacher(self.epochs, self.batch_size, self.learning_rate)  # checks these arguments
+        check_fields(self)
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         true = one_hot(labels, k).bool()  # (R, n, k)
@@ -126,17 +125,12 @@ class ClassDependent(Noise):
 
     looks_at_features: ClassVar[bool] = False
 
-    added: int = 1  # number of wrong classes to add
-    share: float = 0.7  # of the rows that get them
-    cooccurrence: float = 0.7  # probability of the partner; the others share the rest equally
+    added: Count = 1  # number of wrong classes to add
+    share: Share = 0.7  # of the rows that get them
+    cooccurrence: Share = 0.7  # probability of the partner; the others share the rest equally
 
     def __post_init__(self) -> None:
-        shares = is_share(self.share) and is_share(self.cooccurrence)
-        if not is_count(self.added, least=1) or not shares:
-            raise InputError(
-                f"{type(self).__name__}: added must be an int of at least 1, share and "
-                f"cooccurrence numbers from 0 to 1; got {self}."
-            )
+        check_fields(self)
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         most = min(1 if self.cooccurrence == 1 else k, k - 1)
@@ -170,9 +164,12 @@ class ClassDependent(Noise):
 class Uniform(ClassDependent):
     """Adds wrong classes to some rows, all equally likely."""
 
-    added: int = 2
-    share: float = 0.5
-    cooccurrence: float = 0.0
+    added: Count = 2
+    share: Share = 0.5
+    cooccurrence: Share = 0.0
+
+
+NOISE = Rule("a Noise such as Uniform(), or None", lambda value: isinstance(value, Noise | None))
 
 
 @dataclass(frozen=True)
@@ -182,15 +179,11 @@ class Flip(Noise):
     A set without other classes gets one wrong class instead, all equally likely.
     """
 
-    share: float  # of the rows whose set misses the true class
-    noise: Noise | None = None  # makes the sets first; None: they are those of the dataset
+    share: Share  # of the rows whose set misses the true class
+    noise: Annotated[Noise | None, NOISE] = None  # makes the sets; None: the dataset has them
 
     def __post_init__(self) -> None:
-        if not is_share(self.share) or not isinstance(self.noise, Noise | None):
-            raise InputError(
-                "Flip: share must be a number from 0 to 1, noise a Noise such as Uniform(), or "
-                f"None; got {self.share!r} and {self.noise!r}."
-            )
+        check_fields(self)
 
     @property
     def looks_at_features(self) -> bool:  # type: ignore[override]

@@ -3,22 +3,22 @@
 import hashlib
 import io
 import math
-import struct
+import re
 from contextlib import suppress
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from robustpll._files import write_whole
+from robustpll._files import writing
 from robustpll.datasets.bounded import read_content, read_members
 from robustpll.datasets.catalog import Entry, cache_folder, paths_of
 from robustpll.datasets.dataset import Dataset, Split
 from robustpll.errors import InputError
 
 SIDE = 28  # pixels of a letter
+LETTER = re.compile(r"(?s)(?:.*[/\\])?([A-J][/\\][^/\\]+\.png)")  # a path; \1: folder and name
 START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x1c\0\0\0\x1c\x08\0"  # 28 x 28 pixels, 8 bits, grey
-FORMAT = b"robustpll notmnist 1"  # of the cache; change it with what is read
 
 Letters = tuple[NDArray[np.uint8], NDArray[np.uint8], tuple[str, ...]]  # (n, 784), labels, notes
 
@@ -75,14 +75,13 @@ def read_idx(path: Path) -> tuple[NDArray[np.uint8], str]:
     """Return the array in an idx file of bytes, gzipped or plain, and its content's SHA-256.
 
     The header has two zeros, the type of number (8: bytes), the number of axes, and the length of
-    each axis.
+    each axis in four bytes.
     """
     content = read_content(path)
     axes = content[3] if content.startswith(b"\0\0\x08") and len(content) > 3 else 0
     start = 4 + 4 * axes
-    is_idx = 1 <= axes <= 3 and len(content) >= start
-    shape = struct.unpack(f">{axes}I", content[4:start]) if is_idx else ()
-    if not is_idx or math.prod(shape) != len(content) - start:
+    shape = [int.from_bytes(content[place : place + 4]) for place in range(4, start, 4)]
+    if not 1 <= axes <= 3 or math.prod(shape) != len(content) - start:
         raise InputError(
             f"{path} is not an idx file of bytes with 1 to 3 axes: it begins with {content[:4]!r}, "
             f"declares the shape {shape}, and has {len(content)} bytes. Download it again."
@@ -94,8 +93,7 @@ def read_idx(path: Path) -> tuple[NDArray[np.uint8], str]:
 def load_letters(entry: Entry) -> Dataset:
     """Read NotMNIST from its archive or, if the archive is unchanged, from the cache."""
     pixels, labels, notes = _cached_letters(*paths_of(entry))
-    shape = (SIDE, SIDE)
-    sums = [_pixel_sum(pixels)]
+    shape, sums = (SIDE, SIDE), [_pixel_sum(pixels)]
     return Dataset.of(entry, pixels, labels, sums, notes=notes, image_shape=shape, white=255)
 
 
@@ -109,46 +107,33 @@ def _pixel_sum(pixels: NDArray[np.uint8]) -> str:
 
 
 def _cached_letters(path: Path) -> Letters:
-    """Return the pictures from the cache, if it is intact and was made from this archive."""
-    cache = cache_folder() / "notmnist" / "pictures.cache"
-    origin = FORMAT + hashlib.sha256(path.read_bytes()).digest()
-    with suppress(OSError):
-        stored = cache.read_bytes()
-        if stored[:32] == hashlib.sha256(origin + stored[32:]).digest():
-            with np.load(io.BytesIO(stored[32:]), allow_pickle=False) as arrays:
-                return arrays["pixels"], arrays["labels"], tuple(arrays["notes"].tolist())
+    """Return the pictures of an archive from the cache if possible: decoding takes seconds."""
+    name = f"pictures-{hashlib.sha256(path.read_bytes()).hexdigest()}.npz"
+    cache = cache_folder() / "notmnist" / name
+    # NumPy does not promise any type of error for damaged files; zip has checksums.
+    with suppress(Exception), cache.open("rb") as file, np.load(file) as arrays:
+        return arrays["pixels"], arrays["labels"], tuple(arrays["notes"].tolist())
     pixels, labels, notes = _read_letters(path)
-    file = io.BytesIO()
-    np.savez(file, pixels=pixels, labels=labels, notes=np.array(notes, str))
     with suppress(OSError):  # without a cache, the archive is decoded each time
         cache.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(cache, hashlib.sha256(origin + file.getvalue()).digest() + file.getvalue())
+        with writing(cache) as target:
+            np.savez(target, pixels=pixels, labels=labels, notes=np.array(notes, str))
     return pixels, labels, notes
 
 
 def _read_letters(path: Path) -> Letters:
-    """Decode an archive: folders in alphabetical order, files in the order of their bytes."""
-
-    def is_letter(name: str) -> bool:
-        place = PureWindowsPath(name)
-        return place.suffix == ".png" and place.parent.name in tuple("ABCDEFGHIJ")
-
-    contents, others = read_members(path, is_letter)
-    pairs = [("/".join(PureWindowsPath(name).parts[-2:]), name) for name in contents]
-    pixels, letters, broken = [], [], []
-    for place, name in sorted(pairs, key=lambda pair: pair[0].encode(errors="surrogateescape")):
-        picture = _decode(contents[name])
-        if picture is None:
-            broken.append(place)
-        else:
-            pixels.append(picture)
-            letters.append(ord(place[0]) - ord("A"))
+    """Decode an archive; pictures are in the order of their folders and names."""
+    contents, others = read_members(path, LETTER.fullmatch)
+    by_place = {LETTER.sub(r"\1", name): content for name, content in contents.items()}
+    decoded = {place: _decode(by_place[place]) for place in sorted(by_place)}
+    pixels = {place: picture for place, picture in decoded.items() if picture}
     if not pixels:
         raise InputError(f"{path} has no readable picture in folders A to J. Download it again.")
+    broken = [place for place, picture in decoded.items() if not picture]
     lists = ((broken, "pictures could not be read"), (others, "files are no PNG in folders A to J"))
     return (
-        np.frombuffer(bytearray().join(pixels), np.uint8).reshape(-1, SIDE * SIDE),
-        np.array(letters, np.uint8),
+        np.frombuffer(bytearray().join(pixels.values()), np.uint8).reshape(-1, SIDE * SIDE),
+        np.array([ord(place[0]) - ord("A") for place in pixels], np.uint8),
         tuple(f"{len(names)} {what}: {', '.join(names)}" for names, what in lists if names),
     )
 

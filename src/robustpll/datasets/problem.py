@@ -53,11 +53,8 @@ class Problem:
             )
         device = chosen_device(device)
         pool, labels = pool_of(dataset, device), torch.tensor(dataset.labels, device=device)
-        splits = [dataset.split(seed) for seed in seeds]
-        train, test = (
-            torch.from_numpy(np.stack(parts)).to(device)  # (R, rows)
-            for parts in zip(*((split.train, split.test) for split in splits), strict=True)
-        )
+        splits = zip(*map(dataset.split, seeds), strict=True)
+        train, test = (torch.from_numpy(np.stack(part)).to(device) for part in splits)  # (R, rows)
         rows = Rows.of(pool, train)
         task = _task(dataset, noise, rows, labels[train], tuple(seeds))
         return cls(task, rows.others(pool, test), labels[train], labels[test])
@@ -68,22 +65,20 @@ class Problem:
         tasks = [problem.task for problem in problems]
         shapes = {(*task.candidates.shape[1:], *task.rows.shape) for task in tasks}
         if len(shapes) != 1:
-            raise InputError(
-                f"A bundle needs problems of equal rows, classes and features; got {shapes}."
-            )
+            raise InputError(f"Joined problems need equal rows, classes, features; got {shapes}.")
+
+        def cat(parts: Sequence[Any], name: str) -> Tensor:
+            return torch.cat([getattr(part, name) for part in parts])
+
         task = Task(
             Rows.joined([task.rows for task in tasks]),
-            torch.cat([task.candidates for task in tasks]),
-            torch.cat([task.prior for task in tasks]),
-            torch.cat([task.weight for task in tasks]),
+            cat(tasks, "candidates"),
+            cat(tasks, "prior"),
+            cat(tasks, "weight"),
             tuple(seed for task in tasks for seed in task.seeds),
         )
-        return cls(
-            task,
-            Rows.joined([problem.test for problem in problems]),
-            torch.cat([problem.train_labels for problem in problems]),
-            torch.cat([problem.test_labels for problem in problems]),
-        )
+        test = Rows.joined([problem.test for problem in problems])
+        return cls(task, test, cat(problems, "train_labels"), cat(problems, "test_labels"))
 
 
 def pool_of(dataset: Dataset, device: torch.device) -> Tensor:
@@ -138,10 +133,8 @@ def ood_rows(
     rows = problem.task.rows
     pool = pool_of(other, rows.device)
     if tuple(pool.shape[1:]) != rows.shape:
-        raise InputError(
-            f"{other.title} has rows of shape {tuple(pool.shape[1:])}, but those of the problem "
-            f"have {rows.shape}. Use a dataset of the same shape."
-        )
+        shapes = f"{tuple(pool.shape[1:])}, those of the problem {rows.shape}"
+        raise InputError(f"{other.title} has rows of shape {shapes}. Pass one of equal shape.")
     everything = torch.arange(len(other), device=rows.device)[None]
     scaled_by_other = Rows.of(pool, everything).repeated(len(problem.task.seeds))
     count = len(other) if subset == "all" else len(problem.test)
@@ -175,8 +168,6 @@ def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> HeldOut:
     position, split = names.index(name), dataset.split(seed)
     is_known, classes = labels != position, np.delete(dataset.classes, position)
     new_index = np.cumsum(is_known) - 1  # of a known row
-    known_parts = [new_index[part[is_known[part]]] for part in (split.train, split.test)]
-    train, test = (part[~is_known[part]] for part in (split.train, split.test))
     if y is not None:  # refuses rows that have no other candidate
         y = Candidates.of(np.delete(y.matrix[is_known], position, axis=1), classes=classes)
     known = replace(
@@ -187,17 +178,19 @@ def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> HeldOut:
         classes=classes,
         candidates=y,
         notes=tuple(f"before {name} was held out: {note}" for note in dataset.notes),
-        official=Split(*known_parts),
+        official=Split(*(new_index[part[is_known[part]]] for part in split)),
         content="",
     )
+    train, test = (part[~is_known[part]] for part in split)
+    rows = np.concatenate([train, test])
     ood = replace(
         dataset,
         title=f"{dataset.title}, only {name}",
-        features=dataset.features[np.concatenate([train, test])],
+        features=dataset.features[rows],
         labels=None,
         candidates=None,
         notes=(),
-        official=Split(np.arange(len(train)), np.arange(len(train), len(train) + len(test))),
+        official=Split(*np.split(np.arange(len(rows)), [len(train)])),
         content="",
     )
     return HeldOut(known, ood)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robustpll.errors import InputError, is_count, some_of
-from robustpll.measures.metrics import accuracy, sample
+from robustpll.measures.metrics import accuracy, paired_samples
 
 Floats = NDArray[np.float64]
 
@@ -38,19 +38,10 @@ def reliability(promised: ArrayLike, right: ArrayLike, bins: int = 15) -> Reliab
     >>> round(result.error, 4)
     0.3167
     """
-    p, outcome = np.asarray(promised, dtype=np.float64), np.asarray(right, dtype=np.float64)
-    if p.ndim != 1 or p.shape != outcome.shape or not len(p):
-        raise InputError(
-            "promised and right must be arrays of shape (n,) with one number for each row; got "
-            f"{p.shape} and {outcome.shape}."
-        )
-    slack = 1e-6  # for rounding
-    odd = np.flatnonzero(~((p >= -slack) & (p <= 1 + slack) & np.isin(outcome, (0, 1))))
-    if len(odd):
-        raise InputError(
-            f"promised must lie in [0, 1] and right must be 0 or 1; broken in {len(odd)} rows "
-            f"({some_of(odd)})."
-        )
+    p, outcome = paired_samples(promised=promised, right=right)
+    accuracy(outcome, "right")  # refuses values other than 0 and 1
+    if p.min() < -1e-6 or p.max() > 1 + 1e-6:  # the slack is for rounding
+        raise InputError(f"promised must lie in [0, 1]; got {p.min():g} to {p.max():g}.")
     if not is_count(bins, least=1):
         raise InputError(f"bins must be an int of at least 1; got {bins!r}.")
     below = np.searchsorted(np.sort(p), p)  # equal values get the position of the first
@@ -157,11 +148,7 @@ def risk_coverage(certainty: ArrayLike, correct: ArrayLike) -> RiskCoverage:
     >>> curve.coverage_at(0.1)
     0.25
     """
-    sure, right = sample(certainty, "certainty"), sample(correct, "correct")
-    if len(sure) != len(right):
-        raise InputError(
-            f"certainty has {len(sure)} rows, but correct has {len(right)}: pass the same rows."
-        )
+    sure, right = paired_samples(certainty=certainty, correct=correct)
     accuracy(right)  # refuses values other than 0 and 1
     order = np.argsort(-sure, kind="stable")
     counts = np.arange(1, len(sure) + 1)

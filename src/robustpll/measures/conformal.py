@@ -12,7 +12,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from robustpll.errors import InputError, is_share, refuse_other_length
+from robustpll.errors import InputError, refuse_other_length, refuse_other_than_share
 from robustpll.labels.candidates import Candidates
 
 Hold = Literal["all", "any", "weighted"]
@@ -105,8 +105,7 @@ def least_probability(
     [0.3, 0.6, 0.5]
     """
     n, matrix = len(candidates), candidates.matrix
-    if not (is_share(coverage) and 0 < coverage < 1):
-        raise InputError(f"coverage must be a number above 0 and below 1; got {coverage!r}.")
+    refuse_other_than_share("coverage", coverage)
     place = math.ceil(round((n + 1) * coverage, 9))  # rounded, so that 0.9 of 10 rows is 9
     if place > n:
         fewest = math.ceil(round(coverage / (1 - coverage), 9))
@@ -126,4 +125,4 @@ def least_probability(
         of_row = probability.min(-1, where=matrix, initial=np.inf)
     else:
         of_row = probability.max(-1, where=matrix, initial=-np.inf)
-    return float(np.partition(of_row, n - place)[n - place])
+    return float(np.sort(of_row)[-place])

@@ -10,13 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.integrate import trapezoid
 
-from robustpll.errors import InputError, some_of
+from robustpll.errors import InputError, is_number, some_of
 
 Floats = NDArray[np.float64]
 Gamma = Literal["pooled-mean", "median"] | float
 
-DECIMALS = 6  # of stored entropies
-PAIRS, PAIRS_SEED = 10_000, 42  # random pairs that set the bandwidth
 NUMBERS_AT_ONCE = 2**18  # kernel values per block, so that they stay in the cache
 
 
@@ -48,16 +46,28 @@ def sample(values: ArrayLike, name: str, least: int = 1) -> Floats:
     return array.astype(np.float64)
 
 
-def accuracy(correct: ArrayLike) -> float:
+def paired_samples(**samples: ArrayLike) -> list[Floats]:
+    """Check and return samples of equal length; their names are for messages."""
+    arrays = [sample(values, name) for name, values in samples.items()]
+    lengths = [len(array) for array in arrays]
+    if len(set(lengths)) != 1:
+        raise InputError(
+            f"{' and '.join(samples)} must have equally many numbers, of the same rows or runs; "
+            f"got {' and '.join(map(str, lengths))}."
+        )
+    return arrays
+
+
+def accuracy(correct: ArrayLike, name: str = "correct") -> float:
     """Share of correct predictions, from an array of 0 and 1.
 
     >>> accuracy([1, 0, 1, 1])
     0.75
     """
-    values = sample(correct, "correct")
+    values = sample(correct, name)
     odd = values[(values != 0) & (values != 1)]
     if len(odd):
-        raise InputError(f"correct must hold 0 and 1, or False and True; got {some_of(odd)}.")
+        raise InputError(f"{name} must hold 0 and 1, or False and True; got {some_of(odd)}.")
     return float(values.mean())
 
 
@@ -80,7 +90,7 @@ def as_recorded(entropy: ArrayLike) -> Floats:
     """
     values = np.array(entropy, dtype=np.float64)
     values[np.isnan(values)] = 1.0
-    return values.round(DECIMALS)
+    return values.round(6)
 
 
 def cdf_area(test: ArrayLike, ood: ArrayLike, *, exact: bool = False) -> float:
@@ -151,9 +161,15 @@ def signed_mmd(test: ArrayLike, ood: ArrayLike, gamma: Gamma = "pooled-mean") ->
     """
     t, o = sample(test, "test", least=2), sample(ood, "ood", least=2)
     both = np.concatenate([t, o])
-    number = _checked_gamma(gamma, both)
+    rules = {"pooled-mean": published_gamma, "median": median_gamma}
+    rule = rules.get(gamma) if isinstance(gamma, str) else None
+    if rule is None and not (is_number(gamma) and float(gamma) > 0):
+        raise InputError(
+            f"gamma must be 'pooled-mean', 'median' or a number above 0; got {gamma!r}."
+        )
     if both.min() == both.max():
         return 0.0
+    number = rule(both) if rule else float(gamma)
     n, m = len(t), len(o)
     paired = n == m
     weights = 1 / (n * (n - 1)), 1 / (m * (m - 1)), 1 / (n * (n - 1) if paired else n * m)
@@ -178,7 +194,7 @@ def published_gamma(values: ArrayLike) -> float:
     if mean == 0:  # all ordered pairs; shifted by the minimum, so that equal values give exactly 0
         n, above = len(array), np.sort(array - array.min())
         mean = float(2 * (above * (2 * np.arange(n) - n + 1)).sum() / n**2)
-    return _gamma_of(mean, "mean", "There is nothing to compare.")
+    return _gamma_of(mean, "There is nothing to compare.")
 
 
 def median_gamma(values: ArrayLike) -> float:
@@ -188,32 +204,18 @@ def median_gamma(values: ArrayLike) -> float:
     5.6
     """
     median = float(np.median(_pair_distances(sample(values, "values"))))
-    return _gamma_of(median, "median", "Use published_gamma, or gamma='pooled-mean'.")
-
-
-def _checked_gamma(gamma: Gamma, both: Floats) -> float:
-    rules = {"pooled-mean": published_gamma, "median": median_gamma}
-    if isinstance(gamma, str) and gamma in rules:
-        return rules[gamma](both) if both.min() < both.max() else 1.0
-    number = isinstance(gamma, int | float | np.number) and not isinstance(gamma, bool)
-    if not number or not 0 < float(gamma) < math.inf:
-        raise InputError(
-            f"gamma must be 'pooled-mean', 'median' or a number above 0; got {gamma!r}."
-        )
-    return float(gamma)
+    return _gamma_of(median, "Use published_gamma, or gamma='pooled-mean'.")
 
 
 def _pair_distances(values: Floats) -> Floats:
-    """Distances of random pairs, drawn with replacement."""
-    index = np.random.default_rng(PAIRS_SEED).integers(len(values), size=(2, PAIRS))
-    return np.asarray(np.abs(values[index[0]] - values[index[1]]))
+    """Distances of 10,000 random pairs, drawn with replacement."""
+    first, second = np.random.default_rng(42).integers(len(values), size=(2, 10_000))
+    return np.asarray(np.abs(values[first] - values[second]))
 
 
-def _gamma_of(distance: float, kind: str, remedy: str) -> float:
+def _gamma_of(distance: float, remedy: str) -> float:
     if distance < 1e-150:  # its square would be 0
-        raise InputError(
-            f"The {kind} distance of the values is {distance:g}: no bandwidth. {remedy}"
-        )
+        raise InputError(f"A distance of {distance:g} gives no bandwidth. {remedy}")
     return 1 / (2 * distance**2)
 
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from robustpll.errors import InputError, some_of
-from robustpll.measures.metrics import sample
+from robustpll.measures.metrics import paired_samples, sample
 
 LEVEL = 0.05
 
@@ -26,18 +26,9 @@ def paired_p(first: ArrayLike, second: ArrayLike) -> float:
     >>> paired_p(best, best)
     nan
     """
-    a, b = sample(first, "first"), sample(second, "second")
-    if len(a) != len(b):
-        raise InputError(
-            f"Pairs are needed, but there are {len(a)} and {len(b)} numbers. Pass equal numbers."
-        )
-    gaps = a - b
-    if len(gaps) < 2 or not gaps.any():
-        return math.nan
-    if gaps.std(ddof=1) == 0:
-        return 0.0  # always the same difference
+    a, b = paired_samples(first=first, second=second)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # nearly the same difference: p is near 0
+        warnings.simplefilter("ignore", RuntimeWarning)  # differences that are nearly equal
         return float(stats.ttest_rel(a, b).pvalue)
 
 
@@ -88,28 +79,23 @@ def single_best(column: Mapping[str, float], groups: Groups | None = None) -> fr
 
 def _grouped(column: Mapping[str, object], groups: Groups | None) -> list[list[str]]:
     """Methods of each group, in the table's order."""
-    if groups is None:
-        return [list(column)] if column else []
-    without = [method for method in column if method not in groups]
-    if without:
-        raise InputError(
-            f"groups must name a group for every method; there is none for {some_of(without)}."
-        )
-    names = dict.fromkeys(groups[method] for method in column)
-    return [[method for method in column if groups[method] == name] for name in names]
+    members: dict[Hashable, list[str]] = {}
+    for method in column:
+        if groups is not None and method not in groups:
+            raise InputError(f"groups must name a group for every method; none for {method}.")
+        members.setdefault(groups and groups[method], []).append(method)
+    return list(members.values())
 
 
 def _paired_runs(runs: Mapping[str, Runs]) -> dict[str, np.ndarray]:
     """Accuracies of each method in the same order of keys."""
-    first = next(iter(runs))
+    first, keys = next((name, values.keys()) for name, values in runs.items())
     for method, values in runs.items():
-        odd = values.keys() ^ runs[first].keys()
-        if odd:
+        if odd := values.keys() ^ keys:
             raise InputError(
                 f"Runs are compared in pairs, but {method} and {first} differ in "
                 f"{some_of(sorted(map(str, odd)))}. Pass the same datasets and seeds for both."
             )
     return {
-        name: sample([float(values[key]) for key in runs[first]], name)
-        for name, values in runs.items()
+        name: sample([float(values[key]) for key in keys], name) for name, values in runs.items()
     }
