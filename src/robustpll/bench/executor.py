@@ -31,7 +31,14 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from robustpll import __version__
 from robustpll.bench.grid import Grid, Run, grid_of, present
-from robustpll.bench.store import Candidates, ResultStore, StoreError, of_files, of_others, writing
+from robustpll.bench.store import (
+    Candidates,
+    ResultStore,
+    StoreError,
+    messages_on_versions,
+    of_files,
+    writing,
+)
 from robustpll.bench.worker import Bundle, JobResult, Place, bundles, perform, start_worker
 from robustpll.engine.device import chosen_device, device_name
 from robustpll.errors import InputError, RobustPLLError, is_count
@@ -418,7 +425,7 @@ class Driver:
         runs = of_files(here.runs())
         self.store.keep_grid(self.grid)
         self.store.sweep()
-        messages += of_others(self.store, runs)
+        messages += messages_on_versions(self.store, runs)
         messages += [f"{message} It is run again." for message in self.store.damaged(runs)]
         for message in messages:
             self.console.print(message)

@@ -82,11 +82,14 @@ class ResultStore:
         folders = f"dataset={quote(run.dataset, safe='')}/method={quote(run.method.name, safe='')}"
         return self.root / "runs" / folders / f"{run.key}.parquet"
 
-    def contents(self, run: Run) -> tuple[str, ...]:
-        """The stored versions of a run's dataset."""
-        paths = self.path(run).parent.glob(f"{run.recipe}*.parquet")
-        matches = (re.fullmatch(r"[0-9a-f]{20}(?:-([0-9a-f]{16}))?", path.stem) for path in paths)
-        return tuple(sorted(match[1] or "" for match in matches if match))
+    def versions(self, runs: Iterable[Run]) -> dict[str, Counter[str]]:
+        """How many runs are stored on each version of a dataset's files, by dataset."""
+        counts: dict[str, Counter[str]] = {}
+        for run in runs:
+            paths = self.path(run).parent.glob(f"{run.recipe}*.parquet")
+            names = (re.fullmatch(r"[0-9a-f]{20}(-([0-9a-f]{16}))?", path.stem) for path in paths)
+            counts.setdefault(run.dataset, Counter()).update(n[2] or "" for n in names if n)
+        return counts
 
     def about(self, run: Run) -> dict[str, Any] | None:
         """The record of a run: key, description, conditions, seconds ("train", "examine"), facts.
@@ -121,7 +124,8 @@ class ResultStore:
 
     def has_any_version(self, run: Run) -> bool:
         """Whether a run is stored on any version of its dataset."""
-        return not all(self.lacks(replace(run, content=c)) for c in self.contents(run))
+        versions = self.versions([run])[run.dataset]
+        return not all(self.lacks(replace(run, content=version)) for version in versions)
 
     def missing(self, runs: Iterable[Run]) -> list[Run]:
         """The runs to do, each key once, with all conditions that are requested or stored."""
@@ -131,16 +135,15 @@ class ResultStore:
         missing = []
         for run in wanted.values():
             stored: tuple[Condition, ...] = ()
-            with suppress(StoreError):
-                stored = (self.about(run) or {}).get("conditions", ())
+            with suppress(StoreError):  # absent or damaged
+                stored = _record_in(self.path(run))["conditions"]
             if not stored or not set(stored).issuperset(run.conditions):
                 missing.append(_with_conditions(run, stored))
         return missing
 
     def damaged(self, runs: Iterable[Run]) -> list[str]:
         """A message for each unreadable file of the runs."""
-        messages = {run.key: _error_of(self.about, run) for run in runs}
-        return [message for message in messages.values() if message]
+        return list(_errors((self.path(run) for run in runs), _record_in).values())
 
     def write(self, run: Run, table: "pa.Table") -> None:
         """Store predictions `with_record`, and remove the record of an earlier failure."""
@@ -195,9 +198,8 @@ class ResultStore:
 
     def candidates(self, key: str) -> Candidates | None:
         """Stored candidate sets by their noise key; None if the file is absent or damaged."""
-        path = self.root / "candidates" / f"{key}.npz"
         with suppress(StoreError):
-            return _candidates_in(path) if path.exists() else None
+            return _candidates_in(self.root / "candidates" / f"{key}.npz")
         return None
 
     def keep_session(self, name: str, facts: Mapping[str, Any]) -> None:
@@ -252,15 +254,6 @@ def _reading(path: Path) -> Iterator[None]:
             f"{path} is damaged or not of this benchmark ({reason}). Move it aside by "
             "'robustpll bench verify --repair', and run the grid again."
         ) from error
-
-
-def _error_of(read: Callable[[Any], object], source: object) -> str:
-    """The message of the error if something cannot be read; "" if it can."""
-    try:
-        read(source)
-    except StoreError as error:
-        return str(error)
-    return ""
 
 
 def now() -> str:
@@ -342,8 +335,6 @@ def _json_in(path: Path) -> dict[str, Any]:
         for name, kind in JSON_FILES[path.parent.name].items():
             if not isinstance(content[name], kind):
                 raise TypeError(f"{name} is {content[name]!r}")
-        if not all(method["name"] for method in content.get("methods", [])):
-            raise ValueError("it has methods without a name")
         sum(map(float, content.get("parts", {}).values()))  # raises if a part is no number
         return content
 
@@ -369,23 +360,30 @@ CHECKS: dict[str, Callable[[Path], object]] = {
 
 def damage(store: ResultStore) -> dict[Path, str]:
     """A message for each damaged file of a store, by path; checksums are compared, too."""
-    messages = {}
+    errors = {}
     for pattern, check in CHECKS.items():
-        for path in sorted(store.root.glob(pattern)):
-            message = _error_of(check, path)
-            if message and path.exists():  # otherwise another process moved it meanwhile
-                messages[path] = message
-    return messages
+        errors |= _errors(sorted(store.root.glob(pattern)), check)
+    return errors
+
+
+def _errors(paths: Iterable[Path], check: Callable[[Path], object]) -> dict[Path, str]:
+    """The messages of a check, by path; absent files have none."""
+    errors = {}
+    for path in paths:
+        try:
+            check(path)
+        except StoreError as error:
+            if path.exists():
+                errors[path] = str(error)
+    return errors
 
 
 def set_aside(store: ResultStore, path: Path) -> Path:
     """Move a file to the store's folder `damaged`; never overwrites. Returns the new path."""
     target = store.root / "damaged" / path.relative_to(store.root)
     target.parent.mkdir(parents=True, exist_ok=True)
-    number = 1
-    while target.exists():
-        number += 1
-        target = target.with_name(f"{path.name}.{number}")
+    if target.exists():
+        target = target.with_name(f"{path.name}.{time.time_ns()}")
     return path.rename(target)
 
 
@@ -405,37 +403,34 @@ def of_store(
     mixed. Runs that name a version keep it.
     """
     runs, chosen = tuple(runs), chosen or {}
-    counts: dict[str, Counter[str]] = {name: Counter() for name in chosen}
-    for run in runs:
-        counts.setdefault(run.dataset, Counter()).update(store.contents(run))
-    versions = {}
-    for name, stored in counts.items():
-        titles = {content or USUAL: content for content in sorted(stored)}
-        version = chosen.get(name, USUAL if len(titles) != 1 else next(iter(titles)))
-        if (name in chosen and version not in titles) or (name not in chosen and len(titles) > 1):
-            listed = ", ".join(f"{title} ({stored[titles[title]]} runs)" for title in titles)
-            got = f"none is the version {version!r}" if name in chosen else "they cannot be mixed"
+    contents = {}
+    for name, counts in ({name: Counter() for name in chosen} | store.versions(runs)).items():
+        titles = {content or USUAL: content for content in sorted(counts)}
+        if name not in chosen and len(titles) < 2:
+            contents[name] = next(iter(counts), "")
+        elif chosen.get(name) in titles:
+            contents[name] = titles[chosen[name]]
+        else:
+            listed = ", ".join(f"{title} ({counts[titles[title]]} runs)" for title in titles)
             raise InputError(
                 f"The store has runs on {len(titles)} versions of the file of {name}: "
-                f"{listed or 'none'}; {got}. Choose one by --version {name}=VERSION, or in Python "
-                f"by versions={{{name!r}: VERSION}}."
+                f"{listed or 'none'}. They are never mixed: choose one by --version "
+                f"{name}=VERSION, or in Python by versions={{{name!r}: VERSION}}; got "
+                f"{chosen.get(name, 'no choice')!r}."
             )
-        versions[name] = titles.get(version, "")
     return tuple(
-        run if run.content else replace(run, content=versions[run.dataset]) for run in runs
+        run if run.content else replace(run, content=contents[run.dataset]) for run in runs
     )
 
 
-def of_others(store: ResultStore, runs: Iterable[Run]) -> list[str]:
-    """A message for each dataset of which the store has runs on other versions."""
-    counts = Counter(
-        (run.dataset, content, run.content)
-        for run in runs
-        for content in store.contents(run)
-        if content != run.content
-    )
+def messages_on_versions(store: ResultStore, runs: Sequence[Run]) -> list[str]:
+    """A message for each version other than that of the runs on which the store has such runs."""
+    contents = {run.dataset: run.content for run in runs}
     return [
         f"{name}: {count} stored runs are on another version of its file ({content or USUAL}) than "
-        f"the one that is here ({here or USUAL}). They stay in the store, and do not count."
-        for (name, content, here), count in counts.items()
+        f"the one that is here ({contents[name] or USUAL}). They stay in the store, and do not "
+        "count."
+        for name, counts in store.versions(runs).items()
+        for content, count in counts.items()
+        if content != contents[name]
     ]

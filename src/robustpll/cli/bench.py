@@ -100,7 +100,7 @@ def status(store: Store, grid: Annotated[str | None, GRID] = None) -> None:
 
 def _show_status(store: "ResultStore", name: str, grid: "Grid") -> None:
     from robustpll.bench.grid import present
-    from robustpll.bench.store import of_files, of_others
+    from robustpll.bench.store import messages_on_versions, of_files
 
     (here, remedies), every = present(grid), {planned.key: planned for planned in grid.runs()}
     without_data = [planned for planned in every.values() if planned.dataset in remedies]
@@ -116,7 +116,7 @@ def _show_status(store: "ResultStore", name: str, grid: "Grid") -> None:
     )
     advice = [f"{dataset} is not here. {remedy}" for dataset, remedy in remedies.items()]
     damaged = store.damaged((*can_run, *without_data))
-    for message in (*failures, *advice, *of_others(store, can_run), *damaged):
+    for message in (*failures, *advice, *messages_on_versions(store, can_run), *damaged):
         typer.echo(f"  {message}")
 
 
