@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from robustpll.bench.executor import Executor, run_grid
 from robustpll.bench.grid import Condition, Grid, Run
-from robustpll.bench.store import ResultStore, schema, with_record
+from robustpll.bench.store import SCHEMA, ResultStore, with_record
 from robustpll.bench.worker import Bundle, JobResult, perform
 from robustpll.cli import app
 
@@ -41,8 +41,7 @@ class Inline(Executor):
     title = "this process"
 
     def __init__(self, joined: bool = False) -> None:
-        self.joined = joined
-        self.sizes = {"cpu": 1, "cuda": 1}
+        self.sizes = {"cpu": 1, "cuda": int(joined)}
         self.submitted: list[Bundle] = []
 
     def submit(self, bundle: Bundle) -> Future[JobResult]:
@@ -113,8 +112,8 @@ def keep(
         columns = dict(answers(run, condition))
         n = len(columns["row"])
         columns |= {"part": [condition.part] * n, "condition": [condition.name] * n}
-        arrays = [pa.array(columns[field.name]).cast(field.type) for field in schema()]
-        parts.append(pa.table(arrays, schema=schema()))
+        arrays = [pa.array(columns[field.name]).cast(field.type) for field in SCHEMA]
+        parts.append(pa.table(arrays, schema=SCHEMA))
     facts = {"machine": "a machine", "torch": "2", "version": "0", "date": "2026-01-02T03:04:05"}
     table = pa.concat_tables(parts).unify_dictionaries()
     took = dict(zip(("train", "examine"), seconds, strict=True))

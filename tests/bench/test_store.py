@@ -17,7 +17,7 @@ import pytest
 
 from robustpll.bench import Grid, ResultStore, run_grid, summarize
 from robustpll.bench.grid import Condition, Run
-from robustpll.bench.store import ABOUT, StoreError, damage, schema, set_aside, with_record
+from robustpll.bench.store import ABOUT, SCHEMA, StoreError, damage, set_aside, with_record
 from robustpll.datasets.noise import Uniform
 from robustpll.methods import Proden
 
@@ -31,12 +31,12 @@ DEEP = b"[" * 100_000
 
 def table(run: Run = RUN, rows: int = 50) -> pa.Table:
     draws = np.random.default_rng(0)
-    columns: dict[str, Any] = {name: draws.random(rows) for name in schema().names}
+    columns: dict[str, Any] = {name: draws.random(rows) for name in SCHEMA.names}
     columns |= {name: draws.integers(10, size=rows) for name in ("truth", "predicted")}
     columns |= {"part": ["test"] * rows, "condition": ["clean"] * rows}
     columns |= {"row": np.arange(rows), "guess": np.zeros(rows, bool)}
-    arrays = [pa.array(columns[field.name]).cast(field.type) for field in schema()]
-    predictions = pa.table(arrays, schema=schema())
+    arrays = [pa.array(columns[field.name]).cast(field.type) for field in SCHEMA]
+    predictions = pa.table(arrays, schema=SCHEMA)
     return with_record(predictions, run, {"train": 1.0, "examine": 0.5}, {"torch": "2"})
 
 
@@ -106,7 +106,7 @@ def test_a_frame_says_whose_predictions_they_are(one_run: ResultStore) -> None:
         ("Proden", "digits", 0): 50,
         ("elsewhere", "digits", 1): 20,
     }
-    assert list(frame.columns) == ["label", "dataset", "seed", *schema().names]
+    assert list(frame.columns) == ["label", "dataset", "seed", *SCHEMA.names]
     one_run.path(RUN).write_bytes(one_run.path(other).read_bytes())  # another run
     assert one_run.missing([RUN]) == [RUN]
     assert one_run.frame([RUN]).empty

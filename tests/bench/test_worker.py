@@ -14,8 +14,8 @@ from sklearn.datasets import load_digits
 
 from robustpll import METHODS, load_dataset
 from robustpll.bench import worker
-from robustpll.bench.grid import Grid
-from robustpll.bench.store import REALS, of_files
+from robustpll.bench.grid import Grid, runs_here
+from robustpll.bench.store import REALS
 from robustpll.bench.worker import MOST_SECONDS, bundles, compute, perform
 from robustpll.datasets.noise import Uniform
 from robustpll.datasets.problem import Problem
@@ -143,7 +143,7 @@ def test_files_of_other_sizes_than_usual_are_no_bundle(
     unpublished("kmnist")
     made.write_pictures(tmp_path / "kmnist", "train", np.zeros((50, 8, 8)), np.zeros(50))
     grid = Grid.of({"methods": ["pl_knn"], "datasets": ["mnist", "kmnist"], "seeds": 1})
-    [bundle] = bundles(of_files(grid.runs()), joined=True)
+    [bundle] = bundles(runs_here(grid)[0], joined=True)
     rows = {"mnist": TRAIN, "kmnist": 50}
     known = {run.noise_key: np.ones((rows[run.dataset], 10), dtype=bool) for run in bundle.runs}
     failed = perform(bundle.with_candidates(known))

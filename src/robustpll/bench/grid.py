@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, get_type_hints
 import numpy as np
 
 from robustpll._files import plain_text
-from robustpll.datasets.catalog import CATALOG, entry_of, find, how_to_get
+from robustpll.datasets.catalog import CATALOG, entry_of, find, how_to_get, version_here
 from robustpll.datasets.noise import ClassDependent, Flip, InstanceDependent, Noise, Uniform
 from robustpll.errors import InputError, is_count, some_of
 from robustpll.methods import METHODS, ClassicalMethod, Method
@@ -236,6 +236,15 @@ class GridMethod:
         """Methods are compared within their group: "single" or "ensemble"."""
         return "ensemble" if self.method.family == "ensemble" else "single"
 
+    def limited(self, datasets: Sequence[str], epochs: int | None) -> Self:
+        """The method on some of its datasets, with other epochs, unless they are None."""
+        method, names = self.method, self.datasets
+        if epochs is not None and "epochs" in method.field_names():
+            method = replace(method, epochs=epochs)  # type: ignore[type-var]
+        if names is not None:
+            names = tuple(name for name in names if name in datasets)
+        return replace(self, method=method, datasets=names)
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -407,12 +416,16 @@ class Grid:
                 methods = ", ".join(sorted(known))
                 raise InputError(f"The grid has no method {', '.join(unknown)}; it has {methods}.")
             entries = tuple(e for e in entries if {e.label, e.method.name} & set(names))
-        if (epochs := changes.pop("epochs", None)) is not None:
-            entries = tuple(_with_epochs(entry, epochs) for entry in entries)
         datasets = tuple(changes.pop("datasets", None) or self.datasets)
-        narrowed = _narrowed(self, entries, datasets)
-        dropped = {entry.label for entry in entries} - {e.label for e in narrowed["entries"]}
-        if dropped:
+        epochs = changes.pop("epochs", None)
+        limited = [entry.limited(datasets, epochs) for entry in entries]
+        narrowed = {
+            "entries": tuple(entry for entry in limited if entry.datasets != ()),
+            "datasets": datasets,
+            "ood": tuple(pair for pair in self.ood if pair[0] in datasets),
+            "audit": tuple(pair for pair in self.audit if pair[0] in datasets),
+        }
+        if dropped := {e.label for e in entries} - {e.label for e in narrowed["entries"]}:
             raise InputError(
                 f"{', '.join(sorted(dropped))} of the grid {self.name!r} would run on none of "
                 f"{', '.join(datasets)}. Name other datasets, or the methods to run."
@@ -459,39 +472,20 @@ def _faults(grid: Grid) -> dict[str, Sequence[object]]:
     }
 
 
-def _with_epochs(entry: GridMethod, epochs: int) -> GridMethod:
-    if "epochs" not in entry.method.field_names():
-        return entry
-    return replace(entry, method=replace(entry.method, epochs=epochs))  # type: ignore[type-var]
+def runs_here(grid: Grid) -> tuple[tuple[Run, ...], dict[str, str]]:
+    """The runs and conditions whose data are here, and how to get the other datasets.
 
-
-def _narrowed(
-    grid: Grid, entries: Sequence[GridMethod], datasets: tuple[str, ...]
-) -> dict[str, Any]:
-    """Fields of a grid on some datasets; entries that run on none of them are left out."""
-    limited = (
-        replace(e, datasets=e.datasets and tuple(name for name in e.datasets if name in datasets))
-        for e in entries
-    )
-    return {
-        "entries": tuple(entry for entry in limited if entry.datasets != ()),
-        "datasets": datasets,
-        "ood": tuple(pair for pair in grid.ood if pair[0] in datasets),
-        "audit": tuple(pair for pair in grid.audit if pair[0] in datasets),
-    }
-
-
-def present(grid: Grid) -> tuple[Grid | None, dict[str, str]]:
-    """The grid on the datasets whose files are here, or None, and how to get the others."""
-    names = dict.fromkeys((*grid.datasets, *(other for _, other in grid.ood)))
-    entries = [entry_of(name) for name in names]
-    absent = {e.name: how_to_get(e) for e in entries if not all(map(find, e.files))}
-    datasets = tuple(name for name in grid.datasets if name not in absent)
-    narrowed = _narrowed(grid, grid.entries, datasets)
-    if not datasets or not narrowed["entries"]:
-        return None, absent
-    ood = tuple(pair for pair in narrowed["ood"] if pair[1] not in absent)
-    return replace(grid, **narrowed | {"ood": ood}), absent
+    The runs are on the versions of these files; each file is read once.
+    """
+    names = (*grid.datasets, *(other for _, other in grid.ood))
+    absent = {e.name: how_to_get(e) for e in map(entry_of, names) if not all(map(find, e.files))}
+    versions = {name: version_here(name) for name in grid.datasets if name not in absent}
+    runs = []
+    for run in grid.runs():
+        if run.dataset in versions:
+            conditions = tuple(c for c in run.conditions if c.ood not in absent)
+            runs.append(replace(run, content=versions[run.dataset], conditions=conditions))
+    return tuple(runs), absent
 
 
 def grid_of(grid: Grid | str | Path) -> Grid:

@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from robustpll._files import write_whole
 from robustpll.bench.grid import FORMAT, Condition, Grid, Run, key_of
-from robustpll.datasets.catalog import USUAL, version_here
+from robustpll.datasets.catalog import USUAL
 from robustpll.errors import InputError, RobustPLLError
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
 Candidates = NDArray[np.bool_]  # (rows, classes)
 REALS = (
@@ -36,7 +37,13 @@ REALS = (
     "probability_of_truth",  # null where the truth is unknown
     "probability_squared",  # summed over the classes
 )
-COLUMNS = ("part", "condition", "row", "truth", "predicted", "guess", *REALS)
+_WORD = pa.dictionary(pa.int8(), pa.string())
+SCHEMA = pa.schema(  # of a table with one row for each prediction
+    {"part": _WORD, "condition": _WORD, "row": pa.int32()}
+    | {"truth": pa.int16(), "predicted": pa.int16(), "guess": pa.bool_()}
+    | dict.fromkeys(REALS, pa.float32())
+)
+COLUMNS = tuple(SCHEMA.names)
 UNKNOWN = -1  # truth of out-of-distribution rows; prediction of rows that an audit fooled
 ABOUT = b"robustpll"  # key of the record in a file's footer
 JSON_FILES: dict[str, dict[str, Any]] = {  # required keys of each kind of file
@@ -99,7 +106,7 @@ class ResultStore:
         path = self.path(run)
         return _record_in(path) if path.exists() else None
 
-    def read(self, run: Run, columns: Sequence[str] = COLUMNS) -> "pa.Table":
+    def read(self, run: Run, columns: Sequence[str] = COLUMNS) -> pa.Table:
         """Predictions of a run; StoreError if the file is absent or damaged."""
         return _predictions_in(self.path(run), columns)
 
@@ -129,26 +136,25 @@ class ResultStore:
 
     def missing(self, runs: Iterable[Run]) -> list[Run]:
         """The runs to do, each key once, with all conditions that are requested or stored."""
-        wanted: dict[str, Run] = {}
+        requested: dict[str, tuple[Run, set[Condition]]] = {}
         for run in runs:
-            wanted[run.key] = _with_conditions(wanted.get(run.key, run), run.conditions)
+            requested.setdefault(run.key, (run, set()))[1].update(run.conditions)
         missing = []
-        for run in wanted.values():
-            stored: tuple[Condition, ...] = ()
+        for run, conditions in requested.values():
+            stored: set[Condition] = set()
             with suppress(StoreError):  # absent or damaged
-                stored = _record_in(self.path(run))["conditions"]
-            if not stored or not set(stored).issuperset(run.conditions):
-                missing.append(_with_conditions(run, stored))
+                stored = set(_record_in(self.path(run))["conditions"])
+            if not stored or not stored >= conditions:
+                ordered = sorted(conditions | stored, key=lambda condition: condition.order)
+                missing.append(replace(run, conditions=tuple(ordered)))
         return missing
 
     def damaged(self, runs: Iterable[Run]) -> list[str]:
         """A message for each unreadable file of the runs."""
         return list(_errors((self.path(run) for run in runs), _record_in).values())
 
-    def write(self, run: Run, table: "pa.Table") -> None:
+    def write(self, run: Run, table: pa.Table) -> None:
         """Store predictions `with_record`, and remove the record of an earlier failure."""
-        import pyarrow.parquet as pq
-
         buffer = BytesIO()
         encoding = dict.fromkeys(REALS, "BYTE_STREAM_SPLIT") | {"row": "DELTA_BINARY_PACKED"}
         pq.write_table(
@@ -161,17 +167,17 @@ class ResultStore:
             write_page_checksum=True,
         )
         self._write(self.path(run), buffer.getvalue())
-        self._json("failures", run.key).unlink(missing_ok=True)
+        (self.root / "failures" / f"{run.key}.json").unlink(missing_ok=True)
 
     def failed(self, run: Run, error: str, details: str = "") -> None:
         """Store the error of a run; the run stays missing."""
         record = {"key": run.key, "description": run.description, "error": error}
         record |= {"details": details, "machine": platform.node(), "date": now()}
-        self._write(self._json("failures", run.key), json.dumps(record, indent=1).encode())
+        self._write_json("failures", run.key, json.dumps(record, indent=1))
 
     def failure(self, run: Run) -> str | None:
         """The error message of a run that failed; None if it did not."""
-        path = self._json("failures", run.key)
+        path = self.root / "failures" / f"{run.key}.json"
         try:
             return str(_json_in(path)["error"]) if path.exists() else None
         except StoreError:
@@ -179,7 +185,7 @@ class ResultStore:
 
     def keep_grid(self, grid: Grid) -> None:
         """Store a grid for `bench status` and `bench report`."""
-        self._write(self._json("grids", grid.name), grid.to_json().encode())
+        self._write_json("grids", grid.name, grid.to_json())
 
     def grids(self) -> dict[str, Grid]:
         """The stored grids by name."""
@@ -204,7 +210,7 @@ class ResultStore:
 
     def keep_session(self, name: str, facts: Mapping[str, Any]) -> None:
         """Store how the time of a `bench run` was spent."""
-        self._write(self._json("sessions", name), json.dumps(facts, indent=1).encode())
+        self._write_json("sessions", name, json.dumps(facts, indent=1))
 
     def sessions(self) -> dict[str, dict[str, Any]]:
         """All sessions by name, the earliest first."""
@@ -219,8 +225,8 @@ class ResultStore:
                     if time.time() - path.stat().st_mtime > STALE:
                         path.unlink()
 
-    def _json(self, folder: str, name: str) -> Path:
-        return self.root / folder / f"{name}.json"
+    def _write_json(self, folder: str, name: str, text: str) -> None:
+        self._write(self.root / folder / f"{name}.json", text.encode())
 
     def _write(self, path: Path, content: bytes) -> None:
         with writing(path):
@@ -261,23 +267,9 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _with_conditions(run: Run, further: Iterable[Condition]) -> Run:
-    every = tuple(sorted({*run.conditions, *further}, key=lambda condition: condition.order))
-    return run if every == run.conditions else replace(run, conditions=every)
-
-
-def schema() -> "pa.Schema":
-    """The columns of a table of predictions, one row for each prediction."""
-    import pyarrow as pa
-
-    word = pa.dictionary(pa.int8(), pa.string())
-    kinds = [word, word, pa.int32(), pa.int16(), pa.int16(), pa.bool_()]
-    return pa.schema(list(zip(COLUMNS, [*kinds, *[pa.float32()] * len(REALS)], strict=True)))
-
-
 def with_record(
-    table: "pa.Table", run: Run, seconds: Mapping[str, float], facts: Mapping[str, Any]
-) -> "pa.Table":
+    table: pa.Table, run: Run, seconds: Mapping[str, float], facts: Mapping[str, Any]
+) -> pa.Table:
     """Predictions of a run with its record in the footer; `seconds` is its share of a bundle."""
     record = {
         "format": FORMAT,
@@ -288,13 +280,11 @@ def with_record(
         "facts": facts,
     }
     footer = {ABOUT: json.dumps(record, sort_keys=True).encode()}
-    return table.cast(schema()).replace_schema_metadata(footer)
+    return table.cast(SCHEMA).replace_schema_metadata(footer)
 
 
 def _record_in(path: Path) -> dict[str, Any]:
     """The record in a run's file, whose name is its key."""
-    import pyarrow.parquet as pq
-
     with _reading(path):
         record = json.loads(pq.read_schema(path).metadata[ABOUT])
         if (record["format"], record["key"]) != (FORMAT, path.stem):
@@ -305,16 +295,15 @@ def _record_in(path: Path) -> dict[str, Any]:
         return {"key": path.stem, "conditions": conditions, "seconds": seconds, **kinds}
 
 
-def _predictions_in(path: Path, columns: Sequence[str] = COLUMNS) -> "pa.Table":
+def _predictions_in(path: Path, columns: Sequence[str] = COLUMNS) -> pa.Table:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     with _reading(path):
         # from memory: given the path, Arrow would turn folders such as method=... into columns
         source = pa.BufferReader(path.read_bytes())
         table = pq.read_table(source, columns=list(columns), page_checksum_verification=True)
         kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
-        if kinds != {name: schema().field(name).type for name in columns}:
+        if kinds != {name: SCHEMA.field(name).type for name in columns}:
             raise ValueError(f"its columns are {', '.join(map(str, table.schema.names))}")
         return table
 
@@ -387,13 +376,6 @@ def set_aside(store: ResultStore, path: Path) -> Path:
     return path.rename(target)
 
 
-def of_files(runs: Iterable[Run]) -> tuple[Run, ...]:
-    """The runs on the versions of the files that are here; each file is read at most once."""
-    runs = tuple(runs)
-    versions = {name: version_here(name) for name in {run.dataset for run in runs}}
-    return tuple(replace(run, content=versions[run.dataset]) for run in runs)
-
-
 def of_store(
     store: ResultStore, runs: Iterable[Run], chosen: Mapping[str, str] | None = None
 ) -> tuple[Run, ...]:
@@ -423,7 +405,7 @@ def of_store(
     )
 
 
-def messages_on_versions(store: ResultStore, runs: Sequence[Run]) -> list[str]:
+def other_versions(store: ResultStore, runs: Sequence[Run]) -> list[str]:
     """A message for each version other than that of the runs on which the store has such runs."""
     contents = {run.dataset: run.content for run in runs}
     return [
