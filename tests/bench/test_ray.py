@@ -106,7 +106,7 @@ def test_a_lost_machine_changes_no_result(
 ) -> None:
     node = cluster.add_node(**NODE)
     executor = Disturbed(cluster, node, made.wait_until)
-    assert executor.title == "2 jobs at once, on 2 machines by Ray"
+    assert executor.title == "2 cpu jobs at once by Ray, machines: 2"
     outcome = run_grid(str(grid), tmp_path, executor=executor, quiet=True)
     assert (outcome.done, outcome.failed, outcome.left) == (12, {}, 0)
     assert executor.is_disturbed, "nothing was lost"

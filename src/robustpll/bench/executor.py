@@ -86,17 +86,14 @@ class LocalWorker:
             [self.process] = [child for child in active_children() if child not in before]
         return future
 
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-
     def end(self) -> int:
         """Kill the process, and return its exit code; the next bundle starts another one."""
-        self.kill()
-        if self.pool is not None:
-            self.pool.shutdown(cancel_futures=True)  # waits for the process
+        if self.pool is None or self.process is None:
+            return 0
+        self.process.kill()
+        self.pool.shutdown(cancel_futures=True)  # waits for the process
         self.pool = None
-        return (self.process and self.process.exitcode) or 0
+        return self.process.exitcode or 0
 
 
 class LocalExecutor(Executor):
@@ -117,8 +114,8 @@ class LocalExecutor(Executor):
         self.title = f"{self.sizes['cpu']} processes on {device_name(chosen)}"
         devices: list[str] = []
         if chosen.type == "cuda":
-            count = torch.cuda.device_count()
-            gpus = range(count) if chosen.index is None else [chosen.index]
+            is_one = ":" in str(chosen)
+            gpus = [chosen.index] if is_one else list(range(torch.cuda.device_count()))
             on_gpus = workers or GPU_WORKERS * len(gpus)
             self.sizes = {"cpu": max(1, cores - on_gpus), "cuda": on_gpus}
             others = f"{self.sizes['cpu']} on the CPU"
@@ -164,8 +161,9 @@ class LocalExecutor(Executor):
         return result
 
     def close(self) -> None:
-        for worker in self.workers:
-            worker.kill()
+        for worker in self.workers:  # all at once: a process on a GPU takes a while to end
+            if worker.process is not None:
+                worker.process.kill()
         for worker in self.workers:
             worker.end()
         self.busy = {}
@@ -261,7 +259,7 @@ class RayExecutor(Executor):
         }
         machines = sum(node["Alive"] for node in self.ray.nodes())
         jobs = " and ".join(f"{size} {place}" for place, size in self.sizes.items() if size)
-        self.title = f"{jobs} jobs at once on {machines} machines by Ray"
+        self.title = f"{jobs} jobs at once by Ray, machines: {machines}"
 
     @property
     def sizes(self) -> Mapping[Place, int]:  # type: ignore[override]

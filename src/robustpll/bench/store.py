@@ -349,7 +349,7 @@ CHECKS: dict[str, Callable[[Path], object]] = {
 
 def damage(store: ResultStore) -> dict[Path, str]:
     """A message for each damaged file of a store, by path; checksums are compared, too."""
-    errors = {}
+    errors: dict[Path, str] = {}
     for pattern, check in CHECKS.items():
         errors |= _errors(sorted(store.root.glob(pattern)), check)
     return errors
@@ -385,8 +385,9 @@ def of_store(
     mixed. Runs that name a version keep it.
     """
     runs, chosen = tuple(runs), chosen or {}
+    no_runs: dict[str, Counter[str]] = {name: Counter() for name in chosen}
     contents = {}
-    for name, counts in ({name: Counter() for name in chosen} | store.versions(runs)).items():
+    for name, counts in (no_runs | store.versions(runs)).items():
         titles = {content or USUAL: content for content in sorted(counts)}
         if name not in chosen and len(titles) < 2:
             contents[name] = next(iter(counts), "")
