@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
+from robustpll.bench import worker
 from robustpll.bench.executor import Executor, run_grid
 from robustpll.bench.grid import Condition, Grid, Run
 from robustpll.bench.store import SCHEMA, ResultStore, with_record
@@ -175,6 +176,11 @@ def undisturbed(grid: Path, tmp_path_factory: pytest.TempPathFactory) -> ResultS
     outcome = run_grid(Grid.read(grid), store, executor=Inline(), quiet=True)
     assert (outcome.done, outcome.failed, outcome.left) == (12, {}, 0)
     return store
+
+
+@pytest.fixture(autouse=True)
+def _no_dataset_of_another_test() -> None:
+    worker._dataset.cache_clear()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,8 @@ def mat(seed: int, right: float = 0.9, wrong: float = 0.4) -> bytes:
 
 
 @pytest.fixture
-def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Put]:
+def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Put:
     """Puts a file in the place of Lost's; hands back how its version is called."""
-    worker._dataset.cache_clear()
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path / "data"))
     path = tmp_path / "data" / "realworld" / "lost.mat"
     path.parent.mkdir(parents=True)
@@ -52,8 +51,7 @@ def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Put]:
         path.write_bytes(content)
         return load_dataset("lost").content
 
-    yield put
-    worker._dataset.cache_clear()
+    return put
 
 
 def make_usual(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:

@@ -1,6 +1,6 @@
 """What trains together, and what a worker computes: bundles, OOD rows, ties, audits."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -98,7 +98,7 @@ def test_noise_is_drawn_once_for_all_methods_and_each_kind_apart() -> None:
 @pytest.fixture
 def pictures(
     made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unpublished: Callable[..., None]
-) -> Iterator[None]:
+) -> None:
     """Two picture sets of one shape: digits, and the same lying on their side."""
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
     scans, labels = load_digits(return_X_y=True)
@@ -108,9 +108,6 @@ def pictures(
         for part, rows in (("train", slice(TRAIN)), ("t10k", slice(TRAIN, TRAIN + TEST))):
             sums += made.write_pictures(tmp_path / name, part, values[rows], labels[rows])
         unpublished(name, sums)
-    worker._dataset.cache_clear()
-    yield
-    worker._dataset.cache_clear()
 
 
 @pytest.mark.parametrize("method", ["proden", "robust_pll_ens", "ipal"])

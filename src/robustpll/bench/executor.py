@@ -244,7 +244,6 @@ class RayExecutor(Executor):
             msg = f"device must be auto, cpu or cuda on a Ray cluster; got {device!r}."
             raise InputError(msg)
         self.ray = _connected(address)
-        self.references: dict[Future[JobResult], Any] = {}
         resources = self.ray.cluster_resources()
         self.uses_gpus = device != "cpu" and resources.get("GPU", 0) >= 1
         if not resources.get("CPU") or (device == "cuda" and not self.uses_gpus):
@@ -269,13 +268,10 @@ class RayExecutor(Executor):
         return {"cpu": max(1, int(resources.get("CPU", 0)) - on_gpus), "cuda": on_gpus}
 
     def submit(self, bundle: Bundle) -> Future[JobResult]:
-        reference = self.remote[bundle.place].remote(bundle, bundle.place)
-        future: Future[JobResult] = reference.future()
-        self.references[future] = reference
+        future: Future[JobResult] = self.remote[bundle.place].remote(bundle, bundle.place).future()
         return future
 
     def result(self, future: Future[JobResult]) -> JobResult:
-        self.references.pop(future, None)
         try:
             return future.result()
         except self.ray.exceptions.RayTaskError as error:  # before the job: no robustpll, say
@@ -288,7 +284,6 @@ class RayExecutor(Executor):
 
     def close(self) -> None:
         self.ray.shutdown()  # ends the processes of this program on all machines
-        self.references = {}
 
     def _remote(self, environment: dict[str, str], **resources: float) -> Any:
         settings = {"runtime_env": {"env_vars": environment}, "max_retries": RETRIES}
