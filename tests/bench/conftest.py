@@ -16,9 +16,10 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner, Result
 
+from robustpll.bench import worker
 from robustpll.bench.executor import Executor, run_grid
 from robustpll.bench.grid import Condition, Grid, Run
-from robustpll.bench.store import ResultStore, schema, with_record
+from robustpll.bench.store import SCHEMA, ResultStore, with_record
 from robustpll.bench.worker import Bundle, JobResult, perform
 from robustpll.cli import app
 
@@ -41,8 +42,7 @@ class Inline(Executor):
     title = "this process"
 
     def __init__(self, joined: bool = False) -> None:
-        self.joined = joined
-        self.sizes = {"cpu": 1, "cuda": 1}
+        self.sizes = {"cpu": 1, "cuda": int(joined)}
         self.submitted: list[Bundle] = []
 
     def submit(self, bundle: Bundle) -> Future[JobResult]:
@@ -113,8 +113,8 @@ def keep(
         columns = dict(answers(run, condition))
         n = len(columns["row"])
         columns |= {"part": [condition.part] * n, "condition": [condition.name] * n}
-        arrays = [pa.array(columns[field.name]).cast(field.type) for field in schema()]
-        parts.append(pa.table(arrays, schema=schema()))
+        arrays = [pa.array(columns[field.name]).cast(field.type) for field in SCHEMA]
+        parts.append(pa.table(arrays, schema=SCHEMA))
     facts = {"machine": "a machine", "torch": "2", "version": "0", "date": "2026-01-02T03:04:05"}
     table = pa.concat_tables(parts).unify_dictionaries()
     took = dict(zip(("train", "examine"), seconds, strict=True))
@@ -176,6 +176,11 @@ def undisturbed(grid: Path, tmp_path_factory: pytest.TempPathFactory) -> ResultS
     outcome = run_grid(Grid.read(grid), store, executor=Inline(), quiet=True)
     assert (outcome.done, outcome.failed, outcome.left) == (12, {}, 0)
     return store
+
+
+@pytest.fixture(autouse=True)
+def _no_dataset_of_another_test() -> None:
+    worker._dataset.cache_clear()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from torch import nn
 
 from robustpll import InputError
-from robustpll.bench.grid import GRIDS, Condition, Grid, GridMethod, Run, present
+from robustpll.bench.grid import GRIDS, Condition, Grid, GridMethod, Run, runs_here
 from robustpll.datasets.noise import ClassDependent, Flip, InstanceDependent, Uniform
 from robustpll.methods import METHODS, PUBLISHED, Proden, ProdenEdl, ProdenEns, RobustPll
 
@@ -132,22 +132,17 @@ def test_a_grid_that_cannot_be_read_or_stored_is_refused(tmp_path: Path) -> None
         Grid("mine", (GridMethod("Proden", Proden()),), ("digits", "lost"), (0,), noise=None)
 
 
-def test_a_grid_survives_json(tmp_path: Path) -> None:
+def test_a_grid_survives_json_though_a_default_became_another_one(tmp_path: Path) -> None:
     within = Flip(0.25, Uniform(share=1.0))
     mine = Grid("m", (GridMethod("P", Proden()),), ("digits",), (0,), within)
     for grid in (mine, read(tmp_path, MINE), read(tmp_path, PARTS), *map(Grid.named, GRIDS)):
         again = Grid.of_json(grid.to_json())
         assert again == grid
         assert [run.key for run in again.runs()] == [run.key for run in grid.runs()]
-
-
-def test_a_stored_grid_without_later_fields_means_what_it_meant() -> None:
-    """Though a default became another one."""
-    grid = Grid.of({"methods": ["robust_pll"], "datasets": ["lost"], "seeds": 1, "preset": "paper"})
-    stored = grid.to_json()
-    assert "kl_per_class" not in stored
+    assert "kl_per_class" not in Grid.named("paper").to_json(), "a field that is newer than stores"
+    stored = Grid.of_json(Grid.named("paper").changed(methods=["robust_pll"]).to_json())
     assert RobustPll().kl_per_class
-    assert not Grid.of_json(stored).entries[0].method.kl_per_class  # type: ignore[attr-defined]
+    assert not stored.entries[0].method.kl_per_class  # type: ignore[attr-defined]
 
 
 def test_keys_tell_apart_all_that_decides_on_a_result() -> None:
@@ -198,13 +193,11 @@ def test_a_method_may_differ_from_dataset_to_dataset_under_one_label(tmp_path: P
         read(tmp_path, apart)
 
 
-def test_no_method_is_dropped_unsaid_where_it_has_datasets_of_its_own() -> None:
-    limited = [{"name": name, "datasets": ["lost"]} for name in ("rc", "cc")]
-    grid = Grid.of({"methods": ["proden", *limited], "datasets": ["lost", "digits"], "seeds": 1})
-    assert len(grid.changed(datasets=["lost"]).entries) == 3
-    with pytest.raises(InputError, match=r"Cc, Rc .* none of digits"):
-        grid.changed(datasets=["digits"])
-    assert len(grid.changed(datasets=["digits"], methods=["proden"]).entries) == 1
+def test_no_method_is_dropped_unsaid_where_it_has_datasets_of_its_own(tmp_path: Path) -> None:
+    grid = read(tmp_path, PARTS.replace('["lost", "synthetic"]', '["lost"]'))
+    with pytest.raises(InputError, match=r"RobustPll .* none of synthetic"):
+        grid.changed(datasets=["synthetic"])
+    assert len(grid.changed(datasets=["synthetic"], methods=["proden"]).entries) == 1
 
 
 def test_the_grids_beyond_and_audit_attack_as_the_guide_says() -> None:
@@ -223,17 +216,14 @@ def test_absent_datasets_are_named_and_left_out(
 ) -> None:
     for name in ("ROBUSTPLL_DATA", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.setenv(name, str(tmp_path))
-    here, absent = present(Grid.named("paper").changed(datasets=["lost", "digits", "kmnist"]))
-    assert here is not None
-    assert (here.datasets, set(absent)) == (("digits",), {"lost", "kmnist"})
+    paper = Grid.named("paper")
+    runs, absent = runs_here(paper.changed(datasets=["lost", "digits", "kmnist"]))
+    assert ({run.dataset for run in runs}, set(absent)) == ({"digits"}, {"lost", "kmnist"})
     assert "robustpll datasets get kmnist" in absent["kmnist"]
-    assert present(Grid.named("paper").changed(datasets=["lost"]))[0] is None
-    here, absent = present(replace(Grid.named("quick"), ood=(("digits", "notmnist"),)))
-    assert here is not None
-    assert (here.ood, set(absent)) == ((), {"notmnist"})
-    here, _ = present(read(tmp_path, MINE))
-    assert here is not None
-    assert (here.datasets, here.audit) == (("digits",), ())
+    assert runs_here(paper.changed(datasets=["lost"]))[0] == ()
+    runs, absent = runs_here(replace(Grid.named("quick"), ood=(("digits", "notmnist"),)))
+    assert set(absent) == {"notmnist"}
+    assert not any("ood" in name for run in runs for name in names_of(run))
 
 
 def test_a_changed_grid_has_a_name_of_its_own_and_methods_in_its_order(tmp_path: Path) -> None:
@@ -246,12 +236,10 @@ def test_a_changed_grid_has_a_name_of_its_own_and_methods_in_its_order(tmp_path:
     assert [entry.label for entry in grid.entries] == ["Proden", "RobustPll"]
     with pytest.raises(InputError, match="prodne"):
         paper.changed(methods=["prodne"])
-
-
-def test_who_names_strengths_attacks_the_datasets_named() -> None:
-    paper, few = Grid.named("paper"), {"methods": ["proden"], "datasets": ["mnist"]}
-    assert "pgd 0.3" in names_of(paper.changed(**few, epsilons=(0.3,)).runs()[0])
+    few = {"methods": ["proden"], "datasets": ["mnist"]}
     assert names_of(paper.changed(**few).runs()[0]) == ["clean", "ood notmnist"]
+    new = paper.changed(**few, epsilons=(0.3,))  # attacks the datasets that are named
+    assert names_of(new.runs()[0]) == ["clean", "pgd 0.3", "ood notmnist"]
 
 
 @pytest.mark.parametrize("path", GRID_FILES, ids=lambda path: path.stem)

@@ -73,43 +73,36 @@ def job(compute: Callable[[], object], place: str = "cpu") -> Any:
     return bundle
 
 
-class Disturbed(RayExecutor):
-    """Loses a node once a run is finished and the node works on another one."""
-
-    def __init__(self, cluster: Any, node: Any, wait_until: Any) -> None:
-        super().__init__(cluster.address)
-        self.cluster, self.node, self.wait_until = cluster, node, wait_until
-        self.finished = 0
-        self.is_disturbed = False
-
-    def submit(self, bundle: Bundle) -> Future[JobResult]:
-        future = super().submit(bundle)
-        if not self.is_disturbed and not bundle.draws_noise and self.finished:
-            self.wait_until(lambda: at_work(self.node))
-            lost = at_work(self.node)
-            self.cluster.remove_node(self.node, allow_graceful=False)
-            for process in lost:  # a machine that is gone takes all of them along
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-            self.is_disturbed = True
-        return future
-
-    def result(self, future: Future[JobResult]) -> JobResult:
-        result = super().result(future)
-        self.finished += len(result.tables)
-        return result
-
-
 @pytest.mark.ray
 def test_a_lost_machine_changes_no_result(
     made: Any, cluster: Any, grid: Path, undisturbed: ResultStore, tmp_path: Path
 ) -> None:
-    node = cluster.add_node(**NODE)
-    executor = Disturbed(cluster, node, made.wait_until)
-    assert executor.title == "2 jobs at once, on 2 machines by Ray"
+    node, finished, lost = cluster.add_node(**NODE), [], []
+
+    class Disturbed(RayExecutor):
+        """Loses the node once a run is finished and the node works on another one."""
+
+        def submit(self, bundle: Bundle) -> Future[JobResult]:
+            future = super().submit(bundle)
+            if not lost and not bundle.draws_noise and any(finished):
+                made.wait_until(lambda: at_work(node))
+                lost.extend(at_work(node))
+                cluster.remove_node(node, allow_graceful=False)
+                for process in lost:  # a machine that is gone takes all of them along
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
+            return future
+
+        def result(self, future: Future[JobResult]) -> JobResult:
+            result = super().result(future)
+            finished.append(len(result.tables))
+            return result
+
+    executor = Disturbed(cluster.address)
+    assert executor.title == "2 cpu jobs at once by Ray, machines: 2"
     outcome = run_grid(str(grid), tmp_path, executor=executor, quiet=True)
     assert (outcome.done, outcome.failed, outcome.left) == (12, {}, 0)
-    assert executor.is_disturbed, "nothing was lost"
+    assert lost, "nothing was lost"
     made.assert_equal(ResultStore(tmp_path), undisturbed, grid)
 
 
@@ -142,8 +135,12 @@ def test_a_job_that_raises_runs_once_and_one_that_is_lost_again(
 
 
 @pytest.mark.ray
-def test_closing_ends_what_is_at_work(made: Any, cluster: Any) -> None:
-    executor = RayExecutor(cluster.address)
+def test_closing_ends_what_is_at_work_and_gpus_that_are_not_there_are_refused(
+    made: Any, cluster: Any
+) -> None:
+    with pytest.raises(InputError, match="has no GPU"):
+        RayExecutor(cluster.address, "cuda")
+    executor = RayExecutor(cluster.address)  # refused if the other one were still connected
     executor.submit(job(lambda: time.sleep(600)))
     made.wait_until(lambda: at_work(cluster.head_node))
     executor.close()
@@ -185,9 +182,7 @@ def test_jobs_share_a_gpu_and_others_see_none(cluster: Any, tmp_path: Path) -> N
 
     node = cluster.add_node(**NODE | {"num_gpus": 1})
     executor = RayExecutor(cluster.address)
-    assert executor.joined
-    on_gpus = f"{GPU_WORKERS} jobs at once on GPUs"
-    assert executor.title == f"{on_gpus}, 1 on CPUs, on 2 machines by Ray"
+    assert executor.title == f"1 cpu and {GPU_WORKERS} cuda jobs at once by Ray, machines: 2"
     assert executor.sizes == {"cuda": GPU_WORKERS, "cpu": 1}
     places = [("cuda", number) for number in range(GPU_WORKERS)] + [("cpu", 0)]
     futures = [executor.submit(job(partial(compute, *place), place[0])) for place in places]
@@ -208,15 +203,6 @@ def test_an_address_of_no_cluster_is_refused_before_ray_tries(
     monkeypatch.setattr("ray.init", lambda **_: pytest.fail("Ray was asked"))
     with pytest.raises(InputError, match="address"):
         RayExecutor(address)
-
-
-@pytest.mark.ray
-def test_a_cluster_without_gpus_is_refused_if_they_are_asked_for(cluster: Any) -> None:
-    import ray
-
-    with pytest.raises(InputError, match="has no GPU"):
-        RayExecutor(cluster.address, "cuda")
-    assert not ray.is_initialized()
 
 
 def test_without_ray_the_extra_is_named(

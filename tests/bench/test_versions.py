@@ -3,7 +3,7 @@
 import hashlib
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from scipy.io import savemat
 
 from robustpll import load_dataset
 from robustpll.bench import Grid, ResultStore, run_grid, summarize, worker
-from robustpll.bench.store import of_files
+from robustpll.bench.grid import runs_here
 from robustpll.bench.summary import read_summary
 from robustpll.bench.worker import bundles
 from robustpll.datasets import catalog
@@ -41,9 +41,8 @@ def mat(seed: int, right: float = 0.9, wrong: float = 0.4) -> bytes:
 
 
 @pytest.fixture
-def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Put]:
+def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Put:
     """Puts a file in the place of Lost's; hands back how its version is called."""
-    worker._dataset.cache_clear()
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path / "data"))
     path = tmp_path / "data" / "realworld" / "lost.mat"
     path.parent.mkdir(parents=True)
@@ -52,8 +51,7 @@ def put(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Put]:
         path.write_bytes(content)
         return load_dataset("lost").content
 
-    yield put
-    worker._dataset.cache_clear()
+    return put
 
 
 def make_usual(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
@@ -169,7 +167,7 @@ def test_a_version_changes_the_key_alone_and_no_prediction(
     for folder in ("other", "usual"):
         store = ResultStore(tmp_path / folder)
         run(LOST, store.root)
-        tables.append([store.read(planned) for planned in of_files(LOST.runs())])
+        tables.append([store.read(planned) for planned in runs_here(LOST)[0]])
         make_usual(monkeypatch, content)
     assert sum(table["guess"].to_pylist().count(True) for table in tables[0]) > 0
     assert all(one.equals(other) for one, other in zip(*tables, strict=True))
@@ -177,7 +175,7 @@ def test_a_version_changes_the_key_alone_and_no_prediction(
 
 def test_a_file_that_changes_after_the_plan_was_made_is_not_trained_on(put: Put) -> None:
     put(mat(7))
-    [bundle, *_] = bundles(of_files(LOST.runs()), joined=False)
+    [bundle, *_] = bundles(runs_here(LOST)[0], joined=False)
     put(mat(8))
     with pytest.raises(InputError, match="It changed since the plan was made"):
         worker.compute(bundle)
@@ -188,10 +186,10 @@ def test_planning_reads_a_file_once(put: Put, monkeypatch: pytest.MonkeyPatch) -
     counted = Mock(wraps=catalog.checksum)
     monkeypatch.setattr(catalog, "checksum", counted)
     grid = replace(LOST, seeds=tuple(range(50)))
-    first = of_files(grid.runs())
+    first = runs_here(grid)[0]
     assert counted.call_count == 1
     put(mat(1))
-    assert of_files(grid.runs()) != first
+    assert runs_here(grid)[0] != first
 
 
 def test_candidates_that_noise_made_are_of_one_version_too(
@@ -204,7 +202,7 @@ def test_candidates_that_noise_made_are_of_one_version_too(
         for part, n in (("train", rows), ("t10k", 20)):
             images = np.random.default_rng(rows).integers(0, 256, (n, 4, 4))
             made.write_pictures(tmp_path / "data" / "mnist", part, images, np.arange(n) % 10)
-        keys |= {planned.noise_key for planned in of_files(grid.runs())}
+        keys |= {planned.noise_key for planned in runs_here(grid)[0]}
         assert run(grid, tmp_path / "store").done == 1
     assert {path.stem for path in (tmp_path / "store" / "candidates").iterdir()} == keys
     assert len(keys) == 2
@@ -220,5 +218,5 @@ def test_runs_of_the_published_reports_have_their_keys(name: str) -> None:
 @pytest.mark.data
 def test_the_files_here_are_those_of_the_published_reports() -> None:
     grid = Grid.of({"datasets": ["bird-song", "lost", "msrc-v2", "fg-net", "italian"], "seeds": 1})
-    assert of_files(grid.runs()) == grid.runs()
+    assert runs_here(grid)[0] == grid.runs()
     assert load_dataset("lost").content == ""

@@ -1,6 +1,6 @@
 """What trains together, and what a worker computes: bundles, OOD rows, ties, audits."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,8 +14,8 @@ from sklearn.datasets import load_digits
 
 from robustpll import METHODS, load_dataset
 from robustpll.bench import worker
-from robustpll.bench.grid import Grid
-from robustpll.bench.store import REALS, of_files
+from robustpll.bench.grid import Grid, runs_here
+from robustpll.bench.store import REALS
 from robustpll.bench.worker import MOST_SECONDS, bundles, compute, perform
 from robustpll.datasets.noise import Uniform
 from robustpll.datasets.problem import Problem
@@ -98,7 +98,7 @@ def test_noise_is_drawn_once_for_all_methods_and_each_kind_apart() -> None:
 @pytest.fixture
 def pictures(
     made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unpublished: Callable[..., None]
-) -> Iterator[None]:
+) -> None:
     """Two picture sets of one shape: digits, and the same lying on their side."""
     monkeypatch.setenv("ROBUSTPLL_DATA", str(tmp_path))
     scans, labels = load_digits(return_X_y=True)
@@ -108,9 +108,6 @@ def pictures(
         for part, rows in (("train", slice(TRAIN)), ("t10k", slice(TRAIN, TRAIN + TEST))):
             sums += made.write_pictures(tmp_path / name, part, values[rows], labels[rows])
         unpublished(name, sums)
-    worker._dataset.cache_clear()
-    yield
-    worker._dataset.cache_clear()
 
 
 @pytest.mark.parametrize("method", ["proden", "robust_pll_ens", "ipal"])
@@ -143,7 +140,7 @@ def test_files_of_other_sizes_than_usual_are_no_bundle(
     unpublished("kmnist")
     made.write_pictures(tmp_path / "kmnist", "train", np.zeros((50, 8, 8)), np.zeros(50))
     grid = Grid.of({"methods": ["pl_knn"], "datasets": ["mnist", "kmnist"], "seeds": 1})
-    [bundle] = bundles(of_files(grid.runs()), joined=True)
+    [bundle] = bundles(runs_here(grid)[0], joined=True)
     rows = {"mnist": TRAIN, "kmnist": 50}
     known = {run.noise_key: np.ones((rows[run.dataset], 10), dtype=bool) for run in bundle.runs}
     failed = perform(bundle.with_candidates(known))

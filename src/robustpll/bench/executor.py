@@ -30,8 +30,8 @@ import torch
 from filelock import BaseFileLock, FileLock, Timeout
 
 from robustpll import __version__
-from robustpll.bench.grid import Grid, Run, grid_of, present
-from robustpll.bench.store import Candidates, ResultStore, StoreError, of_files, of_others, writing
+from robustpll.bench.grid import Grid, Run, grid_of, runs_here
+from robustpll.bench.store import Candidates, ResultStore, StoreError, other_versions, writing
 from robustpll.bench.worker import Bundle, JobResult, Place, bundles, perform, start_worker
 from robustpll.engine.device import chosen_device, device_name
 from robustpll.errors import InputError, RobustPLLError, is_count
@@ -49,7 +49,6 @@ MPS, MPS_PIPES = "nvidia-cuda-mps-control", "CUDA_MPS_PIPE_DIRECTORY"
 class Executor(ABC):
     """Runs `robustpll.bench.worker.perform(bundle, device)` in other processes."""
 
-    joined: bool  # whether runs of equal shape train at once, which suits GPUs
     title: str  # for the record: "3 processes on NVIDIA H200"
     sizes: Mapping[Place, int]  # how many bundles of each place run at the same time
 
@@ -70,7 +69,6 @@ class Executor(ABC):
 class LocalWorker:
     """A worker process, in a pool of its own, so that a killed worker breaks no other one."""
 
-    place: Place
     device: str
     pool: ProcessPoolExecutor | None = None  # the first bundle starts it
     process: BaseProcess | None = None
@@ -88,17 +86,14 @@ class LocalWorker:
             [self.process] = [child for child in active_children() if child not in before]
         return future
 
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-
     def end(self) -> int:
         """Kill the process, and return its exit code; the next bundle starts another one."""
-        self.kill()
-        if self.pool is not None:
-            self.pool.shutdown(cancel_futures=True)  # waits for the process
+        if self.pool is None or self.process is None:
+            return 0
+        self.process.kill()
+        self.pool.shutdown(cancel_futures=True)  # waits for the process
         self.pool = None
-        return (self.process and self.process.exitcode) or 0
+        return self.process.exitcode or 0
 
 
 class LocalExecutor(Executor):
@@ -115,18 +110,18 @@ class LocalExecutor(Executor):
         chosen = chosen_device(device)
         has_affinity = hasattr(os, "sched_getaffinity")
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-        self.joined = chosen.type == "cuda"
         self.sizes = {"cpu": workers or cores, "cuda": 0}
         self.title = f"{self.sizes['cpu']} processes on {device_name(chosen)}"
-        gpus = [chosen.index] if ":" in str(chosen) else list(range(torch.cuda.device_count()))
-        if self.joined:
+        devices: list[str] = []
+        if chosen.type == "cuda":
+            is_one = ":" in str(chosen)
+            gpus = [chosen.index] if is_one else list(range(torch.cuda.device_count()))
             on_gpus = workers or GPU_WORKERS * len(gpus)
             self.sizes = {"cpu": max(1, cores - on_gpus), "cuda": on_gpus}
             others = f"{self.sizes['cpu']} on the CPU"
             self.title = f"{on_gpus} processes on {device_name(chosen)}, {others}"
-        self.workers = [LocalWorker("cpu", "cpu") for _ in range(self.sizes["cpu"])]
-        for number in range(self.sizes["cuda"]):
-            self.workers.append(LocalWorker("cuda", f"cuda:{gpus[number % len(gpus)]}"))
+            devices = [f"cuda:{gpus[number % len(gpus)]}" for number in range(on_gpus)]
+        self.workers = [LocalWorker(name) for name in [*["cpu"] * self.sizes["cpu"], *devices]]
         self.busy: dict[Future[JobResult], LocalWorker] = {}
         self.any_result = False
         self.services = ExitStack()
@@ -137,10 +132,13 @@ class LocalExecutor(Executor):
         return self.services.enter_context(mps_service())
 
     def submit(self, bundle: Bundle) -> Future[JobResult]:
-        busy = self.busy.values()
-        idle = [w for w in self.workers if w.place == bundle.place and w not in busy]
+        idle = [
+            worker
+            for worker in self.workers
+            if worker.device.startswith(bundle.place) and worker not in self.busy.values()
+        ]
         worker = max(idle, key=lambda worker: worker.pool is not None)  # one that runs, if any
-        settings = NO_GPU if worker.place == "cpu" else self.mps_settings
+        settings = NO_GPU if bundle.place == "cpu" else self.mps_settings
         future = worker.submit(bundle, ENVIRONMENT | settings)
         self.busy[future] = worker
         return future
@@ -163,8 +161,9 @@ class LocalExecutor(Executor):
         return result
 
     def close(self) -> None:
-        for worker in self.workers:
-            worker.kill()
+        for worker in self.workers:  # all at once: a process on a GPU takes a while to end
+            if worker.process is not None:
+                worker.process.kill()
         for worker in self.workers:
             worker.end()
         self.busy = {}
@@ -174,17 +173,26 @@ class LocalExecutor(Executor):
 @contextmanager
 def _child_settings(environment: Mapping[str, str]) -> Iterator[None]:
     """Environment of a child before it imports torch; it also inherits that Ctrl-C is ignored."""
-    in_main = threading.current_thread() is threading.main_thread()
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN) if in_main else None
     before = dict(os.environ)
     os.environ.update(environment)
     try:
-        yield
+        with handled_by(signal.SIG_IGN, signal.SIGINT):
+            yield
     finally:
         os.environ.clear()
         os.environ.update(before)
-        if in_main:
-            signal.signal(signal.SIGINT, handler)
+
+
+@contextmanager
+def handled_by(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
+    """Handle signals by another handler; in other threads than the main one, nothing happens."""
+    in_main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in numbers if in_main}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier or signal.SIG_DFL)
 
 
 @contextmanager
@@ -236,10 +244,9 @@ class RayExecutor(Executor):
             msg = f"device must be auto, cpu or cuda on a Ray cluster; got {device!r}."
             raise InputError(msg)
         self.ray = _connected(address)
-        self.references: dict[Future[JobResult], Any] = {}
         resources = self.ray.cluster_resources()
-        self.joined = device != "cpu" and resources.get("GPU", 0) >= 1
-        if not resources.get("CPU") or (device == "cuda" and not self.joined):
+        self.uses_gpus = device != "cpu" and resources.get("GPU", 0) >= 1
+        if not resources.get("CPU") or (device == "cuda" and not self.uses_gpus):
             self.close()
             kind = "GPU; device 'auto' needs none" if resources.get("CPU") else "CPU for jobs"
             raise InputError(f"The Ray cluster at {address!r} has no {kind}.")
@@ -249,26 +256,22 @@ class RayExecutor(Executor):
             # with a GPU, Ray ends a process after its job
             "cuda": self._remote(ENVIRONMENT, num_cpus=0, num_gpus=share),
         }
-        sizes, machines = self.sizes, sum(node["Alive"] for node in self.ray.nodes())
-        others = f" on GPUs, {sizes['cpu']} on CPUs" if self.joined else ""
-        count, on = sizes["cuda"] or sizes["cpu"], f"on {machines} machine{'s' * (machines > 1)}"
-        self.title = f"{count} jobs at once{others}, {on} by Ray"
+        machines = sum(node["Alive"] for node in self.ray.nodes())
+        jobs = " and ".join(f"{size} {place}" for place, size in self.sizes.items() if size)
+        self.title = f"{jobs} jobs at once by Ray, machines: {machines}"
 
     @property
     def sizes(self) -> Mapping[Place, int]:  # type: ignore[override]
         """Follows the machines of the cluster."""
         resources = self.ray.cluster_resources()
-        on_gpus = GPU_WORKERS * int(resources.get("GPU", 0)) if self.joined else 0
+        on_gpus = GPU_WORKERS * int(resources.get("GPU", 0)) if self.uses_gpus else 0
         return {"cpu": max(1, int(resources.get("CPU", 0)) - on_gpus), "cuda": on_gpus}
 
     def submit(self, bundle: Bundle) -> Future[JobResult]:
-        reference = self.remote[bundle.place].remote(bundle, bundle.place)
-        future: Future[JobResult] = reference.future()
-        self.references[future] = reference
+        future: Future[JobResult] = self.remote[bundle.place].remote(bundle, bundle.place).future()
         return future
 
     def result(self, future: Future[JobResult]) -> JobResult:
-        self.references.pop(future, None)
         try:
             return future.result()
         except self.ray.exceptions.RayTaskError as error:  # before the job: no robustpll, say
@@ -281,7 +284,6 @@ class RayExecutor(Executor):
 
     def close(self) -> None:
         self.ray.shutdown()  # ends the processes of this program on all machines
-        self.references = {}
 
     def _remote(self, environment: dict[str, str], **resources: float) -> Any:
         settings = {"runtime_env": {"env_vars": environment}, "max_retries": RETRIES}
@@ -315,7 +317,7 @@ def _connected(address: str) -> Any:
 class Outcome:
     """What came of running a grid."""
 
-    grid: Grid  # on the datasets that are here
+    grid: Grid
     known: int = 0  # runs that the store had before
     missing: int = 0  # runs that it lacked
     done: int = 0  # runs that were added, by this or another process
@@ -400,6 +402,7 @@ class Driver:
         self.begun = self.recorded = time.monotonic()
         self.session = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
         self.outcome = Outcome(grid)
+        self.stop = threading.Event()
         self.waiting: list[Bundle] = []
         self.running: dict[Future[JobResult], Bundle] = {}
         self.retried: set[tuple[str, ...]] = set()
@@ -411,24 +414,23 @@ class Driver:
 
     def plan(self) -> None:
         """Find what the store lacks, and cut it into bundles."""
-        here, absent = present(self.grid)
+        runs, absent = runs_here(self.grid)
         messages = [f"{name} is not here and is left out. {how}" for name, how in absent.items()]
-        if here is None:
+        if not runs:
             raise InputError(f"The grid {self.grid.name!r} has no dataset. {' '.join(messages)}")
-        runs = of_files(here.runs())
         self.store.keep_grid(self.grid)
         self.store.sweep()
-        messages += of_others(self.store, runs)
+        messages += other_versions(self.store, runs)
         messages += [f"{message} It is run again." for message in self.store.damaged(runs)]
         for message in messages:
             self.console.print(message)
         missing = self.store.missing(runs)
-        known = len({run.key for run in runs}) - len(missing)
-        self.outcome = Outcome(here, known, len(missing), absent=absent)
+        self.outcome.absent, self.outcome.missing = absent, len(missing)
+        self.outcome.known = len({run.key for run in runs}) - len(missing)
         stored = {key: self.store.candidates(key) for key in {run.noise_key for run in missing}}
         self.candidates = {key: sets for key, sets in stored.items() if sets is not None}
         undrawn = [run for run in missing if run.noise_key not in self.candidates]
-        joined = self.executor.joined
+        joined = self.executor.sizes["cuda"] > 0
         self.waiting = bundles(undrawn, joined=joined, draw_noise=True)
         self.waiting += bundles(missing, joined=joined)
         self.outcome.parts["planning"] = time.monotonic() - self.begun
@@ -441,14 +443,14 @@ class Driver:
             hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
             resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
         try:
-            with self.progress, stop_requests() as stop:
+            with self.progress, handled_by(self.request_stop, signal.SIGINT, signal.SIGTERM):
                 self.plan()
-                while not stop.is_set() and self.start_bundles(until):
+                while not self.stop.is_set() and self.start_bundles(until):
                     results = self.collect(0.5)
                     self.start_bundles(until)  # first, so that no worker waits for the disk
                     self.keep(results)
                     self.show()
-                if stop.is_set():
+                if self.stop.is_set():
                     self.keep(self.collect(0))
                     raise KeyboardInterrupt
         finally:
@@ -458,6 +460,12 @@ class Driver:
                 self.record()
         self.outcome.seconds = time.monotonic() - self.begun
         return self.outcome
+
+    def request_stop(self, *_: object) -> None:
+        """Stop after the current step; a second signal stops at once."""
+        if self.stop.is_set():
+            raise KeyboardInterrupt
+        self.stop.set()
 
     def start_bundles(self, until: float | None) -> bool:
         """Start bundles while there is room; returns whether anything runs or waits."""
@@ -591,23 +599,3 @@ class Driver:
                 "parts": {name: round(value, 2) for name, value in self.outcome.parts.items()},
             }
             self.store.keep_session(self.session, facts)
-
-
-@contextmanager
-def stop_requests() -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets; the second signal raises KeyboardInterrupt."""
-    stop = threading.Event()
-
-    def request(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    in_main = threading.current_thread() is threading.main_thread()  # only it receives signals
-    numbers = (signal.SIGINT, signal.SIGTERM) if in_main else ()
-    before = {number: signal.signal(number, request) for number in numbers}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)

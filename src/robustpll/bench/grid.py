@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
-from itertools import chain
+from itertools import chain, product
 from math import inf
 from pathlib import Path
 from typing import Any, Literal, Self, get_type_hints
@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, get_type_hints
 import numpy as np
 
 from robustpll._files import plain_text
-from robustpll.datasets.catalog import CATALOG, entry_of, find, how_to_get
+from robustpll.datasets.catalog import CATALOG, entry_of, find, how_to_get, version_here
 from robustpll.datasets.noise import ClassDependent, Flip, InstanceDependent, Noise, Uniform
 from robustpll.errors import InputError, is_count, some_of
 from robustpll.methods import METHODS, ClassicalMethod, Method
@@ -96,15 +96,16 @@ class Run:
     def description(self) -> dict[str, Any]:
         """The content of the key, as JSON values."""
         method = {"class": type(self.method).__name__, "fields": fields_of(self.method)}
-        return {"method": method} | self._data()
+        return {"method": method} | self._data
 
     @cached_property
     def noise_key(self) -> str:
         """The name of the stored candidate sets; "" if the dataset has candidates."""
-        return key_of(self._data()) if self.noise else ""
+        return key_of(self._data) if self.noise else ""
 
+    @property
     def _data(self) -> dict[str, Any]:
-        noise = noise_as_dict(self.noise) if self.noise else None
+        noise = noise_as_dict(self.noise)
         data = {"format": FORMAT, "dataset": self.dataset, "noise": noise, "seed": self.seed}
         return data | ({"content": self.content} if self.content else {})
 
@@ -153,34 +154,40 @@ def _plain(name: str, value: Any, is_float: bool) -> Any:
     )
 
 
-def noise_as_dict(noise: Noise) -> dict[str, Any]:
+def noise_as_dict(noise: Noise | None) -> dict[str, Any] | None:
     """A noise as its name and all its fields, for JSON."""
-    for name, kind in NOISES.items():
-        if type(noise) is kind:
-            return {"name": name, **fields_of(noise)}
-    raise InputError(f"noise must be one of {', '.join(NOISES)}; got {noise!r}.")
+    if noise is None:
+        return None
+    names = {kind: name for name, kind in NOISES.items()}
+    if type(noise) not in names:
+        raise InputError(f"noise must be one of {', '.join(NOISES)}; got {noise!r}.")
+    return {"name": names[type(noise)], **fields_of(noise)}
 
 
 def noise_of(value: Any) -> Noise | None:
     """A noise from its name, or from a table with its name and some of its fields."""
     if value is None or isinstance(value, Noise):
         return value
-    table = {"name": value} if isinstance(value, str) else dict(value)
-    kind: type[Noise] = _kind_of(table, NOISES, "noise")
+    kind, table = _kind_and_fields(value, NOISES, "noise")
     if "noise" in table:
         table["noise"] = noise_of(table["noise"])
     if kind is Flip and "share" not in table:
         raise InputError("The noise flip needs a share from 0 to 1: {name = 'flip', share = 0.1}.")
-    return kind(**table)
+    noise: Noise = kind(**table)
+    return noise
 
 
-def _kind_of(values: dict[str, Any], kinds: Mapping[str, Any], what: str) -> Any:
-    """The class that the key "name" stands for; removes this key, and checks the others."""
-    name = values.pop("name", None)
+def _kind_and_fields(
+    value: Any, kinds: Mapping[str, Any], what: str, other_keys: Sequence[str] = ()
+) -> tuple[Any, dict[str, Any]]:
+    """The class that a name stands for, and its table without the name; a plain name will do."""
+    table = {"name": value} if isinstance(value, str) else dict(value)
+    name = table.pop("name", None)
     if name not in kinds:
         raise InputError(f"There is no {what} {name!r}; the names are {', '.join(kinds)}.")
-    _refuse_unknown(values, {item.name for item in fields(kinds[name])}, f"the {what} {name}")
-    return kinds[name]
+    known = {field.name for field in fields(kinds[name])}
+    _refuse_unknown(table, known.union(other_keys), f"the {what} {name}")
+    return kinds[name], table
 
 
 def _refuse_unknown(values: Mapping[str, Any], known: set[str], owner: str) -> None:
@@ -188,6 +195,12 @@ def _refuse_unknown(values: Mapping[str, Any], known: set[str], owner: str) -> N
     if unknown := sorted(set(values) - known):
         names = ", ".join(sorted(known))
         raise InputError(f"Unknown keys of {owner}: {', '.join(unknown)}. Known: {names}.")
+
+
+def _tuple(value: Any, name: str) -> tuple[Any, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InputError(f"{name} must be a list; got {value!r}.")
+    return tuple(value)
 
 
 @dataclass(frozen=True)
@@ -205,19 +218,17 @@ class GridMethod:
         A table has the name and some fields of the method, and may have the keys label, datasets
         and preset.
         """
-        table = {"name": value} if isinstance(value, str) else dict(value)
+        kind, table = _kind_and_fields(value, METHODS, "method", ("preset", "label", "datasets"))
         preset = table.pop("preset", preset)
         if preset not in ("paper", "sound"):
             raise InputError(f"preset must be 'paper' or 'sound'; got {preset!r}.")
         label, datasets = table.pop("label", None), table.pop("datasets", None)
         if datasets is not None:
             datasets = _tuple(datasets, "a method's datasets")
-        kind: type[Method] = _kind_of(table, METHODS, "method")
         if epochs is not None and "epochs" in kind.field_names():
             table.setdefault("epochs", epochs)
-        base = kind.paper() if preset == "paper" else kind()
         chosen = {name: tuple(v) if isinstance(v, list) else v for name, v in table.items()}
-        method = kind(**{name: getattr(base, name) for name in kind.field_names()} | chosen)
+        method = kind(**(kind.paper_fields if preset == "paper" else {}) | chosen)
         return cls(str(label or method.title), method, datasets)
 
     @property
@@ -225,17 +236,14 @@ class GridMethod:
         """Methods are compared within their group: "single" or "ensemble"."""
         return "ensemble" if self.method.family == "ensemble" else "single"
 
-    def on(self, datasets: Sequence[str]) -> Self:
-        """The method on some of its datasets only."""
-        if self.datasets is None:
-            return self
-        return replace(self, datasets=tuple(name for name in self.datasets if name in datasets))
-
-    def with_epochs(self, epochs: int) -> Self:
-        """The method with another number of epochs, if it has epochs."""
-        if "epochs" not in self.method.field_names():
-            return self
-        return replace(self, method=replace(self.method, epochs=epochs))  # type: ignore[type-var]
+    def limited(self, datasets: Sequence[str], epochs: int | None) -> Self:
+        """The method on some of its datasets, with other epochs, unless they are None."""
+        method, names = self.method, self.datasets
+        if epochs is not None and "epochs" in method.field_names():
+            method = replace(method, epochs=epochs)  # type: ignore[type-var]
+        if names is not None:
+            names = tuple(name for name in names if name in datasets)
+        return replace(self, method=method, datasets=names)
 
 
 @dataclass(frozen=True)
@@ -293,13 +301,12 @@ class Grid:
     def runs(self) -> tuple[Run, ...]:
         """All runs, in the order of entries, datasets and seeds."""
         runs = []
-        for entry in self.entries:
-            for dataset in self.datasets:
-                if entry.datasets is None or dataset in entry.datasets:
-                    noise = self.noise if entry_of(dataset).candidates is None else None
-                    conditions = self.conditions(entry.method, dataset)
-                    first = Run(entry.method, dataset, noise, 0, "", entry.label, conditions)
-                    runs += [replace(first, seed=seed) for seed in self.seeds]
+        for entry, dataset in product(self.entries, self.datasets):
+            if entry.datasets is None or dataset in entry.datasets:
+                noise = self.noise if entry_of(dataset).candidates is None else None
+                conditions = self.conditions(entry.method, dataset)
+                first = Run(entry.method, dataset, noise, 0, "", entry.label, conditions)
+                runs += [replace(first, seed=seed) for seed in self.seeds]
         return tuple(runs)
 
     def conditions(self, method: Method, dataset: str) -> tuple[Condition, ...]:
@@ -376,11 +383,9 @@ class Grid:
             | ({} if entry.datasets is None else {"datasets": entry.datasets})
             for entry in self.entries
         ]
-        plain = {"name": self.name, "methods": methods} | {
-            field.name: getattr(self, field.name) for field in fields(self)[2:]
-        }
-        plain["noise"] = None if self.noise is None else noise_as_dict(self.noise)
-        plain["audit"] = dict(self.audit)
+        plain = {"name": self.name, "methods": methods, **vars(self)}
+        plain |= {"noise": noise_as_dict(self.noise), "audit": dict(self.audit)}
+        del plain["entries"]
         if not self.audit:  # otherwise names of grids without audits would change
             del plain["audit"]
         return json.dumps(plain, indent=1)
@@ -411,12 +416,16 @@ class Grid:
                 methods = ", ".join(sorted(known))
                 raise InputError(f"The grid has no method {', '.join(unknown)}; it has {methods}.")
             entries = tuple(e for e in entries if {e.label, e.method.name} & set(names))
-        if (epochs := changes.pop("epochs", None)) is not None:
-            entries = tuple(entry.with_epochs(epochs) for entry in entries)
         datasets = tuple(changes.pop("datasets", None) or self.datasets)
-        narrowed = _narrowed(self, entries, datasets)
-        dropped = {entry.label for entry in entries} - {e.label for e in narrowed["entries"]}
-        if dropped:
+        epochs = changes.pop("epochs", None)
+        limited = [entry.limited(datasets, epochs) for entry in entries]
+        narrowed = {
+            "entries": tuple(entry for entry in limited if entry.datasets != ()),
+            "datasets": datasets,
+            "ood": tuple(pair for pair in self.ood if pair[0] in datasets),
+            "audit": tuple(pair for pair in self.audit if pair[0] in datasets),
+        }
+        if dropped := {e.label for e in entries} - {e.label for e in narrowed["entries"]}:
             raise InputError(
                 f"{', '.join(sorted(dropped))} of the grid {self.name!r} would run on none of "
                 f"{', '.join(datasets)}. Name other datasets, or the methods to run."
@@ -463,36 +472,20 @@ def _faults(grid: Grid) -> dict[str, Sequence[object]]:
     }
 
 
-def _tuple(value: Any, name: str) -> tuple[Any, ...]:
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise InputError(f"{name} must be a list; got {value!r}.")
-    return tuple(value)
+def runs_here(grid: Grid) -> tuple[tuple[Run, ...], dict[str, str]]:
+    """The runs and conditions whose data are here, and how to get the other datasets.
 
-
-def _narrowed(
-    grid: Grid, entries: Sequence[GridMethod], datasets: tuple[str, ...]
-) -> dict[str, Any]:
-    """Fields of a grid on some datasets; entries that run on none of them are left out."""
-    limited = (entry.on(datasets) for entry in entries)
-    return {
-        "entries": tuple(entry for entry in limited if entry.datasets != ()),
-        "datasets": datasets,
-        "ood": tuple(pair for pair in grid.ood if pair[0] in datasets),
-        "audit": tuple(pair for pair in grid.audit if pair[0] in datasets),
-    }
-
-
-def present(grid: Grid) -> tuple[Grid | None, dict[str, str]]:
-    """The grid on the datasets whose files are here, or None, and how to get the others."""
-    names = dict.fromkeys((*grid.datasets, *(other for _, other in grid.ood)))
-    entries = [entry_of(name) for name in names]
-    absent = {e.name: how_to_get(e) for e in entries if not all(map(find, e.files))}
-    datasets = tuple(name for name in grid.datasets if name not in absent)
-    narrowed = _narrowed(grid, grid.entries, datasets)
-    if not datasets or not narrowed["entries"]:
-        return None, absent
-    ood = tuple(pair for pair in narrowed["ood"] if pair[1] not in absent)
-    return replace(grid, **narrowed | {"ood": ood}), absent
+    The runs are on the versions of these files; each file is read once.
+    """
+    names = (*grid.datasets, *(other for _, other in grid.ood))
+    absent = {e.name: how_to_get(e) for e in map(entry_of, names) if not all(map(find, e.files))}
+    versions = {name: version_here(name) for name in grid.datasets if name not in absent}
+    runs = []
+    for run in grid.runs():
+        if run.dataset in versions:
+            conditions = tuple(c for c in run.conditions if c.ood not in absent)
+            runs.append(replace(run, content=versions[run.dataset], conditions=conditions))
+    return tuple(runs), absent
 
 
 def grid_of(grid: Grid | str | Path) -> Grid:

@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from robustpll._files import write_whole
 from robustpll.bench.grid import FORMAT, Condition, Grid, Run, key_of
-from robustpll.datasets.catalog import USUAL, version_here
+from robustpll.datasets.catalog import USUAL
 from robustpll.errors import InputError, RobustPLLError
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
 Candidates = NDArray[np.bool_]  # (rows, classes)
 REALS = (
@@ -36,7 +37,13 @@ REALS = (
     "probability_of_truth",  # null where the truth is unknown
     "probability_squared",  # summed over the classes
 )
-COLUMNS = ("part", "condition", "row", "truth", "predicted", "guess", *REALS)
+_WORD = pa.dictionary(pa.int8(), pa.string())
+SCHEMA = pa.schema(  # of a table with one row for each prediction
+    {"part": _WORD, "condition": _WORD, "row": pa.int32()}
+    | {"truth": pa.int16(), "predicted": pa.int16(), "guess": pa.bool_()}
+    | dict.fromkeys(REALS, pa.float32())
+)
+COLUMNS = tuple(SCHEMA.names)
 UNKNOWN = -1  # truth of out-of-distribution rows; prediction of rows that an audit fooled
 ABOUT = b"robustpll"  # key of the record in a file's footer
 JSON_FILES: dict[str, dict[str, Any]] = {  # required keys of each kind of file
@@ -82,11 +89,14 @@ class ResultStore:
         folders = f"dataset={quote(run.dataset, safe='')}/method={quote(run.method.name, safe='')}"
         return self.root / "runs" / folders / f"{run.key}.parquet"
 
-    def contents(self, run: Run) -> tuple[str, ...]:
-        """The stored versions of a run's dataset."""
-        paths = self.path(run).parent.glob(f"{run.recipe}*.parquet")
-        matches = (re.fullmatch(r"[0-9a-f]{20}(?:-([0-9a-f]{16}))?", path.stem) for path in paths)
-        return tuple(sorted(match[1] or "" for match in matches if match))
+    def versions(self, runs: Iterable[Run]) -> dict[str, Counter[str]]:
+        """How many runs are stored on each version of a dataset's files, by dataset."""
+        counts: dict[str, Counter[str]] = {}
+        for run in runs:
+            paths = self.path(run).parent.glob(f"{run.recipe}*.parquet")
+            names = (re.fullmatch(r"[0-9a-f]{20}(-([0-9a-f]{16}))?", path.stem) for path in paths)
+            counts.setdefault(run.dataset, Counter()).update(n[2] or "" for n in names if n)
+        return counts
 
     def about(self, run: Run) -> dict[str, Any] | None:
         """The record of a run: key, description, conditions, seconds ("train", "examine"), facts.
@@ -96,7 +106,7 @@ class ResultStore:
         path = self.path(run)
         return _record_in(path) if path.exists() else None
 
-    def read(self, run: Run, columns: Sequence[str] = COLUMNS) -> "pa.Table":
+    def read(self, run: Run, columns: Sequence[str] = COLUMNS) -> pa.Table:
         """Predictions of a run; StoreError if the file is absent or damaged."""
         return _predictions_in(self.path(run), columns)
 
@@ -121,31 +131,30 @@ class ResultStore:
 
     def has_any_version(self, run: Run) -> bool:
         """Whether a run is stored on any version of its dataset."""
-        return not all(self.lacks(replace(run, content=c)) for c in self.contents(run))
+        versions = self.versions([run])[run.dataset]
+        return not all(self.lacks(replace(run, content=version)) for version in versions)
 
     def missing(self, runs: Iterable[Run]) -> list[Run]:
         """The runs to do, each key once, with all conditions that are requested or stored."""
-        wanted: dict[str, Run] = {}
+        requested: dict[str, tuple[Run, set[Condition]]] = {}
         for run in runs:
-            wanted[run.key] = _with_conditions(wanted.get(run.key, run), run.conditions)
+            requested.setdefault(run.key, (run, set()))[1].update(run.conditions)
         missing = []
-        for run in wanted.values():
-            stored: tuple[Condition, ...] = ()
-            with suppress(StoreError):
-                stored = (self.about(run) or {}).get("conditions", ())
-            if not stored or not set(stored).issuperset(run.conditions):
-                missing.append(_with_conditions(run, stored))
+        for run, conditions in requested.values():
+            stored: set[Condition] = set()
+            with suppress(StoreError):  # absent or damaged
+                stored = set(_record_in(self.path(run))["conditions"])
+            if not stored or not stored >= conditions:
+                ordered = sorted(conditions | stored, key=lambda condition: condition.order)
+                missing.append(replace(run, conditions=tuple(ordered)))
         return missing
 
     def damaged(self, runs: Iterable[Run]) -> list[str]:
         """A message for each unreadable file of the runs."""
-        messages = {run.key: _error_of(self.about, run) for run in runs}
-        return [message for message in messages.values() if message]
+        return list(_errors((self.path(run) for run in runs), _record_in).values())
 
-    def write(self, run: Run, table: "pa.Table") -> None:
+    def write(self, run: Run, table: pa.Table) -> None:
         """Store predictions `with_record`, and remove the record of an earlier failure."""
-        import pyarrow.parquet as pq
-
         buffer = BytesIO()
         encoding = dict.fromkeys(REALS, "BYTE_STREAM_SPLIT") | {"row": "DELTA_BINARY_PACKED"}
         pq.write_table(
@@ -158,17 +167,17 @@ class ResultStore:
             write_page_checksum=True,
         )
         self._write(self.path(run), buffer.getvalue())
-        self._json("failures", run.key).unlink(missing_ok=True)
+        (self.root / "failures" / f"{run.key}.json").unlink(missing_ok=True)
 
     def failed(self, run: Run, error: str, details: str = "") -> None:
         """Store the error of a run; the run stays missing."""
         record = {"key": run.key, "description": run.description, "error": error}
         record |= {"details": details, "machine": platform.node(), "date": now()}
-        self._write(self._json("failures", run.key), json.dumps(record, indent=1).encode())
+        self._write_json("failures", run.key, json.dumps(record, indent=1))
 
     def failure(self, run: Run) -> str | None:
         """The error message of a run that failed; None if it did not."""
-        path = self._json("failures", run.key)
+        path = self.root / "failures" / f"{run.key}.json"
         try:
             return str(_json_in(path)["error"]) if path.exists() else None
         except StoreError:
@@ -176,7 +185,7 @@ class ResultStore:
 
     def keep_grid(self, grid: Grid) -> None:
         """Store a grid for `bench status` and `bench report`."""
-        self._write(self._json("grids", grid.name), grid.to_json().encode())
+        self._write_json("grids", grid.name, grid.to_json())
 
     def grids(self) -> dict[str, Grid]:
         """The stored grids by name."""
@@ -195,14 +204,13 @@ class ResultStore:
 
     def candidates(self, key: str) -> Candidates | None:
         """Stored candidate sets by their noise key; None if the file is absent or damaged."""
-        path = self.root / "candidates" / f"{key}.npz"
         with suppress(StoreError):
-            return _candidates_in(path) if path.exists() else None
+            return _candidates_in(self.root / "candidates" / f"{key}.npz")
         return None
 
     def keep_session(self, name: str, facts: Mapping[str, Any]) -> None:
         """Store how the time of a `bench run` was spent."""
-        self._write(self._json("sessions", name), json.dumps(facts, indent=1).encode())
+        self._write_json("sessions", name, json.dumps(facts, indent=1))
 
     def sessions(self) -> dict[str, dict[str, Any]]:
         """All sessions by name, the earliest first."""
@@ -217,8 +225,8 @@ class ResultStore:
                     if time.time() - path.stat().st_mtime > STALE:
                         path.unlink()
 
-    def _json(self, folder: str, name: str) -> Path:
-        return self.root / folder / f"{name}.json"
+    def _write_json(self, folder: str, name: str, text: str) -> None:
+        self._write(self.root / folder / f"{name}.json", text.encode())
 
     def _write(self, path: Path, content: bytes) -> None:
         with writing(path):
@@ -254,37 +262,14 @@ def _reading(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _error_of(read: Callable[[Any], object], source: object) -> str:
-    """The message of the error if something cannot be read; "" if it can."""
-    try:
-        read(source)
-    except StoreError as error:
-        return str(error)
-    return ""
-
-
 def now() -> str:
     """The time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _with_conditions(run: Run, further: Iterable[Condition]) -> Run:
-    every = tuple(sorted({*run.conditions, *further}, key=lambda condition: condition.order))
-    return run if every == run.conditions else replace(run, conditions=every)
-
-
-def schema() -> "pa.Schema":
-    """The columns of a table of predictions, one row for each prediction."""
-    import pyarrow as pa
-
-    word = pa.dictionary(pa.int8(), pa.string())
-    kinds = [word, word, pa.int32(), pa.int16(), pa.int16(), pa.bool_()]
-    return pa.schema(list(zip(COLUMNS, [*kinds, *[pa.float32()] * len(REALS)], strict=True)))
-
-
 def with_record(
-    table: "pa.Table", run: Run, seconds: Mapping[str, float], facts: Mapping[str, Any]
-) -> "pa.Table":
+    table: pa.Table, run: Run, seconds: Mapping[str, float], facts: Mapping[str, Any]
+) -> pa.Table:
     """Predictions of a run with its record in the footer; `seconds` is its share of a bundle."""
     record = {
         "format": FORMAT,
@@ -295,13 +280,11 @@ def with_record(
         "facts": facts,
     }
     footer = {ABOUT: json.dumps(record, sort_keys=True).encode()}
-    return table.cast(schema()).replace_schema_metadata(footer)
+    return table.cast(SCHEMA).replace_schema_metadata(footer)
 
 
 def _record_in(path: Path) -> dict[str, Any]:
     """The record in a run's file, whose name is its key."""
-    import pyarrow.parquet as pq
-
     with _reading(path):
         record = json.loads(pq.read_schema(path).metadata[ABOUT])
         if (record["format"], record["key"]) != (FORMAT, path.stem):
@@ -312,16 +295,15 @@ def _record_in(path: Path) -> dict[str, Any]:
         return {"key": path.stem, "conditions": conditions, "seconds": seconds, **kinds}
 
 
-def _predictions_in(path: Path, columns: Sequence[str] = COLUMNS) -> "pa.Table":
+def _predictions_in(path: Path, columns: Sequence[str] = COLUMNS) -> pa.Table:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     with _reading(path):
         # from memory: given the path, Arrow would turn folders such as method=... into columns
         source = pa.BufferReader(path.read_bytes())
         table = pq.read_table(source, columns=list(columns), page_checksum_verification=True)
         kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
-        if kinds != {name: schema().field(name).type for name in columns}:
+        if kinds != {name: SCHEMA.field(name).type for name in columns}:
             raise ValueError(f"its columns are {', '.join(map(str, table.schema.names))}")
         return table
 
@@ -342,8 +324,6 @@ def _json_in(path: Path) -> dict[str, Any]:
         for name, kind in JSON_FILES[path.parent.name].items():
             if not isinstance(content[name], kind):
                 raise TypeError(f"{name} is {content[name]!r}")
-        if not all(method["name"] for method in content.get("methods", [])):
-            raise ValueError("it has methods without a name")
         sum(map(float, content.get("parts", {}).values()))  # raises if a part is no number
         return content
 
@@ -369,31 +349,31 @@ CHECKS: dict[str, Callable[[Path], object]] = {
 
 def damage(store: ResultStore) -> dict[Path, str]:
     """A message for each damaged file of a store, by path; checksums are compared, too."""
-    messages = {}
+    errors: dict[Path, str] = {}
     for pattern, check in CHECKS.items():
-        for path in sorted(store.root.glob(pattern)):
-            message = _error_of(check, path)
-            if message and path.exists():  # otherwise another process moved it meanwhile
-                messages[path] = message
-    return messages
+        errors |= _errors(sorted(store.root.glob(pattern)), check)
+    return errors
+
+
+def _errors(paths: Iterable[Path], check: Callable[[Path], object]) -> dict[Path, str]:
+    """The messages of a check, by path; absent files have none."""
+    errors = {}
+    for path in paths:
+        try:
+            check(path)
+        except StoreError as error:
+            if path.exists():
+                errors[path] = str(error)
+    return errors
 
 
 def set_aside(store: ResultStore, path: Path) -> Path:
     """Move a file to the store's folder `damaged`; never overwrites. Returns the new path."""
     target = store.root / "damaged" / path.relative_to(store.root)
     target.parent.mkdir(parents=True, exist_ok=True)
-    number = 1
-    while target.exists():
-        number += 1
-        target = target.with_name(f"{path.name}.{number}")
+    if target.exists():
+        target = target.with_name(f"{path.name}.{time.time_ns()}")
     return path.rename(target)
-
-
-def of_files(runs: Iterable[Run]) -> tuple[Run, ...]:
-    """The runs on the versions of the files that are here; each file is read at most once."""
-    runs = tuple(runs)
-    versions = {name: version_here(name) for name in {run.dataset for run in runs}}
-    return tuple(replace(run, content=versions[run.dataset]) for run in runs)
 
 
 def of_store(
@@ -405,37 +385,35 @@ def of_store(
     mixed. Runs that name a version keep it.
     """
     runs, chosen = tuple(runs), chosen or {}
-    counts: dict[str, Counter[str]] = {name: Counter() for name in chosen}
-    for run in runs:
-        counts.setdefault(run.dataset, Counter()).update(store.contents(run))
-    versions = {}
-    for name, stored in counts.items():
-        titles = {content or USUAL: content for content in sorted(stored)}
-        version = chosen.get(name, USUAL if len(titles) != 1 else next(iter(titles)))
-        if (name in chosen and version not in titles) or (name not in chosen and len(titles) > 1):
-            listed = ", ".join(f"{title} ({stored[titles[title]]} runs)" for title in titles)
-            got = f"none is the version {version!r}" if name in chosen else "they cannot be mixed"
+    no_runs: dict[str, Counter[str]] = {name: Counter() for name in chosen}
+    contents = {}
+    for name, counts in (no_runs | store.versions(runs)).items():
+        titles = {content or USUAL: content for content in sorted(counts)}
+        if name not in chosen and len(titles) < 2:
+            contents[name] = next(iter(counts), "")
+        elif chosen.get(name) in titles:
+            contents[name] = titles[chosen[name]]
+        else:
+            listed = ", ".join(f"{title} ({counts[titles[title]]} runs)" for title in titles)
             raise InputError(
                 f"The store has runs on {len(titles)} versions of the file of {name}: "
-                f"{listed or 'none'}; {got}. Choose one by --version {name}=VERSION, or in Python "
-                f"by versions={{{name!r}: VERSION}}."
+                f"{listed or 'none'}. They are never mixed: choose one by --version "
+                f"{name}=VERSION, or in Python by versions={{{name!r}: VERSION}}; got "
+                f"{chosen.get(name, 'no choice')!r}."
             )
-        versions[name] = titles.get(version, "")
     return tuple(
-        run if run.content else replace(run, content=versions[run.dataset]) for run in runs
+        run if run.content else replace(run, content=contents[run.dataset]) for run in runs
     )
 
 
-def of_others(store: ResultStore, runs: Iterable[Run]) -> list[str]:
-    """A message for each dataset of which the store has runs on other versions."""
-    counts = Counter(
-        (run.dataset, content, run.content)
-        for run in runs
-        for content in store.contents(run)
-        if content != run.content
-    )
+def other_versions(store: ResultStore, runs: Sequence[Run]) -> list[str]:
+    """A message for each version other than that of the runs on which the store has such runs."""
+    contents = {run.dataset: run.content for run in runs}
     return [
         f"{name}: {count} stored runs are on another version of its file ({content or USUAL}) than "
-        f"the one that is here ({here or USUAL}). They stay in the store, and do not count."
-        for (name, content, here), count in counts.items()
+        f"the one that is here ({contents[name] or USUAL}). They stay in the store, and do not "
+        "count."
+        for name, counts in store.versions(runs).items()
+        for content, count in counts.items()
+        if content != contents[name]
     ]

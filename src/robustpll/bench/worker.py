@@ -13,9 +13,10 @@ from functools import lru_cache
 from itertools import groupby
 from math import ceil
 from multiprocessing import connection, parent_process
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -24,7 +25,7 @@ from torch.nn.functional import one_hot
 from robustpll import __version__
 from robustpll.attacks import PGD
 from robustpll.bench.grid import MOST_AUDITED, Condition, Run, fields_of
-from robustpll.bench.store import COLUMNS, UNKNOWN, Candidates, now, schema, with_record
+from robustpll.bench.store import SCHEMA, UNKNOWN, Candidates, now, with_record
 from robustpll.datasets import load_dataset
 from robustpll.datasets.catalog import USUAL, entry_of
 from robustpll.datasets.dataset import Dataset
@@ -38,9 +39,6 @@ from robustpll.errors import InputError, RobustPLLError
 from robustpll.evaluate.audit import Audit
 from robustpll.methods import ClassicalMethod, DeepMethod
 from robustpll.opinion import Opinion
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 MOST_MODELS = 100  # networks of a bundle: more are hardly faster, and a kill would lose more
 MOST_NUMBERS = 2**30  # label weights of a bundle; training keeps about ten copies, 40 GiB
@@ -170,7 +168,7 @@ def training_rows(dataset: str) -> int:
 class JobResult:
     """What a worker returns for a bundle, or the error if it failed."""
 
-    tables: Sequence["pa.Table"] = ()  # predictions `with_record`, in the order of the runs
+    tables: Sequence[pa.Table] = ()  # predictions `with_record`, in the order of the runs
     candidates: Mapping[str, Candidates] = field(default_factory=dict)  # by noise key
     seconds: Mapping[str, float] = field(default_factory=dict)  # load, train, examine
     notes: tuple[str, ...] = ()  # messages of warnings
@@ -297,17 +295,13 @@ def _dataset(name: str, content: str = "") -> Dataset:
     return dataset
 
 
-def evaluate(fitted: Fitted, runs: Sequence[Run], problem: Problem) -> list["pa.Table"]:
+def evaluate(fitted: Fitted, runs: Sequence[Run], problem: Problem) -> list[pa.Table]:
     """A table of predictions for each run on one dataset; all runs face the same attacks."""
-    import pyarrow as pa
-
     requested = {condition for run in runs for condition in run.conditions}
     conditions = sorted(requested, key=lambda condition: condition.order)
     test, test_labels = problem.test, problem.test_labels
-    first, first_labels = (
-        replace(test, indices=test.indices[:, :MOST_AUDITED]),
-        test_labels[:, :MOST_AUDITED],
-    )
+    first_labels = test_labels[:, :MOST_AUDITED]
+    first = replace(test, indices=test.indices[:, :MOST_AUDITED])
     attacked: dict[float, Opinion] = {}
     if epsilons := [condition.epsilon for condition in conditions if condition.epsilon]:
         opinions = fitted.predict_at_each(epsilons, test, PGD(epsilons[0]))
@@ -363,15 +357,13 @@ def _columns(
     return {"truth": labels, "predicted": predicted, "guess": opinion.guess} | rounded
 
 
-def _table(condition: Condition, columns: dict[str, NDArray[Any]]) -> "pa.Table":
+def _table(condition: Condition, columns: dict[str, NDArray[Any]]) -> pa.Table:
     """The table of one run under one condition; columns that are not there are null."""
-    import pyarrow as pa
-
     n = len(columns["row"])
     words = {"part": [condition.part] * n, "condition": [condition.name] * n}
     nothing = np.full(n, np.nan, np.float32)
     arrays = [  # NaN becomes null
-        pa.array((words | columns).get(name, nothing), kind, from_pandas=True)
-        for name, kind in zip(COLUMNS, schema().types, strict=True)
+        pa.array((words | columns).get(field.name, nothing), field.type, from_pandas=True)
+        for field in SCHEMA
     ]
-    return pa.table(arrays, schema=schema())
+    return pa.table(arrays, schema=SCHEMA)

@@ -99,12 +99,11 @@ def status(store: Store, grid: Annotated[str | None, GRID] = None) -> None:
 
 
 def _show_status(store: "ResultStore", name: str, grid: "Grid") -> None:
-    from robustpll.bench.grid import present
-    from robustpll.bench.store import of_files, of_others
+    from robustpll.bench.grid import runs_here
+    from robustpll.bench.store import other_versions
 
-    (here, remedies), every = present(grid), {planned.key: planned for planned in grid.runs()}
+    (can_run, remedies), every = runs_here(grid), {planned.key: planned for planned in grid.runs()}
     without_data = [planned for planned in every.values() if planned.dataset in remedies]
-    can_run = of_files(here.runs()) if here else ()
     missing = store.missing(can_run)
     failures = [
         f"{planned.name}: {error}" for planned in missing if (error := store.failure(planned))
@@ -116,7 +115,7 @@ def _show_status(store: "ResultStore", name: str, grid: "Grid") -> None:
     )
     advice = [f"{dataset} is not here. {remedy}" for dataset, remedy in remedies.items()]
     damaged = store.damaged((*can_run, *without_data))
-    for message in (*failures, *advice, *of_others(store, can_run), *damaged):
+    for message in (*failures, *advice, *other_versions(store, can_run), *damaged):
         typer.echo(f"  {message}")
 
 
