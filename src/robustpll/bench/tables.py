@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,10 @@ PICTURES = {"mnist": "MNIST", "fmnist": "FMNIST", "kmnist": "KMNIST", "notmnist"
 POOLED = "real-world"
 CLEAN = Condition("test")
 OOD_HEADS = {"area": "CDF area", "ks": "KS", "mmd": "MMD"}
-PAPER_TABLES = ("table-1", "table-2", "table-3")
 PUBLISHED_PAIR = ("mnist", "notmnist")
 PLACE = ["group", "line", "label", "column", "decimals"]
-CELL = ["value", "std", "bold", "runs", "asked", "note"]  # a note stands in place of a value
+EMPTY = {"value": math.nan, "std": math.nan, "bold": 0, "runs": 0, "asked": 0, "note": ""}
+CELL = list(EMPTY)  # a note stands in place of a value
 PUBLISHED = ["published", "published_std", "difference", "tolerance", "agrees", "why_not"]
 TEXTS = tomllib.loads(Path(__file__).with_name("report_texts.toml").read_text("utf-8"))
 RULES = TEXTS["rules"]
@@ -144,12 +144,13 @@ def csv_text(frame: pd.DataFrame, **options: Any) -> str:
 
 def all_tables(summary: Summary) -> dict[str, Table]:
     """Return all tables that the summary has results for, by name; those of the paper first."""
-    pairs = (ood_table(summary, *pair) for pair in summary.grid.ood)
-    tables = [*_measure_tables(summary), *filter(None, pairs), *_other_tables(summary)]
-    by_name = {table.name: table for table in tables}
-    papers = {name: by_name[name] for name in PAPER_TABLES if name in by_name}
-    beside = [compared_table(summary, table) for table in papers.values()]
-    return papers | {table.name: table for table in beside if table} | by_name
+    tables = {table.name: table for table in _measure_tables(summary)}
+    tables |= {table.name: table for table in _ood_tables(summary)}
+    papers = {f"table-{number}": tables.pop(f"table-{number}", None) for number in (1, 2, 3)}
+    first = {name: table for name, table in papers.items() if table}
+    beside = (compared_table(summary, table) for table in first.values())
+    first |= {table.name: table for table in beside if table}
+    return first | tables | {table.name: table for table in _other_tables(summary)}
 
 
 def _measure_tables(summary: Summary) -> Iterator[Table]:
@@ -183,49 +184,52 @@ def _measure_tables(summary: Summary) -> Iterator[Table]:
     tables |= {f"attack-{name}": by_strength((name,)) for name in stored}
     for name, columns in tables.items():
         notes = [_pooled_note(pools[name])] if pools.get(name) else []
-        if absent := {*planned.get(name, ())}.intersection(grid.datasets).difference(stored):
-            titles = (PICTURES.get(n, title_of(n)) for n in planned[name] if n in absent)
-            notes.append(RULES["absent"].format(datasets=", ".join(titles)))
+        absent = [n for n in planned.get(name, ()) if n in grid.datasets and n not in stored]
+        titles = ", ".join(PICTURES.get(n, title_of(n)) for n in absent)
+        notes += [RULES["absent"].format(datasets=titles)] if absent else []
         if columns:
             yield _measure_table(summary, name, columns, notes)
 
 
 def _measure_table(summary: Summary, name: str, columns: Columns, notes: list[str]) -> Table:
     """Return the mean of a measure over seeds, for each method and column."""
-    measure = "ece" if name == "calibration" else "accuracy"
-    cells = {heading: cells_of(summary, *c, measure) for heading, c in columns.items()}
-    if name == "table-3":
-        cells = {heading: column.loc[summary.attacked] for heading, column in cells.items()}
-    kind, _, dataset = name.partition("-") if name.startswith("attack-") else (name, "", "")
-    seeds = len(summary.grid.seeds)
-    rules = [RULES["one-seed"] if seeds == 1 else RULES["mean"].format(seeds=seeds, level=LEVEL)]
-    title = TEXTS["titles"][kind].format(dataset=dataset and title_of(dataset))
-    note = TEXTS["notes"].get(kind, "").format(most=MOST_AUDITED)
-    return _table(summary, name, title, cells, rules, [note, *notes])
+    measure, seeds = "ece" if name == "calibration" else "accuracy", len(summary.grid.seeds)
+    labels = summary.attacked if name == "table-3" else [line.label for line in summary.lines]
+    cells = {h: cells_of(summary, *c, measure).loc[labels] for h, c in columns.items()}
+    rule = RULES["one-seed" if seeds == 1 else "mean"].format(seeds=seeds, level=LEVEL)
+    if name.startswith("attack-"):
+        dataset = title_of(name.removeprefix("attack-"))
+        return _table(summary, name, cells, [rule], notes, kind="attack", dataset=dataset)
+    return _table(summary, name, cells, [rule], notes)
 
 
 def _table(
     summary: Summary,
     name: str,
-    title: str,
     columns: Mapping[str, pd.DataFrame],
     rules: Sequence[str] = (),
     notes: Sequence[str] = (),
+    *,
+    kind: str = "",
+    head: str = "method",
+    **words: str,
 ) -> Table:
     """Return a table of columns, which have cells for the same lines in the same order.
 
-    Columns need a value or a note, and decimals; the rest of a cell has defaults. A note on
-    incomplete cells, where there are any, stands between rules and notes.
+    `kind`, by default the name, finds title and note in `report_texts.toml`; `words` fill them in.
     """
     groups = {line.label: int(line.group == "ensemble") for line in summary.lines}
-    cells = pd.concat(columns, names=["column", "label"]).reset_index()
-    defaults = {"value": math.nan, "std": math.nan, "bold": 0, "runs": 0, "asked": 0, "note": ""}
-    cells = cells.assign(**{key: defaults[key] for key in defaults if key not in cells})
+    filled = {heading: pd.DataFrame(EMPTY | dict(c.items())) for heading, c in columns.items()}
+    cells = pd.concat(filled, names=["column", "label"]).reset_index()
     cells["line"] = cells.groupby("column").cumcount()
     cells["group"] = [groups.get(label, 0) for label in cells["label"]]
     cells = cells.sort_values("line", kind="stable", ignore_index=True)[[*PLACE, *CELL]]
-    lacking = [RULES["incomplete"]] if (cells["runs"] < cells["asked"]).any() else []
-    return Table(name, title, cells, tuple(filter(None, [*rules, *lacking, *notes])))
+    words |= {"machines": ", ".join(summary.facts["machine"]), "most": f"{MOST_AUDITED:,}"}
+    title, note = (
+        TEXTS[part].get(kind or name, "").format(**words) for part in ("titles", "notes")
+    )
+    lacking = RULES["incomplete"] if (cells["runs"] < cells["asked"]).any() else ""
+    return Table(name, title, cells, tuple(filter(None, [*rules, lacking, note, *notes])), head)
 
 
 def cells_of(
@@ -260,106 +264,91 @@ def cells_of(
 def _bold(summary: Summary, labels: pd.Index, scores: pd.DataFrame) -> NDArray[np.int_]:
     """Return 1 for labels to print in bold, else 0; scores have a column for each run."""
     groups = {line.label: line.group for line in summary.lines}
+    best: frozenset[str] = frozenset()
     if scores.shape[1] > 1:
         best = bold(scores.to_dict("index"), groups)
-    else:
-        best = single_best(scores.squeeze(axis="columns").to_dict(), groups)
+    elif len(scores):
+        best = single_best(scores.iloc[:, 0].to_dict(), groups)
     return labels.isin(best).astype(int)
 
 
-def ood_table(summary: Summary, dataset: str, other: str) -> Table | None:
-    """Return how far apart the entropies of test and OOD rows are; None if there are no runs."""
-    frame = summary.ood[(summary.ood["dataset"] == dataset) & (summary.ood["other"] == other)]
-    if frame.empty:
-        return None
-    planned = {run.label for run in summary.grid.runs() if run.dataset == dataset}
-    labels = [line.label for line in summary.lines if line.label in planned]
-    frame = frame.set_index("label").reindex(labels)
-    seeds, gamma, columns = len(summary.grid.seeds), float(frame["gamma"].max()), {}
-    for measure, heading in OOD_HEADS.items():
-        values = frame[measure].astype(float)
-        runs = frame["seeds"].where(values.notna(), 0).astype(int)
-        cells = pd.DataFrame({"value": values, "decimals": 4, "runs": runs, "asked": seeds})
-        cells["bold"] = _bold(summary, values.index, values[runs == seeds].to_frame())
-        has_runs = frame["seeds"].notna()
-        cells["note"] = np.select([values.notna(), has_runs], ["", "undefined"], "missing")
-        columns[heading] = cells
-    rules = [RULES["entropies"].format(seeds=seeds)]
-    if not math.isnan(gamma):
-        rules.append(RULES["bandwidth"].format(gamma=gamma))
-    is_published = (dataset, other) == PUBLISHED_PAIR
-    name = "table-2" if is_published else f"ood-{dataset}-{other}"
-    title = TEXTS["titles"]["table-2" if is_published else "ood"]
-    title = title.format(dataset=title_of(dataset), other=title_of(other))
-    return _table(summary, name, title, columns, rules)
+def _ood_tables(summary: Summary) -> Iterator[Table]:
+    """Yield how far apart the entropies of test and OOD rows are, for each pair with runs."""
+    seeds, ood = len(summary.grid.seeds), summary.ood
+    for dataset, other in summary.grid.ood:
+        frame = ood[(ood["dataset"] == dataset) & (ood["other"] == other)]
+        if frame.empty:
+            continue
+        planned = {run.label for run in summary.grid.runs() if run.dataset == dataset}
+        labels = [line.label for line in summary.lines if line.label in planned]
+        frame, columns = frame.set_index("label").reindex(labels), {}
+        for measure, heading in OOD_HEADS.items():
+            values, has_runs = frame[measure].astype(float), frame["seeds"].notna()
+            runs = frame["seeds"].where(values.notna(), 0).astype(int)
+            cells = pd.DataFrame({"value": values, "decimals": 4, "runs": runs, "asked": seeds})
+            cells["bold"] = _bold(summary, values.index, values[runs == seeds].to_frame())
+            cells["note"] = np.select([values.notna(), has_runs], ["", "undefined"], "missing")
+            columns[heading] = cells
+        rules, gamma = [RULES["entropies"].format(seeds=seeds)], float(frame["gamma"].max())
+        rules += [] if math.isnan(gamma) else [RULES["bandwidth"].format(gamma=gamma)]
+        words = {"dataset": title_of(dataset), "other": title_of(other)}
+        is_published = (dataset, other) == PUBLISHED_PAIR
+        name, kind = ("table-2", "table-2") if is_published else (f"ood-{dataset}-{other}", "ood")
+        yield _table(summary, name, columns, rules, kind=kind, **words)
 
 
 def _other_tables(summary: Summary) -> Iterator[Table]:
     """Yield the tables of datasets, time and missing runs."""
-    frames = {
-        "datasets": _datasets(summary),
-        "timing": _timing(summary),
-        "sessions": _sessions(summary),
-        "missing": _missing(summary),
+    tables = {
+        "datasets": _dataset_rows(summary),
+        "timing": _timing_rows(summary),
+        "sessions": _session_rows(summary),
+        "missing": _missing_rows(summary),
     }
-    for name, frame in frames.items():
-        if frame.empty:
-            continue
+    for name, rows in tables.items():
+        head, *_ = headings = TEXTS["heads"][name]
+        frame = pd.DataFrame(rows, columns=headings).set_index(head)
         columns = {}
-        for heading, column in frame.items():
+        for heading, column in frame.dropna(axis="columns", how="all").items():
             kind = "value" if pd.api.types.is_numeric_dtype(column) else "note"
             decimals = TEXTS["decimals"].get(name, {}).get(heading, 0)
             columns[str(heading)] = column.to_frame(kind).assign(decimals=decimals)
-        note = TEXTS["notes"].get(name, "").format(machines=", ".join(summary.facts["machine"]))
-        table = _table(summary, name, TEXTS["titles"][name], columns, notes=[note])
-        yield replace(table, head=str(frame.index.name))
+        if columns:
+            yield _table(summary, name, columns, head=head)
 
 
-def _datasets(summary: Summary) -> pd.DataFrame:
-    entries = {entry.title: entry for entry in map(entry_of, summary.grid.datasets)}
-    columns = ["rows", "features", "classes", "candidates on average", "one candidate in %"]
-    rows = {}
-    for title, entry in entries.items():
+def _dataset_rows(summary: Summary) -> Iterator[tuple[Any, ...]]:
+    runs = summary.runs.groupby("dataset")["key"].nunique()
+    for entry in map(entry_of, summary.grid.datasets):
         mean, single = summary.candidates.get(entry.name, (entry.candidates, math.nan))
-        rows[title] = entry.rows, entry.features, entry.classes, mean, 100 * single
-    frame = pd.DataFrame.from_dict(rows, "index", dtype=float, columns=columns)
-    stored = summary.runs.groupby("dataset")["key"].nunique()
-    frame["stored runs"] = [stored.get(entry.name, 0) for entry in entries.values()]
-    return frame.rename_axis("dataset").dropna(axis="columns", how="all")
+        size = entry.title, entry.rows, entry.features, entry.classes
+        yield *size, mean, 100 * single, runs.get(entry.name, 0)
 
 
-def _timing(summary: Summary) -> pd.DataFrame:
-    times, headings = summary.timing.set_index("label"), TEXTS["heads"]["timing"]
-    times = times.assign(models=times["models"].replace(0, math.nan), share=100 * times["share"])
-    labels = [line.label for line in summary.lines if line.label in times.index]
-    return times.loc[labels, list(headings)].rename(columns=headings).rename_axis("method")
+def _timing_rows(summary: Summary) -> Iterator[tuple[Any, ...]]:
+    timing = {row.label: row for row in summary.timing.itertuples()}
+    for row in (timing[line.label] for line in summary.lines if line.label in timing):
+        seconds = row.seconds, row.seconds_train, row.seconds_examine
+        yield row.label, row.runs, row.models or math.nan, *seconds, 100 * row.share
 
 
-def _sessions(summary: Summary) -> pd.DataFrame:
-    rows = {}
-    for start, session in summary.sessions.items():
+def _session_rows(summary: Summary) -> Iterator[tuple[Any, ...]]:
+    for name, session in summary.sessions.items():
+        start = f"{name[:4]}-{name[4:6]}-{name[6:8]} {name[9:11]}:{name[11:13]}"
         seconds = Counter(session["parts"])
-        seconds["noise, train"] += seconds["noise, load"]
-        begun = f"{start[:4]}-{start[4:6]}-{start[6:8]} {start[9:11]}:{start[11:13]}"
-        rows[f"{begun}, {session['executor']}", start] = {
-            "runs": session["runs"],
-            "by the clock": session["seconds"],
-            **{heading: seconds[part] for part, heading in TEXTS["heads"]["sessions"].items()},
-        }
-    frame = pd.DataFrame(list(rows.values()))
-    return frame.set_axis(pd.Index([name for name, _ in rows], name="begun"))
+        seconds["noise"] = seconds["noise, train"] + seconds["noise, load"]
+        parts = ("starting", "noise", "runs, load", "runs, train", "runs, examine", "write")
+        facts = f"{start}, {session['executor']}", session["runs"], session["seconds"]
+        yield *facts, *(seconds[part] for part in parts)
 
 
-def _missing(summary: Summary) -> pd.DataFrame:
-    rows = []
+def _missing_rows(summary: Summary) -> Iterator[tuple[Any, ...]]:
     for key, group in summary.missing.groupby(["dataset", "reason", "sentence"], sort=False):
         dataset, reason, sentence = map(str, key)
         methods = group["label"].unique()
         named = "all" if len(methods) == len(summary.lines) > 1 else ", ".join(methods)
         runs = len(group.drop_duplicates(["label", "seed"]))
-        rows.append((title_of(dataset), runs, named, reason, sentence))
-    frame = pd.DataFrame(rows, columns=["dataset", "runs", "methods", "why", "in words"])
-    return frame.set_index("dataset")
+        yield title_of(dataset), runs, named, reason, sentence
 
 
 @cache
@@ -377,12 +366,11 @@ def compared_table(summary: Summary, table: Table) -> Table | None:
     """
     number = table.name[-1]
     paper = published_numbers().loc[int(number)]
-    titles = set(published_numbers().index.get_level_values("method"))
     changed = {e.label for e in summary.grid.entries if e.method != type(e.method).paper()}
     methods = {
         line.label: line.method.title
         for line in summary.lines
-        if line.method.title in titles
+        if line.method.title in paper.index
         and (line.label not in changed or line.label == line.method.title)
     }
     cells = table.cells.assign(bold=0, method=table.cells["label"].map(methods))
