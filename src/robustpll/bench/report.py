@@ -204,7 +204,7 @@ def _run_table(summary: Summary) -> LongTable:
         Column("dataset", choose=True, in_details=False),
         Column("seed", 0, in_details=False),
         Column("condition", choose=True),
-        *(Column(m.heading, m.decimals, in_table=m.in_table) for m in MEASURES.values()),
+        *(Column(m.title, m.decimals, in_table=m.in_table) for m in MEASURES.values()),
     ]
     plans = {(plan.label, plan.dataset, plan.seed): plan for plan in summary.grid.runs()}
     runs, details = summary.runs, []

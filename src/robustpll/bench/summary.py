@@ -49,21 +49,21 @@ class Measure:
     is_loss: bool = False  # whether lower values are better
     in_table: bool = False  # whether the page's table of runs shows it, or only a run's details
 
-    @property
-    def heading(self) -> str:
-        return f"{self.title} in %" if self.scale == 100 else self.title
-
 
 _TRUTH, _OOD = ("truth", "probability"), ("pair", "probability")
 MEASURES = {  # by their columns in `Summary.runs`
     "rows": Measure("rows", lambda c: len(c["row"]), (), decimals=0),
-    "accuracy": Measure("accuracy", lambda c: c["right"].mean(), ("truth",), 100, 1, in_table=True),
-    "guesses": Measure("guesses", lambda c: c["guess"].mean(), scale=100, decimals=2),
+    "accuracy": Measure(
+        "accuracy in %", lambda c: c["right"].mean(), ("truth",), 100, 1, in_table=True
+    ),
+    "guesses": Measure("guesses in %", lambda c: c["guess"].mean(), scale=100, decimals=2),
     "entropy": Measure("entropy", lambda c: c["entropy"].mean(), in_table=True),
     "uncertainty": Measure("uncertainty", lambda c: c["uncertainty"].mean(), in_table=True),
     "brier": Measure("Brier", lambda c: c["brier"].mean(), _TRUTH, is_loss=True, in_table=True),
     "log_loss": Measure("log loss", lambda c: c["log_loss"].mean(), _TRUTH, is_loss=True),
-    "ece": Measure("ECE", lambda c: reliability(*c["calls"]).error, _TRUTH, 100, 1, is_loss=True),
+    "ece": Measure(
+        "ECE in %", lambda c: reliability(*c["calls"]).error, _TRUTH, 100, 1, is_loss=True
+    ),
     "auroc": Measure("AUROC", lambda c: separation(*c["pair"]).auroc, _OOD, in_table=True),
     "ks": Measure("KS", lambda c: signed_ks(*c["pair"]), _OOD),
     "area": Measure("CDF area", lambda c: cdf_area(*c["pair"]), _OOD),
@@ -195,7 +195,6 @@ def read_summary(path: str | Path) -> Summary:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    faults = (pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError)
     try:
         with pq.ParquetFile(path) as file:
             groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
@@ -203,8 +202,8 @@ def read_summary(path: str | Path) -> Summary:
             size = max(sum(g.total_byte_size for g in groups), 1000 * file.metadata.num_rows)
             about = json.loads(file.schema_arrow.metadata[b"robustpll"])
             # A file may lack measures that were added later.
-            names, later = {*file.schema_arrow.names}, {*MEASURES}
-            known = pa.schema([f for f in _schema() if f.name in names or f.name not in later])
+            later = {*MEASURES}.difference(file.schema_arrow.names)
+            known = pa.schema([field for field in _schema() if field.name not in later])
             alike = file.schema_arrow.equals(known) and about["format"] == FORMAT
             if not alike or max(size, Path(path).stat().st_size) > MOST_BYTES:
                 raise ValueError("other columns, size or format")
@@ -222,7 +221,7 @@ def read_summary(path: str | Path) -> Summary:
             about["sessions"],
             about["contents"],
         )
-    except (*faults, RecursionError) as error:
+    except Exception as error:  # of pyarrow, JSON, the grid or a value of the wrong kind
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
             f"{path} is not the runs.parquet of a report, or it is damaged ({reason}). Pass such a "
