@@ -158,6 +158,16 @@ def test_every_kind_of_model_has_every_score_or_says_why_not(
     assert representation(model.fitted_, rows_of(model, KNOWN)).shape == shape
 
 
+def test_energies_of_large_logits_do_not_overflow() -> None:
+    model = fitted(Proden(epochs=1))
+    with torch.no_grad():
+        for parameter in model.fitted_.net.output.parameters():
+            parameter.mul_(1e6)
+    energies = OodScorer.of(model).scores(KNOWN)["energy"]
+    assert np.isfinite(energies).all()
+    assert np.abs(energies).max() > 1000, "exp would overflow"
+
+
 def test_the_last_layer_makes_the_logits_of_the_hidden_rows(robust: PLLClassifier) -> None:
     """Up to the length of a row, which is taken away."""
     rows, networks = rows_of(robust, KNOWN), robust.fitted_

@@ -195,6 +195,7 @@ def read_summary(path: str | Path) -> Summary:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    faults = (pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError)
     try:
         with pq.ParquetFile(path) as file:
             groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
@@ -221,7 +222,7 @@ def read_summary(path: str | Path) -> Summary:
             about["sessions"],
             about["contents"],
         )
-    except Exception as error:  # of pyarrow, JSON, the grid or a value of the wrong kind
+    except (*faults, RecursionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
             f"{path} is not the runs.parquet of a report, or it is damaged ({reason}). Pass such a "
