@@ -265,10 +265,11 @@ def _bold(summary: Summary, labels: pd.Index, scores: pd.DataFrame) -> NDArray[n
     """Return 1 for labels to print in bold, else 0; scores have a column for each run."""
     groups = {line.label: line.group for line in summary.lines}
     best: frozenset[str] = frozenset()
+    by_label = {str(label): row for label, row in scores.iterrows()}
     if scores.shape[1] > 1:
-        best = bold(scores.to_dict("index"), groups)
-    elif len(scores):
-        best = single_best(scores.iloc[:, 0].to_dict(), groups)
+        best = bold({label: row.to_dict() for label, row in by_label.items()}, groups)
+    elif by_label:
+        best = single_best({label: row.iloc[0] for label, row in by_label.items()}, groups)
     return labels.isin(best).astype(int)
 
 
@@ -326,10 +327,10 @@ def _dataset_rows(summary: Summary) -> Iterator[tuple[Any, ...]]:
 
 
 def _timing_rows(summary: Summary) -> Iterator[tuple[Any, ...]]:
-    timing = {row.label: row for row in summary.timing.itertuples()}
+    timing = {row["label"]: row for row in summary.timing.to_dict("records")}
     for row in (timing[line.label] for line in summary.lines if line.label in timing):
-        seconds = row.seconds, row.seconds_train, row.seconds_examine
-        yield row.label, row.runs, row.models or math.nan, *seconds, 100 * row.share
+        seconds = row["seconds"], row["seconds_train"], row["seconds_examine"]
+        yield row["label"], row["runs"], row["models"] or math.nan, *seconds, 100 * row["share"]
 
 
 def _session_rows(summary: Summary) -> Iterator[tuple[Any, ...]]:
