@@ -41,11 +41,7 @@ def unmarked(name: str) -> str:
 
 
 def picture_bytes(figure: "Figure", kind: Literal["png", "svg"]) -> bytes:
-    """Return a figure as a file; the same figure always has the same bytes.
-
-    >>> picture_bytes(new_figure(1, 1), "svg") == picture_bytes(new_figure(1, 1), "svg")
-    True
-    """
+    """Return a figure as a file; the same figure always has the same bytes."""
     from matplotlib import rc_context
 
     figure.draw_without_rendering()
@@ -61,10 +57,6 @@ def distribution_lines(panels: Sequence[Mapping[str, tuple[ArrayLike, ArrayLike]
     """Plot distribution functions of test entropies (dark) and OOD entropies (light).
 
     Each panel maps up to four methods to the points (p, 2) of their two lines.
-
-    >>> line = [[0.0, 0.5], [0.4, 1.0]]
-    >>> len(distribution_lines([{"Proden": (line, line)}]).axes[0].lines)
-    2
     """
     from matplotlib import colormaps
 
@@ -118,38 +110,40 @@ def rank_diagram(average: Mapping[str, float], distance: float) -> "Figure":
 
     Lines overlap if and only if their ranks differ by no more than that.
     """
-    labels = sorted(average, key=average.__getitem__)
-    ranks, places = [average[label] for label in labels], np.arange(len(labels))
-    figure = new_figure(6.4, 0.9 + 0.24 * len(labels))
-    axes = plain(figure.subplots(), "")
-    axes.errorbar(ranks, places, xerr=distance / 2, fmt="o", color="black", markersize=4)
-    best = ranks[0] - distance / 2, ranks[0] + distance / 2
-    axes.axvspan(*best, color=PALE, alpha=0.4, linewidth=0)
-    names = [f"{unmarked(label)}  {rank:.2f}" for label, rank in zip(labels, ranks, strict=True)]
-    axes.set_yticks(places, names, fontsize=8)
-    axes.invert_yaxis()
+    ranks = dict(sorted(average.items(), key=lambda item: item[1]))
+    names = [f"{unmarked(label)}  {rank:.2f}" for label, rank in ranks.items()]
     words = f"average rank; lines as long as the critical difference, {distance:.2f}"
-    axes.set_xlabel(words, fontsize=8)
-    axes.tick_params(axis="x", labelsize=7)
+    figure, axes = _line_per_method(names, "", words)
+    values = list(ranks.values())
+    axes.errorbar(values, range(len(values)), xerr=distance / 2, fmt="o", color="black", ms=4)
+    best = values[0] - distance / 2, values[0] + distance / 2
+    axes.axvspan(*best, color=PALE, alpha=0.4, linewidth=0)
     return figure
+
+
+def _line_per_method(names: Sequence[str], title: str, xlabel: str) -> tuple["Figure", Any]:
+    """Return a figure with a horizontal line for each method, the first on top."""
+    figure = new_figure(6.4, 0.9 + 0.24 * len(names))
+    axes = plain(figure.subplots(), title)
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlabel(xlabel, fontsize=8)
+    axes.tick_params(axis="x", labelsize=7)
+    return figure, axes
 
 
 def time_bars(seconds: Mapping[str, tuple[float, float]]) -> "Figure":
     """Draw seconds of training (filled) and examining (hatched) by method, with shares of all."""
-    both, places = np.array(list(seconds.values())), np.arange(len(seconds))
-    totals = both.sum(axis=1)
-    figure = new_figure(6.4, 0.9 + 0.24 * len(both))
-    axes = plain(figure.subplots(), "Where the time goes")
-    axes.barh(places, both[:, 0], color=COLOURS[0], label="training")
+    names = list(map(unmarked, seconds))
+    figure, axes = _line_per_method(names, "Where the time goes", "seconds")
+    training, examining = np.array(list(seconds.values())).T
+    totals, places = training + examining, range(len(names))
+    axes.barh(places, training, color=COLOURS[0], label="training")
     look = {"color": "white", "edgecolor": COLOURS[0], "hatch": "////"}
-    bars = axes.barh(places, both[:, 1], left=both[:, 0], label="examining", **look)
+    bars = axes.barh(places, examining, left=training, label="examining", **look)
     shares = 100 * totals / (totals.sum() or 1.0)
     words = [f"{total:,.0f} s, {share:.1f} %" for total, share in zip(totals, shares, strict=True)]
     axes.bar_label(bars, words, padding=4, fontsize=7)
-    axes.set_yticks(places, list(map(unmarked, seconds)), fontsize=8)
-    axes.invert_yaxis()
     axes.set_xlim(0, 1.25 * float(totals.max() or 1.0))
-    axes.set_xlabel("seconds", fontsize=8)
-    axes.tick_params(axis="x", labelsize=7)
     axes.legend(frameon=False, fontsize=8, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
     return figure

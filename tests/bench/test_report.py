@@ -22,7 +22,7 @@ from robustpll.bench.report import (
     write_report,
 )
 from robustpll.bench.store import ResultStore
-from robustpll.bench.summary import Summary, summarize
+from robustpll.bench.summary import COLUMNS, Summary, summarize
 from robustpll.bench.tables import all_tables
 from robustpll.errors import InputError
 
@@ -101,7 +101,7 @@ def test_a_report_replaces_only_what_a_report_wrote(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"holds runs\.csv, not written by robustpll report"):
         write_report(nothing, out)
     assert (out / "runs.csv").read_text() == "mine"
-    with pytest.raises(InputError, match="out must be a folder"):
+    with pytest.raises(InputError, match="out must be a writable folder"):
         write_report(nothing, out / "runs.csv")
 
 
@@ -167,7 +167,7 @@ def test_the_page_of_the_whole_paper_stays_small(summary: Summary) -> None:
         for _ in run.conditions
     ]
     assert len(rows) > 3000
-    whole = replace(summary, grid=paper, runs=pd.DataFrame(rows))
+    whole = replace(summary, grid=paper, planned=pd.DataFrame(rows, columns=COLUMNS))
     assert len(page(whole, {}, {}).encode()) < 1_000_000
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from robustpll.bench.grid import REAL_WORLD, Condition, Grid, Run
-from robustpll.bench.summary import MISSING_COLUMNS, OOD_COLUMNS, RUN_COLUMNS, Summary, summarize
+from robustpll.bench.summary import COLUMNS, OOD_COLUMNS, Summary, summarize
 from robustpll.bench.tables import (
     CELL,
     PLACE,
@@ -45,19 +45,17 @@ def summary_of(
             row |= {"part": condition.part, "condition": condition.name, "machine": "a machine"}
             row |= {"epsilon": condition.epsilon, "seconds_train": 2.0, "seconds_examine": 1.0}
             if isinstance(share, float):
-                row |= {"accuracy": share, "ece": 1 - share}
+                row |= {"accuracy": share, "ece": 1 - share, "rows": 10}
             else:
                 row |= {"reason": share or "not run", "sentence": "Why."}
             rows.append(row)
-    frame = pd.DataFrame(rows, columns=[*RUN_COLUMNS, "reason", "sentence"])
-    stored = frame["reason"].isna()
     pooled = [
         (label, *pair, seeds, ks, ks, ks, 1.5)
         for pair in grid.ood
         for label, (seeds, ks) in (ood or {}).items()
     ]
-    frames = (frame.loc[stored, RUN_COLUMNS], frame.loc[~stored, MISSING_COLUMNS])
-    return Summary(grid, *frames, pd.DataFrame(pooled, columns=OOD_COLUMNS), {}, {}, {}, {})
+    frames = pd.DataFrame(rows, columns=COLUMNS), pd.DataFrame(pooled, columns=OOD_COLUMNS)
+    return Summary(grid, *frames, {}, {}, {}, {})
 
 
 def tables_of(grid: Grid, answer: Answer, **ood: Any) -> dict[str, Table]:
@@ -209,14 +207,14 @@ def test_entries_of_one_label_are_one_line_that_may_lack_datasets() -> None:
     assert text(tables["real-world"], "Rc", "MSRCv2") == "not asked for"
     entropies = tables["ood-msrc-v2-lost"]
     assert set(entropies.cells["label"]) == {"Proden"}
-    assert not any("missing" in note for note in entropies.notes)
+    assert not any("lack runs" in note for note in entropies.notes)
 
 
 def by_the_paper(run: Run, condition: Condition) -> float:
     """The published mean of each method."""
     column = {"mnist": "MNIST", "fmnist": "FMNIST"}.get(run.dataset, "real-world")
-    key = (3, f"eps={condition.epsilon}") if condition.epsilon else (1, column)
-    return float(published_numbers().loc[(key[0], run.method.title, key[1]), "mean"]) / 100
+    number, column = (3, str(condition.epsilon)) if condition.epsilon else (1, column)
+    return float(published_numbers().loc[(number, run.method.title, column), "published"]) / 100
 
 
 def test_the_paper_agrees_with_itself() -> None:
@@ -275,7 +273,8 @@ def test_table_2_bolds_the_single_best_of_a_group_if_it_is_positive() -> None:
     words = [text(table, label, "KS") for label in ("RobustPll", "Proden+Ens", "Rc")]
     assert words == ["0.8000", "-0.5000", "missing"]
     assert bold_in(table, "KS") == ["RobustPll"]
-    assert "Runs are missing for Rc, Cc." in table.notes
+    assert text(table, "Cc", "KS") == "0.9000 (3 of 5 runs)"
+    assert any("lack runs" in note for note in table.notes)
     assert pd.isna(cell(beside, "Proden", "MMD")["agrees"])
     assert cell(beside, "Proden", "MMD")["why_not"] == "bandwidth of all methods"
     assert cell(beside, "Proden", "KS")["agrees"] in (0, 1)

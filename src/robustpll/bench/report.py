@@ -24,7 +24,6 @@ from robustpll.bench.tables import (
     ranked,
     title_of,
 )
-from robustpll.errors import InputError
 from robustpll.html import Column, LongTable, render_page
 
 Pictures = dict[str, dict[str, Any]]  # by name: title, caption, svg and png
@@ -57,38 +56,37 @@ def write_report(summary: Summary, out: str | Path) -> Path:
     write, or that were changed since, are never replaced; `.robustpll-report.json` records them.
     """
     out = Path(out)
-    try:
-        for folder in (out / "tables", out / "figures"):
-            folder.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise InputError(
-            f"out must be a folder, or the name of a new one; {error.filename} is a file."
-        ) from error
-    files = OutFolder.of(out, "report")
-    files.refuse_others(["runs.csv", "runs.parquet", "environment.json", "index.html"])
+    folder, *_ = (OutFolder.of(path, "report") for path in (out, out / "tables", out / "figures"))
+    folder.refuse_others(["runs.csv", "runs.parquet", "environment.json", "index.html"])
     tables, pictures = all_tables(summary), all_pictures(summary)
+    files: dict[str, str | bytes] = {}
     for name, table in tables.items():
-        files.write(f"tables/{name}.md", table.to_markdown().encode())
-        files.write(f"tables/{name}.tex", table.to_latex().encode())
-        files.write(f"tables/{name}.csv", table.to_csv().encode())
+        files[f"tables/{name}.md"] = table.to_markdown()
+        files[f"tables/{name}.tex"] = table.to_latex()
+        files[f"tables/{name}.csv"] = table.to_csv()
     for name, picture in pictures.items():
-        files.write(f"figures/{name}.svg", picture["svg"])
-        files.write(f"figures/{name}.png", picture["png"])
-    files.write("runs.csv", csv_text(summary.runs, float_format="%.6g").encode())
-    files.write("runs.parquet", summary.to_parquet())
+        files |= {f"figures/{name}.{kind}": picture[kind] for kind in ("svg", "png")}
+    files["runs.csv"] = csv_text(summary.runs, float_format="%.6g")
+    files["runs.parquet"] = summary.to_parquet()
+    files["environment.json"] = environment(summary)
+    files["index.html"] = page(summary, tables, pictures)
+    for name, content in files.items():
+        folder.write(name, content.encode() if isinstance(content, str) else content)
+    return out / "index.html"
+
+
+def environment(summary: Summary) -> str:
+    """Return the grid, machines, versions and times of the runs, as JSON."""
     names = {"runs": "runs", "seconds_train": "train", "seconds_examine": "examine"}
     seconds = summary.timing.set_index("label")[list(names)].round(3).rename(columns=names)
-    environment = {
+    facts = {
         "grid": json.loads(summary.grid.to_json()),
         **summary.facts,
         **({"contents": dict(summary.contents)} if summary.contents else {}),
         "sessions": summary.sessions,
         "seconds": seconds.to_dict("index"),
     }
-    text = json.dumps(environment, indent=1, ensure_ascii=False) + "\n"
-    files.write("environment.json", text.encode())
-    files.write("index.html", page(summary, tables, pictures).encode())
-    return out / "index.html"
+    return json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
 
 
 def all_pictures(summary: Summary) -> Pictures:
@@ -138,7 +136,7 @@ def attack_curves(summary: Summary) -> Iterator[tuple[str, str, dict[str, Any]]]
         columns = {e: cells_of(summary, datasets, Condition("test", e)) for e in steps}
         complete = {e: c["value"].where(c["runs"] == c["asked"]) for e, c in columns.items()}
         curves = pd.DataFrame(complete).reindex(summary.attacked).dropna(how="all")
-        if len(steps) > 1 and len(curves):
+        if steps and len(curves):
             yield name, title, {str(m): row.dropna().to_dict() for m, row in curves.iterrows()}
 
 
@@ -206,7 +204,7 @@ def _run_table(summary: Summary) -> LongTable:
         Column("dataset", choose=True, in_details=False),
         Column("seed", 0, in_details=False),
         Column("condition", choose=True),
-        *(Column(m.heading, m.decimals, in_table=m.in_table) for m in MEASURES.values()),
+        *(Column(m.title, m.decimals, in_table=m.in_table) for m in MEASURES.values()),
     ]
     plans = {(plan.label, plan.dataset, plan.seed): plan for plan in summary.grid.runs()}
     runs, details = summary.runs, []

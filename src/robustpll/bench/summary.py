@@ -33,6 +33,7 @@ Entropies = tuple[Floats, Floats]  # of test rows (n,) and of out-of-distributio
 CURVE_POINTS = 500  # more points cannot be seen in a figure
 SMALLEST = 1e-6  # probabilities are stored to six decimals: 0 may mean any smaller number
 FORMAT = 1  # of runs.parquet
+NOT_RUN = {"reason": "not run", "sentence": "It was not run yet."}
 MOST_BYTES = 2**28  # of a runs.parquet in memory: no report writes a larger one
 
 
@@ -48,21 +49,21 @@ class Measure:
     is_loss: bool = False  # whether lower values are better
     in_table: bool = False  # whether the page's table of runs shows it, or only a run's details
 
-    @property
-    def heading(self) -> str:
-        return f"{self.title} in %" if self.scale == 100 else self.title
-
 
 _TRUTH, _OOD = ("truth", "probability"), ("pair", "probability")
 MEASURES = {  # by their columns in `Summary.runs`
     "rows": Measure("rows", lambda c: len(c["row"]), (), decimals=0),
-    "accuracy": Measure("accuracy", lambda c: c["right"].mean(), ("truth",), 100, 1, in_table=True),
-    "guesses": Measure("guesses", lambda c: c["guess"].mean(), scale=100, decimals=2),
+    "accuracy": Measure(
+        "accuracy in %", lambda c: c["right"].mean(), ("truth",), 100, 1, in_table=True
+    ),
+    "guesses": Measure("guesses in %", lambda c: c["guess"].mean(), scale=100, decimals=2),
     "entropy": Measure("entropy", lambda c: c["entropy"].mean(), in_table=True),
     "uncertainty": Measure("uncertainty", lambda c: c["uncertainty"].mean(), in_table=True),
     "brier": Measure("Brier", lambda c: c["brier"].mean(), _TRUTH, is_loss=True, in_table=True),
     "log_loss": Measure("log loss", lambda c: c["log_loss"].mean(), _TRUTH, is_loss=True),
-    "ece": Measure("ECE", lambda c: reliability(*c["calls"]).error, _TRUTH, 100, 1, is_loss=True),
+    "ece": Measure(
+        "ECE in %", lambda c: reliability(*c["calls"]).error, _TRUTH, 100, 1, is_loss=True
+    ),
     "auroc": Measure("AUROC", lambda c: separation(*c["pair"]).auroc, _OOD, in_table=True),
     "ks": Measure("KS", lambda c: signed_ks(*c["pair"]), _OOD),
     "area": Measure("CDF area", lambda c: cdf_area(*c["pair"]), _OOD),
@@ -71,7 +72,8 @@ FACTS = ["machine", "torch", "version", "date"]
 IDENTITY = ["label", "dataset", "seed", "part", "condition", "epsilon", "other"]
 RUN_COLUMNS = ["label", "method", "dataset", "kind", *IDENTITY[2:], *MEASURES]
 RUN_COLUMNS += ["seconds_train", "seconds_examine", *FACTS, "key"]
-MISSING_COLUMNS = [*IDENTITY, "reason", "sentence"]
+WHY_MISSING = ["reason", "sentence"]
+COLUMNS = [*RUN_COLUMNS, *WHY_MISSING]
 OOD_COLUMNS = ["label", "dataset", "other", "seeds", "area", "ks", "mmd", "gamma"]
 
 
@@ -80,10 +82,9 @@ class Summary:
     """The results of a grid; all frames are in the grid's order, with the columns named above."""
 
     grid: Grid
-    runs: pd.DataFrame  # a row for each stored run and condition; undefined measures are NaN
-    # Planned runs and conditions without a result; the reason is "no data", "not run", "failed" or
-    # "unreadable".
-    missing: pd.DataFrame
+    # A row for each planned run and condition, those with results first. The others have a reason:
+    # "no data", "not run", "failed" or "unreadable". Undefined measures are NaN.
+    planned: pd.DataFrame
     # A row for each label, dataset and OOD dataset: measures of entropies that are pooled over the
     # stored seeds, as published.
     ood: pd.DataFrame
@@ -96,6 +97,18 @@ class Summary:
     contents: Mapping[str, str]  # versions of files other than the catalogue's
 
     @cached_property
+    def runs(self) -> pd.DataFrame:
+        """The planned runs and conditions that have a result."""
+        rows = self.planned.loc[self.planned["reason"].isna(), RUN_COLUMNS]
+        return rows.astype({"rows": int}).reset_index(drop=True)
+
+    @cached_property
+    def missing(self) -> pd.DataFrame:
+        """The planned runs and conditions without a result."""
+        rows = self.planned.loc[self.planned["reason"].notna(), [*IDENTITY, *WHY_MISSING]]
+        return rows.reset_index(drop=True)
+
+    @cached_property
     def stored(self) -> tuple[str, ...]:
         """The datasets that have runs."""
         names = set(self.runs["dataset"])
@@ -104,39 +117,31 @@ class Summary:
     @cached_property
     def lines(self) -> tuple[GridMethod, ...]:
         """The methods of the report, ensembles last: the first entry of each label."""
-        first: dict[str, GridMethod] = {}
-        for entry in self.grid.entries:
-            first.setdefault(entry.label, entry)
-        return tuple(sorted(first.values(), key=lambda entry: entry.group == "ensemble"))
+        first = {entry.label: entry for entry in reversed(self.grid.entries)}
+        entries = [entry for entry in self.grid.entries if first[entry.label] is entry]
+        return tuple(sorted(entries, key=lambda entry: entry.group == "ensemble"))
 
     @cached_property
     def attacked(self) -> list[str]:
-        """Labels of the lines that this grid attacks."""
-        runs = self.grid.runs()
-        labels = {run.label for run in runs if any(c.epsilon for c in run.conditions)}
+        """Labels of the methods that the grid attacks."""
+        labels = set(self.planned["label"][self.planned["condition"].str.startswith("pgd")])
         return [line.label for line in self.lines if line.label in labels]
 
-    @property
+    @cached_property
     def real_world(self) -> tuple[str, ...]:
         """Those of the paper's six real-world sets that have runs."""
         return tuple(name for name in REAL_WORLD if name in self.stored)
 
-    @property
+    @cached_property
     def attacked_sets(self) -> tuple[str, ...]:
-        """Those of them that were attacked."""
-        return tuple(name for name in self.real_world if len(self.strengths(name)) > 1)
+        """Those of them that have runs under the published attack."""
+        return tuple(name for name in self.real_world if self.strengths(name))
 
     def strengths(self, *datasets: str) -> tuple[float, ...]:
-        """Return the epsilons of the published attack on datasets, with 0."""
+        """Return the epsilons of the published attack on datasets, with 0; () without attack."""
         runs = self.runs[self.runs["dataset"].isin(datasets) & (self.runs["part"] == "test")]
         steps = runs["epsilon"][~runs["condition"].str.startswith("audit")].unique()
-        return tuple(sorted(map(float, steps)))
-
-    @cached_property
-    def planned(self) -> pd.DataFrame:
-        """All planned runs and conditions: `runs`, then `missing`, which have a reason."""
-        frame = pd.concat([self.runs, self.missing], ignore_index=True)
-        return frame.astype(dict.fromkeys(MEASURES, float))
+        return tuple(sorted(map(float, steps))) if len(steps) > 1 else ()
 
     @cached_property
     def timing(self) -> pd.DataFrame:
@@ -156,10 +161,7 @@ class Summary:
         return {name: tuple(sorted(set(self.runs[name]))) for name in FACTS}
 
     def to_parquet(self) -> bytes:
-        """Return the file `runs.parquet`, from which `read_summary` makes the summary again.
-
-        It has a row for each planned run and condition. The footer holds the grid and the rest.
-        """
+        """Return the file `runs.parquet`: the rows of `planned`, and the rest in the footer."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -185,8 +187,7 @@ def _schema() -> Any:
 
     numbers = ("epsilon", "seconds_train", "seconds_examine", *MEASURES)
     kinds = {"seed": pa.int64()} | dict.fromkeys(numbers, pa.float64())
-    columns = [*RUN_COLUMNS, "reason", "sentence"]
-    return pa.schema([(name, kinds.get(name, pa.string())) for name in columns])
+    return pa.schema([(name, kinds.get(name, pa.string())) for name in COLUMNS])
 
 
 def read_summary(path: str | Path) -> Summary:
@@ -202,22 +203,19 @@ def read_summary(path: str | Path) -> Summary:
             size = max(sum(g.total_byte_size for g in groups), 1000 * file.metadata.num_rows)
             about = json.loads(file.schema_arrow.metadata[b"robustpll"])
             # A file may lack measures that were added later.
-            names, later = {*file.schema_arrow.names}, {*MEASURES}
-            known = pa.schema([f for f in _schema() if f.name in names or f.name not in later])
+            later = {*MEASURES}.difference(file.schema_arrow.names)
+            known = pa.schema([field for field in _schema() if field.name not in later])
             alike = file.schema_arrow.equals(known) and about["format"] == FORMAT
             if not alike or max(size, Path(path).stat().st_size) > MOST_BYTES:
                 raise ValueError("other columns, size or format")
-            planned = file.read().to_pandas(ignore_metadata=True)
-            planned = planned.reindex(columns=_schema().names)
+            planned = file.read().to_pandas(ignore_metadata=True).reindex(columns=COLUMNS)
         grid = Grid.of_json(json.dumps(about["grid"]))
         runs = {(run.label, run.dataset, run.seed) for run in grid.runs()}
         if not runs.issuperset(planned[IDENTITY[:3]].itertuples(index=False, name=None)):
             raise ValueError("runs that its grid does not plan")
-        has_result = planned["reason"].isna()
         return Summary(
             grid,
-            planned.loc[has_result, RUN_COLUMNS].astype({"rows": int}).reset_index(drop=True),
-            planned.loc[~has_result, MISSING_COLUMNS].reset_index(drop=True),
+            planned,
             pd.DataFrame(about["ood"], columns=OOD_COLUMNS),
             {(m, d, o): (np.array(test), np.array(ood)) for m, d, o, test, ood in about["curves"]},
             {name: (mean, single) for name, (mean, single) in about["candidates"].items()},
@@ -257,7 +255,7 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
     entropies: dict[tuple[str, str], dict[str, list[Entropies]]] = {}
     planned = of_store(store, grid.runs(), versions)
     for run in planned:
-        facts, parts = _stored(store, run)
+        facts, why_missing, parts = _stored(store, run)
         clean = parts.get(("test", "clean"))
         for condition in run.conditions:
             place, strength = (condition.part, condition.name), condition.epsilon or condition.audit
@@ -265,7 +263,7 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
             identity = dict(zip(IDENTITY, values, strict=True))
             columns = parts.get(place)
             if columns is None:
-                missing.append(identity | facts)
+                missing.append(identity | why_missing)
                 continue
             if condition.part == "ood" and clean is not None:
                 pair = as_recorded(clean["entropy"]), as_recorded(columns["entropy"])
@@ -273,15 +271,15 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
                 by_label.setdefault(run.label, []).append(pair)
                 columns["pair"] = pair
             runs.append(identity | facts | measured(columns))
-    frame, stored = pd.DataFrame(missing, columns=MISSING_COLUMNS), {r["dataset"] for r in runs}
-    # A dataset has no data if nothing of it is stored; that is the same on any machine.
-    absent = (frame["reason"] == "not run") & ~frame["dataset"].isin(stored)
-    frame.loc[absent, "reason"] = "no data"
-    frame.loc[absent, "sentence"] = frame.loc[absent, "dataset"].map(_where_data_are)
+    stored = {row["dataset"] for row in runs}
+    for row in missing:
+        if row["reason"] == "not run" and row["dataset"] not in stored:
+            entry = entry_of(row["dataset"])
+            row["reason"] = "no data"  # the same on any machine, with or without the data
+            row["sentence"] = f"No run on {entry.title} is stored; the data are at {entry.source}"
     return Summary(
         grid,
-        pd.DataFrame(runs, columns=RUN_COLUMNS),
-        frame,
+        pd.DataFrame([*runs, *missing], columns=COLUMNS).astype(dict.fromkeys(MEASURES, float)),
         *_pooled(entropies),
         _candidates(store, planned),
         {
@@ -293,37 +291,28 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
     )
 
 
-def _where_data_are(dataset: str) -> str:
-    entry = entry_of(dataset)
-    return f"No run on {entry.title} is stored; the data are at {entry.source}"
-
-
-def _stored(store: ResultStore, run: Run) -> tuple[dict[str, Any], dict[Any, Columns]]:
-    """Return facts about a run, or why it is missing, and predictions by (part, condition)."""
+def _stored(
+    store: ResultStore, run: Run
+) -> tuple[dict[str, Any], dict[str, str], dict[Any, Columns]]:
+    """Return facts about a run, why conditions are missing, predictions by (part, condition)."""
     failure = store.failure(run)
-    reason = {"reason": "failed" if failure else "not run"}
-    reason["sentence"] = failure or "It was not run yet."
+    why = {"reason": "failed", "sentence": failure} if failure else NOT_RUN
     try:
         about = store.about(run)
         if about is None:
-            return reason, {}
+            return {}, why, {}
         frame = store.read(run).to_pandas().sort_values("row", kind="stable")
     except StoreError as error:  # a report does not name the folders of a machine
         sentence = str(error).replace(f"{store.root}/", "")
-        return {"reason": "unreadable", "sentence": sentence}, {}
+        return {}, {"reason": "unreadable", "sentence": sentence}, {}
     parts = {
         pair: {name: group[name].to_numpy() for name in frame.columns[2:]}
         for pair, group in frame.groupby(["part", "condition"], observed=True)
     }
     facts = {name: str(about["facts"].get(name, "unknown")) for name in FACTS}
-    return reason | facts | {
-        "method": run.method.name,
-        "kind": entry_of(run.dataset).kind,
-        "seconds_train": about["seconds"]["train"],
-        "seconds_examine": about["seconds"]["examine"],
-        "date": facts["date"][:10],
-        "key": run.key,
-    }, parts
+    facts |= {f"seconds_{part}": about["seconds"][part] for part in ("train", "examine")}
+    facts |= {"method": run.method.name, "kind": entry_of(run.dataset).kind, "key": run.key}
+    return facts | {"date": facts["date"][:10]}, why, parts
 
 
 def _pooled(

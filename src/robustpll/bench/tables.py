@@ -5,7 +5,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,8 @@ CLEAN = Condition("test")
 OOD_HEADS = {"area": "CDF area", "ks": "KS", "mmd": "MMD"}
 PUBLISHED_PAIR = ("mnist", "notmnist")
 PLACE = ["group", "line", "label", "column", "decimals"]
-CELL = ["value", "std", "bold", "runs", "asked", "note"]  # a note stands in place of a value
+EMPTY = {"value": math.nan, "std": math.nan, "bold": 0, "runs": 0, "asked": 0, "note": ""}
+CELL = list(EMPTY)  # a note stands in place of a value
 PUBLISHED = ["published", "published_std", "difference", "tolerance", "agrees", "why_not"]
 TEXTS = tomllib.loads(Path(__file__).with_name("report_texts.toml").read_text("utf-8"))
 RULES = TEXTS["rules"]
@@ -142,35 +143,33 @@ def csv_text(frame: pd.DataFrame, **options: Any) -> str:
 
 
 def all_tables(summary: Summary) -> dict[str, Table]:
-    """Return all tables that the summary has results for, by name."""
+    """Return all tables that the summary has results for, by name; those of the paper first."""
     tables = {table.name: table for table in _measure_tables(summary)}
-    pairs = (ood_table(summary, *pair) for pair in summary.grid.ood)
-    tables |= {table.name: table for table in pairs if table}
-    papers = {number: tables.pop(f"table-{number}", None) for number in (1, 2, 3)}
-    beside = [compared_table(summary, number, table) for number, table in papers.items() if table]
-    ordered = [*papers.values(), *beside, *tables.values(), *_other_tables(summary)]
-    return {table.name: table for table in ordered if table and len(table.cells)}
+    tables |= {table.name: table for table in _ood_tables(summary)}
+    papers = {f"table-{number}": tables.pop(f"table-{number}", None) for number in (1, 2, 3)}
+    first = {name: table for name, table in papers.items() if table}
+    beside = (compared_table(summary, table) for table in first.values())
+    first |= {table.name: table for table in beside if table}
+    return first | tables | {table.name: table for table in _other_tables(summary)}
 
 
 def _measure_tables(summary: Summary) -> Iterator[Table]:
     """Yield tables of accuracy and calibration, as far as there are runs."""
-    grid, stored = summary.grid, summary.stored
-    pool, attacked = summary.real_world, summary.attacked_sets
+    grid, stored, pool = summary.grid, summary.stored, summary.real_world
     others = [name for name in grid.datasets if name not in (*PICTURES, *REAL_WORLD)]
-    families = {"table-1": tuple(PICTURES), "real-world": REAL_WORLD, "extra": tuple(others)}
-    pools = {"table-1": pool, "table-3": attacked}
+    planned = {"table-1": PICTURES, "real-world": REAL_WORLD, "extra": others}
+    pools = {"table-1": pool, "table-3": summary.attacked_sets}
 
     def by_dataset(names: Iterable[str], condition: Condition = CLEAN) -> Columns:
         return {title_of(name): ((name,), condition) for name in names if name in stored}
 
     def by_strength(datasets: Sequence[str]) -> Columns:
-        steps = summary.strengths(*datasets)
-        return {str(e): (datasets, Condition("test", e)) for e in steps if len(steps) > 1}
+        return {str(e): (datasets, Condition("test", e)) for e in summary.strengths(*datasets)}
 
     pictures: Columns = {title: ((n,), CLEAN) for n, title in PICTURES.items() if n in stored}
     tables: dict[str, Columns] = {
         "table-1": pictures | ({POOLED: (pool, CLEAN)} if pool else {}),
-        "table-3": by_strength(attacked) if summary.attacked else {},
+        "table-3": by_strength(summary.attacked_sets),
         "real-world": by_dataset(pool),
         "extra": by_dataset(others),
         "resolved": by_dataset(stored if grid.train_rows else (), Condition("train")),
@@ -184,40 +183,53 @@ def _measure_tables(summary: Summary) -> Iterator[Table]:
     }
     tables |= {f"attack-{name}": by_strength((name,)) for name in stored}
     for name, columns in tables.items():
+        notes = [_pooled_note(pools[name])] if pools.get(name) else []
+        absent = [n for n in planned.get(name, ()) if n in grid.datasets and n not in stored]
+        titles = ", ".join(PICTURES.get(n, title_of(n)) for n in absent)
+        notes += [RULES["absent"].format(datasets=titles)] if absent else []
         if columns:
-            notes = [_pooled_note(pools[name])] if pools.get(name) else []
-            absent = [n for n in families.get(name, ()) if n in grid.datasets and n not in stored]
-            titles = ", ".join(PICTURES.get(n, title_of(n)) for n in absent)
-            notes += [RULES["absent"].format(datasets=titles)] if absent else []
             yield _measure_table(summary, name, columns, notes)
 
 
 def _measure_table(summary: Summary, name: str, columns: Columns, notes: list[str]) -> Table:
     """Return the mean of a measure over seeds, for each method and column."""
-    measure = "ece" if name == "calibration" else "accuracy"
+    measure, seeds = "ece" if name == "calibration" else "accuracy", len(summary.grid.seeds)
     labels = summary.attacked if name == "table-3" else [line.label for line in summary.lines]
     cells = {h: cells_of(summary, *c, measure).loc[labels] for h, c in columns.items()}
-    kind, _, dataset = name.partition("-") if name.startswith("attack-") else (name, "", "")
-    seeds = len(summary.grid.seeds)
-    rules = [RULES["one-seed"] if seeds == 1 else RULES["mean"].format(seeds=seeds, level=LEVEL)]
-    if any((column["runs"] < column["asked"]).any() for column in cells.values()):
-        rules.append(RULES["incomplete"])
-    if kind in TEXTS["notes"]:
-        rules.append(TEXTS["notes"][kind].format(most=MOST_AUDITED))
-    title = TEXTS["titles"][kind].format(dataset=dataset and title_of(dataset))
-    return _table(summary, name, title, cells, rules + notes)
+    rule = RULES["one-seed" if seeds == 1 else "mean"].format(seeds=seeds, level=LEVEL)
+    if name.startswith("attack-"):
+        dataset = title_of(name.removeprefix("attack-"))
+        return _table(summary, name, cells, [rule], notes, kind="attack", dataset=dataset)
+    return _table(summary, name, cells, [rule], notes)
 
 
 def _table(
-    summary: Summary, name: str, title: str, columns: Mapping[str, pd.DataFrame], notes: list[str]
+    summary: Summary,
+    name: str,
+    columns: Mapping[str, pd.DataFrame],
+    rules: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    *,
+    kind: str = "",
+    head: str = "method",
+    **words: str,
 ) -> Table:
-    """Return a table of columns, which have cells for the same labels in the same order."""
+    """Return a table of columns, which have cells for the same lines in the same order.
+
+    `kind`, by default the name, finds title and note in `report_texts.toml`; `words` fill them in.
+    """
     groups = {line.label: int(line.group == "ensemble") for line in summary.lines}
-    cells = pd.concat(columns, names=["column", "label"]).reset_index()
+    filled = {heading: pd.DataFrame(EMPTY | dict(c.items())) for heading, c in columns.items()}
+    cells = pd.concat(filled, names=["column", "label"]).reset_index()
     cells["line"] = cells.groupby("column").cumcount()
     cells["group"] = [groups.get(label, 0) for label in cells["label"]]
     cells = cells.sort_values("line", kind="stable", ignore_index=True)[[*PLACE, *CELL]]
-    return Table(name, title, cells, tuple(notes))
+    words |= {"machines": ", ".join(summary.facts["machine"]), "most": f"{MOST_AUDITED:,}"}
+    title, note = (
+        TEXTS[part].get(kind or name, "").format(**words) for part in ("titles", "notes")
+    )
+    lacking = RULES["incomplete"] if (cells["runs"] < cells["asked"]).any() else ""
+    return Table(name, title, cells, tuple(filter(None, [*rules, lacking, note, *notes])), head)
 
 
 def cells_of(
@@ -253,139 +265,124 @@ def _bold(summary: Summary, labels: pd.Index, scores: pd.DataFrame) -> NDArray[n
     """Return 1 for labels to print in bold, else 0; scores have a column for each run."""
     groups = {line.label: line.group for line in summary.lines}
     best: frozenset[str] = frozenset()
+    by_label = {str(label): row for label, row in scores.iterrows()}
     if scores.shape[1] > 1:
-        best = bold({str(label): row.to_dict() for label, row in scores.iterrows()}, groups)
-    elif len(scores):
-        best = single_best({str(label): row.iloc[0] for label, row in scores.iterrows()}, groups)
+        best = bold({label: row.to_dict() for label, row in by_label.items()}, groups)
+    elif by_label:
+        best = single_best({label: row.iloc[0] for label, row in by_label.items()}, groups)
     return labels.isin(best).astype(int)
 
 
-def ood_table(summary: Summary, dataset: str, other: str) -> Table | None:
-    """Return how far apart the entropies of test and OOD rows are; None if there are no runs."""
-    frame = summary.ood[(summary.ood["dataset"] == dataset) & (summary.ood["other"] == other)]
-    if frame.empty:
-        return None
-    planned = {run.label for run in summary.grid.runs() if run.dataset == dataset}
-    labels = [line.label for line in summary.lines if line.label in planned]
-    frame = frame.set_index("label").reindex(labels)
-    seeds, gamma, columns = len(summary.grid.seeds), float(frame["gamma"].max()), {}
-    for measure, head in OOD_HEADS.items():
-        values = frame[measure].astype(float)
-        runs = frame["seeds"].where(values.notna(), 0).astype(int)
-        cells = pd.DataFrame({"value": values, "std": math.nan, "decimals": 4, "runs": runs})
-        cells["bold"] = _bold(summary, values.index, values[runs == seeds].to_frame())
-        has_runs = frame["seeds"].notna()
-        cells["note"] = np.select([values.notna(), has_runs], ["", "undefined"], "missing")
-        columns[head] = cells.assign(asked=seeds)
-    notes = [RULES["entropies"].format(seeds=seeds)]
-    if not math.isnan(gamma):
-        notes.append(RULES["bandwidth"].format(gamma=gamma))
-    if few := list(frame.index[~(frame["seeds"] >= seeds)]):
-        notes.append(RULES["few"].format(labels=", ".join(few)))
-    is_published = (dataset, other) == PUBLISHED_PAIR
-    title = TEXTS["titles"]["table-2" if is_published else "ood"]
-    title = title.format(dataset=title_of(dataset), other=title_of(other))
-    name = "table-2" if is_published else f"ood-{dataset}-{other}"
-    return _table(summary, name, title, columns, notes)
+def _ood_tables(summary: Summary) -> Iterator[Table]:
+    """Yield how far apart the entropies of test and OOD rows are, for each pair with runs."""
+    seeds, ood = len(summary.grid.seeds), summary.ood
+    for dataset, other in summary.grid.ood:
+        frame = ood[(ood["dataset"] == dataset) & (ood["other"] == other)]
+        if frame.empty:
+            continue
+        planned = {run.label for run in summary.grid.runs() if run.dataset == dataset}
+        labels = [line.label for line in summary.lines if line.label in planned]
+        frame, columns = frame.set_index("label").reindex(labels), {}
+        for measure, heading in OOD_HEADS.items():
+            values, has_runs = frame[measure].astype(float), frame["seeds"].notna()
+            runs = frame["seeds"].where(values.notna(), 0).astype(int)
+            cells = pd.DataFrame({"value": values, "decimals": 4, "runs": runs, "asked": seeds})
+            cells["bold"] = _bold(summary, values.index, values[runs == seeds].to_frame())
+            cells["note"] = np.select([values.notna(), has_runs], ["", "undefined"], "missing")
+            columns[heading] = cells
+        rules, gamma = [RULES["entropies"].format(seeds=seeds)], float(frame["gamma"].max())
+        rules += [] if math.isnan(gamma) else [RULES["bandwidth"].format(gamma=gamma)]
+        words = {"dataset": title_of(dataset), "other": title_of(other)}
+        is_published = (dataset, other) == PUBLISHED_PAIR
+        name, kind = ("table-2", "table-2") if is_published else (f"ood-{dataset}-{other}", "ood")
+        yield _table(summary, name, columns, rules, kind=kind, **words)
 
 
 def _other_tables(summary: Summary) -> Iterator[Table]:
     """Yield the tables of datasets, time and missing runs."""
-    for name, frame in _other_frames(summary):
+    tables = {
+        "datasets": _dataset_rows(summary),
+        "timing": _timing_rows(summary),
+        "sessions": _session_rows(summary),
+        "missing": _missing_rows(summary),
+    }
+    for name, rows in tables.items():
+        head, *_ = headings = TEXTS["heads"][name]
+        frame = pd.DataFrame(rows, columns=headings).set_index(head)
         columns = {}
-        for head, column in frame.items():
-            is_number = pd.api.types.is_numeric_dtype(column)
-            value, note = (column.astype(float), "") if is_number else (math.nan, column)
-            decimals = TEXTS["decimals"].get(name, {}).get(head, 0)
-            cells = {"value": value, "std": math.nan, "decimals": decimals, "note": note}
-            columns[str(head)] = pd.DataFrame(cells, frame.index).assign(bold=0, runs=0, asked=0)
-        note = TEXTS["notes"].get(name, "").format(machines=", ".join(summary.facts["machine"]))
-        if len(frame):
-            table = _table(summary, name, TEXTS["titles"][name], columns, [note] if note else [])
-            yield replace(table, head=str(frame.index.name))
+        for heading, column in frame.dropna(axis="columns", how="all").items():
+            kind = "value" if pd.api.types.is_numeric_dtype(column) else "note"
+            decimals = TEXTS["decimals"].get(name, {}).get(heading, 0)
+            columns[str(heading)] = column.to_frame(kind).assign(decimals=decimals)
+        if columns:
+            yield _table(summary, name, columns, head=head)
 
 
-def _other_frames(summary: Summary) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Yield names and contents of these tables, by the labels of their lines."""
-    stored = summary.runs.groupby("dataset")["key"].nunique()
-    datasets = {}
+def _dataset_rows(summary: Summary) -> Iterator[tuple[Any, ...]]:
+    runs = summary.runs.groupby("dataset")["key"].nunique()
     for entry in map(entry_of, summary.grid.datasets):
         mean, single = summary.candidates.get(entry.name, (entry.candidates, math.nan))
-        counts: dict[str, Any] = {"rows": entry.rows, "features": entry.features}
-        counts |= {"classes": entry.classes, "candidates on average": mean}
-        counts |= {"one candidate in %": 100 * single, "stored runs": stored.get(entry.name, 0)}
-        datasets[entry.title] = counts
-    frame = pd.DataFrame.from_dict(datasets, "index", dtype=float).rename_axis("dataset")
-    yield "datasets", frame.dropna(axis="columns", how="all")
+        size = entry.title, entry.rows, entry.features, entry.classes
+        yield *size, mean, 100 * single, runs.get(entry.name, 0)
 
-    heads = TEXTS["heads"]["timing"]
-    times = summary.timing.replace({"models": {0: math.nan}}).set_index("label")
-    times["share"] *= 100
-    labels = [line.label for line in summary.lines if line.label in times.index]
-    yield "timing", times.loc[labels, list(heads)].rename(columns=heads).rename_axis("method")
 
-    rows, starts = [], []
+def _timing_rows(summary: Summary) -> Iterator[tuple[Any, ...]]:
+    timing = {row["label"]: row for row in summary.timing.to_dict("records")}
+    for row in (timing[line.label] for line in summary.lines if line.label in timing):
+        seconds = row["seconds"], row["seconds_train"], row["seconds_examine"]
+        yield row["label"], row["runs"], row["models"] or math.nan, *seconds, 100 * row["share"]
+
+
+def _session_rows(summary: Summary) -> Iterator[tuple[Any, ...]]:
     for name, session in summary.sessions.items():
-        seconds = Counter(session["parts"])
-        seconds["noise, train"] += seconds["noise, load"]
         start = f"{name[:4]}-{name[4:6]}-{name[6:8]} {name[9:11]}:{name[11:13]}"
-        starts.append(f"{start}, {session['executor']}")
-        counts = {"runs": session["runs"], "by the clock": session["seconds"]}
-        rows.append(
-            counts | {head: seconds[part] for part, head in TEXTS["heads"]["sessions"].items()}
-        )
-    yield "sessions", pd.DataFrame(rows, pd.Index(starts, name="begun"))
+        seconds = Counter(session["parts"])
+        seconds["noise"] = seconds["noise, train"] + seconds["noise, load"]
+        parts = ("starting", "noise", "runs, load", "runs, train", "runs, examine", "write")
+        facts = f"{start}, {session['executor']}", session["runs"], session["seconds"]
+        yield *facts, *(seconds[part] for part in parts)
 
-    reasons = []
+
+def _missing_rows(summary: Summary) -> Iterator[tuple[Any, ...]]:
     for key, group in summary.missing.groupby(["dataset", "reason", "sentence"], sort=False):
         dataset, reason, sentence = map(str, key)
-        methods = list(dict.fromkeys(group["label"]))
+        methods = group["label"].unique()
         named = "all" if len(methods) == len(summary.lines) > 1 else ", ".join(methods)
         runs = len(group.drop_duplicates(["label", "seed"]))
-        reasons.append((title_of(dataset), runs, named, reason, sentence))
-    frame = pd.DataFrame(reasons, columns=["dataset", "runs", "methods", "why", "in words"])
-    yield "missing", frame.set_index("dataset")
+        yield title_of(dataset), runs, named, reason, sentence
 
 
 @cache
 def published_numbers() -> pd.DataFrame:
-    """Return the paper's three tables, indexed by (table, method, column)."""
+    """Return the paper's three tables, with tolerances, by (table, method, column)."""
     path = Path(__file__).with_name("paper_tables.csv")
     return pd.read_csv(path).set_index(["table", "method", "column"])
 
 
-def compared_table(summary: Summary, number: int, table: Table) -> Table | None:
+def compared_table(summary: Summary, table: Table) -> Table | None:
     """Return a table of the paper with the published numbers beside ours; None if it has none.
 
     A cell counts if all its runs are stored, with the paper's settings and datasets. The others
     are shown, and say why they do not count.
     """
-    paper = published_numbers()
-    titles = set(paper.index.get_level_values("method"))
+    number = table.name[-1]
+    paper = published_numbers().loc[int(number)]
     changed = {e.label for e in summary.grid.entries if e.method != type(e.method).paper()}
     methods = {
         line.label: line.method.title
         for line in summary.lines
-        if line.method.title in titles
+        if line.method.title in paper.index
         and (line.label not in changed or line.label == line.method.title)
     }
-    cells = table.cells[table.cells["label"].isin(methods)].assign(bold=0)
+    cells = table.cells.assign(bold=0, method=table.cells["label"].map(methods))
+    cells = cells.dropna(subset="method").merge(paper, "left", on=["method", "column"])
     if cells.empty:
         return None
-    names = {"CDF area": "cdf_area", "KS": "ks", "MMD": "mmd"}
-    columns = "eps=" + cells["column"] if number == 3 else cells["column"].replace(names)
-    keys = pd.MultiIndex.from_arrays([cells["label"].map(methods), columns])
-    numbers = paper.loc[number].reindex(keys)
-    cells["published"], cells["published_std"] = numbers[["mean", "std"]].to_numpy().T
-    cells["difference"] = cells["value"] - cells["published"]
-    why_not = {head: _why_not_counted(summary, number, head) for head in table.columns}
-    reasons = cells["column"].map(why_not).mask(cells["label"].isin(changed), "other settings")
+    reasons = cells["column"].map({c: _why_not(summary, number, c) for c in table.columns})
+    reasons = reasons.mask(cells["label"].isin(changed), "other settings")
     cells["why_not"] = reasons.where(cells["published"].notna(), "")
-    tolerance = pd.Series(0.07 if number == 2 else 2.0, cells.index)
-    if number == 1:
-        spread = (2 * cells["published_std"]).clip(lower=1.0)
-        tolerance = tolerance.where(cells["column"] == POOLED, spread)
-    cells["tolerance"] = tolerance.where((cells["why_not"] == "") & cells["published"].notna())
+    cells["difference"] = cells["value"] - cells["published"]
+    cells["tolerance"] = cells["tolerance"].where(cells["why_not"] == "")
     # The published numbers are rounded: a rounding error of ours must not decide.
     agrees = (cells["difference"].abs() <= cells["tolerance"] + 1e-9).astype(float)
     counted = (cells["difference"] + cells["tolerance"]).notna() & (cells["runs"] == cells["asked"])
@@ -395,14 +392,14 @@ def compared_table(summary: Summary, number: int, table: Table) -> Table | None:
     return Table(f"compare-{number}", f"Table {number} beside the paper's", cells, notes)
 
 
-def _why_not_counted(summary: Summary, number: int, head: str) -> str:
+def _why_not(summary: Summary, number: str, column: str) -> str:
     """Return why a column cannot be compared with the paper, or nothing."""
-    pooled = number == 3 or head == POOLED
-    if pooled and (summary.attacked_sets if number == 3 else summary.real_world) != REAL_WORLD:
+    pooled = number == "3" or column == POOLED
+    if pooled and (summary.attacked_sets if number == "3" else summary.real_world) != REAL_WORLD:
         return "other datasets"
     if not pooled and summary.grid.noise != InstanceDependent():
         return "other noise"
-    return "bandwidth of all methods" if head == OOD_HEADS["mmd"] else ""
+    return "bandwidth of all methods" if column == OOD_HEADS["mmd"] else ""
 
 
 def agreement(cells: pd.DataFrame) -> str:
@@ -413,8 +410,7 @@ def agreement(cells: pd.DataFrame) -> str:
         sentence = "No cell can be compared with the paper."
     others = cells[cells["agrees"].isna() & cells["published"].notna()]
     complete = others["value"].notna() & (others["runs"] == others["asked"])
-    reasons = Counter(others["why_not"].where(complete, "runs missing"))
-    if reasons:
+    if reasons := Counter(others["why_not"].where(complete, "runs missing")):
         listed = ", ".join(f"{count} ({reason})" for reason, count in reasons.items())
         sentence += f" Not counted: {listed}."
     return sentence

@@ -152,26 +152,20 @@ class Audit:
 
     @property
     def strongest(self) -> AutoPGD:
-        search: Any = {
-            "steps": self.steps,
-            "restarts": self.restarts,
-            "precision": "float64",
-        }
-        return AutoPGD(self.per_feature, clip=self.clip, fixed=self.fixed, **search)
+        effort: Any = {"steps": self.steps, "restarts": self.restarts, "precision": "float64"}
+        return AutoPGD(self.per_feature, clip=self.clip, fixed=self.fixed, **effort)
 
     def attacks(self, fitted: Fitted | None) -> dict[str, Attack]:
         """Attacks by name, at epsilon 1."""
         square = Square(self.per_feature, queries=self.queries, clip=self.clip, fixed=self.fixed)
         if not isinstance(fitted, Networks):
             return {"square": square}
-        attacks: dict[str, Attack] = {
-            "margin": self.strongest,
-            "margin of logits": replace(self.strongest, target="logits"),
-            "cross-entropy": replace(self.strongest, loss="cross-entropy"),
-        }
+        attacks: dict[str, Attack] = {"margin": self.strongest}
+        attacks["margin of logits"] = replace(self.strongest, target="logits")
+        attacks["cross-entropy"] = replace(self.strongest, loss="cross-entropy")
         if fitted.method.uncertain:
             attacks["evidential"] = replace(self.strongest, loss="evidential")
-        return {**attacks, "square": square}
+        return attacks | {"square": square}
 
     def reports(self, fitted: Fitted, rows: Rows, truth: Tensor) -> list[RobustnessReport]:
         """Return one report for each of the R fitted runs; `truth` is (R, n)."""

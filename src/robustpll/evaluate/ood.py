@@ -57,11 +57,6 @@ def separation(known: ArrayLike, ood: ArrayLike) -> Separation:
     )
 
 
-def energy(logits: Tensor) -> Tensor:
-    """-ln sum_j exp(logit_j), (..., n, k) -> (..., n) (Liu et al., 2020)."""
-    return -logits.logsumexp(-1)
-
-
 @dataclass(frozen=True)
 class Gaussians:
     """A normal distribution for each class, all with the same covariance (Lee et al., 2018).
@@ -151,7 +146,7 @@ class RunScorer:
             opinion = fitted.predict(rows)
             if isinstance(fitted, Networks):
                 logits = logits_of(fitted.method, fitted.net, rows.repeated(fitted.method.members))
-                by_member["energy"] = energy(logits)
+                by_member["energy"] = -logits.logsumexp(-1)  # Liu et al., 2020
             if self.training is not None:
                 x = representation(fitted, rows)
                 of_classes = [g.distance(part) for g, part in zip(self.gaussians, x, strict=True)]
@@ -274,12 +269,7 @@ def ood_report(
 
 
 def rows_of(model: CandidateClassifier, X: Any) -> Rows:
-    """Convert X to rows as a fitted classifier reads them, scaled and on its device.
-
-    >>> from robustpll import PLLClassifier
-    >>> rows_of(PLLClassifier("pl_knn").fit([[0, 4], [2, 8]], [{0}, {1}]), [[1, 4]]).pool.tolist()
-    [[0.5, 0.0]]
-    """
+    """Convert X to rows as a fitted classifier reads them, scaled and on its device."""
     _refuse_unfitted(model)
     return model._rows(X)
 

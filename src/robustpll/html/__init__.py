@@ -1,7 +1,6 @@
-"""Self-contained HTML pages: one file, no network, and no script but their own.
+"""Self-contained HTML pages: one file, no network, no script but its own.
 
-Templates extend `base.html.j2`. A page's content security policy allows only its own script and
-styles, by their hashes.
+Templates extend `base.html.j2`, whose security policy allows script and styles by their hashes.
 """
 
 import base64
@@ -42,13 +41,11 @@ class LongTable:
     def data(self) -> dict[str, Any]:
         """Return what `table.js` reads; equal facts are stored once."""
         facts: dict[str, int] = {}
-        details = [
-            (
-                title,
-                [(name, facts.setdefault(_json(part), len(facts))) for name, part in parts.items()],
-            )
-            for title, parts in self.details
-        ]
+        details = []
+        for title, parts in self.details:
+            texts = {name: _json(part) for name, part in parts.items()}
+            numbers = [(name, facts.setdefault(t, len(facts))) for name, t in texts.items()]
+            details.append((title, numbers))
         return {
             "columns": [asdict(column) for column in self.columns],
             "rows": self.rows,
@@ -63,13 +60,9 @@ def render_page(template: Path, **values: Any) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=FileSystemLoader([template.parent, HERE]),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    loader = FileSystemLoader([template.parent, HERE])
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
     for name, file in (("base_style", "base.css"), ("base_script", "table.js")):
         environment.globals[name] = Markup((HERE / file).read_text("utf-8"))
     environment.filters.update(allowed=allowed, json_block=json_block, data_uri=data_uri)
