@@ -6,7 +6,6 @@ import math
 import re
 import time
 import warnings
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -35,13 +34,11 @@ ERROR, COVERAGE = 0.05, 0.9  # defaults of decisions and prediction sets
 MEASURES = ("probability", "belief", "uncertainty", "entropy")
 COLUMNS = ("label", *MEASURES, "prediction_set", "decision", "reason")
 ACCEPT, REVIEW = "accept", "review"
-BAD = ("", REVIEW, "bad")  # rows that do not parse
+KINDS = ["reason", "decision", "outcome"]  # predictions are counted by these, see `_outcomes`
+BAD = "bad"  # outcome of a row that does not parse
 TOO_FAR = "a number is too far from the training rows"
 MAX_NUMBERS = 2**22  # rows of a piece times classes or features: 32 MiB in float64
 
-# Rows by reason, decision and outcome. The outcome is "right", "wrong", "" without a true class, or
-# the quoted name of a true class that the model does not know.
-Tally = Counter[tuple[str, str, str]]
 Rows = NDArray[np.int64]
 
 
@@ -110,7 +107,7 @@ def is_model(start: bytes) -> bool:
 
 def _labels(table: "Table", decisions: list[Path], summary: list[str]) -> "Candidates":
     """Return the candidates after people's decisions, whose number is added to the summary."""
-    from robustpll.clean import decisions_file
+    from robustpll.clean.decisions_file import decided_candidates
     from robustpll.clean.run import ADDED
     from robustpll.labels.candidates import Candidates
 
@@ -118,12 +115,10 @@ def _labels(table: "Table", decisions: list[Path], summary: list[str]) -> "Candi
     if added and {*ADDED} <= {*table.features, *table.reading.left_out}:
         message = f"Column {added[0]!r} was added by robustpll clean and reveals the label."
         raise InputError(f"{message} Pass the original table and --decisions, or --ignore it.")
-    y = Candidates.of(table.y)
-    if decisions:
-        key = decisions_file.fingerprint(table, y)
-        decided = decisions_file.read_decisions(decisions, table.rows, y.classes, key)
-        summary.append(f"decided by a person: {len(decided):,}")
-        y = decisions_file.with_decisions(y, decided)
+    if not decisions:
+        return Candidates.of(table.y)
+    y, is_decided, _ = decided_candidates(table, decisions)
+    summary.append(f"decided by a person: {is_decided.sum():,}")
     return y
 
 
@@ -136,11 +131,10 @@ def split_rows(
     that has gaps: a model cannot be evaluated on what it never saw.
     """
     order = np.random.default_rng(seed).permutation(len(y))
-    shuffled = features.iloc[order]
-    needed = np.zeros(len(y), dtype=bool)  # in the order of `shuffled`
+    needed = np.zeros(len(y), dtype=bool)  # in this order
     needed[y.matrix[order].argmax(0)] = True
-    for name in shuffled:
-        column = shuffled[name]
+    for name in features:
+        column = features[name].iloc[order]
         if column.dtype.kind not in "biuf":
             needed |= ~column.duplicated().to_numpy()
         elif column.hasnans:
@@ -177,10 +171,12 @@ def _evaluate(model: Any, X: "pd.DataFrame", y: "Candidates", coverage: float) -
     share = model.decide(X, error=ERROR).coverage if trial.can_promise(ERROR) else 0
     if labelled and not share:
         return [*summary, no_promise(trial, ERROR)]
-    accepted = f"{share:.1%} of held-out rows are accepted if {ERROR:.0%} of these may be wrong"
+    summary.append(f"{share:.1%} of held-out rows are accepted if {ERROR:.0%} may be wrong")
     if labelled:
-        return [*summary, f"{accepted}, with a confidence of about {trial.confidence:.0%}"]
-    return [*summary, accepted, "both are estimates, because candidates are not true labels"]
+        summary[-1] += f", with a confidence of about {trial.confidence:.0%}"
+    else:
+        summary.append("both are estimates, because candidates are not true labels")
+    return summary
 
 
 def no_promise(trial: Any, error: float) -> str:
@@ -247,16 +243,16 @@ def predict(
             raise InputError(f"--keep {clash[0]}: the output has a column of this name. Rename it.")
         if new := [repr(name) for name in table.new if name not in (*keep, truth)]:
             say(f"{path}: the model was fitted without {some_of(new)}, and does not use that.")
-        tally = _write(classifier, table, out, error=error, keep=keep, truth=truth)
+        counts = _write(classifier, table, out, error, keep=keep, truth=truth)
     for name, unseen in table.new_words.items():
         if unseen.rows:
             words = f"words that training did not see ({some_of(map(repr, unseen.words))})"
             say(f"{path}: {unseen.rows:,} rows of column {name!r} have {words}. They become gaps.")
-    typer.echo(f"{path}: " + "\n".join(_summary(tally, classifier.trial_, error)))
+    typer.echo(f"{path}: " + "\n".join(_summary(counts, classifier.trial_, error)))
     typer.echo(f"The predictions are in {out}.")
-    if tally[BAD]:
+    if bad := counts["rows"][counts["outcome"] == BAD].sum():
         remedy = "" if skip_bad_rows else " Pass --skip-bad-rows to accept that."
-        say(f"{tally[BAD]:,} rows do not parse and are for review; 'reason' says why.{remedy}")
+        say(f"{bad:,} rows do not parse and are for review; 'reason' says why.{remedy}")
         raise typer.Exit(0 if skip_bad_rows else 1)
 
 
@@ -281,63 +277,56 @@ def _load(path: Path, device: str) -> Any:
 
 
 def _write(
-    model: Any,
-    table: "TableInPieces",
-    out: Path,
-    *,
-    error: float,
-    keep: list[str],
-    truth: str | None,
-) -> Tally:
-    """Predict a table piece by piece, write the rows, and count them."""
+    model: Any, table: "TableInPieces", out: Path, error: float, *, keep: list[str], truth: Any
+) -> "pd.DataFrame":
+    """Predict a table piece by piece, write the rows, and count them by `KINDS`."""
+    import pandas as pd
     from rich.console import Console
 
     from robustpll.tables.source import GAPS, CsvText, safe_cell
 
     copied = [*keep, truth] if truth else keep
     classes = {str(name) for name in model.classes_}
-    gaps = {*GAPS, *table.gaps} - classes
-    text, tally = CsvText(), Tally()
-
-    def outcome(label: str, cell: str) -> str:
-        integer = cell.removesuffix(".0")  # gaps make floats of integers
-        name = integer if integer in classes else cell
-        if name in classes:
-            return "right" if name == label else "wrong"
-        return "" if name in gaps else repr(name)
-
+    gaps, text, counts, done = {*GAPS, *table.gaps} - classes, CsvText(), [], 0
     with writing(out) as file, Console(stderr=True).status("0 rows") as status:
         file.write(codecs.BOM_UTF8)  # spreadsheets recognise UTF-8 by it
         max_rows = MAX_NUMBERS // max(len(classes), *model.features_.shape)
-        for number, piece in enumerate(table.pieces(copied, max_rows)):
+        for piece in table.pieces(copied, max_rows):
             rows = _predict_piece(model, piece, error)
-            cells = [piece.kept.get(line, [""] * len(copied)) for line in rows.index]
-            for label, decision, reason, row in zip(
-                rows["label"], rows["decision"], rows["reason"], cells, strict=True
-            ):
-                known = outcome(label, row[-1]) if truth else ""
-                tally[(reason.split(":")[0], decision, known) if label else BAD] += 1
-            for index, name in enumerate(keep):
-                column = [row[index] for row in cells]
-                rows.insert(index, safe_cell(name), column, allow_duplicates=True)
-            how: Any = {"header": number == 0, "index_label": table.where}
+            copies = pd.DataFrame.from_dict(piece.kept, "index", columns=range(len(copied)))
+            copies = copies.reindex(rows.index, fill_value="")
+            true = copies.pop(len(keep)) if truth else pd.Series("", rows.index)
+            outcome = _outcomes(rows["label"], true, classes, gaps)
+            reason = rows["reason"].str.split(":").str[0]
+            counts.append(rows.assign(reason=reason, outcome=outcome).value_counts(KINDS))
+            rows = pd.concat([copies.set_axis(map(safe_cell, keep), axis=1), rows], axis=1)
+            how: Any = {"header": not done, "index_label": table.where}
             rows.map(safe_cell).to_csv(text, lineterminator="\r\n", **how)
             file.write(text.pop().encode())
-            status.update(f"{tally.total():,} rows")
-        if {*tally} <= {BAD}:
+            done += len(rows)
+            status.update(f"{done:,} rows")
+        total = pd.concat(counts).groupby(KINDS).sum().rename("rows").reset_index()
+        if (total["outcome"] == BAD).all():
             first = [f"{table.where} {line}: {text}" for line, text in rows["reason"].items()]
             raise InputError(f"No row of the table parses ({some_of(first, 1)}).")
-    return tally
+    return total
 
 
-def _summary(tally: Tally, trial: Any, error: float) -> Iterator[str]:
+def _outcomes(
+    labels: "pd.Series[Any]", truth: "pd.Series[Any]", classes: set[str], gaps: set[str]
+) -> "pd.Series[Any]":
+    """Return "right", "wrong", "" without a true class, its quoted name if unknown, or BAD."""
+    integers = truth.str.removesuffix(".0")  # gaps make floats of integers
+    truth = truth.mask(integers.isin(classes), integers)
+    outcomes = truth.map(repr).mask(truth.isin(gaps), "").mask(truth.isin(classes), "wrong")
+    return outcomes.mask(truth == labels, "right").mask(labels == "", BAD)
+
+
+def _summary(counts: "pd.DataFrame", trial: Any, error: float) -> Iterator[str]:
     """Yield one line for each fact about the predictions."""
-    import pandas as pd
-
     from robustpll.estimator.abstention import NO_PROMISE
 
-    kinds = [(*kind, count) for kind, count in tally.items() if kind != BAD]
-    counts = pd.DataFrame(kinds, columns=["reason", "decision", "outcome", "rows"])
+    counts = counts[counts["outcome"] != BAD]
     total, by_reason = counts["rows"].sum(), counts.groupby("reason")["rows"].sum()
     shares = [f"{n:,} {reason} ({n / total:.1%})" for reason, n in by_reason.items()]
     yield f"{total:,} rows predicted; {', '.join(shares)}"
