@@ -64,8 +64,6 @@ def fit(
     columns.check_form()
     if not 0 <= held_out < 1 or not 0 < coverage < 1:
         raise BadParameter("--held-out and --coverage must be shares below 1.")
-    if columns.errors is not None and columns.errors.resolve() == out.resolve():
-        raise BadParameter(f"--errors and --out are the same file, {out}.")
     decisions = training.decisions or []
     with errors_as_messages():
         from robustpll.engine.history import progress_bars
@@ -171,19 +169,16 @@ def _evaluate(model: Any, X: "pd.DataFrame", y: "Candidates", coverage: float) -
     share = model.decide(X, error=ERROR).coverage if trial.can_promise(ERROR) else 0
     if labelled and not share:
         return [*summary, no_promise(trial, ERROR)]
-    summary.append(f"{share:.1%} of held-out rows are accepted if {ERROR:.0%} may be wrong")
+    accepted = f"{share:.1%} of held-out rows are accepted if {ERROR:.0%} of these may be wrong"
     if labelled:
-        summary[-1] += f", with a confidence of about {trial.confidence:.0%}"
-    else:
-        summary.append("both are estimates, because candidates are not true labels")
-    return summary
+        return [*summary, f"{accepted}, with a confidence of about {trial.confidence:.0%}"]
+    return [*summary, accepted, "both are estimates, because candidates are not true labels"]
 
 
 def no_promise(trial: Any, error: float) -> str:
     """Return why no row can be accepted, and the remedies."""
-    needed, rows = trial.fewest(error), len(trial.certainty)
-    reason = "too many predictions of held-out rows are wrong"
-    if needed > rows:
+    reason, rows = "too many predictions of held-out rows are wrong", len(trial.certainty)
+    if (needed := trial.fewest(error)) > rows:
         reason = f"it needs {needed:,} held-out rows with labels, but there are {rows:,}"
     promise = f"no promise can be made that {100 * error:.3g}% or fewer of accepted rows are wrong"
     remedy = "predict accepts no row. Pass it a larger --error, or fit with more rows"
@@ -194,15 +189,15 @@ def _compare_with_truth(model: Any, table: "Table", train: Rows, test: Rows) -> 
     """Yield the accuracy by true labels, which the training did not see."""
     import pandas as pd
 
-    truth, held_out = np.asarray(table.truth), np.isin(np.arange(len(table)), test)
-    known = pd.Series(truth).isin(model.classes_).to_numpy()
-    labels = np.empty(len(truth), dtype=object)
+    truth = pd.Series(table.truth)
+    known, labels = truth.isin(model.classes_), pd.Series(index=truth.index, dtype=object)
     labels[train] = model.labels_
     if len(test):
         labels[test] = model.predict(table.features.iloc[test])
+    held_out = truth.index.isin(test)
     groups = {"labels of training rows": known & ~held_out, "held-out rows": known & held_out}
     yield shared.right_shares(labels == truth, groups)
-    if unknown := int((pd.notna(truth) & ~known).sum()):
+    if unknown := int((truth.notna() & ~known).sum()):
         yield f"{unknown:,} rows have a true class that is no candidate of any row"
 
 
