@@ -394,7 +394,7 @@ def test_true_labels_are_compared_and_unknown_classes_told_apart() -> None:
     result = predict("--truth", "gold")
     rows = rows_of()
     right, accepted = rows["label"] == table["gold"], rows["decision"] == "accept"
-    assert f"these are right: {right[12:].mean():.1%} of 28 rows, " in result.stdout
+    assert f"right by the true labels: {right[12:].mean():.1%} of 28 rows, " in result.stdout
     assert f"{right[12:][accepted].mean():.1%} of {accepted[12:].sum()} accepted" in result.stdout
     unknown = "10 rows have a true class that the model does not know ('Wolf'), and "
     assert f"{unknown}{accepted[:10].sum()} of them are accepted" in result.stdout

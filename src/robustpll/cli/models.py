@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from robustpll.tables.read import Piece, Table, TableInPieces
 
 MIN_HELD_OUT = 30  # rows, for decisions and prediction sets
+MAY_BE_WRONG = "Share of the accepted rows that may be wrong."
 ERROR, COVERAGE = 0.05, 0.9  # defaults of decisions and prediction sets
 MEASURES = ("probability", "belief", "uncertainty", "entropy")
 COLUMNS = ("label", *MEASURES, "prediction_set", "decision", "reason")
@@ -51,7 +52,7 @@ def fit(
     file: shared.FileOptions,
     training: shared.TrainingOptions,
     network: Annotated[shared.Text, Option(help="Network of the method: mlp, for tables.")] = None,
-    held_out: Annotated[float, Option(metavar="SHARE", help="Rows to evaluate on.")] = 0.2,
+    held_out: Annotated[float, Option(metavar="SHARE", help="Share of rows to evaluate on.")] = 0.2,
     coverage: Annotated[float, Option(help="Coverage of the prediction sets.")] = COVERAGE,
 ) -> None:
     """Train on a table with candidate labels, and write the model to a file.
@@ -195,7 +196,7 @@ def _compare_with_truth(model: Any, table: "Table", train: Rows, test: Rows) -> 
     if len(test):
         labels[test] = model.predict(table.features.iloc[test])
     held_out = truth.index.isin(test)
-    groups = {"labels of training rows": known & ~held_out, "held-out rows": known & held_out}
+    groups = {"training labels": known & ~held_out, "held-out rows": known & held_out}
     yield shared.right_shares(labels == truth, groups)
     if unknown := int((truth.notna() & ~known).sum()):
         yield f"{unknown:,} rows have a true class that is no candidate of any row"
@@ -209,7 +210,7 @@ def predict(
     out: Annotated[Path, Option(help="The CSV file to write.")],
     keep: Annotated[shared.Texts, shared.column_option(help="Column to copy; repeatable.")] = None,
     truth: shared.Truth = None,
-    error: Annotated[float, Option(metavar="SHARE", help="Share of errors to accept.")] = ERROR,
+    error: Annotated[float, Option(metavar="SHARE", help=MAY_BE_WRONG)] = ERROR,
     file: shared.FileOptions,
     skip_bad_rows: shared.SkipBadRows = False,
     device: shared.Device = "auto",

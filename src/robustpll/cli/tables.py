@@ -31,7 +31,7 @@ file_option = functools.partial(Option, metavar="FILE")
 TablePath = Annotated[Path, Argument(metavar="TABLE", help="A .csv, .tsv or .parquet file.")]
 ModelPath = Annotated[Path, Argument(metavar="MODEL", help="A file that `fit` wrote.")]
 Truth = Annotated[Text, column_option(help="Column of true labels, to compare with.")]
-SkipBadRows = Annotated[bool, Option("--skip-bad-rows", help="Accept rows that do not parse.")]
+SkipBadRows = Annotated[bool, Option("--skip-bad-rows", help="Go on if rows do not parse.")]
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Seed = Annotated[int, Option(min=0, max=2**32 - 1, help="Seed of all random numbers.")]
 
@@ -54,7 +54,7 @@ class ColumnOptions:
     truth: Truth = None
     ignore: Annotated[Texts, column_option(help="Column to leave out; repeatable.")] = None
     categories: Annotated[Texts, column_option(help="Categorical column; repeatable.")] = None
-    unanswered: Annotated[str, Option(help='Empty sets: "error" or "all classes".')] = "error"
+    unanswered: Annotated[str, Option(help='No candidates: "error" or "all classes".')] = "error"
     skip_bad_rows: SkipBadRows = False
     errors: Annotated[Path | None, file_option(help="CSV file that lists bad rows.")] = None
 
@@ -254,7 +254,7 @@ def right_shares(right: Any, groups: dict[str, Any], weights: Any = 1) -> str:
         if count := int((group * weights).sum()):
             share = (group * weights * right).sum() / count
             shares.append(f"{share:.1%} of {count:,} {name}")
-    return f"by the true labels these are right: {', '.join(shares)}"
+    return f"right by the true labels: {', '.join(shares)}"
 
 
 @with_options
