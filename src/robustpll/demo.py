@@ -32,7 +32,7 @@ moves each pixel by at most {EPSILON:g} of its range, in 10 steps away from the 
 predicted for the clean digit, against all members at once. Stronger attacks exist.
 """
 TITLE = "Training data: digits with candidate labels; the label that RobustPll chose is underlined"
-HEADINGS = ("test\naccuracy", "training labels\nresolved", "entropy,\nknown")
+HEADINGS: tuple[str, ...] = ("test\naccuracy", "training labels\nresolved", "entropy,\nknown")
 HEADINGS += ("entropy,\nunknown", "accuracy,\nattacked")
 GROUPS = ("training labels\nresolved", "test rows", f"test rows,\nattacked by {EPSILON:g}")
 

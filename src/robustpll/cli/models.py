@@ -289,13 +289,14 @@ def _write(
         max_rows = MAX_NUMBERS // max(len(classes), *model.features_.shape)
         for piece in table.pieces(copied, max_rows):
             rows = _predict_piece(model, piece, error)
-            copies = pd.DataFrame.from_dict(piece.kept, "index", columns=range(len(copied)))
+            copies: Any = pd.DataFrame.from_dict(piece.kept, "index", columns=range(len(copied)))
             copies = copies.reindex(rows.index, fill_value="")
             true = copies.pop(len(keep)) if truth else pd.Series("", rows.index)
             outcome = _outcomes(rows["label"], true, classes, gaps)
             reason = rows["reason"].str.split(":").str[0]
             counts.append(rows.assign(reason=reason, outcome=outcome).value_counts(KINDS))
-            rows = pd.concat([copies.set_axis(map(safe_cell, keep), axis=1), rows], axis=1)
+            copies.columns = [*map(safe_cell, keep)]
+            rows = pd.concat([copies, rows], axis=1)
             how: Any = {"header": not done, "index_label": table.where}
             rows.map(safe_cell).to_csv(text, lineterminator="\r\n", **how)
             file.write(text.pop().encode())
