@@ -65,6 +65,8 @@ def fit(
     columns.check_form()
     if not 0 <= held_out < 1 or not 0 < coverage < 1:
         raise BadParameter("--held-out and --coverage must be shares below 1.")
+    if columns.errors is not None and columns.errors.resolve() == out.resolve():
+        raise BadParameter(f"--errors and --out are the same file, {out}.")
     decisions = training.decisions or []
     with errors_as_messages():
         from robustpll.engine.history import progress_bars
