@@ -1,14 +1,11 @@
 """The demo: three methods learn digits from ambiguous labels; nothing is downloaded."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
@@ -35,19 +32,12 @@ moves each pixel by at most {EPSILON:g} of its range, in 10 steps away from the 
 predicted for the clean digit, against all members at once. Stronger attacks exist.
 """
 TITLE = "Training data: digits with candidate labels; the label that RobustPll chose is underlined"
+HEADINGS: tuple[str, ...] = ("test\naccuracy", "training labels\nresolved", "entropy,\nknown")
+HEADINGS += ("entropy,\nunknown", "accuracy,\nattacked")
 GROUPS = ("training labels\nresolved", "test rows", f"test rows,\nattacked by {EPSILON:g}")
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """The results of a method: accuracies, and entropies of rows."""
-
-    title: str
-    resolved: float  # of training labels
-    test: float
-    attacked: float
-    known: NDArray[np.float64]  # of test rows, (n,)
-    unknown: NDArray[np.float64]  # of rows of unknown classes, (m,)
+Accuracies = dict[str, list[float]]  # of each method in percent, for each of GROUPS
+Entropies = dict[str, tuple[Any, Any]]  # of each method, for known (n,) and unknown rows (m,)
 
 
 def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
@@ -67,26 +57,20 @@ def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
             PLLClassifier(method(epochs=epochs), random_state=seed).fit(train, candidates)
             for method in (RobustPll, RobustPllEns, Proden)
         ]
-    outcomes = []
+    accuracies, entropies = Accuracies(), Entropies()
     for model in models:
-        attack = PGD(EPSILON, labels="clean", joint=True)
-        attacked = model.classes_[model.predict_opinion(test, attack).predicted()]
-        outcomes.append(
-            Outcome(
-                model.resolved_method().title,
-                float((model.labels_ == truth).mean()),
-                model.score(test, test_truth),
-                float((attacked == test_truth).mean()),
-                model.predict_opinion(test).entropy,
-                model.predict_opinion(X[~known]).entropy,
-            )
-        )
+        title, clean = model.resolved_method().title, model.predict_opinion(test)
+        attacked = model.predict_opinion(test, PGD(EPSILON, labels="clean", joint=True))
+        tested = [model.classes_[opinion.predicted()] for opinion in (clean, attacked)]
+        right = model.labels_ == truth, *(labels == test_truth for labels in tested)
+        accuracies[title] = [100 * rows.mean() for rows in right]
+        entropies[title] = clean.entropy, model.predict_opinion(X[~known]).entropy
     console.print(
         f"\n{len(train):,} training digits with {candidates.sizes.mean():.1f} candidates out of "
         f"{len(candidates.classes)} classes on average; {len(test)} test digits; "
         f"{(~known).sum()} unknown ones."
     )
-    console.print(_table(outcomes), EXPLANATION, sep="\n")
+    console.print(_table(accuracies, entropies), EXPLANATION, sep="\n")
     figure = new_figure(13, 7.2)
     top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.35))  # type: ignore[misc]
     top.suptitle(TITLE, x=0.01, ha="left", fontsize=11, fontweight="bold")
@@ -96,28 +80,24 @@ def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
         axes.imshow(train[row].reshape(8, 8), cmap="gray_r")
         _show_labels(axes, sorted(sets[row]), labels[row], truth[row])
     left, right = bottom.subplots(1, 2)
-    _show_accuracy(plain(left, "How often is it right?"), outcomes)
-    _show_entropy(plain(right, "Does it notice what it has never seen?"), outcomes)
+    _show_accuracies(plain(left, "How often is it right?"), accuracies)
+    _show_entropies(plain(right, "Does it notice what it has never seen?"), entropies)
     out.write(PICTURE, picture_bytes(figure, "png"))
     console.print(f"Picture: [bold]{folder / PICTURE}[/bold]", soft_wrap=True)
     return folder / PICTURE
 
 
-def _table(outcomes: list[Outcome]) -> Table:
-    table = Table(box=None, padding=(0, 1), header_style="bold")
-    table.add_column("\nmethod", no_wrap=True)
-    headings = ("test\naccuracy", "training labels\nresolved", "entropy,\nknown")
-    for heading in (*headings, "entropy,\nunknown", "accuracy,\nattacked"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for outcome in outcomes:
-        known, unknown = (f"{e.mean():.2f}" for e in (outcome.known, outcome.unknown))
-        shares = outcome.test, outcome.resolved, outcome.attacked
-        test, resolved, attacked = (f"{100 * share:.1f} %" for share in shares)
-        table.add_row(outcome.title, test, resolved, known, unknown, attacked)
+def _table(accuracies: Accuracies, entropies: Entropies) -> Table:
+    columns = (Column(heading, justify="right", no_wrap=True) for heading in HEADINGS)
+    table = Table("\nmethod", *columns, box=None, padding=(0, 1), header_style="bold")
+    for title, shares in accuracies.items():
+        resolved, test, attacked = (f"{share:.1f} %" for share in shares)
+        known, unknown = (f"{entropy.mean():.2f}" for entropy in entropies[title])
+        table.add_row(title, test, resolved, known, unknown, attacked)
     return table
 
 
-def _show_labels(axes: Any, candidates: Sequence[Any], resolved: Any, truth: Any) -> None:
+def _show_labels(axes: Any, candidates: list[Any], resolved: Any, truth: Any) -> None:
     axes.set_axis_off()
     is_right = resolved == truth
     colour, verdict = (GOOD, "right") if is_right else (BAD, f"wrong: it is {truth}")
@@ -130,30 +110,30 @@ def _show_labels(axes: Any, candidates: Sequence[Any], resolved: Any, truth: Any
         axes.text((number + 0.5) / len(candidates), -0.12, text, **place, **look)
 
 
-def _show_accuracy(axes: Any, outcomes: Sequence[Outcome]) -> None:
-    width = 0.8 / len(outcomes)
-    for number, (outcome, colour) in enumerate(zip(outcomes, COLOURS, strict=False)):
-        heights = [100 * share for share in (outcome.resolved, outcome.test, outcome.attacked)]
-        places = np.arange(len(GROUPS)) + (number - (len(outcomes) - 1) / 2) * width
-        bars = axes.bar(places, heights, 0.92 * width, color=colour, label=outcome.title)
+def _show_accuracies(axes: Any, accuracies: Accuracies) -> None:
+    width, ticks = 0.8 / len(accuracies), np.arange(len(GROUPS))
+    for number, (title, heights) in enumerate(accuracies.items()):
+        places = ticks + (number - (len(accuracies) - 1) / 2) * width
+        bars = axes.bar(places, heights, 0.92 * width, color=COLOURS[number], label=title)
         axes.bar_label(bars, fmt="%.0f", fontsize=9, padding=2)
-    axes.set_xticks(np.arange(len(GROUPS)), GROUPS)
+    axes.set_xticks(ticks, GROUPS)
     axes.set(ylim=(0, 108), ylabel="accuracy in %")
     axes.legend(frameon=False, fontsize=9, loc="upper right")
 
 
-def _show_entropy(axes: Any, outcomes: Sequence[Outcome]) -> None:
+def _show_entropies(axes: Any, entropies: Entropies) -> None:
     box = {"widths": 0.3, "orientation": "horizontal", "whis": (5, 95), "showfliers": False}
     box |= {"patch_artist": True, "medianprops": {"color": "black"}}
-    for row, (outcome, colour) in enumerate(zip(outcomes, COLOURS, strict=False)):
+    for row, (known, unknown) in enumerate(entropies.values()):
+        colour = COLOURS[row]
         for values, y, face, name in (
-            (outcome.known, row - 0.18, colour, "known digits"),
-            (outcome.unknown, row + 0.18, "white", "unknown digits"),
+            (known, row - 0.18, colour, "known digits"),
+            (unknown, row + 0.18, "white", "unknown digits"),
         ):
             drawn = axes.boxplot(values, positions=[y], **box)
             drawn["boxes"][0].set(facecolor=face, edgecolor=colour)
             axes.text(1.03, y, name, va="center", fontsize=9, color=MUTED)
-    axes.set_yticks(range(len(outcomes)), [outcome.title for outcome in outcomes])
+    axes.set_yticks(range(len(entropies)), [*entropies])
     axes.invert_yaxis()
     label = "entropy: 0 is certain, 1 is clueless (middle half, 5 % to 95 %)"
     axes.set(xlim=(0, 1), xlabel=label)

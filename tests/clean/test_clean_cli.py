@@ -67,7 +67,7 @@ def test_the_folder_has_the_table_its_labels_and_all_findings(cleaned: tuple[Pat
     ranked = pd.read_csv(out / "annotators.csv")
     assert ranked["annotator"].tolist() == ["ada", "bob", "zoe"]  # the best one comes first
     assert "120 rows, 3 classes" in result.stdout
-    assert "by the true labels these are right" in result.stdout
+    assert "right by the true labels" in result.stdout
     suspects = len(pd.read_csv(out / "sets_that_miss_the_truth.csv"))
     for text in (result.stdout, (out / "review.html").read_text(encoding="utf-8")):
         assert "assumes that at most 5% of the sets miss the true class" in text
@@ -230,7 +230,6 @@ def test_a_table_that_was_cleaned_before_and_an_empty_one_are_refused(
 STOPPED = """
 import os, sys
 from robustpll.cli import app
-from robustpll.cli.clean import FINDINGS
 left, sync = int(sys.argv.pop(1)), os.fsync
 def stopped(handle):
     global left

@@ -49,7 +49,7 @@ def page_of(
         cells=[[f"pet {row}", EVIL] for row in range(rows)],
         pictures=None if picture is None else [picture] * rows,
         votes=np.tile([1.0, 1, 0, 0], (rows, 1)),
-        assumed="Few sets miss it.",
+        assumption="Few sets miss it.",
     )
 
 

@@ -30,16 +30,24 @@ class ConflictWarning(UserWarning):
     """Some rows have several decisions for different classes."""
 
 
+def decided_candidates(
+    table: Table, paths: Sequence[Path]
+) -> tuple[Candidates, NDArray[np.bool_], str]:
+    """Return the candidates after decisions, which rows (n,) are decided, and the fingerprint."""
+    candidates = Candidates.of(table.y)
+    key = fingerprint(table, candidates)
+    decisions = read_decisions(paths, table.rows, candidates.classes, key)
+    is_decided = np.isin(np.arange(len(table)), [*decisions])
+    return with_decisions(candidates, decisions), is_decided, key
+
+
 def fingerprint(table: Table, candidates: Candidates) -> str:
     """Return 16 hex digits that depend on the table's content, so that reviews do not mix."""
-    hashed = pd.util.hash_pandas_object(table.features, index=False)
-    parts = (
-        repr([str(name) for name in candidates.classes]).encode(),
-        candidates.matrix.tobytes(),
-        table.rows.astype("<i8").tobytes(),
-        hashed.to_numpy().astype("<u8").tobytes(),
-    )
-    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+    hashed = hashlib.sha256(repr([str(name) for name in candidates.classes]).encode())
+    hashed.update(candidates.matrix.tobytes() + table.rows.astype("<i8").tobytes())
+    features = pd.util.hash_pandas_object(table.features, index=False)
+    hashed.update(features.to_numpy().astype("<u8").tobytes())
+    return hashed.hexdigest()[:16]
 
 
 def read_decisions(
@@ -65,38 +73,31 @@ def read_decisions(
         elif label is None:
             problem = f"there is no class {some_of([repr(name)])} in the table"
         elif isinstance(moment, str):
-            problem = (
-                f"`when` is {some_of([repr(when)])}, which {moment}, and should look like "
-                "2026-11-15T10:00:00.000Z"
-            )
+            fault = f"`when` is {some_of([repr(when)])}, which {moment}"
+            problem = f"{fault}, and should look like 2026-11-15T10:00:00.000Z"
         else:
             decisions[position[row]].append((moment, label, where))
             continue
-        raise InputError(
-            f"{where}: {problem}. Pass the table and options that the page was made with, and the "
-            "file as the page wrote it."
-        )
+        remedy = "Pass the table and options that the page was made with"
+        raise InputError(f"{where}: {problem}. {remedy}, and the file as the page wrote it.")
     latest, conflicts = {}, []
     for index, choices in decisions.items():
         moment, label, where = max(choices)
         latest[index] = label
         decision = f"row {rows[index]}: {str(classes[label])!r} ({where})"
         others = [choice for choice in choices if choice[1] != label]
-        if others:
-            conflicts.append(decision)
-            other_moment, other, other_where = max(others)
-            if other_moment == moment:
-                raise InputError(
-                    f"decisions: {decision} and {str(classes[other])!r} ({other_where}) have the "
-                    f"same time, {moment.isoformat()}. Delete the wrong line."
-                )
+        if not others:
+            continue
+        conflicts.append(decision)
+        other_moment, other, other_where = max(others)
+        if other_moment == moment:
+            both = f"{decision} and {str(classes[other])!r} ({other_where})"
+            same = f"have the same time, {moment.isoformat()}"
+            raise InputError(f"decisions: {both} {same}. Delete the wrong line.")
     if conflicts:
-        warnings.warn(
-            f"decisions: {len(conflicts):,} rows were decided more than once, with different "
-            f"classes. The latest decision counts ({some_of(conflicts, 3)}).",
-            ConflictWarning,
-            stacklevel=2,
-        )
+        fault = f"{len(conflicts):,} rows were decided more than once, with different classes"
+        message = f"decisions: {fault}. The latest decision counts ({some_of(conflicts, 3)})."
+        warnings.warn(message, ConflictWarning, stacklevel=2)
     return latest
 
 
@@ -139,10 +140,8 @@ def _lines(paths: Sequence[Path]) -> Iterator[tuple[str, list[str]]]:
         except (OSError, UnicodeError) as error:
             problem = getattr(error, "strerror", "") or "it is not text in UTF-8"
         if problem:
-            raise InputError(
-                f"decisions: {where} cannot be read ({problem}). Pass a file as the review page "
-                "wrote it."
-            )
+            remedy = "Pass a file as the review page wrote it"
+            raise InputError(f"decisions: {where} cannot be read ({problem}). {remedy}.")
 
 
 def with_decisions(candidates: Candidates, decisions: dict[int, int]) -> Candidates:

@@ -63,19 +63,16 @@ def judge(
     _, rows = Features.fit_rows(X, chosen_device(device))  # scaled by all rows, without labels
     n = len(rows)
     if not is_count(folds, least=2) or folds > n // 2:
-        raise InputError(
-            f"folds must be an int of at least 2 and at most half of {n} rows; got {folds!r}."
-        )
+        rule = f"an int of at least 2 and at most half of {n} rows"
+        raise InputError(f"folds must be {rule}; got {folds!r}.")
     train, test = fold_indices(n, int(folds), seed)
     seeds = tuple(seed_of(seed, "fold", fold) for fold in range(len(train)))
-    train_rows, test_rows = (
-        rows.repeated(len(train)).others(rows.pool, indices.to(rows.indices.device))
-        for indices in (train, test)
-    )
+    repeated, device_of = rows.repeated(len(train)), rows.indices.device
+    train_rows = repeated.others(rows.pool, train.to(device_of))
     matrix, prior = torch.from_numpy(candidates.matrix), torch.from_numpy(candidates.prior)
     with progress_bars() if verbose else nullcontext():
         fitted = method.fit(Task.of(train_rows, matrix[train], seeds, prior[train]))
-    predicted = fitted.predict(test_rows).numpy()  # (folds, rows of a fold)
+    predicted = fitted.predict(repeated.others(rows.pool, test.to(device_of))).numpy()
     _, first = np.unique(test.numpy(), return_index=True)  # a fold may name a row twice
     opinion = recalibrated(predicted[np.unravel_index(first, test.shape)], candidates.matrix)
     return judgement(candidates, opinion, rows.x(rows.everything)[0], decided)

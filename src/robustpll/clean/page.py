@@ -47,7 +47,7 @@ def review_page(
     cells: Sequence[Sequence[str]],
     pictures: Sequence[Sequence[str]] | None = None,
     votes: NDArray[np.float64] | None = None,
-    assumed: str = "",
+    assumption: str = "",
 ) -> str:
     """Return the page with the rows of `review`, as `robustpll.clean.review` gives them.
 
@@ -74,8 +74,9 @@ def review_page(
         "voted": votes is not None,
         "rows": list(rows),
     }
-    kinds, count = sorted(set(review["why"])), len(review)
-    return render_page(TEMPLATE, title=title, data=data, kinds=kinds, count=count, assumed=assumed)
+    kinds = sorted(set(review["why"]))
+    shown = {"title": title, "kinds": kinds, "count": len(review), "assumption": assumption}
+    return render_page(TEMPLATE, data=data, **shown)
 
 
 def _options(judged: Judgement, row: int, votes: NDArray[np.float64] | None) -> list[list[Any]]:

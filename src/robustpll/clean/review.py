@@ -144,43 +144,38 @@ def review(judged: Judgement, rows: Ints, twins: pd.DataFrame, error: float) -> 
     confidence, classes = judged.confidence, judged.candidates.classes
     descending = np.sort(confidence)[::-1]
     asked = confidence < mean_threshold(descending, 1 - descending, error)
-    contrary = defaultdict(list)  # position of a row -> numbers of its twins
-    position = {int(row): index for index, row in enumerate(rows)}
+    contrary = defaultdict(list)  # row number -> numbers of its twins
     for row, twin in zip(twins["row"].tolist(), twins["twin"].tolist(), strict=True):
-        contrary[position[row]].append(twin)
-        contrary[position[twin]].append(row)
-    asked[list(contrary)] = True
-    order, value = query_order(
-        1 - confidence, judged.near[0], np.flatnonzero(asked & ~judged.decided)
-    )
+        contrary[row].append(twin)
+        contrary[twin].append(row)
+    asked |= np.isin(rows, [*contrary])
+    undecided = np.flatnonzero(asked & ~judged.decided)
+    order, value = query_order(1 - confidence, judged.near[0], undecided)
     uncertainty = np.asarray(judged.opinion.uncertainty)
     differs = uncertainty > max(UNSURE, float(np.quantile(uncertainty, UNSURE_QUANTILE)))
     suspect = suspicion(judged.opinion, judged.candidates.matrix, "rival") > 0.5
     suspect &= judged.missing > (1 - confidence) / 2
-    inside = np.where(judged.candidates.matrix, judged.probability, -1.0)
-    inside[np.arange(len(inside)), judged.resolved] = -1.0
-    rival = classes[inside.argmax(-1)]
+    others = np.where(judged.candidates.matrix, judged.probability, -1.0)
+    others[np.arange(len(others)), judged.resolved] = -1.0  # of the other candidates; -1: none
 
-    def reasons_of(row: int) -> dict[str, str]:
+    def reasons_of(index: int) -> dict[str, str]:
         """Return the kinds of doubt about a row and a reason for each, the main one first."""
-        label, outside = judged.labels[row], classes[judged.best_outside[row]]
+        label, outside = judged.labels[index], classes[judged.best_outside[index]]
         reasons = {}
-        if suspect[row]:
+        if suspect[index]:
             reasons["truth missing"] = f"looks like {outside}, which is not a candidate"
-        if row in contrary:
-            others = ", ".join(map(str, contrary[row][:3]))
-            reasons["contradicts twin"] = (
-                f"nearly equals row {others}, but shares no candidate with it"
-            )
-        if differs[row]:
+        if twins_of := contrary.get(int(rows[index])):
+            near = f"nearly equals row {', '.join(map(str, twins_of[:3]))}"
+            reasons["contradicts twin"] = f"{near}, but shares no candidate with it"
+        if differs[index]:
             reasons["unlike others"] = "differs from others, so the model knows little about it"
-        if inside[row].max() >= 0:
-            reasons["ambiguous"] = f"{label} or {rival[row]}"
-        elif not suspect[row]:
+        if others[index].max() >= 0:
+            reasons["ambiguous"] = f"{label} or {classes[others[index].argmax()]}"
+        elif not suspect[index]:
             reasons["ambiguous"] = f"{label}, or perhaps {outside}, which is not a candidate"
         return reasons
 
-    why = [reasons_of(row) for row in order.tolist()]
+    why = [reasons_of(index) for index in order.tolist()]
     columns = {
         "row": rows[order],
         "value_of_asking": value,

@@ -23,7 +23,6 @@ WORKERS = Option(help="Number of processes; by default one per core, or 6 per GP
 UNTIL = Option(metavar="SECONDS", help="Start no new runs after this time.")
 VERSION = Option(metavar="DATASET=VERSION", help="Version of a dataset's file; repeatable.")
 Store = Annotated[Path, Option(help="Folder of the results.")]
-LISTS: dict[str, Any] = {"methods": str, "datasets": str, "seeds": int, "epsilons": float}
 
 
 @app.command()
@@ -47,21 +46,23 @@ def run(
     from robustpll.bench.executor import RayExecutor, run_grid
     from robustpll.bench.grid import grid_of, noise_of
 
-    texts = {"methods": methods, "datasets": datasets, "seeds": seeds, "epsilons": eps}
     with errors_as_messages(stopped="Finished runs are stored; the same command runs the rest."):
         if ray is not None and workers is not None:
             raise InputError("--workers does not go with --ray: use 'ray start --num-cpus'.")
-        changes: dict[str, Any] = {
-            name: _listed(name, text) for name, text in texts.items() if text is not None
+        numbers, strengths = _listed(seeds, int), _listed(eps, float)
+        changes = {
+            "methods": _listed(methods, str),
+            "datasets": _listed(datasets, str),
+            "seeds": tuple(range(*numbers)) if numbers and len(numbers) == 1 else numbers,
+            "epsilons": strengths and tuple(filter(None, strengths)),  # 0 is no attack
+            "noise": noise_of(noise),
+            "epochs": epochs,
+            "train_rows": train_rows or None,
         }
-        if len(changes.get("seeds", ())) == 1:
-            changes["seeds"] = tuple(range(*changes["seeds"]))
-        others = {"noise": noise_of(noise), "epochs": epochs, "train_rows": train_rows or None}
-        changes |= {name: value for name, value in others.items() if value is not None}
-        changed = grid_of(grid).changed(**changes)
+        passed = {name: value for name, value in changes.items() if value is not None}
         executor = None if ray is None else RayExecutor(ray, device)
         limits: Any = {"device": device, "workers": workers, "until": until}
-        outcome = run_grid(changed, store, executor=executor, **limits)
+        outcome = run_grid(grid_of(grid).changed(**passed), store, executor=executor, **limits)
     say(
         f"{outcome.done:,} runs done in {outcome.seconds:,.0f} s, {outcome.known:,} were known, "
         f"{len(outcome.failed):,} failed, {outcome.left:,} are left."
@@ -73,13 +74,12 @@ def run(
         raise typer.Exit(1)
 
 
-def _listed(name: str, text: str) -> tuple[Any, ...]:
-    """Return the values of an option such as --seeds 0,3; attacks of strength 0 are none."""
+def _listed(text: str | None, kind: Any) -> tuple[Any, ...] | None:
+    """Return the values of an option such as --seeds 0,3; None if it is not passed."""
     try:
-        values = tuple(LISTS[name](part.strip()) for part in text.split(",") if part)
+        return None if text is None else tuple(kind(p.strip()) for p in text.split(",") if p)
     except ValueError as error:
         raise InputError(f"--seeds and --eps take numbers, as in 0,3: {error}.") from error
-    return tuple(filter(None, values)) if name == "epsilons" else values
 
 
 @app.command()
@@ -102,17 +102,14 @@ def _show_status(store: "ResultStore", name: str, grid: "Grid") -> None:
     from robustpll.bench.grid import runs_here
     from robustpll.bench.store import other_versions
 
-    (can_run, remedies), every = runs_here(grid), {planned.key: planned for planned in grid.runs()}
-    without_data = [planned for planned in every.values() if planned.dataset in remedies]
+    (can_run, remedies), runs = runs_here(grid), {run.key: run for run in grid.runs()}.values()
+    without_data = [run for run in runs if run.dataset in remedies]
     missing = store.missing(can_run)
-    failures = [
-        f"{planned.name}: {error}" for planned in missing if (error := store.failure(planned))
-    ]
-    absent = sum(not store.has_any_version(planned) for planned in without_data)
-    typer.echo(
-        f"{name}: {len(every) - len(missing) - absent:,} of {len(every):,} runs are here; "
-        f"{len(missing) - len(failures):,} to run, {len(failures):,} failed, {absent:,} lack data"
-    )
+    failures = [f"{run.name}: {error}" for run in missing if (error := store.failure(run))]
+    absent = sum(not store.has_any_version(run) for run in without_data)
+    done = f"{len(runs) - len(missing) - absent:,} of {len(runs):,} runs are here"
+    to_run = f"{len(missing) - len(failures):,} to run, {len(failures):,} failed"
+    typer.echo(f"{name}: {done}; {to_run}, {absent:,} lack data")
     advice = [f"{dataset} is not here. {remedy}" for dataset, remedy in remedies.items()]
     damaged = store.damaged((*can_run, *without_data))
     for message in (*failures, *advice, *other_versions(store, can_run), *damaged):
@@ -162,10 +159,9 @@ def report(
         if store.is_file():
             summary = read_summary(store)
             if version or grid not in (None, summary.grid.name):
-                raise InputError(
-                    f"{store} holds one version of the grid {summary.grid.name!r}. Leave out GRID "
-                    "and --version, or name a folder of results."
-                )
+                fault = f"{store} holds one version of the grid {summary.grid.name!r}"
+                remedy = "Leave out GRID and --version, or name a folder of results"
+                raise InputError(f"{fault}. {remedy}.")
         else:
             results = ResultStore(store)
             versions = {name: chosen for name, _, chosen in pairs}

@@ -11,6 +11,7 @@ from typer import BadParameter, Option
 
 from robustpll.cli import tables as shared
 from robustpll.cli.messages import errors_as_messages
+from robustpll.errors import InputError
 
 if TYPE_CHECKING:
     from robustpll.clean.run import Cleaned
@@ -51,55 +52,61 @@ def clean(
     if not 0 < wrong < 1:
         raise BadParameter("--wrong must be above 0 and below 1.")
     with errors_as_messages():
-        from robustpll.clean.run import Cleaning
+        method = training.model().resolved_method()
+        if images_root and not (images and images_root.is_dir()):
+            rule = "--images-root must be the folder of the pictures that --images names"
+            raise InputError(f"{rule}; got {images_root} and --images {images}.")
+    table = shared.read(path, columns, file, images=images, with_cells=True)
+    stopped = "Files that were written are complete; the others did not change."
+    with errors_as_messages(stopped=stopped):
+        from robustpll.clean.run import clean_table
 
-        cleaning = Cleaning(
-            training.model().resolved_method(),
-            folds=folds,
+        cleaned = clean_table(
+            path,
+            table,
+            out,
+            method,
             error=wrong,
             most=most,
-            decisions=tuple(training.decisions or ()),
+            decisions=training.decisions or (),
             images=images,
             images_root=images_root,
-            beside=tuple(columns.ignore or ()),
+            also_shown=columns.ignore or (),
+            folds=folds,
             seed=training.seed,
             device=training.device,
             verbose=sys.stderr.isatty(),
         )
-    table = shared.read(path, columns, file, images=images, with_cells=True)
-    stopped = "Files that were written are complete; the others did not change."
-    with errors_as_messages(stopped=stopped):
-        cleaned = cleaning(path, table, out)
-    typer.echo("\n".join(_summary(cleaned, table, path)))
+    typer.echo("\n".join(_summary(cleaned, table, path, out)))
 
 
-def _summary(cleaned: "Cleaned", table: "Table", path: Path) -> Iterator[str]:
+def _summary(cleaned: "Cleaned", table: "Table", path: Path, out: Path) -> Iterator[str]:
     import pandas as pd
 
     from robustpll.clean.page import OUTSIDE
+    from robustpll.clean.run import PAGE, REVIEW
 
-    y, for_review, decided = cleaned.judged.candidates, len(cleaned.review), cleaned.judged.decided
+    y, decided, review = cleaned.judged.candidates, cleaned.judged.decided, cleaned.findings[REVIEW]
     candidates = f"{y.sizes.mean():.2f} candidates a row on average"
     yield f"{path}: {len(y):,} rows, {len(y.classes):,} classes, {candidates}"
     if decided.any():
         yield f"decided by a person: {decided.sum():,}"
-    resolved = len(y) - for_review - int(decided.sum())
-    yield f"resolved by the model: {resolved:,}; left to a person: {for_review:,}"
-    yield cleaned.assumed
+    resolved = len(y) - len(review) - int(decided.sum())
+    yield f"resolved by the model: {resolved:,}; left to a person: {len(review):,}"
+    yield cleaned.assumption
     if table.truth is not None:
-        known, open_rows = pd.notna(table.truth), np.isin(np.arange(len(y)), cleaned.review.index)
-        groups = {"resolved ones": known & ~open_rows, "that need a person": known & open_rows}
+        known, is_open = pd.notna(table.truth), np.isin(np.arange(len(y)), review.index)
+        groups = {"resolved ones": known & ~is_open, "that need a person": known & is_open}
         yield shared.right_shares(cleaned.judged.labels == table.truth, groups)
     yield f"  {cleaned.table}: the table with resolved labels"
     for name, description in FINDINGS.items():
         if name in cleaned.findings:
-            file = cleaned.page.parent / f"{name}.csv"
-            yield f"  {file}: {len(cleaned.findings[name]):,} {description}"
-    if cleaned.unseen:
-        reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(cleaned.unseen.items()))
-        share = f"{sum(cleaned.unseen.values()):,} of {cleaned.shown:,}"
+            yield f"  {out / name}.csv: {len(cleaned.findings[name]):,} {description}"
+    if cleaned.not_shown:
+        reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(cleaned.not_shown.items()))
+        share = f"{cleaned.not_shown.total():,} of {cleaned.shown:,}"
         yield f"pictures that the page does not show: {share} ({reasons})"
-        if OUTSIDE in cleaned.unseen:
+        if OUTSIDE in cleaned.not_shown:
             yield "pass --images-root FOLDER to show pictures from another folder"
-    limit = "" if cleaned.shown == for_review else f", the first {cleaned.shown:,} of them"
-    yield f"Open {cleaned.page} in a browser to decide the rows that need a person{limit}."
+    limit = "" if cleaned.shown == len(review) else f", the first {cleaned.shown:,} of them"
+    yield f"Open {out / PAGE} in a browser to decide the rows that need a person{limit}."

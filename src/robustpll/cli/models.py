@@ -6,7 +6,6 @@ import math
 import re
 import time
 import warnings
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -31,17 +30,16 @@ if TYPE_CHECKING:
     from robustpll.tables.read import Piece, Table, TableInPieces
 
 MIN_HELD_OUT = 30  # rows, for decisions and prediction sets
+MAY_BE_WRONG = "Share of the accepted rows that may be wrong."
 ERROR, COVERAGE = 0.05, 0.9  # defaults of decisions and prediction sets
 MEASURES = ("probability", "belief", "uncertainty", "entropy")
 COLUMNS = ("label", *MEASURES, "prediction_set", "decision", "reason")
 ACCEPT, REVIEW = "accept", "review"
-BAD = ("", REVIEW, "bad")  # rows that do not parse
+KINDS = ["reason", "decision", "outcome"]  # predictions are counted by these, see `_outcomes`
+BAD = "bad"  # outcome of a row that does not parse
 TOO_FAR = "a number is too far from the training rows"
 MAX_NUMBERS = 2**22  # rows of a piece times classes or features: 32 MiB in float64
 
-# Rows by reason, decision and outcome. The outcome is "right", "wrong", "" without a true class, or
-# the quoted name of a true class that the model does not know.
-Tally = Counter[tuple[str, str, str]]
 Rows = NDArray[np.int64]
 
 
@@ -54,7 +52,7 @@ def fit(
     file: shared.FileOptions,
     training: shared.TrainingOptions,
     network: Annotated[shared.Text, Option(help="Network of the method: mlp, for tables.")] = None,
-    held_out: Annotated[float, Option(metavar="SHARE", help="Rows to evaluate on.")] = 0.2,
+    held_out: Annotated[float, Option(metavar="SHARE", help="Share of rows to evaluate on.")] = 0.2,
     coverage: Annotated[float, Option(help="Coverage of the prediction sets.")] = COVERAGE,
 ) -> None:
     """Train on a table with candidate labels, and write the model to a file.
@@ -110,7 +108,7 @@ def is_model(start: bytes) -> bool:
 
 def _labels(table: "Table", decisions: list[Path], summary: list[str]) -> "Candidates":
     """Return the candidates after people's decisions, whose number is added to the summary."""
-    from robustpll.clean import decisions_file
+    from robustpll.clean.decisions_file import decided_candidates
     from robustpll.clean.run import ADDED
     from robustpll.labels.candidates import Candidates
 
@@ -118,12 +116,10 @@ def _labels(table: "Table", decisions: list[Path], summary: list[str]) -> "Candi
     if added and {*ADDED} <= {*table.features, *table.reading.left_out}:
         message = f"Column {added[0]!r} was added by robustpll clean and reveals the label."
         raise InputError(f"{message} Pass the original table and --decisions, or --ignore it.")
-    y = Candidates.of(table.y)
-    if decisions:
-        key = decisions_file.fingerprint(table, y)
-        decided = decisions_file.read_decisions(decisions, table.rows, y.classes, key)
-        summary.append(f"decided by a person: {len(decided):,}")
-        y = decisions_file.with_decisions(y, decided)
+    if not decisions:
+        return Candidates.of(table.y)
+    y, is_decided, _ = decided_candidates(table, decisions)
+    summary.append(f"decided by a person: {is_decided.sum():,}")
     return y
 
 
@@ -136,11 +132,10 @@ def split_rows(
     that has gaps: a model cannot be evaluated on what it never saw.
     """
     order = np.random.default_rng(seed).permutation(len(y))
-    shuffled = features.iloc[order]
-    needed = np.zeros(len(y), dtype=bool)  # in the order of `shuffled`
+    needed = np.zeros(len(y), dtype=bool)  # in this order
     needed[y.matrix[order].argmax(0)] = True
-    for name in shuffled:
-        column = shuffled[name]
+    for name in features:
+        column = features[name].iloc[order]
         if column.dtype.kind not in "biuf":
             needed |= ~column.duplicated().to_numpy()
         elif column.hasnans:
@@ -185,9 +180,8 @@ def _evaluate(model: Any, X: "pd.DataFrame", y: "Candidates", coverage: float) -
 
 def no_promise(trial: Any, error: float) -> str:
     """Return why no row can be accepted, and the remedies."""
-    needed, rows = trial.fewest(error), len(trial.certainty)
-    reason = "too many predictions of held-out rows are wrong"
-    if needed > rows:
+    reason, rows = "too many predictions of held-out rows are wrong", len(trial.certainty)
+    if (needed := trial.fewest(error)) > rows:
         reason = f"it needs {needed:,} held-out rows with labels, but there are {rows:,}"
     promise = f"no promise can be made that {100 * error:.3g}% or fewer of accepted rows are wrong"
     remedy = "predict accepts no row. Pass it a larger --error, or fit with more rows"
@@ -198,15 +192,15 @@ def _compare_with_truth(model: Any, table: "Table", train: Rows, test: Rows) -> 
     """Yield the accuracy by true labels, which the training did not see."""
     import pandas as pd
 
-    truth, held_out = np.asarray(table.truth), np.isin(np.arange(len(table)), test)
-    known = pd.Series(truth).isin(model.classes_).to_numpy()
-    labels = np.empty(len(truth), dtype=object)
+    truth = pd.Series(table.truth)
+    known, labels = truth.isin(model.classes_), pd.Series(index=truth.index, dtype=object)
     labels[train] = model.labels_
     if len(test):
         labels[test] = model.predict(table.features.iloc[test])
-    groups = {"labels of training rows": known & ~held_out, "held-out rows": known & held_out}
+    held_out = truth.index.isin(test)
+    groups = {"training labels": known & ~held_out, "held-out rows": known & held_out}
     yield shared.right_shares(labels == truth, groups)
-    if unknown := int((pd.notna(truth) & ~known).sum()):
+    if unknown := int((truth.notna() & ~known).sum()):
         yield f"{unknown:,} rows have a true class that is no candidate of any row"
 
 
@@ -218,7 +212,7 @@ def predict(
     out: Annotated[Path, Option(help="The CSV file to write.")],
     keep: Annotated[shared.Texts, shared.column_option(help="Column to copy; repeatable.")] = None,
     truth: shared.Truth = None,
-    error: Annotated[float, Option(metavar="SHARE", help="Share of errors to accept.")] = ERROR,
+    error: Annotated[float, Option(metavar="SHARE", help=MAY_BE_WRONG)] = ERROR,
     file: shared.FileOptions,
     skip_bad_rows: shared.SkipBadRows = False,
     device: shared.Device = "auto",
@@ -247,16 +241,16 @@ def predict(
             raise InputError(f"--keep {clash[0]}: the output has a column of this name. Rename it.")
         if new := [repr(name) for name in table.new if name not in (*keep, truth)]:
             say(f"{path}: the model was fitted without {some_of(new)}, and does not use that.")
-        tally = _write(classifier, table, out, error=error, keep=keep, truth=truth)
+        counts = _write(classifier, table, out, error, keep=keep, truth=truth)
     for name, unseen in table.new_words.items():
         if unseen.rows:
             words = f"words that training did not see ({some_of(map(repr, unseen.words))})"
             say(f"{path}: {unseen.rows:,} rows of column {name!r} have {words}. They become gaps.")
-    typer.echo(f"{path}: " + "\n".join(_summary(tally, classifier.trial_, error)))
+    typer.echo(f"{path}: " + "\n".join(_summary(counts, classifier.trial_, error)))
     typer.echo(f"The predictions are in {out}.")
-    if tally[BAD]:
+    if bad := counts["rows"][counts["outcome"] == BAD].sum():
         remedy = "" if skip_bad_rows else " Pass --skip-bad-rows to accept that."
-        say(f"{tally[BAD]:,} rows do not parse and are for review; 'reason' says why.{remedy}")
+        say(f"{bad:,} rows do not parse and are for review; 'reason' says why.{remedy}")
         raise typer.Exit(0 if skip_bad_rows else 1)
 
 
@@ -281,63 +275,57 @@ def _load(path: Path, device: str) -> Any:
 
 
 def _write(
-    model: Any,
-    table: "TableInPieces",
-    out: Path,
-    *,
-    error: float,
-    keep: list[str],
-    truth: str | None,
-) -> Tally:
-    """Predict a table piece by piece, write the rows, and count them."""
+    model: Any, table: "TableInPieces", out: Path, error: float, *, keep: list[str], truth: Any
+) -> "pd.DataFrame":
+    """Predict a table piece by piece, write the rows, and count them by `KINDS`."""
+    import pandas as pd
     from rich.console import Console
 
     from robustpll.tables.source import GAPS, CsvText, safe_cell
 
     copied = [*keep, truth] if truth else keep
     classes = {str(name) for name in model.classes_}
-    gaps = {*GAPS, *table.gaps} - classes
-    text, tally = CsvText(), Tally()
-
-    def outcome(label: str, cell: str) -> str:
-        integer = cell.removesuffix(".0")  # gaps make floats of integers
-        name = integer if integer in classes else cell
-        if name in classes:
-            return "right" if name == label else "wrong"
-        return "" if name in gaps else repr(name)
-
+    gaps, text, counts, done = {*GAPS, *table.gaps} - classes, CsvText(), [], 0
     with writing(out) as file, Console(stderr=True).status("0 rows") as status:
         file.write(codecs.BOM_UTF8)  # spreadsheets recognise UTF-8 by it
         max_rows = MAX_NUMBERS // max(len(classes), *model.features_.shape)
-        for number, piece in enumerate(table.pieces(copied, max_rows)):
+        for piece in table.pieces(copied, max_rows):
             rows = _predict_piece(model, piece, error)
-            cells = [piece.kept.get(line, [""] * len(copied)) for line in rows.index]
-            for label, decision, reason, row in zip(
-                rows["label"], rows["decision"], rows["reason"], cells, strict=True
-            ):
-                known = outcome(label, row[-1]) if truth else ""
-                tally[(reason.split(":")[0], decision, known) if label else BAD] += 1
-            for index, name in enumerate(keep):
-                column = [row[index] for row in cells]
-                rows.insert(index, safe_cell(name), column, allow_duplicates=True)
-            how: Any = {"header": number == 0, "index_label": table.where}
+            copies: Any = pd.DataFrame.from_dict(piece.kept, "index", columns=range(len(copied)))
+            copies = copies.reindex(rows.index, fill_value="")
+            true = copies.pop(len(keep)) if truth else pd.Series("", rows.index)
+            outcome = _outcomes(rows["label"], true, classes, gaps)
+            reason = rows["reason"].str.split(":").str[0]
+            counts.append(rows.assign(reason=reason, outcome=outcome).value_counts(KINDS))
+            copies.columns = [*map(safe_cell, keep)]
+            rows = pd.concat([copies, rows], axis=1)
+            how: Any = {"header": not done, "index_label": table.where}
             rows.map(safe_cell).to_csv(text, lineterminator="\r\n", **how)
             file.write(text.pop().encode())
-            status.update(f"{tally.total():,} rows")
-        if {*tally} <= {BAD}:
+            done += len(rows)
+            status.update(f"{done:,} rows")
+        total = pd.concat(counts).groupby(KINDS).sum().rename("rows").reset_index()
+        if (total["outcome"] == BAD).all():
             first = [f"{table.where} {line}: {text}" for line, text in rows["reason"].items()]
             raise InputError(f"No row of the table parses ({some_of(first, 1)}).")
-    return tally
+    return total
 
 
-def _summary(tally: Tally, trial: Any, error: float) -> Iterator[str]:
+def _outcomes(
+    labels: "pd.Series[Any]", truth: "pd.Series[Any]", classes: set[str], gaps: set[str]
+) -> "pd.Series[Any]":
+    """Return "right", "wrong", "" without a true class, its quoted name if unknown, or BAD."""
+    integers = truth.str.removesuffix(".0")  # gaps make floats of integers
+    truth = truth.mask(integers.isin(classes), integers)
+    outcomes = truth.map(repr).mask(truth.isin(gaps), "").mask(truth.isin(classes), "wrong")
+    return outcomes.mask(truth == labels, "right").mask(labels == "", BAD)
+
+
+def _summary(counts: "pd.DataFrame", trial: Any, error: float) -> Iterator[str]:
     """Yield one line for each fact about the predictions."""
-    import pandas as pd
-
     from robustpll.estimator.abstention import NO_PROMISE
 
-    kinds = [(*kind, count) for kind, count in tally.items() if kind != BAD]
-    counts = pd.DataFrame(kinds, columns=["reason", "decision", "outcome", "rows"])
+    counts = counts[counts["outcome"] != BAD]
     total, by_reason = counts["rows"].sum(), counts.groupby("reason")["rows"].sum()
     shares = [f"{n:,} {reason} ({n / total:.1%})" for reason, n in by_reason.items()]
     yield f"{total:,} rows predicted; {', '.join(shares)}"

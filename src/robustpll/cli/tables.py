@@ -31,7 +31,7 @@ file_option = functools.partial(Option, metavar="FILE")
 TablePath = Annotated[Path, Argument(metavar="TABLE", help="A .csv, .tsv or .parquet file.")]
 ModelPath = Annotated[Path, Argument(metavar="MODEL", help="A file that `fit` wrote.")]
 Truth = Annotated[Text, column_option(help="Column of true labels, to compare with.")]
-SkipBadRows = Annotated[bool, Option("--skip-bad-rows", help="Accept rows that do not parse.")]
+SkipBadRows = Annotated[bool, Option("--skip-bad-rows", help="Go on if rows do not parse.")]
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
 Seed = Annotated[int, Option(min=0, max=2**32 - 1, help="Seed of all random numbers.")]
 
@@ -54,7 +54,7 @@ class ColumnOptions:
     truth: Truth = None
     ignore: Annotated[Texts, column_option(help="Column to leave out; repeatable.")] = None
     categories: Annotated[Texts, column_option(help="Categorical column; repeatable.")] = None
-    unanswered: Annotated[str, Option(help='Empty sets: "error" or "all classes".')] = "error"
+    unanswered: Annotated[str, Option(help='No candidates: "error" or "all classes".')] = "error"
     skip_bad_rows: SkipBadRows = False
     errors: Annotated[Path | None, file_option(help="CSV file that lists bad rows.")] = None
 
@@ -111,9 +111,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def expanded(**options: Any) -> None:
         for name, group in groups.items():
-            options[name] = group(
-                **{field.name: options.pop(field.name) for field in fields(group)}
-            )
+            options[name] = group(**{f.name: options.pop(f.name) for f in fields(group)})
         command(**options)
 
     expanded.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
@@ -218,11 +216,10 @@ def refuse_too_large(path: Path) -> None:
     cells, rows = _estimated_size(path)
     needed = cells * CELL_BYTES + rows * ROW_BYTES
     if needed > free:
-        raise InputError(
-            f"{path} is too large to learn from here: about {rows:,} rows take "
-            f"{needed / 2**30:,.1f} GiB of memory, and {free / 2**30:,.1f} GiB are free. Use a "
-            f"random sample of {int(rows * free / needed * 0.8):,} rows."
-        )
+        memory = f"{needed / 2**30:,.1f} GiB of memory, and {free / 2**30:,.1f} GiB are free"
+        fault = f"{path} is too large to learn from here: about {rows:,} rows take {memory}"
+        sample = f"a random sample of {int(rows * free / needed * 0.8):,} rows"
+        raise InputError(f"{fault}. Use {sample}.")
 
 
 def _estimated_size(path: Path) -> tuple[int, int]:
@@ -246,10 +243,8 @@ def _estimated_size(path: Path) -> tuple[int, int]:
 
 def candidate_summary(y: "Candidates") -> str:
     """Return one line about classes and candidates."""
-    return (
-        f"{len(y.classes):,} classes; {y.sizes.mean():.2f} candidates a row on average; "
-        f"{(y.sizes == 1).mean():.1%} of the rows have one candidate"
-    )
+    average, single = f"{y.sizes.mean():.2f} candidates a row on average", (y.sizes == 1).mean()
+    return f"{len(y.classes):,} classes; {average}; {single:.1%} of the rows have one candidate"
 
 
 def right_shares(right: Any, groups: dict[str, Any], weights: Any = 1) -> str:
@@ -259,7 +254,7 @@ def right_shares(right: Any, groups: dict[str, Any], weights: Any = 1) -> str:
         if count := int((group * weights).sum()):
             share = (group * weights * right).sum() / count
             shares.append(f"{share:.1%} of {count:,} {name}")
-    return f"by the true labels these are right: {', '.join(shares)}"
+    return f"right by the true labels: {', '.join(shares)}"
 
 
 @with_options
@@ -296,9 +291,8 @@ def _show_labels(table: "Table") -> None:
         covered = (codes >= 0) & y.matrix[known, codes]
         share = f"among the candidates in {covered.mean():.1%} of them"
         typer.echo(f"the truth is known for {len(known):,} rows, and is {share}")
-    counts = y.matrix.sum(0)
-    order = (-counts).argsort(kind="stable")
-    rows = [(y.classes[k], f"{counts[k]:,}", f"{counts[k] / len(y):.1%}") for k in order]
+    counts = pd.Series(y.matrix.sum(0), index).sort_values(ascending=False, kind="stable")
+    rows = [(name, f"{count:,}", f"{count / len(y):.1%}") for name, count in counts.items()]
     show_list(("class", "candidate in rows", "share"), rows)
     if isinstance(table.y, Votes):
         answers, votes = table.y.answers, table.y.counts(y.classes)  # (n, annotators), (n, k)
