@@ -13,7 +13,7 @@ import pytest
 
 from robustpll import Candidates, InputError, PLLClassifier, read_table
 from robustpll.tables import labels, source
-from robustpll.tables.read import Schema, TableInPieces
+from robustpll.tables.read import TableInPieces
 
 Write = Callable[..., Path]
 PETS = "weight,town,seen,gold\n4.5,Rome,cat,cat\n30,Bonn,dog|wolf,dog\n8,,wolf,\n"
@@ -101,8 +101,6 @@ def test_files_that_are_no_tables_are_named(write: Write, tmp_path: Path) -> Non
 
 def test_a_line_without_end_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "LONGEST_LINE", 20)
-    monkeypatch.setattr(source, "CHUNK", 1)
-    monkeypatch.setattr(source, "CHUNK_PER_COLUMN", 1)
     with pytest.raises(InputError, match="has a line of 20 characters or more"):
         read_table(write(f"x,c\n1,a\n2,{'a' * 50}\n3,b\n"), candidates="c", on_bad_rows="skip")
 
@@ -121,12 +119,12 @@ def test_parquet_with_names_or_text_that_are_not_utf8_is_refused(
         path.write_bytes(path.read_bytes().replace(b"QQQ", b"Q\xffQ"))
     with pytest.raises(InputError, match="text that is not UTF-8"):
         read_table(path, candidates="c", categories=["x", "other"])
-    schema = Schema({"n": None, "x": ("a",)})
+    words = {"n": None, "x": ("a",)}
     if damaged in ("name", "x"):
         with pytest.raises(InputError, match="not UTF-8"):
-            list(TableInPieces.opened(path, schema).pieces())
+            list(TableInPieces(path, words).pieces())
     else:  # other columns are not read
-        assert len(list(TableInPieces.opened(path, schema).pieces())) == 1
+        assert len(list(TableInPieces(path, words).pieces())) == 1
 
 
 # Names of classes

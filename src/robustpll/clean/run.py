@@ -24,7 +24,7 @@ from robustpll.labels.candidates import Candidates
 from robustpll.labels.votes import Votes
 from robustpll.methods import Method
 from robustpll.tables.read import Table
-from robustpll.tables.source import CsvText, ParquetTable, opened_source, safe_cell
+from robustpll.tables.source import CsvText, ParquetTable, opened_source, safe_cell, safe_csv
 
 ADDED = ("resolved_label", "confidence", "resolved_by")  # columns; the last is "" for open rows
 PAGE = "review.html"
@@ -71,7 +71,7 @@ class Cleaning:
 
     def __call__(self, path: Path, table: Table, out: Path) -> Cleaned:
         """Clean a table that `read_with_cells` read from `path`; write the results to `out`."""
-        source = opened_source(path, table.reading, table.reading)
+        source = opened_source(path, table.reading)
         target = "table.parquet" if isinstance(source, ParquetTable) else "table.csv"
         self._check(path, table, out / target)
         folder = OutFolder.of(out, "clean")
@@ -110,7 +110,9 @@ class Cleaning:
             assumed=assumed,
         )
         files = {target: _with_columns(source, table, dict(added))}
-        files |= {f"{name}.csv": _csv_bytes(frame) for name, frame in findings.items()}
+        for name, frame in findings.items():
+            text = safe_csv(frame, index=False, float_format="%.4g")
+            files[f"{name}.csv"] = text.encode(ENCODING)
         for name, content in (files | {PAGE: page.encode()}).items():
             folder.write(name, content)
         unseen = Counter(picture.fault for picture in pictures or () if picture.fault)
@@ -148,13 +150,6 @@ class Cleaning:
             raise InputError(
                 f"{target} is the table itself, and would be lost. Pass another folder as out."
             )
-
-
-def _csv_bytes(frame: pd.DataFrame) -> bytes:
-    safe = frame.map(lambda cell: safe_cell(cell) if isinstance(cell, str) else cell)
-    text = CsvText()
-    safe.to_csv(text, index=False, float_format="%.4g", lineterminator="\r\n")
-    return text.getvalue().encode(ENCODING)
 
 
 def _shown_cells(table: Table, columns: list[str], review: pd.DataFrame) -> list[list[str]]:

@@ -234,18 +234,19 @@ def predict(
         raise BadParameter(f"--out writes CSV: {out} must end in .csv.")
     keep = keep or []
     with errors_as_messages(stopped=f"{out} is not written."):
-        from robustpll.tables.read import Schema, TableInPieces
+        from robustpll.tables.read import TableInPieces
         from robustpll.tables.source import Reading, several
 
         classifier = _load(model, device)
         refuse_unwritable(out, (model, path), is_predictions, "a file of predict")
-        names, notes = classifier.feature_names_in_, classifier.notes_
-        schema = Schema.of(classifier.features_, names, notes.get("reading"))
-        reading = Reading(**asdict(file) | {"missing": several(file.missing)})
-        table = TableInPieces.opened(path, schema, reading)
-        if clash := [name for name in keep if name in (*COLUMNS, table.where)]:
+        features = classifier.features_
+        words = {str(n): features.categories.get(str(n)) for n in classifier.feature_names_in_}
+        before = Reading.from_json(classifier.notes_.get("reading") or {})
+        requested = Reading(**asdict(file) | {"missing": several(file.missing)})
+        table = TableInPieces(path, words, features.fill, before, requested)
+        if clash := [name for name in keep if name in (*COLUMNS, table.source.unit)]:
             raise InputError(f"--keep {clash[0]}: the output has a column of this name. Rename it.")
-        if new := [repr(name) for name in table.new if name not in (*keep, truth)]:
+        if new := [repr(name) for name in table.new_columns if name not in (*keep, truth)]:
             say(f"{path}: the model was fitted without {some_of(new)}, and does not use that.")
         tally = _write(classifier, table, out, error=error, keep=keep, truth=truth)
     for name, unseen in table.new_words.items():
@@ -292,12 +293,12 @@ def _write(
     """Predict a table piece by piece, write the rows, and count them."""
     from rich.console import Console
 
-    from robustpll.tables.source import GAPS, CsvText, safe_cell
+    from robustpll.tables.source import GAPS, safe_cell, safe_csv
 
     copied = [*keep, truth] if truth else keep
     classes = {str(name) for name in model.classes_}
-    gaps = {*GAPS, *table.gaps} - classes
-    text, tally = CsvText(), Tally()
+    gaps, unit = {*GAPS, *table.source.gaps} - classes, table.source.unit
+    tally = Tally()
 
     def outcome(label: str, cell: str) -> str:
         integer = cell.removesuffix(".0")  # gaps make floats of integers
@@ -311,7 +312,7 @@ def _write(
         max_rows = MAX_NUMBERS // max(len(classes), *model.features_.shape)
         for number, piece in enumerate(table.pieces(copied, max_rows)):
             rows = _predict_piece(model, piece, error)
-            cells = [piece.kept.get(line, [""] * len(copied)) for line in rows.index]
+            cells = [piece.copies.get(line, [""] * len(copied)) for line in rows.index]
             for label, decision, reason, row in zip(
                 rows["label"], rows["decision"], rows["reason"], cells, strict=True
             ):
@@ -320,12 +321,10 @@ def _write(
             for index, name in enumerate(keep):
                 column = [row[index] for row in cells]
                 rows.insert(index, safe_cell(name), column, allow_duplicates=True)
-            how: Any = {"header": number == 0, "index_label": table.where}
-            rows.map(safe_cell).to_csv(text, lineterminator="\r\n", **how)
-            file.write(text.pop().encode())
+            file.write(safe_csv(rows, header=number == 0, index_label=unit).encode())
             status.update(f"{tally.total():,} rows")
         if {*tally} <= {BAD}:
-            first = [f"{table.where} {line}: {text}" for line, text in rows["reason"].items()]
+            first = [f"{unit} {line}: {text}" for line, text in rows["reason"].items()]
             raise InputError(f"No row of the table parses ({some_of(first, 1)}).")
     return tally
 

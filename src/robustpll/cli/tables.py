@@ -135,8 +135,7 @@ def read(
     Too large a table is refused, and rows that do not parse end the command, unless they may be
     skipped; but not if the table is only to `show`. The column `images` is no feature.
     """
-    from robustpll.tables.read import read_table, read_with_cells
-    from robustpll.tables.source import BAD_ROWS, is_list_of_bad_rows
+    from robustpll.tables.read import BAD_ROWS, is_list_of_bad_rows, read_table, read_with_cells
 
     arguments = asdict(columns) | asdict(file) | {"errors_to": columns.errors}
     arguments |= {"ignore": [*(columns.ignore or ()), *([images] if images else ())]}
