@@ -37,15 +37,8 @@ def as_pandas(table: Any) -> Any:
     >>> as_pandas([[1, 2]])
     [[1, 2]]
     """
-    if hasattr(table, "iloc") or not (hasattr(table, "to_pandas") and hasattr(table, "columns")):
-        return table
-    try:
-        return table.to_pandas()
-    except ImportError as error:
-        raise InputError(
-            f"A {type(table).__name__} is read by {error.name}, which is not installed. Run pip "
-            f"install {error.name}, or pass a DataFrame of pandas or an array."
-        ) from error
+    is_other = hasattr(table, "to_pandas") and hasattr(table, "columns")
+    return table.to_pandas() if is_other and not hasattr(table, "iloc") else table
 
 
 def row_index(rows: Any) -> Any:
@@ -122,19 +115,12 @@ def as_binary(matrix: NDArray[Any]) -> NDArray[np.bool_]:
 
 def missing_cells(cells: NDArray[Any], also: tuple[Any, ...] = ()) -> NDArray[np.bool_]:
     """Which cells are None, NaN, pandas.NA, "" or one of `also`, in an array of any shape."""
-    if cells.dtype.kind != "O":
-        gaps = np.isnan(cells) if cells.dtype.kind == "f" else np.zeros(cells.shape, dtype=bool)
-        is_text = cells.dtype.kind == "U"
-        values = [v for v in ("", *also) if isinstance(v, str) == is_text and v is not None]
-        return np.asarray(gaps | np.isin(cells, values)) if values else gaps
-    flat = [
-        item is None
-        or type(item).__name__ in ("NAType", "NaTType")
-        or (isinstance(item, float) and item != item)  # noqa: PLR0124  # NaN
-        or (isinstance(item, str | int | float) and item in ("", *also))
-        for item in cells.ravel().tolist()
-    ]
-    return np.asarray(flat, dtype=bool).reshape(cells.shape)
+    import pandas as pd
+
+    is_missing = np.asarray(pd.isna(cells))
+    others = cells[~is_missing]
+    is_missing[~is_missing] = np.any([others == word for word in ("", *also)], axis=0)
+    return is_missing
 
 
 def refuse_odd_labels(labels: NDArray[Any]) -> None:

@@ -39,7 +39,7 @@ class Labels(NamedTuple):
 def read_labels(
     form: str | None, columns: pd.DataFrame, lines: Lines, gaps: Collection[str], options: Any
 ) -> Labels:
-    """Read label columns in this form; `options` are `Options`, `gaps` mean "no value"."""
+    """Read label columns; `options` are arguments of `read_table`, `gaps` mean "no value"."""
     if form is None:
         return Labels(set(), [], lambda rows, new_names: None)
     if form == "candidates":
@@ -58,27 +58,21 @@ def _read_sets(
 ) -> Labels:
     """Read a column of sets, each distinct cell once."""
     codes, cells = distinct(column)
-    cells.append("")  # the code -1 of a gap leads here
-    codes %= len(cells)
-    sets, faults = list[frozenset[Any]](), dict[int, str]()
-    for code, cell in enumerate(cells):
-        names, fault = names_of(cell, separator, gaps)
-        sets.append(names)
-        if not names:
-            faults[code] = fault or NO_CLASS
+    cells.append("")  # of gaps, whose code is -1
+    parsed = [_names_in(cell, separator, gaps) for cell in cells]
     bad = []
-    for row in np.flatnonzero(np.isin(codes, [*faults])):
-        value = str(cells[codes[row]])[:SHOWN]
-        bad.append(BadRow(int(lines[row]), str(column.name), value, faults[codes[row]]))
+    for row in np.flatnonzero(np.array([not names for names, _ in parsed])[codes]):
+        value, fault = str(cells[codes[row]])[:SHOWN], parsed[codes[row]][1]
+        bad.append(BadRow(int(lines[row]), str(column.name), value, fault))
 
     def build(rows: Any, new_names: Mapping[Any, str]) -> Candidates:
         used, code = np.unique(codes[rows], return_inverse=True)
-        used_sets = [{new_names.get(word, word) for word in sets[number]} for number in used]
-        classes = set().union(*used_sets)
+        sets = [{new_names.get(word, word) for word in parsed[number][0]} for number in used]
+        classes = set().union(*sets)
         _check_classes(f"Column {column.name!r}", classes, len(code))
-        return Candidates.of([names or classes for names in used_sets])[code]
+        return Candidates.of([names or classes for names in sets])[code]
 
-    return Labels(set().union(*sets), bad, build)
+    return Labels(set().union(*(names for names, _ in parsed)), bad, build)
 
 
 def _read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels:
@@ -87,10 +81,9 @@ def _read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels
     matrix, bad = np.empty(columns.shape, dtype=bool), list[BadRow]()
     for number, (name, column) in enumerate(columns.items()):
         codes, cells = distinct(column)
-        cells.append("")
-        value = np.array([INDICATORS.get(str(cell).lower(), -1) for cell in cells])[codes]
+        words = np.array([*cells, ""], dtype=object)[codes]
+        value = np.array([*(INDICATORS.get(str(cell).lower(), -1) for cell in cells), -1])[codes]
         matrix[:, number] = value != 0  # a row with a bad cell is not empty as well
-        words = np.array(cells, dtype=object)[codes]
         bad += bad_rows(value < 0, lines, name, words, "is neither 0 nor 1")
     is_empty = ~matrix.any(-1)
     bad += bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS)
@@ -106,9 +99,7 @@ def _read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels
 
 def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, unanswered: Any) -> Labels:
     """Read columns of answers, one for each annotator."""
-    is_empty = np.ones(len(columns), dtype=bool)
-    for name in columns:
-        is_empty &= distinct(columns[name])[0] < 0
+    is_empty = np.all([distinct(column)[0] < 0 for _, column in columns.items()], axis=0)
     bad = bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS)
     columns = columns.rename(columns=lambda name: name.removeprefix(prefix))
 
@@ -143,8 +134,8 @@ def _answers(columns: pd.DataFrame) -> set[Any]:
     return {name for _, column in columns.items() for name in distinct(column)[1]}
 
 
-def names_of(cell: Any, separator: str, gaps: Collection[str] = ()) -> tuple[frozenset[Any], str]:
-    """Return the class names in a cell, and its fault or ""."""
+def _names_in(cell: Any, separator: str, gaps: Collection[str]) -> tuple[frozenset[Any], str]:
+    """Return the class names in a cell; or no names, and what is wrong with the cell."""
     names: Any = cell if isinstance(cell, tuple) else (cell,)
     if isinstance(cell, str):
         text = cell.strip()
@@ -157,16 +148,15 @@ def names_of(cell: Any, separator: str, gaps: Collection[str] = ()) -> tuple[fro
             if not isinstance(names, list) or any(type(name) not in (str, int) for name in names):
                 return frozenset(), NOT_JSON
             names, gaps = [str(name).strip() for name in names], ()  # a quoted word is a name
-    fault = ""
     for name in names:
         if isinstance(name, str) and name and name in gaps:
             remedy = "leave it out, or quote it in a JSON list"
-            fault = f"names {name!r}, which means no value: {remedy}"
-        elif name in NOTHING or pd.isna(name):
-            fault = "has an empty name in it"
-    if len(set(names)) < len(names) and not fault:
-        fault = f"names {Counter(names).most_common(1)[0][0]!r} twice"
-    return frozenset(() if fault else names), fault
+            return frozenset(), f"names {name!r}, which means no value: {remedy}"
+        if name in NOTHING or pd.isna(name):
+            return frozenset(), "has an empty name in it"
+    if len(set(names)) < len(names):
+        return frozenset(), f"names {Counter(names).most_common(1)[0][0]!r} twice"
+    return frozenset(names), "" if names else NO_CLASS
 
 
 def distinct(cells: "pd.Series[Any]") -> tuple[NDArray[np.int64], list[Any]]:

@@ -321,10 +321,9 @@ class TableInPieces:
         }
         if missing := [name for name in self.words if name not in self.source.names]:
             others = [repr(name) for name in self.source.names if name not in self.words]
-            lacks = f"{self.path} lacks {some_of(map(repr, missing))}, but has {some_of(others)}"
-            raise InputError(
-                f"{lacks}. Name the columns as in the table that the model learned from."
-            )
+            lacks = f"{self.path} lacks {some_of(map(repr, missing))}, which the model needs"
+            has = f"It has {some_of(others) or 'nothing'} besides"
+            raise InputError(f"{lacks}. {has}. Rename or add columns.")
 
     @property
     def new_columns(self) -> list[str]:

@@ -316,9 +316,8 @@ class CsvFile(Source):
         """
         rows, lines, bad = list[list[str]](), list[int](), list[BadRow]()
         last, end = done, done + len(chunk)
-        for line, last, cells, fault in self._records(chain(chunk, rest), done):
-            fault = fault or self._fault(cells, line, last)
-            if fault:
+        for line, last, cells, odd_quotes in self._records(chain(chunk, rest), done):
+            if fault := odd_quotes or self._fault(cells, line, last):
                 shown = self.delimiter.join(cells)[:SHOWN]
                 bad += [BadRow(number, "", shown, fault) for number in range(line, last + 1)]
             else:
