@@ -472,7 +472,10 @@ def test_rows_that_do_not_parse_keep_their_place_and_say_why() -> None:
         ("x,town,z\n", ""),
         ("x,town,z\n\n\n", ""),
         ("x,town,z\nten,Rome,1\n", "No row of the table parses (line 2: column 'x': 'ten'"),
-        ("x,twon,z\n1,Rome,1\n", "table.csv lacks 'town', which the model needs. It has 'twon' besides"),
+        (
+            "x,twon,z\n1,Rome,1\n",
+            "table.csv lacks 'town', which the model needs. It has 'twon' besides",
+        ),
         ("x,town,z,x\n1,Rome,1,1\n", "Several columns are named 'x'"),
         ({"town": [["Rome", "Bonn"]] * 10}, "Column 'town' holds lists"),
         ({"x": pd.date_range("2020", periods=10)}, "No row of the table parses (row 0: column 'x'"),
