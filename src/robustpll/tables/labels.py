@@ -6,6 +6,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -204,7 +205,7 @@ def with_truth(
     y = labels.build(rows, new_names)
     named = like.y if y is None and like is not None else y
     classes = None if named is None else class_names(named)
-    if unit == "line" and classes is not None:
+    if unit == "line" and classes is not None and classes.dtype.kind == "U":
         _refuse_equal_numbers(classes.tolist())
     if truth is None:
         return y, None
@@ -224,14 +225,12 @@ def with_truth(
     return y, np.array([*true_names.tolist(), None], dtype=object)[codes]
 
 
-def _refuse_equal_numbers(classes: Collection[Any]) -> None:
-    numbers: dict[Decimal, str] = {}
-    for name in classes:
-        if isinstance(name, str) and re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?", name):
-            other = numbers.setdefault(Decimal(name), name)
-            if other != name:
-                equal = f"The class names {other!r} and {name!r} are equal as numbers"
-                raise InputError(f"{equal}. Write each class in one way.")
+def _refuse_equal_numbers(classes: Collection[str]) -> None:
+    numbers = [name for name in classes if re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?", name)]
+    for one, other in pairwise(sorted(numbers, key=Decimal)):
+        if Decimal(one) == Decimal(other):
+            equal = f"The class names {one!r} and {other!r} are equal as numbers"
+            raise InputError(f"{equal}. Write each class in one way.")
 
 
 # Typing errors in class names
@@ -245,35 +244,31 @@ RARE = 5  # a correct name has at least this many times as many rows
 MOST_NAMES = 10_000  # to look for typing errors among
 
 
-class Spellings(NamedTuple):
-    """Class names that look wrong, with the number of rows of each name."""
+def suspicious_names(rows: Mapping[str, int]) -> tuple[list[dict[str, int]], dict[str, int]]:
+    """Return groups of names that may be one class, and words for "no answer".
 
-    groups: tuple[dict[str, int], ...]  # names that may be one class; the most frequent first
-    placeholders: dict[str, int]  # words for "no answer"
-
-    @classmethod
-    def of(cls, rows: Mapping[str, int]) -> "Spellings":
-        """Group names that differ in case, blanks, hyphens, Unicode form or a typing error."""
-        placeholders: dict[str, int] = {}
-        by_key: dict[str, dict[str, int]] = defaultdict(dict)
-        for name, count in rows.items():
-            key = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-            key = " ".join(re.sub(r"(?<=\w)[\s_-]+(?=\w)", " ", key).split())
-            (placeholders if key in PLACEHOLDERS else by_key[key])[name] = count
-        totals = {key: sum(counts.values()) for key, counts in by_key.items()}
-        correct = dict(_typing_errors(totals))
-        groups: dict[str, dict[str, int]] = defaultdict(dict)
-        for key, names in by_key.items():
-            target = key
-            while target in correct:  # each has more rows than the one before
-                target = correct[target]
-            groups[target] |= names
-        ordered = [
-            dict(sorted(names.items(), key=lambda item: (-item[1], item[0])))
-            for names in sorted(groups.values(), key=lambda names: -sum(names.values()))
-            if len(names) > 1
-        ]
-        return cls(tuple(ordered), placeholders)
+    `rows` has the number of rows of each name. Names of a group, the most frequent first, differ in
+    case, blanks, hyphens, Unicode form or a typing error.
+    """
+    placeholders: dict[str, int] = {}
+    by_key: dict[str, dict[str, int]] = defaultdict(dict)
+    for name, count in rows.items():
+        key = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+        key = " ".join(re.sub(r"(?<=\w)[\s_-]+(?=\w)", " ", key).split())
+        (placeholders if key in PLACEHOLDERS else by_key[key])[name] = count
+    correct = dict(_typing_errors({key: sum(names.values()) for key, names in by_key.items()}))
+    groups: dict[str, dict[str, int]] = defaultdict(dict)
+    for key, names in by_key.items():
+        target = key
+        while target in correct:  # each has more rows than the one before
+            target = correct[target]
+        groups[target] |= names
+    similar = [
+        dict(sorted(names.items(), key=lambda item: (-item[1], item[0])))
+        for names in groups.values()
+        if len(names) > 1
+    ]
+    return sorted(similar, key=lambda names: -sum(names.values())), placeholders
 
 
 def _typing_errors(rows: Mapping[str, int]) -> Iterator[tuple[str, str]]:

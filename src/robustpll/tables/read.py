@@ -256,7 +256,7 @@ def _report(bad: Sequence[BadRow], source: Source, options: Any) -> None:
     if errors_to is not None and (bad or Path(errors_to).is_file()):  # an old list must not stay
         rows = [(fault.line, *map(safe_cell, fault[1:])) for fault in bad]
         text = CsvText()
-        csv.writer(text).writerows([(unit, *BadRow._fields[1:]), *rows])
+        csv.writer(text).writerows([(unit, "column", "value", "reason"), *rows])
         try:
             write_whole(Path(errors_to), text.getvalue().encode())
         except OSError as error:
@@ -274,13 +274,8 @@ def _report(bad: Sequence[BadRow], source: Source, options: Any) -> None:
 
 
 def is_list_of_bad_rows(start: bytes) -> bool:
-    """Whether a file begins like a file that `errors_to` names.
-
-    >>> is_list_of_bad_rows(b"line,column,value,reason\\n3,age,ten,is not a number\\n")
-    True
-    """
-    header = start.split(b"\n")[0].decode(errors="replace").split(",")
-    return header[0] in ("line", "row") and tuple(header[1:]) == BadRow._fields[1:]
+    """Whether a file begins like a file that `errors_to` names."""
+    return start.startswith((b"line,column,value,reason\n", b"row,column,value,reason\n"))
 
 
 # Tables to predict, which may be larger than the memory

@@ -352,7 +352,7 @@ class CsvFile(Source):
         fault = "" if len(cells) == width else f"has {len(cells)} cells instead of {width}"
         if last == line:
             return fault
-        parts = self.delimiter.join(cells).split("\n")
+        parts = re.split(r"\r\n|\r|\n", self.delimiter.join(cells))
         # text of two lines may look like two rows of two cells
         if last - line + width > 4 and {part.count(self.delimiter) for part in parts} == {
             width - 1
