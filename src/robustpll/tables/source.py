@@ -353,10 +353,9 @@ class CsvFile(Source):
         if last == line:
             return fault
         parts = re.split(r"\r\n|\r|\n", self.delimiter.join(cells))
+        delimiters = {part.count(self.delimiter) for part in parts}
         # text of two lines may look like two rows of two cells
-        if last - line + width > 4 and {part.count(self.delimiter) for part in parts} == {
-            width - 1
-        }:
+        if delimiters == {width - 1} and last - line + width > 4:
             fault = "has a cell that contains whole rows"
         where = f"lines {line} to {last} are one row, so a quote may not be closed"
         return f"{fault}: {where}" if fault else ""
