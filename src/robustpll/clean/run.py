@@ -171,7 +171,8 @@ def _with_columns(source: Any, table: Table, added: Mapping[str, NDArray[Any]]) 
     def as_text(cell: Any) -> str:
         if isinstance(cell, float):
             return str(cell).replace(".", source.decimal)
-        return cell if cell in table.reading.missing else safe_cell(str(cell), source.decimal)
+        is_gap = cell in table.reading.missing
+        return str(cell if is_gap else safe_cell(str(cell), source.decimal))
 
     text = CsvText()
     writer = csv.writer(text, delimiter=source.delimiter)

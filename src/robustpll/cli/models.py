@@ -240,10 +240,10 @@ def predict(
         classifier = _load(model, device)
         refuse_unwritable(out, (model, path), is_predictions, "a file of predict")
         features = classifier.features_
-        words = {str(n): features.categories.get(str(n)) for n in classifier.feature_names_in_}
+        columns = {str(n): features.categories.get(str(n)) for n in classifier.feature_names_in_}
         before = Reading.from_json(classifier.notes_.get("reading") or {})
         requested = Reading(**asdict(file) | {"missing": several(file.missing)})
-        table = TableInPieces(path, words, features.fill, before, requested)
+        table = TableInPieces(path, columns, features.fill, before, requested)
         if clash := [name for name in keep if name in (*COLUMNS, table.source.unit)]:
             raise InputError(f"--keep {clash[0]}: the output has a column of this name. Rename it.")
         if new := [repr(name) for name in table.new_columns if name not in (*keep, truth)]:

@@ -159,7 +159,8 @@ def _read(options: Any, with_cells: bool = False) -> Table:
     _check(options)
     like, words = options.like, (several(options.categories), several(options.missing))
     requested = Reading((), *words, options.encoding, options.delimiter, options.decimal)
-    source = opened_source(options.source, requested, like and like.reading)
+    before = None if like is None else like.reading
+    source = opened_source(options.source, requested, before)
     form, labels, features = _roles(source, options)
     kinds: dict[str, bool | None] = dict.fromkeys((*labels, *several(options.truth)), True)
     for name in features:
@@ -176,8 +177,8 @@ def _read(options: Any, with_cells: bool = False) -> Table:
         place = f"{source.unit} {bad[0].line}"
         raise InputError(f"{source.title}: no row parses. In {place}, {bad[0]}.")
     rows = slice(None) if is_good.all() else is_good
-    text = X.select_dtypes("category") if source.unit == "line" else ()
-    types = dict.fromkeys(text, "string[pyarrow]")  # only users declare categories
+    words_of_csv = X.select_dtypes("category").columns if source.unit == "line" else ()
+    types = dict.fromkeys(words_of_csv, "string[pyarrow]")  # only users declare categories
     X = X.loc[rows].astype(types | dict.fromkeys(source.reading.categories, "category"))
     truth = None if options.truth is None else frame.loc[rows, options.truth]
     y, true_names = with_truth(parsed, rows, truth, source.unit, like)
@@ -356,7 +357,7 @@ class TableInPieces:
                 fault = f"Column {name!r} holds no word that training saw: {words}"
                 raise InputError(f"{fault} instead of {known}. Write them as in training.")
 
-    def _known_words(self, column: "pd.Series[Any]") -> pd.Categorical:
+    def _known_words(self, column: "pd.Series[Any]") -> "pd.Categorical[Any]":
         """Return the words of training; note the other words, and replace them by gaps."""
         words, new = self.words[str(column.name)] or (), self.new_words[str(column.name)]
         cells = column.astype("category").cat

@@ -442,9 +442,8 @@ def opened_source(source: Any, requested: Reading, before: Reading | None = None
         kind = FILES[_ending(source)]
     elif not is_frame(source):
         raise InputError(f"source must be a path or a DataFrame; got a {type(source).__name__}.")
-    if kind is not CsvFile and {requested.encoding, requested.delimiter, requested.decimal} != {
-        None
-    }:
+    format_options = requested.encoding, requested.delimiter, requested.decimal
+    if kind is not CsvFile and format_options != (None, None, None):
         raise InputError("encoding, delimiter and decimal are for CSV files. Do not pass them.")
     return kind(source, requested.after(before) if before else requested)
 
@@ -462,10 +461,8 @@ def check_names(names: Sequence[str], used: Iterable[Any], argument: str = "") -
     for name in used:
         if not counts[name]:
             close = get_close_matches(str(name), map(str, names)) or names
-            there = f"`{argument}`: there" if argument else "There"
-            raise InputError(
-                f"{there} is no column {name!r}. There is {some_of(map(repr, close))}."
-            )
+            lack = f"`{argument}`: there is no" if argument else "There is no"
+            raise InputError(f"{lack} column {name!r}. There is {some_of(map(repr, close))}.")
         if counts[name] > 1:
             raise InputError(f"Several columns are named {name!r}. Rename all but one.")
 
