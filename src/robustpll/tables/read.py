@@ -87,7 +87,7 @@ class Table:
     rows: NDArray[np.int64]
     bad: tuple[BadRow, ...] = ()
     reading: Reading = field(default_factory=Reading)
-    cells: Any = field(default=None, repr=False)  # see `read_with_cells`
+    cells: Any = field(default=None, init=False, repr=False)  # see `read_with_cells`
 
     @property
     def annotators(self) -> tuple[str, ...]:
@@ -185,8 +185,10 @@ def _read(options: Any, with_cells: bool = False) -> Table:
     refuse_odd_features(X, y, source.unit, lines[rows])
     left_out = tuple(name for name in source.names if name not in X)
     reading = replace(source.reading, left_out=left_out)
-    cells = batch.cells.filter(is_good) if with_cells else None
-    return Table(X, y, true_names, lines[rows], bad, reading, cells)
+    table = Table(X, y, true_names, lines[rows], bad, reading)
+    if with_cells:
+        object.__setattr__(table, "cells", batch.cells.filter(is_good))
+    return table
 
 
 def _check(options: Any) -> None:
