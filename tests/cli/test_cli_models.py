@@ -21,7 +21,7 @@ from robustpll.errors import InputError
 from robustpll.labels.candidates import Candidates
 from robustpll.measures.conformal import ConformalSets
 from robustpll.methods import Proden
-from robustpll.tables.read import Schema, TableInPieces, read_table
+from robustpll.tables.read import TableInPieces, read_table
 from robustpll.tables.source import Reading
 
 CLASSES = ("Esel", "Fuß", "Öl")
@@ -459,7 +459,10 @@ def test_rows_that_do_not_parse_keep_their_place_and_say_why() -> None:
         ("x,town,z\n", ""),
         ("x,town,z\n\n\n", ""),
         ("x,town,z\nten,Rome,1\n", "No row of the table parses (line 2: column 'x': 'ten'"),
-        ("x,twon,z\n1,Rome,1\n", "table.csv lacks 'town': the model was fitted with this column."),
+        (
+            "x,twon,z\n1,Rome,1\n",
+            "table.csv lacks 'town', which the model needs. It has 'twon' besides",
+        ),
         ("x,town,z,x\n1,Rome,1,1\n", "Several columns are named 'x'"),
         ({"town": [["Rome", "Bonn"]] * 10}, "Column 'town' holds lists"),
         ({"x": pd.date_range("2020", periods=10)}, "No row of the table parses (row 0: column 'x'"),
@@ -605,7 +608,7 @@ def test_a_parquet_file_of_one_group_of_rows_is_not_held_whole() -> None:
     names = [*"abcdefgh"]
     numbers = np.random.default_rng(0).normal(size=(2**20, 8))
     pd.DataFrame(numbers, columns=names).to_parquet("t.parquet", row_group_size=2**20)
-    table = TableInPieces.opened(Path("t.parquet"), Schema(dict.fromkeys(names)))
+    table = TableInPieces(Path("t.parquet"), dict.fromkeys(names))
     before = pa.total_allocated_bytes()
     allocated, rows = 0, 0
     for piece in table.pieces():
@@ -617,8 +620,8 @@ def test_a_parquet_file_of_one_group_of_rows_is_not_held_whole() -> None:
 
 def test_a_schema_reads_numbers_that_parquet_has_as_text() -> None:
     pd.DataFrame({"x": ["1.5", "?", "ten"], "code": [1.0, np.nan, 2.0]}).to_parquet("t.parquet")
-    schema = Schema({"x": None, "code": ("1", "2")}, frozenset({"x"}))
-    table = TableInPieces.opened(Path("t.parquet"), schema, Reading(missing=("?",)))
+    words = {"x": None, "code": ("1", "2")}
+    table = TableInPieces(Path("t.parquet"), words, {"x"}, requested=Reading(missing=("?",)))
     (piece,) = table.pieces()
     assert piece.features["x"].isna().tolist() == [False, True]
     assert piece.features["code"].astype(object).fillna("").tolist() == ["1", ""]

@@ -305,12 +305,10 @@ def test_what_is_passed_is_never_changed(rows: Any) -> None:
 class Table:
     """Has what tables of other libraries have, and nothing of pandas."""
 
-    def __init__(self, frame: pd.DataFrame, lacks: str = "") -> None:
-        self.frame, self.columns, self.lacks = frame, list(frame.columns), lacks
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.frame, self.columns = frame, list(frame.columns)
 
     def to_pandas(self) -> pd.DataFrame:
-        if self.lacks:
-            raise ModuleNotFoundError(f"No module named {self.lacks!r}", name=self.lacks)
         return self.frame
 
 
@@ -319,8 +317,6 @@ def test_a_table_of_another_library_is_read_as_one_of_pandas() -> None:
         model = quick(1).fit(form(TABLE), SETS)
         assert list(model.feature_names_in_) == list(TABLE.columns)
         np.testing.assert_array_equal(model.predict_proba(form(TABLE)), model.predict_proba(TABLE))
-    with pytest.raises(InputError, match=r"A Table is read by pyarrow.* pip install pyarrow"):
-        quick(3).fit(Table(TABLE, lacks="pyarrow"), SETS)
 
 
 # Weights

@@ -1,6 +1,9 @@
 """Mistakes that tables come with: each is read as it was meant, or refused with the remedy."""
 
 import gzip
+import itertools
+import string
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,8 @@ import pytest
 
 from robustpll import Candidates, InputError, PLLClassifier, read_table
 from robustpll.tables import labels, source
-from robustpll.tables.read import Schema, TableInPieces
+from robustpll.tables.labels import _typing_errors, suspicious_names
+from robustpll.tables.read import TableInPieces
 
 Write = Callable[..., Path]
 PETS = "weight,town,seen,gold\n4.5,Rome,cat,cat\n30,Bonn,dog|wolf,dog\n8,,wolf,\n"
@@ -101,8 +105,6 @@ def test_files_that_are_no_tables_are_named(write: Write, tmp_path: Path) -> Non
 
 def test_a_line_without_end_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "LONGEST_LINE", 20)
-    monkeypatch.setattr(source, "CHUNK", 1)
-    monkeypatch.setattr(source, "CHUNK_PER_COLUMN", 1)
     with pytest.raises(InputError, match="has a line of 20 characters or more"):
         read_table(write(f"x,c\n1,a\n2,{'a' * 50}\n3,b\n"), candidates="c", on_bad_rows="skip")
 
@@ -121,12 +123,12 @@ def test_parquet_with_names_or_text_that_are_not_utf8_is_refused(
         path.write_bytes(path.read_bytes().replace(b"QQQ", b"Q\xffQ"))
     with pytest.raises(InputError, match="text that is not UTF-8"):
         read_table(path, candidates="c", categories=["x", "other"])
-    schema = Schema({"n": None, "x": ("a",)})
+    words = {"n": None, "x": ("a",)}
     if damaged in ("name", "x"):
         with pytest.raises(InputError, match="not UTF-8"):
-            list(TableInPieces.opened(path, schema).pieces())
+            list(TableInPieces(path, words).pieces())
     else:  # other columns are not read
-        assert len(list(TableInPieces.opened(path, schema).pieces())) == 1
+        assert len(list(TableInPieces(path, words).pieces())) == 1
 
 
 # Names of classes
@@ -332,3 +334,63 @@ def test_a_table_like_another_may_have_labels_of_its_own(write: Write) -> None:
     ):
         with pytest.raises(InputError, match=reason):
             read_table(write(text), like=table, **options)  # type: ignore[arg-type]
+
+
+# Typing errors in class names
+
+NFC, NFD = (unicodedata.normalize(form, "Bär") for form in ("NFC", "NFD"))
+OTHERS = ["katze", "KATZE", "Katze ", "\u00a0Katze", "Ｋatze", "Katz", "Kazte", "Katzze", "Kotze"]
+MEANT = ["cat car", "class10 class11", "Grade.A Grade.B", "grade_a grade_b", "type.ii type.iii",
+         "lion tiger", "active inactive", "stable tables", "A A-", "-1 1"]  # fmt: skip
+
+
+def groups(rows: dict[str, int]) -> list[set[str]]:
+    return [{*names} for names in suspicious_names(rows)[0]]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_a_name_written_in_another_way_is_found(other: str) -> None:
+    assert groups({"Katze": 90, other: 1, "Hund": 40}) == [{"Katze", other}]
+
+
+@pytest.mark.parametrize(
+    "names", [("hot dog", "hot-dog", "hot_dog"), (NFC, NFD), ("Straße", "STRASSE")]
+)
+def test_names_that_differ_in_signs_alone_are_one_whatever_their_rows(
+    names: tuple[str, ...],
+) -> None:
+    assert groups(dict.fromkeys(names, 9)) == [set(names)]
+
+
+@pytest.mark.parametrize("names", MEANT)
+def test_names_that_are_meant_are_left_alone(names: str) -> None:
+    frequent, rare = (name.replace(".", " ") for name in names.split())
+    assert groups({frequent: 100, rare: 1}) == []
+
+
+def test_rare_names_are_errors_of_the_most_frequent_one() -> None:
+    ((names,), _) = suspicious_names({"Katz": 1, "katze": 9, "KATZE": 2, "Katze": 90})
+    assert list(names.items()) == [("Katze", 90), ("katze", 9), ("KATZE", 2), ("Katz", 1)]
+    assert groups({"horse": 100, "house": 80}) == []
+    assert groups({"horse": 0, "house": 0, "mouse": 0}) == []
+
+
+def test_words_for_no_answer_are_found_whatever_their_case() -> None:
+    rows = {"-": 3, "N/A": 2, "?": 1, "None": 4, "cat": 9, "dog": 7}
+    assert suspicious_names(rows)[1] == {"-": 3, "N/A": 2, "?": 1, "None": 4}
+    assert groups(rows) == []
+
+
+def test_many_names_are_not_compared_pair_by_pair() -> None:
+    lookups = 0
+
+    class Counted(dict[str, int]):
+        def __getitem__(self, name: str) -> int:
+            nonlocal lookups
+            lookups += 1
+            return super().__getitem__(name)
+
+    letters = itertools.product(string.ascii_lowercase[:10], repeat=3)
+    rows = Counted({"prefix" + "".join(three): 100 for three in letters})  # each has 27 close names
+    assert list(_typing_errors(rows)) == []
+    assert lookups < 200 * len(rows)

@@ -21,7 +21,7 @@ from robustpll.errors import InputError
 from robustpll.labels.votes import Votes
 from robustpll.methods import Method
 from robustpll.tables.read import Table
-from robustpll.tables.source import CsvText, ParquetTable, opened_source, safe_cell
+from robustpll.tables.source import CsvText, ParquetTable, opened_source, safe_cell, safe_csv
 
 ADDED = ("resolved_label", "confidence", "resolved_by")  # columns; the last is "" for open rows
 REVIEW, PAGE = "rows_for_review", "review.html"
@@ -67,7 +67,7 @@ def clean_table(
     at most so many (`most`) rows, with the features and the columns `also_shown`. The column
     `images` holds paths of pictures. `training` are further arguments of `judge`.
     """
-    source = opened_source(path, table.reading, table.reading)
+    source = opened_source(path, table.reading)
     target = out / ("table.parquet" if isinstance(source, ParquetTable) else "table.csv")
     _refuse_overwriting(path, table, target)
     votes = table.y if isinstance(table.y, Votes) else None
@@ -99,7 +99,9 @@ def clean_table(
         assumption=assumption,
     )
     files = {target.name: _labelled_table(source, table, judged, findings[REVIEW])}
-    files |= {f"{name}.csv": _csv_bytes(frame) for name, frame in findings.items()}
+    for name, frame in findings.items():
+        text = safe_csv(frame, index=False, float_format="%.4g")
+        files[f"{name}.csv"] = text.encode(ENCODING)
     for name, content in (files | {PAGE: page.encode()}).items():
         folder.write(name, content)
     not_shown = Counter(picture.fault for picture in pictures or () if picture.fault)
@@ -124,13 +126,6 @@ def _shown_cells(table: Table, columns: list[str], review: pd.DataFrame) -> list
     return [["" if cell is None else str(cell) for cell in row.values()] for row in rows]
 
 
-def _csv_bytes(frame: pd.DataFrame) -> bytes:
-    safe = frame.map(lambda cell: safe_cell(cell) if isinstance(cell, str) else cell)
-    text = CsvText()
-    safe.to_csv(text, index=False, float_format="%.4g", lineterminator="\r\n")
-    return text.getvalue().encode(ENCODING)
-
-
 def _labelled_table(source: Any, table: Table, judged: Judgement, review: pd.DataFrame) -> bytes:
     """Return the content of the table's file with the columns `ADDED`."""
     is_open = np.isin(np.arange(len(table)), review.index)
@@ -147,7 +142,8 @@ def _labelled_table(source: Any, table: Table, judged: Judgement, review: pd.Dat
     def as_text(cell: Any) -> str:
         if isinstance(cell, float):
             return str(cell).replace(".", source.decimal)
-        return cell if cell in table.reading.missing else safe_cell(str(cell), source.decimal)
+        is_gap = cell in table.reading.missing
+        return str(cell if is_gap else safe_cell(str(cell), source.decimal))
 
     text = CsvText()
     writer = csv.writer(text, delimiter=source.delimiter)

@@ -228,18 +228,19 @@ def predict(
         raise BadParameter(f"--out writes CSV: {out} must end in .csv.")
     keep = keep or []
     with errors_as_messages(stopped=f"{out} is not written."):
-        from robustpll.tables.read import Schema, TableInPieces
+        from robustpll.tables.read import TableInPieces
         from robustpll.tables.source import Reading, several
 
         classifier = _load(model, device)
         refuse_unwritable(out, (model, path), is_predictions, "a file of predict")
-        names, notes = classifier.feature_names_in_, classifier.notes_
-        schema = Schema.of(classifier.features_, names, notes.get("reading"))
-        reading = Reading(**asdict(file) | {"missing": several(file.missing)})
-        table = TableInPieces.opened(path, schema, reading)
-        if clash := [name for name in keep if name in (*COLUMNS, table.where)]:
+        features = classifier.features_
+        columns = {str(n): features.categories.get(str(n)) for n in classifier.feature_names_in_}
+        before = Reading.from_json(classifier.notes_.get("reading") or {})
+        requested = Reading(**asdict(file) | {"missing": several(file.missing)})
+        table = TableInPieces(path, columns, features.fill, before, requested)
+        if clash := [name for name in keep if name in (*COLUMNS, table.source.unit)]:
             raise InputError(f"--keep {clash[0]}: the output has a column of this name. Rename it.")
-        if new := [repr(name) for name in table.new if name not in (*keep, truth)]:
+        if new := [repr(name) for name in table.new_columns if name not in (*keep, truth)]:
             say(f"{path}: the model was fitted without {some_of(new)}, and does not use that.")
         counts = _write(classifier, table, out, error, keep=keep, truth=truth)
     for name, unseen in table.new_words.items():
@@ -281,17 +282,18 @@ def _write(
     import pandas as pd
     from rich.console import Console
 
-    from robustpll.tables.source import GAPS, CsvText, safe_cell
+    from robustpll.tables.source import GAPS, safe_cell, safe_csv
 
     copied = [*keep, truth] if truth else keep
     classes = {str(name) for name in model.classes_}
-    gaps, text, counts, done = {*GAPS, *table.gaps} - classes, CsvText(), [], 0
+    gaps, unit = {*GAPS, *table.source.gaps} - classes, table.source.unit
+    counts, done = [], 0
     with writing(out) as file, Console(stderr=True).status("0 rows") as status:
         file.write(codecs.BOM_UTF8)  # spreadsheets recognise UTF-8 by it
         max_rows = MAX_NUMBERS // max(len(classes), *model.features_.shape)
         for piece in table.pieces(copied, max_rows):
             rows = _predict_piece(model, piece, error)
-            copies: Any = pd.DataFrame.from_dict(piece.kept, "index", columns=range(len(copied)))
+            copies: Any = pd.DataFrame.from_dict(piece.copies, "index", columns=range(len(copied)))
             copies = copies.reindex(rows.index, fill_value="")
             true = copies.pop(len(keep)) if truth else pd.Series("", rows.index)
             outcome = _outcomes(rows["label"], true, classes, gaps)
@@ -299,14 +301,12 @@ def _write(
             counts.append(rows.assign(reason=reason, outcome=outcome).value_counts(KINDS))
             copies.columns = [*map(safe_cell, keep)]
             rows = pd.concat([copies, rows], axis=1)
-            how: Any = {"header": not done, "index_label": table.where}
-            rows.map(safe_cell).to_csv(text, lineterminator="\r\n", **how)
-            file.write(text.pop().encode())
+            file.write(safe_csv(rows, header=not done, index_label=unit).encode())
             done += len(rows)
             status.update(f"{done:,} rows")
         total = pd.concat(counts).groupby(KINDS).sum().rename("rows").reset_index()
         if (total["outcome"] == BAD).all():
-            first = [f"{table.where} {line}: {text}" for line, text in rows["reason"].items()]
+            first = [f"{unit} {line}: {text}" for line, text in rows["reason"].items()]
             raise InputError(f"No row of the table parses ({some_of(first, 1)}).")
     return total
 

@@ -133,8 +133,7 @@ def read(
     Too large a table is refused, and rows that do not parse end the command, unless they may be
     skipped; but not if the table is only to `show`. The column `images` is no feature.
     """
-    from robustpll.tables.read import read_table, read_with_cells
-    from robustpll.tables.source import BAD_ROWS, is_list_of_bad_rows
+    from robustpll.tables.read import BAD_ROWS, is_list_of_bad_rows, read_table, read_with_cells
 
     arguments = asdict(columns) | asdict(file) | {"errors_to": columns.errors}
     arguments |= {"ignore": [*(columns.ignore or ()), *([images] if images else ())]}
@@ -181,22 +180,22 @@ def _bad_rows(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[st
 def _class_names(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[str]:
     """Yield class names that may be one class, and words that may mean "no answer"."""
     from robustpll.labels.candidates import Candidates
-    from robustpll.tables.labels import Spellings
+    from robustpll.tables.labels import suspicious_names
 
     if table.y is None or (y := Candidates.of(table.y)).classes.dtype.kind != "U":
         return
     counts = y.matrix[y.sizes < len(y.classes)].sum(0)  # sets of all classes say nothing
-    spellings = Spellings.of(dict(zip(y.classes.tolist(), counts.tolist(), strict=True)))
+    groups, words = suspicious_names(dict(zip(y.classes.tolist(), counts.tolist(), strict=True)))
 
     def listed(names: dict[str, int]) -> str:
         return some_of((f"{name!r} ({rows:,} rows)" for name, rows in names.items()), MAX_NAMES)
 
-    if groups := spellings.groups:
+    if groups:
         yield f"{path}: these names may mean the same class. If so, correct the table:"
         yield from (f"  {listed(names)}" for names in groups[:MAX_GROUPS])
         if len(groups) > MAX_GROUPS:
             yield f"  and {len(groups) - MAX_GROUPS:,} more groups"
-    if words := spellings.placeholders:
+    if words:
         option, prefix = ("ignore", columns.indicators) if columns.indicators else ("missing", "")
         remedy = " ".join(f"--{option} {prefix + word!r}" for word in words)
         yield f'{path}: {listed(words)} became a class. Pass {remedy} if it means "no answer".'

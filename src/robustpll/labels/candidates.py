@@ -8,21 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from robustpll.errors import InputError
-from robustpll.labels.parsing import (
-    SETS,
-    aligned,
-    array_of,
-    as_binary,
-    as_pandas,
-    checked_classes,
-    coded,
-    is_frame,
-    items_of,
-    refuse_odd_labels,
-    refuse_odd_sets,
-    refuse_rows,
-    row_index,
-)
+from robustpll.labels import parsing
 from robustpll.labels.votes import Votes
 
 
@@ -83,7 +69,7 @@ class Candidates:
         >>> Candidates.of(["cat", "dog"], classes=["cat", "dog", "emu"]).sets()
         [frozenset({'cat'}), frozenset({'dog'})]
         """
-        return cls._of(y, None if classes is None else checked_classes(array_of(classes)))
+        return cls._of(y, None if classes is None else parsing.checked_classes(classes))
 
     @classmethod
     def _of(cls, y: Any, classes: NDArray[Any] | None, further: bool = False) -> Self:
@@ -94,14 +80,13 @@ class Candidates:
         if matrix.shape[1] != len(names):
             raise InputError(
                 f"y has {matrix.shape[1]} columns, but there are {len(names)} classes: a 0/1 "
-                "matrix has one column for each class. Add the missing columns, or name the "
-                "classes."
+                "matrix has one column for each class."
             )
         if classes is None:
-            classes = checked_classes(names)
+            classes = parsing.checked_classes(names)
         elif further and (names.dtype.kind == "U") == (classes.dtype.kind == "U"):
             classes = np.concatenate([classes, names[~np.isin(names, classes)]])
-        matrix, prior = (aligned(table, names, classes) for table in (matrix, prior))
+        matrix, prior = (parsing.aligned(table, names, classes) for table in (matrix, prior))
         if isinstance(y, Votes):  # without answers, every class is equally likely
             unanswered = ~matrix.any(-1)
             matrix[unanswered], prior[unanswered] = True, 1 / len(classes)
@@ -129,7 +114,7 @@ class Candidates:
 
     def __getitem__(self, rows: Any) -> Self:
         """Select rows; the classes stay the same."""
-        rows = row_index(rows)
+        rows = parsing.row_index(rows)
         return type(self)(self.matrix[rows], self.classes, self.prior[rows])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -163,27 +148,23 @@ def label_vector(y: Any) -> NDArray[Any] | None:
     form, labels = _form_of(y)
     if form != "labels":
         return None
-    refuse_odd_labels(labels)
-    return array_of(labels.tolist()) if labels.dtype == object else np.asarray(labels)
+    parsing.refuse_odd_labels(labels)
+    return parsing.array_of(labels.tolist()) if labels.dtype == object else np.asarray(labels)
 
 
 def _form_of(y: Any) -> tuple[Literal["candidates", "votes", "matrix", "labels", "sets"], Any]:
     """Decide what `y` is, and return it with one item per row."""
     if y is None:
-        raise InputError(
-            "This requires y to be passed, but the target y is None: pass candidates as y."
-        )
-    y = as_pandas(y)
-    if isinstance(y, Candidates):
-        return "candidates", y
-    if isinstance(y, Votes):
-        return "votes", y
-    if sparse.issparse(y) or (is_frame(y) and y.shape[1] != 1):
+        raise InputError("This requires y to be passed, but the target y is None: pass candidates.")
+    y = parsing.as_pandas(y)
+    if isinstance(y, Candidates | Votes):
+        return "votes" if isinstance(y, Votes) else "candidates", y
+    if sparse.issparse(y) or (parsing.is_frame(y) and y.shape[1] != 1):
         return "matrix", y
-    items = items_of(y)
+    items = parsing.items_of(y)
     if items.ndim == 2:
         return "matrix", items
-    has_sets = items.dtype == object and any(isinstance(item, SETS) for item in items)
+    has_sets = items.dtype == object and any(isinstance(item, parsing.SETS) for item in items)
     return "sets" if has_sets else "labels", items
 
 
@@ -198,21 +179,21 @@ def _read(y: Any) -> tuple[NDArray[np.bool_], NDArray[Any] | None, NDArray[np.fl
         shares = counts / counts.sum(-1, keepdims=True).clip(min=1)
         return counts > 0, names, shares.astype(np.float32)
     if form == "matrix":
-        if is_frame(items) and not np.array_equal(items.columns, np.arange(items.shape[1])):
-            names = checked_classes(np.asarray(items.columns))
-        matrix = as_binary(items.toarray() if hasattr(items, "toarray") else np.asarray(items))
+        if parsing.is_frame(items) and not np.array_equal(items.columns, np.arange(items.shape[1])):
+            names = parsing.checked_classes(items.columns)
+        matrix = parsing.as_binary(items)
     else:
         rows = np.arange(len(items))
         if form == "sets":
-            refuse_odd_sets(items)
+            parsing.refuse_odd_sets(items)
             rows = np.repeat(rows, [len(row) for row in items])
-            code, names = coded([name for row in items for name in row], rows)
+            code, names = parsing.coded([name for row in items for name in row], rows)
         else:
-            refuse_odd_labels(items)
-            code, names = coded(items.tolist(), rows)
+            parsing.refuse_odd_labels(items)
+            code, names = parsing.coded(items.tolist(), rows)
             names = names if items.dtype.kind in "OU" else names.astype(items.dtype)
         matrix = np.zeros((len(items), len(names)), dtype=bool)
         matrix[rows, code] = True
     remedy = "Every row needs at least one: drop these rows, or give them all classes."
-    refuse_rows(~matrix.any(-1), "y has no candidate class", remedy)
+    parsing.refuse_rows(~matrix.any(-1), "y has no candidate class", remedy)
     return matrix, names, np.divide(matrix, matrix.sum(-1, keepdims=True), dtype=np.float32)

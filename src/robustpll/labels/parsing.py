@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Collection, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -37,15 +38,8 @@ def as_pandas(table: Any) -> Any:
     >>> as_pandas([[1, 2]])
     [[1, 2]]
     """
-    if hasattr(table, "iloc") or not (hasattr(table, "to_pandas") and hasattr(table, "columns")):
-        return table
-    try:
-        return table.to_pandas()
-    except ImportError as error:
-        raise InputError(
-            f"A {type(table).__name__} is read by {error.name}, which is not installed. Run pip "
-            f"install {error.name}, or pass a DataFrame of pandas or an array."
-        ) from error
+    is_other = hasattr(table, "to_pandas") and hasattr(table, "columns")
+    return table.to_pandas() if is_other and not hasattr(table, "iloc") else table
 
 
 def row_index(rows: Any) -> Any:
@@ -97,17 +91,16 @@ def _object_array(items: Collection[Any]) -> NDArray[Any]:
     return array
 
 
-def as_binary(matrix: NDArray[Any]) -> NDArray[np.bool_]:
-    """Convert a 0/1 matrix to bool; refuse anything else."""
+def as_binary(table: Any) -> NDArray[np.bool_]:
+    """Convert a 0/1 matrix, dense, sparse or a DataFrame, to bool; refuse anything else."""
+    matrix = np.asarray(table.toarray() if hasattr(table, "toarray") else table)
     if matrix.ndim != 2:
         raise InputError(f"A sparse y is a 0/1 matrix of shape (n, k); got shape {matrix.shape}.")
-    if matrix.dtype == bool:
-        return matrix.copy()
     if matrix.dtype == object:
         matrix = np.where(missing_cells(matrix), np.nan, matrix)
-    if matrix.dtype.kind not in "iuf" and not all(
-        isinstance(cell, int | float | bool) for cell in matrix.ravel().tolist()
-    ):  # strings "0" and "1", too: they may be answers of annotators
+    cells = matrix.ravel().tolist() if matrix.dtype.kind not in "biuf" else ()
+    if not all(isinstance(cell, int | float) for cell in cells):
+        # strings "0" and "1", too: they may be answers of annotators
         raise InputError(
             "y is a matrix of names, but a matrix must be 0/1 with one column for each class. Wrap "
             "answers of annotators as Votes(y), or pass a list with the candidate set of each row."
@@ -122,19 +115,12 @@ def as_binary(matrix: NDArray[Any]) -> NDArray[np.bool_]:
 
 def missing_cells(cells: NDArray[Any], also: tuple[Any, ...] = ()) -> NDArray[np.bool_]:
     """Which cells are None, NaN, pandas.NA, "" or one of `also`, in an array of any shape."""
-    if cells.dtype.kind != "O":
-        gaps = np.isnan(cells) if cells.dtype.kind == "f" else np.zeros(cells.shape, dtype=bool)
-        is_text = cells.dtype.kind == "U"
-        values = [v for v in ("", *also) if isinstance(v, str) == is_text and v is not None]
-        return np.asarray(gaps | np.isin(cells, values)) if values else gaps
-    flat = [
-        item is None
-        or type(item).__name__ in ("NAType", "NaTType")
-        or (isinstance(item, float) and item != item)  # noqa: PLR0124  # NaN
-        or (isinstance(item, str | int | float) and item in ("", *also))
-        for item in cells.ravel().tolist()
-    ]
-    return np.asarray(flat, dtype=bool).reshape(cells.shape)
+    import pandas as pd
+
+    is_missing = np.asarray(pd.isna(cells))
+    others = cells[~is_missing]
+    is_missing[~is_missing] = np.any([others == word for word in ("", *also)], axis=0)
+    return is_missing
 
 
 def refuse_odd_labels(labels: NDArray[Any]) -> None:
@@ -154,18 +140,15 @@ def refuse_odd_sets(sets: NDArray[Any]) -> None:
     """Refuse rows that are not sets, repeat a name, or look like a 0/1 matrix."""
     odd = [not isinstance(row, SETS) for row in sets]
     refuse_rows(odd, "y has sets of class names, but none", "Write one label as {label}.")
-    distinct = [row if isinstance(row, set | frozenset) else distinct_of(row) for row in sets]
-    equally_long = len({len(row) for row in sets}) == 1 and len(sets[0]) > 1
-    zero_one = equally_long and all(
-        isinstance(row, list | tuple | np.ndarray) and names <= {0, 1}
-        for row, names in zip(sets, distinct, strict=True)
-    )
     remedy = (
         "A list of lists is read as candidate sets of class names. If y is a 0/1 matrix pass "
         "numpy.asarray(y); if it holds answers of annotators pass Votes(y)."
     )
-    refuse_rows([zero_one] * len(sets), "y holds lists of 0 and 1", remedy)
-    odd = [len(names) != len(row) for row, names in zip(sets, distinct, strict=True)]
+    is_matrix = len({len(row) for row in sets}) == 1 and len(sets[0]) > 1
+    is_matrix = is_matrix and not any(isinstance(row, set | frozenset) for row in sets)
+    if is_matrix and all(distinct_of(row) <= {0, 1} for row in sets):
+        raise InputError(f"y holds lists of 0 and 1. {remedy}")
+    odd = [len(distinct_of(row)) != len(row) for row in sets]
     refuse_rows(odd, "y names a class twice", remedy)
 
 
@@ -236,12 +219,9 @@ def refuse_odd_text(names: Collection[str]) -> None:
 
     >>> refuse_odd_text(["cat", "dog"])
     """
-    for name in names:
-        if "\0" in name:
-            raise InputError(
-                f"The class name {name[:40]!r} holds a NUL character, which numpy drops at the end "
-                "of a name. Remove it."
-            )
+    if cut := [name[:40] for name in names if "\0" in name]:
+        fault = "holds a NUL character, which numpy drops at the end of a name"
+        raise InputError(f"The class name {cut[0]!r} {fault}. Remove it.")
     name = max(names, key=len, default="")
     if len(name) > LONGEST_NAME or len(name) * len(names) > MOST_LETTERS:
         raise InputError(
@@ -260,20 +240,18 @@ def _refuse_odd_names(names: set[str]) -> None:
             f"y holds the text {odd[0]!r} as a class name: a gap or a set that was turned into "
             "text. Pass gaps as None in a list, and each row's candidates as a set of names."
         )
-    for separator in "|;,":
-        for name in sorted(names):
-            parts = {part.strip() for part in name.split(separator)}
-            if len(parts) > 1 and parts <= names:
-                message = (
-                    f"The class name {name!r} is made of other class names. If it stands for a "
-                    f"set, split it: y = [set(row.split({separator!r})) for row in y]."
-                )
-                warnings.warn(message, UserWarning, stacklevel=7)
-                return
+    for separator, name in product("|;,", sorted(names)):
+        parts = {part.strip() for part in name.split(separator)}
+        if len(parts) > 1 and parts <= names:
+            fault = f"The class name {name!r} is made of other class names. If it stands for a set"
+            remedy = f"split it: y = [set(row.split({separator!r})) for row in y]."
+            warnings.warn(f"{fault}, {remedy}", UserWarning, stacklevel=7)
+            return
 
 
-def checked_classes(names: NDArray[Any]) -> NDArray[Any]:
-    """Check class names: at least two, all distinct."""
+def checked_classes(values: Any) -> NDArray[Any]:
+    """Return class names as an array; refuse fewer than two, and equal ones."""
+    names = array_of(values)
     if names.ndim == 1 and (names.dtype == object or missing_cells(names).any()):
         names = as_names(names.tolist())
     elif names.ndim == 1 and names.dtype.kind == "U":

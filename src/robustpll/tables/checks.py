@@ -79,7 +79,7 @@ def _numbers_as_text(column: "pd.Series[Any]", unit: str, lines: Lines) -> str:
         decimal = ", or pass decimal=',' if the comma is a decimal comma" * (unit == "line")
         remedy = f"write them as 1234.5, without signs and separators{decimal}"
         return f"holds numbers such as {formatted[0]!r}: {remedy}; {names}"
-    if len(odd) == len(words) or len(odd) > len(words) / 2:
+    if len(odd) > len(words) / 2 or not words:
         return ""
     if odd:
         places = f"{unit} {some_of(lines[column.isin(odd).to_numpy(dtype=bool)])}"
@@ -98,18 +98,16 @@ def _true_labels(column: "pd.Series[Any]", y: Candidates | Votes) -> str:
     if not 0 < column.nunique() <= len(classes) + (1 - NEARLY_ALL) * len(column):
         return ""
     codes, values = distinct(column)
-    position = {name: number for number, name in enumerate(classes)}
-    # a gap turns integers into floats: "1.0" is "1"
-    labels = [position.get(str(value).removesuffix(".0"), -1) for value in values]
-    label = np.array([*labels, -2])[codes]  # -1: not a class, -2: missing
-    is_class = label[label > -2] >= 0
-    if is_class.mean() < NEARLY_ALL:
+    rows = np.flatnonzero(codes >= 0)
+    words = [str(value).removesuffix(".0") for value in values]  # a gap turns 1 into 1.0
+    labels = pd.Index(classes).get_indexer(words)[codes[rows]]
+    if (labels >= 0).mean() < NEARLY_ALL:
         return ""
-    if not (all(isinstance(value, str) for value in values) and is_class.all()):
+    if (labels < 0).any() or not all(isinstance(value, str) for value in values):
         sets = Candidates.of(y)
-        rows = np.flatnonzero((label > -2) & (sets.sizes < len(sets.classes)))
-        is_candidate = (label[rows] >= 0) & sets.matrix[rows, label[rows]]
-        if len(rows) < FEW or is_candidate.mean() < NEARLY_ALL:
+        is_candidate = (labels >= 0) & sets.matrix[rows, labels]
+        is_candidate = is_candidate[sets.sizes[rows] < len(sets.classes)]
+        if len(is_candidate) < FEW or is_candidate.mean() < NEARLY_ALL:
             return ""
     truth = "name it in `truth` if these are the true labels, which a classifier must not see"
     feature = "name it in `categories` if it is a feature"

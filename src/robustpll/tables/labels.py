@@ -6,6 +6,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from decimal import Decimal
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +40,7 @@ class Labels(NamedTuple):
 def read_labels(
     form: str | None, columns: pd.DataFrame, lines: Lines, gaps: Collection[str], options: Any
 ) -> Labels:
-    """Read label columns in this form; `options` are `Options`, `gaps` mean "no value"."""
+    """Read label columns; `options` are arguments of `read_table`, `gaps` mean "no value"."""
     if form is None:
         return Labels(set(), [], lambda rows, new_names: None)
     if form == "candidates":
@@ -58,27 +59,21 @@ def _read_sets(
 ) -> Labels:
     """Read a column of sets, each distinct cell once."""
     codes, cells = distinct(column)
-    cells.append("")  # the code -1 of a gap leads here
-    codes %= len(cells)
-    sets, faults = list[frozenset[Any]](), dict[int, str]()
-    for code, cell in enumerate(cells):
-        names, fault = names_of(cell, separator, gaps)
-        sets.append(names)
-        if not names:
-            faults[code] = fault or NO_CLASS
+    cells.append("")  # of gaps, whose code is -1
+    parsed = [_names_in(cell, separator, gaps) for cell in cells]
     bad = []
-    for row in np.flatnonzero(np.isin(codes, [*faults])):
-        value = str(cells[codes[row]])[:SHOWN]
-        bad.append(BadRow(int(lines[row]), str(column.name), value, faults[codes[row]]))
+    for row in np.flatnonzero(np.array([not names for names, _ in parsed])[codes]):
+        value, fault = str(cells[codes[row]])[:SHOWN], parsed[codes[row]][1]
+        bad.append(BadRow(int(lines[row]), str(column.name), value, fault))
 
     def build(rows: Any, new_names: Mapping[Any, str]) -> Candidates:
         used, code = np.unique(codes[rows], return_inverse=True)
-        used_sets = [{new_names.get(word, word) for word in sets[number]} for number in used]
-        classes = set().union(*used_sets)
+        sets = [{new_names.get(word, word) for word in parsed[number][0]} for number in used]
+        classes = set().union(*sets)
         _check_classes(f"Column {column.name!r}", classes, len(code))
-        return Candidates.of([names or classes for names in used_sets])[code]
+        return Candidates.of([names or classes for names in sets])[code]
 
-    return Labels(set().union(*sets), bad, build)
+    return Labels(set().union(*(names for names, _ in parsed)), bad, build)
 
 
 def _read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels:
@@ -87,10 +82,9 @@ def _read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels
     matrix, bad = np.empty(columns.shape, dtype=bool), list[BadRow]()
     for number, (name, column) in enumerate(columns.items()):
         codes, cells = distinct(column)
-        cells.append("")
-        value = np.array([INDICATORS.get(str(cell).lower(), -1) for cell in cells])[codes]
+        words = np.array([*cells, ""], dtype=object)[codes]
+        value = np.array([*(INDICATORS.get(str(cell).lower(), -1) for cell in cells), -1])[codes]
         matrix[:, number] = value != 0  # a row with a bad cell is not empty as well
-        words = np.array(cells, dtype=object)[codes]
         bad += bad_rows(value < 0, lines, name, words, "is neither 0 nor 1")
     is_empty = ~matrix.any(-1)
     bad += bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS)
@@ -106,9 +100,7 @@ def _read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels
 
 def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, unanswered: Any) -> Labels:
     """Read columns of answers, one for each annotator."""
-    is_empty = np.ones(len(columns), dtype=bool)
-    for name in columns:
-        is_empty &= distinct(columns[name])[0] < 0
+    is_empty = np.all([distinct(column)[0] < 0 for _, column in columns.items()], axis=0)
     bad = bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS)
     columns = columns.rename(columns=lambda name: name.removeprefix(prefix))
 
@@ -143,8 +135,8 @@ def _answers(columns: pd.DataFrame) -> set[Any]:
     return {name for _, column in columns.items() for name in distinct(column)[1]}
 
 
-def names_of(cell: Any, separator: str, gaps: Collection[str] = ()) -> tuple[frozenset[Any], str]:
-    """Return the class names in a cell, and its fault or ""."""
+def _names_in(cell: Any, separator: str, gaps: Collection[str]) -> tuple[frozenset[Any], str]:
+    """Return the class names in a cell; or no names, and what is wrong with the cell."""
     names: Any = cell if isinstance(cell, tuple) else (cell,)
     if isinstance(cell, str):
         text = cell.strip()
@@ -157,16 +149,15 @@ def names_of(cell: Any, separator: str, gaps: Collection[str] = ()) -> tuple[fro
             if not isinstance(names, list) or any(type(name) not in (str, int) for name in names):
                 return frozenset(), NOT_JSON
             names, gaps = [str(name).strip() for name in names], ()  # a quoted word is a name
-    fault = ""
     for name in names:
         if isinstance(name, str) and name and name in gaps:
             remedy = "leave it out, or quote it in a JSON list"
-            fault = f"names {name!r}, which means no value: {remedy}"
-        elif name in NOTHING or pd.isna(name):
-            fault = "has an empty name in it"
-    if len(set(names)) < len(names) and not fault:
-        fault = f"names {Counter(names).most_common(1)[0][0]!r} twice"
-    return frozenset(() if fault else names), fault
+            return frozenset(), f"names {name!r}, which means no value: {remedy}"
+        if name in NOTHING or pd.isna(name):
+            return frozenset(), "has an empty name in it"
+    if len(set(names)) < len(names):
+        return frozenset(), f"names {Counter(names).most_common(1)[0][0]!r} twice"
+    return frozenset(names), "" if names else NO_CLASS
 
 
 def distinct(cells: "pd.Series[Any]") -> tuple[NDArray[np.int64], list[Any]]:
@@ -214,7 +205,7 @@ def with_truth(
     y = labels.build(rows, new_names)
     named = like.y if y is None and like is not None else y
     classes = None if named is None else class_names(named)
-    if unit == "line" and classes is not None:
+    if unit == "line" and classes is not None and classes.dtype.kind == "U":
         _refuse_equal_numbers(classes.tolist())
     if truth is None:
         return y, None
@@ -234,14 +225,12 @@ def with_truth(
     return y, np.array([*true_names.tolist(), None], dtype=object)[codes]
 
 
-def _refuse_equal_numbers(classes: Collection[Any]) -> None:
-    numbers: dict[Decimal, str] = {}
-    for name in classes:
-        if isinstance(name, str) and re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?", name):
-            other = numbers.setdefault(Decimal(name), name)
-            if other != name:
-                equal = f"The class names {other!r} and {name!r} are equal as numbers"
-                raise InputError(f"{equal}. Write each class in one way.")
+def _refuse_equal_numbers(classes: Collection[str]) -> None:
+    numbers = [name for name in classes if re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?", name)]
+    for one, other in pairwise(sorted(numbers, key=Decimal)):
+        if Decimal(one) == Decimal(other):
+            equal = f"The class names {one!r} and {other!r} are equal as numbers"
+            raise InputError(f"{equal}. Write each class in one way.")
 
 
 # Typing errors in class names
@@ -255,35 +244,31 @@ RARE = 5  # a correct name has at least this many times as many rows
 MOST_NAMES = 10_000  # to look for typing errors among
 
 
-class Spellings(NamedTuple):
-    """Class names that look wrong, with the number of rows of each name."""
+def suspicious_names(rows: Mapping[str, int]) -> tuple[list[dict[str, int]], dict[str, int]]:
+    """Return groups of names that may be one class, and words for "no answer".
 
-    groups: tuple[dict[str, int], ...]  # names that may be one class; the most frequent first
-    placeholders: dict[str, int]  # words for "no answer"
-
-    @classmethod
-    def of(cls, rows: Mapping[str, int]) -> "Spellings":
-        """Group names that differ in case, blanks, hyphens, Unicode form or a typing error."""
-        placeholders: dict[str, int] = {}
-        by_key: dict[str, dict[str, int]] = defaultdict(dict)
-        for name, count in rows.items():
-            key = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-            key = " ".join(re.sub(r"(?<=\w)[\s_-]+(?=\w)", " ", key).split())
-            (placeholders if key in PLACEHOLDERS else by_key[key])[name] = count
-        totals = {key: sum(counts.values()) for key, counts in by_key.items()}
-        correct = dict(_typing_errors(totals))
-        groups: dict[str, dict[str, int]] = defaultdict(dict)
-        for key, names in by_key.items():
-            target = key
-            while target in correct:  # each has more rows than the one before
-                target = correct[target]
-            groups[target] |= names
-        ordered = [
-            dict(sorted(names.items(), key=lambda item: (-item[1], item[0])))
-            for names in sorted(groups.values(), key=lambda names: -sum(names.values()))
-            if len(names) > 1
-        ]
-        return cls(tuple(ordered), placeholders)
+    `rows` has the number of rows of each name. Names of a group, the most frequent first, differ in
+    case, blanks, hyphens, Unicode form or a typing error.
+    """
+    placeholders: dict[str, int] = {}
+    by_key: dict[str, dict[str, int]] = defaultdict(dict)
+    for name, count in rows.items():
+        key = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+        key = " ".join(re.sub(r"(?<=\w)[\s_-]+(?=\w)", " ", key).split())
+        (placeholders if key in PLACEHOLDERS else by_key[key])[name] = count
+    correct = dict(_typing_errors({key: sum(names.values()) for key, names in by_key.items()}))
+    groups: dict[str, dict[str, int]] = defaultdict(dict)
+    for key, names in by_key.items():
+        target = key
+        while target in correct:  # each has more rows than the one before
+            target = correct[target]
+        groups[target] |= names
+    similar = [
+        dict(sorted(names.items(), key=lambda item: (-item[1], item[0])))
+        for names in groups.values()
+        if len(names) > 1
+    ]
+    return sorted(similar, key=lambda names: -sum(names.values())), placeholders
 
 
 def _typing_errors(rows: Mapping[str, int]) -> Iterator[tuple[str, str]]:

@@ -6,15 +6,15 @@ import io
 import re
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, islice
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, TextIO
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -24,12 +24,10 @@ from numpy.typing import NDArray
 from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 from pyarrow.parquet import ParquetFile
 
-from robustpll._files import write_whole
 from robustpll.datasets.bounded import unpacked_table
 from robustpll.errors import InputError, ModelFileError, some_of
 from robustpll.labels.parsing import SETS, is_frame
 
-DELIMITERS = {".csv": ",", ".tsv": "\t"}
 PARQUET = (".parquet", ".pq")
 GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>")  # cells without a value
 LEADING_ZERO = r"^[+-]?0[0-9]+$"  # a code: as a number, 00102 would lose its zeros
@@ -39,12 +37,10 @@ NOT_A_NUMBER = (
 )
 AS_BEFORE = "write it as in training"
 ODD_CELLS = 0.01  # a column with a larger share of cells that are not numbers is text
-CHUNK = 2**20  # characters to parse at once
-CHUNK_PER_COLUMN = 2**11  # at least: a chunk costs a kilobyte per column, even if it is short
+CHUNK_CELLS = 2**17  # of a CSV file, to parse at once
 LONGEST_CELL = 2**26  # characters; the default of the csv module is too short for large sets
 LONGEST_LINE = 2**27  # characters; a longer line would fill the memory
 BUFFER = 2**20  # bytes of each column of a Parquet file that is read in pieces
-BAD_ROWS = "a list of bad rows"
 SHOWN = 200  # characters of a cell in a list of bad rows
 FORMULA = (*"=+-@＝＋－＠", "\t", "\r", "\n")  # a spreadsheet may compute cells that begin so
 
@@ -66,15 +62,13 @@ class Reading:
 
     def after(self, before: Self) -> Self:
         """Return how a second table is read: these options add to, or replace, the first ones."""
-        return replace(
-            self,
-            left_out=before.left_out,
-            categories=several((*before.categories, *self.categories)),
-            missing=several((*before.missing, *self.missing)),
-            encoding=self.encoding or before.encoding,
-            delimiter=before.delimiter if self.delimiter is None else self.delimiter,
-            decimal=self.decimal or before.decimal,
-        )
+        merged: dict[str, Any] = {}
+        for option in fields(self):
+            new, old = getattr(self, option.name), getattr(before, option.name)
+            merged[option.name] = old if new is None else new
+            if isinstance(new, tuple):
+                merged[option.name] = several((*old, *new))
+        return replace(self, **merged)
 
     @classmethod
     def from_json(cls, values: Any) -> Self:
@@ -127,12 +121,17 @@ class Source:
     """A DataFrame to read from; subclasses read files."""
 
     content: Any  # a DataFrame, or the path of a file
-    gaps: tuple[str, ...] = ()  # words that mean "no value"
+    reading: Reading
     unit: ClassVar[str] = "row"  # of `Batch.lines`
 
     @property
     def title(self) -> str:
         return "The DataFrame" if is_frame(self.content) else str(self.content)
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        """Words that mean "no value"."""
+        return self.reading.missing
 
     @cached_property
     def names(self) -> list[str]:
@@ -158,10 +157,10 @@ class Source:
             del cells  # each column of text is freed when it is converted
             for name, kind in kinds.items():
                 columns[name], is_odd, words = self._typed(columns[name], kind)
-                batch.bad.extend(bad_rows(is_odd, lines, name, words, NOT_A_NUMBER))
+                bad.extend(bad_rows(is_odd, lines, name, words, NOT_A_NUMBER))
             index = getattr(self.content, "index", range(len(lines)))
             yield pd.DataFrame(columns, index, copy=False), batch
-            rows += len(lines) + len(batch.bad)
+            rows += len(lines) + len(bad)
         if not rows:
             raise InputError(f"{self.title} has columns, but no rows.")
 
@@ -203,50 +202,53 @@ class ParquetTable(Source):
         with parquet_file(self.content, BUFFER if most_rows else 0) as file:
             start, whole = 0, (file.read(columns=names) for _ in range(1))
             for cells in file.iter_batches(most_rows, columns=names) if most_rows else whole:
+                cells.validate(full=True)
                 yield Batch(cells, np.arange(start, start + len(cells)), [])
                 start += len(cells)
 
     def _typed(self, cells: Any, kind: bool | None) -> Typed:
         # nested cells as Python lists would take several times the memory
         types = {cells.type: pd.ArrowDtype(cells.type)} if pa.types.is_nested(cells.type) else {}
-        with _parquet_errors(self.content):
-            cells.validate(full=True)
-            column = cells.to_pandas(types_mapper=types.get)
-        return super()._typed(column, kind)
+        return super()._typed(cells.to_pandas(types_mapper=types.get), kind)
 
 
 @contextmanager
 def parquet_file(path: Path, buffer: int = 0) -> Iterator[ParquetFile]:
     """Open a Parquet file; without a `buffer` (bytes) a whole row group is read at once."""
-    with (
-        _parquet_errors(path),
-        ParquetFile(path, buffer_size=buffer, pre_buffer=not buffer) as file,
-    ):
-        yield file
-
-
-@contextmanager
-def _parquet_errors(path: Path) -> Iterator[None]:
     try:
-        yield
+        with ParquetFile(path, buffer_size=buffer, pre_buffer=not buffer) as file:
+            yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         fault = f"{path} is not a Parquet file, is damaged, or has text that is not UTF-8"
         raise InputError(f"{fault} ({str(error).splitlines()[0]}).") from error
 
 
-@dataclass(frozen=True, eq=False)
 class CsvFile(Source):
-    """A CSV file and its format."""
+    """A CSV file. pyarrow parses regular lines; csv.reader parses those with quotes or faults."""
 
-    delimiter: str = ","
-    encoding: str = "utf-8"
-    decimal: str = "."
     unit: ClassVar[str] = "line"
+
+    @property
+    def gaps(self) -> tuple[str, ...]:
+        return (*GAPS, *self.reading.missing)
+
+    @property
+    def decimal(self) -> str:
+        return self.reading.decimal or "."
+
+    @cached_property
+    def delimiter(self) -> str:
+        delimiter: Any = self.reading.delimiter
+        if delimiter is None:
+            return "\t" if _ending(self.content) == ".tsv" else ","
+        if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n\0':
+            raise InputError(f"delimiter={delimiter!r}: it must be one character such as ';'.")
+        return delimiter
 
     @cached_property
     def names(self) -> list[str]:
-        with self._open() as text:
-            _, _, cells, fault = next(self._parse(self._lines(text)), (1, 1, [], "is empty"))
+        with self._lines() as lines:
+            _, _, cells, fault = next(self._records(lines), (1, 1, [], "is empty"))
         if fault:
             raise InputError(f"{self.title} {fault}. Its first line must name the columns.")
         names = [name.strip() for name in cells]
@@ -256,43 +258,42 @@ class CsvFile(Source):
         return names
 
     def batches(self, names: Sequence[str], most_rows: int | None = None) -> Iterator[Batch]:
-        if most_rows is None:
-            yield _joined([*self._chunks(names)])
+        if most_rows:
+            yield from self._chunks(names, most_rows)
         else:
-            for batch in self._chunks(names):
-                yield from _sliced(batch, most_rows)
+            yield _joined([*self._chunks(names, max(1, CHUNK_CELLS // len(self.names)))])
 
-    def _chunks(self, names: Sequence[str]) -> Iterator[Batch]:
-        """Yield all rows, about a megabyte at a time, as text; one empty batch if there are none.
+    def _chunks(self, names: Sequence[str], most_lines: int) -> Iterator[Batch]:
+        """Yield so many lines at a time, as text; one empty batch if there are none.
 
         Blanks before a cell are left out, as in csv.reader.
         """
         position = {name: number for number, name in enumerate(self.names)}
         numbers = [position[name] for name in names]
-        size = max(CHUNK, CHUNK_PER_COLUMN * len(self.names))
-        with self._open() as text:
-            lines = self._lines(text)
-            last = next(self._parse(lines))[1]
-            for chunk in chain([text.read(size)], iter(partial(text.read, size), "")):
-                whole = chunk + next(lines, "")
-                columns = self._parse_quickly(whole, numbers)
+        with self._lines() as lines:
+            last = next(self._records(lines))[1]
+            chunk = [*islice(lines, most_lines)]
+            while True:
+                columns = self._parse_quickly(chunk, numbers)
                 if columns is None:
-                    columns, rows, bad, last = self._parse_exactly(whole, lines, last, numbers)
+                    columns, rows, bad, last = self._parse_exactly(chunk, lines, last, numbers)
                 else:
-                    rows, bad = np.arange(last + 1, last + 1 + len(columns[0])), []
-                    last += len(rows)
+                    rows, bad = np.arange(last + 1, last + 1 + len(chunk)), []
+                    last += len(chunk)
                 yield Batch(pa.table(columns, [*names]), rows, bad)
+                chunk = [*islice(lines, most_lines)]
+                if not chunk:
+                    return
 
-    def _parse_quickly(self, chunk: str, numbers: list[int]) -> list[Any] | None:
-        """Parse regular rows; return None if a row has quotes or a fault, or is blank.
+    def _parse_quickly(self, chunk: list[str], numbers: list[int]) -> list[Any] | None:
+        """Parse lines that are a row each; return None if one has quotes or a fault, or is blank.
 
         pyarrow does not count lines. It accepts "qu"ote and quotes that are never closed.
         """
-        if not self.delimiter.isascii() or self.delimiter == " " or not numbers:
+        text = "".join(chunk)
+        if '"' in text or not self.delimiter.isascii() or self.delimiter == " " or not numbers:
             return None
-        if chunk[:1] in "\r\n" or any(mark in chunk for mark in ('"', "\n\n", "\n\r", "\r\r")):
-            return None
-        content = chunk.encode()
+        content = text.encode()
         names = [str(number) for number in range(len(self.names))]
         types = {names[number]: pa.string() for number in numbers}
         reading = ReadOptions(use_threads=False, block_size=len(content) + 1, column_names=names)
@@ -302,20 +303,21 @@ class CsvFile(Source):
             table = read_csv(io.BytesIO(content), reading, parsing, as_text)
         except pa.ArrowInvalid:
             return None
+        if len(table) != len(chunk):  # it skips blank lines
+            return None
         return [pc.ascii_ltrim(column, " ") for column in table.columns]
 
     def _parse_exactly(
-        self, chunk: str, rest: Iterator[str], done: int, numbers: list[int]
+        self, chunk: list[str], rest: Iterator[str], done: int, numbers: list[int]
     ) -> tuple[list[Any], Lines, list[BadRow], int]:
-        """Parse a chunk that follows `done` lines, and the `rest` of its last row.
+        """Parse lines that follow `done` others, and the `rest` of their last row.
 
         Return columns, the line of each row, faults, and the last line.
         """
-        inside = list(io.StringIO(chunk, newline=""))
         rows, lines, bad = list[list[str]](), list[int](), list[BadRow]()
-        last, end = done, done + len(inside)
-        for line, last, cells, fault in self._parse(chain(inside, rest), done, len(self.names)):
-            if fault:
+        last, end = done, done + len(chunk)
+        for line, last, cells, odd_quotes in self._records(chain(chunk, rest), done):
+            if fault := odd_quotes or self._fault(cells, line, last):
                 shown = self.delimiter.join(cells)[:SHOWN]
                 bad += [BadRow(number, "", shown, fault) for number in range(line, last + 1)]
             else:
@@ -326,13 +328,10 @@ class CsvFile(Source):
         columns = [pa.array([row[number] for row in rows], pa.string()) for number in numbers]
         return columns, np.array(lines, dtype=np.int64), bad, last
 
-    def _parse(
-        self, lines: Iterable[str], done: int = 0, width: int = 0
+    def _records(
+        self, lines: Iterable[str], done: int = 0
     ) -> Iterator[tuple[int, int, list[str], str]]:
-        """Yield the first and last line, the cells and the fault of each row that is not blank.
-
-        `done` lines came before. A `width` of 0 permits any number of cells.
-        """
+        """Yield first and last line, cells and fault of each row that follows `done` lines."""
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True, skipinitialspace=True)
         while True:
             line, cells, fault = done + reader.line_num + 1, list[str](), ""
@@ -345,44 +344,38 @@ class CsvFile(Source):
                 if done + reader.line_num > line:  # nobody knows how many rows are in the quotes
                     begin = f"{self.title}: a quoted cell begins in line {line}"
                     raise InputError(f"{begin} and does not end there. Close it.") from error
-            last = done + reader.line_num
-            if cells and width and (len(cells) != width or last > line):
-                fault = self._fault(cells, width, line, last)
-            if cells or fault:
-                yield line, last, cells, fault
+            if cells or fault:  # not a blank line
+                yield line, done + reader.line_num, cells, fault
 
-    def _fault(self, cells: list[str], width: int, line: int, last: int) -> str:
+    def _fault(self, cells: list[str], line: int, last: int) -> str:
+        width = len(self.names)
         fault = "" if len(cells) == width else f"has {len(cells)} cells instead of {width}"
         if last == line:
             return fault
-        long = [number for number, cell in enumerate(cells) if "\n" in cell]
+        parts = re.split(r"\r\n|\r|\n", self.delimiter.join(cells))
+        delimiters = {part.count(self.delimiter) for part in parts}
         # text of two lines may look like two rows of two cells
-        if not fault and len(long) == 1 and last - line + width > 4:
-            counts = [part.count(self.delimiter) for part in cells[long[0]].split("\n")]
-            counts[0] += long[0]
-            counts[-1] += width - 1 - long[0]
-            fault = "has a cell that contains whole rows" if set(counts) == {width - 1} else ""
+        if delimiters == {width - 1} and last - line + width > 4:
+            fault = "has a cell that contains whole rows"
         where = f"lines {line} to {last} are one row, so a quote may not be closed"
         return f"{fault}: {where}" if fault else ""
 
-    def _lines(self, text: TextIO) -> Iterator[str]:
-        while line := text.readline(LONGEST_LINE):
-            if len(line) == LONGEST_LINE:
-                raise InputError(f"{self.title} has a line of {len(line):,} characters or more.")
-            yield line
-
     @contextmanager
-    def _open(self) -> Iterator[TextIO]:
-        """Open the file as text; explain what is wrong with its bytes."""
-        path: Path = self.content
+    def _lines(self) -> Iterator[Iterator[str]]:
+        """Open the file and give its lines; explain what is wrong with its bytes."""
+        path, named = self.content, self.reading.encoding or "utf-8"
+        try:
+            encoding = codecs.lookup(named).name
+        except LookupError as error:
+            raise InputError(f"encoding={named!r} is unknown. Try 'cp1252'.") from error
+        encoding = "utf-8-sig" if encoding == "utf-8" else encoding  # skips a BOM
         limit = csv.field_size_limit(LONGEST_CELL)
-        encoding = "utf-8-sig" if self.encoding == "utf-8" else self.encoding  # skips a BOM
         try:
             opened: Any = unpacked_table(path) if path.suffix == ".gz" else path.open("rb")
             with opened as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
-                yield text
+                yield iter(partial(self._line, text), "")
         except UnicodeError as error:
-            fault = f"{self.title} is not text in {self.encoding}"
+            fault = f"{self.title} is not text in {named}"
             if isinstance(error, UnicodeDecodeError):
                 fault += f" at {error.object[max(0, error.start - 30) : error.end]!r}"
             remedy = "Save it as UTF-8, or pass its `encoding`, such as 'cp1252'"
@@ -392,6 +385,12 @@ class CsvFile(Source):
             raise InputError(f"{self.title} cannot be read ({error}).{remedy}") from error
         finally:
             csv.field_size_limit(limit)
+
+    def _line(self, text: io.TextIOWrapper) -> str:
+        line = text.readline(LONGEST_LINE)
+        if len(line) == LONGEST_LINE:
+            raise InputError(f"{self.title} has a line of {len(line):,} characters or more.")
+        return line
 
     def _typed(self, cells: Any, kind: bool | None) -> Typed:
         none, cells = pa.scalar(None, pa.string()), pc.utf8_trim_whitespace(cells)
@@ -418,47 +417,35 @@ class CsvFile(Source):
         return numbers.to_pandas(), (), None
 
 
+FILES = {".csv": CsvFile, ".tsv": CsvFile} | dict.fromkeys(PARQUET, ParquetTable)
+
+
 def _joined(batches: list[Batch]) -> Batch:
     cells, lines, bad = zip(*batches, strict=True)
     return Batch(pa.concat_tables(cells), np.concatenate(lines), [*chain(*bad)])
 
 
-def _sliced(batch: Batch, most_rows: int) -> Iterator[Batch]:
-    """Yield the rows in their order, at most so many at a time, each with its faults."""
-    cells, lines, bad = batch
-    begin = 0.0
-    for start in range(0, max(1, len(lines)), most_rows):
-        stop = start + most_rows
-        end = lines[stop] if stop < len(lines) else np.inf
-        here = [fault for fault in bad if begin <= fault.line < end]
-        yield Batch(cells[start:stop], lines[start:stop], here)
-        begin = end
+def _ending(path: Path) -> str:
+    return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def opened_source(source: Any, requested: Reading, reading: Reading) -> Source:
-    """Check the source; `requested` is the part of `reading` that the caller passed."""
-    path = Path(source) if isinstance(source, str | PathLike) else None
-    if path is None and not is_frame(source):
+def opened_source(source: Any, requested: Reading, before: Reading | None = None) -> Source:
+    """Check the source; it is read as requested, and otherwise like a table `before`."""
+    kind: type[Source] = Source
+    if isinstance(source, str | PathLike):
+        source = Path(source)
+        if not source.is_file():
+            raise InputError(f"There is no file {source}. Check the path and the current folder.")
+        if _ending(source) not in FILES:
+            remedy = "tables end in .csv, .tsv, .csv.gz, .tsv.gz, .parquet or .pq. Rename it"
+            raise InputError(f"{source} ends in {source.suffix!r}: {remedy}.")
+        kind = FILES[_ending(source)]
+    elif not is_frame(source):
         raise InputError(f"source must be a path or a DataFrame; got a {type(source).__name__}.")
-    if path and not path.is_file():
-        raise InputError(f"There is no file {path}. Check the path and the current folder.")
-    ending = path.name.lower().removesuffix(".gz")[-4:] if path else ""
-    if path and ending in DELIMITERS:
-        delimiter: Any = DELIMITERS[ending] if reading.delimiter is None else reading.delimiter
-        if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n\0':
-            raise InputError(f"delimiter={delimiter!r}: it must be one character such as ';'.")
-        try:
-            encoding = codecs.lookup(reading.encoding or "utf-8").name
-        except LookupError as error:
-            raise InputError(f"encoding={reading.encoding!r} is unknown. Try 'cp1252'.") from error
-        gaps = (*GAPS, *reading.missing)
-        return CsvFile(path, gaps, delimiter, encoding, reading.decimal or ".")
-    if path and path.suffix.lower() not in PARQUET:
-        known = ".csv, .tsv, .csv.gz, .tsv.gz, .parquet or .pq"
-        raise InputError(f"{path} ends in {path.suffix!r}: tables end in {known}. Rename it.")
-    if (requested.encoding, requested.delimiter, requested.decimal) != (None, None, None):
+    format_options = requested.encoding, requested.delimiter, requested.decimal
+    if kind is not CsvFile and format_options != (None, None, None):
         raise InputError("encoding, delimiter and decimal are for CSV files. Do not pass them.")
-    return ParquetTable(path, reading.missing) if path else Source(source, reading.missing)
+    return kind(source, requested.after(before) if before else requested)
 
 
 def several(names: Any) -> tuple[str, ...]:
@@ -468,17 +455,16 @@ def several(names: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names or ()))
 
 
-def no_column(name: Any, names: Sequence[str]) -> str:
-    """Return a message that a column is missing, with similar names."""
-    close = get_close_matches(str(name), map(str, names)) or names
-    return f"no column {name!r}. There is {some_of(map(repr, close))}."
-
-
-def refuse_equal_names(names: Sequence[str], used: Collection[str]) -> None:
-    """Raise an error if one of the used names occurs twice."""
-    twice = [repr(name) for name, times in Counter(names).items() if times > 1 and name in used]
-    if twice:
-        raise InputError(f"Several columns are named {some_of(twice)}. Rename all but one.")
+def check_names(names: Sequence[str], used: Iterable[Any], argument: str = "") -> None:
+    """Raise an error if the table lacks one of the used names, or has it twice."""
+    counts = Counter(names)
+    for name in used:
+        if not counts[name]:
+            close = get_close_matches(str(name), map(str, names)) or names
+            lack = f"`{argument}`: there is no" if argument else "There is no"
+            raise InputError(f"{lack} column {name!r}. There is {some_of(map(repr, close))}.")
+        if counts[name] > 1:
+            raise InputError(f"Several columns are named {name!r}. Rename all but one.")
 
 
 def number_of(word: str) -> float | None:
@@ -517,13 +503,13 @@ def feature_faults(
     return bad
 
 
-def safe_cell(cell: str, decimal: str = ".") -> str:
-    """Put an apostrophe before a cell that a spreadsheet might compute, but not before numbers.
+def safe_cell(cell: Any, decimal: str = ".") -> Any:
+    """Put an apostrophe before a text that a spreadsheet might compute, but not before numbers.
 
     >>> safe_cell("=HYPERLINK(A1)"), safe_cell("-1"), safe_cell("cat"), safe_cell("'=A1")
     ("'=HYPERLINK(A1)", '-1', 'cat', "''=A1")
     """
-    if len(cell) < 2 or not cell.lstrip("'").startswith(FORMULA):
+    if not isinstance(cell, str) or len(cell) < 2 or not cell.lstrip("'").startswith(FORMULA):
         return cell
     number = cell.replace(".", "").replace(",", ".") if decimal == "," else cell
     return f"'{cell}" if number_of(number) is None else cell
@@ -535,38 +521,12 @@ class CsvText(io.StringIO):
     The writer must write "\r\n": otherwise Python 3.11 does not quote cells with "\r".
     """
 
-    def __init__(self) -> None:
-        super().__init__(newline="")
-
     def write(self, row: str) -> int:
         return super().write(row.removesuffix("\r\n") + "\n")
 
-    def pop(self) -> str:
-        """Return and remove the text."""
-        text = self.getvalue()
-        self.seek(0)
-        self.truncate()
-        return text
 
-
-def is_list_of_bad_rows(start: bytes) -> bool:
-    """Whether a file begins like a file that `errors_to` names.
-
-    >>> is_list_of_bad_rows(b"line,column,value,reason\\n3,age,ten,is not a number\\n")
-    True
-    """
-    header = start.split(b"\n")[0].decode(errors="replace").split(",")
-    return header[0] in ("line", "row") and tuple(header[1:]) == BadRow._fields[1:]
-
-
-def write_bad_rows(path: Path, unit: str, bad: Iterable[BadRow]) -> None:
-    """Write faults to a CSV file."""
+def safe_csv(frame: pd.DataFrame, **options: Any) -> str:
+    """Return a frame as CSV that is safe to open in a spreadsheet; `options` are for pandas."""
     text = CsvText()
-    writer = csv.writer(text)
-    writer.writerow((unit, *BadRow._fields[1:]))
-    writer.writerows((line, *map(safe_cell, cells)) for line, *cells in bad)
-    try:
-        write_whole(path, text.getvalue().encode())
-    except OSError as error:
-        fault = f"errors_to={str(path)!r} cannot be written ({error.strerror or error})"
-        raise InputError(f"{fault}. Pass another path.") from error
+    frame.map(safe_cell).to_csv(text, lineterminator="\r\n", **options)
+    return text.getvalue()
