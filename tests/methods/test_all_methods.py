@@ -188,8 +188,9 @@ def test_a_run_alone_equals_itself_in_a_bundle_and_its_seed_decides_everything(
 
 
 def tensors_of(task: Task) -> list[torch.Tensor]:
-    rows = [getattr(task.rows, field.name) for field in fields(task.rows)]
-    return [*rows, task.candidates, task.prior, task.weight]
+    values = [getattr(task.rows, field.name) for field in fields(task.rows)]
+    tensors = [value for value in values if value is not None]  # no buffer unless streamed
+    return [*tensors, task.candidates, task.prior, task.weight]
 
 
 def learned_of(fitted: Fitted, runs: int, run: int) -> list[torch.Tensor]:

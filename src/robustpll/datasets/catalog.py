@@ -20,6 +20,7 @@ USUAL = "usual"  # the name of the version whose checksum is in the catalog
 TRIES = 5  # of a download
 PAUSE = 1.0  # seconds before the second try; doubled before each further one
 STALL = 30.0  # seconds without a byte, after which a connection is closed
+HEADERS = {"User-Agent": f"robustpll/{__version__}", "Accept-Encoding": "identity"}
 
 Say = Callable[[str], None]  # gets messages for the user
 Report = Callable[[str, int, int | None], None]  # gets a file's name, bytes so far, bytes in all
@@ -216,11 +217,14 @@ def _published_file(entry: Entry, file: File) -> Path | None:
 
 def _download(url: str, part: Path, say: Say, report: Report, remedy: str) -> None:
     """Write the content of an address to a file; try again if the connection fails."""
+    import pooch  # type: ignore[import-untyped]
     from requests import RequestException
 
+    progress = _Progress(part.stem, report)
+    download = pooch.HTTPDownloader(progress, PIECE, timeout=STALL, headers=HEADERS)
     for attempt in range(1, TRIES + 1):
         try:
-            _download_once(url, part, report)
+            download(url, str(part), None)
         except RequestException as error:
             status = 500 if error.response is None else error.response.status_code
             is_final = status < 500 and status not in (408, 425, 429)
@@ -232,17 +236,22 @@ def _download(url: str, part: Path, say: Say, report: Report, remedy: str) -> No
             return
 
 
-def _download_once(url: str, part: Path, report: Report) -> None:
-    import requests
+class _Progress:
+    """The progress bar that pooch updates; it stops a download that is too large."""
 
-    done = 0
-    headers = {"User-Agent": f"robustpll/{__version__}", "Accept-Encoding": "identity"}
-    with requests.get(url, stream=True, timeout=STALL, headers=headers) as answer:
-        answer.raise_for_status()
-        total = int(answer.headers.get("Content-Length", 0))  # 0 if the server does not say
-        with part.open("wb") as file:
-            for piece in answer.iter_content(PIECE):
-                done += file.write(piece)
-                if max(done, total) > MOST_BYTES:
-                    raise RobustPLLError(f"{url} has more than {MOST_BYTES} bytes: too much.")
-                report(part.stem, done, total or None)
+    total = 0  # set by pooch; 0 if the server does not say
+
+    def __init__(self, name: str, report: Report) -> None:
+        self.name, self.report, self.done = name, report, 0
+
+    def update(self, size: int) -> None:
+        self.done += size
+        if max(self.done, self.total) > MOST_BYTES:
+            raise RobustPLLError(f"{self.name} has more than {MOST_BYTES} bytes: too much.")
+        self.report(self.name, min(self.done, self.total or self.done), self.total or None)
+
+    def reset(self) -> None:
+        self.done = 0
+
+    def close(self) -> None:
+        """Do nothing: the caller closes its own display."""
