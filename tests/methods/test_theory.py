@@ -42,8 +42,9 @@ def masks(k: int, *sets: set[int]) -> Tensor:
 def batch_of(candidates: Tensor, label_weights: Any = None) -> Batch:
     """Rows (M, b) without features; the prior is uniform on the candidates."""
     models, b, _ = candidates.shape
+    prior = candidates.double() / candidates.sum(-1, keepdim=True)
     rows = Rows.of(torch.zeros(b, 1).double(), torch.arange(b).expand(models, -1))
-    task = Task.of(rows, candidates, tuple(range(models)))
+    task = Task.of(rows, candidates, tuple(range(models)), prior)
     state = State.of(task, uncertainty=1.0)
     if label_weights is not None:
         state.rows["label_weights"] = torch.tensor(label_weights, dtype=torch.float64)
