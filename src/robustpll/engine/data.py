@@ -273,7 +273,7 @@ class Feed(AbstractContextManager["Feed"]):
         self.cuda = self.buffer.is_cuda
         self.together = max(1, TOGETHER // rows.models)
         shape = (self.together * len(self.buffer), *rows.shape)
-        options = {"dtype": rows.pool.dtype, "pin_memory": self.cuda}
+        options: Any = {"dtype": rows.pool.dtype, "pin_memory": self.cuda}
         self.on_host = [torch.empty(shape, **options) for _ in range(SLOTS)]
         self.on_device = [self.buffer.new_empty(shape) for _ in range(SLOTS)]
         if self.cuda:

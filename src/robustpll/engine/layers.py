@@ -116,7 +116,7 @@ class Stack(nn.Module):
 
 
 def joined(nets: Sequence[nn.Module], models: slice = slice(None)) -> nn.Module:
-    """Return one network with all or some models of several networks of equal structure."""
+    """Return all or some models of equal networks as one; one network alone shares its memory."""
     result = copy.copy(nets[0])
     if isinstance(result, Stack):
         stacks: list[Any] = list(nets)

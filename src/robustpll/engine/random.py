@@ -87,4 +87,5 @@ class _Dirichlet(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _Dirichlet_backward(*ctx.saved_tensors, gradient), None  # type: ignore[no-untyped-call]
+        sample, concentration = ctx.saved_tensors
+        return _Dirichlet_backward(sample, concentration, gradient), None  # type: ignore[no-untyped-call]
