@@ -4,7 +4,8 @@
 
 A table stands in a page between `<!-- NAME -->` and `<!-- end -->`. Pages in `COMMITTED` hold their
 tables in git; pages that end in "-tables.md" are filled by docs/generate.py in each build of the
-site. The numbers come from `reports/*/runs.parquet` and `benchmarks/results`.
+site. The numbers come from `reports/*/runs.parquet` and `benchmarks/results`; tables.toml has the
+columns of tables from the latter.
 """
 
 import json
