@@ -9,12 +9,11 @@ step of the method: the neighbours of all training rows, or one linear SVM per c
 runs in a process of its own, which reports the peak of its resident memory.
 """
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -36,19 +35,14 @@ CALLS = {
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["--one"]:
-        name, method, rows = sys.argv[2:]
-        print(json.dumps(measured(name, method, int(rows))))
-        return
     sets = ("mnist", "bird-song")
     args, report = begin(__doc__, sets=sets, methods=tuple(CALLS), rows=10_000)
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as pool:
 
-    def compute(dataset: str, method: str) -> dict[str, Any]:
-        command = [sys.executable, __file__, "--one", dataset, method, str(args.rows)]
-        done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        return dict(json.loads(done.stdout.splitlines()[-1]))
+        def compute(dataset: str, method: str) -> dict[str, Any]:
+            return pool.submit(measured, dataset, method, args.rows).result()
 
-    report.fill(args.sets, args.methods, compute)
+        report.fill(args.sets, args.methods, compute)
 
 
 def measured(name: str, method_name: str, rows: int) -> dict[str, Any]:

@@ -16,7 +16,6 @@ are correct.
 """
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -43,7 +42,6 @@ CROWDS = {  # annotators, share of hard rows
     "5, no hard rows": (5, 0.0),
 }
 ENOUGH = 0.95  # share of correct labels at which nobody is asked any more
-Order = Callable[[Judgement, int], np.ndarray]
 Resolved = tuple[np.ndarray, np.ndarray]  # labels and their confidence, (n,) each
 
 
@@ -186,8 +184,8 @@ def run(name: str, crowd: str, seed: int, epochs: int) -> dict[str, Any]:
     if crowd == "5, hard rows":
         orders = {way: np.argsort(ways[way][1], kind="stable") for way in ways}
         asked = {way: until_enough(labels[way], orders[way], case.truth) for way in ways}
-        for words, order in {"in its order": in_order, "at random": at_random}.items():
-            asked[f"robustpll, again, {words}"] = questions(case, judged, method, order)
+        for order in ("in its order", "at random"):
+            asked[f"robustpll, again, {order}"] = questions(case, judged, method, order)
         results["questions"] = asked
     return results
 
@@ -199,20 +197,15 @@ def until_enough(labels: np.ndarray, order: np.ndarray, truth: np.ndarray) -> fl
     return 0.0 if wrong.sum() <= most else float((left > most).sum() + 1) / len(truth)
 
 
-def in_order(judged: Judgement, seed: int) -> np.ndarray:
-    undecided = np.flatnonzero(~judged.decided)
-    return query_order(1 - judged.confidence, judged.near[0], undecided)[0]
-
-
-def at_random(judged: Judgement, seed: int) -> np.ndarray:
-    order = np.random.default_rng(seed).permutation(len(judged.labels))
-    return order[~judged.decided[order]]
-
-
-def questions(case: Case, judged: Judgement, method: Any, order: Order) -> float:
+def questions(case: Case, judged: Judgement, method: Any, order: str) -> float:
     """Return the share of answered rows; models train again after each tenth of the rows."""
     while True:
-        rows = order(judged, case.seed)
+        if order == "at random":
+            rows = np.random.default_rng(case.seed).permutation(len(judged.labels))
+            rows = rows[~judged.decided[rows]]
+        else:
+            undecided = np.flatnonzero(~judged.decided)
+            rows = query_order(1 - judged.confidence, judged.near[0], undecided)[0]
         more = until_enough(judged.resolved, rows, case.truth)
         if more <= 0.1:
             return float(judged.decided.mean()) + more

@@ -4,7 +4,7 @@
 
 Random data of 60,000 x 784 with 10 classes on CUDA (6,000 rows on a CPU), 5 runs. A unit is what
 RobustPll computes for one network: the ratio compares with RobustPll of as many networks, divided
-by the units. Also: how the time of RobustPll and Proden grows with the rows.
+by the units.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from functools import cache
 from unittest.mock import patch
 
 from common import begin
-from training_speed import CUDA, epoch_seconds, exponents, random_task
+from training_speed import CUDA, epoch_seconds, random_task
 
 from robustpll import METHODS
 from robustpll.engine import graphs
@@ -38,11 +38,6 @@ def main() -> None:
             ratio = seconds / yardstick / units
             result = {"ms": 1000 * seconds, "units": units, "ratio": ratio}
             report.add(name, result, part="methods")
-        sizes = [args.rows // 64, args.rows // 16, args.rows // 4, args.rows]
-        for kind in (RobustPll, Proden):
-            seconds = [seconds_of(kind(), RUNS, size) for size in sizes]
-            growth = {"sizes": sizes, "seconds": seconds, "exponents": exponents(sizes, seconds)}
-            report.add(kind.name, growth, part="growth")
 
 
 @cache

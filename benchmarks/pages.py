@@ -4,11 +4,13 @@
 
 A table stands in a page between `<!-- NAME -->` and `<!-- end -->`. Pages in `COMMITTED` hold their
 tables in git; pages that end in "-tables.md" are filled by docs/generate.py in each build of the
-site. The numbers come from `reports/*/runs.parquet` and `benchmarks/results`.
+site. The numbers come from `reports/*/runs.parquet` and `benchmarks/results`; tables.toml has the
+columns of tables from the latter.
 """
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -300,36 +302,8 @@ def recall_table() -> Lines:
 
 # Tables of scripts
 
-WAYS = {  # of resolving votes: stored name, title
-    "majority": "majority",
-    "Dawid-Skene": "Dawid-Skene",
-    "cleanlab": "cleanlab",
-    "robustpll": "robustpll",
-    "cleanlab, robustpll": "cleanlab with robustpll",
-}
-AGAIN = {
-    "robustpll, again, in its order": "robustpll, trained again",
-    "robustpll, again, at random": "trained again, at random",
-}
-FROM = WAYS | {"RobustPll from votes": "RobustPll from the votes", "truth": "the truth"}
-CROWD = "5, hard rows"  # after which questions are asked
-FEW = "proden|robust_pll"  # methods that trust.py runs on all datasets
-SHOWN = "pl_knn|proden|proden_ens|robust_pll|robust_pll_ens"
-LARGE = "lost|msrc-v2|bird-song"  # datasets on which trust.py runs all methods
-ABLATED = ("as published", "cross-entropy", "no divergence", "cross-entropy, no divergence")
-ABLATED += ("epochs from one", "weights after the step", "divergence times 0.0005")
-ABLATED += ("ensemble", "ensemble of equals")
-CALIBRATED = {"": "raw", " by candidates": "candidates", " by labels": "labels"}
-MEASURES = {"ECE": "error:mean", "log loss": "log_loss:mean of 2", "Brier": "brier:mean of 2"}
-SCORES = ("missing probability", "entropy", "uncertainty", "energy", "row distance")
-COVERED = {"of X": "own/coverage {}/coverage", "fixed before": "labels/coverage {}/coverage"}
-COVERED["its error"] = "labels/coverage {}/error"
-SETS = ("labels", "all", "any", "weighted")
-LABEL_FREE = ("covering rate", "approximated accuracy")
-PROMISED = {"own": "raw", "own, candidates": "recalibrated", "candidates": "candidates"}
-PROMISED["labels"] = "labels"
-ATTACKS = ("margin", "margin of logits", "cross-entropy", "evidential", "square", "transfer")
-NOISES = ("instance-dependent", "uniform", "class-dependent", "flip 0.1 of instance-dependent")
+WAYS = {way: way for way in ("majority", "Dawid-Skene", "cleanlab", "robustpll")}  # and titles
+WAYS["cleanlab, robustpll"] = "cleanlab with robustpll"
 TITLES = {name: kind.title for name, kind in METHODS.items()} | {"worst": "audit"}
 
 
@@ -410,15 +384,6 @@ FORMATS: dict[str, Callable[[Any], str]] = {
 }
 
 
-def growth_note(report: Results) -> Lines:
-    growth = "; ".join(
-        f"{TITLES[name]} " + ", ".join(f"{exponent:.2f}" for exponent in row["exponents"])
-        for name, row in report["growth"].items()
-    )
-    sizes = ", ".join(f"{size:,.0f}" for size in next(iter(report["growth"].values()))["sizes"])
-    return ["", f"Exponents in the rows ({sizes}): {growth}."]
-
-
 def promise_note(report: Results) -> Lines:
     is_kept = [
         number is None or number <= error
@@ -429,14 +394,6 @@ def promise_note(report: Results) -> Lines:
     cases = f"{sum(is_kept)} of {len(is_kept)} cases (all methods, datasets, seeds and promises)"
     promise = "With thresholds from labels, the error on test rows was at most the promised one in"
     return ["", f"{promise} {cases}."]
-
-
-def label_free_note(report: Results) -> Lines:
-    words = []
-    for name in LABEL_FREE:
-        costs = [chosen[name]["cost"]["mean"] for _, chosen in rows_of(report, "sets/*/*/chosen/*")]
-        words.append(f"by {name} {fmean(costs):+.1f}, from {min(costs):+.1f} to {max(costs):+.1f}")
-    return ["", f"Mean cost in points: {'; '.join(words)}."]
 
 
 def label_note(report: Results) -> Lines:
@@ -456,159 +413,8 @@ def label_note(report: Results) -> Lines:
     return [*lines, "", f"Of {len(runs)} runs, robustpll is ahead of {ahead}."]
 
 
-OF_SCRIPTS = {  # name: results and pattern of the rows as in `rows_of`, columns as in `cell_of`
-    "ablation": ("ablation: sets/*", {n: f"{n}:spread" for n in ABLATED}),
-    "cost": (
-        "method-speed: methods/*",
-        {"ms per network and epoch": "ms:.1f", "units": "units:g", "time per unit": "ratio:.2f"},
-    ),
-    "calibration": (
-        f"trust: sets/{LARGE}/*",
-        {"accuracy": "calibration/raw/accuracy:mean"}
-        | {
-            f"{title}{by}": f"calibration/{way}/{measure}"
-            for title, measure in MEASURES.items()
-            for by, way in CALIBRATED.items()
-        },
-    ),
-    "factors": (
-        f"trust: sets/*/{FEW}",
-        {f"factor by {way}": f"factors/{way}:mean of 2" for way in ("labels", "candidates")}
-        | {f"ECE{by}": f"calibration/{way}/error:mean" for by, way in CALIBRATED.items()},
-    ),
-    "scores": (
-        f"trust: sets/{LARGE}/*",
-        {"best order": "best order:mean"} | {name: f"selection/{name}:mean" for name in SCORES},
-    ),
-    "coverage": (
-        f"trust: sets/*/{FEW}",
-        {
-            f"{100 * share:g} %, {words}": f"promises/{path.format(share)}:mean"
-            for share in (0.5, 0.8)
-            for words, path in COVERED.items()
-        },
-    ),
-    "error": (
-        f"trust: sets/*/{FEW}",
-        {
-            f"{100 * error:g} %, {words}": f"promises/{way}/error {error}:promise"
-            for error in (0.1, 0.2)
-            for way, words in PROMISED.items()
-        },
-    ),
-    "conformal": (
-        f"conformal: sets/*/methods/softmax|{SHOWN}",
-        {"expected": "expected:spread"} | {way: f"sets/{way}:covered" for way in SETS},
-    ),
-    "set sizes": (
-        "conformal: sets/*/methods/*",
-        {"accuracy": "accuracy:.1f"}
-        | {way: f"sets/{way}/size:.2f" for way in (*SETS, "MAPIE, lac", "MAPIE, aps")},
-    ),
-    "label-free": (
-        "label-free: sets/*/*/chosen/*",
-        {"default": "default:spread"}
-        | {name: f"{name}/test:spread" for name in (*LABEL_FREE, "true labels")}
-        | {f"cost, {name}": f"{name}/cost/mean:+.1f" for name in LABEL_FREE},
-    ),
-    "missing truth": (
-        "missing-truth: sets/*/accuracy/*",
-        {f"{100 * share:g} %": f"test/{share:g}:spread" for share in (0.0, 0.1, 0.2, 0.3)},
-    ),
-    "detector": (
-        "missing-truth: sets/*/detection/*/found/*/*",
-        {"AUROC": "auroc:.1f", "at equal size": "auroc_at_equal_size:.1f"}
-        | {
-            f"precision at recall {10 * n + 10} %": f"precision_at_recall/{n}:.1f"
-            for n in (1, 4, 7)
-        },
-    ),
-    "attack overview": (
-        "robustness: sets/*/*",
-        {"no attack": "clean:spread", "published, 0.05": "published/0.05:spread"}
-        | {f"audit, {epsilon}": f"worst/{epsilon}:spread" for epsilon in ("0.02", "0.05")},
-    ),
-    "attacks": (
-        "robustness: sets/*/*/published|worst",
-        {"0": "clean:spread"} | {e: f"{e}:spread" for e in ("0.01", "0.02", "0.05", "0.1", "0.2")},
-    ),
-    "gradients": (
-        "robustness: sets/*/*",
-        {f"no gradient, {n}": f"zero_gradients/{n}/mean:.1f" for n in ("float32", "float64")}
-        | {"unbounded": "unbounded/mean:.1f", "runs with warnings": "warnings:count"},
-    ),
-    "single attacks": (
-        "robustness: sets/*/*",
-        {attack: f"attacks/{attack}/0.05/mean:.1f" for attack in ATTACKS}
-        | {"all": "worst/0.05/mean:.1f"},
-    ),
-    "separations": (
-        "ood: sets/mnist/*/separations/*",
-        {"AUROC": "auroc:spread", "AUPR": "aupr:spread", "FPR at 95 %": "fpr95:spread"},
-    ),
-    "labels": (
-        "cleaning: sets/*/*",
-        {title: f"labels/{way}:percent" for way, title in WAYS.items()}
-        | {"truth named": "named:percent"},
-    ),
-    "models": ("cleaning: sets/*/*", {title: f"test/{way}:percent" for way, title in FROM.items()}),
-    "questions": (
-        f"cleaning: sets/*/{CROWD}",
-        {title: f"questions/{way}:percent" for way, title in (WAYS | AGAIN).items()},
-    ),
-    "confidence": (
-        "cleaning: sets/*/*",
-        {"mean confidence": "confidence:percent", "correct labels": "labels/robustpll:percent"},
-    ),
-    "crowds": (
-        "real-crowds: sets/*",
-        {
-            "rows": "rows:,",
-            "sets without the truth": "missing:.1%",
-            "model predicts no candidate": "suspects:.1%",
-            "resolved": "resolved:,",
-            "expected wrong": "expected:at most",
-            "wrong": "wrong:.1%",
-        },
-    ),
-    "model counts": (
-        "training-speed*h200: models/table/*",
-        {
-            "eager": "eager/ms:,.1f",
-            "graph": "graph/ms:,.1f",
-            "graph, compiled": "compiled/ms:,.1f",
-            "times the baseline": "compiled/times_baseline:.0f",
-            "TFLOP/s": "tflops:.1f",
-            "GB/s": "gb_per_s:,.0f",
-        },
-    ),
-    "precision": (
-        "precision*h200: sets/*/*",
-        {"float32": "float32:error", 'TF32 (`"auto"`)': "auto:error", '`"bf16"`': "bf16:error"},
-    ),
-    "classical": (
-        "classical-speed: sets/*/*",
-        {
-            "fit, s": "fit:.2f",
-            "predict, s": "predict:.2f",
-            "peak MB": "peak_mb:,",
-            "one call of scikit-learn": "call:",
-            "s": "call_seconds:.2f",
-        },
-    ),
-    "noise": (
-        "noise-averages: sets/*",
-        {"published": "published:.2f"} | {noise: f"{noise}:spread of 2" for noise in NOISES},
-    ),
-}
-
-
-for kind, machine in (("CPU", "cpu"), ("GPU", "h200")):
-    times = {"10,000 rows": "batch:ms of 0", "one row": "row:ms of 2"}
-    OF_SCRIPTS[f"serving, {kind}"] = (f"serving-speed*{machine}: sets/*/*", times)
-NOTES = {"cost": growth_note, "error": promise_note, "labels": label_note}
-NOTES["label-free"] = label_free_note
-TITLE_HEADS = {"attacks": "epsilon", "crowds": "crowd", "model counts": "models at once"}
+SCRIPT_TABLES = tomllib.loads((ROOT / "benchmarks" / "tables.toml").read_text())
+NOTES = {"error": promise_note, "labels": label_note}
 OF_RUNS: dict[str, Callable[[], Lines]] = {
     "results": readme_table,
     "datasets": dataset_table,
@@ -624,14 +430,13 @@ OF_RUNS: dict[str, Callable[[], Lines]] = {
 
 def script_lines(name: str) -> Lines:
     """Return a table of the results that a script stored."""
-    place, columns = OF_SCRIPTS[name]
-    source, _, pattern = place.partition(": ")
-    report = stored(source)
+    form = SCRIPT_TABLES[name]
+    report, columns = stored(form["results"]), form["columns"]
     rows = (
         [title, *(cell_of(row, column) for column in columns.values())]
-        for title, row in rows_of(report, pattern)
+        for title, row in rows_of(report, form["rows"])
     )
-    lines = table([TITLE_HEADS.get(name, ""), *columns], rows)
+    lines = table([form.get("head", ""), *columns], rows)
     lines += NOTES[name](report) if name in NOTES else []
     command = f"python benchmarks/{report['command'].removeprefix('benchmarks/')}"
     return [*lines, "", made_by(command, report)]
@@ -641,7 +446,7 @@ def lines_of(name: str) -> Lines:
     """Return a table by its name, followed by the command that made it."""
     if name in OF_RUNS:
         return OF_RUNS[name]()
-    if name in OF_SCRIPTS:
+    if name in SCRIPT_TABLES:
         return script_lines(name)
     kind, _, rest = name.partition(": ")
     if kind == "tried":  # a grid of settings that were tried

@@ -14,11 +14,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from pages import AGAIN, CROWD, DOCS, ROOT, WAYS, Results, stored
+from pages import DOCS, ROOT, WAYS, Results, stored
 
 from robustpll import Opinion
 from robustpll.plots import BAD, COLOURS, GOOD, MUTED, new_figure, picture_bytes, plain
 
+AGAIN = {
+    "robustpll, again, in its order": "robustpll, trained again",
+    "robustpll, again, at random": "trained again, at random",
+}
+CROWD = "5, hard rows"  # after which questions are asked
 SHOWN = ("pl_knn", "proden", "proden_ens", "robust_pll", "robust_pll_ens")
 
 

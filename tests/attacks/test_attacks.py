@@ -451,9 +451,6 @@ def test_predictions_at_several_epsilons_are_those_at_each(
         parts = moved.x(moved.everything).split(250, 1)
         for part, one in zip(parts, attacked, strict=True):
             torch.testing.assert_close(part, one.x(one.everything), rtol=0, atol=1e-3)
-    if members > 1:
-        with pytest.raises(InputError, match="joint=True"):
-            fitted.attacked(rows, PGD(0.1))  # members have rows of their own
 
 
 @pytest.mark.gpu

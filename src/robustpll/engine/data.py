@@ -13,9 +13,7 @@ from torch import Tensor
 from robustpll.engine.random import Draws, seed_of
 from robustpll.errors import InputError
 
-# Batches of one model that are gathered and copied together, because a hand-over to a thread is
-# not free. For 784 features they take 2 x 13 MB on the device, and as much on the host.
-TOGETHER = 16
+TOGETHER = 16  # batches of one model that a thread gathers and copies together
 SLOTS = 2  # one is copied to the device while the other is used
 
 
@@ -23,12 +21,11 @@ SLOTS = 2  # one is copied to the device while the other is used
 class Rows:
     """Rows of R runs or M models in one pool, scaled when they are read.
 
-    The pool may hold several datasets of equal shape. A pool that is too large for the device
-    stays on the host, and so does `indices`. In training, a `Feed` then copies one batch at a time
-    into the buffer.
+    If the pool is too large for the device, pool and indices stay on the host. In training, a
+    `Feed` then copies one batch at a time into the buffer.
     """
 
-    pool: Tensor  # (N, *shape), unscaled, stored once
+    pool: Tensor  # (N, *shape), unscaled; may hold several datasets of equal shape
     indices: Tensor  # (M, n): positions in the pool of each model's rows
     shift: Tensor  # (M, 1, *shape)
     scale: Tensor  # (M, 1, *shape)
@@ -69,13 +66,11 @@ class Rows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of one row."""
         return tuple(self.pool.shape[1:])
 
     @property
     def device(self) -> torch.device:
-        """Device of scaled rows."""
-        return self.shift.device
+        return self.shift.device  # of scaled rows
 
     @property
     def on_host(self) -> bool:
@@ -108,10 +103,8 @@ class Rows:
     def elsewhere(self, indices: Tensor) -> Tensor:
         """As `x`, for rows outside the batch."""
         if self.buffer is not None:
-            raise InputError(
-                "This method reads rows outside the batch, so all rows must fit the device's "
-                "memory; these are streamed from the host. Use another method, or fewer rows."
-            )
+            msg = "This method needs all rows in the device's memory, but they do not fit. "
+            raise InputError(msg + "Use another method, or fewer rows.")
         return self.x(indices)
 
     def others(self, pool: Tensor, indices: Tensor) -> Self:
@@ -151,12 +144,10 @@ class Task:
         weight: Tensor | None = None,
     ) -> Self:
         """The prior defaults to uniform on the candidates (M, n, k); weights default to 1."""
-        if prior is None:
-            prior = candidates / candidates.sum(-1, keepdim=True)
-        if weight is None:
-            weight = torch.ones(candidates.shape[:-1])
-        like = rows.shift
-        return cls(rows, candidates.to(like.device), prior.to(like), weight.to(like), seeds)
+        like, ones = rows.shift, torch.ones(candidates.shape[:-1])
+        prior = candidates / candidates.sum(-1, keepdim=True) if prior is None else prior
+        weight = (ones if weight is None else weight).to(like)
+        return cls(rows, candidates.to(like.device), prior.to(like), weight, seeds)
 
     @property
     def k(self) -> int:
@@ -167,17 +158,17 @@ class Task:
         return len(self.seeds)
 
     def __len__(self) -> int:
-        """Rows of each model."""
         return len(self.rows)
 
     def part(self, runs: slice) -> Self:
         """The task of some of the runs."""
-        return self._changed(self.rows.part(runs), self.seeds[runs], lambda values: values[runs])
+        rows, seeds = self.rows.part(runs), self.seeds[runs]
+        return self._changed(lambda values: values[runs], rows=rows, seeds=seeds)
 
     def some_rows(self, indices: Tensor) -> Self:
         """The task on each run's rows at these positions (b,), with the same scaling."""
         rows = replace(self.rows, indices=self.rows.indices[:, indices])
-        return self._changed(rows, self.seeds, lambda values: values[:, indices])
+        return self._changed(lambda values: values[:, indices], rows=rows)
 
     def with_candidates(self, candidates: Tensor) -> Self:
         """A task on the same rows with other candidates (M, n, k) and a uniform prior on them."""
@@ -189,13 +180,11 @@ class Task:
             return self  # with the same seed
         seeds = tuple(seed_of(seed, member) for seed in self.seeds for member in range(members))
         rows = self.rows.repeated(members)
-        return self._changed(rows, seeds, lambda values: repeat(values, members))
+        return self._changed(lambda values: repeat(values, members), rows=rows, seeds=seeds)
 
-    def _changed(
-        self, rows: Rows, seeds: tuple[int, ...], change: Callable[[Tensor], Tensor]
-    ) -> Self:
+    def _changed(self, change: Callable[[Tensor], Tensor], **fields: Any) -> Self:
         candidates, prior, weight = map(change, (self.candidates, self.prior, self.weight))
-        return type(self)(rows, candidates, prior, weight, seeds)
+        return replace(self, candidates=candidates, prior=prior, weight=weight, **fields)
 
 
 @dataclass
@@ -259,8 +248,7 @@ class Batch:
 
     @property
     def label_weights(self) -> Tensor:
-        """(M, b, k)."""
-        return self.rows["label_weights"]
+        return self.rows["label_weights"]  # (M, b, k)
 
 
 def repeat(values: Tensor, members: int) -> Tensor:
@@ -274,22 +262,19 @@ def pick(values: Tensor, indices: Tensor) -> Tensor:
 
 
 class Feed(AbstractContextManager["Feed"]):
-    """Copies batches of rows into a buffer on the device, ahead of the step that needs them.
+    """Copies rows to the device ahead of the steps that need them, and each batch into a buffer.
 
-    A thread gathers several batches into pinned memory. A separate CUDA stream copies them to the
-    device while steps run. Before each step its batch is copied within the device.
+    A thread gathers several batches into pinned memory; a separate CUDA stream copies them.
     """
 
     def __init__(self, rows: Rows, size: int) -> None:
-        """Allocate memory for batches of up to `size` rows."""
         self.buffer = rows.shift.new_empty((rows.models * size, *rows.shape))
         self.rows = replace(rows, buffer=self.buffer)
         self.cuda = self.buffer.is_cuda
         self.together = max(1, TOGETHER // rows.models)
         shape = (self.together * len(self.buffer), *rows.shape)
-        self.on_host = [
-            torch.empty(shape, dtype=rows.pool.dtype, pin_memory=self.cuda) for _ in range(SLOTS)
-        ]
+        options: Any = {"dtype": rows.pool.dtype, "pin_memory": self.cuda}
+        self.on_host = [torch.empty(shape, **options) for _ in range(SLOTS)]
         self.on_device = [self.buffer.new_empty(shape) for _ in range(SLOTS)]
         if self.cuda:
             self.copied: Any = [torch.cuda.Event() for _ in range(SLOTS)]  # type: ignore[no-untyped-call]

@@ -14,13 +14,12 @@ from robustpll.errors import InputError, count_of_variable
 
 def chosen_device(name: str | torch.device) -> torch.device:
     """Return the device of that name; "auto" is CUDA if available, else the CPU."""
+    has_cuda = torch.cuda.is_available()
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", str(name)):
-        raise InputError(f"device must be 'auto', 'cpu' or 'cuda'; got {name!r}.")
-    if str(name) != "cpu" and not torch.cuda.is_available():
-        msg = f"device={name!r}, but torch finds no CUDA device here. Use device='auto' or 'cpu'."
-        raise InputError(msg)
+        return torch.device("cuda" if has_cuda else "cpu")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?" if has_cuda else "cpu", str(name)):
+        reason = "" if has_cuda else " (torch finds no CUDA device here)"
+        raise InputError(f"device must be 'auto', 'cpu' or 'cuda'{reason}; got {name!r}.")
     return torch.device(name)
 
 
@@ -37,13 +36,9 @@ def threads(count: int) -> Iterator[None]:
 
 @contextmanager
 def computing(precision: str, device: torch.device) -> Iterator[None]:
-    """Apply the library's torch settings within the context.
-
-    On CUDA, "auto" lets matrix products use TF32. On a CPU, threads that spin at barriers are many
-    times slower than one thread if other work shares the cores. So one thread is used, unless the
-    environment variable OMP_WAIT_POLICY is "passive".
-    """
+    """Apply the library's torch settings within the context; "auto" uses TF32 on CUDA."""
     if device.type != "cuda":
+        # Threads that spin at barriers are slower than one thread if other work shares the cores.
         passive = os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
         with threads(torch.get_num_threads() if passive else 1):
             yield
@@ -61,15 +56,11 @@ def computing(precision: str, device: torch.device) -> Iterator[None]:
 
 
 def room(device: torch.device) -> int:
-    """Return the bytes that rows may take on a device; larger data stays on the host.
-
-    Half of the free memory; networks and their steps use the rest. The environment variable
-    ROBUSTPLL_DEVICE_BYTES sets another limit.
-    """
+    """Return the bytes that rows may take on a device; larger data stays on the host."""
     limit = count_of_variable("ROBUSTPLL_DEVICE_BYTES")
-    if limit is not None:
-        return limit
-    return torch.cuda.mem_get_info(device)[0] // 2 if device.type == "cuda" else sys.maxsize
+    if limit is None and device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] // 2  # networks and steps use the rest
+    return sys.maxsize if limit is None else limit
 
 
 def _cpu_capabilities() -> Mapping[str, Any]:

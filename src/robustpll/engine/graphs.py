@@ -29,10 +29,8 @@ COMPILE_SAVES, COMPILE_SAVES_PER_MODEL = 3.8e-4, 9e-6
 
 
 def step_of(training: "Training") -> Callable[[Tensor, int], None]:
-    """Return a function of positions (M, b) and a stage: a step, captured on CUDA.
-
-    User modules are not captured, because they may draw from torch's global generator.
-    """
+    """Return a function of positions (M, b) and a stage: a step, captured on CUDA."""
+    # User modules are not captured, because they may draw from torch's global generator.
     foreign = any(isinstance(part, Stack) and part.random for part in training.net.modules())
     on_cuda = training.task.prior.device.type == "cuda"
     captured = on_cuda and training.method.captured and not foreign
@@ -121,26 +119,23 @@ def _written(training: "Training") -> list[Tensor]:
     return [value for value in values if isinstance(value, Tensor)]
 
 
-@contextmanager
-def _compiling() -> Iterator[None]:
-    """Raise torch's limits, because different methods and sizes share compiled code."""
-    from torch._dynamo import config
-
-    with config.patch(LIMITS), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the compiler's advice is not for our users
-        yield
-
-
 @cache
 def _fast(function: Callable[..., Any]) -> Callable[..., Any]:
-    return torch.compile(function, dynamic=False, fullgraph=True)
+    """Compile a function; torch's compiler is loaded only when needed, as it takes seconds."""
+    from torch._dynamo import config
+
+    fast = torch.compile(function, dynamic=False, fullgraph=True)
+
+    def run(*arguments: Any) -> Any:
+        # Different methods and sizes share compiled code; the compiler's advice is not for users.
+        with config.patch(LIMITS), warnings.catch_warnings(action="ignore"):
+            return fast(*arguments)
+
+    return run
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile `function` once per shape and method, where the training asks for it.
-
-    It runs as it is if compiling fails. The compiler is loaded only when needed: it takes seconds.
-    """
+    """Compile `function` where the training asks for it; if that fails, it runs as it is."""
     failed: set[str] = set()
 
     def run(training: "Training", *arguments: Any) -> Any:
@@ -149,8 +144,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         from torch._dynamo import exc
 
         try:
-            with _compiling():
-                return _fast(function)(training, *arguments)
+            return _fast(function)(training, *arguments)
         except (exc.TorchDynamoException, exc.FailOnRecompileLimitHit) as error:
             failed.add(training.method.name)
             message = f"{training.method.title} cannot be compiled and runs slower: {error}"
@@ -163,18 +157,14 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 def optimizer_step(training: "Training") -> None:
     """Run the optimizer's step, compiled where the training is long enough for it."""
     if training.fast_adam and isinstance(training.optimizer, AdamW):
-        with torch.no_grad(), _compiling():
+        with torch.no_grad():
             adam(training.optimizer, _fast(adam_update))
     else:
         training.optimizer.step()
 
 
 def adam(optimizer: AdamW, update: Callable[..., None]) -> None:
-    """Run a step of AdamW by `update`.
-
-    torch's fused kernel uses few processors of a device for few models. Compiled, a step of one
-    model is a fifth faster, of a hundred a twentieth.
-    """
+    """Run a step of AdamW by `update`; compiled, it is faster than torch's fused kernel."""
     for group in optimizer.param_groups:
         parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
         states = [optimizer.state[parameter] for parameter in parameters]

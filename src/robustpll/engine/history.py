@@ -4,19 +4,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 Listener = Callable[[str, int, int, Tensor], None]  # title, epoch, number of epochs, loss (M,)
 
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
-
-LINES = 10  # lines per training in a notebook
 
 
 @dataclass
@@ -33,9 +28,8 @@ class History:
 
     @property
     def covering_rate(self) -> Tensor:
-        """(epochs, M), on the CPU; (0, 0) without validation rows."""
-        rates = self.covering_rates
-        return torch.stack(rates).cpu() if rates else torch.empty(0, 0)
+        """As `loss`; empty without validation rows."""
+        return History(self.covering_rates).loss
 
     def add(self, title: str, epochs: int, loss: Tensor, covering_rate: Tensor | None) -> None:
         """Record an epoch and report it to the listener."""
@@ -48,9 +42,8 @@ class History:
 
     def part(self, models: slice) -> Self:
         """The history of some of the models."""
-        return type(self)(
-            [loss[models] for loss in self.losses], [rate[models] for rate in self.covering_rates]
-        )
+        losses, rates = self.losses, self.covering_rates
+        return type(self)([loss[models] for loss in losses], [rate[models] for rate in rates])
 
     def beside(self, other: Self) -> Self:
         """The history of the models of both."""
@@ -70,25 +63,18 @@ def reporting(listener: Listener) -> Iterator[None]:
 
 
 @contextmanager
-def progress_bars(console: "Console | None" = None) -> Iterator[None]:
-    """Show a progress bar for every training within the context.
-
-    A notebook shows lines of text instead, because a bar would need additional packages.
-
-    >>> with progress_bars():
-    ...     pass
-    """
+def progress_bars(console: Any = None) -> Iterator[None]:
+    """Show a progress bar of rich for every training within the context."""
     from rich import get_console, progress
 
     console = get_console() if console is None else console
-    file = console.file
 
     def print_line(title: str, epoch: int, epochs: int, loss: Tensor) -> None:
-        if epoch * LINES // epochs > (epoch - 1) * LINES // epochs:
+        if epoch * 10 // epochs > (epoch - 1) * 10 // epochs:  # ten lines per training
             line = f"{title}: epoch {epoch} of {epochs}, loss {float(loss.mean()):.3f}"
-            print(line, file=file, flush=True)
+            print(line, file=console.file, flush=True)
 
-    if console.is_jupyter:
+    if console.is_jupyter:  # a bar would need additional packages
         with reporting(print_line):
             yield
         return

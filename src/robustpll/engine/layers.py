@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Self
 
 import torch
@@ -40,18 +40,15 @@ class BatchNorm(nn.Module):
         self.momentum, self.eps = 0.1, 1e-5
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training:
-            return self._scaled(x, self.running_mean, self.running_var)
-        x = x.to(self.weight.dtype)  # statistics of bfloat16 products in float32
-        var, mean = torch.var_mean(x, dim=-2, correction=0, keepdim=True)  # (M, 1, features)
-        if self.momentum:  # 0 within `steady_statistics`
-            with torch.no_grad():
-                b = x.shape[-2]
-                self.running_mean.lerp_(mean, self.momentum)
-                self.running_var.lerp_(var * (b / (b - 1)), self.momentum)
-        return self._scaled(x, mean, var)
-
-    def _scaled(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+        mean, var = self.running_mean, self.running_var
+        if self.training:
+            x = x.to(self.weight.dtype)  # statistics of bfloat16 products in float32
+            var, mean = torch.var_mean(x, dim=-2, correction=0, keepdim=True)  # (M, 1, features)
+            if self.momentum:  # 0 within `steady_statistics`
+                with torch.no_grad():
+                    b = x.shape[-2]
+                    self.running_mean.lerp_(mean, self.momentum)
+                    self.running_var.lerp_(var * (b / (b - 1)), self.momentum)
         return (x - mean) * (self.weight * torch.rsqrt(var + self.eps)) + self.bias
 
 
@@ -76,26 +73,27 @@ class Dropout(nn.Module):
 class Stack(nn.Module):
     """M copies of any torch module as one network: (M, b, *shape) -> (M, b, k).
 
-    Each copy has its own seed for what it draws from torch's global generator, in its initial
-    weights and in training mode. A part in evaluation mode stays in it if all its parameters are
-    frozen.
+    Each copy has its own seed for what it draws from torch's global generator. A part in evaluation
+    mode stays in it if all its parameters are frozen.
     """
 
-    def __init__(
-        self, build: Callable[[], nn.Module], draws: Draws, *, random: bool = True
-    ) -> None:
+    def __init__(self, build: Callable[[], nn.Module], draws: Draws, random: bool = True) -> None:
         super().__init__()
         self.random = random  # whether a forward pass may draw numbers
         self.seeds = draws.seeds()
         self.calls = 0
-        copies = []
+        self.copies = nn.ModuleList()
         for seed in self.seeds:
             with _seeded(seed, draws.device), draws.device:
-                copies.append(_copied(build()).to(dtype=draws.dtype, device=draws.device))
-        self.copies = nn.ModuleList(copies)
+                module = build()
+                # `build` may return the same module every time. One that holds computed tensors,
+                # as with torch.nn.utils.weight_norm, cannot be copied.
+                with suppress(RuntimeError):
+                    module = copy.deepcopy(module)
+                self.copies.append(module.to(dtype=draws.dtype, device=draws.device))
         self.in_eval = [
             name
-            for name, part in copies[0].named_modules()
+            for name, part in self.copies[0].named_modules()
             if not part.training and {p.requires_grad for p in part.parameters()} == {False}
         ]
 
@@ -117,19 +115,8 @@ class Stack(nn.Module):
         return torch.stack(outputs)
 
 
-def _copied(module: nn.Module) -> nn.Module:
-    """Copy a module, because the user's callable may return the same one every time."""
-    try:
-        return copy.deepcopy(module)
-    except RuntimeError:  # it holds computed tensors, as with torch.nn.utils.weight_norm
-        return module
-
-
 def joined(nets: Sequence[nn.Module], models: slice = slice(None)) -> nn.Module:
-    """Return one network with all models of several networks of equal structure, or some of them.
-
-    If only one network is given, the result shares its memory.
-    """
+    """Return all or some models of equal networks as one; one network alone shares its memory."""
     result = copy.copy(nets[0])
     if isinstance(result, Stack):
         stacks: list[Any] = list(nets)
@@ -170,10 +157,7 @@ def tensors_of(net: nn.Module) -> list[tuple[Tensor, int | slice]]:
 
 
 def folded(net: nn.Module) -> nn.Module:
-    """Merge each BatchNorm into the Linear after it; the function in evaluation mode is the same.
-
-    This halves the memory traffic. Networks that are not sequential are returned unchanged.
-    """
+    """Merge each BatchNorm of a sequential network into the Linear after it, for evaluation."""
     if not isinstance(net, nn.Sequential):
         return net
     layers: list[nn.Module] = []

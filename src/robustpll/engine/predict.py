@@ -29,6 +29,7 @@ IN_CACHE = 2**20  # below this size a CPU is faster with several epsilons togeth
 MOST_ON_DEVICE = 2**27  # as NUMBERS_AT_ONCE, on a GPU with much memory: 1 GiB in float64
 
 Epsilons = Sequence[float | ArrayLike]
+Seeds = tuple[int, ...]
 # From features (M, b, *shape) and their positions (M, b) to (M, E b, ...), for E epsilons or 1
 Compute = Callable[[Tensor, Tensor], Tensor]
 
@@ -67,12 +68,9 @@ class Fitted(ABC):
         return [self.predict(rows, attack, truth) for attack in attacks]
 
     def attacked(self, rows: Rows, attack: Attack, truth: Tensor | None = None) -> Rows:
-        """Return the attacked rows, scaled; all members of a run see the same rows.
+        """Return the attacked rows, scaled; all members of a run see the same rows."""
 
-        This version uses predictions alone, so it works for attacks without gradients.
-        """
-
-        def outputs(x: Tensor) -> Tensor:
+        def outputs(x: Tensor) -> Tensor:  # without gradients
             probability: Tensor = self.predict(Rows.scaled(x)).probability
             return probability.clamp(min=1e-30).log()
 
@@ -86,7 +84,7 @@ class Networks(Fitted):
 
     method: "DeepMethod"
     net: nn.Module
-    seeds: tuple[int, ...]  # (M,)
+    seeds: Seeds  # (M,)
     label_weights: Tensor
     opinion: Opinion
     history: History
@@ -149,42 +147,27 @@ class Networks(Fitted):
         return opinions
 
     def attacked(
-        self,
-        rows: Rows,
-        attack: Attack,
-        truth: Tensor | None = None,
-        *,
-        epsilons: Epsilons | None = None,
+        self, rows: Rows, attack: Attack, truth: Tensor | None = None, epsilons: Epsilons = ()
     ) -> Rows:
         """With several epsilons, all rows under the first come first."""
-        if not self._as_one(attack):
-            msg = f"{attack!r} makes a row for each member. Use joint=True to get one for all."
-            raise InputError(msg)
-        rows = rows.repeated(self.method.members)
+        attack, rows = replace(attack, joint=True), rows.repeated(self.method.members)
         groups = [
             in_pieces(rows, self.method.precision, self._attacker(attack, rows, truth, group))
             for group in epsilon_groups(epsilons or (attack.epsilon,), rows)
         ]
         return Rows.scaled(torch.cat(groups, 1))
 
-    def _as_one(self, attack: Attack) -> bool:
-        """Whether all members of a run see the same attacked rows."""
-        return attack.joint or self.method.attacked_jointly or self.method.members == 1
-
     def _attacker(
         self, attack: Attack, rows: Rows, truth: Tensor | None, epsilons: Epsilons
     ) -> Compute:
         """Return a function that attacks features (M, b, *shape) of the rows at positions (M, b).
 
-        It returns (M, E b, *shape), or (R, E b, *shape) if members are attacked as one: all rows
-        under the first epsilon come first.
+        It returns (M, E b, *shape), or (R, E b, *shape) if members are attacked as one.
         """
         if attack.needs_evidence and not self.method.uncertain:
-            raise InputError(
-                f"{self.method.title} does not predict evidence, so it has no evidential loss. "
-                "Use loss='margin' or 'cross-entropy'."
-            )
-        together = self.method.members if self._as_one(attack) else 1
+            msg = f"{self.method.title} does not predict evidence. "
+            raise InputError(msg + "Use loss='margin' or 'cross-entropy'.")
+        together = self.method.members if attack.joint or self.method.attacked_jointly else 1
         key = (self.method.name, "attack")
         draws = Draws.of(self.seeds[::together], *key, like=rows.shift, on_device=True)
         if truth is not None:
@@ -227,11 +210,7 @@ def averaged(scores: Tensor) -> Tensor:
 
 
 def opinions_of(
-    method: "DeepMethod",
-    net: nn.Module,
-    rows: Rows,
-    seeds: tuple[int, ...],
-    attacker: Compute | None = None,
+    method: "DeepMethod", net: nn.Module, rows: Rows, seeds: Seeds, attacker: Compute | None = None
 ) -> Opinion:
     """Return the opinion of each of M models about the rows, attacked or not; (M, E n, ...)."""
     net.eval()
@@ -293,8 +272,5 @@ def numbers_at_once(device: torch.device) -> int:
 
 def fused(opinion: Opinion, members: int) -> Opinion:
     """Average the opinions of M models over members: R runs."""
-    return Opinion(
-        opinion.belief.unflatten(0, (-1, members)),
-        opinion.prior.unflatten(0, (-1, members)),
-        opinion.uncertainty.unflatten(0, (-1, members)),
-    ).mean(1)
+    parts = (opinion.belief, opinion.prior, opinion.uncertainty)
+    return Opinion(*(part.unflatten(0, (-1, members)) for part in parts)).mean(1)

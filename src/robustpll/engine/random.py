@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.distributions.dirichlet import _Dirichlet_backward
 
 
 def seed_of(*key: object) -> int:
@@ -18,26 +19,19 @@ def seed_of(*key: object) -> int:
 
 @dataclass
 class Draws:
-    """One CPU generator per model; numbers are stacked and moved to the task's device.
-
-    A captured step cannot use the CPU, so `in_step` draws the numbers of all models there.
-    """
+    """One CPU generator per model; numbers are stacked and moved to the task's device."""
 
     generators: tuple[torch.Generator, ...]
     device: torch.device
     dtype: torch.dtype
-    in_step: torch.Generator | None = None
+    in_step: torch.Generator | None = None  # of all models: a captured step cannot use the CPU
 
     @classmethod
     def of(
         cls, seeds: Iterable[int], *purpose: object, like: Tensor, on_device: bool = False
     ) -> Self:
-        """Seed generators by seeds (M,) and purpose; `like` sets dtype and device.
-
-        Generators on the device are faster. Their numbers differ between devices. On the device
-        "meta" tensors have shapes but no numbers.
-        """
-        where = like.device if on_device else "cpu"
+        """Seed generators by seeds (M,) and purpose; `like` sets dtype and device."""
+        where = like.device if on_device else "cpu"  # faster, but numbers depend on the device
         keys = (seed_of(seed, *purpose) for seed in seeds)
         generators = tuple(torch.Generator(where).manual_seed(key) for key in keys)
         return cls(generators, like.device, like.dtype)
@@ -55,7 +49,7 @@ class Draws:
         return self._draw(torch.randn, shape)
 
     def _draw(self, draw: Callable[..., Tensor], shape: tuple[int, ...]) -> Tensor:
-        if self.in_step is not None or self.device.type == "meta":
+        if self.in_step is not None or self.device.type == "meta":  # "meta": shapes, no numbers
             size = (self.models, *shape)
             return draw(size, generator=self.in_step, device=self.device, dtype=self.dtype)
         numbers = [
@@ -93,8 +87,5 @@ class _Dirichlet(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """Implicit differentiation (Figurnov et al., NeurIPS 2018), as in torch."""
         sample, concentration = ctx.saved_tensors
-        total = concentration.sum(-1, keepdim=True).expand_as(concentration)
-        slope = torch._dirichlet_grad(sample, concentration, total)
-        return slope * (gradient - (sample * gradient).sum(-1, keepdim=True)), None
+        return _Dirichlet_backward(sample, concentration, gradient), None  # type: ignore[no-untyped-call]

@@ -80,9 +80,8 @@ def losses(
 def train(method: "DeepMethod", task: Task, *, validation: Task | None = None) -> Networks:
     """Train the models of all runs of a task at once.
 
-    With `validation`, a task of other rows of the same runs, each model ends as it was after the
-    epoch with the highest covering rate. If the models do not fit the device's memory, they are
-    trained in two halves: a run does not depend on the runs beside it.
+    With `validation`, other rows of the same runs, each model is that of the epoch with the highest
+    covering rate. Models that do not fit the device's memory are trained in two halves.
     """
     try:
         return _train(method, task, validation)
@@ -94,9 +93,8 @@ def train(method: "DeepMethod", task: Task, *, validation: Task | None = None) -
     half = task.models // 2
     message = f"{task.models} runs do not fit the device's memory: trained as {half} and the rest."
     warnings.warn(message, RuntimeWarning, stacklevel=2)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # one warning is enough
-        halves = []
+    halves = []
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # one is enough
         for runs in (slice(half), slice(half, None)):
             part = None if validation is None else validation.part(runs)
             halves.append(train(method.part(runs, task.models), task.part(runs), validation=part))
@@ -104,14 +102,9 @@ def train(method: "DeepMethod", task: Task, *, validation: Task | None = None) -
 
 
 def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Networks:
-    """Train all models together.
-
-    Adam treats each parameter alone and the sum of losses has no cross terms between models, so
-    one optimizer of stacked parameters equals M independent optimizers.
-    """
+    """Train all models together; Adam treats each parameter alone, so one optimizer is enough."""
     if method.precision == "bf16" and not has_bf16(task.prior.device):
-        msg = f"precision='bf16': {task.prior.device} has no units for bfloat16. Use 'auto'."
-        raise InputError(msg)
+        raise InputError("precision='bf16': the device has no units for bfloat16. Use 'auto'.")
     task = task.repeated(method.members)  # R runs -> M models
     draws = Draws.of(task.seeds, method.name, like=task.prior)
     spread_method = method.spread(task.models, like=task.prior)
@@ -159,8 +152,7 @@ def _trainable(net: nn.Module) -> list[nn.Parameter]:
     """The parameters that are not frozen."""
     trainable = [parameter for parameter in net.parameters() if parameter.requires_grad]
     if not trainable:
-        msg = "The network has nothing to learn: none of its parameters requires a gradient. "
-        raise InputError(msg + "Leave at least one layer trainable, such as the last.")
+        raise InputError("The network has nothing to learn. Leave at least one layer trainable.")
     return trainable
 
 
@@ -181,18 +173,15 @@ def _fitted(method: "DeepMethod", net: nn.Module, training: Training, history: H
 def minibatches(n: int, size: int, draws: Draws, feed: Feed | None = None) -> Iterator[Tensor]:
     """Yield positions (M, b) that cover all n rows once, in a random order for each model.
 
-    A last batch of one row joins the batch before it, because BatchNorm needs two rows. A feed
-    copies the rows of each batch to the device.
+    A last batch of one row joins the batch before it, because BatchNorm needs two rows.
     """
     order = draws.order(n)  # (M, n), on the host
     ends = list(range(size, n, size))
     if n % size == 1 and ends:
         ends.pop()
     on_device = torch.tensor_split(order.to(draws.device, non_blocking=True), ends, dim=1)
-    if feed is None:
-        yield from on_device
-        return
-    arrivals = feed.batches(torch.tensor_split(order, ends, dim=1))
+    on_host = torch.tensor_split(order, ends, dim=1)
+    arrivals = on_host if feed is None else feed.batches(on_host)
     for indices, _ in zip(on_device, arrivals, strict=True):
         yield indices
 
@@ -200,9 +189,8 @@ def minibatches(n: int, size: int, draws: Draws, feed: Feed | None = None) -> It
 class EarlyStopping:
     """Keeps the network and row state of each model after its best epoch.
 
-    The best epoch has the highest covering rate: the weighted share of validation rows whose
-    predicted class is a candidate. Of equally good epochs the last one is kept. Training draws the
-    same random numbers as without early stopping, and no GPU has to wait.
+    The covering rate is the weighted share of validation rows whose predicted class is a candidate.
+    Of equally good epochs the last one is kept. No GPU has to wait.
     """
 
     def __init__(
@@ -245,12 +233,8 @@ class Average:
     """Mean of parameters and BatchNorm statistics over the last epochs (Izmailov, UAI 2018)."""
 
     def __init__(self, net: nn.Module, share: float, epochs: int) -> None:
-        self.live = [
-            tensor
-            for tensor in (*net.parameters(), *net.buffers())
-            if tensor.is_floating_point()
-            if tensor.requires_grad or not isinstance(tensor, nn.Parameter)  # not frozen ones
-        ]
+        tensors = [*_trainable(net), *net.buffers()]
+        self.live = [tensor for tensor in tensors if tensor.is_floating_point()]
         self.first = epochs - max(1, round(share * epochs)) if share else epochs
         self.means = [torch.zeros_like(tensor) for tensor in self.live] if share else []
 
