@@ -31,8 +31,8 @@ def _outcomes(values: ArrayLike, name: str, n: int) -> Floats:
     """Check and return n outcomes of 0 or 1."""
     array = sample(values, name)
     if len(array) != n or not np.isin(array, (0, 1)).all():
-        shown = some_of(np.unique(array))
-        raise InputError(f"{name} must hold {n} times 0 or 1; got {len(array)} values: {shown}.")
+        shown = f"{len(array)} values ({some_of(np.unique(array))})"
+        raise InputError(f"{name} must hold 0 or 1 for each of {n} rows; got {shown}.")
     return array
 
 

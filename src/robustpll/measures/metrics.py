@@ -126,7 +126,6 @@ def signed_mmd(test: ArrayLike, ood: ArrayLike, gamma: Gamma = "pooled-mean") ->
     The kernel is exp(-gamma (a - b)^2), and no value is paired with itself. For samples of equal
     size the published rule also leaves out pairs at the same position, so their order matters a
     little. The result is at most the square root of 2. Its cost grows with n + m, not with n m.
-
     `gamma` is a number, or the rule of `published_gamma` or `median_gamma` on these samples. The
     published numbers share one `published_gamma` of all methods' entropies.
 
@@ -153,9 +152,7 @@ def signed_mmd(test: ArrayLike, ood: ArrayLike, gamma: Gamma = "pooled-mean") ->
 
 
 def published_gamma(values: ArrayLike) -> float:
-    """1 / (2 m^2) for the mean distance m of 10,000 random pairs, drawn with a fixed seed.
-
-    If no drawn pair differs, m is the mean over all pairs.
+    """1 / (2 m^2), where m is the mean distance of 10,000 random pairs; of all pairs if that is 0.
 
     >>> round(published_gamma([0, 0.1, 0.1, 0.3, 0.2, 0.6, 0.9, 1.0]), 1)
     3.3
@@ -165,7 +162,7 @@ def published_gamma(values: ArrayLike) -> float:
     if mean == 0:  # all ordered pairs; shifted by the minimum, so that equal values give exactly 0
         n, above = len(array), np.sort(array - array.min())
         mean = float(2 * (above * (2 * np.arange(n) - n + 1)).sum() / n**2)
-    return _gamma_of(mean, "There is nothing to compare.")
+    return _gamma_of(mean)
 
 
 def median_gamma(values: ArrayLike) -> float:
@@ -174,19 +171,18 @@ def median_gamma(values: ArrayLike) -> float:
     >>> round(median_gamma([0, 0.1, 0.1, 0.3, 0.2, 0.6, 0.9, 1.0]), 1)
     5.6
     """
-    median = float(np.median(_pair_distances(sample(values, "values"))))
-    return _gamma_of(median, "Use published_gamma, or gamma='pooled-mean'.")
+    return _gamma_of(float(np.median(_pair_distances(sample(values, "values")))))
 
 
 def _pair_distances(values: Floats) -> Floats:
-    """Distances of 10,000 random pairs, drawn with replacement."""
+    """Distances of 10,000 random pairs, drawn with replacement and a fixed seed."""
     first, second = np.random.default_rng(42).integers(len(values), size=(2, 10_000))
     return np.asarray(np.abs(values[first] - values[second]))
 
 
-def _gamma_of(distance: float, remedy: str) -> float:
+def _gamma_of(distance: float) -> float:
     if distance < 1e-150:  # its square would be 0
-        raise InputError(f"A distance of {distance:g} gives no bandwidth. {remedy}")
+        raise InputError(f"A distance of {distance:g} gives no bandwidth. Pass gamma as a number.")
     return 1 / (2 * distance**2)
 
 
