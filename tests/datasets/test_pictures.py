@@ -97,7 +97,7 @@ def test_four_idx_files_make_a_dataset(
         (NAMES[1], SOUND[NAMES[0]], r"\(30, 8, 8\), \(30, 8, 8\)"),
         (NAMES[2], SOUND[NAMES[2]][0], r"\(8, 8\), \(20,\)"),
         (NAMES[2], SOUND[NAMES[2]][:, :7], r"\(20, 7, 8\)"),
-        (NAMES[3], SOUND[NAMES[3]] + 1, r"labels up to 10"),
+        (NAMES[3], SOUND[NAMES[3]] + 1, "labels go up to 10"),
     ],
 )
 def test_idx_files_that_do_not_go_together_are_refused(

@@ -64,10 +64,7 @@ class Dataset:
             return self.official
         n = len(self)
         if n < 2 or not is_count(seed):
-            raise InputError(
-                "A split needs 2 rows or more, and an int of at least 0 as its seed; got "
-                f"{n} rows and {seed!r}."
-            )
+            raise InputError(f"A split needs 2 rows and an int >= 0 as seed; got {n} and {seed!r}.")
         generator = np.random.Generator(np.random.PCG64(seed))
         train = generator.choice(n, size=n * 4 // 5, replace=False, shuffle=False)
         test = np.setdiff1d(np.arange(n), train)

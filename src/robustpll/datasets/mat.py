@@ -89,8 +89,8 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     }
     for fault, is_bad in faults.items():
         refuse_rows(is_bad, f"{path}: {fault}", "Correct or drop them.")
-    data = data.astype(np.float64, copy=False)
-    constant = np.flatnonzero((data - data[0]).var(0) <= 1e-30)
+    near = np.flatnonzero(np.ptp(data, axis=0) <= 1e-10)  # no others have so small a variance
+    constant = near[(data[:, near].astype(np.float64) - data[0, near]).var(0) <= 1e-30]
     if len(constant) == data.shape[1]:
         raise InputError(f"{path}: all features are constant. Download the file again.")
     candidates = Candidates.of(np.ascontiguousarray(partial.T.astype(bool)))
@@ -103,7 +103,7 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     return Dataset.of(
         entry,
         [hashlib.sha256(raw).hexdigest()],
-        features=np.delete(data, constant, axis=1),
+        features=np.delete(data, constant, axis=1).astype(np.float64, copy=False),
         labels=labels,
         notes=tuple(note for note, indices in notes.items() if len(indices)),
         classes=candidates.classes,
@@ -118,8 +118,7 @@ def read_mat(path: Path, raw: bytes, names: Sequence[str] = KEYS) -> list[NDArra
         matrices = dict(read(raw, names, bounded.unpacked_limit(len(raw))))
     missing = [name for name in names if name not in matrices]
     if missing:
-        listed = ", ".join(missing)
-        raise InputError(f"{path} has no {listed}. Download it again, or rename its variables.")
+        raise InputError(f"{path} has no {', '.join(missing)}. Download it again.")
     return [matrices[name] for name in names]
 
 

@@ -27,9 +27,6 @@ from robustpll.methods.base import Count, Positive, Share
 class Noise(ABC):
     """A rule that adds wrong classes to the true one."""
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
     @abstractmethod
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         """Return candidates (R, n, k) for R runs, whose rows have true labels (R, n)."""
@@ -88,6 +85,9 @@ class InstanceDependent(Noise):
     learning_rate: Positive = 1e-3
     mean_over: Literal["all", "wrong"] = "all"
 
+    def __post_init__(self) -> None:
+        check_fields(self)
+
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         true = one_hot(labels, k).bool()  # (R, n, k)
         teacher = Teacher(self.epochs, self.batch_size, self.learning_rate)
@@ -119,6 +119,9 @@ class ClassDependent(Noise):
     added: Count = 1  # number of wrong classes to add
     share: Share = 0.7  # of the rows that get them
     cooccurrence: Share = 0.7  # probability of the partner; the others share the rest equally
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         most = min(1 if self.cooccurrence == 1 else k, k - 1)
@@ -169,6 +172,9 @@ class Flip(Noise):
 
     share: Share  # of the rows whose set misses the true class
     noise: Annotated[Noise | None, NOISE] = None  # makes the sets; None: the dataset has them
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         if self.noise is None:

@@ -37,11 +37,7 @@ class Problem:
 
     @classmethod
     def of(
-        cls,
-        dataset: Dataset,
-        noise: Noise | None,
-        seeds: Sequence[int],
-        device: str | torch.device = "auto",
+        cls, dataset: Dataset, noise: Noise | None, seeds: Sequence[int], device: str = "auto"
     ) -> Self:
         """Split a dataset, scale it by the training rows, and make candidates by `noise`.
 
@@ -49,10 +45,10 @@ class Problem:
         """
         if dataset.labels is None or len(seeds) == 0:
             raise InputError(f"A problem needs true labels and a seed; got {dataset} and {seeds}.")
-        device = chosen_device(device)
-        pool, labels = pool_of(dataset, device), torch.tensor(dataset.labels, device=device)
+        pool = pool_of(dataset, chosen_device(device))
+        labels = torch.tensor(dataset.labels, device=pool.device)
         splits = zip(*map(dataset.split, seeds), strict=True)
-        train, test = (torch.from_numpy(np.stack(part)).to(device) for part in splits)  # (R, rows)
+        train, test = (torch.from_numpy(np.stack(part)).to(pool.device) for part in splits)
         rows = Rows.of(pool, train)
         task = _task(dataset, noise, rows, labels[train], tuple(seeds))
         return cls(task, rows.others(pool, test), labels[train], labels[test])
