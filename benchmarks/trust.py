@@ -69,7 +69,7 @@ def measured(method: Any, name: str, seed: int, rows: int) -> dict[str, Any]:
         "calibration": {"raw": calibration(probability, labels[test], curve=name == "bird-song")},
         "factors": {},
         "selection": {score: curve.area for score, curve in curves.items()},
-        "best order": best.least_area,
+        "best order": risk_coverage(right, right).area,
         "promises": {"own": promises(model, X[test], labels[test])},
     }
     if name == "bird-song":

@@ -70,7 +70,7 @@ def test_wrong_names_and_files_are_refused(data: Path) -> None:
     for words, reason in (
         (("get", "mnist", "mnits"), unknown),
         (("add", "mnits", "x.mat"), unknown),
-        (("add", "lost", "lost.rar"), "lost.rar is a .rar archive. Pass its unpacked"),
+        (("add", "lost", "lost.rar"), "lost.rar cannot be read: it is no .mat file"),
     ):
         result = run(*words)
         assert result.exit_code == 1

@@ -58,7 +58,7 @@ def test_splits_are_those_of_the_published_experiments() -> None:
 
 @pytest.mark.parametrize(("n", "seed"), [(7, -1), (7, "a"), (7, None), (7, 1.0), (1, 0)])
 def test_impossible_splits_are_refused(n: int, seed: Any) -> None:
-    with pytest.raises(InputError, match="2 rows or more, and an int of at least 0 as its seed"):
+    with pytest.raises(InputError, match="needs 2 rows and an int >= 0 as seed"):
         rows(n).split(seed)
 
 

@@ -1,9 +1,8 @@
-"""Picture datasets: idx files and the letters of NotMNIST, broken files, and the cache."""
+"""Picture datasets: idx files and the letters of NotMNIST, and broken files."""
 
 import gzip
 import hashlib
 import io
-import os
 import struct
 import tarfile
 from collections.abc import Callable
@@ -15,7 +14,7 @@ import pytest
 from PIL import Image
 
 from robustpll import Dataset, InputError, load_dataset
-from robustpll.datasets import catalog, pictures
+from robustpll.datasets import catalog
 from robustpll.datasets.catalog import CATALOG
 from robustpll.datasets.pictures import letters_checksum, read_idx
 
@@ -82,10 +81,12 @@ def test_four_idx_files_make_a_dataset(
     assert (dataset.image_shape, dataset.candidates) == ((8, 8), None)
     split = dataset.split(3)
     assert (split.train.tolist(), split.test.tolist()) == ([*range(30)], [*range(30, 50)])
-    assert dataset.notes == ("50 rows, where 70000 are usual", "64 features, where 784 are usual")
+    assert dataset.notes == ()
     dataset.features[:] = 0  # stays in memory
-    monkeypatch.setattr(catalog, "cache_folder", lambda: mnist.parent)
     monkeypatch.delenv("ROBUSTPLL_DATA")  # the user's cache is searched, too
+    cache = mnist.parents[1] / "cache" / "robustpll"
+    cache.mkdir(parents=True)
+    mnist.parent.rename(cache / "data")
     assert load_dataset("mnist").features.any()
 
 
@@ -96,14 +97,14 @@ def test_four_idx_files_make_a_dataset(
         (NAMES[1], SOUND[NAMES[0]], r"\(30, 8, 8\), \(30, 8, 8\)"),
         (NAMES[2], SOUND[NAMES[2]][0], r"\(8, 8\), \(20,\)"),
         (NAMES[2], SOUND[NAMES[2]][:, :7], r"\(20, 7, 8\)"),
-        (NAMES[3], SOUND[NAMES[3]] + 1, r"labels up to 10"),
+        (NAMES[3], SOUND[NAMES[3]] + 1, "labels go up to 10"),
     ],
 )
 def test_idx_files_that_do_not_go_together_are_refused(
     mnist: Path, name: str, values: np.ndarray, reason: str
 ) -> None:
     fill(mnist, SOUND | {name: values})
-    with pytest.raises(InputError, match=f"{mnist / name}.*{reason}.*do not belong together"):
+    with pytest.raises(InputError, match=f"{mnist / name}.*do not belong together.*{reason}"):
         load_dataset("mnist")
     (mnist / f"{name}.gz").unlink()
     with pytest.raises(InputError, match=f"no file {mnist / name}.*datasets get mnist"):
@@ -133,12 +134,6 @@ def test_idx_files_that_are_not_published_are_refused(
 # NotMNIST
 
 ROOT = "notMNIST_small"
-
-
-@pytest.fixture
-def cache(data: Path) -> Path:
-    """The folder with the cache of decoded letters."""
-    return data.parent / "cache" / "robustpll" / "data" / "notmnist"
 
 
 @pytest.fixture
@@ -185,7 +180,7 @@ def test_folders_are_in_the_order_of_letters_and_files_in_that_of_bytes(archive:
     assert dataset.classes[dataset.labels].tolist() == ["A", "A", "A", "B", "J", "J"]
     assert dataset.classes.tolist() == list("ABCDEFGHIJ")
     assert (dataset.image_shape, dataset.official, dataset.candidates) == ((28, 28), None, None)
-    assert dataset.notes == ("6 rows, where 18724 are usual",)
+    assert dataset.notes == ()
 
 
 BROKEN_LETTERS = {
@@ -208,10 +203,7 @@ def test_what_is_no_readable_letter_is_left_out_and_named(archive: Path) -> None
     dataset = load_dataset("notmnist")
     assert shades(dataset) == [0, 1, 2, 3, 4]
     names = ", ".join(f"C/{name}.png" for name in sorted(BROKEN_LETTERS))
-    assert dataset.notes[1:] == (
-        f"{len(BROKEN_LETTERS)} pictures could not be read: {names}",
-        f"3 files are no PNG in folders A to J: {', '.join(others)}",
-    )
+    assert dataset.notes == (f"{len(BROKEN_LETTERS)} pictures could not be read: {names}",)
 
 
 @pytest.mark.parametrize(
@@ -224,68 +216,16 @@ def test_what_is_no_readable_letter_is_left_out_and_named(archive: Path) -> None
     ids=["leads out", "cut", "no picture"],
 )
 def test_an_evil_archive_is_refused(
-    archive: Path, cache: Path, members: dict[str, bytes], end: int | None, reason: str
+    archive: Path, members: dict[str, bytes], end: int | None, reason: str
 ) -> None:
     pack(archive, members)
     archive.write_bytes(archive.read_bytes()[:end])
     with pytest.raises(InputError, match=f"{archive}.*{reason}"):
         load_dataset("notmnist")
-    assert not cache.exists()
     assert catalog.checksum(CATALOG["notmnist"], archive) == ""
 
 
-def same(one: Dataset, other: Dataset) -> bool:
-    arrays = ((one.features, other.features), (one.labels, other.labels))
-    return all(np.array_equal(*pair) for pair in arrays) and one.notes == other.notes
-
-
-def unreadable(*_: object) -> None:
-    raise AssertionError("the archive was decoded")
-
-
-def test_the_second_load_decodes_nothing(
-    archive: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pack(archive, LETTERS | {f"{ROOT}/A/c.png": b""})
-    first = load_dataset("notmnist")
-    assert len(list(cache.iterdir())) == 1
-    monkeypatch.setattr(pictures, "_decode", unreadable)
-    second = load_dataset("notmnist")
-    assert same(first, second)
-    second.features[:] = 9  # what a reader does to it
-    assert same(first, load_dataset("notmnist"))
-
-
-def test_a_changed_archive_is_noticed_even_with_size_and_time_unchanged(archive: Path) -> None:
-    pack(archive, LETTERS)
-    load_dataset("notmnist")
-    before = archive.stat()
-    pack(archive, {name: png(50 + number) for number, name in enumerate(LETTERS)})
-    with archive.open("ab") as file:
-        file.write(bytes(before.st_size - archive.stat().st_size))
-    os.utime(archive, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert archive.stat().st_size == before.st_size
-    assert shades(load_dataset("notmnist")) == [53, 51, 54, 50, 52]
-
-
-def test_a_damaged_or_missing_cache_changes_nothing(archive: Path, cache: Path) -> None:
-    pack(archive, LETTERS)
-    first = load_dataset("notmnist")
-    (file,) = cache.iterdir()
-    sound, drawn = file.read_bytes(), np.random.default_rng(0)
-    flipped = [bytearray(sound) for _ in range(30)]
-    for content, position in zip(flipped, drawn.integers(0, len(sound), 30), strict=True):
-        content[position] ^= 1
-    for content in (b"", sound[:20], sound[:-200], *flipped):
-        file.write_bytes(content)
-        assert same(load_dataset("notmnist"), first)
-    file.unlink()
-    cache.rmdir()
-    cache.write_text("a file where the folder should be")
-    assert same(load_dataset("notmnist"), first)
-
-
-def test_letters_that_are_not_published_are_refused_also_from_the_cache(
+def test_letters_that_are_not_published_are_refused(
     archive: Path, tmp_path: Path, unpublished: Callable[..., None]
 ) -> None:
     """The sum of the pixels does not depend on the packing."""
@@ -296,9 +236,8 @@ def test_letters_that_are_not_published_are_refused_also_from_the_cache(
     unpublished("notmnist", [content])
     assert load_dataset("notmnist").content == ""
     pack(archive, LETTERS | {next(iter(LETTERS)): png(99)})
-    for _ in range(2):
-        with pytest.raises(InputError, match="does not hold what is published"):
-            load_dataset("notmnist")
+    with pytest.raises(InputError, match="does not hold what is published"):
+        load_dataset("notmnist")
 
 
 # Published facts
@@ -320,10 +259,7 @@ def test_the_published_facts_of_idx_files_hold(name: str, second: Any) -> None:
 
 
 @pytest.mark.data
-def test_the_published_facts_of_letters_hold(
-    letters_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pictures, "cache_folder", lambda: letters_cache)
+def test_the_published_facts_of_letters_hold() -> None:
     dataset = load_dataset("notmnist")
     assert dataset.features.shape == (18_724, 784)
     counts = dict(zip(dataset.classes.tolist(), np.bincount(dataset.labels).tolist(), strict=True))
@@ -333,5 +269,3 @@ def test_the_published_facts_of_letters_hold(
     assert (len(split.train), len(split.test)) == (14_979, 3_745)
     assert (dataset.features.min(), dataset.features.max()) == (0, 255)
     assert not [note for note in dataset.notes if "could not be read" not in note]
-    monkeypatch.setattr(pictures, "_decode", unreadable)
-    assert same(load_dataset("notmnist"), dataset)

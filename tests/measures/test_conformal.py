@@ -150,8 +150,8 @@ def test_sets_name_the_classes_of_a_fitted_classifier(digits: Any, candidates: n
     [
         ({"coverage": 1.0}, "coverage must be a number above 0 and below 1; got 1.0"),
         ({"coverage": "most"}, "coverage must be"),
-        ({"coverage": 0.95}, "coverage=0.95 needs 19 rows or more .* got 18"),
-        ({"hold": "most"}, "hold must be one of 'all', 'any', 'weighted'; got 'most'"),
+        ({"coverage": 0.95}, "coverage=0.95 needs 19 rows or more; got 18"),
+        ({"hold": "most"}, r"hold must be one of \('all', 'any', 'weighted'\); got 'most'"),
         ({"y": np.zeros(17, dtype=int)}, "X has 18 rows, but y has 17"),
         ({"y": np.full(18, 7)}, "unknown classes"),
     ],

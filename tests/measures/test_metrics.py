@@ -50,7 +50,7 @@ def test_accuracy_spread_and_recorded_entropies() -> None:
     assert mean_std([0.96, 0.961, 0.959, 0.96, 0.962]) == pytest.approx((0.9604, 0.0010198039))
     for correct in ([1, 1, 0], [True, True, False], np.array([1.0, 1.0, 0.0])):
         assert accuracy(correct) == pytest.approx(2 / 3)
-    with pytest.raises(InputError, match=r"0 and 1.*got 3"):
+    with pytest.raises(InputError, match=r"0 and 1; got 0.0, 1.0, 3.0"):
         accuracy([0, 3, 1])
     entropies = np.array([0.1234565001, np.nan, 1.0])
     assert as_recorded(entropies).tolist() == [0.123457, 1.0, 1.0]
@@ -143,7 +143,7 @@ def test_gammas_come_from_the_mean_and_the_median_distance() -> None:
     assert published_gamma(values) == pytest.approx(1 / (2 * mean**2))
     with pytest.raises(InputError, match="distance of 0 gives no bandwidth"):
         published_gamma([0.1] * 30)
-    with pytest.raises(InputError, match="published_gamma"):
+    with pytest.raises(InputError, match="Pass gamma as a number"):
         median_gamma([0.0] * 30 + [1.0])
 
 
@@ -160,8 +160,8 @@ def test_an_illegal_gamma_is_refused(gamma: Any) -> None:
         ([], "one-dimensional"),
         ([[0.1, 0.2]], "one-dimensional"),
         (["a", "b"], "one-dimensional"),
-        ([0.1, np.nan], r"finite.*at 1"),
-        ([np.inf, 0.1], r"finite.*at 0"),
+        ([0.1, np.nan], "finite"),
+        ([np.inf, 0.1], "finite"),
     ],
 )
 def test_measures_refuse_what_is_no_sample(measure: Any, bad: Any, reason: str) -> None:

@@ -10,12 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path, PureWindowsPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from robustpll.errors import InputError
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 MOST_BYTES = 10**9  # of the unpacked content of a dataset's file; datasets have 50 MB
 MOST_MEMBERS = 100_000  # of an archive; NotMNIST has 18,738
@@ -25,19 +22,11 @@ PIECE = 2**17  # bytes to unpack at once
 MOST_RATIO = 200
 UNSUSPICIOUS = 2**26
 GZIP = b"\x1f\x8b"
-Member = tuple[str, bool, int, Callable[[], Any]]  # name, whether it is a link, size, opener
 
 
 def unpacked_limit(packed: int, most: int | None = None) -> int:
     """Return to how many bytes `packed` bytes of a file may unpack."""
     return min(most or MOST_BYTES, UNSUSPICIOUS + MOST_RATIO * packed)
-
-
-def _refusal(path: Any) -> InputError:
-    return InputError(
-        f"{path} unpacks to too many bytes for a file of its size. If you trust it, unpack it "
-        "yourself, and pass the unpacked file."
-    )
 
 
 class _BoundedFile(io.RawIOBase):
@@ -49,11 +38,14 @@ class _BoundedFile(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: "WriteableBuffer") -> int:
+    def readinto(self, buffer: Any) -> int:
         count: int = self.source.readinto(buffer)
         self.count += count
         if self.count > unpacked_limit(self.raw.tell(), self.most):
-            raise _refusal(self.raw.name)
+            raise InputError(
+                f"{self.raw.name} unpacks to too many bytes for a file of its size. If you trust "
+                "it, unpack it yourself, and pass the unpacked file."
+            )
         return count
 
 
@@ -91,39 +83,30 @@ def is_archive(path: Path) -> bool:
     return start.startswith(GZIP) or start[257:262] == b"ustar" or zipfile.is_zipfile(path)
 
 
-def read_members(
-    path: Path, is_wanted: Callable[[str], object]
-) -> tuple[dict[str, bytes], list[str]]:
-    """Return the wanted files of an archive by name, and the names of its other files.
+def read_members(path: Path, is_wanted: Callable[[str], object]) -> dict[str, bytes]:
+    """Return the wanted files of an archive by name; the names of folders end with a slash.
 
     Archives with links, with paths outside of their folder, or beyond the limits are refused.
     """
     contents: dict[str, bytes] = {}
-    others: list[str] = []
     with damage_explained(path):
         room = unpacked_limit(path.stat().st_size)
         for count, (name, is_link, size, opened) in enumerate(_members(path), 1):
             place = PureWindowsPath(name)  # knows both separators, and drives
             if is_link or place.anchor or ".." in place.parts:
                 raise ValueError(f"{name!r} is a link or lies outside of the archive's folder")
-            if count > MOST_MEMBERS:
-                raise ValueError(f"it holds more than {MOST_MEMBERS:,} files")
-            if name.endswith("/"):  # a folder
-                continue
-            if not is_wanted(name):
-                others.append(name)
-                continue
-            room -= size
-            if room < 0:
-                raise _refusal(path)
-            with opened() as member:
-                contents[name] = member.read(size)  # no more, whatever is packed
-    return contents, others
+            room -= size if is_wanted(name) else 0
+            if room < 0 or count > MOST_MEMBERS:
+                raise ValueError("it holds too many bytes for its size, or too many files")
+            if is_wanted(name):
+                with opened() as member:
+                    contents[name] = member.read(size)  # no more, whatever is packed
+    return contents
 
 
-def _members(path: Path) -> Iterator[Member]:
-    """Yield the members of an archive; the limit of a tar archive includes its headers."""
-    if not zipfile.is_zipfile(path):
+def _members(path: Path) -> Iterator[tuple[str, bool, int, Callable[[], Any]]]:
+    """Yield name, whether it is a link, size and opener of each member of an archive."""
+    if not zipfile.is_zipfile(path):  # the limit of a tar archive includes its headers
         with tarfile.open(fileobj=io.BytesIO(read_content(path)), mode="r:") as tar:
             for entry in tar:
                 is_link = not entry.isfile() and not entry.isdir()  # or a device

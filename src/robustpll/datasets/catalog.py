@@ -3,10 +3,8 @@
 import hashlib
 import os
 import sys
-import time
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
@@ -17,8 +15,6 @@ from robustpll.datasets.bounded import MOST_BYTES, PIECE, read_content
 from robustpll.errors import InputError, RobustPLLError
 
 USUAL = "usual"  # the name of the version whose checksum is in the catalog
-TRIES = 5  # of a download
-PAUSE = 1.0  # seconds before the second try; doubled before each further one
 STALL = 30.0  # seconds without a byte, after which a connection is closed
 HEADERS = {"User-Agent": f"robustpll/{__version__}", "Accept-Encoding": "identity"}
 
@@ -75,32 +71,17 @@ def entry_of(name: str) -> Entry:
     return CATALOG[str(name)]
 
 
-def cache_folder() -> Path:
-    """Return the folder for downloads if ``ROBUSTPLL_DATA`` is not set."""
-    places = {"win32": ("LOCALAPPDATA", "AppData/Local"), "darwin": ("", "Library/Caches")}
-    variable, below_home = places.get(sys.platform, ("XDG_CACHE_HOME", ".cache"))
-    return _expanded(os.environ.get(variable) or f"~/{below_home}") / "robustpll" / "data"
-
-
 def data_folders() -> tuple[Path, ...]:
     """Return the folders in which files are searched, in this order; downloads go to the first."""
-    named = os.environ.get("ROBUSTPLL_DATA")
-    if not named:
-        return (cache_folder(),)
-    try:
-        return _expanded(named), cache_folder()
-    except InputError:  # without a home folder, the named folder is enough
-        return (_expanded(named),)
-
-
-def _expanded(path: str) -> Path:
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
-        raise InputError(
-            f"There is no home folder for {path}. Set the environment variable ROBUSTPLL_DATA to a "
-            "folder for datasets."
-        ) from error
+    places = {"win32": ("LOCALAPPDATA", "~/AppData/Local"), "darwin": ("", "~/Library/Caches")}
+    variable, usual = places.get(sys.platform, ("XDG_CACHE_HOME", "~/.cache"))
+    cache = f"{os.environ.get(variable) or usual}/robustpll/data"
+    named = (os.environ.get("ROBUSTPLL_DATA"), cache)
+    expanded = [os.path.expanduser(name) for name in named if name]  # noqa: PTH111 (needs no home)
+    folders = tuple(Path(name) for name in expanded if not name.startswith("~"))
+    if not folders:
+        raise InputError("There is no home folder: set ROBUSTPLL_DATA to a folder for datasets.")
+    return folders
 
 
 def find(file: File) -> Path | None:
@@ -166,74 +147,48 @@ def version_here(name: str) -> str:
     return version_of(entry, [checksum(entry, path) for path in paths_of(entry)])
 
 
-@contextmanager
-def disk_errors_explained(target: Path) -> Iterator[None]:
-    """Turn an OSError into an error that says what to do."""
-    try:
-        yield
-    except OSError as error:
-        raise RobustPLLError(
-            f"{error.filename or target} cannot be read or written: {error.strerror or error}. "
-            "Free some space, check the permissions, or set the environment variable "
-            "ROBUSTPLL_DATA to another folder."
-        ) from error
-
-
 def fetch(entry: Entry, say: Say, report: Report) -> list[Path]:
     """Download those files of a dataset that are missing or wrong; return the paths of all."""
     if not entry.is_downloadable:
         return paths_of(entry)
-    return [_fetch_file(entry, file, say, report) for file in entry.files]
+    return [
+        _published_file(entry, file) or _download(entry, file, say, report) for file in entry.files
+    ]
 
 
-def _fetch_file(entry: Entry, file: File, say: Say, report: Report) -> Path:
+def _download(entry: Entry, file: File, say: Say, report: Report) -> Path:
+    import pooch  # type: ignore[import-untyped]
     from filelock import FileLock
+    from requests import RequestException
 
     target = data_folders()[0] / file.path
-    remedy = f"Try again later, or get it from {entry.source} and move it to {target}."
-    with disk_errors_explained(target):
-        if path := _published_file(entry, file):
+    part = target.with_name(f"{target.name}.part")
+    progress = _Progress(target.name, report)
+    download = pooch.HTTPDownloader(progress, PIECE, timeout=STALL, headers=HEADERS)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(target.with_name(f".{target.name}.lock")):  # free if its process is killed
+        if path := _published_file(entry, file):  # another process downloaded it meanwhile
             return path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(target.with_name(f".{target.name}.lock")):  # free if its process is killed
-            if path := _published_file(entry, file):  # another process downloaded it meanwhile
-                return path
-            if path := find(file):
-                say(f"{path} does not hold what is published. It is downloaded again.")
-            part = target.with_name(f"{target.name}.part")
-            try:
-                _download(file.url or "", part, say, report, remedy)
-                if checksum(entry, part) == file.sha256:
-                    return part.replace(target)
-            finally:
-                part.unlink(missing_ok=True)
-    raise RobustPLLError(f"{file.url} does not hold what is published. {remedy}")
+        if path := find(file):
+            say(f"{path} does not hold what is published. It is downloaded again.")
+        try:
+            download(file.url, str(part), None)
+            if checksum(entry, part) == file.sha256:
+                return part.replace(target)
+            problem = "it does not hold what is published"
+        except RequestException as error:
+            problem = str(error)
+        finally:
+            part.unlink(missing_ok=True)
+    raise RobustPLLError(
+        f"{file.url} cannot be downloaded: {problem}. Try again later, or get it from "
+        f"{entry.source} and move it to {target}."
+    )
 
 
 def _published_file(entry: Entry, file: File) -> Path | None:
     path = find(file)
     return path if path and checksum(entry, path) == file.sha256 else None
-
-
-def _download(url: str, part: Path, say: Say, report: Report, remedy: str) -> None:
-    """Write the content of an address to a file; try again if the connection fails."""
-    import pooch  # type: ignore[import-untyped]
-    from requests import RequestException
-
-    progress = _Progress(part.stem, report)
-    download = pooch.HTTPDownloader(progress, PIECE, timeout=STALL, headers=HEADERS)
-    for attempt in range(1, TRIES + 1):
-        try:
-            download(url, str(part), None)
-        except RequestException as error:
-            status = 500 if error.response is None else error.response.status_code
-            is_final = status < 500 and status not in (408, 425, 429)
-            if is_final or isinstance(error, ValueError) or attempt == TRIES:
-                raise RobustPLLError(f"{url} cannot be downloaded: {error}. {remedy}") from error
-            say(f"{url}: {error}. Trying again ({attempt + 1} of {TRIES}).")
-            time.sleep(PAUSE * 2 ** (attempt - 1))
-        else:
-            return
 
 
 class _Progress:

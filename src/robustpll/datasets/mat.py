@@ -20,13 +20,12 @@ from robustpll._files import refuse_replacing, write_whole
 from robustpll.datasets import bounded, catalog
 from robustpll.datasets.catalog import Entry
 from robustpll.datasets.dataset import Dataset
-from robustpll.errors import InputError
+from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import refuse_rows
 
 KEYS = ("data", "partial_target", "target")  # (n, d), (k, n), (k, n), each dense or sparse
 LARGEST = 1e38  # so that float32 holds the difference of any two features
-FOREIGN = {b"Rar!": ".rar", b"7z\xbc\xaf": ".7z"}  # archives that Python cannot open
 HDF5 = b"\x89HDF\r\n\x1a\n"  # at the start or, as MATLAB writes it, after 512 bytes
 # The types of an element of a .mat file: numbers, matrices, and compressed elements.
 NUMBERS = {1: "i1", 2: "u1", 3: "<i2", 4: "<u2", 5: "<i4", 6: "<u4", 7: "<f4", 9: "<f8"}
@@ -49,34 +48,24 @@ def add(entry: Entry, source: Path, say: Callable[[str], None]) -> Path:
         remedy = catalog.how_to_get(entry)
         raise InputError(f"Only real-world datasets can be added, not {entry.title}. {remedy}")
     target = catalog.data_folders()[0] / entry.files[0].path
-    with catalog.disk_errors_explained(target):
-        content = _mat_in(source)
-        dataset = _dataset(entry, source, content)
-        n, k = len(dataset), len(dataset.classes)
-        if n != entry.rows and k != entry.classes:
-            raise InputError(
-                f"{source} has {n} rows and {k} classes; {entry.title} has {entry.rows} and "
-                f"{entry.classes}. It is another dataset: pass the name of that one."
-            )
-        for note in dataset.notes:
-            say(f"{source}: {note}.")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        refuse_replacing(target, content.startswith, f"what {source} holds")
-        write_whole(target, content)
+    content = _mat_in(source)
+    dataset = _dataset(entry, source, content)
+    n, k = len(dataset), len(dataset.classes)
+    if n != entry.rows and k != entry.classes:
+        raise InputError(f"{source} has {n} rows and {k} classes: it is not {entry.title}.")
+    for note in dataset.notes:
+        say(f"{source}: {note}.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    refuse_replacing(target, content.startswith, f"what {source} holds")
+    write_whole(target, content)
     return target
 
 
 def _mat_in(source: Path) -> bytes:
     """Return the content of a .mat file, or of the only one in an archive."""
-    if not source.is_file():
-        raise InputError(f"There is no file {source}.")
-    with source.open("rb") as file:
-        start = file.read(4)
-    if start in FOREIGN:
-        raise InputError(f"{source} is a {FOREIGN[start]} archive. Pass its unpacked .mat file.")
     if not bounded.is_archive(source):
         return bounded.read_content(source)
-    members, _ = bounded.read_members(source, lambda name: name.lower().endswith(".mat"))
+    members = bounded.read_members(source, lambda name: name.lower().endswith(".mat"))
     names = [name for name in members if not PureWindowsPath(name).name.startswith("._")]
     if len(names) != 1:
         listed = ", ".join(names) or "none"
@@ -89,14 +78,12 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     data, partial, target = read_mat(path, raw, KEYS)
     if 0 in data.shape or partial.shape != target.shape or partial.shape[1] != data.shape[0]:
         raise InputError(
-            f"{path}: for 'data' of n rows and d features, 'partial_target' and 'target' must both "
-            f"be k x n; found {data.shape}, {partial.shape} and {target.shape}. Transpose the "
-            "matrix that is the wrong way round, or download the file again."
+            f"{path}: 'data' must be n x d, and 'partial_target' and 'target' k x n; found "
+            f"{data.shape}, {partial.shape} and {target.shape}. Transpose what is the wrong way."
         )
     faults = {
         f"NaN, infinity or numbers beyond {LARGEST:g}": ~(np.abs(data) <= LARGEST).all(-1),
-        "'partial_target' has numbers other than 0 and 1": ~np.isin(partial, (0, 1)).all(0),
-        "'target' has numbers other than 0 and 1": ~np.isin(target, (0, 1)).all(0),
+        "targets other than 0 and 1": ~np.isin([partial, target], (0, 1)).all((0, 1)),
         "no candidate": partial.sum(0) == 0,
         "not exactly one true label": target.sum(0) != 1,
     }
@@ -109,17 +96,16 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     candidates = Candidates.of(np.ascontiguousarray(partial.T.astype(bool)))
     labels = target.argmax(0)
     outside = np.flatnonzero(partial[labels, np.arange(len(labels))] == 0)
-    facts = (
-        (outside, f"the true label is no candidate in {len(outside)} rows"),
-        (constant, f"{len(constant)} constant features were removed"),
-    )
+    notes = {
+        f"the true label is no candidate in {len(outside)} rows ({some_of(outside)})": outside,
+        f"{len(constant)} constant features were removed ({some_of(constant)})": constant,
+    }
     return Dataset.of(
         entry,
-        np.delete(data, constant, axis=1).astype(np.float64, copy=False),
-        labels,
         [hashlib.sha256(raw).hexdigest()],
-        removed=len(constant),
-        notes=tuple(f"{fact}: {', '.join(map(str, rows))}" for rows, fact in facts if len(rows)),
+        features=np.delete(data, constant, axis=1).astype(np.float64, copy=False),
+        labels=labels,
+        notes=tuple(note for note, indices in notes.items() if len(indices)),
         classes=candidates.classes,
         candidates=candidates,
     )
@@ -132,15 +118,14 @@ def read_mat(path: Path, raw: bytes, names: Sequence[str] = KEYS) -> list[NDArra
         matrices = dict(read(raw, names, bounded.unpacked_limit(len(raw))))
     missing = [name for name in names if name not in matrices]
     if missing:
-        listed = ", ".join(missing)
-        raise InputError(f"{path} has no {listed}. Download it again, or rename its variables.")
+        raise InputError(f"{path} has no {', '.join(missing)}. Download it again.")
     return [matrices[name] for name in names]
 
 
 def _matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matrix]:
     """Yield name and matrix from a file of version 5 to 7; unpack at most `room` bytes."""
     if raw[126:128] != b"IM":  # the least significant byte of a number comes first
-        raise ValueError("it does not begin as a file of version 5 or newer")
+        raise ValueError("it is no .mat file of version 5 or newer, and no zip or tar archive")
     for kind, content in _elements(memoryview(raw)[128:], room):
         if kind != MATRIX:
             continue
@@ -185,9 +170,7 @@ def _elements(raw: memoryview, room: int = 0) -> Iterator[tuple[int, memoryview]
             yield kind, content
 
 
-def _dense(
-    rows: NDArray[Any], starts: NDArray[Any], values: NDArray[Any], *, height: int
-) -> NDArray[Any]:
+def _dense(rows: Any, starts: Any, values: Any, *, height: int) -> NDArray[Any]:
     """Return a sparse matrix of these columns as a dense one; refuse indices outside of it."""
     starts = starts.astype(np.int64)
     width, count = len(starts) - 1, int(starts[-1])  # values beyond `count` are unused
@@ -201,10 +184,7 @@ def _dense(
 
 
 def _hdf5_matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matrix]:
-    """Yield name and matrix from a file of version 7.3, which stores matrices transposed.
-
-    A sparse one is a group of `jc` and, unless it is all zeros, `ir` and `data`.
-    """
+    """Yield name and matrix from a file of version 7.3, where matrices are transposed."""
     try:
         import h5py  # type: ignore[import-untyped]
     except ImportError as error:
@@ -218,21 +198,18 @@ def _hdf5_matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matr
             for key in (name, f"{name}/ir", f"{name}/jc", f"{name}/data"):
                 link = file.get(key, getlink=True)
                 part: Any = file[key] if isinstance(link, h5py.HardLink) else None
-                is_array = isinstance(part, h5py.Dataset)
-                if link and (part is None or (is_array and (part.external or part.is_virtual))):
-                    raise ValueError(f"{key!r} is a link; matrices must be in the file itself")
-                if not is_array:
+                if link is None or isinstance(part, h5py.Group):
                     continue
+                if part is None or part.external or part.is_virtual:
+                    raise ValueError(f"{key!r} is a link; matrices must be in the file itself")
                 if part.dtype.kind not in "iuf" or part.ndim != (2 if key == name else 1):
-                    what = f"{part.dtype}, shape {part.shape[::-1]}"
-                    raise ValueError(f"{key!r} must be a matrix of real numbers, but is of {what}")
+                    raise ValueError(f"{key!r} must be a matrix of real numbers; it is {part}")
                 room -= part.nbytes
                 if room < 0:
                     raise ValueError("its matrices unpack to too many bytes for its size")
                 arrays[key] = np.asarray(part[()])
             if name in arrays:
                 yield name, arrays[name].T
-            elif f"{name}/jc" in arrays:
-                rows, values = (arrays.get(f"{name}/{key}", np.empty(0)) for key in ("ir", "data"))
+            elif arrays:
                 height = int(file[name].attrs["MATLAB_sparse"])
-                yield name, _dense(rows, arrays[f"{name}/jc"], values, height=height)
+                yield name, _dense(*arrays.values(), height=height)  # ir, jc and data

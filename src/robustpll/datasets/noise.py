@@ -27,8 +27,6 @@ from robustpll.methods.base import Count, Positive, Share
 class Noise(ABC):
     """A rule that adds wrong classes to the true one."""
 
-    looks_at_features: ClassVar[bool] = True
-
     @abstractmethod
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         """Return candidates (R, n, k) for R runs, whose rows have true labels (R, n)."""
@@ -36,7 +34,7 @@ class Noise(ABC):
     def apply(
         self, X: Any, labels: ArrayLike, random_state: Any = None, device: str = "auto"
     ) -> Candidates:
-        """Return candidates for the rows of X, whose true labels are given by name.
+        """Return candidates for the rows of X, as for `fit`, with true labels given by name.
 
         Examples
         --------
@@ -47,8 +45,6 @@ class Noise(ABC):
         if (true.sizes > 1).any():
             raise InputError("labels must name one true class per row; some rows have several.")
         seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
-        if not self.looks_at_features:
-            X = np.zeros((len(X) if hasattr(X, "__len__") else X.shape[0], 1))
         X = X if is_frame(X) else finite(np.asarray(X, dtype=np.float64))
         _, rows = Features.fit_rows(X, chosen_device(device))
         refuse_other_length(len(rows), len(true))
@@ -63,7 +59,6 @@ class Teacher(DeepMethod):
 
     name: ClassVar[str] = "teacher"
     title: ClassVar[str] = "Noise teacher"
-    citation: ClassVar[str] = "Fuchs, Kalinke. 2025"
 
     def step(
         self, net: nn.Module, batch: Batch, progress: Tensor
@@ -102,9 +97,7 @@ class InstanceDependent(Noise):
         return true | (draws.uniform(*chance.shape[1:]) < chance)
 
 
-def joining(
-    probability: Tensor, true: Tensor, mean_over: Literal["all", "wrong"] = "all"
-) -> Tensor:
+def joining(probability: Tensor, true: Tensor, mean_over: Literal["all", "wrong"]) -> Tensor:
     """Return the chance (..., k) of each wrong class to become a candidate; 0 for the true one."""
 
     def divisor(values: Tensor) -> Tensor:
@@ -122,8 +115,6 @@ class ClassDependent(Noise):
 
     A random permutation of the classes is cut into pairs; an odd class has no partner.
     """
-
-    looks_at_features: ClassVar[bool] = False
 
     added: Count = 1  # number of wrong classes to add
     share: Share = 0.7  # of the rows that get them
@@ -184,10 +175,6 @@ class Flip(Noise):
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-    @property
-    def looks_at_features(self) -> bool:  # type: ignore[override]
-        return self.noise is None or self.noise.looks_at_features
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         if self.noise is None:

@@ -10,17 +10,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from robustpll._files import writing
 from robustpll.datasets.bounded import read_content, read_members
-from robustpll.datasets.catalog import Entry, cache_folder, paths_of
+from robustpll.datasets.catalog import Entry, paths_of
 from robustpll.datasets.dataset import Dataset, Split
 from robustpll.errors import InputError
 
 SIDE = 28  # pixels of a letter
 LETTER = re.compile(r"(?s)(?:.*[/\\])?([A-J][/\\][^/\\]+\.png)")  # a path; \1: folder and name
 START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x1c\0\0\0\x1c\x08\0"  # 28 x 28 pixels, 8 bits, grey
-
-Letters = tuple[NDArray[np.uint8], NDArray[np.uint8], tuple[str, ...]]  # (n, 784), labels, notes
 
 
 def load_builtin(entry: Entry) -> Dataset:
@@ -30,19 +27,11 @@ def load_builtin(entry: Entry) -> Dataset:
     if entry.name == "digits":
         features, labels = load_digits(return_X_y=True)  # 8 x 8 pixels from 0 to 16
         pixels = features.astype(np.uint8)
-        return Dataset.of(entry, pixels, labels, image_shape=(8, 8), white=16)
-    features, labels = make_classification(
-        entry.rows,
-        entry.features,
-        n_classes=entry.classes,
-        n_informative=10,
-        n_redundant=5,
-        n_clusters_per_class=1,
-        class_sep=1.5,
-        flip_y=0.0,
-        random_state=0,
-    )
-    return Dataset.of(entry, features, labels)
+        return Dataset.of(entry, features=pixels, labels=labels, image_shape=(8, 8), white=16)
+    counts = {"n_informative": 10, "n_redundant": 5, "n_clusters_per_class": 1}
+    counts |= {"n_samples": entry.rows, "n_features": entry.features, "n_classes": entry.classes}
+    features, labels = make_classification(**counts, class_sep=1.5, flip_y=0.0, random_state=0)
+    return Dataset.of(entry, features=features, labels=labels)
 
 
 def load_idx(entry: Entry) -> Dataset:
@@ -56,15 +45,14 @@ def load_idx(entry: Entry) -> Dataset:
     is_consistent = shapes == [(n, *picture), (n,), (m, *picture), (m,)] and len(picture) == 2
     if not is_consistent or labels.max(initial=0) >= entry.classes:
         raise InputError(
-            f"{', '.join(map(str, paths))} must hold pictures of shape (n, h, w) and labels of "
-            f"shape (n,) from 0 to {entry.classes - 1}; found shapes {shapes} and labels up to "
-            f"{labels.max(initial=0)}. The files do not belong together: download them again."
+            f"{', '.join(map(str, paths))} do not belong together: their shapes are {shapes}, "
+            f"and labels go up to {labels.max(initial=0)}. Download them again."
         )
     return Dataset.of(
         entry,
-        np.concatenate([train, test]).reshape(n + m, math.prod(picture)),
-        labels,
         sums,
+        features=np.concatenate([train, test]).reshape(n + m, math.prod(picture)),
+        labels=labels.astype(np.int64),
         image_shape=picture,
         white=255,
         official=Split(np.arange(n), np.arange(n, n + m)),
@@ -83,59 +71,47 @@ def read_idx(path: Path) -> tuple[NDArray[np.uint8], str]:
     shape = [int.from_bytes(content[place : place + 4]) for place in range(4, start, 4)]
     if not 1 <= axes <= 3 or math.prod(shape) != len(content) - start:
         raise InputError(
-            f"{path} is not an idx file of bytes with 1 to 3 axes: it begins with {content[:4]!r}, "
-            f"declares the shape {shape}, and has {len(content)} bytes. Download it again."
+            f"{path} is not an idx file of bytes with 1 to 3 axes: it declares the shape {shape}, "
+            f"and has {len(content)} bytes. Download it again."
         )
     array = np.frombuffer(content, np.uint8, offset=start).reshape(shape)
     return array, hashlib.sha256(content).hexdigest()
 
 
 def load_letters(entry: Entry) -> Dataset:
-    """Read NotMNIST from its archive or, if the archive is unchanged, from the cache."""
-    pixels, labels, notes = _cached_letters(*paths_of(entry))
-    shape, sums = (SIDE, SIDE), [_pixel_sum(pixels)]
-    return Dataset.of(entry, pixels, labels, sums, notes=notes, image_shape=shape, white=255)
+    """Read NotMNIST from its archive; pictures are in the order of their folders and names."""
+    (path,) = paths_of(entry)
+    letters = _read_letters(path)
+    pixels = {place: picture for place, picture in letters.items() if picture}
+    broken = [place for place, picture in letters.items() if not picture]
+    return Dataset.of(
+        entry,
+        [_sum_of(letters)],
+        features=np.frombuffer(bytearray().join(pixels.values()), np.uint8).reshape(-1, SIDE**2),
+        labels=np.array([ord(place[0]) - ord("A") for place in pixels], np.int64),
+        notes=(f"{len(broken)} pictures could not be read: {', '.join(broken)}",) * bool(broken),
+        image_shape=(SIDE, SIDE),
+        white=255,
+    )
 
 
 def letters_checksum(path: Path) -> str:
     """Return the SHA-256 of an archive's sorted pictures; it does not depend on the packing."""
-    return _pixel_sum(_read_letters(path)[0])
+    return _sum_of(_read_letters(path))
 
 
-def _pixel_sum(pixels: NDArray[np.uint8]) -> str:
-    return hashlib.sha256(b"".join(sorted(row.tobytes() for row in pixels))).hexdigest()
+def _sum_of(letters: dict[str, bytes | None]) -> str:
+    return hashlib.sha256(b"".join(sorted(filter(None, letters.values())))).hexdigest()
 
 
-def _cached_letters(path: Path) -> Letters:
-    """Return the pictures of an archive from the cache if possible: decoding takes seconds."""
-    name = f"pictures-{hashlib.sha256(path.read_bytes()).hexdigest()}.npz"
-    cache = cache_folder() / "notmnist" / name
-    # NumPy does not promise any type of error for damaged files; zip has checksums.
-    with suppress(Exception), cache.open("rb") as file, np.load(file) as arrays:
-        return arrays["pixels"], arrays["labels"], tuple(arrays["notes"].tolist())
-    pixels, labels, notes = _read_letters(path)
-    with suppress(OSError):  # without a cache, the archive is decoded each time
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        with writing(cache) as target:
-            np.savez(target, pixels=pixels, labels=labels, notes=np.array(notes, str))
-    return pixels, labels, notes
-
-
-def _read_letters(path: Path) -> Letters:
-    """Decode an archive; pictures are in the order of their folders and names."""
-    contents, others = read_members(path, LETTER.fullmatch)
+def _read_letters(path: Path) -> dict[str, bytes | None]:
+    """Return the decoded pictures of an archive by folder and name; None if one is broken."""
+    contents = read_members(path, LETTER.fullmatch)
     by_place = {LETTER.sub(r"\1", name): content for name, content in contents.items()}
-    decoded = {place: _decode(by_place[place]) for place in sorted(by_place)}
-    pixels = {place: picture for place, picture in decoded.items() if picture}
-    if not pixels:
+    letters = {place: _decode(by_place[place]) for place in sorted(by_place)}
+    if not any(letters.values()):
         raise InputError(f"{path} has no readable picture in folders A to J. Download it again.")
-    broken = [place for place, picture in decoded.items() if not picture]
-    lists = ((broken, "pictures could not be read"), (others, "files are no PNG in folders A to J"))
-    return (
-        np.frombuffer(bytearray().join(pixels.values()), np.uint8).reshape(-1, SIDE * SIDE),
-        np.array([ord(place[0]) - ord("A") for place in pixels], np.uint8),
-        tuple(f"{len(names)} {what}: {', '.join(names)}" for names, what in lists if names),
-    )
+    return letters
 
 
 def _decode(content: bytes) -> bytes | None:

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from robustpll.datasets.dataset import Dataset, Split
@@ -36,25 +37,18 @@ class Problem:
 
     @classmethod
     def of(
-        cls,
-        dataset: Dataset,
-        noise: Noise | None,
-        seeds: Sequence[int],
-        device: str | torch.device = "auto",
+        cls, dataset: Dataset, noise: Noise | None, seeds: Sequence[int], device: str = "auto"
     ) -> Self:
         """Split a dataset, scale it by the training rows, and make candidates by `noise`.
 
         Noise is for datasets without candidates; `Flip` without noise is for those with them.
         """
-        if dataset.labels is None or len(seeds) == 0 or not isinstance(noise, Noise | None):
-            raise InputError(
-                "A problem needs true labels, a Noise such as Uniform() or None, and at least one "
-                f"seed; got labels={dataset.labels}, noise={noise!r} and seeds={seeds!r}."
-            )
-        device = chosen_device(device)
-        pool, labels = pool_of(dataset, device), torch.tensor(dataset.labels, device=device)
+        if dataset.labels is None or len(seeds) == 0:
+            raise InputError(f"A problem needs true labels and a seed; got {dataset} and {seeds}.")
+        pool = pool_of(dataset, chosen_device(device))
+        labels = torch.tensor(dataset.labels, device=pool.device)
         splits = zip(*map(dataset.split, seeds), strict=True)
-        train, test = (torch.from_numpy(np.stack(part)).to(device) for part in splits)  # (R, rows)
+        train, test = (torch.from_numpy(np.stack(part)).to(pool.device) for part in splits)
         rows = Rows.of(pool, train)
         task = _task(dataset, noise, rows, labels[train], tuple(seeds))
         return cls(task, rows.others(pool, test), labels[train], labels[test])
@@ -63,9 +57,6 @@ class Problem:
     def joined(cls, problems: Sequence[Self]) -> Self:
         """Return the runs of several problems of equal shape as one problem."""
         tasks = [problem.task for problem in problems]
-        shapes = {(*task.candidates.shape[1:], *task.rows.shape) for task in tasks}
-        if len(shapes) != 1:
-            raise InputError(f"Joined problems need equal rows, classes, features; got {shapes}.")
 
         def cat(parts: Sequence[Any], name: str) -> Tensor:
             return torch.cat([getattr(part, name) for part in parts])
@@ -96,21 +87,20 @@ def _task(
 ) -> Task:
     """Return training rows with the dataset's candidates, or those made from labels (R, n)."""
     known = dataset.candidates
-    if known is None:
-        if noise is None:
-            raise InputError(f"{dataset.title} has no candidates: pass a noise such as Uniform().")
+    if known is None and isinstance(noise, Noise):
         return Task.of(rows, noise.candidates(rows, labels, len(dataset.classes), seeds), seeds)
+    only_flips = isinstance(noise, Flip) and noise.noise is None
+    if known is None or not (noise is None or only_flips):
+        raise InputError(
+            "noise must be None or Flip(share) for a dataset with candidates, and a Noise such as "
+            f"Uniform() for one without; got {noise!r} for {dataset}."
+        )
     candidates, prior = (
         torch.tensor(part, device=rows.device)[rows.indices] for part in (known.matrix, known.prior)
     )
-    if noise is None:
-        return Task.of(rows, candidates, seeds, prior)
-    if isinstance(noise, Flip) and noise.noise is None:
+    if isinstance(noise, Flip):
         return Task.of(rows, noise.flipped(rows, candidates, labels, seeds), seeds)
-    raise InputError(
-        f"{dataset.title} has candidates of its own: pass noise=None or Flip(share), or drop them "
-        "with dataclasses.replace(dataset, candidates=None)."
-    )
+    return Task.of(rows, candidates, seeds, prior)
 
 
 def ood_rows(
@@ -133,8 +123,8 @@ def ood_rows(
     rows = problem.task.rows
     pool = pool_of(other, rows.device)
     if tuple(pool.shape[1:]) != rows.shape:
-        shapes = f"{tuple(pool.shape[1:])}, those of the problem {rows.shape}"
-        raise InputError(f"{other.title} has rows of shape {shapes}. Pass one of equal shape.")
+        shapes = f"{tuple(pool.shape[1:])}; the problem needs {rows.shape}"
+        raise InputError(f"{other.title} has rows of shape {shapes}.")
     everything = torch.arange(len(other), device=rows.device)[None]
     scaled_by_other = Rows.of(pool, everything).repeated(len(problem.task.seeds))
     count = len(other) if subset == "all" else len(problem.test)
@@ -142,55 +132,35 @@ def ood_rows(
     return scale.others(pool, scaled_by_other.indices[:, :count])
 
 
-class HeldOut(NamedTuple):
-    """A dataset without one of its classes, and the rows of that class."""
+def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> tuple[Dataset, Dataset]:
+    """Return a dataset without one of its classes, and the rows of that class.
 
-    known: Dataset
-    ood: Dataset  # training rows first
-
-
-def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> HeldOut:
-    """Remove the rows of a class from a dataset, and the class from the candidates.
-
-    Both results keep their parts of the split as the official split. If the split is random, hold
-    out the class once per seed.
+    Both keep their parts of the split as the official split. If the split is random, hold out the
+    class once per seed.
 
     >>> from robustpll import load_dataset
-    >>> hold_out(load_dataset("digits"), 3).known
+    >>> hold_out(load_dataset("digits"), 3)[0]
     Dataset(Digits without 3: 1614 rows, 64 features, 9 classes)
     """
     labels, names, y = dataset.labels, dataset.classes.tolist(), dataset.candidates
     if labels is None or len(names) < 3 or name not in names:
         raise InputError(
-            f"{dataset.title} must have true labels, at least 3 classes, and the class {name!r}; "
+            f"{dataset.title} must have true labels and at least 3 classes, one of them {name!r}; "
             f"its classes are {some_of(names, 20)}."
         )
     position, split = names.index(name), dataset.split(seed)
     is_known, classes = labels != position, np.delete(dataset.classes, position)
-    new_index = np.cumsum(is_known) - 1  # of a known row
     if y is not None:  # refuses rows that have no other candidate
         y = Candidates.of(np.delete(y.matrix[is_known], position, axis=1), classes=classes)
-    known = replace(
-        dataset,
-        title=f"{dataset.title} without {name}",
-        features=dataset.features[is_known],
-        labels=labels[is_known] - (labels[is_known] > position),
-        classes=classes,
-        candidates=y,
-        notes=tuple(f"before {name} was held out: {note}" for note in dataset.notes),
-        official=Split(*(new_index[part[is_known[part]]] for part in split)),
-        content="",
-    )
-    train, test = (part[~is_known[part]] for part in split)
-    rows = np.concatenate([train, test])
-    ood = replace(
-        dataset,
-        title=f"{dataset.title}, only {name}",
-        features=dataset.features[rows],
-        labels=None,
-        candidates=None,
-        notes=(),
-        official=Split(*np.split(np.arange(len(rows)), [len(train)])),
-        content="",
-    )
-    return HeldOut(known, ood)
+
+    def part(is_kept: NDArray[np.bool_], **fields: Any) -> Dataset:
+        new_index = np.cumsum(is_kept) - 1
+        official = Split(*(new_index[rows[is_kept[rows]]] for rows in split))
+        fields |= {"features": dataset.features[is_kept], "official": official}
+        return replace(dataset, **fields, notes=(), content="")
+
+    new_labels = labels[is_known] - (labels[is_known] > position)
+    title = f"{dataset.title} without {name}"
+    known = part(is_known, title=title, labels=new_labels, classes=classes, candidates=y)
+    title = f"{dataset.title}, only {name}"
+    return known, part(~is_known, title=title, labels=None, candidates=None)

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from robustpll.errors import InputError, is_count, some_of
-from robustpll.measures.metrics import accuracy, paired_samples
+from robustpll.labels.parsing import refuse_rows
+from robustpll.measures.metrics import sample
 
 Floats = NDArray[np.float64]
 
@@ -26,6 +27,15 @@ class Reliability:
         return float(np.average(np.abs(self.promised - self.right), weights=self.rows))
 
 
+def _outcomes(values: ArrayLike, name: str, n: int) -> Floats:
+    """Check and return n outcomes of 0 or 1."""
+    array = sample(values, name)
+    if len(array) != n or not np.isin(array, (0, 1)).all():
+        shown = f"{len(array)} values ({some_of(np.unique(array))})"
+        raise InputError(f"{name} must hold 0 or 1 for each of {n} rows; got {shown}.")
+    return array
+
+
 def reliability(promised: ArrayLike, right: ArrayLike, bins: int = 15) -> Reliability:
     """Compare predicted probabilities (n,) with outcomes of 0 or 1 (n,).
 
@@ -38,8 +48,8 @@ def reliability(promised: ArrayLike, right: ArrayLike, bins: int = 15) -> Reliab
     >>> round(result.error, 4)
     0.3167
     """
-    p, outcome = paired_samples(promised=promised, right=right)
-    accuracy(outcome, "right")  # refuses values other than 0 and 1
+    p = sample(promised, "promised")
+    outcome = _outcomes(right, "right", len(p))
     if p.min() < -1e-6 or p.max() > 1 + 1e-6:  # the slack is for rounding
         raise InputError(f"promised must lie in [0, 1]; got {p.min():g} to {p.max():g}.")
     if not is_count(bins, least=1):
@@ -86,13 +96,9 @@ def calibration_of(probability: ArrayLike, labels: ArrayLike, bins: int = 15) ->
             f"{p.shape} and {truth.shape} of type {truth.dtype}."
         )
     n, k = p.shape
-    sums_to_one = np.abs(p.sum(-1) - 1) <= 1e-4
-    odd = np.flatnonzero(~((p >= 0).all(-1) & sums_to_one & (truth >= 0) & (truth < k)))
-    if len(odd):
-        raise InputError(
-            "Each row's probability must not be negative and must sum to 1, and its label must be "
-            f"an index from 0 to {k - 1}; broken in {len(odd)} rows ({some_of(odd)})."
-        )
+    is_sound = (p >= 0).all(-1) & (np.abs(p.sum(-1) - 1) <= 1e-4) & (truth >= 0) & (truth < k)
+    fault = f"Probabilities below 0 or with a sum other than 1, or labels not from 0 to {k - 1},"
+    refuse_rows(~is_sound, fault, "Correct these rows.")
     is_true = np.arange(k) == truth[:, None]  # (n, k)
     with np.errstate(divide="ignore"):
         log_loss = -np.log(p[is_true]).mean()
@@ -122,18 +128,6 @@ class RiskCoverage:
         """AURC, the mean error over all coverages; smaller is better."""
         return float(self.error.mean())
 
-    @property
-    def least_area(self) -> float:
-        """The smallest possible area at this accuracy: all right rows before all wrong ones."""
-        n = len(self.error)
-        counts, right = np.arange(1, n + 1), round((1 - self.error[-1]) * n)
-        return float((np.maximum(0, counts - right) / counts).mean())
-
-    def coverage_at(self, error: float) -> float:
-        """The largest coverage with at most this error; 0 if there is none."""
-        valid = self.coverage[self.error <= error + 1e-12]
-        return float(valid[-1]) if len(valid) else 0.0
-
 
 def risk_coverage(certainty: ArrayLike, correct: ArrayLike) -> RiskCoverage:
     """Compute the curve from certainties (n,), higher is surer, and outcomes of 0 or 1 (n,).
@@ -143,13 +137,11 @@ def risk_coverage(certainty: ArrayLike, correct: ArrayLike) -> RiskCoverage:
     >>> curve = risk_coverage([0.9, 0.8, 0.7, 0.7], [1, 0, 1, 0])
     >>> curve.error.round(4)  # 0 of 1, 1 of 2, 1.5 of 3, 2 of 4
     array([0. , 0.5, 0.5, 0.5])
-    >>> curve.area, round(curve.least_area, 4)
-    (0.375, 0.2083)
-    >>> curve.coverage_at(0.1)
-    0.25
+    >>> curve.area
+    0.375
     """
-    sure, right = paired_samples(certainty=certainty, correct=correct)
-    accuracy(right)  # refuses values other than 0 and 1
+    sure = sample(certainty, "certainty")
+    right = _outcomes(correct, "correct", len(sure))
     order = np.argsort(-sure, kind="stable")
     counts = np.arange(1, len(sure) + 1)
     ends = counts[np.append(np.diff(sure[order]) < 0, True)]

@@ -37,9 +37,9 @@ class ConformalSets:
         """Choose the threshold on calibration rows, which must not be training rows.
 
         The guarantees hold if calibration rows and later rows are exchangeable, such as independent
-        draws from one source. They are averages over draws of both, not per class and not for one
-        choice of rows: with n rows of distinct probabilities, the covered share of later rows is
-        distributed as Beta(m, n + 1 - m), where m = ceil((n + 1) coverage).
+        draws from one source. They are averages over draws of both, not per class: with n rows of
+        distinct probabilities, the covered share of later rows is distributed as
+        Beta(m, n + 1 - m), where m = ceil((n + 1) coverage).
 
         Parameters
         ----------
@@ -74,9 +74,7 @@ class ConformalSets:
         [frozenset({0, 1})]
         """
         if hold not in get_args(Hold):
-            raise InputError(
-                f"hold must be one of {', '.join(map(repr, get_args(Hold)))}; got {hold!r}."
-            )
+            raise InputError(f"hold must be one of {get_args(Hold)}; got {hold!r}.")
         candidates = Candidates.of(y, classes=classifier.classes_)
         probability = np.asarray(classifier.predict_proba(X))
         refuse_other_length(len(probability), len(candidates))
@@ -109,10 +107,7 @@ def least_probability(
     place = math.ceil(round((n + 1) * coverage, 9))  # rounded, so that 0.9 of 10 rows is 9
     if place > n:
         fewest = math.ceil(round(coverage / (1 - coverage), 9))
-        raise InputError(
-            f"coverage={coverage} needs {fewest} rows or more to choose a threshold by; got {n}. "
-            "Pass more rows, or ask for less coverage."
-        )
+        raise InputError(f"coverage={coverage} needs {fewest} rows or more; got {n}. Pass more.")
     if hold == "weighted":
         weights = probability * candidates.prior
         total = weights.sum(-1, keepdims=True)

@@ -15,8 +15,6 @@ from robustpll.errors import InputError, is_number, some_of
 Floats = NDArray[np.float64]
 Gamma = Literal["pooled-mean", "median"] | float
 
-NUMBERS_AT_ONCE = 2**18  # kernel values per block, so that they stay in the cache
-
 
 class MeanStd(NamedTuple):
     """Mean and standard deviation over runs."""
@@ -37,37 +35,20 @@ def sample(values: ArrayLike, name: str, least: int = 1) -> Floats:
             f"{name} must be a one-dimensional array of at least {least} numbers; got shape "
             f"{array.shape} of type {array.dtype}. Pass one number for each row or run."
         )
-    odd = np.flatnonzero(~np.isfinite(array))
-    if len(odd):
-        raise InputError(
-            f"{name} must be finite; {len(odd)} of its numbers are not (at {some_of(odd)}). "
-            "Correct or drop them; as_recorded replaces missing entropies."
-        )
+    if not np.isfinite(array).all():
+        raise InputError(f"{name} must be finite. Drop NaN and infinity, or use as_recorded.")
     return array.astype(np.float64)
 
 
-def paired_samples(**samples: ArrayLike) -> list[Floats]:
-    """Check and return samples of equal length; their names are for messages."""
-    arrays = [sample(values, name) for name, values in samples.items()]
-    lengths = [len(array) for array in arrays]
-    if len(set(lengths)) != 1:
-        raise InputError(
-            f"{' and '.join(samples)} must have equally many numbers, of the same rows or runs; "
-            f"got {' and '.join(map(str, lengths))}."
-        )
-    return arrays
-
-
-def accuracy(correct: ArrayLike, name: str = "correct") -> float:
+def accuracy(correct: ArrayLike) -> float:
     """Share of correct predictions, from an array of 0 and 1.
 
     >>> accuracy([1, 0, 1, 1])
     0.75
     """
-    values = sample(correct, name)
-    odd = values[(values != 0) & (values != 1)]
-    if len(odd):
-        raise InputError(f"{name} must hold 0 and 1, or False and True; got {some_of(odd)}.")
+    values = sample(correct, "correct")
+    if not np.isin(values, (0, 1)).all():
+        raise InputError(f"correct must hold 0 and 1; got {some_of(np.unique(values))}.")
     return float(values.mean())
 
 
@@ -145,17 +126,9 @@ def signed_mmd(test: ArrayLike, ood: ArrayLike, gamma: Gamma = "pooled-mean") ->
     The kernel is exp(-gamma (a - b)^2), and no value is paired with itself. For samples of equal
     size the published rule also leaves out pairs at the same position, so their order matters a
     little. The result is at most the square root of 2. Its cost grows with n + m, not with n m.
+    `gamma` is a number, or the rule of `published_gamma` or `median_gamma` on these samples. The
+    published numbers share one `published_gamma` of all methods' entropies.
 
-    Parameters
-    ----------
-    test, ood : arrays of shape (n,) and (m,)
-        At least two entropies each.
-    gamma : {"pooled-mean", "median"} or float
-        A number, or the rule of `published_gamma` or `median_gamma` on these two samples. The
-        published numbers share one `published_gamma` of all methods' entropies.
-
-    Examples
-    --------
     >>> round(signed_mmd([0, 0.1, 0.1, 0.3], [0.2, 0.6, 0.9, 1.0], gamma=1.0), 6)
     0.615876
     """
@@ -164,9 +137,7 @@ def signed_mmd(test: ArrayLike, ood: ArrayLike, gamma: Gamma = "pooled-mean") ->
     rules = {"pooled-mean": published_gamma, "median": median_gamma}
     rule = rules.get(gamma) if isinstance(gamma, str) else None
     if rule is None and not (is_number(gamma) and float(gamma) > 0):
-        raise InputError(
-            f"gamma must be 'pooled-mean', 'median' or a number above 0; got {gamma!r}."
-        )
+        raise InputError(f"gamma must be 'pooled-mean', 'median' or above 0; got {gamma!r}.")
     if both.min() == both.max():
         return 0.0
     number = rule(both) if rule else float(gamma)
@@ -181,10 +152,7 @@ def signed_mmd(test: ArrayLike, ood: ArrayLike, gamma: Gamma = "pooled-mean") ->
 
 
 def published_gamma(values: ArrayLike) -> float:
-    """1 / (2 m^2) for the mean distance m of 10,000 random pairs, drawn with a fixed seed.
-
-    For the published numbers, `values` are the entropies of all methods and seeds, so the number of
-    one method depends on the others. If no drawn pair differs, m is the mean over all pairs.
+    """1 / (2 m^2), where m is the mean distance of 10,000 random pairs; of all pairs if that is 0.
 
     >>> round(published_gamma([0, 0.1, 0.1, 0.3, 0.2, 0.6, 0.9, 1.0]), 1)
     3.3
@@ -194,7 +162,7 @@ def published_gamma(values: ArrayLike) -> float:
     if mean == 0:  # all ordered pairs; shifted by the minimum, so that equal values give exactly 0
         n, above = len(array), np.sort(array - array.min())
         mean = float(2 * (above * (2 * np.arange(n) - n + 1)).sum() / n**2)
-    return _gamma_of(mean, "There is nothing to compare.")
+    return _gamma_of(mean)
 
 
 def median_gamma(values: ArrayLike) -> float:
@@ -203,19 +171,18 @@ def median_gamma(values: ArrayLike) -> float:
     >>> round(median_gamma([0, 0.1, 0.1, 0.3, 0.2, 0.6, 0.9, 1.0]), 1)
     5.6
     """
-    median = float(np.median(_pair_distances(sample(values, "values"))))
-    return _gamma_of(median, "Use published_gamma, or gamma='pooled-mean'.")
+    return _gamma_of(float(np.median(_pair_distances(sample(values, "values")))))
 
 
 def _pair_distances(values: Floats) -> Floats:
-    """Distances of 10,000 random pairs, drawn with replacement."""
+    """Distances of 10,000 random pairs, drawn with replacement and a fixed seed."""
     first, second = np.random.default_rng(42).integers(len(values), size=(2, 10_000))
     return np.asarray(np.abs(values[first] - values[second]))
 
 
-def _gamma_of(distance: float, remedy: str) -> float:
+def _gamma_of(distance: float) -> float:
     if distance < 1e-150:  # its square would be 0
-        raise InputError(f"A distance of {distance:g} gives no bandwidth. {remedy}")
+        raise InputError(f"A distance of {distance:g} gives no bandwidth. Pass gamma as a number.")
     return 1 / (2 * distance**2)
 
 
@@ -254,7 +221,5 @@ def _waves(angles: Floats, frequencies: int) -> NDArray[np.complex128]:
 
 
 def _direct_sum(a: Floats, b: Floats, gamma: float) -> float:
-    """Kernel values of all pairs, summed block by block."""
-    size = max(1, NUMBERS_AT_ONCE // len(b))
-    blocks = (a[start : start + size, None] - b for start in range(0, len(a), size))
-    return math.fsum(float(np.exp(-gamma * block**2).sum()) for block in blocks)
+    """Sum of the kernel values of all pairs, with memory for one row of them."""
+    return math.fsum(float(np.exp(-gamma * (value - b) ** 2).sum()) for value in a)

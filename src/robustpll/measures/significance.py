@@ -4,12 +4,11 @@ import math
 import warnings
 from collections.abc import Hashable, Mapping
 
-import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from robustpll.errors import InputError, some_of
-from robustpll.measures.metrics import paired_samples, sample
+from robustpll.errors import InputError
+from robustpll.measures.metrics import sample
 
 LEVEL = 0.05
 
@@ -26,7 +25,9 @@ def paired_p(first: ArrayLike, second: ArrayLike) -> float:
     >>> paired_p(best, best)
     nan
     """
-    a, b = paired_samples(first=first, second=second)
+    a, b = sample(first, "first"), sample(second, "second")
+    if len(a) != len(b):
+        raise InputError(f"first and second must have equal length; got {len(a)} and {len(b)}.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # differences that are nearly equal
         return float(stats.ttest_rel(a, b).pvalue)
@@ -55,7 +56,10 @@ def bold(column: Mapping[str, Runs], groups: Groups | None = None) -> frozenset[
     """
     marked: set[str] = set()
     for methods in _grouped(column, groups):
-        runs = _paired_runs({method: column[method] for method in methods})
+        keys = column[methods[0]].keys()
+        if any(column[method].keys() != keys for method in methods):
+            raise InputError(f"{', '.join(methods)} must have the same datasets and seeds.")
+        runs = {method: [column[method][key] for key in keys] for method in methods}
         best = max(methods, key=lambda method: math.fsum(runs[method]))
         p_values = {method: paired_p(runs[method], runs[best]) for method in methods}
         marked |= {method for method, p in p_values.items() if math.isnan(p) or p >= LEVEL}
@@ -85,17 +89,3 @@ def _grouped(column: Mapping[str, object], groups: Groups | None) -> list[list[s
             raise InputError(f"groups must name a group for every method; none for {method}.")
         members.setdefault(groups and groups[method], []).append(method)
     return list(members.values())
-
-
-def _paired_runs(runs: Mapping[str, Runs]) -> dict[str, np.ndarray]:
-    """Accuracies of each method in the same order of keys."""
-    first, keys = next((name, values.keys()) for name, values in runs.items())
-    for method, values in runs.items():
-        if odd := values.keys() ^ keys:
-            raise InputError(
-                f"Runs are compared in pairs, but {method} and {first} differ in "
-                f"{some_of(sorted(map(str, odd)))}. Pass the same datasets and seeds for both."
-            )
-    return {
-        name: sample([float(values[key]) for key in keys], name) for name, values in runs.items()
-    }
