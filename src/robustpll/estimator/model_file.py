@@ -3,12 +3,10 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
-from reprlib import repr as shown  # of huge values only the beginning
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,8 +39,7 @@ if TYPE_CHECKING:
 
 FORMAT = 2  # raised whenever an older reader would misread a file
 READABLE = (1, FORMAT)  # format 1 has no recalibration
-KEY = "robustpll"  # of the description in the file's metadata
-SUM = "robustpll.sha256"  # of the checksum; files of version 0.1.0 have none
+KEY = "robustpll"  # in the metadata: a line of JSON, and the checksum (not in version 0.1.0)
 REFERENCE, TRIAL = "robustpll.reference", "robustpll.trial"  # names of tensors
 PLAIN = str | int | float | bool | np.number | None  # parameters that are stored
 CALLABLE = "(callable)"  # stands for a network that only the user's code can build
@@ -53,6 +50,8 @@ REMEDY = "Pass a file that robustpll fit or a classifier's save() wrote."
 
 def save(classifier: "CandidateClassifier", path: Path) -> None:
     """Write a model file atomically; equal models give equal bytes."""
+    from safetensors.torch import save as to_bytes
+
     fitted: Any = classifier.fitted_
     if not isinstance(fitted, Networks | Classical) or type(fitted.method) not in METHODS.values():
         raise InputError(
@@ -95,10 +94,10 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
     description = json.dumps(about, default=lambda number: number.item())
     try:  # what `load` would refuse is not written
         _classifier(json.loads(description[:LONGEST]), method, "cpu")
-        _check_finite(tensors)
     except Exception as error:
         raise InputError(f"The model is not saved: {error}.") from error
-    write_whole(path, _content(description, tensors))
+    signed = f"{description}\n{checksum(description, tensors)}"
+    write_whole(path, to_bytes(tensors, {KEY: signed}))  # more keys come in random order
 
 
 def _stored(tensor: Tensor) -> Tensor:
@@ -106,13 +105,6 @@ def _stored(tensor: Tensor) -> Tensor:
     short = tensor.float() if tensor.dtype == torch.float64 else tensor
     lossless = torch.equal(short.to(tensor.dtype), tensor)
     return (short if lossless else tensor).cpu().contiguous()
-
-
-def _check_finite(tensors: dict[str, Tensor]) -> None:
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            remedy = "fit the model again, with a lower learning_rate"
-            raise ValueError(f"tensor {name!r} has numbers that are not finite; {remedy}")
 
 
 def checksum(description: str, tensors: dict[str, Tensor]) -> str:
@@ -124,19 +116,6 @@ def checksum(description: str, tensors: dict[str, Tensor]) -> str:
         flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
         digest.update(np.asarray(flat).data)
     return digest.hexdigest()
-
-
-def _content(description: str, tensors: dict[str, Tensor]) -> bytes:
-    """The bytes of a file; safetensors writes metadata in random order."""
-    from safetensors.torch import save as to_bytes
-
-    content = to_bytes(tensors, {KEY: description, SUM: checksum(description, tensors)})
-    end = 8 + int.from_bytes(content[:8], "little")
-    header = json.loads(content[8:end])
-    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text + content[end:]
 
 
 def load(
@@ -168,70 +147,45 @@ def load(
     True
     """
     where, path = chosen_device(device), Path(path)
-    with threads(1), _blaming(path, where):  # without threads, so that the process may fork
-        about, tensors = _read(path)
-        name, fields = about["method"]["name"], dict(about["method"]["fields"])
-        saved = fields.get("network")
-    if (saved == CALLABLE) != (network is not None):
-        raise InputError(
-            f"{path}: this model has network={saved!r}. Call load(path, network=...) with the same "
-            "callable if the model was trained with one, as code is never read from a file; "
-            "otherwise pass no network."
-        )
-    with threads(1), _blaming(path, where):
-        if name not in METHODS:
-            raise ValueError(f"the method {shown(name)} is unknown")
-        fields |= {} if network is None else {"network": network}
-        fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-        method = METHODS[name](**fields)
-        classifier = _classifier(about, method, device)
-        extra = {name: tensors.pop(name) for name in (REFERENCE, TRIAL) if name in tensors}
-        _read_learned(classifier, method, tensors, tuple(about["seeds"]), where)
-        _read_abstention(classifier, about.get("trust", {}), extra, where)
-    return classifier
-
-
-@contextmanager
-def _blaming(path: Path, device: torch.device) -> Iterator[None]:
-    """Turn errors into ModelFileError, except those of memory and of the device."""
+    if not path.is_file():  # a pipe would be waited for
+        raise ModelFileError(f"There is no file {path}, or it is a folder or a pipe. {REMEDY}")
     try:
-        yield
-    except ModelFileError:
-        raise
+        with threads(1):  # so that the process may fork
+            about, tensors = _read(path)
+            fields = dict(about["method"]["fields"])
+            if (fields.get("network") == CALLABLE) == (network is not None):
+                fields |= {} if network is None else {"network": network}
+                fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+                method = METHODS[about["method"]["name"]](**fields)
+                classifier = _classifier(about, method, device)
+                _read_learned(classifier, method, about, tensors, where)
+                return classifier
     except Exception as error:
-        reason = str(error)[:1000]  # it may quote a value of any length
-        full = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if full or (device.type == "cuda" and "CUDA" in reason):
-            raise InputError(
-                f"{path} is not loaded: {device} has not enough memory, or does not answer "
-                f'({reason}). Free its memory, or pass device="cpu".'
-            ) from error
         raise ModelFileError(
-            f"{path} is not a model file, is damaged, or was written by another version "
-            f"({reason}). {REMEDY}"
+            f"{path} is not a model file, is damaged, was written by another version, or does not "
+            f"fit into memory ({str(error)[:1000]}). {REMEDY}"
         ) from error
+    raise InputError(
+        f"{path}: this model has network={fields.get('network')!r}. Call load(path, network=...) "
+        "with the same callable if the model was trained with one, as code is never read from a "
+        "file; otherwise pass no network."
+    )
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Description and tensors of a file that is whole and of a known format."""
     from safetensors import safe_open
 
-    if not path.is_file():  # a pipe would be waited for
-        raise ModelFileError(f"There is no file {path}, or it is a folder or a pipe. {REMEDY}")
     with safe_open(path, framework="pt") as opened:
-        metadata = opened.metadata() or {}
+        description, _, expected_sum = opened.metadata()[KEY].partition("\n")
         tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    if KEY not in metadata:
-        raise ValueError("it has no description of a model")
-    about: dict[str, Any] = json.loads(metadata[KEY][:LONGEST])
-    if isinstance(about["format"], bool) or about["format"] not in READABLE:
-        raise ValueError(
-            f"it has format {shown(about['format'])}, this version reads up to {FORMAT}: install "
-            f"robustpll {shown(about.get('version'))}"
-        )
-    if SUM in metadata and metadata[SUM] != checksum(metadata[KEY], tensors):
+    about: dict[str, Any] = json.loads(description[:LONGEST])
+    if about["format"] not in READABLE:
+        raise ValueError(f"it has format {about['format']}, this version reads up to {FORMAT}")
+    if expected_sum and expected_sum != checksum(description, tensors):
         raise ValueError("its checksum is wrong: copy or save it again")
-    _check_finite(tensors)
+    if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
+        raise ValueError("a tensor has numbers that are not finite")
     return about, tensors
 
 
@@ -250,10 +204,10 @@ def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
         fields = missing & set(method.field_names())
         classifier = RobustPLLClassifier(**params | {n: getattr(method, n) for n in fields})
     else:
-        raise ValueError(f"{shown(about['estimator'])} does not use {method.name!r}")
+        raise ValueError(f"{about['estimator']!r} does not use {method.name!r}")
     kind, classes = about["classes"]["type"], about["classes"]["names"]
     if not all(isinstance(name, CLASS_TYPES[kind]) for name in classes):
-        raise ValueError(f"a class of {shown(classes)} is not of the type {kind!r}")
+        raise ValueError(f"a class is not of the type {kind!r}")
     if kind == "U":
         refuse_odd_text(classes)  # before numpy makes all of them as long as the longest
     dtype: Any = {"U": str, "b": bool}.get(kind, f"{kind}8")
@@ -279,13 +233,38 @@ def _check_columns(features: Features, names: list[str], width: Any) -> None:
         min(features.shape, default=0) > 0 and len(features.shape) <= 3,
         sizes == {size},
         bool(np.isfinite(numbers).all()) and 0 not in features.scale,
+        isinstance(width, int),
+        not names or (*features.names(names),) == features.columns,
+        bool(features.columns and not names) or width == (len(names) or size),
     ]
-    if names:
-        rules += [(*features.names(names),) == features.columns, len(names) == width]
-    else:
-        rules += [isinstance(width, int), bool(features.columns) or width == size]
     if not all(rules):
         raise ValueError("the columns that it was fitted with are not those it computes with")
+
+
+def _read_learned(
+    model: Any, method: Any, about: dict[str, Any], tensors: dict[str, Tensor], device: torch.device
+) -> None:
+    """Set what the method learned; networks are laid out without memory before tensors are used."""
+    shape, k, seeds = model.features_.shape, len(model.classes_), tuple(about["seeds"])
+    nothing = torch.empty(1, 0, k)
+    extra = {name: tensors.pop(name) for name in (REFERENCE, TRIAL) if name in tensors}
+    if isinstance(method, DeepMethod):
+        parts = [name.split(".") for name in tensors]  # copies side by side, or stacked
+        copies = {part[1] for part in parts if part[0] == "copies" and len(part) > 1}
+        stacked = max((len(tensor) for tensor in tensors.values() if tensor.ndim), default=0)
+        if {len(seeds), len(copies) or stacked} != {method.members}:
+            raise ValueError("its description names sizes that its tensors do not have")
+        net = method.build(shape, k, Draws.of(seeds, like=nothing.to("meta")))
+        layout = {name: (part.dtype, tuple(part.shape)) for name, part in net.state_dict().items()}
+        net.load_state_dict(_fitting(layout, tensors), assign=True)
+        net.eval().requires_grad_(False).to(device)
+        opinion = Opinion.of_probability(nothing)
+        model.fitted_ = Networks(method, net, seeds, nothing, opinion, History())
+    else:
+        fitting = _fitting(method.layout(shape, k), tensors)
+        learned = {name: tensor.to(device) for name, tensor in fitting.items()}
+        model.fitted_ = Classical(method, (learned,), Opinion.of_probability(nothing.to(device)))
+    _read_abstention(model, about.get("trust", {}), extra, device)
 
 
 def _read_abstention(
@@ -310,36 +289,10 @@ def _read_abstention(
         model.trial_ = CalibrationSample(certainty, wrong, **about["trial"])
 
 
-def _read_learned(
-    model: Any, method: Any, tensors: dict[str, Tensor], seeds: tuple[int, ...], device: Any
-) -> None:
-    """Set what the method learned; networks are laid out without memory before tensors are used."""
-    shape, k = model.features_.shape, len(model.classes_)
-    nothing = torch.empty(1, 0, k)
-    if isinstance(method, DeepMethod):
-        parts = [name.split(".") for name in tensors]  # copies side by side, or stacked
-        copies = {part[1] for part in parts if part[0] == "copies" and len(part) > 1}
-        stacked = max((len(tensor) for tensor in tensors.values() if tensor.ndim), default=0)
-        if {len(seeds), len(copies) or stacked} != {method.members}:
-            raise ValueError("its description names sizes that its tensors do not have")
-        net = method.build(shape, k, Draws.of(seeds, like=nothing.to("meta")))
-        layout = {name: (part.dtype, tuple(part.shape)) for name, part in net.state_dict().items()}
-        net.load_state_dict(_fitting(layout, tensors), assign=True)
-        net.eval().requires_grad_(False).to(device)
-        opinion = Opinion.of_probability(nothing)
-        model.fitted_ = Networks(method, net, seeds, nothing, opinion, History())
-    else:
-        fitting = _fitting(method.layout(shape, k), tensors)
-        learned = {name: tensor.to(device) for name, tensor in fitting.items()}
-        model.fitted_ = Classical(method, (learned,), Opinion.of_probability(nothing.to(device)))
-
-
 def _fitting(layout: Layout, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors in the types of the layout; raises ValueError for other names or shapes."""
     if layout.keys() != tensors.keys():
-        raise ValueError(
-            f"its tensors should be {', '.join(layout)}, but are {', '.join(tensors) or 'none'}"
-        )
+        raise ValueError(f"it has not exactly these tensors: {', '.join(layout)}")
     sizes: dict[str, int] = {}  # of the words in shapes
     fitting = {}
     for name, (dtype, words) in layout.items():
@@ -349,7 +302,6 @@ def _fitting(layout: Layout, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         pairs = zip_longest(words, tensor.shape)
         shape = tuple(sizes.setdefault(w, size) if isinstance(w, str) else w for w, size in pairs)
         if (shape, dtype) != (tuple(tensor.shape), tensor.dtype) or 0 in shape:
-            actual = f"{tuple(tensor.shape)} {tensor.dtype}"
-            raise ValueError(f"tensor {name!r} should be {shape} {dtype}, but is {actual}")
+            raise ValueError(f"tensor {name!r} should be {shape} {dtype}")
         fitting[name] = tensor
     return fitting
