@@ -20,7 +20,7 @@ from robustpll.engine.device import computing
 from robustpll.engine.layers import Linear
 from robustpll.engine.predict import Fitted, Networks, logits_of
 from robustpll.engine.random import seed_of
-from robustpll.errors import InputError, is_share, refuse_other_than_share, some_of
+from robustpll.errors import InputError, refuse_other_than_share
 from robustpll.methods.neighbours import neighbours
 from robustpll.opinion import Opinion, named_as
 
@@ -68,12 +68,6 @@ class Recalibration:
     @classmethod
     def of_rows(cls, opinion: Opinion, candidates: NDArray[np.bool_]) -> Self:
         """Learn from an uncalibrated opinion of n rows and their candidates (n, k)."""
-        zero = np.flatnonzero((opinion.probability * candidates).sum(-1) <= 0)
-        if len(zero):
-            raise InputError(
-                f"The model gives probability 0 to y in {len(zero)} rows ({some_of(zero)}), and no "
-                "recalibration changes a 0. Use other rows, or a method other than PlKnn."
-            )
         source: Source = "labels" if (candidates.sum(-1) == 1).all() else "candidates"
         scaled: Scaled = "evidence" if (opinion.uncertainty > 0).any() else "logits"
         start = cls(1.0, scaled, source, len(candidates), 0.0, 0.0)
@@ -87,11 +81,11 @@ class Recalibration:
 
         grid = np.linspace(-np.log(1e4), np.log(1e4), 121)  # with sets, there may be several minima
         losses = np.array([loss(log_factor) for log_factor in grid])
-        if np.ptp(losses) < 1e-9:
+        if not np.isfinite(losses).all() or np.ptp(losses) < 1e-9:
             raise InputError(
-                "X and y do not say how sure the model should be: all factors have the same log "
-                "loss, as if every set holds all classes. Pass labels, or use another method than "
-                "DstPll."
+                "X and y do not say how sure the model should be: it gives probability 0 to a row "
+                "of y, or every set holds all classes. Pass labels or other rows, or use another "
+                "method than PlKnn and DstPll."
             )
         best = int(np.argmin(penalised(grid, losses)))
         bounds = (grid[max(0, best - 1)], grid[min(best + 1, len(grid) - 1)])
@@ -114,9 +108,9 @@ class Recalibration:
 
     def _log_probability(self, opinion: Opinion, candidates: NDArray[np.bool_]) -> NDArray[Any]:
         """ln P(S) of each row, (n,); logits far apart do not round it to 0."""
-        if self.of == "evidence":
-            return np.asarray(np.log((self._scaled(opinion).probability * candidates).sum(-1)))
         with np.errstate(divide="ignore"):
+            if self.of == "evidence":
+                return np.asarray(np.log((self._scaled(opinion).probability * candidates).sum(-1)))
             logs = self.factor * np.log(opinion.belief)
         return np.asarray(logsumexp(logs, axis=-1, b=candidates) - logsumexp(logs, axis=-1))
 
@@ -194,9 +188,8 @@ class Decision:
     accepted : bool array of shape (n,)
         Whether the prediction is accepted.
     reason : array of shape (n,)
-        ``"accepted"``, ``"ambiguous: a or b"`` with the two most probable classes,
-        ``"ambiguous: a or one of 3 others"`` after a tie for second place, ``"unlike the training
-        data"``, or ``"no promise can be made"`` if no threshold keeps a bound on the error.
+        ``"accepted"``, ``"ambiguous: a or b"`` with the two most probable classes, ``"unlike the
+        training data"``, or ``"no promise can be made"`` if no threshold bounds the error.
     threshold : float
         The smallest probability of an accepted prediction; infinite if none can be accepted.
     """
@@ -227,25 +220,9 @@ def ambiguities(opinion: Opinion) -> list[str]:
     """The predicted class of each row and the next probable one, as a reason."""
     names, probability, predicted = opinion.classes, opinion.probability, opinion.predicted()
     assert names is not None
-    chosen = np.arange(len(predicted)), predicted
-    probability[chosen] = NEVER
-    second = probability >= probability.max(-1, keepdims=True) * (1 - 1e-5) - 1e-8  # nearly equal
-    second[chosen] = False
-    return [
-        f"ambiguous: {names[label]} or "
-        + (str(names[tied][0]) if tied.sum() == 1 else f"one of {tied.sum()} others")
-        for label, tied in zip(predicted, second, strict=True)
-    ]
-
-
-def check_promise(coverage: float | None, error: float | None) -> None:
-    """Refuse anything but one of the two, within its range."""
-    if (coverage is None) == (error is None):
-        raise InputError("Pass either coverage or error, such as decide(X, coverage=0.9).")
-    if error is not None:
-        refuse_other_than_share("error", error)
-    elif not (is_share(coverage) and coverage):
-        raise InputError(f"coverage must be a number above 0 and at most 1; got {coverage!r}.")
+    probability[np.arange(len(predicted)), predicted] = NEVER
+    pairs = zip(names[predicted], names[probability.argmax(-1)], strict=True)
+    return [f"ambiguous: {first} or {second}" for first, second in pairs]
 
 
 @dataclass(frozen=True, eq=False)

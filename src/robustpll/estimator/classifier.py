@@ -26,18 +26,12 @@ from robustpll.engine.networks import Network
 from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_share, refuse_other_length, some_of
-from robustpll.estimator.abstention import (
-    CalibrationSample,
-    Decision,
-    Recalibration,
-    Reference,
-    check_promise,
-)
+from robustpll.estimator.abstention import CalibrationSample, Decision, Recalibration, Reference
 from robustpll.estimator.features import Features, finite, refuse_odd_table
 from robustpll.labels.candidates import Candidates, candidates_with
 from robustpll.labels.parsing import as_pandas, is_frame
 from robustpll.methods import METHODS, Method, RobustPll, RobustPllAt
-from robustpll.opinion import Opinion
+from robustpll.opinion import Opinion, each_part
 
 ClassWeight = Mapping[Any, float] | str | None
 
@@ -231,7 +225,13 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> model.decide([[1, 0, 0], [0, 1, 0], [0, 0.4, 0.6]], coverage=2 / 3).reason.tolist()
         ['accepted', 'accepted', 'ambiguous: c or b']
         """
-        check_promise(coverage, error)
+        share = coverage if error is None else error
+        one_of_them = (coverage is None) != (error is None)
+        if not (one_of_them and is_share(share)) or share == 0 or error == 1:
+            raise InputError(
+                "Pass either coverage or error, a number between 0 and 1, such as decide(X, "
+                f"coverage=0.9); got coverage={coverage!r} and error={error!r}."
+            )
         check_is_fitted(self, "fitted_")
         rows = self._rows(X)
         opinion, distance, sample = self._opinion(rows), self._distance(rows), self.trial_
@@ -365,12 +365,9 @@ class PLLClassifier(CandidateClassifier):
         super().set_params(**params)
         if inner:
             method = self.resolved_method()
-            unknown = sorted(set(inner) - set(method.field_names()))
-            if unknown:
-                raise InputError(
-                    f"Invalid parameter {unknown[0]!r} for method {method.name!r}: it has "
-                    f"{', '.join(method.field_names())}."
-                )
+            if not inner.keys() <= set(method.field_names()):
+                fields = ", ".join(method.field_names())
+                raise InputError(f"Invalid parameter in {inner!r}: {method.name!r} has {fields}.")
             self.method = replace(method, **inner)  # type: ignore[type-var]
         return self
 
@@ -461,16 +458,13 @@ def row_weights(
     if isinstance(class_weight, str) and class_weight == "balanced":
         mass = candidates.prior.sum(0, dtype=np.float64)
         of_class = np.divide(1.0, mass, out=np.zeros_like(mass), where=mass > 0)
-    elif isinstance(class_weight, Mapping):
-        unknown = [name for name in class_weight if name not in names]
-        if unknown:  # scikit-learn would ignore them
-            raise InputError(
-                f"class_weight names unknown classes ({some_of(map(repr, unknown))}): the classes "
-                f"are {some_of(map(repr, names), 10)}. Correct the names."
-            )
+    elif isinstance(class_weight, Mapping) and class_weight.keys() <= set(names):
         of_class = checked("class_weight", [class_weight.get(n, 1.0) for n in names], len(names))
     elif class_weight is not None:
-        raise InputError(f"class_weight must be None, 'balanced' or a dict; got {class_weight!r}.")
+        raise InputError(
+            "class_weight must be None, 'balanced', or a dict with a weight for some of the "
+            f"classes {some_of(map(repr, names), 10)}; got {class_weight!r}."
+        )
     if class_weight is not None:
         weight = weight / weight.max() * (candidates.prior @ (of_class / of_class.max()))
     if not (weight.any() and np.isfinite(weight).all()):
@@ -503,10 +497,7 @@ def fit_early_stopping(
         return torch.cat([learned[0].to(predicted), predicted[0]])[order]
 
     weights = all_rows(fitted.label_weights, predicted.probability).to(fitted.label_weights)
-    names = ("belief", "prior", "uncertainty")
-    parts = (all_rows(getattr(fitted.opinion, name), getattr(predicted, name)) for name in names)
-    belief, prior, uncertainty = parts
-    return fitted, weights, Opinion(belief, prior, uncertainty)
+    return fitted, weights, each_part(all_rows, fitted.opinion, predicted)
 
 
 def validation_split(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -538,12 +529,9 @@ def check_training(
         numbers += [predicted.belief, predicted.uncertainty, *fitted.net.state_dict().values()]
         numbers += [] if stopped_early else fitted.history.losses[-1:]
     if not all(bool(tensor.isfinite().all()) for tensor in numbers):
-        losses = fitted.history.loss  # (epochs, M)
-        lost = (~losses.isfinite().all(-1)).nonzero().flatten().tolist()
-        since = f" since epoch {lost[0] + 1} of {len(losses)}" if lost else ""
         raise InputError(
-            f"Training diverged: the model has numbers that are not finite{since}. Fit again with "
-            "a lower learning_rate, and look for rows of a far larger weight than others."
+            "Training diverged: the model has numbers that are not finite. Fit again with a lower "
+            "learning_rate, and look for rows of a far larger weight than others."
         )
     if not isinstance(fitted, Networks) or len(sample) < 100:
         return
@@ -553,12 +541,9 @@ def check_training(
     tied = float(predicted.guess.double().mean()) >= 0.5 and rate < 0.5
     rare = float(sample.candidates.double().mean()) < 0.05 and rate < 0.1
     if tied or rare:
-        remedy = "Train for more epochs, or try another learning_rate."
-        if fitted.method.uncertain:
-            remedy = 'Use "proden", or in Python kl_ceiling=0 or RobustPLLClassifier(adversary=0).'
         message = (
             f"{fitted.method.title} has learned little: in {rate:.1%} of its training rows the "
-            f"predicted class is a candidate, and it predicts {len(labels.unique()):,} of "
-            f"{task.k:,} classes. {remedy}"
+            "predicted class is a candidate. Train for more epochs, try another learning_rate, or "
+            'use "proden" (or RobustPLLClassifier with kl_ceiling=0 or adversary=0).'
         )
         warnings.warn(message, UserWarning, stacklevel=4)

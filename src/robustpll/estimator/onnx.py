@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import robustpll
 from robustpll._files import write_whole
-from robustpll.engine.layers import Linear, Stack, folded, joined
+from robustpll.engine.layers import Stack, folded, joined
 from robustpll.engine.predict import Networks
 from robustpll.errors import InputError
 from robustpll.estimator.features import FARTHEST
@@ -130,19 +130,8 @@ def _member(net: nn.Module, member: int) -> nn.Module:
     """One of M models as a network without the model axis, (b, *shape) -> (b, k)."""
     if isinstance(net, Stack):
         return net.copies[member]
-    layers = list(folded(net).children()) if isinstance(net, nn.Sequential) else [net]
-    layers = [layer for layer in layers if not isinstance(layer, nn.Flatten)]
-    if not all(isinstance(layer, Linear | nn.ReLU) for layer in layers):
-        alone = joined([net], slice(member, member + 1))
-        return nn.Sequential(nn.Unflatten(0, (1, -1)), alone, nn.Flatten(0, 1))
-    for number, layer in enumerate(layers):  # onnxruntime is faster at these than at M models
-        if isinstance(layer, Linear):
-            inputs, outputs = layer.weight.shape[1:]
-            linear = nn.Linear(inputs, outputs, device="meta")  # draws no random numbers
-            linear.weight = nn.Parameter(layer.weight.detach()[member].T.contiguous())
-            linear.bias = nn.Parameter(layer.bias.detach()[member, 0].clone())
-            layers[number] = linear
-    return nn.Sequential(nn.Flatten(), *layers)
+    alone = joined([folded(net)], slice(member, member + 1))
+    return nn.Sequential(nn.Unflatten(0, (1, -1)), alone, nn.Flatten(0, 1))
 
 
 def _graph(served: Served) -> Any:
