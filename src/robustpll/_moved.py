@@ -3,10 +3,10 @@
 import importlib
 import sys
 import warnings
-from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 MOVED = {  # former module -> its present modules, below robustpll
     "candidates": ("labels.candidates",),
@@ -29,9 +29,7 @@ MOVED = {  # former module -> its present modules, below robustpll
 class MovedModules(MetaPathFinder, Loader):
     """Finds a module under its former name; it holds the names of the present modules."""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if fullname.removeprefix("robustpll.") not in MOVED:
             return None
         return ModuleSpec(fullname, self, is_package=fullname == "robustpll.data")

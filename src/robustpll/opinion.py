@@ -97,11 +97,7 @@ class Opinion:
 
     @property
     def entropy(self) -> Array:
-        """Entropy of the probability divided by log k, (..., n): 0 is certain, 1 is uniform.
-
-        >>> Opinion.of_evidence(np.array([[4.0, 1, 1], [0, 0, 0]])).entropy.round(6)
-        array([0.905713, 1.      ])
-        """
+        """Entropy of the probability divided by log k, (..., n): 0 is certain, 1 is uniform."""
         p, xp = self.probability, _namespace(self.belief)
         logs = xp.log(xp.where(p > 0, p, xp.ones_like(p)))
         return (-(p * logs).sum(-1) / math.log(p.shape[-1])).clip(0.0, 1.0)
@@ -165,13 +161,13 @@ class Opinion:
 
     def _check(self) -> None:
         belief, prior, uncertainty = arrays = self.belief, self.prior, self.uncertainty
-        shapes = [*map(np.shape, arrays), np.shape(self.classes)]
         numpys = all(isinstance(array, np.ndarray | np.floating) for array in arrays)
-        names = shapes[0][-1:] if self.classes is not None else ()
-        if not numpys or shapes != [shapes[0], shapes[0], shapes[0][:-1], names]:
+        shape, *shapes = map(np.shape, arrays)
+        names = shape[-1:] if self.classes is None else np.shape(self.classes)
+        if not numpys or shapes != [shape, shape[:-1]] or names != shape[-1:]:
             raise InputError(
                 "belief and prior must be numpy arrays of shape (..., n, k), uncertainty of shape "
-                f"(..., n) and classes of shape (k,), or all of them tensors; got shapes {shapes}."
+                f"(..., n), classes of shape (k,), or all tensors; got {shape}, {shapes}, {names}."
             )
         masses = np.append(belief, uncertainty[..., None], axis=-1)
         off = 1e-4  # above the rounding of a float32 sum over thousands of classes
@@ -214,10 +210,7 @@ def each_part(change: Callable[..., Array], *opinions: Opinion) -> Opinion:
 
 
 def named_as(opinion: Opinion, other: Opinion) -> Opinion:
-    """Return an opinion with the `predicted` and `guess` of another opinion of the same rows.
-
-    Used for rescaled probabilities, where rounding may create or break ties.
-    """
+    """Copy an opinion with the `predicted` and `guess` of another, as rounding may change ties."""
     same = replace(opinion)
     object.__setattr__(same, "_leaders", other._tied())
     return same

@@ -4,7 +4,7 @@ import math
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -16,17 +16,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustpll.engine.data import Rows
-from robustpll.engine.device import computing
 from robustpll.engine.layers import Linear
 from robustpll.engine.predict import Fitted, Networks, logits_of
 from robustpll.engine.random import seed_of
-from robustpll.errors import InputError, refuse_other_than_share
+from robustpll.errors import POSITIVE, InputError, Rule, check_fields, refuse_other_than_share
 from robustpll.methods.neighbours import neighbours
 from robustpll.opinion import Opinion, named_as
 
 Floats = NDArray[np.float64]
 Source = Literal["labels", "candidates"]
 Scaled = Literal["evidence", "logits"]
+FINITE = Rule("finite", math.isfinite)
 
 MOST_ROWS, MOST_NUMBERS = 1000, 2**20  # of the reference rows: 4 MiB in float32
 NEVER = -1.0  # certainty of a row that must not be accepted
@@ -39,12 +39,9 @@ class Recalibration:
     """A factor on the evidence, or on the logits, that calibrates probabilities.
 
     With evidence e, belief becomes f e / (k + f sum e) and uncertainty k / (k + f sum e). Methods
-    without evidence get temperature scaling with temperature 1 / f. The order of the classes stays.
-    A factor above 1 means that the model was not sure enough.
-
-    The factor minimises the log loss, the mean of -ln P(S) over rows with candidates S. If sets
-    favour the classes that the model confuses, it comes out too large. A small penalty keeps it
-    near 1 for few rows: factors of 10 and 1/10 cost half a nat for all rows together.
+    without evidence get temperature scaling with temperature 1 / f. The factor minimises the log
+    loss, the mean of -ln P(S) over rows with candidates S. A small penalty keeps it near 1 for few
+    rows: factors of 10 and 1/10 cost half a nat for all rows together.
 
     >>> opinion = Opinion.of_probability(np.array([[0.9, 0.1]] * 400))
     >>> right = np.array([[True, False]] * 300 + [[False, True]] * 100)
@@ -52,18 +49,15 @@ class Recalibration:
     Recalibration(factor=0.500..., of='logits', source='labels', rows=400, before=0.65..., ...)
     """
 
-    factor: float
+    factor: Annotated[float, POSITIVE]
     of: Scaled  # what is multiplied
     source: Source  # what it was learned from
     rows: int
-    before: float  # log loss of these rows
-    after: float
+    before: Annotated[float, FINITE]  # log loss of these rows
+    after: Annotated[float, FINITE]
 
     def __post_init__(self) -> None:
-        math.isnan(self.before + self.after)  # raises unless they are numbers
-        words = self.of in get_args(Scaled) and self.source in get_args(Source)
-        if not (words and 0 < self.factor < math.inf):
-            raise ValueError(f"a recalibration of {self.of!r} by the factor {self.factor!r}")
+        check_fields(self)
 
     @classmethod
     def of_rows(cls, opinion: Opinion, candidates: NDArray[np.bool_]) -> Self:
@@ -128,8 +122,7 @@ class Reference:
         sample = replace(training, indices=training.indices[:, order[:MOST_ROWS]])
         x = sample.x(sample.everything)[0].flatten(1).cpu().numpy()
         first = np.sort(np.unique(x, axis=0, return_index=True)[1])
-        with computing("float32", training.device):
-            rows = representation(fitted, replace(sample, indices=sample.indices[:, first]))
+        rows = representation(fitted, replace(sample, indices=sample.indices[:, first]))
         return cls(rows[:, : max(2, MOST_NUMBERS // rows.shape[-1])].float().contiguous())
 
     @cached_property
@@ -142,16 +135,13 @@ class Reference:
 
     def distance(self, fitted: Fitted, rows: Rows) -> Tensor:
         """Distance of each row to the nearest reference row, the mean over members, (n,)."""
-        with computing("float32", rows.device):
-            x = representation(fitted, rows)
-        return nearest_distance(x, self.rows.double()).mean(0)
+        return nearest_distance(representation(fitted, rows), self.rows.double()).mean(0)
 
 
 def nearest_distance(rows: Tensor, reference: Tensor, *, itself: bool = False) -> Tensor:
     """Distance of each of M models' rows (M, n, h) to its nearest reference row, (M, n)."""
     pairs = zip(rows, reference, strict=True)
-    nearest = [neighbours(x, others, 1, itself=itself) for x, others in pairs]
-    return torch.stack([distance[:, 0] for _, distance in nearest])
+    return torch.stack([neighbours(x, near, 1, itself=itself)[1][:, 0] for x, near in pairs])
 
 
 def representation(fitted: Fitted, rows: Rows) -> Tensor:
@@ -282,9 +272,8 @@ class CalibrationSample:
         if not self.can_promise(error):
             message = (
                 f"error={error:g} cannot be promised with confidence {self.confidence:g} from "
-                f"{len(self.certainty)} labelled rows: it takes {self.fewest(error)}, even if all "
-                "are right. So no row is accepted. Pass more rows to calibrate_decisions, or allow "
-                "a larger error."
+                f"{len(self.certainty)} labelled rows: it takes {self.fewest(error)}. So no row is "
+                "accepted. Pass more rows to calibrate_decisions, or allow a larger error."
             )
             warnings.warn(message, UserWarning, stacklevel=4)  # of the caller of `decide`
         return bounded_threshold(self.certainty, self.wrong, error, self.confidence)

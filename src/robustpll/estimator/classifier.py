@@ -12,9 +12,8 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
@@ -100,9 +99,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.recalibration_: Recalibration | None = None
         self.trial_: CalibrationSample | None = None  # of `calibrate_decisions`
 
-    def predict_opinion(
-        self, X: Any, attack: Any = None, labels: ArrayLike | None = None
-    ) -> Opinion:
+    def predict_opinion(self, X: Any, attack: Any = None, labels: Any = None) -> Opinion:
         """Belief, prior and uncertainty for each row.
 
         With an `attack` such as ``PGD(0.1)``, the rows are changed first; `labels` (n,) are their
@@ -123,8 +120,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row, (n,); the first of equally probable ones."""
-        predicted = self.predict_opinion(X).predicted()
-        return np.asarray(self.classes_[predicted])
+        return np.asarray(self.classes_[self.predict_opinion(X).predicted()])
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy if `y` holds labels; covering rate if it holds candidate sets.
@@ -177,16 +173,15 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> from sklearn.datasets import make_blobs
         >>> X, y = make_blobs(300, centers=[[1, 0], [0, 1]], cluster_std=0.4, random_state=0)
         >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X[:150], y[:150])
-        >>> model.calibrate_decisions(X[150:], y[150:]).decide(
-        ...     [[1, 0], [0.5, 0.5], [9, 9]], error=0.1
-        ... ).reason.tolist()
+        >>> model = model.calibrate_decisions(X[150:], y[150:])
+        >>> model.decide([[1, 0], [0.5, 0.5], [9, 9]], error=0.1).reason.tolist()
         ['accepted', 'ambiguous: 1 or 0', 'unlike the training data']
         """
         rows, candidates = self._labelled_rows(X, y)
         by_labels = bool((candidates.sizes == 1).all())
-        if by_labels:
-            confidence = 0.9 if confidence is None else confidence
-        elif confidence is not None:
+        if by_labels and confidence is None:
+            confidence = 0.9
+        elif not by_labels and confidence is not None:
             raise InputError("confidence is for labels: candidates in y give only an estimate.")
         opinion = self._opinion(rows)
         inside = np.where(candidates.matrix, opinion.probability, 0.0)
@@ -214,9 +209,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The share of rows to accept, as nearly as ties allow; of X without calibration.
         error : float
             The share of wrong predictions to allow among accepted rows. Pass one of the two. If
-            `calibrate_decisions` got too few labelled rows for a bound, a warning says how many it
-            takes, and no row is accepted. Without calibration, the error is estimated from the
-            probabilities of X: recalibrate first.
+            `calibrate_decisions` got too few labelled rows for a bound, no row is accepted. Without
+            calibration, the error is estimated from the probabilities of X: recalibrate first.
 
         Examples
         --------
@@ -284,20 +278,16 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return X
         checks = {"dtype": np.float64, "ensure_min_samples": least, "ensure_all_finite": False}
         try:
-            if sparse.issparse(X) or np.asarray(X).ndim <= 2:
-                X = validate_data(self, X, reset=reset, **checks)
-            else:
-                X = check_array(X, allow_nd=True, **checks)
+            shape = np.shape(X)
+            flat = np.reshape(X, (shape[0], -1)) if len(shape) > 2 else X
+            numbers = validate_data(self, flat, reset=reset, **checks)
         except ValueError as error:
             raise InputError(
                 f"{error} X must be an array of numbers, images of one shape, or a DataFrame."
             ) from error
-        if X.size == 0 or X.ndim > 4:
-            raise InputError(f"X has shape {X.shape}, but images need (n, h, w) or (n, c, h, w).")
-        if reset and X.ndim > 2:
-            self.n_features_in_ = int(np.prod(X.shape[1:]))
-            self.__dict__.pop("feature_names_in_", None)
-        return finite(X)
+        if len(shape) > 4:
+            raise InputError(f"X has shape {shape}, but images need (n, h, w) or (n, c, h, w).")
+        return finite(numbers).reshape(shape)
 
 
 @dataclass(eq=False, repr=False)
@@ -445,26 +435,24 @@ def row_weights(
     candidates: Candidates, class_weight: ClassWeight, sample_weight: ArrayLike | None
 ) -> NDArray[np.float64]:
     """Weights (n,) with mean 1; a row's class weight is the mean over its candidates' prior."""
-
-    def checked(name: str, weights: Any, n: int) -> Any:
-        rules: Any = {"dtype": np.float64, "ensure_non_negative": True}
-        try:
-            return _check_sample_weight(weights, np.empty((n, 0)), **rules)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{name} cannot be used: {error}") from error
-
-    weight = checked("sample_weight", sample_weight, len(candidates))
-    names = candidates.classes.tolist()
+    names: list[Any] = candidates.classes.tolist()
+    of_class: Any = None  # all 1
     if isinstance(class_weight, str) and class_weight == "balanced":
         mass = candidates.prior.sum(0, dtype=np.float64)
         of_class = np.divide(1.0, mass, out=np.zeros_like(mass), where=mass > 0)
     elif isinstance(class_weight, Mapping) and class_weight.keys() <= set(names):
-        of_class = checked("class_weight", [class_weight.get(n, 1.0) for n in names], len(names))
+        of_class = [class_weight.get(name, 1.0) for name in names]
     elif class_weight is not None:
         raise InputError(
             "class_weight must be None, 'balanced', or a dict with a weight for some of the "
             f"classes {some_of(map(repr, names), 10)}; got {class_weight!r}."
         )
+    rules: Any = {"dtype": np.float64, "ensure_non_negative": True}
+    try:
+        weight = _check_sample_weight(sample_weight, candidates.matrix, **rules)
+        of_class = _check_sample_weight(of_class, candidates.matrix.T, **rules)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sample_weight or class_weight cannot be used: {error}") from error
     if class_weight is not None:
         weight = weight / weight.max() * (candidates.prior @ (of_class / of_class.max()))
     if not (weight.any() and np.isfinite(weight).all()):
@@ -517,14 +505,12 @@ def check_training(
 ) -> None:
     """Raise InputError if a training diverged, and warn if its networks learned little.
 
-    It diverged if weights, opinions or the last loss are not finite (with early stopping the last
-    loss does not count). It learned little if half of the rows have several classes in first place
-    and most predictions are no candidates, or if few predictions are candidates that a random class
-    rarely is. A sample of 1,000 rows is predicted; fewer than 100 are too few for a warning.
+    It learned little if half of the rows have several classes in first place and most predictions
+    are no candidates, or if a random class is rarely a candidate, and so are the predictions.
     """
     numbers = [weights, opinion.belief, opinion.uncertainty]
     if isinstance(fitted, Networks):
-        sample = task.some_rows(torch.arange(0, len(task), -(-len(task) // 1000)))
+        sample = task.some_rows(torch.arange(0, len(task), -(-len(task) // 1000)))  # 1,000 rows
         predicted = replace(fitted, method=fitted.method.with_passes(16)).predict(sample.rows)
         numbers += [predicted.belief, predicted.uncertainty, *fitted.net.state_dict().values()]
         numbers += [] if stopped_early else fitted.history.losses[-1:]
@@ -533,7 +519,7 @@ def check_training(
             "Training diverged: the model has numbers that are not finite. Fit again with a lower "
             "learning_rate, and look for rows of a far larger weight than others."
         )
-    if not isinstance(fitted, Networks) or len(sample) < 100:
+    if not isinstance(fitted, Networks) or len(sample) < 100:  # too few for a warning
         return
     labels = predicted.predicted()[..., None]
     weight = sample.weight / sample.weight.sum().clamp(min=1e-10)

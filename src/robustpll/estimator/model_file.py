@@ -270,16 +270,14 @@ def _read_learned(
 def _read_abstention(
     model: Any, about: dict[str, Any], tensors: dict[str, Tensor], device: torch.device
 ) -> None:
-    members, width = representation_shape(model.fitted_, model.features_.shape)
+    model.reference_ = model.recalibration_ = model.trial_ = None
     layout: Layout = {TRIAL: (torch.float64, (2, "rows"))} if "trial" in about else {}
     if REFERENCE in tensors:
-        layout[REFERENCE] = (torch.float32, (members, "reference rows", width))
-    tensors = _fitting(layout, tensors)
-    model.reference_ = model.recalibration_ = model.trial_ = None
-    if REFERENCE in tensors:
-        if tensors[REFERENCE].shape[1] > MOST_ROWS:
-            raise ValueError(f"it has more than {MOST_ROWS} reference rows")
+        members, width = representation_shape(model.fitted_, model.features_.shape)
+        rows = min(tensors[REFERENCE].shape[1], MOST_ROWS)
+        layout[REFERENCE] = (torch.float32, (members, rows, width))
         model.reference_ = Reference(tensors[REFERENCE].to(device))
+    tensors = _fitting(layout, tensors)
     if "recalibration" in about:
         model.recalibration_ = Recalibration(**about["recalibration"])
     if "trial" in about:
