@@ -37,12 +37,8 @@ class MovedModules(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__
         homes = [f"robustpll.{home}" for home in MOVED[name.removeprefix("robustpll.")]]
-        warnings.warn(
-            f"{name} has moved: import from {' or '.join(homes)}. "
-            "The former name will be removed in version 0.3.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        message = f"{name} has moved: import from {' or '.join(homes)} before version 0.3."
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
         for home in homes:
             names = vars(importlib.import_module(home))
             vars(module).update({k: v for k, v in names.items() if not k.startswith("__")})

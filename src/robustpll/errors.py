@@ -40,11 +40,8 @@ def some_of(values: Iterable[Any], most: int = 5) -> str:
 def count_of_variable(name: str) -> int | None:
     """Read a count from an environment variable; None if it is unset or empty."""
     value = os.environ.get(name, "").strip()
-    if value and not (value.isascii() and value.isdigit()):
-        raise InputError(
-            f"The environment variable {name} must be a count such as 1000000; it is {value!r}. "
-            "Correct it, or unset it."
-        )
+    if value and not value.isdecimal():
+        raise InputError(f"The environment variable {name} must be a count; it is {value!r}.")
     return int(value) if value else None
 
 
