@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
+from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 import robustpll
@@ -21,6 +23,7 @@ from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Networks
 from robustpll.engine.random import Draws
 from robustpll.errors import InputError, ModelFileError
+from robustpll.estimator import PLLClassifier, RobustPLLClassifier
 from robustpll.estimator.abstention import (
     MOST_ROWS,
     CalibrationSample,
@@ -34,9 +37,6 @@ from robustpll.methods import METHODS, DeepMethod, Method, RobustPll
 from robustpll.methods.classical import Classical, Layout
 from robustpll.opinion import Opinion
 
-if TYPE_CHECKING:
-    from robustpll.estimator.classifier import CandidateClassifier
-
 FORMAT = 2  # raised whenever an older reader would misread a file
 READABLE = (1, FORMAT)  # format 1 has no recalibration
 KEY = "robustpll"  # in the metadata: a line of JSON, and the checksum (not in version 0.1.0)
@@ -48,11 +48,9 @@ CLASS_TYPES = {"U": str, "i": int, "u": int, "f": float, "b": bool}  # by numpy'
 REMEDY = "Pass a file that robustpll fit or a classifier's save() wrote."
 
 
-def save(classifier: "CandidateClassifier", path: Path) -> None:
+def save(classifier: Any, path: Path) -> None:
     """Write a model file atomically; equal models give equal bytes."""
-    from safetensors.torch import save as to_bytes
-
-    fitted: Any = classifier.fitted_
+    fitted = classifier.fitted_
     if not isinstance(fitted, Networks | Classical) or type(fitted.method) not in METHODS.values():
         raise InputError(
             f"{type(getattr(fitted, 'method', fitted)).__name__} is a method of your own, which a "
@@ -174,8 +172,6 @@ def load(
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Description and tensors of a file that is whole and of a known format."""
-    from safetensors import safe_open
-
     with safe_open(path, framework="pt") as opened:
         description, _, expected_sum = opened.metadata()[KEY].partition("\n")
         tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
@@ -191,8 +187,6 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
     """The classifier of a description, without tensors; raises any error if it is wrong."""
-    from robustpll.estimator import PLLClassifier, RobustPLLClassifier
-
     params = about["params"] | {"device": device}
     if about["class_weight"] is not None:
         params["class_weight"] = dict(about["class_weight"])

@@ -8,7 +8,7 @@ import warnings
 from contextlib import redirect_stderr
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,11 +20,9 @@ from robustpll._files import write_whole
 from robustpll.engine.layers import Stack, folded, joined
 from robustpll.engine.predict import Networks
 from robustpll.errors import InputError
+from robustpll.estimator.classifier import CandidateClassifier
 from robustpll.estimator.features import FARTHEST
 from robustpll.methods import DeepMethod
-
-if TYPE_CHECKING:
-    from robustpll.estimator.classifier import CandidateClassifier
 
 FORMAT = 1  # raised whenever a reader of an older file would misread a newer one
 KEY = "robustpll"  # of the metadata, which is JSON
@@ -36,7 +34,7 @@ NO_GRAPH = (
 )
 
 
-def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
+def export_onnx(model: CandidateClassifier, path: str | Path) -> None:
     """Write a classifier with networks as an ONNX file, for other programs.
 
     The graph takes unscaled rows ``X`` (n, *shape) in float64 and gives ``predicted`` (n,), an
@@ -157,7 +155,7 @@ def _graph(served: Served) -> Any:
     return proto
 
 
-def _refuse_other_answers(session: Any, model: "CandidateClassifier") -> None:
+def _refuse_other_answers(session: Any, model: CandidateClassifier) -> None:
     """Compare the graph with torch on 20 rows and on one, drawn from the training range."""
     features = model.features_
     drawn = np.random.default_rng(0).random((20, len(features.scale)))
