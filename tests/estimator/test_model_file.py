@@ -22,7 +22,7 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
 from robustpll import InputError, ModelFileError, PLLClassifier, RobustPLLClassifier, load
-from robustpll.estimator.model_file import KEY, checksum
+from robustpll.estimator.model_file import KEY, SUM, checksum
 from robustpll.methods import Ipal, PlKnn, Proden, RobustPll, RobustPllEns
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -56,7 +56,7 @@ def quick(**params: Any) -> RobustPLLClassifier:
 
 def described(path: Path) -> dict[str, Any]:
     with safe_open(path, framework="pt") as opened:
-        return dict(json.loads(opened.metadata()[KEY].splitlines()[0]))
+        return dict(json.loads(opened.metadata()[KEY]))
 
 
 def changed(path: Path, change: Change) -> Path:
@@ -200,7 +200,7 @@ def test_a_network_of_ones_own_is_passed_again(saved: Saved, small: Path) -> Non
 
 def test_a_model_of_version_0_1_0_is_read_without_a_checksum() -> None:
     with safe_open(REFERENCE / "model-0.1.0.pll", framework="pt") as opened:
-        assert "\n" not in opened.metadata()[KEY]
+        assert list(opened.metadata()) == [KEY]
     expected = json.loads((REFERENCE / "model-0.1.0.json").read_text())
     model = load(REFERENCE / "model-0.1.0.pll", device="cpu")
     assert model.classes_.tolist() == expected["classes"]
@@ -499,8 +499,8 @@ def test_a_mutated_description_is_refused_or_harmless(
     refused = 0
     for number in range(100):
         text = json.dumps(mutated(about, draw))
-        signed = f"{text}\n{checksum(text, tensors)}" if number % 2 else text
-        save_file(tensors, tmp_path / "odd.pll", {KEY: signed})
+        metadata = {KEY: text} | ({SUM: checksum(text, tensors)} if number % 2 else {})
+        save_file(tensors, tmp_path / "odd.pll", metadata)
         refused += load_and_try(tmp_path / "odd.pll", **arguments) is None
     assert refused > 50
 
@@ -544,6 +544,28 @@ def test_a_save_that_fails_leaves_the_old_file_and_nothing_else(small: Path) -> 
 def test_a_device_that_is_not_there_is_the_callers_error(small: Path) -> None:
     with pytest.raises(InputError, match="device"):
         load(small, device="tpu")
+
+
+@pytest.mark.parametrize(
+    ("device", "error"),
+    [
+        ("cuda", torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")),
+        ("cuda", RuntimeError("CUDA error: device-side assert triggered")),
+        ("cpu", MemoryError()),
+    ],
+)
+def test_a_device_without_room_is_not_taken_for_a_damaged_file(
+    device: str, error: Exception, saved: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise error
+
+    module = "robustpll.estimator.model_file"
+    monkeypatch.setattr(f"{module}.chosen_device", lambda name: torch.device(device))
+    monkeypatch.setattr(f"{module}.Classical", full)
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *_, **__: self)
+    with pytest.raises(InputError, match=r'is not loaded.*enough memory.* pass device="cpu"'):
+        load(saved["knn"][0])
 
 
 FORKING = """

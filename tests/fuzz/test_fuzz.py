@@ -25,7 +25,7 @@ from robustpll import load
 from robustpll.clean.decisions_file import read_decisions
 from robustpll.clean.page import thumbnail
 from robustpll.errors import RobustPLLError
-from robustpll.estimator.model_file import KEY, checksum
+from robustpll.estimator.model_file import KEY, SUM, checksum
 from robustpll.tables.read import read_table
 
 HERE = Path(__file__).parent
@@ -142,8 +142,7 @@ def changed_model(content: bytes, other: bytes, rng: random.Random) -> bytes:
     if rng.random() < 0.3:
         return changed_bytes(content, other, rng)
     length = int.from_bytes(content[:8], "little")
-    signed = json.loads(content[8 : 8 + length])["__metadata__"][KEY]
-    about = json.loads(signed.splitlines()[0])
+    about = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][KEY])
     tensors = tensors_of(content)
     if rng.random() < 0.2:
         name = rng.choice(sorted(tensors))
@@ -151,7 +150,7 @@ def changed_model(content: bytes, other: bytes, rng: random.Random) -> bytes:
         odd.view(-1)[:1] = rng.choice((0, 1, math.nan) if odd.is_floating_point() else (0, 1))
         tensors[name] = rng.choice((odd, odd.view(-1)[:0], odd[..., None]))
     text = json.dumps(changed_json(about, rng))
-    return save(tensors, {KEY: f"{text}\n{checksum(text, tensors)}"})
+    return save(tensors, {KEY: text, SUM: checksum(text, tensors)})
 
 
 def attempt(target: str, path: Path) -> None:

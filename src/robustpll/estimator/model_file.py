@@ -39,7 +39,8 @@ from robustpll.opinion import Opinion
 
 FORMAT = 2  # raised whenever an older reader would misread a file
 READABLE = (1, FORMAT)  # format 1 has no recalibration
-KEY = "robustpll"  # in the metadata: a line of JSON, and the checksum (not in version 0.1.0)
+KEY = "robustpll"  # of the description in the file's metadata
+SUM = "robustpll.sha256"  # of the checksum; files of version 0.1.0 have none
 REFERENCE, TRIAL = "robustpll.reference", "robustpll.trial"  # names of tensors
 PLAIN = str | int | float | bool | np.number | None  # parameters that are stored
 CALLABLE = "(callable)"  # stands for a network that only the user's code can build
@@ -94,8 +95,7 @@ def save(classifier: Any, path: Path) -> None:
         _classifier(json.loads(description[:LONGEST]), method, "cpu")
     except Exception as error:
         raise InputError(f"The model is not saved: {error}.") from error
-    signed = f"{description}\n{checksum(description, tensors)}"
-    write_whole(path, to_bytes(tensors, {KEY: signed}))  # more keys come in random order
+    write_whole(path, _content(description, tensors))
 
 
 def _stored(tensor: Tensor) -> Tensor:
@@ -114,6 +114,17 @@ def checksum(description: str, tensors: dict[str, Tensor]) -> str:
         flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
         digest.update(np.asarray(flat).data)
     return digest.hexdigest()
+
+
+def _content(description: str, tensors: dict[str, Tensor]) -> bytes:
+    """The bytes of a file; safetensors alone would write the metadata in random order."""
+    content = to_bytes(tensors, {KEY: description, SUM: checksum(description, tensors)})
+    end = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:end])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text + content[end:]
 
 
 def load(
@@ -159,9 +170,16 @@ def load(
                 _read_learned(classifier, method, about, tensors, where)
                 return classifier
     except Exception as error:
+        reason = str(error)[:1000]  # it may quote a value of any length
+        is_full = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if is_full or (where.type == "cuda" and "CUDA" in reason):
+            raise InputError(
+                f"{path} is not loaded: {where} has not enough memory, or does not answer "
+                f'({reason}). Free its memory, or pass device="cpu".'
+            ) from error
         raise ModelFileError(
-            f"{path} is not a model file, is damaged, was written by another version, or does not "
-            f"fit into memory ({str(error)[:1000]}). {REMEDY}"
+            f"{path} is not a model file, is damaged, or was written by another version "
+            f"({reason}). {REMEDY}"
         ) from error
     raise InputError(
         f"{path}: this model has network={fields.get('network')!r}. Call load(path, network=...) "
@@ -173,12 +191,12 @@ def load(
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Description and tensors of a file that is whole and of a known format."""
     with safe_open(path, framework="pt") as opened:
-        description, _, expected_sum = opened.metadata()[KEY].partition("\n")
+        metadata = opened.metadata()
         tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    about: dict[str, Any] = json.loads(description[:LONGEST])
+    about: dict[str, Any] = json.loads(metadata[KEY][:LONGEST])
     if about["format"] not in READABLE:
         raise ValueError(f"it has format {about['format']}, this version reads up to {FORMAT}")
-    if expected_sum and expected_sum != checksum(description, tensors):
+    if SUM in metadata and metadata[SUM] != checksum(metadata[KEY], tensors):
         raise ValueError("its checksum is wrong: copy or save it again")
     if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
         raise ValueError("a tensor has numbers that are not finite")
