@@ -121,12 +121,12 @@ GOOD = {
 @pytest.mark.parametrize(
     ("part", "value", "rule"),
     [
-        ("belief", [-0.5, 1.0], "belief must not be negative"),
+        ("belief", [-0.5, 1.0], "belief and uncertainty must not be negative"),
         ("belief", [0.25, 0.75], "must sum to 1"),
         ("belief", [np.nan, 0.25], "belief"),
-        ("uncertainty", 1.5, "uncertainty must lie in"),
-        ("uncertainty", -0.5, "uncertainty must lie in"),
-        ("prior", [0.5, 0.6], "prior must sum to 1"),
+        ("uncertainty", 1.5, "uncertainty must"),
+        ("uncertainty", -0.5, "uncertainty must"),
+        ("prior", [0.5, 0.6], "prior must .* sum to 1"),
         ("prior", [1.5, -0.5], "prior"),
     ],
 )
@@ -135,7 +135,7 @@ def test_broken_invariants_name_their_rows(part: str, value: object, rule: str) 
     parts[part][[1, 3]] = value
     with pytest.raises(InputError, match=rule) as caught:
         Opinion(**parts)
-    assert "2 rows (1, 3)" in str(caught.value)
+    assert "rows 1, 3." in str(caught.value)
 
 
 def test_shapes_kinds_and_names_must_fit_and_parts_keep_them() -> None:
@@ -145,7 +145,7 @@ def test_shapes_kinds_and_names_must_fit_and_parts_keep_them() -> None:
     assert Opinion.of_evidence([[4, 1, 1]]).uncertainty == pytest.approx([1 / 3])
     with pytest.raises(InputError, match="numpy arrays"):
         Opinion([[1.0, 0.0]], [[0.5, 0.5]], [0.0])
-    with pytest.raises(InputError, match="3 classes are named"):
+    with pytest.raises(InputError, match=r"classes of shape \(k,\)"):
         Opinion(**GOOD, classes=np.arange(3))
     opinion = Opinion(**GOOD, classes=np.array(["a", "b"]))
     assert (len(opinion), len(opinion[1:3])) == (4, 2)
@@ -153,17 +153,15 @@ def test_shapes_kinds_and_names_must_fit_and_parts_keep_them() -> None:
     assert opinion[1:3].classes.tolist() == ["a", "b"]
 
 
-def test_a_notebook_shows_escaped_names_and_counts_hidden_rows() -> None:
+def test_a_notebook_shows_ten_rows_with_escaped_names() -> None:
     names = np.array(["<script>alert(1)</script>", "b & c"])
     evidence = np.tile([[3.0, 0], [0, 3]], (6, 1))
     page = Opinion(**vars(Opinion.of_evidence(evidence)) | {"classes": names})._repr_html_()
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
     assert "b &amp; c" in page
-    assert "and 2 more rows" in page
-    assert page.count("<tr>") == 10
-    runs = Opinion.of_evidence(np.zeros((2, 3, 4)))  # of many runs
-    assert runs._repr_html_().startswith("<code>Opinion(")
+    assert page.count("<tr>") == 11  # with a row of dots
+    assert Opinion.of_evidence(np.zeros((2, 3, 4)))._repr_html_() is None  # of many runs
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1]])

@@ -3,10 +3,10 @@
 import importlib
 import sys
 import warnings
-from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 MOVED = {  # former module -> its present modules, below robustpll
     "candidates": ("labels.candidates",),
@@ -29,9 +29,7 @@ MOVED = {  # former module -> its present modules, below robustpll
 class MovedModules(MetaPathFinder, Loader):
     """Finds a module under its former name; it holds the names of the present modules."""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if fullname.removeprefix("robustpll.") not in MOVED:
             return None
         return ModuleSpec(fullname, self, is_package=fullname == "robustpll.data")
@@ -39,12 +37,8 @@ class MovedModules(MetaPathFinder, Loader):
     def exec_module(self, module: ModuleType) -> None:
         name = module.__name__
         homes = [f"robustpll.{home}" for home in MOVED[name.removeprefix("robustpll.")]]
-        warnings.warn(
-            f"{name} has moved: import from {' or '.join(homes)}. "
-            "The former name will be removed in version 0.3.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+        message = f"{name} has moved: import from {' or '.join(homes)} before version 0.3."
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
         for home in homes:
             names = vars(importlib.import_module(home))
             vars(module).update({k: v for k, v in names.items() if not k.startswith("__")})

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from html import escape
 from typing import Any, Self
 
 import numpy as np
@@ -98,11 +97,7 @@ class Opinion:
 
     @property
     def entropy(self) -> Array:
-        """Entropy of the probability divided by log k, (..., n): 0 is certain, 1 is uniform.
-
-        >>> Opinion.of_evidence(np.array([[4.0, 1, 1], [0, 0, 0]])).entropy.round(6)
-        array([0.905713, 1.      ])
-        """
+        """Entropy of the probability divided by log k, (..., n): 0 is certain, 1 is uniform."""
         p, xp = self.probability, _namespace(self.belief)
         logs = xp.log(xp.where(p > 0, p, xp.ones_like(p)))
         return (-(p * logs).sum(-1) / math.log(p.shape[-1])).clip(0.0, 1.0)
@@ -141,25 +136,17 @@ class Opinion:
         belief = self.belief * candidates
         return replace(self, belief=belief, uncertainty=1 - belief.sum(-1))
 
-    def mean(self, axis: int) -> Self:
+    def mean(self, axis: int) -> "Opinion":
         """Average over an axis of members."""
-        return replace(self._each(lambda array: array.mean(axis)))  # drops _leaders
+        return each_part(lambda array: array.mean(axis), replace(self))  # without _leaders
 
-    def numpy(self) -> Self:
+    def numpy(self) -> "Opinion":
         """Convert to numpy arrays on the host, and check them."""
-        return self._each(lambda array: np.asarray(torch.as_tensor(array).detach().cpu()))
+        return each_part(lambda array: np.asarray(torch.as_tensor(array).detach().cpu()), self)
 
-    def __getitem__(self, index: Any) -> Self:
+    def __getitem__(self, index: Any) -> "Opinion":
         """Select along the leading axes."""
-        return self._each(lambda array: array[index])
-
-    def _each(self, change: Callable[[Array], Array]) -> Self:
-        """Apply a function to belief, prior and uncertainty, and to _leaders if set."""
-        parts = {name: change(getattr(self, name)) for name in ("belief", "prior", "uncertainty")}
-        changed = replace(self, **parts)
-        if self._leaders is not None:
-            object.__setattr__(changed, "_leaders", change(self._leaders))
-        return changed
+        return each_part(lambda array: array[index], self)
 
     def __len__(self) -> int:
         return len(self.uncertainty)
@@ -174,54 +161,56 @@ class Opinion:
 
     def _check(self) -> None:
         belief, prior, uncertainty = arrays = self.belief, self.prior, self.uncertainty
-        shapes = [*map(np.shape, arrays)]
         numpys = all(isinstance(array, np.ndarray | np.floating) for array in arrays)
-        if not numpys or shapes != [shapes[0], shapes[0], shapes[0][:-1]]:
+        shape, *shapes = map(np.shape, arrays)
+        names = shape[-1:] if self.classes is None else np.shape(self.classes)
+        if not numpys or shapes != [shape, shape[:-1]] or names != shape[-1:]:
             raise InputError(
-                "belief and prior must be numpy arrays of shape (..., n, k) and uncertainty of "
-                f"shape (..., n), or all of them tensors; got shapes {shapes}."
+                "belief and prior must be numpy arrays of shape (..., n, k), uncertainty of shape "
+                f"(..., n), classes of shape (k,), or all tensors; got {shape}, {shapes}, {names}."
             )
-        if self.classes is not None and len(self.classes) != belief.shape[-1]:
-            msg = f"{len(self.classes)} classes are named, but belief has {belief.shape[-1]}."
-            raise InputError(msg)
+        masses = np.append(belief, uncertainty[..., None], axis=-1)
         off = 1e-4  # above the rounding of a float32 sum over thousands of classes
-        rules = {
-            "belief must not be negative": (belief >= -off).all(-1),
-            "uncertainty must lie in [0, 1]": (uncertainty >= -off) & (uncertainty <= 1 + off),
-            "belief and uncertainty must sum to 1": abs(belief.sum(-1) + uncertainty - 1) <= off,
-            "prior must not be negative": (prior >= -off).all(-1),
-            "prior must sum to 1": abs(prior.sum(-1) - 1) <= off,
-        }
-        for rule, holds in rules.items():
-            rows = np.flatnonzero(~holds)
-            if len(rows):
-                msg = f"{rule}: broken in {len(rows)} rows ({some_of(rows)}). Correct these rows."
-                raise InputError(msg)
+        for name, mass in (("belief and uncertainty", masses), ("prior", prior)):
+            right = (mass >= -off).all(-1) & (abs(mass.sum(-1) - 1) <= off)
+            if not right.all():
+                rows = some_of(np.flatnonzero(~right))
+                raise InputError(
+                    f"{name} must not be negative and must sum to 1. Correct the rows {rows}."
+                )
 
-    def _repr_html_(self) -> str:
-        """The first rows as a table for notebooks; class names are escaped."""
+    def _repr_html_(self) -> str | None:
+        """Ten rows as a table for notebooks; class names are escaped."""
         import pandas as pd
 
-        flat = self.numpy()
-        if flat.belief.ndim != 2:
-            return f"<code>{escape(repr(flat))}</code>"
-        shown, hidden = flat[:10], max(0, len(flat) - 10)
-        predicted = shown.predicted()
+        opinion = self.numpy()
+        if opinion.belief.ndim != 2:
+            return None
+        predicted = opinion.predicted()
         columns = {
             "class": predicted if self.classes is None else np.asarray(self.classes)[predicted],
-            "probability": shown.probability.max(-1),
-            "belief in it": np.take_along_axis(shown.belief, predicted[:, None], -1)[:, 0],
-            "uncertainty": shown.uncertainty,
+            "probability": opinion.probability.max(-1),
+            "belief in it": np.take_along_axis(opinion.belief, predicted[:, None], -1)[:, 0],
+            "uncertainty": opinion.uncertainty,
         }
-        table = pd.DataFrame(columns).to_html(float_format="{:.2f}".format)
-        return table + (f"<p>and {hidden} more rows</p>" if hidden else "")
+        return str(pd.DataFrame(columns).to_html(max_rows=10, float_format="{:.2f}".format))
+
+
+def each_part(change: Callable[..., Array], *opinions: Opinion) -> Opinion:
+    """Apply a function to the beliefs of opinions, to their priors and to their uncertainties."""
+
+    def changed(name: str) -> Array:
+        return change(*(getattr(opinion, name) for opinion in opinions))
+
+    parts = {name: changed(name) for name in ("belief", "prior", "uncertainty")}
+    result = replace(opinions[0], **parts)
+    if opinions[0]._leaders is not None:
+        object.__setattr__(result, "_leaders", changed("_leaders"))
+    return result
 
 
 def named_as(opinion: Opinion, other: Opinion) -> Opinion:
-    """Return an opinion with the `predicted` and `guess` of another opinion of the same rows.
-
-    Used for rescaled probabilities, where rounding may create or break ties.
-    """
+    """Copy an opinion with the `predicted` and `guess` of another, as rounding may change ties."""
     same = replace(opinion)
     object.__setattr__(same, "_leaders", other._tied())
     return same

@@ -512,13 +512,10 @@ def test_what_cannot_be_read_back_is_not_saved(tmp_path: Path) -> None:
     class Mine(RobustPll):
         """Would be read as RobustPll, whose name it inherits."""
 
-    diverged, odd = quick().fit(X, LABELS), quick().fit(X, LABELS)
-    with torch.no_grad():
-        diverged.fitted_.net[1].weight[0, 0, 0] = torch.nan
+    odd = quick().fit(X, LABELS)
     odd.notes_ = ["not a dict"]
     mine = PLLClassifier(Mine(epochs=1), random_state=0).fit(X, LABELS)
     models: dict[str, Any] = {
-        r"not saved: tensor 'linear1\.weight' .* learning_rate": diverged,
         "not saved.*not a mapping": odd,
         "Mine is a method of your own": mine,
     }

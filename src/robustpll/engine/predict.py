@@ -18,7 +18,7 @@ from robustpll.engine.history import History
 from robustpll.engine.layers import folded, joined
 from robustpll.engine.random import Draws
 from robustpll.errors import InputError
-from robustpll.opinion import Opinion
+from robustpll.opinion import Opinion, each_part
 
 if TYPE_CHECKING:
     from robustpll.methods.base import DeepMethod
@@ -91,14 +91,12 @@ class Networks(Fitted):
 
     def followed_by(self, other: Self) -> Self:
         """Join the runs of both, this one's first."""
-        opinions = ((o.belief, o.prior, o.uncertainty) for o in (self.opinion, other.opinion))
-        belief, prior, uncertainty = map(torch.cat, zip(*opinions, strict=True))
         return replace(
             self,
             net=joined([self.net, other.net]),
             seeds=self.seeds + other.seeds,
             label_weights=torch.cat([self.label_weights, other.label_weights]),
-            opinion=Opinion(belief, prior, uncertainty),
+            opinion=each_part(lambda *parts: torch.cat(parts), self.opinion, other.opinion),
             history=self.history.beside(other.history),
         )
 
@@ -272,5 +270,4 @@ def numbers_at_once(device: torch.device) -> int:
 
 def fused(opinion: Opinion, members: int) -> Opinion:
     """Average the opinions of M models over members: R runs."""
-    parts = (opinion.belief, opinion.prior, opinion.uncertainty)
-    return Opinion(*(part.unflatten(0, (-1, members)) for part in parts)).mean(1)
+    return each_part(lambda part: part.unflatten(0, (-1, members)).mean(1), opinion)

@@ -4,7 +4,7 @@ import math
 import warnings
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -16,17 +16,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from robustpll.engine.data import Rows
-from robustpll.engine.device import computing
 from robustpll.engine.layers import Linear
 from robustpll.engine.predict import Fitted, Networks, logits_of
 from robustpll.engine.random import seed_of
-from robustpll.errors import InputError, is_share, refuse_other_than_share, some_of
+from robustpll.errors import POSITIVE, InputError, Rule, check_fields, refuse_other_than_share
 from robustpll.methods.neighbours import neighbours
 from robustpll.opinion import Opinion, named_as
 
 Floats = NDArray[np.float64]
 Source = Literal["labels", "candidates"]
 Scaled = Literal["evidence", "logits"]
+FINITE = Rule("finite", math.isfinite)
 
 MOST_ROWS, MOST_NUMBERS = 1000, 2**20  # of the reference rows: 4 MiB in float32
 NEVER = -1.0  # certainty of a row that must not be accepted
@@ -39,12 +39,9 @@ class Recalibration:
     """A factor on the evidence, or on the logits, that calibrates probabilities.
 
     With evidence e, belief becomes f e / (k + f sum e) and uncertainty k / (k + f sum e). Methods
-    without evidence get temperature scaling with temperature 1 / f. The order of the classes stays.
-    A factor above 1 means that the model was not sure enough.
-
-    The factor minimises the log loss, the mean of -ln P(S) over rows with candidates S. If sets
-    favour the classes that the model confuses, it comes out too large. A small penalty keeps it
-    near 1 for few rows: factors of 10 and 1/10 cost half a nat for all rows together.
+    without evidence get temperature scaling with temperature 1 / f. The factor minimises the log
+    loss, the mean of -ln P(S) over rows with candidates S. A small penalty keeps it near 1 for few
+    rows: factors of 10 and 1/10 cost half a nat for all rows together.
 
     >>> opinion = Opinion.of_probability(np.array([[0.9, 0.1]] * 400))
     >>> right = np.array([[True, False]] * 300 + [[False, True]] * 100)
@@ -52,28 +49,19 @@ class Recalibration:
     Recalibration(factor=0.500..., of='logits', source='labels', rows=400, before=0.65..., ...)
     """
 
-    factor: float
+    factor: Annotated[float, POSITIVE]
     of: Scaled  # what is multiplied
     source: Source  # what it was learned from
     rows: int
-    before: float  # log loss of these rows
-    after: float
+    before: Annotated[float, FINITE]  # log loss of these rows
+    after: Annotated[float, FINITE]
 
     def __post_init__(self) -> None:
-        math.isnan(self.before + self.after)  # raises unless they are numbers
-        words = self.of in get_args(Scaled) and self.source in get_args(Source)
-        if not (words and 0 < self.factor < math.inf):
-            raise ValueError(f"a recalibration of {self.of!r} by the factor {self.factor!r}")
+        check_fields(self)
 
     @classmethod
     def of_rows(cls, opinion: Opinion, candidates: NDArray[np.bool_]) -> Self:
         """Learn from an uncalibrated opinion of n rows and their candidates (n, k)."""
-        zero = np.flatnonzero((opinion.probability * candidates).sum(-1) <= 0)
-        if len(zero):
-            raise InputError(
-                f"The model gives probability 0 to y in {len(zero)} rows ({some_of(zero)}), and no "
-                "recalibration changes a 0. Use other rows, or a method other than PlKnn."
-            )
         source: Source = "labels" if (candidates.sum(-1) == 1).all() else "candidates"
         scaled: Scaled = "evidence" if (opinion.uncertainty > 0).any() else "logits"
         start = cls(1.0, scaled, source, len(candidates), 0.0, 0.0)
@@ -87,11 +75,11 @@ class Recalibration:
 
         grid = np.linspace(-np.log(1e4), np.log(1e4), 121)  # with sets, there may be several minima
         losses = np.array([loss(log_factor) for log_factor in grid])
-        if np.ptp(losses) < 1e-9:
+        if not np.isfinite(losses).all() or np.ptp(losses) < 1e-9:
             raise InputError(
-                "X and y do not say how sure the model should be: all factors have the same log "
-                "loss, as if every set holds all classes. Pass labels, or use another method than "
-                "DstPll."
+                "X and y do not say how sure the model should be: it gives probability 0 to a row "
+                "of y, or every set holds all classes. Pass labels or other rows, or use another "
+                "method than PlKnn and DstPll."
             )
         best = int(np.argmin(penalised(grid, losses)))
         bounds = (grid[max(0, best - 1)], grid[min(best + 1, len(grid) - 1)])
@@ -114,9 +102,9 @@ class Recalibration:
 
     def _log_probability(self, opinion: Opinion, candidates: NDArray[np.bool_]) -> NDArray[Any]:
         """ln P(S) of each row, (n,); logits far apart do not round it to 0."""
-        if self.of == "evidence":
-            return np.asarray(np.log((self._scaled(opinion).probability * candidates).sum(-1)))
         with np.errstate(divide="ignore"):
+            if self.of == "evidence":
+                return np.asarray(np.log((self._scaled(opinion).probability * candidates).sum(-1)))
             logs = self.factor * np.log(opinion.belief)
         return np.asarray(logsumexp(logs, axis=-1, b=candidates) - logsumexp(logs, axis=-1))
 
@@ -134,8 +122,7 @@ class Reference:
         sample = replace(training, indices=training.indices[:, order[:MOST_ROWS]])
         x = sample.x(sample.everything)[0].flatten(1).cpu().numpy()
         first = np.sort(np.unique(x, axis=0, return_index=True)[1])
-        with computing("float32", training.device):
-            rows = representation(fitted, replace(sample, indices=sample.indices[:, first]))
+        rows = representation(fitted, replace(sample, indices=sample.indices[:, first]))
         return cls(rows[:, : max(2, MOST_NUMBERS // rows.shape[-1])].float().contiguous())
 
     @cached_property
@@ -148,16 +135,13 @@ class Reference:
 
     def distance(self, fitted: Fitted, rows: Rows) -> Tensor:
         """Distance of each row to the nearest reference row, the mean over members, (n,)."""
-        with computing("float32", rows.device):
-            x = representation(fitted, rows)
-        return nearest_distance(x, self.rows.double()).mean(0)
+        return nearest_distance(representation(fitted, rows), self.rows.double()).mean(0)
 
 
 def nearest_distance(rows: Tensor, reference: Tensor, *, itself: bool = False) -> Tensor:
     """Distance of each of M models' rows (M, n, h) to its nearest reference row, (M, n)."""
     pairs = zip(rows, reference, strict=True)
-    nearest = [neighbours(x, others, 1, itself=itself) for x, others in pairs]
-    return torch.stack([distance[:, 0] for _, distance in nearest])
+    return torch.stack([neighbours(x, near, 1, itself=itself)[1][:, 0] for x, near in pairs])
 
 
 def representation(fitted: Fitted, rows: Rows) -> Tensor:
@@ -194,9 +178,8 @@ class Decision:
     accepted : bool array of shape (n,)
         Whether the prediction is accepted.
     reason : array of shape (n,)
-        ``"accepted"``, ``"ambiguous: a or b"`` with the two most probable classes,
-        ``"ambiguous: a or one of 3 others"`` after a tie for second place, ``"unlike the training
-        data"``, or ``"no promise can be made"`` if no threshold keeps a bound on the error.
+        ``"accepted"``, ``"ambiguous: a or b"`` with the two most probable classes, ``"unlike the
+        training data"``, or ``"no promise can be made"`` if no threshold bounds the error.
     threshold : float
         The smallest probability of an accepted prediction; infinite if none can be accepted.
     """
@@ -227,25 +210,9 @@ def ambiguities(opinion: Opinion) -> list[str]:
     """The predicted class of each row and the next probable one, as a reason."""
     names, probability, predicted = opinion.classes, opinion.probability, opinion.predicted()
     assert names is not None
-    chosen = np.arange(len(predicted)), predicted
-    probability[chosen] = NEVER
-    second = probability >= probability.max(-1, keepdims=True) * (1 - 1e-5) - 1e-8  # nearly equal
-    second[chosen] = False
-    return [
-        f"ambiguous: {names[label]} or "
-        + (str(names[tied][0]) if tied.sum() == 1 else f"one of {tied.sum()} others")
-        for label, tied in zip(predicted, second, strict=True)
-    ]
-
-
-def check_promise(coverage: float | None, error: float | None) -> None:
-    """Refuse anything but one of the two, within its range."""
-    if (coverage is None) == (error is None):
-        raise InputError("Pass either coverage or error, such as decide(X, coverage=0.9).")
-    if error is not None:
-        refuse_other_than_share("error", error)
-    elif not (is_share(coverage) and coverage):
-        raise InputError(f"coverage must be a number above 0 and at most 1; got {coverage!r}.")
+    probability[np.arange(len(predicted)), predicted] = NEVER
+    pairs = zip(names[predicted], names[probability.argmax(-1)], strict=True)
+    return [f"ambiguous: {first} or {second}" for first, second in pairs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,9 +272,8 @@ class CalibrationSample:
         if not self.can_promise(error):
             message = (
                 f"error={error:g} cannot be promised with confidence {self.confidence:g} from "
-                f"{len(self.certainty)} labelled rows: it takes {self.fewest(error)}, even if all "
-                "are right. So no row is accepted. Pass more rows to calibrate_decisions, or allow "
-                "a larger error."
+                f"{len(self.certainty)} labelled rows: it takes {self.fewest(error)}. So no row is "
+                "accepted. Pass more rows to calibrate_decisions, or allow a larger error."
             )
             warnings.warn(message, UserWarning, stacklevel=4)  # of the caller of `decide`
         return bounded_threshold(self.certainty, self.wrong, error, self.confidence)

@@ -12,9 +12,8 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
@@ -26,18 +25,12 @@ from robustpll.engine.networks import Network
 from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_share, refuse_other_length, some_of
-from robustpll.estimator.abstention import (
-    CalibrationSample,
-    Decision,
-    Recalibration,
-    Reference,
-    check_promise,
-)
+from robustpll.estimator.abstention import CalibrationSample, Decision, Recalibration, Reference
 from robustpll.estimator.features import Features, finite, refuse_odd_table
 from robustpll.labels.candidates import Candidates, candidates_with
 from robustpll.labels.parsing import as_pandas, is_frame
 from robustpll.methods import METHODS, Method, RobustPll, RobustPllAt
-from robustpll.opinion import Opinion
+from robustpll.opinion import Opinion, each_part
 
 ClassWeight = Mapping[Any, float] | str | None
 
@@ -106,9 +99,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.recalibration_: Recalibration | None = None
         self.trial_: CalibrationSample | None = None  # of `calibrate_decisions`
 
-    def predict_opinion(
-        self, X: Any, attack: Any = None, labels: ArrayLike | None = None
-    ) -> Opinion:
+    def predict_opinion(self, X: Any, attack: Any = None, labels: Any = None) -> Opinion:
         """Belief, prior and uncertainty for each row.
 
         With an `attack` such as ``PGD(0.1)``, the rows are changed first; `labels` (n,) are their
@@ -129,8 +120,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row, (n,); the first of equally probable ones."""
-        predicted = self.predict_opinion(X).predicted()
-        return np.asarray(self.classes_[predicted])
+        return np.asarray(self.classes_[self.predict_opinion(X).predicted()])
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy if `y` holds labels; covering rate if it holds candidate sets.
@@ -183,16 +173,15 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> from sklearn.datasets import make_blobs
         >>> X, y = make_blobs(300, centers=[[1, 0], [0, 1]], cluster_std=0.4, random_state=0)
         >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X[:150], y[:150])
-        >>> model.calibrate_decisions(X[150:], y[150:]).decide(
-        ...     [[1, 0], [0.5, 0.5], [9, 9]], error=0.1
-        ... ).reason.tolist()
+        >>> model = model.calibrate_decisions(X[150:], y[150:])
+        >>> model.decide([[1, 0], [0.5, 0.5], [9, 9]], error=0.1).reason.tolist()
         ['accepted', 'ambiguous: 1 or 0', 'unlike the training data']
         """
         rows, candidates = self._labelled_rows(X, y)
         by_labels = bool((candidates.sizes == 1).all())
-        if by_labels:
-            confidence = 0.9 if confidence is None else confidence
-        elif confidence is not None:
+        if by_labels and confidence is None:
+            confidence = 0.9
+        elif not by_labels and confidence is not None:
             raise InputError("confidence is for labels: candidates in y give only an estimate.")
         opinion = self._opinion(rows)
         inside = np.where(candidates.matrix, opinion.probability, 0.0)
@@ -220,9 +209,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             The share of rows to accept, as nearly as ties allow; of X without calibration.
         error : float
             The share of wrong predictions to allow among accepted rows. Pass one of the two. If
-            `calibrate_decisions` got too few labelled rows for a bound, a warning says how many it
-            takes, and no row is accepted. Without calibration, the error is estimated from the
-            probabilities of X: recalibrate first.
+            `calibrate_decisions` got too few labelled rows for a bound, no row is accepted. Without
+            calibration, the error is estimated from the probabilities of X: recalibrate first.
 
         Examples
         --------
@@ -231,7 +219,13 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> model.decide([[1, 0, 0], [0, 1, 0], [0, 0.4, 0.6]], coverage=2 / 3).reason.tolist()
         ['accepted', 'accepted', 'ambiguous: c or b']
         """
-        check_promise(coverage, error)
+        share = coverage if error is None else error
+        one_of_them = (coverage is None) != (error is None)
+        if not (one_of_them and is_share(share)) or share == 0 or error == 1:
+            raise InputError(
+                "Pass either coverage or error, a number between 0 and 1, such as decide(X, "
+                f"coverage=0.9); got coverage={coverage!r} and error={error!r}."
+            )
         check_is_fitted(self, "fitted_")
         rows = self._rows(X)
         opinion, distance, sample = self._opinion(rows), self._distance(rows), self.trial_
@@ -284,20 +278,16 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return X
         checks = {"dtype": np.float64, "ensure_min_samples": least, "ensure_all_finite": False}
         try:
-            if sparse.issparse(X) or np.asarray(X).ndim <= 2:
-                X = validate_data(self, X, reset=reset, **checks)
-            else:
-                X = check_array(X, allow_nd=True, **checks)
+            shape = np.shape(X)
+            flat = np.reshape(X, (shape[0], -1)) if len(shape) > 2 else X
+            numbers = validate_data(self, flat, reset=reset, **checks)
         except ValueError as error:
             raise InputError(
                 f"{error} X must be an array of numbers, images of one shape, or a DataFrame."
             ) from error
-        if X.size == 0 or X.ndim > 4:
-            raise InputError(f"X has shape {X.shape}, but images need (n, h, w) or (n, c, h, w).")
-        if reset and X.ndim > 2:
-            self.n_features_in_ = int(np.prod(X.shape[1:]))
-            self.__dict__.pop("feature_names_in_", None)
-        return finite(X)
+        if len(shape) > 4:
+            raise InputError(f"X has shape {shape}, but images need (n, h, w) or (n, c, h, w).")
+        return finite(numbers).reshape(shape)
 
 
 @dataclass(eq=False, repr=False)
@@ -365,12 +355,9 @@ class PLLClassifier(CandidateClassifier):
         super().set_params(**params)
         if inner:
             method = self.resolved_method()
-            unknown = sorted(set(inner) - set(method.field_names()))
-            if unknown:
-                raise InputError(
-                    f"Invalid parameter {unknown[0]!r} for method {method.name!r}: it has "
-                    f"{', '.join(method.field_names())}."
-                )
+            if not inner.keys() <= set(method.field_names()):
+                fields = ", ".join(method.field_names())
+                raise InputError(f"Invalid parameter in {inner!r}: {method.name!r} has {fields}.")
             self.method = replace(method, **inner)  # type: ignore[type-var]
         return self
 
@@ -448,29 +435,24 @@ def row_weights(
     candidates: Candidates, class_weight: ClassWeight, sample_weight: ArrayLike | None
 ) -> NDArray[np.float64]:
     """Weights (n,) with mean 1; a row's class weight is the mean over its candidates' prior."""
-
-    def checked(name: str, weights: Any, n: int) -> Any:
-        rules: Any = {"dtype": np.float64, "ensure_non_negative": True}
-        try:
-            return _check_sample_weight(weights, np.empty((n, 0)), **rules)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{name} cannot be used: {error}") from error
-
-    weight = checked("sample_weight", sample_weight, len(candidates))
-    names = candidates.classes.tolist()
+    names: list[Any] = candidates.classes.tolist()
+    of_class: Any = None  # all 1
     if isinstance(class_weight, str) and class_weight == "balanced":
         mass = candidates.prior.sum(0, dtype=np.float64)
         of_class = np.divide(1.0, mass, out=np.zeros_like(mass), where=mass > 0)
-    elif isinstance(class_weight, Mapping):
-        unknown = [name for name in class_weight if name not in names]
-        if unknown:  # scikit-learn would ignore them
-            raise InputError(
-                f"class_weight names unknown classes ({some_of(map(repr, unknown))}): the classes "
-                f"are {some_of(map(repr, names), 10)}. Correct the names."
-            )
-        of_class = checked("class_weight", [class_weight.get(n, 1.0) for n in names], len(names))
+    elif isinstance(class_weight, Mapping) and class_weight.keys() <= set(names):
+        of_class = [class_weight.get(name, 1.0) for name in names]
     elif class_weight is not None:
-        raise InputError(f"class_weight must be None, 'balanced' or a dict; got {class_weight!r}.")
+        raise InputError(
+            "class_weight must be None, 'balanced', or a dict with a weight for some of the "
+            f"classes {some_of(map(repr, names), 10)}; got {class_weight!r}."
+        )
+    rules: Any = {"dtype": np.float64, "ensure_non_negative": True}
+    try:
+        weight = _check_sample_weight(sample_weight, candidates.matrix, **rules)
+        of_class = _check_sample_weight(of_class, candidates.matrix.T, **rules)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sample_weight or class_weight cannot be used: {error}") from error
     if class_weight is not None:
         weight = weight / weight.max() * (candidates.prior @ (of_class / of_class.max()))
     if not (weight.any() and np.isfinite(weight).all()):
@@ -503,10 +485,7 @@ def fit_early_stopping(
         return torch.cat([learned[0].to(predicted), predicted[0]])[order]
 
     weights = all_rows(fitted.label_weights, predicted.probability).to(fitted.label_weights)
-    names = ("belief", "prior", "uncertainty")
-    parts = (all_rows(getattr(fitted.opinion, name), getattr(predicted, name)) for name in names)
-    belief, prior, uncertainty = parts
-    return fitted, weights, Opinion(belief, prior, uncertainty)
+    return fitted, weights, each_part(all_rows, fitted.opinion, predicted)
 
 
 def validation_split(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
@@ -526,26 +505,21 @@ def check_training(
 ) -> None:
     """Raise InputError if a training diverged, and warn if its networks learned little.
 
-    It diverged if weights, opinions or the last loss are not finite (with early stopping the last
-    loss does not count). It learned little if half of the rows have several classes in first place
-    and most predictions are no candidates, or if few predictions are candidates that a random class
-    rarely is. A sample of 1,000 rows is predicted; fewer than 100 are too few for a warning.
+    It learned little if half of the rows have several classes in first place and most predictions
+    are no candidates, or if a random class is rarely a candidate, and so are the predictions.
     """
     numbers = [weights, opinion.belief, opinion.uncertainty]
     if isinstance(fitted, Networks):
-        sample = task.some_rows(torch.arange(0, len(task), -(-len(task) // 1000)))
+        sample = task.some_rows(torch.arange(0, len(task), -(-len(task) // 1000)))  # 1,000 rows
         predicted = replace(fitted, method=fitted.method.with_passes(16)).predict(sample.rows)
         numbers += [predicted.belief, predicted.uncertainty, *fitted.net.state_dict().values()]
         numbers += [] if stopped_early else fitted.history.losses[-1:]
     if not all(bool(tensor.isfinite().all()) for tensor in numbers):
-        losses = fitted.history.loss  # (epochs, M)
-        lost = (~losses.isfinite().all(-1)).nonzero().flatten().tolist()
-        since = f" since epoch {lost[0] + 1} of {len(losses)}" if lost else ""
         raise InputError(
-            f"Training diverged: the model has numbers that are not finite{since}. Fit again with "
-            "a lower learning_rate, and look for rows of a far larger weight than others."
+            "Training diverged: the model has numbers that are not finite. Fit again with a lower "
+            "learning_rate, and look for rows of a far larger weight than others."
         )
-    if not isinstance(fitted, Networks) or len(sample) < 100:
+    if not isinstance(fitted, Networks) or len(sample) < 100:  # too few for a warning
         return
     labels = predicted.predicted()[..., None]
     weight = sample.weight / sample.weight.sum().clamp(min=1e-10)
@@ -553,12 +527,9 @@ def check_training(
     tied = float(predicted.guess.double().mean()) >= 0.5 and rate < 0.5
     rare = float(sample.candidates.double().mean()) < 0.05 and rate < 0.1
     if tied or rare:
-        remedy = "Train for more epochs, or try another learning_rate."
-        if fitted.method.uncertain:
-            remedy = 'Use "proden", or in Python kl_ceiling=0 or RobustPLLClassifier(adversary=0).'
         message = (
             f"{fitted.method.title} has learned little: in {rate:.1%} of its training rows the "
-            f"predicted class is a candidate, and it predicts {len(labels.unique()):,} of "
-            f"{task.k:,} classes. {remedy}"
+            "predicted class is a candidate. Train for more epochs, try another learning_rate, or "
+            'use "proden" (or RobustPLLClassifier with kl_ceiling=0 or adversary=0).'
         )
         warnings.warn(message, UserWarning, stacklevel=4)

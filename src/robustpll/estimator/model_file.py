@@ -3,16 +3,16 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from itertools import zip_longest
 from pathlib import Path
-from reprlib import repr as shown  # of huge values only the beginning
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
+from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 import robustpll
@@ -23,6 +23,7 @@ from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Networks
 from robustpll.engine.random import Draws
 from robustpll.errors import InputError, ModelFileError
+from robustpll.estimator import PLLClassifier, RobustPLLClassifier
 from robustpll.estimator.abstention import (
     MOST_ROWS,
     CalibrationSample,
@@ -36,9 +37,6 @@ from robustpll.methods import METHODS, DeepMethod, Method, RobustPll
 from robustpll.methods.classical import Classical, Layout
 from robustpll.opinion import Opinion
 
-if TYPE_CHECKING:
-    from robustpll.estimator.classifier import CandidateClassifier
-
 FORMAT = 2  # raised whenever an older reader would misread a file
 READABLE = (1, FORMAT)  # format 1 has no recalibration
 KEY = "robustpll"  # of the description in the file's metadata
@@ -51,9 +49,9 @@ CLASS_TYPES = {"U": str, "i": int, "u": int, "f": float, "b": bool}  # by numpy'
 REMEDY = "Pass a file that robustpll fit or a classifier's save() wrote."
 
 
-def save(classifier: "CandidateClassifier", path: Path) -> None:
+def save(classifier: Any, path: Path) -> None:
     """Write a model file atomically; equal models give equal bytes."""
-    fitted: Any = classifier.fitted_
+    fitted = classifier.fitted_
     if not isinstance(fitted, Networks | Classical) or type(fitted.method) not in METHODS.values():
         raise InputError(
             f"{type(getattr(fitted, 'method', fitted)).__name__} is a method of your own, which a "
@@ -95,7 +93,6 @@ def save(classifier: "CandidateClassifier", path: Path) -> None:
     description = json.dumps(about, default=lambda number: number.item())
     try:  # what `load` would refuse is not written
         _classifier(json.loads(description[:LONGEST]), method, "cpu")
-        _check_finite(tensors)
     except Exception as error:
         raise InputError(f"The model is not saved: {error}.") from error
     write_whole(path, _content(description, tensors))
@@ -106,13 +103,6 @@ def _stored(tensor: Tensor) -> Tensor:
     short = tensor.float() if tensor.dtype == torch.float64 else tensor
     lossless = torch.equal(short.to(tensor.dtype), tensor)
     return (short if lossless else tensor).cpu().contiguous()
-
-
-def _check_finite(tensors: dict[str, Tensor]) -> None:
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            remedy = "fit the model again, with a lower learning_rate"
-            raise ValueError(f"tensor {name!r} has numbers that are not finite; {remedy}")
 
 
 def checksum(description: str, tensors: dict[str, Tensor]) -> str:
@@ -127,9 +117,7 @@ def checksum(description: str, tensors: dict[str, Tensor]) -> str:
 
 
 def _content(description: str, tensors: dict[str, Tensor]) -> bytes:
-    """The bytes of a file; safetensors writes metadata in random order."""
-    from safetensors.torch import save as to_bytes
-
+    """The bytes of a file; safetensors alone would write the metadata in random order."""
     content = to_bytes(tensors, {KEY: description, SUM: checksum(description, tensors)})
     end = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:end])
@@ -168,77 +156,55 @@ def load(
     True
     """
     where, path = chosen_device(device), Path(path)
-    with threads(1), _blaming(path, where):  # without threads, so that the process may fork
-        about, tensors = _read(path)
-        name, fields = about["method"]["name"], dict(about["method"]["fields"])
-        saved = fields.get("network")
-    if (saved == CALLABLE) != (network is not None):
-        raise InputError(
-            f"{path}: this model has network={saved!r}. Call load(path, network=...) with the same "
-            "callable if the model was trained with one, as code is never read from a file; "
-            "otherwise pass no network."
-        )
-    with threads(1), _blaming(path, where):
-        if name not in METHODS:
-            raise ValueError(f"the method {shown(name)} is unknown")
-        fields |= {} if network is None else {"network": network}
-        fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-        method = METHODS[name](**fields)
-        classifier = _classifier(about, method, device)
-        extra = {name: tensors.pop(name) for name in (REFERENCE, TRIAL) if name in tensors}
-        _read_learned(classifier, method, tensors, tuple(about["seeds"]), where)
-        _read_abstention(classifier, about.get("trust", {}), extra, where)
-    return classifier
-
-
-@contextmanager
-def _blaming(path: Path, device: torch.device) -> Iterator[None]:
-    """Turn errors into ModelFileError, except those of memory and of the device."""
+    if not path.is_file():  # a pipe would be waited for
+        raise ModelFileError(f"There is no file {path}, or it is a folder or a pipe. {REMEDY}")
     try:
-        yield
-    except ModelFileError:
-        raise
+        with threads(1):  # so that the process may fork
+            about, tensors = _read(path)
+            fields = dict(about["method"]["fields"])
+            if (fields.get("network") == CALLABLE) == (network is not None):
+                fields |= {} if network is None else {"network": network}
+                fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+                method = METHODS[about["method"]["name"]](**fields)
+                classifier = _classifier(about, method, device)
+                _read_learned(classifier, method, about, tensors, where)
+                return classifier
     except Exception as error:
         reason = str(error)[:1000]  # it may quote a value of any length
-        full = isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if full or (device.type == "cuda" and "CUDA" in reason):
+        is_full = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if is_full or (where.type == "cuda" and "CUDA" in reason):
             raise InputError(
-                f"{path} is not loaded: {device} has not enough memory, or does not answer "
+                f"{path} is not loaded: {where} has not enough memory, or does not answer "
                 f'({reason}). Free its memory, or pass device="cpu".'
             ) from error
         raise ModelFileError(
             f"{path} is not a model file, is damaged, or was written by another version "
             f"({reason}). {REMEDY}"
         ) from error
+    raise InputError(
+        f"{path}: this model has network={fields.get('network')!r}. Call load(path, network=...) "
+        "with the same callable if the model was trained with one, as code is never read from a "
+        "file; otherwise pass no network."
+    )
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Description and tensors of a file that is whole and of a known format."""
-    from safetensors import safe_open
-
-    if not path.is_file():  # a pipe would be waited for
-        raise ModelFileError(f"There is no file {path}, or it is a folder or a pipe. {REMEDY}")
     with safe_open(path, framework="pt") as opened:
-        metadata = opened.metadata() or {}
+        metadata = opened.metadata()
         tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    if KEY not in metadata:
-        raise ValueError("it has no description of a model")
     about: dict[str, Any] = json.loads(metadata[KEY][:LONGEST])
-    if isinstance(about["format"], bool) or about["format"] not in READABLE:
-        raise ValueError(
-            f"it has format {shown(about['format'])}, this version reads up to {FORMAT}: install "
-            f"robustpll {shown(about.get('version'))}"
-        )
+    if about["format"] not in READABLE:
+        raise ValueError(f"it has format {about['format']}, this version reads up to {FORMAT}")
     if SUM in metadata and metadata[SUM] != checksum(metadata[KEY], tensors):
         raise ValueError("its checksum is wrong: copy or save it again")
-    _check_finite(tensors)
+    if not all(bool(tensor.isfinite().all()) for tensor in tensors.values()):
+        raise ValueError("a tensor has numbers that are not finite")
     return about, tensors
 
 
 def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
     """The classifier of a description, without tensors; raises any error if it is wrong."""
-    from robustpll.estimator import PLLClassifier, RobustPLLClassifier
-
     params = about["params"] | {"device": device}
     if about["class_weight"] is not None:
         params["class_weight"] = dict(about["class_weight"])
@@ -250,10 +216,10 @@ def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
         fields = missing & set(method.field_names())
         classifier = RobustPLLClassifier(**params | {n: getattr(method, n) for n in fields})
     else:
-        raise ValueError(f"{shown(about['estimator'])} does not use {method.name!r}")
+        raise ValueError(f"{about['estimator']!r} does not use {method.name!r}")
     kind, classes = about["classes"]["type"], about["classes"]["names"]
     if not all(isinstance(name, CLASS_TYPES[kind]) for name in classes):
-        raise ValueError(f"a class of {shown(classes)} is not of the type {kind!r}")
+        raise ValueError(f"a class is not of the type {kind!r}")
     if kind == "U":
         refuse_odd_text(classes)  # before numpy makes all of them as long as the longest
     dtype: Any = {"U": str, "b": bool}.get(kind, f"{kind}8")
@@ -279,43 +245,21 @@ def _check_columns(features: Features, names: list[str], width: Any) -> None:
         min(features.shape, default=0) > 0 and len(features.shape) <= 3,
         sizes == {size},
         bool(np.isfinite(numbers).all()) and 0 not in features.scale,
+        isinstance(width, int),
+        not names or (*features.names(names),) == features.columns,
+        bool(features.columns and not names) or width == (len(names) or size),
     ]
-    if names:
-        rules += [(*features.names(names),) == features.columns, len(names) == width]
-    else:
-        rules += [isinstance(width, int), bool(features.columns) or width == size]
     if not all(rules):
         raise ValueError("the columns that it was fitted with are not those it computes with")
 
 
-def _read_abstention(
-    model: Any, about: dict[str, Any], tensors: dict[str, Tensor], device: torch.device
-) -> None:
-    members, width = representation_shape(model.fitted_, model.features_.shape)
-    layout: Layout = {TRIAL: (torch.float64, (2, "rows"))} if "trial" in about else {}
-    if REFERENCE in tensors:
-        layout[REFERENCE] = (torch.float32, (members, "reference rows", width))
-    tensors = _fitting(layout, tensors)
-    model.reference_ = model.recalibration_ = model.trial_ = None
-    if REFERENCE in tensors:
-        if tensors[REFERENCE].shape[1] > MOST_ROWS:
-            raise ValueError(f"it has more than {MOST_ROWS} reference rows")
-        model.reference_ = Reference(tensors[REFERENCE].to(device))
-    if "recalibration" in about:
-        model.recalibration_ = Recalibration(**about["recalibration"])
-    if "trial" in about:
-        certainty, wrong = tensors[TRIAL].numpy()
-        if (certainty[1:] > certainty[:-1]).any() or abs(wrong - 0.5).max() > 0.5 + 1e-6:
-            raise ValueError(f"the rows of {TRIAL!r} are not in order")
-        model.trial_ = CalibrationSample(certainty, wrong, **about["trial"])
-
-
 def _read_learned(
-    model: Any, method: Any, tensors: dict[str, Tensor], seeds: tuple[int, ...], device: Any
+    model: Any, method: Any, about: dict[str, Any], tensors: dict[str, Tensor], device: torch.device
 ) -> None:
     """Set what the method learned; networks are laid out without memory before tensors are used."""
-    shape, k = model.features_.shape, len(model.classes_)
+    shape, k, seeds = model.features_.shape, len(model.classes_), tuple(about["seeds"])
     nothing = torch.empty(1, 0, k)
+    extra = {name: tensors.pop(name) for name in (REFERENCE, TRIAL) if name in tensors}
     if isinstance(method, DeepMethod):
         parts = [name.split(".") for name in tensors]  # copies side by side, or stacked
         copies = {part[1] for part in parts if part[0] == "copies" and len(part) > 1}
@@ -332,14 +276,33 @@ def _read_learned(
         fitting = _fitting(method.layout(shape, k), tensors)
         learned = {name: tensor.to(device) for name, tensor in fitting.items()}
         model.fitted_ = Classical(method, (learned,), Opinion.of_probability(nothing.to(device)))
+    _read_abstention(model, about.get("trust", {}), extra, device)
+
+
+def _read_abstention(
+    model: Any, about: dict[str, Any], tensors: dict[str, Tensor], device: torch.device
+) -> None:
+    model.reference_ = model.recalibration_ = model.trial_ = None
+    layout: Layout = {TRIAL: (torch.float64, (2, "rows"))} if "trial" in about else {}
+    if REFERENCE in tensors:
+        members, width = representation_shape(model.fitted_, model.features_.shape)
+        rows = min(tensors[REFERENCE].shape[1], MOST_ROWS)
+        layout[REFERENCE] = (torch.float32, (members, rows, width))
+        model.reference_ = Reference(tensors[REFERENCE].to(device))
+    tensors = _fitting(layout, tensors)
+    if "recalibration" in about:
+        model.recalibration_ = Recalibration(**about["recalibration"])
+    if "trial" in about:
+        certainty, wrong = tensors[TRIAL].numpy()
+        if (certainty[1:] > certainty[:-1]).any() or abs(wrong - 0.5).max() > 0.5 + 1e-6:
+            raise ValueError(f"the rows of {TRIAL!r} are not in order")
+        model.trial_ = CalibrationSample(certainty, wrong, **about["trial"])
 
 
 def _fitting(layout: Layout, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors in the types of the layout; raises ValueError for other names or shapes."""
     if layout.keys() != tensors.keys():
-        raise ValueError(
-            f"its tensors should be {', '.join(layout)}, but are {', '.join(tensors) or 'none'}"
-        )
+        raise ValueError(f"it has not exactly these tensors: {', '.join(layout)}")
     sizes: dict[str, int] = {}  # of the words in shapes
     fitting = {}
     for name, (dtype, words) in layout.items():
@@ -349,7 +312,6 @@ def _fitting(layout: Layout, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         pairs = zip_longest(words, tensor.shape)
         shape = tuple(sizes.setdefault(w, size) if isinstance(w, str) else w for w, size in pairs)
         if (shape, dtype) != (tuple(tensor.shape), tensor.dtype) or 0 in shape:
-            actual = f"{tuple(tensor.shape)} {tensor.dtype}"
-            raise ValueError(f"tensor {name!r} should be {shape} {dtype}, but is {actual}")
+            raise ValueError(f"tensor {name!r} should be {shape} {dtype}")
         fitting[name] = tensor
     return fitting

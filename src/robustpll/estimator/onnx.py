@@ -8,7 +8,7 @@ import warnings
 from contextlib import redirect_stderr
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,14 +17,12 @@ from torch import Tensor, nn
 
 import robustpll
 from robustpll._files import write_whole
-from robustpll.engine.layers import Linear, Stack, folded, joined
+from robustpll.engine.layers import Stack, folded, joined
 from robustpll.engine.predict import Networks
 from robustpll.errors import InputError
+from robustpll.estimator.classifier import CandidateClassifier
 from robustpll.estimator.features import FARTHEST
 from robustpll.methods import DeepMethod
-
-if TYPE_CHECKING:
-    from robustpll.estimator.classifier import CandidateClassifier
 
 FORMAT = 1  # raised whenever a reader of an older file would misread a newer one
 KEY = "robustpll"  # of the metadata, which is JSON
@@ -36,7 +34,7 @@ NO_GRAPH = (
 )
 
 
-def export_onnx(model: "CandidateClassifier", path: str | Path) -> None:
+def export_onnx(model: CandidateClassifier, path: str | Path) -> None:
     """Write a classifier with networks as an ONNX file, for other programs.
 
     The graph takes unscaled rows ``X`` (n, *shape) in float64 and gives ``predicted`` (n,), an
@@ -130,19 +128,8 @@ def _member(net: nn.Module, member: int) -> nn.Module:
     """One of M models as a network without the model axis, (b, *shape) -> (b, k)."""
     if isinstance(net, Stack):
         return net.copies[member]
-    layers = list(folded(net).children()) if isinstance(net, nn.Sequential) else [net]
-    layers = [layer for layer in layers if not isinstance(layer, nn.Flatten)]
-    if not all(isinstance(layer, Linear | nn.ReLU) for layer in layers):
-        alone = joined([net], slice(member, member + 1))
-        return nn.Sequential(nn.Unflatten(0, (1, -1)), alone, nn.Flatten(0, 1))
-    for number, layer in enumerate(layers):  # onnxruntime is faster at these than at M models
-        if isinstance(layer, Linear):
-            inputs, outputs = layer.weight.shape[1:]
-            linear = nn.Linear(inputs, outputs, device="meta")  # draws no random numbers
-            linear.weight = nn.Parameter(layer.weight.detach()[member].T.contiguous())
-            linear.bias = nn.Parameter(layer.bias.detach()[member, 0].clone())
-            layers[number] = linear
-    return nn.Sequential(nn.Flatten(), *layers)
+    alone = joined([folded(net)], slice(member, member + 1))
+    return nn.Sequential(nn.Unflatten(0, (1, -1)), alone, nn.Flatten(0, 1))
 
 
 def _graph(served: Served) -> Any:
@@ -168,7 +155,7 @@ def _graph(served: Served) -> Any:
     return proto
 
 
-def _refuse_other_answers(session: Any, model: "CandidateClassifier") -> None:
+def _refuse_other_answers(session: Any, model: CandidateClassifier) -> None:
     """Compare the graph with torch on 20 rows and on one, drawn from the training range."""
     features = model.features_
     drawn = np.random.default_rng(0).random((20, len(features.scale)))

@@ -16,7 +16,7 @@ from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Fitted
 from robustpll.errors import InputError
 from robustpll.methods.base import Method
-from robustpll.opinion import Opinion
+from robustpll.opinion import Opinion, each_part
 
 Tensors = dict[str, Tensor]  # by name; what a run learned has its training rows as "rows"
 Layout = dict[str, tuple[torch.dtype, tuple[int | str, ...]]]  # types and shapes of tensors
@@ -161,6 +161,4 @@ def scaled_rows(rows: Rows, run: int) -> Tensor:
 
 def _stacked(opinions: Sequence[Opinion]) -> Opinion:
     """Opinions of single runs as one of R runs."""
-    parts = [(one.belief, one.prior, one.uncertainty) for one in opinions]
-    belief, prior, uncertainty = (torch.stack(part) for part in zip(*parts, strict=True))
-    return Opinion(belief, prior, uncertainty)
+    return each_part(lambda *parts: torch.stack(parts), *opinions)
