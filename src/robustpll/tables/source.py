@@ -6,9 +6,9 @@ import io
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from functools import cached_property, partial
 from itertools import chain, islice
@@ -35,11 +35,13 @@ NUMBER = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity|nan
 NOT_A_NUMBER = (
     "is not a number: correct it, or pass missing={!r} if it means that there is no value"
 )
+LARGEST = float(np.finfo(np.float32).max)  # networks compute in float32
+TOO_LARGE = f"is infinite or beyond {LARGEST:.1e}: correct it, or write the column in a larger unit"
 AS_BEFORE = "write it as in training"
 ODD_CELLS = 0.01  # a column with a larger share of cells that are not numbers is text
 CHUNK_CELLS = 2**17  # of a CSV file, to parse at once
 LONGEST_CELL = 2**26  # characters; the default of the csv module is too short for large sets
-LONGEST_LINE = 2**27  # characters; a longer line would fill the memory
+LONGEST_LINE = 2**27  # characters, after which a line is cut: it would fill the memory
 BUFFER = 2**20  # bytes of each column of a Parquet file that is read in pieces
 SHOWN = 200  # characters of a cell in a list of bad rows
 FORMULA = (*"=+-@＝＋－＠", "\t", "\r", "\n")  # a spreadsheet may compute cells that begin so
@@ -62,27 +64,23 @@ class Reading:
 
     def after(self, before: Self) -> Self:
         """Return how a second table is read: these options add to, or replace, the first ones."""
-        merged: dict[str, Any] = {}
-        for option in fields(self):
-            new, old = getattr(self, option.name), getattr(before, option.name)
-            merged[option.name] = old if new is None else new
-            if isinstance(new, tuple):
-                merged[option.name] = several((*old, *new))
-        return replace(self, **merged)
+        merged = asdict(before)
+        for name, value in asdict(self).items():
+            if value:
+                merged[name] = value if isinstance(value, str) else several((*merged[name], *value))
+        return type(self)(**merged)
 
     @classmethod
     def from_json(cls, values: Any) -> Self:
         """Check what a model file says, without fields that a later version may have added."""
         known: dict[str, Any] = {}
-        stored: Any = values if isinstance(values, Mapping) else {"missing": None}  # refused below
         for option in fields(cls):
-            value = stored.get(option.name, option.default)
-            is_tuple = isinstance(option.default, tuple)
-            texts = value if is_tuple else [value or ""]
+            value = values.get(option.name, option.default) if isinstance(values, dict) else 0
+            texts = value if isinstance(option.default, tuple) else [value or ""]
             if not isinstance(texts, list | tuple) or any(not isinstance(t, str) for t in texts):
                 shown = some_of([repr(values)])
                 raise ModelFileError(f"The model file says that its table was read as {shown}.")
-            known[option.name] = tuple(value) if is_tuple else value
+            known[option.name] = tuple(value) if isinstance(value, list) else value
         return cls(**known)
 
 
@@ -171,17 +169,14 @@ class Source:
 
     def _typed(self, cells: Any, kind: bool | None) -> Typed:
         """Convert a column. Text becomes numbers if it must, or if all but the gaps are numbers."""
-        is_number = pd.api.types.is_numeric_dtype(cells)
-        if self.gaps:
-            numbers = [number for number in map(number_of, self.gaps) if number is not None]
-            words = (isinstance(cell, str) and cell in self.gaps for cell in cells)
-            is_gap = cells.isin(numbers).to_numpy() if is_number else np.array([*words])
-            if is_gap.any():
-                is_integer = pd.api.types.is_integer_dtype(cells)
-                cells = (cells.astype("Int64") if is_integer else cells).mask(is_gap)
-                if kind is None and all(is_amount(str(cell)) for cell in cells.dropna()):
-                    cells = pd.to_numeric(cells)
-        if kind is not False or is_number:
+        gaps = {*self.gaps, *map(number_of, self.gaps)} - {None}
+        is_gap = [isinstance(cell, Hashable) and cell in gaps for cell in cells if gaps]
+        if any(is_gap):
+            is_integer = pd.api.types.is_integer_dtype(cells)
+            cells = (cells.astype("Int64") if is_integer else cells).mask(np.array(is_gap))
+            if kind is None and all(is_amount(str(cell)) for cell in cells.dropna()):
+                cells = pd.to_numeric(cells)
+        if kind is not False or pd.api.types.is_numeric_dtype(cells):
             return cells, (), None
         cells = cells.astype(object)  # dates would become numbers
         refuse_lists(cells, AS_BEFORE)
@@ -258,22 +253,20 @@ class CsvFile(Source):
         return names
 
     def batches(self, names: Sequence[str], most_rows: int | None = None) -> Iterator[Batch]:
+        chunks = self._chunks(names, most_rows or max(1, CHUNK_CELLS // len(self.names)))
         if most_rows:
-            yield from self._chunks(names, most_rows)
-        else:
-            yield _joined([*self._chunks(names, max(1, CHUNK_CELLS // len(self.names)))])
+            yield from chunks
+        elif parts := [*zip(*chunks, strict=True)]:
+            cells, lines, bad = parts
+            yield Batch(pa.concat_tables(cells), np.concatenate(lines), [*chain(*bad)])
 
     def _chunks(self, names: Sequence[str], most_lines: int) -> Iterator[Batch]:
-        """Yield so many lines at a time, as text; one empty batch if there are none.
-
-        Blanks before a cell are left out, as in csv.reader.
-        """
+        """Yield so many lines at a time, as text without blanks before a cell."""
         position = {name: number for number, name in enumerate(self.names)}
         numbers = [position[name] for name in names]
         with self._lines() as lines:
             last = next(self._records(lines))[1]
-            chunk = [*islice(lines, most_lines)]
-            while True:
+            while chunk := [*islice(lines, most_lines)]:
                 columns = self._parse_quickly(chunk, numbers)
                 if columns is None:
                     columns, rows, bad, last = self._parse_exactly(chunk, lines, last, numbers)
@@ -281,9 +274,6 @@ class CsvFile(Source):
                     rows, bad = np.arange(last + 1, last + 1 + len(chunk)), []
                     last += len(chunk)
                 yield Batch(pa.table(columns, [*names]), rows, bad)
-                chunk = [*islice(lines, most_lines)]
-                if not chunk:
-                    return
 
     def _parse_quickly(self, chunk: list[str], numbers: list[int]) -> list[Any] | None:
         """Parse lines that are a row each; return None if one has quotes or a fault, or is blank.
@@ -315,11 +305,12 @@ class CsvFile(Source):
         Return columns, the line of each row, faults, and the last line.
         """
         rows, lines, bad = list[list[str]](), list[int](), list[BadRow]()
-        last, end = done, done + len(chunk)
+        last, end, width = done, done + len(chunk), len(self.names)
         for line, last, cells, odd_quotes in self._records(chain(chunk, rest), done):
-            if fault := odd_quotes or self._fault(cells, line, last):
-                shown = self.delimiter.join(cells)[:SHOWN]
-                bad += [BadRow(number, "", shown, fault) for number in range(line, last + 1)]
+            hint = f": lines {line} to {last} are one row, so a quote may not be closed"
+            count = f"has {len(cells)} cells instead of {width}{hint if last > line else ''}"
+            if fault := odd_quotes or (count if len(cells) != width else ""):
+                bad.append(BadRow(line, "", self.delimiter.join(cells)[:SHOWN], fault))
             else:
                 rows.append(cells)
                 lines.append(line)
@@ -347,19 +338,6 @@ class CsvFile(Source):
             if cells or fault:  # not a blank line
                 yield line, done + reader.line_num, cells, fault
 
-    def _fault(self, cells: list[str], line: int, last: int) -> str:
-        width = len(self.names)
-        fault = "" if len(cells) == width else f"has {len(cells)} cells instead of {width}"
-        if last == line:
-            return fault
-        parts = re.split(r"\r\n|\r|\n", self.delimiter.join(cells))
-        delimiters = {part.count(self.delimiter) for part in parts}
-        # text of two lines may look like two rows of two cells
-        if delimiters == {width - 1} and last - line + width > 4:
-            fault = "has a cell that contains whole rows"
-        where = f"lines {line} to {last} are one row, so a quote may not be closed"
-        return f"{fault}: {where}" if fault else ""
-
     @contextmanager
     def _lines(self) -> Iterator[Iterator[str]]:
         """Open the file and give its lines; explain what is wrong with its bytes."""
@@ -373,7 +351,7 @@ class CsvFile(Source):
         try:
             opened: Any = unpacked_table(path) if path.suffix == ".gz" else path.open("rb")
             with opened as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
-                yield iter(partial(self._line, text), "")
+                yield iter(partial(text.readline, LONGEST_LINE), "")
         except UnicodeError as error:
             fault = f"{self.title} is not text in {named}"
             if isinstance(error, UnicodeDecodeError):
@@ -385,12 +363,6 @@ class CsvFile(Source):
             raise InputError(f"{self.title} cannot be read ({error}).{remedy}") from error
         finally:
             csv.field_size_limit(limit)
-
-    def _line(self, text: io.TextIOWrapper) -> str:
-        line = text.readline(LONGEST_LINE)
-        if len(line) == LONGEST_LINE:
-            raise InputError(f"{self.title} has a line of {len(line):,} characters or more.")
-        return line
 
     def _typed(self, cells: Any, kind: bool | None) -> Typed:
         none, cells = pa.scalar(None, pa.string()), pc.utf8_trim_whitespace(cells)
@@ -418,11 +390,6 @@ class CsvFile(Source):
 
 
 FILES = {".csv": CsvFile, ".tsv": CsvFile} | dict.fromkeys(PARQUET, ParquetTable)
-
-
-def _joined(batches: list[Batch]) -> Batch:
-    cells, lines, bad = zip(*batches, strict=True)
-    return Batch(pa.concat_tables(cells), np.concatenate(lines), [*chain(*bad)])
 
 
 def _ending(path: Path) -> str:
@@ -487,19 +454,14 @@ def refuse_lists(column: "pd.Series[Any]", remedy: str) -> None:
         raise InputError(f"Column {column.name!r} holds lists, which are not features: {remedy}.")
 
 
-def feature_faults(
-    frame: pd.DataFrame, lines: Lines, remedy: str, most: float = np.inf
-) -> list[BadRow]:
-    """Return a fault for each number that is infinite or larger than `most`; refuse lists."""
+def feature_faults(frame: pd.DataFrame, lines: Lines, remedy: str) -> list[BadRow]:
+    """Return a fault for each number that is infinite or too large; refuse lists."""
     bad = []
-    reason = f"is beyond {most:.1e}: correct it, or write the column in a larger unit"
     for name, column in frame.items():
         refuse_lists(column, remedy)
         if pd.api.types.is_float_dtype(column):
             cells = column.to_numpy(dtype=np.float64, na_value=np.nan)
-            is_infinite = np.isinf(cells)
-            bad += bad_rows(is_infinite, lines, name, cells, "is infinite")
-            bad += bad_rows((np.abs(cells) > most) & ~is_infinite, lines, name, cells, reason)
+            bad += bad_rows(np.abs(cells) > LARGEST, lines, name, cells, TOO_LARGE)
     return bad
 
 
