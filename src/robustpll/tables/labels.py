@@ -4,7 +4,7 @@ import json
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,7 @@ def _read_sets(
         used, code = np.unique(codes[rows], return_inverse=True)
         sets = [parsed[number][0] for number in used]
         classes = frozenset[Any]().union(*sets)
-        _check_classes(f"Column {column.name!r}", classes, len(code))
+        _refuse_too_many(len(code), len(classes))
         return Candidates.of([names or classes for names in sets])[code]
 
     return bad, build
@@ -86,7 +86,7 @@ def _read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels
     classes = [plain_number(str(name).removeprefix(prefix)) for name in columns]
 
     def build(rows: Any) -> Candidates:
-        _check_classes(f"The prefix {prefix!r}", classes, len(matrix))
+        _refuse_too_many(len(matrix), len(classes))
         return Candidates.of(matrix[rows], classes=classes)
 
     return bad, build
@@ -103,29 +103,17 @@ def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, unanswered: An
 
     def build(rows: Any) -> Votes:
         good = votes[rows]
-        _check_classes(f"The prefix {prefix!r}", class_names(good), len(good))
+        _refuse_too_many(len(good), pd.Series(good.answers.to_numpy().ravel()).nunique())
         return good
 
     return bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS), build
 
 
-def _check_classes(where: str, names: Collection[Any], rows: int) -> None:
-    """Refuse a single class, and a matrix that would fill the memory."""
-    if len(names) < 2:
-        fault = f"{where} names {len(names)} class ({some_of(names)}): at least 2 are needed"
-        raise InputError(f"{fault}. Check the separator, or add rows of other classes.")
-    size = 5 * rows * len(names)
-    if size > MOST_BYTES:
-        need = f"{rows:,} rows and {len(names):,} classes need {size / 1e9:,.1f} GB of memory"
-        raise InputError(f"{need}. Merge rare classes, or take fewer rows.")
-
-
-def class_names(y: Candidates | Votes) -> NDArray[Any]:
-    """Return the sorted names of the classes."""
-    if isinstance(y, Candidates):
-        return y.classes
-    answers = (column.dropna() for _, column in y.answers.items())
-    return np.unique(as_names(list(set[Any]().union(*answers))))
+def _refuse_too_many(rows: int, classes: int) -> None:
+    """Refuse a matrix of candidates that would fill the memory."""
+    if 5 * rows * classes > MOST_BYTES:
+        need = f"{rows:,} rows and {classes:,} classes need more than {MOST_BYTES / 1e9:,.1f} GB"
+        raise InputError(f"{need} of memory. Merge rare classes, or take fewer rows.")
 
 
 def _names_in(cell: Any, separator: str, gaps: Collection[str]) -> tuple[frozenset[Any], str]:
@@ -172,28 +160,19 @@ def distinct(cells: "pd.Series[Any]") -> tuple[NDArray[np.int64], list[Any]]:
 
 def _hashable(cell: Any) -> Any:
     """Return lists as tuples; dictionaries and nested lists as text, which is refused later."""
-    if isinstance(cell, dict):
-        return str(cell)
-    names = tuple(cell) if isinstance(cell, SETS) else cell
-    try:
-        hash(names)
-    except TypeError:
-        return str(cell)
-    return names
+    if not isinstance(cell, (*SETS, dict)):
+        return cell
+    is_flat = not isinstance(cell, dict) and all(isinstance(name, Hashable) for name in cell)
+    return tuple(cell) if is_flat else str(cell)
 
 
-def true_labels(
-    truth: "pd.Series[Any] | None", named: Candidates | Votes | None
-) -> NDArray[Any] | None:
-    """Return the true labels, with None where a row has none; `named` has the same classes."""
-    if truth is None:
-        return None
+def true_labels(truth: "pd.Series[Any]", classes: Any) -> NDArray[Any]:
+    """Return the true labels, with None where a row has none; some must be in `classes`."""
     codes, values = distinct(truth)
     if not values:
         raise InputError(f"Column {truth.name!r} names no true label. Do not pass it as `truth`.")
     true_names = as_names(values)
-    if named is not None:
-        classes = class_names(named)
+    if classes is not None:
         true_names = true_names.astype(str) if classes.dtype.kind == "U" else true_names
         if {*true_names.tolist()}.isdisjoint(classes.tolist()):
             true, known = (some_of(map(repr, names.tolist())) for names in (true_names, classes))
@@ -207,13 +186,12 @@ def true_labels(
 
 # Typing errors in class names
 
-SIGNS = ("-", "--", "---", "?", "??", "???", ".", "..", "...", "_", "/", "#n/a", "<na>", "(blank)")
-WORDS = ("n/a", "na", "n.a.", "nan", "none", "(none)", "null", "nil", "missing", "tbd", "k.a.")
-PLACEHOLDERS = frozenset((*SIGNS, *WORDS))
+SIGNS = "- -- --- ? ?? ??? . .. ... _ /"
+WORDS = "#n/a <na> (blank) n/a na n.a. nan none (none) null nil missing tbd k.a."
+PLACEHOLDERS = frozenset([*SIGNS.split(), *WORDS.split()])
 SHORTEST_WORD = 5  # letters of a word with a typing error: "cat" and "car" are two words
 LONGEST_NAME = 40  # letters; longer names are compared by case and blanks alone
 RARE = 5  # a correct name has at least this many times as many rows
-MOST_NAMES = 10_000  # to look for typing errors among
 
 
 def suspicious_names(rows: Mapping[str, int]) -> tuple[list[dict[str, int]], dict[str, int]]:
@@ -243,7 +221,7 @@ def _typing_errors(rows: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     """
     names = [name for name in rows if len(name) <= LONGEST_NAME and not re.search(r"\d", name)]
     most_frequent: dict[str, str] = {}  # of the names that become equal
-    for name in sorted(names[:MOST_NAMES], key=lambda name: -rows[name]):
+    for name in sorted(names, key=lambda name: -rows[name]):
         keys = [name]
         for word in re.finditer(r"[^\W_]+", name):
             if len(word[0]) >= SHORTEST_WORD:

@@ -18,7 +18,6 @@ from robustpll.labels.votes import Votes
 from robustpll.tables.checks import refuse_odd_features
 from robustpll.tables.labels import plain_number, read_labels, true_labels
 from robustpll.tables.source import (
-    AS_BEFORE,
     BadRow,
     Lines,
     Reading,
@@ -67,14 +66,9 @@ class Table:
     Examples
     --------
     >>> import pandas as pd
-    >>> pets = pd.DataFrame(
-    ...     {"weight": [4.1, 30.0], "vote bob": ["cat", "dog"], "vote eve": ["dog", None]}
-    ... )
-    >>> table = read_table(pets, votes="vote ")
-    >>> table.annotators
+    >>> pets = pd.DataFrame({"weight": [4, 30], "vote bob": ["cat", "dog"], "vote eve": "dog"})
+    >>> read_table(pets, votes="vote ").annotators
     ('bob', 'eve')
-    >>> Candidates.of(table.y).sets()[1]
-    frozenset({'dog'})
     """
 
     features: pd.DataFrame
@@ -164,24 +158,23 @@ def _read(options: Any, with_cells: bool = False) -> Table:
         kinds[name] = True if name in source.reading.categories else is_text
     ((frame, batch),) = source.typed(kinds, source.names if with_cells else ())
     lines, X = batch.lines, frame[features]
-    faults = feature_faults(X, lines, "name it in `ignore` to leave it out")
+    faults = feature_faults(X, lines)
     bad_labels, build = read_labels(form, frame[labels], lines, source.gaps, options)
     bad = tuple(sorted([*batch.bad, *faults, *bad_labels]))
     is_good = ~np.isin(lines, [fault.line for fault in bad])
-    _report(bad, source, options)
-    if not is_good.any():
-        place = f"{source.unit} {bad[0].line}"
-        raise InputError(f"{source.title}: no row parses. In {place}, {bad[0]}.")
+    is_fatal = options.on_bad_rows == "error" or not is_good.any()
+    _report(bad, source, options.errors_to, is_fatal)
     rows = slice(None) if is_good.all() else is_good
     words_of_csv = X.select_dtypes("category").columns if source.unit == "line" else ()
     types = dict.fromkeys(words_of_csv, "string[pyarrow]")  # only users declare categories
     X = X.loc[rows].astype(types | dict.fromkeys(source.reading.categories, "category"))
-    truth, y = None, build(rows)
+    y, truth = build(rows), None
+    named = like.y if y is None and like is not None else y
+    classes = None if named is None else Candidates.of(named).classes
     if options.truth is not None:
-        named = like.y if y is None and like is not None else y
-        truth = true_labels(frame.loc[rows, options.truth], named)
+        truth = true_labels(frame.loc[rows, options.truth], classes)
     if y is not None:
-        refuse_odd_features(X, Candidates.of(y))
+        refuse_odd_features(X, classes)
     left_out = tuple(name for name in source.names if name not in X)
     reading = replace(source.reading, left_out=left_out)
     table = Table(X, y, truth, lines[rows], bad, reading)
@@ -191,17 +184,13 @@ def _read(options: Any, with_cells: bool = False) -> Table:
 
 
 def _check(options: Any) -> None:
-    for argument in (*FORMS, "truth"):
-        if not isinstance(text := getattr(options, argument), str | None):
-            raise InputError(f"{argument}={text!r}: pass one text, the name or prefix of columns.")
     if not isinstance(options.separator, str) or len(options.separator) != 1:
         rule = 'it must be one character. JSON lists can hold any character: ["a|b", "c"]'
         raise InputError(f"separator={options.separator!r}: {rule}.")
     for argument, permitted in CHOICES.items():
         value = getattr(options, argument)
         if value not in permitted:
-            choice = " or ".join(repr(word) for word in permitted if word)
-            raise InputError(f"{argument}={value!r}: it must be {choice}.")
+            raise InputError(f"{argument}={value!r}: it must be one of {permitted}.")
     if not isinstance(options.like, Table | None):
         raise InputError(f"like={options.like!r}: it must be a result of read_table.")
     if options.errors_to is not None:
@@ -209,10 +198,7 @@ def _check(options: Any) -> None:
 
 
 def _roles(source: Source, options: Any) -> tuple[str | None, list[str], list[str]]:
-    """Return the form of the labels, the columns of labels, and the columns of features.
-
-    Columns that the table `like` left out are features only if `categories` names them.
-    """
+    """Return the form of the labels, the columns of labels, and the columns of features."""
     names, categories = source.names, source.reading.categories
     passed = [(form, text) for form in FORMS if (text := getattr(options, form)) is not None]
     if len(passed) > 1:
@@ -230,30 +216,25 @@ def _roles(source: Source, options: Any) -> tuple[str | None, list[str], list[st
             role_of[name] = argument
     labels = [*several(options.candidates)]
     if form in ("indicators", "votes"):
-        labels = [n for n in names if str(n).startswith(prefix) and n not in role_of]
+        labels = [n for n in names if str(n).startswith(str(prefix)) and n not in role_of]
         if not prefix or not labels or prefix in labels:
             rule = f"it must be the beginning of some of {some_of(map(repr, names))}"
             raise InputError(f"{form}={prefix!r}: {rule}, and not the whole name of one.")
-    others = {*role_of, *labels, *source.reading.left_out}.difference(categories)
-    features = [name for name in names if name not in others]
     if options.like is None:
-        return form, labels, features
-    before = options.like.features.columns.tolist()
-    if {*before} != {*features}:
-        missing = some_of([repr(name) for name in before if name not in features]) or "nothing"
-        further = some_of([repr(name) for name in features if name not in before]) or "nothing"
-        fault = f"The table differs from `like`: it lacks {missing} and has {further} besides"
-        raise InputError(f"{fault}. Add columns, or name further ones in `ignore`.")
-    return form, labels, before
+        others = {*role_of, *labels}.difference(categories)
+        return form, labels, [name for name in names if name not in others]
+    features = options.like.features.columns.tolist()
+    check_names(names, features, "like")
+    return form, labels, features
 
 
-def _report(bad: Sequence[BadRow], source: Source, options: Any) -> None:
-    """List faults in a file; raise an error unless they may be left out."""
-    errors_to, unit = options.errors_to, source.unit
+def _report(bad: Sequence[BadRow], source: Source, errors_to: Any, is_fatal: bool) -> None:
+    """List faults in a file, and raise an error if they are fatal."""
+    unit = source.unit
     if errors_to is not None and (bad or Path(errors_to).is_file()):  # an old list must not stay
         listed = pd.DataFrame([*bad], columns=[unit, "column", "value", "reason"])
         write_whole(Path(errors_to), safe_csv(listed, index=False).encode())
-    if bad and options.on_bad_rows == "error":
+    if bad and is_fatal:
         first = some_of((f"{unit} {fault.line}: {fault}" for fault in bad), 3)
         where = f"{errors_to} lists them" if errors_to else "Pass errors_to to list them in a file"
         raise InputError(
@@ -294,11 +275,6 @@ class TableInPieces:
         text = [name for name, words in self.words.items() if words is not None]
         self.new_words = {name: Counter[str]() for name in text}  # words that training did not see
         self.known_rows = Counter[str]()  # column -> rows with a word of training, as read so far
-        if missing := [name for name in self.words if name not in self.source.names]:
-            others = [repr(name) for name in self.source.names if name not in self.words]
-            lacks = f"{self.path} lacks {some_of(map(repr, missing))}, which the model needs"
-            has = f"It has {some_of(others) or 'nothing'} besides"
-            raise InputError(f"{lacks}. {has}. Rename or add columns.")
 
     def pieces(self, keep: Sequence[str] = (), most_rows: int = MOST_ROWS) -> Iterator[Piece]:
         """Yield all rows in order, with copies of the cells of the columns to `keep`.
@@ -311,7 +287,7 @@ class TableInPieces:
         kinds = {name: words is not None for name, words in self.words.items()}
         required = [name for name in kinds if not kinds[name] and name not in self.filled]
         for frame, batch in self.source.typed(kinds, several(keep), most_rows):
-            lines, bad = batch.lines, [*batch.bad, *feature_faults(frame, batch.lines, AS_BEFORE)]
+            lines, bad = batch.lines, [*batch.bad, *feature_faults(frame, batch.lines)]
             is_bad = np.isin(lines, [fault.line for fault in bad])
             for name in required:
                 is_gap = frame[name].isna() & ~is_bad

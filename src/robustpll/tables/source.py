@@ -1,6 +1,5 @@
 """Read columns of CSV files, Parquet files and DataFrames."""
 
-import codecs
 import csv
 import io
 import re
@@ -32,12 +31,9 @@ PARQUET = (".parquet", ".pq")
 GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>")  # cells without a value
 LEADING_ZERO = r"^[+-]?0[0-9]+$"  # a code: as a number, 00102 would lose its zeros
 NUMBER = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity|nan)$"
-NOT_A_NUMBER = (
-    "is not a number: correct it, or pass missing={!r} if it means that there is no value"
-)
+NOT_A_NUMBER = "is not a number: correct it, or name it in `missing` if it means no value"
 LARGEST = float(np.finfo(np.float32).max)  # networks compute in float32
 TOO_LARGE = f"is infinite or beyond {LARGEST:.1e}: correct it, or write the column in a larger unit"
-AS_BEFORE = "write it as in training"
 ODD_CELLS = 0.01  # a column with a larger share of cells that are not numbers is text
 CHUNK_CELLS = 2**17  # of a CSV file, to parse at once
 LONGEST_CELL = 2**26  # characters; the default of the csv module is too short for large sets
@@ -47,7 +43,6 @@ SHOWN = 200  # characters of a cell in a list of bad rows
 FORMULA = (*"=+-@＝＋－＠", "\t", "\r", "\n")  # a spreadsheet may compute cells that begin so
 
 Lines = NDArray[np.int64]
-Kinds = Mapping[str, bool | None]  # columns: True for text, False for numbers, None to find out
 Typed = tuple["pd.Series[Any]", Any, Any]  # a column, which cells are no numbers, and all cells
 
 
@@ -98,11 +93,11 @@ class BadRow(NamedTuple):
 
 
 def bad_rows(is_bad: Any, lines: Lines, name: Any, cells: Any, reason: str) -> list[BadRow]:
-    """Return a fault for each bad row of a column; the value takes the place of {} in `reason`."""
+    """Return a fault for each bad row of a column."""
     bad = []
     for row in np.flatnonzero(is_bad):
         value = "" if cells is None else str(cells[row])[:SHOWN]
-        bad.append(BadRow(int(lines[row]), str(name), value, reason.format(value)))
+        bad.append(BadRow(int(lines[row]), str(name), value, reason))
     return bad
 
 
@@ -129,7 +124,7 @@ class Source:
     @property
     def gaps(self) -> tuple[str, ...]:
         """Words that mean "no value"."""
-        return self.reading.missing
+        return (*(GAPS if self.unit == "line" else ()), *self.reading.missing)
 
     @cached_property
     def names(self) -> list[str]:
@@ -141,12 +136,15 @@ class Source:
         yield Batch(self.content, np.arange(len(self.content)), [])
 
     def typed(
-        self, kinds: Kinds, copied: Sequence[str] = (), most_rows: int | None = None
+        self,
+        kinds: Mapping[str, bool | None],
+        copied: Sequence[str] = (),
+        most_rows: int | None = None,
     ) -> Iterator[tuple[pd.DataFrame, Batch]]:
         """Yield typed columns, and batches with faults and with the columns `copied` of a file.
 
-        Text of CSV files becomes categories. Their numbers become float64, or the smallest
-        integers that hold them.
+        The kind of a column is True for text, False for numbers, and None to find out. Text of CSV
+        files becomes categories; numbers become float64, or the smallest integers that hold them.
         """
         rows, names = 0, list(dict.fromkeys([*kinds, *copied]))
         for cells, lines, bad in self.batches(names, most_rows):
@@ -170,16 +168,18 @@ class Source:
     def _typed(self, cells: Any, kind: bool | None) -> Typed:
         """Convert a column. Text becomes numbers if it must, or if all but the gaps are numbers."""
         gaps = {*self.gaps, *map(number_of, self.gaps)} - {None}
-        is_gap = [isinstance(cell, Hashable) and cell in gaps for cell in cells if gaps]
+        is_gap = [isinstance(cell, Hashable) and cell in gaps for cell in cells] if gaps else ()
         if any(is_gap):
             is_integer = pd.api.types.is_integer_dtype(cells)
             cells = (cells.astype("Int64") if is_integer else cells).mask(np.array(is_gap))
-            if kind is None and all(is_amount(str(cell)) for cell in cells.dropna()):
+            words = [str(cell) for cell in cells.dropna() if kind is None]
+            is_code = any(re.match(LEADING_ZERO, word) for word in words)
+            if words and not is_code and all(re.match(NUMBER, word) for word in words):
                 cells = pd.to_numeric(cells)
         if kind is not False or pd.api.types.is_numeric_dtype(cells):
             return cells, (), None
         cells = cells.astype(object)  # dates would become numbers
-        refuse_lists(cells, AS_BEFORE)
+        refuse_lists(cells)
         column = pd.to_numeric(cells, errors="coerce").astype("float64")
         return column, column.isna() & cells.notna(), cells.to_numpy()
 
@@ -202,9 +202,7 @@ class ParquetTable(Source):
                 start += len(cells)
 
     def _typed(self, cells: Any, kind: bool | None) -> Typed:
-        # nested cells as Python lists would take several times the memory
-        types = {cells.type: pd.ArrowDtype(cells.type)} if pa.types.is_nested(cells.type) else {}
-        return super()._typed(cells.to_pandas(types_mapper=types.get), kind)
+        return super()._typed(cells.to_pandas(), kind)
 
 
 @contextmanager
@@ -223,20 +221,11 @@ class CsvFile(Source):
 
     unit: ClassVar[str] = "line"
 
-    @property
-    def gaps(self) -> tuple[str, ...]:
-        return (*GAPS, *self.reading.missing)
-
-    @property
-    def decimal(self) -> str:
-        return self.reading.decimal or "."
-
     @cached_property
     def delimiter(self) -> str:
-        delimiter: Any = self.reading.delimiter
-        if delimiter is None:
-            return "\t" if _ending(self.content) == ".tsv" else ","
-        if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n\0':
+        usual = "\t" if _ending(self.content) == ".tsv" else ","
+        delimiter = usual if self.reading.delimiter is None else self.reading.delimiter
+        if len(delimiter) != 1 or delimiter in '"\r\n\0':
             raise InputError(f"delimiter={delimiter!r}: it must be one character such as ';'.")
         return delimiter
 
@@ -276,10 +265,7 @@ class CsvFile(Source):
                 yield Batch(pa.table(columns, [*names]), rows, bad)
 
     def _parse_quickly(self, chunk: list[str], numbers: list[int]) -> list[Any] | None:
-        """Parse lines that are a row each; return None if one has quotes or a fault, or is blank.
-
-        pyarrow does not count lines. It accepts "qu"ote and quotes that are never closed.
-        """
+        """Parse lines that are a row each; return None if one is blank, or has quotes or faults."""
         text = "".join(chunk)
         if '"' in text or not self.delimiter.isascii() or self.delimiter == " " or not numbers:
             return None
@@ -307,9 +293,8 @@ class CsvFile(Source):
         rows, lines, bad = list[list[str]](), list[int](), list[BadRow]()
         last, end, width = done, done + len(chunk), len(self.names)
         for line, last, cells, odd_quotes in self._records(chain(chunk, rest), done):
-            hint = f": lines {line} to {last} are one row, so a quote may not be closed"
-            count = f"has {len(cells)} cells instead of {width}{hint if last > line else ''}"
-            if fault := odd_quotes or (count if len(cells) != width else ""):
+            if odd_quotes or len(cells) != width:
+                fault = odd_quotes or f"has {len(cells)} cells instead of {width}"
                 bad.append(BadRow(line, "", self.delimiter.join(cells)[:SHOWN], fault))
             else:
                 rows.append(cells)
@@ -341,26 +326,20 @@ class CsvFile(Source):
     @contextmanager
     def _lines(self) -> Iterator[Iterator[str]]:
         """Open the file and give its lines; explain what is wrong with its bytes."""
-        path, named = self.content, self.reading.encoding or "utf-8"
-        try:
-            encoding = codecs.lookup(named).name
-        except LookupError as error:
-            raise InputError(f"encoding={named!r} is unknown. Try 'cp1252'.") from error
-        encoding = "utf-8-sig" if encoding == "utf-8" else encoding  # skips a BOM
+        path, encoding = self.content, self.reading.encoding or "utf-8"
+        if encoding.lower() in ("utf-8", "utf8"):
+            encoding = "utf-8-sig"  # skips a BOM
         limit = csv.field_size_limit(LONGEST_CELL)
         try:
             opened: Any = unpacked_table(path) if path.suffix == ".gz" else path.open("rb")
             with opened as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
                 yield iter(partial(text.readline, LONGEST_LINE), "")
-        except UnicodeError as error:
-            fault = f"{self.title} is not text in {named}"
-            if isinstance(error, UnicodeDecodeError):
-                fault += f" at {error.object[max(0, error.start - 30) : error.end]!r}"
+        except (LookupError, UnicodeError) as error:
             remedy = "Save it as UTF-8, or pass its `encoding`, such as 'cp1252'"
-            raise InputError(f"{fault}. {remedy}.") from error
+            raise InputError(f"{path} is not text in {encoding} ({error}). {remedy}.") from error
         except (EOFError, OSError, zlib.error) as error:
-            remedy = " Rename it without .gz if it is plain text." * (path.suffix == ".gz")
-            raise InputError(f"{self.title} cannot be read ({error}).{remedy}") from error
+            remedy = "Rename it without .gz if it is plain text"
+            raise InputError(f"{path} cannot be read ({error}). {remedy}.") from error
         finally:
             csv.field_size_limit(limit)
 
@@ -369,7 +348,7 @@ class CsvFile(Source):
         text = digits = pc.if_else(pc.is_in(cells, pa.array(self.gaps, pa.string())), none, cells)
         if kind or (kind is None and pc.any(pc.match_substring_regex(text, LEADING_ZERO)).as_py()):
             return text.dictionary_encode().to_pandas(), (), None
-        if self.decimal == ",":
+        if self.reading.decimal == ",":
             for mark, other in (".\0", ",.", "\0,"):
                 digits = pc.replace_substring(digits, mark, other)
         try:
@@ -409,9 +388,6 @@ def opened_source(source: Any, requested: Reading, before: Reading | None = None
         kind = FILES[_ending(source)]
     elif not is_frame(source):
         raise InputError(f"source must be a path or a DataFrame; got a {type(source).__name__}.")
-    format_options = requested.encoding, requested.delimiter, requested.decimal
-    if kind is not CsvFile and format_options != (None, None, None):
-        raise InputError("encoding, delimiter and decimal are for CSV files. Do not pass them.")
     return kind(source, requested.after(before) if before else requested)
 
 
@@ -442,23 +418,19 @@ def number_of(word: str) -> float | None:
         return None
 
 
-def is_amount(word: str) -> bool:
-    """Whether a word is a number without leading zeros."""
-    return number_of(word) is not None and re.match(LEADING_ZERO, word) is None
-
-
-def refuse_lists(column: "pd.Series[Any]", remedy: str) -> None:
+def refuse_lists(column: "pd.Series[Any]") -> None:
     """Raise an error if a cell holds several values: such cells cannot be compared or sorted."""
     is_nested = column.dtype == object or "<" in str(column.dtype)  # list<..>, struct<..>
     if is_nested and any(isinstance(cell, (*SETS, dict)) for cell in column):
-        raise InputError(f"Column {column.name!r} holds lists, which are not features: {remedy}.")
+        remedy = "Write one value in each cell, or leave the column out (`ignore`)"
+        raise InputError(f"Column {column.name!r} holds lists, not features. {remedy}.")
 
 
-def feature_faults(frame: pd.DataFrame, lines: Lines, remedy: str) -> list[BadRow]:
+def feature_faults(frame: pd.DataFrame, lines: Lines) -> list[BadRow]:
     """Return a fault for each number that is infinite or too large; refuse lists."""
     bad = []
     for name, column in frame.items():
-        refuse_lists(column, remedy)
+        refuse_lists(column)
         if pd.api.types.is_float_dtype(column):
             cells = column.to_numpy(dtype=np.float64, na_value=np.nan)
             bad += bad_rows(np.abs(cells) > LARGEST, lines, name, cells, TOO_LARGE)
