@@ -32,10 +32,7 @@ Labels = tuple[list[BadRow], Callable[[Any], Candidates | Votes | None]]  # faul
 def read_labels(
     form: str | None, columns: pd.DataFrame, lines: Lines, gaps: Collection[str], options: Any
 ) -> Labels:
-    """Read label columns; return faults, and a function that makes `y` from rows without faults.
-
-    `options` are arguments of `read_table`, `gaps` mean "no value".
-    """
+    """Return faults, and a function that makes `y` from rows; `gaps` are words for "no value"."""
     if form is None:
         return [], lambda rows: None
     if form == "candidates":
@@ -143,7 +140,7 @@ def _names_in(cell: Any, separator: str, gaps: Collection[str]) -> tuple[frozens
 
 def plain_number(name: Any) -> Any:
     """Return "1" for the text "1.0", which pandas writes for 1 in a column with gaps."""
-    return re.sub(r"^(-?\d+)\.0+$", r"\1", name) if isinstance(name, str) else name
+    return re.sub(r"^(-?[0-9]+)\.0+$", r"\1", name) if isinstance(name, str) else name
 
 
 def distinct(cells: "pd.Series[Any]") -> tuple[NDArray[np.int64], list[Any]]:

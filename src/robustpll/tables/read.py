@@ -39,7 +39,6 @@ CHOICES = {
 BAD_ROWS = "a list of bad rows"
 MOST_ROWS = 2**13  # of a piece: enough to keep a network busy
 MOST_CELLS = 2**20  # of a piece
-NEVER_MISSING = "is missing, and never was in training"
 UNKNOWN = Reading()
 
 
@@ -170,7 +169,7 @@ def _read(options: Any, with_cells: bool = False) -> Table:
     X = X.loc[rows].astype(types | dict.fromkeys(source.reading.categories, "category"))
     y, truth = build(rows), None
     named = like.y if y is None and like is not None else y
-    classes = None if named is None else Candidates.of(named).classes
+    classes: Any = None if named is None else Candidates.of(named).classes
     if options.truth is not None:
         truth = true_labels(frame.loc[rows, options.truth], classes)
     if y is not None:
@@ -291,7 +290,8 @@ class TableInPieces:
             is_bad = np.isin(lines, [fault.line for fault in bad])
             for name in required:
                 is_gap = frame[name].isna() & ~is_bad
-                bad += bad_rows(is_gap, lines, name, None, NEVER_MISSING)
+                reason = "is missing, and never was in training"
+                bad += bad_rows(is_gap, lines, name, None, reason)
             is_good = ~np.isin(lines, [fault.line for fault in bad])
             features = frame.loc[is_good].copy()
             for name in self.new_words:

@@ -172,9 +172,9 @@ class Source:
         if any(is_gap):
             is_integer = pd.api.types.is_integer_dtype(cells)
             cells = (cells.astype("Int64") if is_integer else cells).mask(np.array(is_gap))
-            words = [str(cell) for cell in cells.dropna() if kind is None]
+            words = [str(cell) for cell in cells.dropna()]
             is_code = any(re.match(LEADING_ZERO, word) for word in words)
-            if words and not is_code and all(re.match(NUMBER, word) for word in words):
+            if kind is None and not is_code and all(re.match(NUMBER, word) for word in words):
                 cells = pd.to_numeric(cells)
         if kind is not False or pd.api.types.is_numeric_dtype(cells):
             return cells, (), None
@@ -412,10 +412,7 @@ def check_names(names: Sequence[str], used: Iterable[Any], argument: str = "") -
 
 def number_of(word: str) -> float | None:
     """Return the number that a word stands for, or None."""
-    try:
-        return None if "_" in word else float(word)
-    except ValueError:
-        return None
+    return float(word) if re.match(NUMBER, word) else None
 
 
 def refuse_lists(column: "pd.Series[Any]") -> None:
