@@ -53,9 +53,9 @@ def _odd_text(known: "pd.Series[Any]", classes: NDArray[Any]) -> str:
     if words and {*words} <= {*classes.astype(str)}:
         return f"holds only names of classes ({some_of(map(repr, words))})"
     for pattern, content in ((DATE, "dates or times"), (NUMBER, "numbers as text")):
-        matching = [word for word in words if pattern.fullmatch(word)]
-        if matching and len(matching) >= 0.9 * len(words):
-            return f"holds {content} such as {matching[0]!r}"
+        others = [word for word in words if not pattern.fullmatch(word)]
+        if words and len(others) <= 0.1 * len(words):
+            return f"holds {content} ({some_of(map(repr, dict.fromkeys([*others, *words])))})"
     return ""
 
 
