@@ -65,7 +65,7 @@ class Features:
                     raise _bad_column(name, fault, REMEDY)
                 known = X[name].dropna()
                 if _kind(known) not in NUMBERS:
-                    categories[str(name)] = _categories(known)
+                    categories[str(name)] = tuple(sorted(set(_words(known))))
                 elif len(known) < len(X):
                     fill[str(name)] = float(known.astype(np.float64).median())
         rules = cls((), (), categories, fill, (), ())
@@ -229,7 +229,7 @@ def column_fault(column: Any) -> str:
     cells = known.drop_duplicates() if kind == "string" else known
     if any(isinstance(cell, list | tuple | set | dict | np.ndarray) for cell in cells):
         return "holds lists"
-    words = pd.Series(_categories(cells))
+    words = pd.Series(sorted(set(_words(cells))))
     odd = words[pd.to_numeric(words, errors="coerce").isna()]
     if len(odd) <= len(words) / 2:
         others = f", but for {some_of(map(repr, odd))}" if len(odd) else ""
@@ -237,10 +237,6 @@ def column_fault(column: Any) -> str:
     names_rows = len(words) > max(FEW_WORDS, min(len(known) / 2, MOST_WORDS))
     fault = f"has {len(words)} different words in {len(known)} rows, so it names rows"
     return fault if names_rows else ""
-
-
-def _categories(known: Any) -> tuple[str, ...]:
-    return tuple(sorted(set(_words(known))))
 
 
 def _kind(known: Any) -> str:

@@ -276,10 +276,7 @@ class TableInPieces:
         self.known_rows = Counter[str]()  # column -> rows with a word of training, as read so far
 
     def pieces(self, keep: Sequence[str] = (), most_rows: int = MOST_ROWS) -> Iterator[Piece]:
-        """Yield all rows in order, with copies of the cells of the columns to `keep`.
-
-        Words that training did not see become gaps.
-        """
+        """Yield all rows in order, with copies of the columns to `keep`; new words become gaps."""
         names = self.source.names
         check_names(names, (*keep, *self.words))
         most_rows = max(1, min(most_rows, MOST_ROWS, MOST_CELLS // len(names)))
