@@ -68,6 +68,7 @@ DATES = pd.DataFrame({"born": pd.date_range("2020-01-01", periods=30), "id": ran
         ("x,c,t\n1,a|b,A\n", TRUTH, r"\('A'\) of which none is a class"),
         ('x,c\n1,a\n2,"b\n3,a\n', SETS, "a quoted cell begins in line 3 and does not end"),
         (FRAME, {"votes": ["by u", "by v"]}, "votes=.*: it must be the beginning"),
+        (FRAME, {"delimiter": ";"}, "are for CSV files"),
         (FRAME, {"candidates": "c", "ignore": 3}, "`ignore`: there is no column 3"),
         (TYPED, SETS, r"row 0: column 'c'.*begins like a JSON list"),
         (DATES.assign(c=["a", "b"] * 15), SETS, r"'born' holds dates.*'id' has 30 different int"),
@@ -100,10 +101,10 @@ def test_files_that_are_no_tables_are_named(write: Write, tmp_path: Path) -> Non
         read_table(write(b"\xff\xfea"), encoding="utf-16")
 
 
-def test_a_line_without_end_is_cut(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_without_end_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "LONGEST_LINE", 20)
-    with pytest.raises(InputError, match="has 1 cells instead of 2"):
-        read_table(write(f"x,c\n1,a\n2,{'a' * 50}\n3,b\n"), candidates="c")
+    with pytest.raises(InputError, match="has a line of 20 characters or more"):
+        read_table(write(f"x,c\n1,a\n2,{'a' * 50}\n3,b\n"), candidates="c", on_bad_rows="skip")
 
 
 @pytest.mark.parametrize("damaged", ["name", "x", "c", "other"])
@@ -148,7 +149,7 @@ def test_a_gap_does_not_turn_integers_into_other_classes(
     assert table.truth is not None
     assert table.truth.tolist() == ["1", None, "2"]
     other = read_table(write("x,c,t\n1,1.0,1.0\n2,2.5,1.0\n"), candidates="c", truth="t")
-    assert Candidates.of(other.y).classes.tolist() == ["1", "2.5"]
+    assert Candidates.of(other.y).classes.tolist() == ["1.0", "2.5"]
 
 
 @pytest.mark.parametrize("word", ["NA", "null", "?"])
@@ -233,6 +234,19 @@ def test_a_feature_is_not_mistaken_for_something_else(tmp_path: Path, name: str)
 def test_rows_to_predict_may_all_be_different(write: Write) -> None:
     towns = lines_of("age,town", 30, lambda i: f"{i},town {i}")
     assert read_table(write(towns)).features.shape == (30, 2)
+
+
+def test_integers_are_features_unless_they_follow_the_candidates(write: Write) -> None:
+    """They are features, too, if every row has all classes."""
+    sets = "x,label,c", lambda i: f"{i / 7},{i % 3},{i % 3}|{(i + 1) % 3}"
+    floats = "x,label,c", lambda i: f"{i / 7},{i % 3}.0,{i % 3}|{(i + 1) % 3}"
+    votes = "x,label,by u,by v", lambda i: f"{i / 7},{i % 3},{i % 3},{i % 2}"
+    for (heading, row), form in ((sets, SETS), (floats, SETS), (votes, {"votes": "by "})):
+        with pytest.raises(InputError, match=r"'label' holds only names of classes.*`truth`"):
+            read_table(write(lines_of(heading, 60, row)), **form)  # type: ignore[arg-type]
+    for row in (lambda i: f"{i / 7},{i % 2},{i // 2 % 3}", lambda i: f"{i / 7},{i % 2},0|1"):
+        table = read_table(write(lines_of("x,rooms,c", 60, row)), candidates="c")
+        assert "rooms" in table.features
 
 
 def test_codes_with_leading_zeros_are_no_numbers(write: Write) -> None:

@@ -4,12 +4,13 @@ import re
 from typing import Any
 
 import pandas as pd
-from numpy.typing import NDArray
 
 from robustpll.errors import InputError, some_of
 from robustpll.estimator.features import column_fault
+from robustpll.labels.candidates import Candidates
 
 FEW = 20  # rows: it is no surprise if the numbers in so few are all different
+NEARLY_ALL = 0.99  # share of rows
 DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})"
     r"|\d{1,2}[ -][A-Za-z]{3,9}[ -]\d{2,4}|[A-Za-z]{3,9} \d{1,2}, ?\d{4})"
@@ -27,18 +28,20 @@ REMEDY = (
 )
 
 
-def refuse_odd_features(features: pd.DataFrame, classes: NDArray[Any]) -> None:
+def refuse_odd_features(features: pd.DataFrame, y: Candidates) -> None:
     """Refuse dates, numbers as text, names of classes, and columns that identify rows.
 
     Columns of categories pass: somebody declared them to be features.
     """
     faults = list[str]()
+    classes = {*y.classes.astype(str)}
     for name, column in features.select_dtypes(exclude="category").items():
         known = column.dropna()
         kind = pd.api.types.infer_dtype(known)
         fault = (
             (kind == "string" and _odd_text(known, classes))
             or column_fault(column)
+            or (kind in ("integer", "floating") and _labels_as_numbers(column, y))
             or (kind == "integer" and _row_numbers(known))
         )
         if fault:
@@ -47,16 +50,27 @@ def refuse_odd_features(features: pd.DataFrame, classes: NDArray[Any]) -> None:
         raise InputError(f"{some_of(faults, 3)}. {REMEDY}")
 
 
-def _odd_text(known: "pd.Series[Any]", classes: NDArray[Any]) -> str:
+def _odd_text(known: "pd.Series[Any]", classes: set[str]) -> str:
     """Return what is wrong with a column of text, or ""."""
     words = known.drop_duplicates().head(1000).tolist()
-    if words and {*words} <= {*classes.astype(str)}:
+    if words and {*words} <= classes:
         return f"holds only names of classes ({some_of(map(repr, words))})"
     for pattern, content in ((DATE, "dates or times"), (NUMBER, "numbers as text")):
         others = [word for word in words if not pattern.fullmatch(word)]
         if words and len(others) <= 0.1 * len(words):
             return f"holds {content} ({some_of(map(repr, dict.fromkeys([*others, *words])))})"
     return ""
+
+
+def _labels_as_numbers(column: "pd.Series[Any]", y: Candidates) -> str:
+    """Return the fault of numbers that name a candidate of nearly every row: the true labels."""
+    words = column.astype(object).map(lambda number: f"{number:g}", na_action="ignore")
+    code = pd.Index(y.classes.astype(str)).get_indexer(words)
+    is_informative = (column.notna() & (y.sizes < len(y.classes))).to_numpy(dtype=bool)
+    is_candidate = (code >= 0) & y.matrix[range(len(y)), code]
+    if is_informative.sum() < FEW or is_candidate[is_informative].mean() < NEARLY_ALL:
+        return ""
+    return f"holds only names of classes ({some_of(column.dropna().unique())})"
 
 
 def _row_numbers(known: "pd.Series[Any]") -> str:

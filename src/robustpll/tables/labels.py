@@ -4,7 +4,7 @@ import json
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from robustpll.tables.source import SHOWN, BadRow, Lines, bad_rows
 NO_CLASS = "names no class: give it candidates, or pass unanswered='all classes' to keep such rows"
 NOTHING = frozenset(("", *TEXT_OF_NOTHING))
 MOST_BYTES = 8 * 10**9  # of candidates and their prior: 5 bytes for each row and class
-INDICATORS = {"0": 0, "1": 1, "false": 0, "true": 1}
+INDICATORS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
+INTEGER = re.compile(r"-?[0-9]+(\.0+)?")
 NOT_JSON = (
     'begins like a JSON list, but is not one of names such as ["cat", "dog"]: write it with '
     "json.dumps(sorted(names)), or save the table with lists as Parquet"
@@ -53,6 +54,7 @@ def _read_sets(
     codes, cells = distinct(column)
     cells.append("")  # of gaps, whose code is -1
     parsed = [_names_in(cell, separator, gaps) for cell in cells]
+    plain = plain_integers(name for names, _ in parsed for name in names)
     bad = []
     for row in np.flatnonzero(np.array([not names for names, _ in parsed])[codes]):
         value, fault = str(cells[codes[row]])[:SHOWN], parsed[codes[row]][1]
@@ -60,7 +62,7 @@ def _read_sets(
 
     def build(rows: Any) -> Candidates:
         used, code = np.unique(codes[rows], return_inverse=True)
-        sets = [parsed[number][0] for number in used]
+        sets = [frozenset(plain.get(name, name) for name in parsed[number][0]) for number in used]
         classes = frozenset[Any]().union(*sets)
         _refuse_too_many(len(code), len(classes))
         return Candidates.of([names or classes for names in sets])[code]
@@ -73,14 +75,16 @@ def _read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels
     matrix, bad = np.empty(columns.shape, dtype=bool), list[BadRow]()
     for number, (name, column) in enumerate(columns.items()):
         codes, cells = distinct(column)
-        words = np.array([*(plain_number(str(cell)) for cell in cells), ""], dtype=object)
+        words = np.array([*map(str, cells), ""], dtype=object)
         values = np.array([INDICATORS.get(word.lower(), -1) for word in words])[codes]
         matrix[:, number] = values != 0  # a row with a bad cell is not empty as well
         bad += bad_rows(values < 0, lines, name, words[codes], "is neither 0 nor 1")
     is_empty = ~matrix.any(-1)
     bad += bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS)
     matrix[is_empty] = True
-    classes = [plain_number(str(name).removeprefix(prefix)) for name in columns]
+    names = [str(name).removeprefix(prefix) for name in columns]
+    plain = plain_integers(names)
+    classes = [plain.get(name, name) for name in names]
 
     def build(rows: Any) -> Candidates:
         _refuse_too_many(len(matrix), len(classes))
@@ -91,10 +95,12 @@ def _read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels
 
 def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, unanswered: Any) -> Labels:
     """Read columns of answers, one for each annotator."""
-    answers = {}
-    for name, column in columns.items():
-        codes, names = distinct(column)
-        answers[str(name).removeprefix(prefix)] = np.array([*names, None], dtype=object)[codes]
+    by_column = {str(name).removeprefix(prefix): distinct(columns[name]) for name in columns}
+    plain = plain_integers(name for _, names in by_column.values() for name in names)
+    answers = {
+        title: np.array([*(plain.get(name, name) for name in names), None], dtype=object)[codes]
+        for title, (codes, names) in by_column.items()
+    }
     votes = Votes(pd.DataFrame(answers, columns.index), unanswered)
     is_empty = votes.answers.isna().all(axis=1)
 
@@ -118,7 +124,7 @@ def _names_in(cell: Any, separator: str, gaps: Collection[str]) -> tuple[frozens
     names: Any = cell if isinstance(cell, tuple) else (cell,)
     if isinstance(cell, str):
         text = cell.strip()
-        names = [plain_number(name.strip()) for name in text.split(separator)] if text else []
+        names = [name.strip() for name in text.split(separator)] if text else []
         if text[:1] in ("[", "{"):
             try:
                 names = json.loads(text)
@@ -138,21 +144,27 @@ def _names_in(cell: Any, separator: str, gaps: Collection[str]) -> tuple[frozens
     return frozenset(names), "" if names else NO_CLASS
 
 
-def plain_number(name: Any) -> Any:
-    """Return "1" for the text "1.0", which pandas writes for 1 in a column with gaps."""
-    return re.sub(r"^(-?[0-9]+)\.0+$", r"\1", name) if isinstance(name, str) else name
+def plain_integers(names: Iterable[Any]) -> dict[str, str]:
+    """Return "1" for "1.0" and so on if all names are integers, otherwise nothing.
+
+    pandas writes 1.0 for 1 in a column with gaps.
+    """
+    distinct_names = {*names}
+    if not all(isinstance(name, str) and INTEGER.fullmatch(name) for name in distinct_names):
+        return {}
+    return {name: name.partition(".")[0] for name in distinct_names}
 
 
 def distinct(cells: "pd.Series[Any]") -> tuple[NDArray[np.int64], list[Any]]:
     """Return the code of each cell (-1 for a gap or ""), and the distinct cells, lists as tuples.
 
-    >>> distinct(pd.Series([["a", "b"], None, ["a", "b"], "1.0"]))
-    (array([ 0, -1,  0,  1]), [('a', 'b'), '1'])
+    >>> distinct(pd.Series([["a", "b"], None, ["a", "b"], "c"]))
+    (array([ 0, -1,  0,  1]), [('a', 'b'), 'c'])
     """
     if cells.dtype == object or "<" in str(cells.dtype):  # list<..>, struct<..>
         cells = pd.Series([_hashable(cell) for cell in cells], dtype=object)
     codes, uniques = pd.factorize(cells.mask(cells == ""))
-    return codes, [plain_number(cell) for cell in uniques]
+    return codes, list(uniques)
 
 
 def _hashable(cell: Any) -> Any:
@@ -168,6 +180,9 @@ def true_labels(truth: "pd.Series[Any]", classes: Any) -> NDArray[Any]:
     codes, values = distinct(truth)
     if not values:
         raise InputError(f"Column {truth.name!r} names no true label. Do not pass it as `truth`.")
+    if classes is None or not {*values} <= {*classes.tolist()}:
+        plain = plain_integers(values)
+        values = [plain.get(value, value) for value in values]
     true_names = as_names(values)
     if classes is not None:
         true_names = true_names.astype(str) if classes.dtype.kind == "U" else true_names

@@ -16,7 +16,7 @@ from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.votes import Votes
 from robustpll.tables.checks import refuse_odd_features
-from robustpll.tables.labels import plain_number, read_labels, true_labels
+from robustpll.tables.labels import read_labels, true_labels
 from robustpll.tables.source import (
     BadRow,
     Lines,
@@ -169,11 +169,11 @@ def _read(options: Any, with_cells: bool = False) -> Table:
     X = X.loc[rows].astype(types | dict.fromkeys(source.reading.categories, "category"))
     y, truth = build(rows), None
     named = like.y if y is None and like is not None else y
-    classes: Any = None if named is None else Candidates.of(named).classes
+    sets = None if named is None else Candidates.of(named)
     if options.truth is not None:
-        truth = true_labels(frame.loc[rows, options.truth], classes)
-    if y is not None:
-        refuse_odd_features(X, classes)
+        truth = true_labels(frame.loc[rows, options.truth], None if sets is None else sets.classes)
+    if y is not None and sets is not None:
+        refuse_odd_features(X, sets)
     left_out = tuple(name for name in source.names if name not in X)
     reading = replace(source.reading, left_out=left_out)
     table = Table(X, y, truth, lines[rows], bad, reading)
@@ -308,7 +308,8 @@ class TableInPieces:
         words = dict.fromkeys(self.words[name] or ())
 
         def known_word(cell: Any) -> str:
-            return text if (text := str(cell)) in words else str(plain_number(text))
+            text = str(cell)
+            return text if text in words else text.removesuffix(".0")  # of integers beside gaps
 
         cells = column.map(known_word, na_action="ignore").astype(object)
         is_known = cells.isin([*words])

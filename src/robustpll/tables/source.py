@@ -37,7 +37,7 @@ TOO_LARGE = f"is infinite or beyond {LARGEST:.1e}: correct it, or write the colu
 ODD_CELLS = 0.01  # a column with a larger share of cells that are not numbers is text
 CHUNK_CELLS = 2**17  # of a CSV file, to parse at once
 LONGEST_CELL = 2**26  # characters; the default of the csv module is too short for large sets
-LONGEST_LINE = 2**27  # characters, after which a line is cut: it would fill the memory
+LONGEST_LINE = 2**27  # characters; a longer line would fill the memory
 BUFFER = 2**20  # bytes of each column of a Parquet file that is read in pieces
 SHOWN = 200  # characters of a cell in a list of bad rows
 FORMULA = (*"=+-@＝＋－＠", "\t", "\r", "\n")  # a spreadsheet may compute cells that begin so
@@ -293,8 +293,12 @@ class CsvFile(Source):
         rows, lines, bad = list[list[str]](), list[int](), list[BadRow]()
         last, end, width = done, done + len(chunk), len(self.names)
         for line, last, cells, odd_quotes in self._records(chain(chunk, rest), done):
-            if odd_quotes or len(cells) != width:
-                fault = odd_quotes or f"has {len(cells)} cells instead of {width}"
+            fault = odd_quotes
+            if len(cells) != width and not fault:
+                fault = f"has {len(cells)} cells instead of {width}"
+            if last > line and self._holds_rows(cells):
+                fault = f"has whole rows in a cell: lines {line} to {last} have an odd quote"
+            if fault:
                 bad.append(BadRow(line, "", self.delimiter.join(cells)[:SHOWN], fault))
             else:
                 rows.append(cells)
@@ -303,6 +307,12 @@ class CsvFile(Source):
                 break
         columns = [pa.array([row[number] for row in rows], pa.string()) for number in numbers]
         return columns, np.array(lines, dtype=np.int64), bad, last
+
+    def _holds_rows(self, cells: list[str]) -> bool:
+        """Whether the lines of a row look like rows themselves, and more than two of two cells."""
+        parts, width = self.delimiter.join(cells).split("\n"), len(self.names)
+        is_row = [part.count(self.delimiter) == width - 1 for part in parts]
+        return len(parts) + width > 5 and all(is_row)
 
     def _records(
         self, lines: Iterable[str], done: int = 0
@@ -323,6 +333,12 @@ class CsvFile(Source):
             if cells or fault:  # not a blank line
                 yield line, done + reader.line_num, cells, fault
 
+    def _bounded(self, lines: Iterator[str]) -> Iterator[str]:
+        for line in lines:
+            if len(line) == LONGEST_LINE:
+                raise InputError(f"{self.title} has a line of {len(line):,} characters or more.")
+            yield line
+
     @contextmanager
     def _lines(self) -> Iterator[Iterator[str]]:
         """Open the file and give its lines; explain what is wrong with its bytes."""
@@ -333,7 +349,7 @@ class CsvFile(Source):
         try:
             opened: Any = unpacked_table(path) if path.suffix == ".gz" else path.open("rb")
             with opened as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
-                yield iter(partial(text.readline, LONGEST_LINE), "")
+                yield self._bounded(iter(partial(text.readline, LONGEST_LINE), ""))
         except (LookupError, UnicodeError) as error:
             remedy = "Save it as UTF-8, or pass its `encoding`, such as 'cp1252'"
             raise InputError(f"{path} is not text in {encoding} ({error}). {remedy}.") from error
@@ -388,6 +404,9 @@ def opened_source(source: Any, requested: Reading, before: Reading | None = None
         kind = FILES[_ending(source)]
     elif not is_frame(source):
         raise InputError(f"source must be a path or a DataFrame; got a {type(source).__name__}.")
+    format_options = (requested.encoding, requested.delimiter, requested.decimal)
+    if kind is not CsvFile and format_options != (None, None, None):
+        raise InputError("encoding, delimiter and decimal are for CSV files. Do not pass them.")
     return kind(source, requested.after(before) if before else requested)
 
 
