@@ -46,32 +46,30 @@ DATES = pd.DataFrame({"born": pd.date_range("2020-01-01", periods=30), "id": ran
         ("x,c\n", {}, "has columns, but no rows"),
         ("x,c,x\n1,2,3\n", {}, "Several columns are named 'x'"),
         ("x,c\n1,a\n2,a\n", SETS, "names 1 class \\(a\\): at least 2"),
-        ("x,c\n1,\n2,\n", SETS | {"on_bad_rows": "skip"}, "no row parses. In line 2"),
+        ("x,c\n1,\n2,\n", SETS | {"on_bad_rows": "skip"}, "2 rows do not parse .line 2"),
         (PETS, {"candidates": "sen"}, "no column 'sen'. There is 'seen'"),
         (PETS, SEEN | {"ignore": ["id"]}, "`ignore`: there is no column 'id'"),
         (PETS, SEEN | {"truth": "seen"}, "'seen' is named in both `candidates` and `truth`"),
         (PETS, SEEN | {"votes": "t"}, "candidates and votes are passed"),
-        (PETS, {"indicators": "is "}, "indicators='is ': no column begins with it"),
-        (PETS, {"votes": ""}, "votes='': no column begins with it"),
-        (PETS, {"votes": "seen"}, "votes='seen': it is the whole name of a column"),
+        (PETS, {"indicators": "is "}, "indicators='is ': it must be the beginning of some"),
+        (PETS, {"votes": ""}, "votes='': it must be the beginning of some"),
+        (PETS, {"votes": "seen"}, "votes='seen': .* not the whole name of one"),
         (PETS, SEEN | {"separator": "||"}, r"separator='\|\|': it must be one"),
         (PETS, {"delimiter": ",,"}, "delimiter=',,': it must be one character"),
         (PETS, {"decimal": ";"}, "decimal=';': it must be"),
-        (PETS, {"on_bad_rows": "warn"}, "on_bad_rows='warn': it must be 'error' or 'skip'"),
-        (PETS, {"unanswered": "none"}, "unanswered='none': it must be 'error' or 'all classes'"),
-        (PETS, {"like": "table.csv"}, "like must be a result of read_table; got a str"),
-        (PETS, {"encoding": "utf-99"}, "encoding='utf-99' is unknown"),
+        (PETS, {"on_bad_rows": "warn"}, "on_bad_rows='warn': it must be one of .*'skip'"),
+        (PETS, {"unanswered": "none"}, "unanswered='none': it must be one of"),
+        (PETS, {"like": "table.csv"}, "like='table.csv': it must be a result of read_table"),
+        (PETS, {"encoding": "utf-99"}, "is not text in utf-99 .unknown encoding"),
         (PETS.replace(",", ";"), {}, "delimited by ';'. Pass delimiter=';'"),
-        ("x,is a\n1,1\n", {"indicators": "is "}, "'is ' names 1 class"),
-        ("x,by u\n1,a\n2,a\n", {"votes": "by "}, "'by ' names 1 class"),
+        ("x,is a\n1,1\n", {"indicators": "is "}, "names 1 class"),
+        ("x,by u\n1,a\n2,a\n", {"votes": "by "}, "names 1 class"),
         ("x,c,t\n1,a|b,\n", TRUTH, "'t' names no true label"),
         ("x,c,t\n1,a|b,A\n", TRUTH, r"\('A'\) of which none is a class"),
-        ("x,c\n1,a|7|07\n", SETS, "are equal as numbers"),
         ('x,c\n1,a\n2,"b\n3,a\n', SETS, "a quoted cell begins in line 3 and does not end"),
-        (FRAME, {"candidates": 1}, "candidates=1: pass one text"),
-        (FRAME, {"votes": ["by u", "by v"]}, "votes=.*: pass one text"),
-        (FRAME, {"candidates": "c", "ignore": 3}, "`ignore`: there is no column 3"),
+        (FRAME, {"votes": ["by u", "by v"]}, "votes=.*: it must be the beginning"),
         (FRAME, {"delimiter": ";"}, "are for CSV files"),
+        (FRAME, {"candidates": "c", "ignore": 3}, "`ignore`: there is no column 3"),
         (TYPED, SETS, r"row 0: column 'c'.*begins like a JSON list"),
         (DATES.assign(c=["a", "b"] * 15), SETS, r"'born' holds dates.*'id' has 30 different int"),
         ([[1, 2]], {}, "a path or a DataFrame; got a list"),
@@ -93,7 +91,7 @@ def test_files_that_are_no_tables_are_named(write: Write, tmp_path: Path) -> Non
         write(PETS, "t.parquet"): "is not a Parquet file",
         write(PETS, "plain.csv.gz"): "Not a gzipped file.*Rename it without .gz",
         write(packed[:-20], "cut.csv.gz"): "file ended before",
-        write(odd, "odd.csv"): r"not text in utf-8 at b'.*\\xfc'.*Save it as UTF-8",
+        write(odd, "odd.csv"): r"not text in utf-8.* byte 0xfc .*Save it as UTF-8",
     }
     for path, reason in broken.items():
         with pytest.raises(InputError, match=reason) as caught:
@@ -177,7 +175,7 @@ def test_more_candidates_than_memory_holds_are_refused_before_they_are_made(
 # Columns that are no features
 
 REFUSED: dict[str, tuple[str, list[Any], str]] = {
-    "dates": ("born", ["2020-01-31", "1999-12-01", ""] * 10, "dates or times such as '2020-01-31'"),
+    "dates": ("born", ["2020-01-31", "1999-12-01", ""] * 10, "dates or times .'2020-01-31'"),
     "times": ("at", ["2020-01-31T10:00:00Z", "1:05 pm", "Mar 3, 2020"] * 10, "dates or times"),
     "row numbers": ("n", list(range(1, 31)), "numbers rows"),
     "an id": ("customer_id", [907, 12, 55], "numbers rows"),
@@ -185,13 +183,17 @@ REFUSED: dict[str, tuple[str, list[Any], str]] = {
     "a saved index": ("", [5, 0, 7], "numbers rows"),
     "names of rows": ("file", [f"img-{i}.png" for i in range(30)], "30 different words in 30 rows"),
     "many words": ("who", [f"p {i // 4}" for i in range(6000)], "1500 different words in 6000"),
-    "a word": ("age", ["31", "42", "?", "55"], r"but for '\?' \(line 4\).*missing='\?'"),
+    "a word": ("age", ["31", "42", "?", "55"], r"but for '\?'.*`missing`"),
     "nothing": ("empty", ["", "NA", ""], "no value in any row"),
     "the truth": ("gold", ["c0", "c1", "c2"] * 10, "only names of classes.*`truth`"),
-    "percent": ("x", [f"{i / 10}%" for i in range(90)], "numbers such as .*without signs and sep"),
-    "thousands": ("x", [f"{i},{100 + i}" for i in range(90)], "numbers such as .*decimal=','"),
-    "money": ("x", ["$1,100.50", "$2,100.00", "7"] * 30, "numbers such as .*without signs"),
-    "zip codes": ("zip", ["10104", "00100"] * 9, "numbers as text such as '00100'.*`categories`"),
+    "percent": ("x", [f"{i / 10}%" for i in range(90)], "numbers as text .*1234.5"),
+    "thousands": (
+        "x",
+        [f"{i},{100 + i}" for i in range(90)],
+        "numbers as text .*decimal=','",
+    ),
+    "money": ("x", ["$1,100.50", "$2,100.00", "7"] * 30, "numbers as text .*1234.5"),
+    "zip codes": ("zip", ["10104", "00100"] * 9, "numbers as text .'10104'.*`categories`"),
 }
 ACCEPTED: dict[str, list[Any]] = {
     "age": [20, *range(20, 41)],  # unique but for one
@@ -229,11 +231,9 @@ def test_a_feature_is_not_mistaken_for_something_else(tmp_path: Path, name: str)
     assert list(read_table(tmp_path / "t.csv", candidates="labels").features) == [name, "width"]
 
 
-def test_rows_to_predict_may_all_be_different_but_have_no_dates(write: Write) -> None:
+def test_rows_to_predict_may_all_be_different(write: Write) -> None:
     towns = lines_of("age,town", 30, lambda i: f"{i},town {i}")
     assert read_table(write(towns)).features.shape == (30, 2)
-    with pytest.raises(InputError, match="'born' holds dates"):
-        read_table(write("age,born\n7,2020-01-01\n"))
 
 
 def test_integers_are_features_unless_they_follow_the_candidates(write: Write) -> None:
@@ -276,7 +276,7 @@ def test_lists_are_no_features(tmp_path: Path, cell: object, categories: tuple[s
         frame.to_parquet(tmp_path / "t.parquet")
         tables.append(tmp_path / "t.parquet")
     for table in tables:
-        with pytest.raises(InputError, match=r"'towns' holds lists, .* `ignore`"):
+        with pytest.raises(InputError, match=r"'towns' holds lists, .*`ignore`"):
             read_table(table, candidates="c", categories=categories)
         assert len(read_table(table, candidates="c", ignore="towns")) == 2
 
@@ -292,7 +292,7 @@ def test_words_for_nothing_count_in_every_kind_of_table(tmp_path: Path) -> None:
             assert pd.api.types.is_numeric_dtype(features[name])
             assert features[name].isna().tolist() == [True, *[False] * 99]
     assert frame["age"].tolist() == ages
-    with pytest.raises(InputError, match=r"but for '\?' \(row 0\).*missing='\?'"):
+    with pytest.raises(InputError, match=r"numbers as text \('\?', '0'.*`missing`"):
         read_table(frame, candidates="c")
 
 
@@ -329,7 +329,7 @@ def test_a_table_like_another_may_have_labels_of_its_own(write: Write) -> None:
     assert Candidates.of(again.y).sets() == [{"b"}, {"a"}]
     for text, options, reason in (
         ("t,x\nB,3.5\n", {"truth": "t"}, "of which none is a class"),
-        ("y\n3\n", {}, r"lacks 'x' and has 'y' besides.*`ignore`"),
+        ("y\n3\n", {}, "`like`: there is no column 'x'. There is 'y'"),
         ("x\nten\n", {}, "column 'x': 'ten' is not a number"),
     ):
         with pytest.raises(InputError, match=reason):

@@ -138,12 +138,13 @@ def _labelled_table(source: Any, table: Table, judged: Judgement, review: pd.Dat
         content = io.BytesIO()
         write_table(cells, content)
         return content.getvalue()
+    decimal = source.reading.decimal or "."
 
     def as_text(cell: Any) -> str:
         if isinstance(cell, float):
-            return str(cell).replace(".", source.decimal)
+            return str(cell).replace(".", decimal)
         is_gap = cell in table.reading.missing
-        return str(cell if is_gap else safe_cell(str(cell), source.decimal))
+        return str(cell if is_gap else safe_cell(str(cell), decimal))
 
     text = CsvText()
     writer = csv.writer(text, delimiter=source.delimiter)

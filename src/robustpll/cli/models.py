@@ -240,13 +240,12 @@ def predict(
         table = TableInPieces(path, columns, features.fill, before, requested)
         if clash := [name for name in keep if name in (*COLUMNS, table.source.unit)]:
             raise InputError(f"--keep {clash[0]}: the output has a column of this name. Rename it.")
-        if new := [repr(name) for name in table.new_columns if name not in (*keep, truth)]:
-            say(f"{path}: the model was fitted without {some_of(new)}, and does not use that.")
         counts = _write(classifier, table, out, error, keep=keep, truth=truth)
     for name, unseen in table.new_words.items():
-        if unseen.rows:
-            words = f"words that training did not see ({some_of(map(repr, unseen.words))})"
-            say(f"{path}: {unseen.rows:,} rows of column {name!r} have {words}. They become gaps.")
+        if unseen:
+            words = f"words that training did not see ({some_of(map(repr, unseen))})"
+            count = f"{unseen.total():,} rows of column {name!r}"
+            say(f"{path}: {count} have {words}. They become gaps.")
     typer.echo(f"{path}: " + "\n".join(_summary(counts, classifier.trial_, error)))
     typer.echo(f"The predictions are in {out}.")
     if bad := counts["rows"][counts["outcome"] == BAD].sum():

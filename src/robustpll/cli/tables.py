@@ -159,7 +159,6 @@ def read(
 
 def _bad_rows(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[str]:
     """Yield how many rows do not parse, the first of them, and the remedies."""
-    from robustpll.tables.labels import NO_CLASS
     from robustpll.tables.source import PARQUET
 
     bad, where = table.bad, "row" if path.suffix.lower() in PARQUET else "line"
@@ -171,8 +170,6 @@ def _bad_rows(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[st
         yield f"{columns.errors} lists them."
     elif len(bad) > BAD_ROWS_SHOWN:
         yield f"  and {len(bad) - BAD_ROWS_SHOWN:,} more; pass --errors FILE to list all of them"
-    if unanswered := sum(row.reason == NO_CLASS for row in bad):
-        yield f'{unanswered:,} have no candidates. Pass --unanswered "all classes" to keep them.'
     if not columns.skip_bad_rows:
         yield "Correct these rows, or pass --skip-bad-rows to leave them out."
 

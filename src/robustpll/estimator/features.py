@@ -18,6 +18,10 @@ FARTHEST = 2.0**64  # bound on scaled values: networks multiply them in float32,
 FEW_WORDS, MOST_WORDS = 20, 1000  # categories of a text column; each costs a number in every row
 NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean", "decimal")  # pandas' kinds
 DATES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period")
+REMEDY = (
+    "Drop it, replace it by numbers (of text by pandas.to_numeric with errors='coerce'), or keep "
+    "its words by converting it to the type 'category'."
+)
 
 
 class ScaledRows(Rows):
@@ -57,11 +61,11 @@ class Features:
         if is_frame(X):
             refuse_odd_table(X)
             for name in X.columns:
+                if fault := column_fault(X[name]):
+                    raise _bad_column(name, fault, REMEDY)
                 known = X[name].dropna()
-                if known.empty:
-                    raise _bad_column(name, "has no value in any row", "Drop it.")
                 if _kind(known) not in NUMBERS:
-                    categories[str(name)] = _categories(known)
+                    categories[str(name)] = tuple(sorted(set(_words(known))))
                 elif len(known) < len(X):
                     fill[str(name)] = float(known.astype(np.float64).median())
         rules = cls((), (), categories, fill, (), ())
@@ -206,37 +210,37 @@ def _words(column: Any) -> NDArray[Any]:
     return np.array([str(cell) for cell in column.astype(object)], dtype=object)
 
 
-def _categories(known: Any) -> tuple[str, ...]:
-    """The sorted categories of a column without gaps; raises if its text is not categorical."""
+def column_fault(column: Any) -> str:
+    """Return why a column of a table cannot be a feature, or "" if it can.
+
+    Text must be categorical; a column of the type 'category' is declared to be.
+    """
     import pandas as pd
 
-    words = sorted(set(_words(known)))
-    if hasattr(known, "cat"):  # declared as categorical
-        return tuple(words)
-    if any(isinstance(cell, list | tuple | set | dict | np.ndarray) for cell in known):
-        problem = "holds lists or the like, which are no features"
-        raise _bad_column(known.name, problem, "Drop or unpack it.")
-    numbers = pd.to_numeric(pd.Series(words), errors="coerce")
-    odd = [word for word, gap in zip(words, numbers.isna(), strict=True) if gap]
+    known = column.dropna()
+    if known.empty:
+        return "has no value in any row"
+    is_declared = hasattr(known, "cat")
+    kind = _kind(known.cat.categories if is_declared else known)
+    if kind in (*DATES, "complex"):
+        return f"holds dates, times or complex numbers ({kind})"
+    if kind in NUMBERS or is_declared:
+        return ""
+    cells = known.drop_duplicates() if kind == "string" else known
+    if any(isinstance(cell, list | tuple | set | dict | np.ndarray) for cell in cells):
+        return "holds lists"
+    words = pd.Series(sorted(set(_words(cells))))
+    odd = words[pd.to_numeric(words, errors="coerce").isna()]
     if len(odd) <= len(words) / 2:
-        problem = "holds numbers as text" + (f", but for {some_of(map(repr, odd))}" if odd else "")
-        remedy = "Convert it with pandas.to_numeric(column, errors='coerce'), or to 'category'."
-        raise _bad_column(known.name, problem, remedy)
-    if len(words) > max(FEW_WORDS, min(len(known) / 2, MOST_WORDS)):
-        problem = f"has {len(words)} different words in {len(known)} rows, so it names rows"
-        remedy = "Drop it, or convert it to the type 'category' to keep it."
-        raise _bad_column(known.name, problem, remedy)
-    return tuple(words)
+        others = f", but for {some_of(map(repr, odd))}" if len(odd) else ""
+        return f"holds numbers as text{others}"
+    names_rows = len(words) > max(FEW_WORDS, min(len(known) / 2, MOST_WORDS))
+    fault = f"has {len(words)} different words in {len(known)} rows, so it names rows"
+    return fault if names_rows else ""
 
 
 def _kind(known: Any) -> str:
     """The kind of a column's values in pandas' terms, such as "integer" or "categorical"."""
     import pandas as pd
 
-    kind = str(pd.api.types.infer_dtype(known))
-    values = str(pd.api.types.infer_dtype(known.cat.categories)) if kind == "categorical" else kind
-    if values in (*DATES, "complex"):
-        what = "dates or times" if values in DATES else "complex numbers"
-        remedy = "Drop it, or replace it by numbers such as the hour or the days since an event."
-        raise _bad_column(known.name, f"holds {what}, which are no features as such", remedy)
-    return kind
+    return str(pd.api.types.infer_dtype(known))

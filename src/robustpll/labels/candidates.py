@@ -78,10 +78,8 @@ class Candidates:
         if names is None:
             names = np.arange(matrix.shape[1]) if classes is None else classes
         if matrix.shape[1] != len(names):
-            raise InputError(
-                f"y has {matrix.shape[1]} columns, but there are {len(names)} classes: a 0/1 "
-                "matrix has one column for each class."
-            )
+            size = f"y has {matrix.shape[1]} columns, but there are {len(names)} classes"
+            raise InputError(f"{size}: a 0/1 matrix has one column for each class.")
         if classes is None:
             classes = parsing.checked_classes(names)
         elif further and (names.dtype.kind == "U") == (classes.dtype.kind == "U"):
@@ -102,11 +100,7 @@ class Candidates:
         return np.asarray(self.matrix.sum(-1, dtype=np.int64))
 
     def sets(self) -> list[frozenset[Any]]:
-        """The candidates of each row by name.
-
-        >>> Candidates.of(np.eye(2, dtype=int)).sets()
-        [frozenset({0}), frozenset({1})]
-        """
+        """The candidates of each row by name."""
         return [frozenset(self.classes[row].tolist()) for row in self.matrix]
 
     def __len__(self) -> int:
@@ -140,11 +134,7 @@ def candidates_with(y: Any, classes: NDArray[Any]) -> Candidates:
 
 
 def label_vector(y: Any) -> NDArray[Any] | None:
-    """Return labels, one per row and all of one type; None if `y` has another form.
-
-    >>> label_vector(["cat", "dog"]), label_vector([{"cat"}, {"dog"}])
-    (array(['cat', 'dog'], dtype='<U3'), None)
-    """
+    """Return labels, one per row and all of one type; None if `y` has another form."""
     form, labels = _form_of(y)
     if form != "labels":
         return None

@@ -18,10 +18,7 @@ TEXT_OF_NOTHING = ("nan", "<NA>")  # gaps as numpy and pandas write them in arra
 
 
 def refuse_rows(is_bad: ArrayLike, fault: str, remedy: str) -> None:
-    """Raise InputError if any row is bad; the message has the number and the first of them.
-
-    >>> refuse_rows([False, False], "y is empty", "Drop them.")
-    """
+    """Raise InputError if any row is bad; the message has the number and the first of them."""
     rows = np.flatnonzero(is_bad)
     if len(rows):
         raise InputError(f"{fault} in {len(rows)} rows ({some_of(rows)}). {remedy}")
@@ -33,11 +30,7 @@ def is_frame(y: object) -> bool:
 
 
 def as_pandas(table: Any) -> Any:
-    """Convert a table of another library, such as polars or pyarrow, to pandas.
-
-    >>> as_pandas([[1, 2]])
-    [[1, 2]]
-    """
+    """Convert a table of another library, such as polars or pyarrow, to pandas."""
     is_other = hasattr(table, "to_pandas") and hasattr(table, "columns")
     return table.to_pandas() if is_other and not hasattr(table, "iloc") else table
 
@@ -50,25 +43,17 @@ def row_index(rows: Any) -> Any:
 
 
 def items_of(y: Any) -> NDArray[Any]:
-    """Return one item per row: labels or sets (1-d), or a matrix (2-d array).
-
-    A list of lists is always a list of sets, never a matrix.
-    """
+    """Return one item per row: labels, or sets or lists (1-d), or a matrix (2-d array)."""
     if isinstance(y, str | bytes | set | frozenset | dict):
-        raise InputError(
-            f"y is a {type(y).__name__}, which holds no rows in order: pass a list with the "
-            "candidates of each row, a vector of labels, or a 0/1 matrix."
-        )
+        raise InputError(f"y is a {type(y).__name__}, not rows in order: pass a list of sets.")
     array = array_of(y)
     if array.ndim == 2 and array.shape[1] == 1:
         message = "A column-vector y was passed when a 1d array was expected: one label per row."
         warnings.warn(message, DataConversionWarning, stacklevel=6)
         array = array[:, 0]
     if array.ndim not in (1, 2):
-        raise InputError(
-            "y must be a 1d array of labels or sets, or a 0/1 matrix of shape (n, k); got an "
-            f"array of shape {array.shape} instead."
-        )
+        rule = "y must be a 1d array of labels or sets, or a 0/1 matrix of shape (n, k)"
+        raise InputError(f"{rule}; got an array of shape {array.shape} instead.")
     return array
 
 
@@ -157,10 +142,8 @@ def distinct_of(values: Any) -> set[Any]:
     try:
         return set(values)
     except TypeError as error:
-        raise InputError(
-            f"y holds {some_of([values])} ({error}), but a class name is a string or an integer. "
-            "Pass a list with a set of names for each row."
-        ) from error
+        rule = "but a class name is a string or an integer. Pass a set of names for each row"
+        raise InputError(f"y holds {some_of([values])} ({error}), {rule}.") from error
 
 
 def coded(values: list[Any], rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[Any]]:
@@ -196,39 +179,27 @@ def aligned(table: NDArray[Any], names: NDArray[Any], classes: NDArray[Any]) -> 
 
 
 def as_names(values: list[Any]) -> NDArray[Any]:
-    """Convert class names to an array of strings or integers; refuse anything else.
-
-    >>> as_names([2.0, 1])
-    array([2, 1])
-    """
+    """Convert class names to an array of strings or integers; refuse anything else."""
     if all(isinstance(value, str) for value in values):
         _refuse_odd_names(set(values))
         return np.asarray(values, dtype=str)
     numbers = all(isinstance(value, int | float | np.number) for value in values)
     if numbers and all(float(value).is_integer() for value in values):
         return np.asarray(values, dtype=np.int64)
-    kinds = sorted({type(value).__name__ for value in values})
-    raise InputError(
-        f"y holds class names of type {some_of(kinds)}: all names must be strings, or all "
-        "integers, without gaps. Convert them, for instance with str."
-    )
+    kinds = some_of(sorted({type(value).__name__ for value in values}))
+    rule = "all names must be strings, or all integers, without gaps. Convert them"
+    raise InputError(f"y holds class names of type {kinds}: {rule}.")
 
 
 def refuse_odd_text(names: Collection[str]) -> None:
-    """Refuse class names that numpy would cut, or that would need much memory.
-
-    >>> refuse_odd_text(["cat", "dog"])
-    """
+    """Refuse class names that numpy would cut, or that would need much memory."""
     if cut := [name[:40] for name in names if "\0" in name]:
         fault = "holds a NUL character, which numpy drops at the end of a name"
         raise InputError(f"The class name {cut[0]!r} {fault}. Remove it.")
     name = max(names, key=len, default="")
     if len(name) > LONGEST_NAME or len(name) * len(names) > MOST_LETTERS:
-        raise InputError(
-            f"The class name that begins with {name[:40]!r} has {len(name):,} characters, among "
-            f"{len(names):,} names. At most {min(LONGEST_NAME, MOST_LETTERS // len(names)):,} are "
-            "allowed for so many names. Shorten it."
-        )
+        size = f"has {len(name):,} characters, among {len(names):,} names"
+        raise InputError(f"The class name that begins with {name[:40]!r} {size}. Shorten it.")
 
 
 def _refuse_odd_names(names: set[str]) -> None:
@@ -236,10 +207,8 @@ def _refuse_odd_names(names: set[str]) -> None:
     refuse_odd_text(names)
     odd = sorted(name for name in names if name in ("", *TEXT_OF_NOTHING) or name[0] in "{[")
     if odd:
-        raise InputError(
-            f"y holds the text {odd[0]!r} as a class name: a gap or a set that was turned into "
-            "text. Pass gaps as None in a list, and each row's candidates as a set of names."
-        )
+        fault = f"y holds the class name {odd[0]!r}: a gap or a set that was turned into text"
+        raise InputError(f"{fault}. Pass None for gaps, and sets of names for candidates.")
     for separator, name in product("|;,", sorted(names)):
         parts = {part.strip() for part in name.split(separator)}
         if len(parts) > 1 and parts <= names:
@@ -259,8 +228,6 @@ def checked_classes(values: Any) -> NDArray[Any]:
     if names.ndim != 1 or len(names) != len(np.unique(names)):
         raise InputError(f"classes must be a 1-d array of distinct names; got {names!r}.")
     if len(names) < 2:
-        raise InputError(
-            f"y names {len(names)} class ({some_of(names)}): at least 2 classes are needed. If "
-            "other classes exist but no row has them, pass Candidates.of(y, classes=[...]) as y."
-        )
+        fault = f"y names {len(names)} class ({some_of(names)}): at least 2 classes are needed"
+        raise InputError(f"{fault}. To name others, pass Candidates.of(y, classes=[...]) as y.")
     return names

@@ -86,8 +86,6 @@ class Votes:
             cells = np.array(cells, dtype=object)
         cells = cells.to_numpy() if hasattr(cells, "to_numpy") else np.asarray(cells)
         if cells.ndim != 2:
-            raise InputError(
-                f"Votes needs a table of shape (n, annotators); got an array of shape {cells.shape}"
-                ". One annotator alone gives a label vector: pass that as y."
-            )
+            rule = "Votes needs a table of shape (n, annotators), and not a label vector"
+            raise InputError(f"{rule}; got an array of shape {cells.shape}.")
         return np.asarray(cells)

@@ -4,10 +4,8 @@ import json
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
-from decimal import Decimal
-from itertools import pairwise
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,39 +17,34 @@ from robustpll.labels.parsing import SETS, TEXT_OF_NOTHING, as_names
 from robustpll.labels.votes import Votes
 from robustpll.tables.source import SHOWN, BadRow, Lines, bad_rows
 
-NO_CLASS = "names no class: every row needs at least one candidate"
+NO_CLASS = "names no class: give it candidates, or pass unanswered='all classes' to keep such rows"
 NOTHING = frozenset(("", *TEXT_OF_NOTHING))
 MOST_BYTES = 8 * 10**9  # of candidates and their prior: 5 bytes for each row and class
 INDICATORS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
+INTEGER = re.compile(r"-?[0-9]+(\.0+)?")
 NOT_JSON = (
     'begins like a JSON list, but is not one of names such as ["cat", "dog"]: write it with '
     "json.dumps(sorted(names)), or save the table with lists as Parquet"
 )
 
-
-class Labels(NamedTuple):
-    """Class names and faults, and a function that makes `y` from rows without faults."""
-
-    names: set[Any]
-    bad: list[BadRow]
-    build: Callable[[Any, Mapping[Any, str]], Candidates | Votes | None]  # from rows and new names
+Labels = tuple[list[BadRow], Callable[[Any], Candidates | Votes | None]]  # faults, rows -> y
 
 
 def read_labels(
     form: str | None, columns: pd.DataFrame, lines: Lines, gaps: Collection[str], options: Any
 ) -> Labels:
-    """Read label columns; `options` are arguments of `read_table`, `gaps` mean "no value"."""
+    """Return faults, and a function that makes `y` from rows; `gaps` are words for "no value"."""
     if form is None:
-        return Labels(set(), [], lambda rows, new_names: None)
+        return [], lambda rows: None
     if form == "candidates":
-        labels = _read_sets(columns[options.candidates], lines, options.separator, gaps)
+        bad, build = _read_sets(columns[options.candidates], lines, options.separator, gaps)
     elif form == "indicators":
-        labels = _read_indicators(columns, lines, options.indicators)
+        bad, build = _read_indicators(columns, lines, options.indicators)
     else:
-        labels = _read_votes(columns, lines, options.votes, options.unanswered)
-    if options.unanswered == "error":
-        return labels
-    return labels._replace(bad=[fault for fault in labels.bad if fault.reason != NO_CLASS])
+        bad, build = _read_votes(columns, lines, options.votes, options.unanswered)
+    if options.unanswered == "all classes":
+        bad = [fault for fault in bad if fault.reason != NO_CLASS]
+    return bad, build
 
 
 def _read_sets(
@@ -61,78 +54,69 @@ def _read_sets(
     codes, cells = distinct(column)
     cells.append("")  # of gaps, whose code is -1
     parsed = [_names_in(cell, separator, gaps) for cell in cells]
+    plain = plain_integers(name for names, _ in parsed for name in names)
     bad = []
     for row in np.flatnonzero(np.array([not names for names, _ in parsed])[codes]):
         value, fault = str(cells[codes[row]])[:SHOWN], parsed[codes[row]][1]
         bad.append(BadRow(int(lines[row]), str(column.name), value, fault))
 
-    def build(rows: Any, new_names: Mapping[Any, str]) -> Candidates:
+    def build(rows: Any) -> Candidates:
         used, code = np.unique(codes[rows], return_inverse=True)
-        sets = [{new_names.get(word, word) for word in parsed[number][0]} for number in used]
-        classes = set().union(*sets)
-        _check_classes(f"Column {column.name!r}", classes, len(code))
+        sets = [frozenset(plain.get(name, name) for name in parsed[number][0]) for number in used]
+        classes = frozenset[Any]().union(*sets)
+        _refuse_too_many(len(code), len(classes))
         return Candidates.of([names or classes for names in sets])[code]
 
-    return Labels(set().union(*(names for names, _ in parsed)), bad, build)
+    return bad, build
 
 
 def _read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels:
     """Read 0/1 columns, one for each class."""
-    names = [str(name).removeprefix(prefix) for name in columns]
     matrix, bad = np.empty(columns.shape, dtype=bool), list[BadRow]()
     for number, (name, column) in enumerate(columns.items()):
         codes, cells = distinct(column)
-        words = np.array([*cells, ""], dtype=object)[codes]
-        value = np.array([*(INDICATORS.get(str(cell).lower(), -1) for cell in cells), -1])[codes]
-        matrix[:, number] = value != 0  # a row with a bad cell is not empty as well
-        bad += bad_rows(value < 0, lines, name, words, "is neither 0 nor 1")
+        words = np.array([*map(str, cells), ""], dtype=object)
+        values = np.array([INDICATORS.get(word.lower(), -1) for word in words])[codes]
+        matrix[:, number] = values != 0  # a row with a bad cell is not empty as well
+        bad += bad_rows(values < 0, lines, name, words[codes], "is neither 0 nor 1")
     is_empty = ~matrix.any(-1)
     bad += bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS)
     matrix[is_empty] = True
+    names = [str(name).removeprefix(prefix) for name in columns]
+    plain = plain_integers(names)
+    classes = [plain.get(name, name) for name in names]
 
-    def build(rows: Any, new_names: Mapping[Any, str]) -> Candidates:
-        classes = [new_names.get(name, name) for name in names]
-        _check_classes(f"The prefix {prefix!r}", classes, len(matrix))
+    def build(rows: Any) -> Candidates:
+        _refuse_too_many(len(matrix), len(classes))
         return Candidates.of(matrix[rows], classes=classes)
 
-    return Labels(set(names), bad, build)
+    return bad, build
 
 
 def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, unanswered: Any) -> Labels:
     """Read columns of answers, one for each annotator."""
-    is_empty = np.all([distinct(column)[0] < 0 for _, column in columns.items()], axis=0)
-    bad = bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS)
-    columns = columns.rename(columns=lambda name: name.removeprefix(prefix))
+    by_column = {str(name).removeprefix(prefix): distinct(columns[name]) for name in columns}
+    plain = plain_integers(name for _, names in by_column.values() for name in names)
+    answers = {
+        title: np.array([*(plain.get(name, name) for name in names), None], dtype=object)[codes]
+        for title, (codes, names) in by_column.items()
+    }
+    votes = Votes(pd.DataFrame(answers, columns.index), unanswered)
+    is_empty = votes.answers.isna().all(axis=1)
 
-    def build(rows: Any, new_names: Mapping[Any, str]) -> Votes:
-        answers = columns.apply(lambda cells: cells.map(new_names)) if new_names else columns
-        votes = Votes(answers, unanswered)[rows]
-        _check_classes(f"The prefix {prefix!r}", class_names(votes), len(votes))
-        return votes
+    def build(rows: Any) -> Votes:
+        good = votes[rows]
+        _refuse_too_many(len(good), pd.Series(good.answers.to_numpy().ravel()).nunique())
+        return good
 
-    return Labels(_answers(columns), bad, build)
-
-
-def _check_classes(where: str, names: Collection[Any], rows: int) -> None:
-    """Refuse a single class, and a matrix that would fill the memory."""
-    if len(names) < 2:
-        fault = f"{where} names {len(names)} class ({some_of(names)}): at least 2 are needed"
-        raise InputError(f"{fault}. Check the separator, or add rows of other classes.")
-    size = 5 * rows * len(names)
-    if size > MOST_BYTES:
-        need = f"{rows:,} rows and {len(names):,} classes need {size / 1e9:,.1f} GB of memory"
-        raise InputError(f"{need}. Merge rare classes, or take fewer rows.")
+    return bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS), build
 
 
-def class_names(y: Candidates | Votes) -> NDArray[Any]:
-    """Return the sorted names of the classes."""
-    if isinstance(y, Candidates):
-        return y.classes
-    return np.unique(as_names(list(_answers(y.answers))))
-
-
-def _answers(columns: pd.DataFrame) -> set[Any]:
-    return {name for _, column in columns.items() for name in distinct(column)[1]}
+def _refuse_too_many(rows: int, classes: int) -> None:
+    """Refuse a matrix of candidates that would fill the memory."""
+    if 5 * rows * classes > MOST_BYTES:
+        need = f"{rows:,} rows and {classes:,} classes need more than {MOST_BYTES / 1e9:,.1f} GB"
+        raise InputError(f"{need} of memory. Merge rare classes, or take fewer rows.")
 
 
 def _names_in(cell: Any, separator: str, gaps: Collection[str]) -> tuple[frozenset[Any], str]:
@@ -160,6 +144,17 @@ def _names_in(cell: Any, separator: str, gaps: Collection[str]) -> tuple[frozens
     return frozenset(names), "" if names else NO_CLASS
 
 
+def plain_integers(names: Iterable[Any]) -> dict[str, str]:
+    """Return "1" for "1.0" and so on if all names are integers, otherwise nothing.
+
+    pandas writes 1.0 for 1 in a column with gaps.
+    """
+    distinct_names = {*names}
+    if not all(isinstance(name, str) and INTEGER.fullmatch(name) for name in distinct_names):
+        return {}
+    return {name: name.partition(".")[0] for name in distinct_names}
+
+
 def distinct(cells: "pd.Series[Any]") -> tuple[NDArray[np.int64], list[Any]]:
     """Return the code of each cell (-1 for a gap or ""), and the distinct cells, lists as tuples.
 
@@ -168,107 +163,66 @@ def distinct(cells: "pd.Series[Any]") -> tuple[NDArray[np.int64], list[Any]]:
     """
     if cells.dtype == object or "<" in str(cells.dtype):  # list<..>, struct<..>
         cells = pd.Series([_hashable(cell) for cell in cells], dtype=object)
-    codes, uniques = pd.factorize(cells)
-    values = list(uniques)
-    if "" in values:
-        gap = values.index("")
-        del values[gap]
-        codes = np.where(codes == gap, -1, codes - (codes > gap))
-    return codes, values
+    codes, uniques = pd.factorize(cells.mask(cells == ""))
+    return codes, list(uniques)
 
 
 def _hashable(cell: Any) -> Any:
     """Return lists as tuples; dictionaries and nested lists as text, which is refused later."""
     if not isinstance(cell, (*SETS, dict)):
         return cell
-    names = tuple(cell.tolist() if isinstance(cell, np.ndarray) else cell)
-    try:
-        hash(names)
-    except TypeError:
-        return str(cell)
-    return str(cell) if isinstance(cell, dict) else names
+    is_flat = not isinstance(cell, dict) and all(isinstance(name, Hashable) for name in cell)
+    return tuple(cell) if is_flat else str(cell)
 
 
-def with_truth(
-    labels: Labels, rows: Any, truth: "pd.Series[Any] | None", unit: str, like: Any
-) -> tuple[Candidates | Votes | None, NDArray[Any] | None]:
-    """Make `y` and the true labels, with None where a row has none; both name the same classes.
-
-    Without `y`, true labels must be classes of the table `like`. In CSV files (`unit` is "line"),
-    "1.0" becomes "1" if all names are integers: pandas writes "1.0" in columns with gaps.
-    """
-    new_names: dict[Any, str] = {}
-    if unit == "line":
-        names = labels.names.union(() if truth is None else distinct(truth)[1])
-        plain = {n: n.partition(".")[0] for n in names if re.fullmatch(r"-?\d+(\.0+)?", n)}
-        new_names = plain if len(plain) == len(names) else {}
-    y = labels.build(rows, new_names)
-    named = like.y if y is None and like is not None else y
-    classes = None if named is None else class_names(named)
-    if unit == "line" and classes is not None and classes.dtype.kind == "U":
-        _refuse_equal_numbers(classes.tolist())
-    if truth is None:
-        return y, None
-    codes, values = distinct(truth.map(new_names) if new_names else truth)
+def true_labels(truth: "pd.Series[Any]", classes: Any) -> NDArray[Any]:
+    """Return the true labels, with None where a row has none; some must be in `classes`."""
+    codes, values = distinct(truth)
     if not values:
         raise InputError(f"Column {truth.name!r} names no true label. Do not pass it as `truth`.")
+    if classes is None or not {*values} <= {*classes.tolist()}:
+        plain = plain_integers(values)
+        values = [plain.get(value, value) for value in values]
     true_names = as_names(values)
-    if classes is not None and classes.dtype.kind == "U":
-        true_names = true_names.astype(str)
-    if classes is not None and {*true_names.tolist()}.isdisjoint(classes.tolist()):
-        true, known = (some_of(map(repr, names.tolist())) for names in (true_names, classes))
-        fault = f"names true labels ({true}) of which none is a class ({known})"
-        raise InputError(f"Column {truth.name!r} {fault}: write both in the same way.")
+    if classes is not None:
+        true_names = true_names.astype(str) if classes.dtype.kind == "U" else true_names
+        if {*true_names.tolist()}.isdisjoint(classes.tolist()):
+            true, known = (some_of(map(repr, names.tolist())) for names in (true_names, classes))
+            fault = f"names true labels ({true}) of which none is a class ({known})"
+            raise InputError(f"Column {truth.name!r} {fault}: write both in the same way.")
     if true_names.dtype.kind != "U" and (codes >= 0).all():
-        return y, np.asarray(true_names[codes])
+        return np.asarray(true_names[codes])
     # objects store each text once, and not at the length of the longest
-    return y, np.array([*true_names.tolist(), None], dtype=object)[codes]
-
-
-def _refuse_equal_numbers(classes: Collection[str]) -> None:
-    numbers = [name for name in classes if re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?", name)]
-    for one, other in pairwise(sorted(numbers, key=Decimal)):
-        if Decimal(one) == Decimal(other):
-            equal = f"The class names {one!r} and {other!r} are equal as numbers"
-            raise InputError(f"{equal}. Write each class in one way.")
+    return np.array([*true_names.tolist(), None], dtype=object)[codes]
 
 
 # Typing errors in class names
 
-SIGNS = ("-", "--", "---", "?", "??", "???", ".", "..", "...", "_", "/", "#n/a", "<na>", "(blank)")
-WORDS = ("n/a", "na", "n.a.", "nan", "none", "(none)", "null", "nil", "missing", "tbd", "k.a.")
-PLACEHOLDERS = frozenset((*SIGNS, *WORDS))
+SIGNS = "- -- --- ? ?? ??? . .. ... _ /"
+WORDS = "#n/a <na> (blank) n/a na n.a. nan none (none) null nil missing tbd k.a."
+PLACEHOLDERS = frozenset([*SIGNS.split(), *WORDS.split()])
 SHORTEST_WORD = 5  # letters of a word with a typing error: "cat" and "car" are two words
 LONGEST_NAME = 40  # letters; longer names are compared by case and blanks alone
 RARE = 5  # a correct name has at least this many times as many rows
-MOST_NAMES = 10_000  # to look for typing errors among
 
 
 def suspicious_names(rows: Mapping[str, int]) -> tuple[list[dict[str, int]], dict[str, int]]:
     """Return groups of names that may be one class, and words for "no answer".
 
-    `rows` has the number of rows of each name. Names of a group, the most frequent first, differ in
-    case, blanks, hyphens, Unicode form or a typing error.
+    `rows` has the number of rows of each name. Names of a group, a most frequent one first, differ
+    in case, blanks, hyphens, Unicode form or a typing error.
     """
     placeholders: dict[str, int] = {}
     by_key: dict[str, dict[str, int]] = defaultdict(dict)
-    for name, count in rows.items():
+    for name, count in sorted(rows.items(), key=lambda item: (-item[1], item[0])):
         key = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
         key = " ".join(re.sub(r"(?<=\w)[\s_-]+(?=\w)", " ", key).split())
         (placeholders if key in PLACEHOLDERS else by_key[key])[name] = count
     correct = dict(_typing_errors({key: sum(names.values()) for key, names in by_key.items()}))
-    groups: dict[str, dict[str, int]] = defaultdict(dict)
-    for key, names in by_key.items():
-        target = key
-        while target in correct:  # each has more rows than the one before
-            target = correct[target]
-        groups[target] |= names
-    similar = [
-        dict(sorted(names.items(), key=lambda item: (-item[1], item[0])))
-        for names in groups.values()
-        if len(names) > 1
-    ]
-    return sorted(similar, key=lambda names: -sum(names.values())), placeholders
+    for key in sorted(correct, key=lambda key: sum(by_key[key].values())):
+        by_key[correct[key]] |= by_key.pop(key)
+    groups = [names for names in by_key.values() if len(names) > 1]
+    return sorted(groups, key=lambda names: -sum(names.values())), placeholders
 
 
 def _typing_errors(rows: Mapping[str, int]) -> Iterator[tuple[str, str]]:
@@ -278,17 +232,13 @@ def _typing_errors(rows: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     is removed from one or both. The letters must be in long words, and the names without digits.
     """
     names = [name for name in rows if len(name) <= LONGEST_NAME and not re.search(r"\d", name)]
-    if len(names) > MOST_NAMES:
-        return
-    keys = {name: [name] for name in names}
-    for name in names:
+    most_frequent: dict[str, str] = {}  # of the names that become equal
+    for name in sorted(names, key=lambda name: -rows[name]):
+        keys = [name]
         for word in re.finditer(r"[^\W_]+", name):
             if len(word[0]) >= SHORTEST_WORD:
-                keys[name] += [name[:place] + name[place + 1 :] for place in range(*word.span())]
-    ascending = sorted(names, key=lambda name: rows[name])
-    frequent = {key: name for name in ascending for key in keys[name]}
-    for name in names:
-        for other in {frequent[key] for key in keys[name]}:
+                keys += [name[:place] + name[place + 1 :] for place in range(*word.span())]
+        for other in {most_frequent.setdefault(key, name) for key in keys}:
             is_rare = rows[other] >= max(1, RARE * rows[name])
             # "stable" and "tables" become equal, too, but differ in all letters
             differing = sum(a != b for a, b in zip(name, other, strict=False))

@@ -1,6 +1,6 @@
 """Read tables to learn from as a whole, and tables to predict in pieces."""
 
-import csv
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,11 +16,9 @@ from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.votes import Votes
 from robustpll.tables.checks import refuse_odd_features
-from robustpll.tables.labels import NO_CLASS, read_labels, with_truth
+from robustpll.tables.labels import read_labels, true_labels
 from robustpll.tables.source import (
-    AS_BEFORE,
     BadRow,
-    CsvText,
     Lines,
     Reading,
     Source,
@@ -28,7 +26,7 @@ from robustpll.tables.source import (
     check_names,
     feature_faults,
     opened_source,
-    safe_cell,
+    safe_csv,
     several,
 )
 
@@ -39,12 +37,8 @@ CHOICES = {
     "decimal": (None, ".", ","),
 }
 BAD_ROWS = "a list of bad rows"
-LARGEST = float(np.finfo(np.float32).max)  # networks compute in float32
-
 MOST_ROWS = 2**13  # of a piece: enough to keep a network busy
 MOST_CELLS = 2**20  # of a piece
-NEVER_MISSING = "is missing, and never was in training"
-NEW_WORDS = 6  # of a column, for a message
 UNKNOWN = Reading()
 
 
@@ -71,14 +65,9 @@ class Table:
     Examples
     --------
     >>> import pandas as pd
-    >>> pets = pd.DataFrame(
-    ...     {"weight": [4.1, 30.0], "vote bob": ["cat", "dog"], "vote eve": ["dog", None]}
-    ... )
-    >>> table = read_table(pets, votes="vote ")
-    >>> table.annotators
+    >>> pets = pd.DataFrame({"weight": [4, 30], "vote bob": ["cat", "dog"], "vote eve": "dog"})
+    >>> read_table(pets, votes="vote ").annotators
     ('bob', 'eve')
-    >>> Candidates.of(table.y).sets()[1]
-    frozenset({'dog'})
     """
 
     features: pd.DataFrame
@@ -168,55 +157,47 @@ def _read(options: Any, with_cells: bool = False) -> Table:
         kinds[name] = True if name in source.reading.categories else is_text
     ((frame, batch),) = source.typed(kinds, source.names if with_cells else ())
     lines, X = batch.lines, frame[features]
-    faults = feature_faults(X, lines, "name it in `ignore` to leave it out", LARGEST)
-    parsed = read_labels(form, frame[labels], lines, source.gaps, options)
-    bad = tuple(sorted([*batch.bad, *faults, *parsed.bad]))
+    faults = feature_faults(X, lines)
+    bad_labels, build = read_labels(form, frame[labels], lines, source.gaps, options)
+    bad = tuple(sorted([*batch.bad, *faults, *bad_labels]))
     is_good = ~np.isin(lines, [fault.line for fault in bad])
-    _report(bad, source, options)
-    if not is_good.any():
-        place = f"{source.unit} {bad[0].line}"
-        raise InputError(f"{source.title}: no row parses. In {place}, {bad[0]}.")
+    is_fatal = options.on_bad_rows == "error" or not is_good.any()
+    _report(bad, source, options.errors_to, is_fatal)
     rows = slice(None) if is_good.all() else is_good
     words_of_csv = X.select_dtypes("category").columns if source.unit == "line" else ()
     types = dict.fromkeys(words_of_csv, "string[pyarrow]")  # only users declare categories
     X = X.loc[rows].astype(types | dict.fromkeys(source.reading.categories, "category"))
-    truth = None if options.truth is None else frame.loc[rows, options.truth]
-    y, true_names = with_truth(parsed, rows, truth, source.unit, like)
-    refuse_odd_features(X, y, source.unit, lines[rows])
+    y, truth = build(rows), None
+    named = like.y if y is None and like is not None else y
+    sets = None if named is None else Candidates.of(named)
+    if options.truth is not None:
+        truth = true_labels(frame.loc[rows, options.truth], None if sets is None else sets.classes)
+    if y is not None and sets is not None:
+        refuse_odd_features(X, sets)
     left_out = tuple(name for name in source.names if name not in X)
     reading = replace(source.reading, left_out=left_out)
-    table = Table(X, y, true_names, lines[rows], bad, reading)
+    table = Table(X, y, truth, lines[rows], bad, reading)
     if with_cells:
         object.__setattr__(table, "cells", batch.cells.filter(is_good))
     return table
 
 
 def _check(options: Any) -> None:
-    for argument in (*FORMS, "truth"):
-        text = getattr(options, argument)
-        if not isinstance(text, str | None):
-            remedy = "pass one text. Columns need names that are texts"
-            raise InputError(f"{argument}={text!r}: {remedy}.")
     if not isinstance(options.separator, str) or len(options.separator) != 1:
-        remedy = 'For names with any character, write a JSON list: ["a|b", "c"].'
-        raise InputError(f"separator={options.separator!r}: it must be one character. {remedy}")
+        rule = 'it must be one character. JSON lists can hold any character: ["a|b", "c"]'
+        raise InputError(f"separator={options.separator!r}: {rule}.")
     for argument, permitted in CHOICES.items():
         value = getattr(options, argument)
         if value not in permitted:
-            choice = " or ".join(repr(word) for word in permitted if word)
-            raise InputError(f"{argument}={value!r}: it must be {choice}.")
+            raise InputError(f"{argument}={value!r}: it must be one of {permitted}.")
     if not isinstance(options.like, Table | None):
-        kind = type(options.like).__name__
-        raise InputError(f"like must be a result of read_table; got a {kind}.")
+        raise InputError(f"like={options.like!r}: it must be a result of read_table.")
     if options.errors_to is not None:
         refuse_replacing(Path(options.errors_to), is_list_of_bad_rows, BAD_ROWS)
 
 
 def _roles(source: Source, options: Any) -> tuple[str | None, list[str], list[str]]:
-    """Return the form of the labels, the columns of labels, and the columns of features.
-
-    Columns that the table `like` left out are features only if `categories` names them.
-    """
+    """Return the form of the labels, the columns of labels, and the columns of features."""
     names, categories = source.names, source.reading.categories
     passed = [(form, text) for form in FORMS if (text := getattr(options, form)) is not None]
     if len(passed) > 1:
@@ -234,45 +215,30 @@ def _roles(source: Source, options: Any) -> tuple[str | None, list[str], list[st
             role_of[name] = argument
     labels = [*several(options.candidates)]
     if form in ("indicators", "votes"):
-        labels = [n for n in names if str(n).startswith(prefix) and n not in role_of]
+        labels = [n for n in names if str(n).startswith(str(prefix)) and n not in role_of]
         if not prefix or not labels or prefix in labels:
-            is_whole = prefix and prefix in labels
-            fault = "it is the whole name of a column" if is_whole else "no column begins with it"
-            remedy = f"Pass a prefix of some of {some_of(map(repr, names))}"
-            raise InputError(f"{form}={prefix!r}: {fault}. {remedy}.")
-    others = {*role_of, *labels, *source.reading.left_out}.difference(categories)
-    features = [name for name in names if name not in others]
+            rule = f"it must be the beginning of some of {some_of(map(repr, names))}"
+            raise InputError(f"{form}={prefix!r}: {rule}, and not the whole name of one.")
     if options.like is None:
-        return form, labels, features
-    before = options.like.features.columns.tolist()
-    if {*before} != {*features}:
-        missing = some_of([repr(name) for name in before if name not in features]) or "nothing"
-        further = some_of([repr(name) for name in features if name not in before]) or "nothing"
-        fault = f"The table differs from `like`: it lacks {missing} and has {further} besides"
-        raise InputError(f"{fault}. Add columns, or name further ones in `ignore`.")
-    return form, labels, before
+        others = {*role_of, *labels}.difference(categories)
+        return form, labels, [name for name in names if name not in others]
+    features = options.like.features.columns.tolist()
+    check_names(names, features, "like")
+    return form, labels, features
 
 
-def _report(bad: Sequence[BadRow], source: Source, options: Any) -> None:
-    """List faults in a file; raise an error unless they may be left out."""
-    errors_to, unit = options.errors_to, source.unit
+def _report(bad: Sequence[BadRow], source: Source, errors_to: Any, is_fatal: bool) -> None:
+    """List faults in a file, and raise an error if they are fatal."""
+    unit = source.unit
     if errors_to is not None and (bad or Path(errors_to).is_file()):  # an old list must not stay
-        rows = [(fault.line, *map(safe_cell, fault[1:])) for fault in bad]
-        text = CsvText()
-        csv.writer(text).writerows([(unit, "column", "value", "reason"), *rows])
-        try:
-            write_whole(Path(errors_to), text.getvalue().encode())
-        except OSError as error:
-            fault = f"errors_to={str(errors_to)!r} cannot be written ({error.strerror or error})"
-            raise InputError(f"{fault}. Pass another path.") from error
-    if bad and options.on_bad_rows == "error":
+        listed = pd.DataFrame([*bad], columns=[unit, "column", "value", "reason"])
+        write_whole(Path(errors_to), safe_csv(listed, index=False).encode())
+    if bad and is_fatal:
         first = some_of((f"{unit} {fault.line}: {fault}" for fault in bad), 3)
-        listed = f"{errors_to} lists them" if errors_to else "Pass errors_to to list them in a file"
-        unanswered = any(fault.reason == NO_CLASS for fault in bad)
-        permit = " Rows without candidates are kept by unanswered='all classes'." * unanswered
+        where = f"{errors_to} lists them" if errors_to else "Pass errors_to to list them in a file"
         raise InputError(
             f"{source.title}: {len({fault.line for fault in bad})} rows do not parse ({first}). "
-            f"{listed}. Correct them, or leave them out with on_bad_rows='skip'.{permit}"
+            f"{where}. Correct them, or leave them out with on_bad_rows='skip'."
         )
 
 
@@ -293,15 +259,6 @@ class Piece(NamedTuple):
     copies: dict[int, tuple[str, ...]]  # line -> cells of further columns
 
 
-@dataclass
-class NewWords:
-    """Words in a column that were not in the training table, in the pieces read so far."""
-
-    rows: int = 0
-    words: list[str] = field(default_factory=list)  # the first few
-    alone: bool = True  # no cell holds a word of the training table
-
-
 @dataclass(eq=False)
 class TableInPieces:
     """A table file to predict; it is read once, from beginning to end."""
@@ -314,37 +271,24 @@ class TableInPieces:
 
     def __post_init__(self) -> None:
         self.source = opened_source(self.path, self.requested, self.before)
-        self.new_words = {
-            name: NewWords() for name, words in self.words.items() if words is not None
-        }
-        if missing := [name for name in self.words if name not in self.source.names]:
-            others = [repr(name) for name in self.source.names if name not in self.words]
-            lacks = f"{self.path} lacks {some_of(map(repr, missing))}, which the model needs"
-            has = f"It has {some_of(others) or 'nothing'} besides"
-            raise InputError(f"{lacks}. {has}. Rename or add columns.")
-
-    @property
-    def new_columns(self) -> list[str]:
-        """Columns that the training table did not have."""
-        known = {*self.words, *self.before.left_out}
-        return [name for name in self.source.names if name not in known]
+        text = [name for name, words in self.words.items() if words is not None]
+        self.new_words = {name: Counter[str]() for name in text}  # words that training did not see
+        self.known_rows = Counter[str]()  # column -> rows with a word of training, as read so far
 
     def pieces(self, keep: Sequence[str] = (), most_rows: int = MOST_ROWS) -> Iterator[Piece]:
-        """Yield all rows in order, with copies of the cells of the columns to `keep`.
-
-        Words that training did not see become gaps.
-        """
+        """Yield all rows in order, with copies of the columns to `keep`; new words become gaps."""
         names = self.source.names
         check_names(names, (*keep, *self.words))
         most_rows = max(1, min(most_rows, MOST_ROWS, MOST_CELLS // len(names)))
         kinds = {name: words is not None for name, words in self.words.items()}
         required = [name for name in kinds if not kinds[name] and name not in self.filled]
         for frame, batch in self.source.typed(kinds, several(keep), most_rows):
-            lines, bad = batch.lines, [*batch.bad, *feature_faults(frame, batch.lines, AS_BEFORE)]
+            lines, bad = batch.lines, [*batch.bad, *feature_faults(frame, batch.lines)]
             is_bad = np.isin(lines, [fault.line for fault in bad])
             for name in required:
                 is_gap = frame[name].isna() & ~is_bad
-                bad += bad_rows(is_gap, lines, name, None, NEVER_MISSING)
+                reason = "is missing, and never was in training"
+                bad += bad_rows(is_gap, lines, name, None, reason)
             is_good = ~np.isin(lines, [fault.line for fault in bad])
             features = frame.loc[is_good].copy()
             for name in self.new_words:
@@ -353,24 +297,22 @@ class TableInPieces:
             copies = dict(zip(lines.tolist(), zip(*texts, strict=True), strict=bool(keep)))
             yield Piece(features, lines[is_good], sorted(bad), copies)
         for name, new in self.new_words.items():
-            if new.alone and len(new.words) > 1:  # a single new word may be correct
-                words = some_of(map(repr, new.words))
-                known = some_of(map(repr, self.words[name] or ()))
+            if len(new) > 1 and not self.known_rows[name]:  # a single new word may be correct
+                words, known = (some_of(map(repr, w)) for w in (new, self.words[name] or ()))
                 fault = f"Column {name!r} holds no word that training saw: {words}"
                 raise InputError(f"{fault} instead of {known}. Write them as in training.")
 
     def _known_words(self, column: "pd.Series[Any]") -> "pd.Categorical[Any]":
-        """Return the words of training; note the other words, and replace them by gaps."""
-        words, new = self.words[str(column.name)] or (), self.new_words[str(column.name)]
-        cells = column.astype("category").cat
-        values = [str(cell) for cell in cells.categories]
-        position = {word: number for number, word in enumerate(words)}
-        # a gap turns integers into floats: "1.0" is "1"
-        known = [position.get(text, position.get(text.removesuffix(".0"), -1)) for text in values]
-        codes = np.array([*known, -1])[cells.codes]
-        is_new = (cells.codes.to_numpy() >= 0) & (codes < 0)
-        others = (values[code] for code in np.unique(cells.codes[is_new]))
-        new.words = list(dict.fromkeys([*new.words, *others]))[:NEW_WORDS]
-        new.rows += int(is_new.sum())
-        new.alone &= not (codes >= 0).any()
-        return pd.Categorical.from_codes(codes, pd.Index(words))
+        """Return the words of training; count the other words, and replace them by gaps."""
+        name = str(column.name)
+        words = dict.fromkeys(self.words[name] or ())
+
+        def known_word(cell: Any) -> str:
+            text = str(cell)
+            return text if text in words else text.removesuffix(".0")  # of integers beside gaps
+
+        cells = column.map(known_word, na_action="ignore").astype(object)
+        is_known = cells.isin([*words])
+        self.known_rows[name] += int(is_known.sum())
+        self.new_words[name].update(cells[~is_known].dropna())
+        return pd.Categorical(cells.where(is_known), [*words])

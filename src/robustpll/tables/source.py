@@ -1,14 +1,13 @@
 """Read columns of CSV files, Parquet files and DataFrames."""
 
-import codecs
 import csv
 import io
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from difflib import get_close_matches
 from functools import cached_property, partial
 from itertools import chain, islice
@@ -32,10 +31,9 @@ PARQUET = (".parquet", ".pq")
 GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>")  # cells without a value
 LEADING_ZERO = r"^[+-]?0[0-9]+$"  # a code: as a number, 00102 would lose its zeros
 NUMBER = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity|nan)$"
-NOT_A_NUMBER = (
-    "is not a number: correct it, or pass missing={!r} if it means that there is no value"
-)
-AS_BEFORE = "write it as in training"
+NOT_A_NUMBER = "is not a number: correct it, or name it in `missing` if it means no value"
+LARGEST = float(np.finfo(np.float32).max)  # networks compute in float32
+TOO_LARGE = f"is infinite or beyond {LARGEST:.1e}: correct it, or write the column in a larger unit"
 ODD_CELLS = 0.01  # a column with a larger share of cells that are not numbers is text
 CHUNK_CELLS = 2**17  # of a CSV file, to parse at once
 LONGEST_CELL = 2**26  # characters; the default of the csv module is too short for large sets
@@ -45,7 +43,6 @@ SHOWN = 200  # characters of a cell in a list of bad rows
 FORMULA = (*"=+-@＝＋－＠", "\t", "\r", "\n")  # a spreadsheet may compute cells that begin so
 
 Lines = NDArray[np.int64]
-Kinds = Mapping[str, bool | None]  # columns: True for text, False for numbers, None to find out
 Typed = tuple["pd.Series[Any]", Any, Any]  # a column, which cells are no numbers, and all cells
 
 
@@ -62,27 +59,23 @@ class Reading:
 
     def after(self, before: Self) -> Self:
         """Return how a second table is read: these options add to, or replace, the first ones."""
-        merged: dict[str, Any] = {}
-        for option in fields(self):
-            new, old = getattr(self, option.name), getattr(before, option.name)
-            merged[option.name] = old if new is None else new
-            if isinstance(new, tuple):
-                merged[option.name] = several((*old, *new))
-        return replace(self, **merged)
+        merged = asdict(before)
+        for name, value in asdict(self).items():
+            if value:
+                merged[name] = value if isinstance(value, str) else several((*merged[name], *value))
+        return type(self)(**merged)
 
     @classmethod
     def from_json(cls, values: Any) -> Self:
         """Check what a model file says, without fields that a later version may have added."""
         known: dict[str, Any] = {}
-        stored: Any = values if isinstance(values, Mapping) else {"missing": None}  # refused below
         for option in fields(cls):
-            value = stored.get(option.name, option.default)
-            is_tuple = isinstance(option.default, tuple)
-            texts = value if is_tuple else [value or ""]
+            value = values.get(option.name, option.default) if isinstance(values, dict) else 0
+            texts = value if isinstance(option.default, tuple) else [value or ""]
             if not isinstance(texts, list | tuple) or any(not isinstance(t, str) for t in texts):
                 shown = some_of([repr(values)])
                 raise ModelFileError(f"The model file says that its table was read as {shown}.")
-            known[option.name] = tuple(value) if is_tuple else value
+            known[option.name] = tuple(value) if isinstance(value, list) else value
         return cls(**known)
 
 
@@ -100,11 +93,11 @@ class BadRow(NamedTuple):
 
 
 def bad_rows(is_bad: Any, lines: Lines, name: Any, cells: Any, reason: str) -> list[BadRow]:
-    """Return a fault for each bad row of a column; the value takes the place of {} in `reason`."""
+    """Return a fault for each bad row of a column."""
     bad = []
     for row in np.flatnonzero(is_bad):
         value = "" if cells is None else str(cells[row])[:SHOWN]
-        bad.append(BadRow(int(lines[row]), str(name), value, reason.format(value)))
+        bad.append(BadRow(int(lines[row]), str(name), value, reason))
     return bad
 
 
@@ -131,7 +124,7 @@ class Source:
     @property
     def gaps(self) -> tuple[str, ...]:
         """Words that mean "no value"."""
-        return self.reading.missing
+        return (*(GAPS if self.unit == "line" else ()), *self.reading.missing)
 
     @cached_property
     def names(self) -> list[str]:
@@ -143,12 +136,15 @@ class Source:
         yield Batch(self.content, np.arange(len(self.content)), [])
 
     def typed(
-        self, kinds: Kinds, copied: Sequence[str] = (), most_rows: int | None = None
+        self,
+        kinds: Mapping[str, bool | None],
+        copied: Sequence[str] = (),
+        most_rows: int | None = None,
     ) -> Iterator[tuple[pd.DataFrame, Batch]]:
         """Yield typed columns, and batches with faults and with the columns `copied` of a file.
 
-        Text of CSV files becomes categories. Their numbers become float64, or the smallest
-        integers that hold them.
+        The kind of a column is True for text, False for numbers, and None to find out. Text of CSV
+        files becomes categories; numbers become float64, or the smallest integers that hold them.
         """
         rows, names = 0, list(dict.fromkeys([*kinds, *copied]))
         for cells, lines, bad in self.batches(names, most_rows):
@@ -171,20 +167,19 @@ class Source:
 
     def _typed(self, cells: Any, kind: bool | None) -> Typed:
         """Convert a column. Text becomes numbers if it must, or if all but the gaps are numbers."""
-        is_number = pd.api.types.is_numeric_dtype(cells)
-        if self.gaps:
-            numbers = [number for number in map(number_of, self.gaps) if number is not None]
-            words = (isinstance(cell, str) and cell in self.gaps for cell in cells)
-            is_gap = cells.isin(numbers).to_numpy() if is_number else np.array([*words])
-            if is_gap.any():
-                is_integer = pd.api.types.is_integer_dtype(cells)
-                cells = (cells.astype("Int64") if is_integer else cells).mask(is_gap)
-                if kind is None and all(is_amount(str(cell)) for cell in cells.dropna()):
-                    cells = pd.to_numeric(cells)
-        if kind is not False or is_number:
+        gaps = {*self.gaps, *map(number_of, self.gaps)} - {None}
+        is_gap = [isinstance(cell, Hashable) and cell in gaps for cell in cells] if gaps else ()
+        if any(is_gap):
+            is_integer = pd.api.types.is_integer_dtype(cells)
+            cells = (cells.astype("Int64") if is_integer else cells).mask(np.array(is_gap))
+            words = [str(cell) for cell in cells.dropna()]
+            is_code = any(re.match(LEADING_ZERO, word) for word in words)
+            if kind is None and not is_code and all(re.match(NUMBER, word) for word in words):
+                cells = pd.to_numeric(cells)
+        if kind is not False or pd.api.types.is_numeric_dtype(cells):
             return cells, (), None
         cells = cells.astype(object)  # dates would become numbers
-        refuse_lists(cells, AS_BEFORE)
+        refuse_lists(cells)
         column = pd.to_numeric(cells, errors="coerce").astype("float64")
         return column, column.isna() & cells.notna(), cells.to_numpy()
 
@@ -207,9 +202,7 @@ class ParquetTable(Source):
                 start += len(cells)
 
     def _typed(self, cells: Any, kind: bool | None) -> Typed:
-        # nested cells as Python lists would take several times the memory
-        types = {cells.type: pd.ArrowDtype(cells.type)} if pa.types.is_nested(cells.type) else {}
-        return super()._typed(cells.to_pandas(types_mapper=types.get), kind)
+        return super()._typed(cells.to_pandas(), kind)
 
 
 @contextmanager
@@ -228,20 +221,11 @@ class CsvFile(Source):
 
     unit: ClassVar[str] = "line"
 
-    @property
-    def gaps(self) -> tuple[str, ...]:
-        return (*GAPS, *self.reading.missing)
-
-    @property
-    def decimal(self) -> str:
-        return self.reading.decimal or "."
-
     @cached_property
     def delimiter(self) -> str:
-        delimiter: Any = self.reading.delimiter
-        if delimiter is None:
-            return "\t" if _ending(self.content) == ".tsv" else ","
-        if not isinstance(delimiter, str) or len(delimiter) != 1 or delimiter in '"\r\n\0':
+        usual = "\t" if _ending(self.content) == ".tsv" else ","
+        delimiter = usual if self.reading.delimiter is None else self.reading.delimiter
+        if len(delimiter) != 1 or delimiter in '"\r\n\0':
             raise InputError(f"delimiter={delimiter!r}: it must be one character such as ';'.")
         return delimiter
 
@@ -258,22 +242,20 @@ class CsvFile(Source):
         return names
 
     def batches(self, names: Sequence[str], most_rows: int | None = None) -> Iterator[Batch]:
+        chunks = self._chunks(names, most_rows or max(1, CHUNK_CELLS // len(self.names)))
         if most_rows:
-            yield from self._chunks(names, most_rows)
-        else:
-            yield _joined([*self._chunks(names, max(1, CHUNK_CELLS // len(self.names)))])
+            yield from chunks
+        elif parts := [*zip(*chunks, strict=True)]:
+            cells, lines, bad = parts
+            yield Batch(pa.concat_tables(cells), np.concatenate(lines), [*chain(*bad)])
 
     def _chunks(self, names: Sequence[str], most_lines: int) -> Iterator[Batch]:
-        """Yield so many lines at a time, as text; one empty batch if there are none.
-
-        Blanks before a cell are left out, as in csv.reader.
-        """
+        """Yield so many lines at a time, as text without blanks before a cell."""
         position = {name: number for number, name in enumerate(self.names)}
         numbers = [position[name] for name in names]
         with self._lines() as lines:
             last = next(self._records(lines))[1]
-            chunk = [*islice(lines, most_lines)]
-            while True:
+            while chunk := [*islice(lines, most_lines)]:
                 columns = self._parse_quickly(chunk, numbers)
                 if columns is None:
                     columns, rows, bad, last = self._parse_exactly(chunk, lines, last, numbers)
@@ -281,15 +263,9 @@ class CsvFile(Source):
                     rows, bad = np.arange(last + 1, last + 1 + len(chunk)), []
                     last += len(chunk)
                 yield Batch(pa.table(columns, [*names]), rows, bad)
-                chunk = [*islice(lines, most_lines)]
-                if not chunk:
-                    return
 
     def _parse_quickly(self, chunk: list[str], numbers: list[int]) -> list[Any] | None:
-        """Parse lines that are a row each; return None if one has quotes or a fault, or is blank.
-
-        pyarrow does not count lines. It accepts "qu"ote and quotes that are never closed.
-        """
+        """Parse lines that are a row each; return None if one is blank, or has quotes or faults."""
         text = "".join(chunk)
         if '"' in text or not self.delimiter.isascii() or self.delimiter == " " or not numbers:
             return None
@@ -315,11 +291,15 @@ class CsvFile(Source):
         Return columns, the line of each row, faults, and the last line.
         """
         rows, lines, bad = list[list[str]](), list[int](), list[BadRow]()
-        last, end = done, done + len(chunk)
+        last, end, width = done, done + len(chunk), len(self.names)
         for line, last, cells, odd_quotes in self._records(chain(chunk, rest), done):
-            if fault := odd_quotes or self._fault(cells, line, last):
-                shown = self.delimiter.join(cells)[:SHOWN]
-                bad += [BadRow(number, "", shown, fault) for number in range(line, last + 1)]
+            fault = odd_quotes
+            if len(cells) != width and not fault:
+                fault = f"has {len(cells)} cells instead of {width}"
+            if last > line and self._holds_rows(cells):
+                fault = f"has whole rows in a cell: lines {line} to {last} have an odd quote"
+            if fault:
+                bad.append(BadRow(line, "", self.delimiter.join(cells)[:SHOWN], fault))
             else:
                 rows.append(cells)
                 lines.append(line)
@@ -327,6 +307,12 @@ class CsvFile(Source):
                 break
         columns = [pa.array([row[number] for row in rows], pa.string()) for number in numbers]
         return columns, np.array(lines, dtype=np.int64), bad, last
+
+    def _holds_rows(self, cells: list[str]) -> bool:
+        """Whether the lines of a row look like rows themselves, and more than two of two cells."""
+        parts, width = self.delimiter.join(cells).split("\n"), len(self.names)
+        is_row = [part.count(self.delimiter) == width - 1 for part in parts]
+        return len(parts) + width > 5 and all(is_row)
 
     def _records(
         self, lines: Iterable[str], done: int = 0
@@ -347,57 +333,38 @@ class CsvFile(Source):
             if cells or fault:  # not a blank line
                 yield line, done + reader.line_num, cells, fault
 
-    def _fault(self, cells: list[str], line: int, last: int) -> str:
-        width = len(self.names)
-        fault = "" if len(cells) == width else f"has {len(cells)} cells instead of {width}"
-        if last == line:
-            return fault
-        parts = re.split(r"\r\n|\r|\n", self.delimiter.join(cells))
-        delimiters = {part.count(self.delimiter) for part in parts}
-        # text of two lines may look like two rows of two cells
-        if delimiters == {width - 1} and last - line + width > 4:
-            fault = "has a cell that contains whole rows"
-        where = f"lines {line} to {last} are one row, so a quote may not be closed"
-        return f"{fault}: {where}" if fault else ""
+    def _bounded(self, lines: Iterator[str]) -> Iterator[str]:
+        for line in lines:
+            if len(line) == LONGEST_LINE:
+                raise InputError(f"{self.title} has a line of {len(line):,} characters or more.")
+            yield line
 
     @contextmanager
     def _lines(self) -> Iterator[Iterator[str]]:
         """Open the file and give its lines; explain what is wrong with its bytes."""
-        path, named = self.content, self.reading.encoding or "utf-8"
-        try:
-            encoding = codecs.lookup(named).name
-        except LookupError as error:
-            raise InputError(f"encoding={named!r} is unknown. Try 'cp1252'.") from error
-        encoding = "utf-8-sig" if encoding == "utf-8" else encoding  # skips a BOM
+        path, encoding = self.content, self.reading.encoding or "utf-8"
+        if encoding.lower() in ("utf-8", "utf8"):
+            encoding = "utf-8-sig"  # skips a BOM
         limit = csv.field_size_limit(LONGEST_CELL)
         try:
             opened: Any = unpacked_table(path) if path.suffix == ".gz" else path.open("rb")
             with opened as raw, io.TextIOWrapper(raw, encoding, newline="") as text:
-                yield iter(partial(self._line, text), "")
-        except UnicodeError as error:
-            fault = f"{self.title} is not text in {named}"
-            if isinstance(error, UnicodeDecodeError):
-                fault += f" at {error.object[max(0, error.start - 30) : error.end]!r}"
+                yield self._bounded(iter(partial(text.readline, LONGEST_LINE), ""))
+        except (LookupError, UnicodeError) as error:
             remedy = "Save it as UTF-8, or pass its `encoding`, such as 'cp1252'"
-            raise InputError(f"{fault}. {remedy}.") from error
+            raise InputError(f"{path} is not text in {encoding} ({error}). {remedy}.") from error
         except (EOFError, OSError, zlib.error) as error:
-            remedy = " Rename it without .gz if it is plain text." * (path.suffix == ".gz")
-            raise InputError(f"{self.title} cannot be read ({error}).{remedy}") from error
+            remedy = "Rename it without .gz if it is plain text"
+            raise InputError(f"{path} cannot be read ({error}). {remedy}.") from error
         finally:
             csv.field_size_limit(limit)
-
-    def _line(self, text: io.TextIOWrapper) -> str:
-        line = text.readline(LONGEST_LINE)
-        if len(line) == LONGEST_LINE:
-            raise InputError(f"{self.title} has a line of {len(line):,} characters or more.")
-        return line
 
     def _typed(self, cells: Any, kind: bool | None) -> Typed:
         none, cells = pa.scalar(None, pa.string()), pc.utf8_trim_whitespace(cells)
         text = digits = pc.if_else(pc.is_in(cells, pa.array(self.gaps, pa.string())), none, cells)
         if kind or (kind is None and pc.any(pc.match_substring_regex(text, LEADING_ZERO)).as_py()):
             return text.dictionary_encode().to_pandas(), (), None
-        if self.decimal == ",":
+        if self.reading.decimal == ",":
             for mark, other in (".\0", ",.", "\0,"):
                 digits = pc.replace_substring(digits, mark, other)
         try:
@@ -420,11 +387,6 @@ class CsvFile(Source):
 FILES = {".csv": CsvFile, ".tsv": CsvFile} | dict.fromkeys(PARQUET, ParquetTable)
 
 
-def _joined(batches: list[Batch]) -> Batch:
-    cells, lines, bad = zip(*batches, strict=True)
-    return Batch(pa.concat_tables(cells), np.concatenate(lines), [*chain(*bad)])
-
-
 def _ending(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
@@ -442,7 +404,7 @@ def opened_source(source: Any, requested: Reading, before: Reading | None = None
         kind = FILES[_ending(source)]
     elif not is_frame(source):
         raise InputError(f"source must be a path or a DataFrame; got a {type(source).__name__}.")
-    format_options = requested.encoding, requested.delimiter, requested.decimal
+    format_options = (requested.encoding, requested.delimiter, requested.decimal)
     if kind is not CsvFile and format_options != (None, None, None):
         raise InputError("encoding, delimiter and decimal are for CSV files. Do not pass them.")
     return kind(source, requested.after(before) if before else requested)
@@ -469,37 +431,25 @@ def check_names(names: Sequence[str], used: Iterable[Any], argument: str = "") -
 
 def number_of(word: str) -> float | None:
     """Return the number that a word stands for, or None."""
-    try:
-        return None if "_" in word else float(word)
-    except ValueError:
-        return None
+    return float(word) if re.match(NUMBER, word) else None
 
 
-def is_amount(word: str) -> bool:
-    """Whether a word is a number without leading zeros."""
-    return number_of(word) is not None and re.match(LEADING_ZERO, word) is None
-
-
-def refuse_lists(column: "pd.Series[Any]", remedy: str) -> None:
+def refuse_lists(column: "pd.Series[Any]") -> None:
     """Raise an error if a cell holds several values: such cells cannot be compared or sorted."""
     is_nested = column.dtype == object or "<" in str(column.dtype)  # list<..>, struct<..>
     if is_nested and any(isinstance(cell, (*SETS, dict)) for cell in column):
-        raise InputError(f"Column {column.name!r} holds lists, which are not features: {remedy}.")
+        remedy = "Write one value in each cell, or leave the column out (`ignore`)"
+        raise InputError(f"Column {column.name!r} holds lists, not features. {remedy}.")
 
 
-def feature_faults(
-    frame: pd.DataFrame, lines: Lines, remedy: str, most: float = np.inf
-) -> list[BadRow]:
-    """Return a fault for each number that is infinite or larger than `most`; refuse lists."""
+def feature_faults(frame: pd.DataFrame, lines: Lines) -> list[BadRow]:
+    """Return a fault for each number that is infinite or too large; refuse lists."""
     bad = []
-    reason = f"is beyond {most:.1e}: correct it, or write the column in a larger unit"
     for name, column in frame.items():
-        refuse_lists(column, remedy)
+        refuse_lists(column)
         if pd.api.types.is_float_dtype(column):
             cells = column.to_numpy(dtype=np.float64, na_value=np.nan)
-            is_infinite = np.isinf(cells)
-            bad += bad_rows(is_infinite, lines, name, cells, "is infinite")
-            bad += bad_rows((np.abs(cells) > most) & ~is_infinite, lines, name, cells, reason)
+            bad += bad_rows(np.abs(cells) > LARGEST, lines, name, cells, TOO_LARGE)
     return bad
 
 
