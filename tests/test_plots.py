@@ -14,7 +14,6 @@ from robustpll.plots import (
     distribution_lines,
     picture_bytes,
     rank_diagram,
-    time_bars,
 )
 
 SINGLE = ("Proden", "Proden+Edl", "DstPll", "RobustPll")
@@ -29,7 +28,6 @@ DRAWN: dict[str, Callable[[list[str]], Any]] = {  # figures of methods with thes
     "entropies": lambda names: distribution_lines([dict.fromkeys(names[:4], (TEST, OOD))]),
     "attack": lambda names: attack_panels({n: {0.0: 70, 0.1: 50} for n in names}, names[0]),
     "ranks": lambda names: rank_diagram({name: 1.0 + n for n, name in enumerate(names)}, 3.0),
-    "time": lambda names: time_bars({name: (10.0 * n, 1.0) for n, name in enumerate(names)}),
 }
 
 
@@ -94,9 +92,3 @@ def test_a_rank_diagram_names_all_ranks_and_lines_overlap_within_the_distance() 
     for one, other in combinations(TITLES, 2):
         overlap = max(spans[one][0], spans[other][0]) <= min(spans[one][1], spans[other][1])
         assert overlap == (abs(ranks[one] - ranks[other]) <= 3.0)
-
-
-def test_time_is_told_in_seconds_and_shares_of_all() -> None:
-    axes = time_bars({"Proden": (30.0, 10.0), "Valen": (120.0, 40.0)}).axes[0]
-    assert [text.get_text() for text in axes.texts] == ["40 s, 20.0 %", "160 s, 80.0 %"]
-    assert [patch.get_hatch() for patch in axes.patches] == [None, None, "////", "////"]

@@ -112,38 +112,14 @@ def rank_diagram(average: Mapping[str, float], distance: float) -> "Figure":
     """
     ranks = dict(sorted(average.items(), key=lambda item: item[1]))
     names = [f"{unmarked(label)}  {rank:.2f}" for label, rank in ranks.items()]
+    figure, values = new_figure(6.4, 0.9 + 0.24 * len(names)), list(ranks.values())
+    axes = plain(figure.subplots(), "")
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.invert_yaxis()
     words = f"average rank; lines as long as the critical difference, {distance:.2f}"
-    figure, axes = _line_per_method(names, "", words)
-    values = list(ranks.values())
+    axes.set_xlabel(words, fontsize=8)
+    axes.tick_params(axis="x", labelsize=7)
     axes.errorbar(values, range(len(values)), xerr=distance / 2, fmt="o", color="black", ms=4)
     best = values[0] - distance / 2, values[0] + distance / 2
     axes.axvspan(*best, color=PALE, alpha=0.4, linewidth=0)
-    return figure
-
-
-def _line_per_method(names: Sequence[str], title: str, xlabel: str) -> tuple["Figure", Any]:
-    """Return a figure with a horizontal line for each method, the first on top."""
-    figure = new_figure(6.4, 0.9 + 0.24 * len(names))
-    axes = plain(figure.subplots(), title)
-    axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.invert_yaxis()
-    axes.set_xlabel(xlabel, fontsize=8)
-    axes.tick_params(axis="x", labelsize=7)
-    return figure, axes
-
-
-def time_bars(seconds: Mapping[str, tuple[float, float]]) -> "Figure":
-    """Draw seconds of training (filled) and examining (hatched) by method, with shares of all."""
-    names = list(map(unmarked, seconds))
-    figure, axes = _line_per_method(names, "Where the time goes", "seconds")
-    training, examining = np.array(list(seconds.values())).T
-    totals, places = training + examining, range(len(names))
-    axes.barh(places, training, color=COLOURS[0], label="training")
-    look = {"color": "white", "edgecolor": COLOURS[0], "hatch": "////"}
-    bars = axes.barh(places, examining, left=training, label="examining", **look)
-    shares = 100 * totals / (totals.sum() or 1.0)
-    words = [f"{total:,.0f} s, {share:.1f} %" for total, share in zip(totals, shares, strict=True)]
-    axes.bar_label(bars, words, padding=4, fontsize=7)
-    axes.set_xlim(0, 1.25 * float(totals.max() or 1.0))
-    axes.legend(frameon=False, fontsize=8, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))
     return figure

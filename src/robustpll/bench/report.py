@@ -13,22 +13,21 @@ from robustpll._files import OutFolder
 from robustpll.bench.grid import Condition
 from robustpll.bench.summary import MEASURES, Summary
 from robustpll.bench.tables import (
+    CAPTIONS,
     PUBLISHED,
     PUBLISHED_PAIR,
-    TEXTS,
     Table,
     all_tables,
     cells_of,
-    csv_text,
     number,
     ranked,
     title_of,
 )
 from robustpll.html import Column, LongTable, render_page
+from robustpll.tables.source import safe_csv
 
-Pictures = dict[str, dict[str, Any]]  # by name: title, caption, svg and png
+Pictures = dict[str, dict[str, Any]]  # by name: name, title, caption, svg and png
 
-CAPTIONS = TEXTS["captions"]
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 # The methods of the paper's figure of entropies.
 DRAWN = {"proden", "proden_edl", "dst_pll", "robust_pll"}
@@ -39,11 +38,12 @@ SECTIONS = {  # tables and figures by the beginnings of their names
     "Rows of no known class": ("table-2", "ood", "entropy"),
     "Attacks": ("table-3", "attack"),
     "Worst case under the audit": ("audit",),
-    "Time and cost": ("timing", "sessions"),
+    "Time and cost": ("timing",),
     "Datasets": ("datasets",),
     "Missing runs": ("missing",),
 }
 RUN = ["label", "dataset", "seed"]
+DETAILS = ["key", "seconds_train", "seconds_examine", "machine"]
 
 
 def write_report(summary: Summary, out: str | Path) -> Path:
@@ -51,7 +51,7 @@ def write_report(summary: Summary, out: str | Path) -> Path:
 
     `index.html` shows everything and needs no other file. `tables/` has each table as Markdown,
     LaTeX and CSV, `figures/` each figure as SVG and PNG, `runs.csv` a line for each run and
-    condition, `environment.json` the grid, machines and times. From `runs.parquet` `read_summary`
+    condition, `environment.json` the grid, machines and dates. From `runs.parquet` `read_summary`
     makes the summary again. The same summary gives the same bytes. Files that a report did not
     write, or that were changed since, are never replaced; `.robustpll-report.json` records them.
     """
@@ -66,27 +66,15 @@ def write_report(summary: Summary, out: str | Path) -> Path:
         files[f"tables/{name}.csv"] = table.to_csv()
     for name, picture in pictures.items():
         files |= {f"figures/{name}.{kind}": picture[kind] for kind in ("svg", "png")}
-    files["runs.csv"] = csv_text(summary.runs, float_format="%.6g")
+    files["runs.csv"] = safe_csv(summary.runs, index=False, float_format="%.6g")
     files["runs.parquet"] = summary.to_parquet()
-    files["environment.json"] = environment(summary)
+    facts = {"grid": json.loads(summary.grid.to_json()), "contents": dict(summary.contents)}
+    text = json.dumps(facts | summary.facts, indent=1, ensure_ascii=False)
+    files["environment.json"] = f"{text}\n"
     files["index.html"] = page(summary, tables, pictures)
     for name, content in files.items():
         folder.write(name, content.encode() if isinstance(content, str) else content)
     return out / "index.html"
-
-
-def environment(summary: Summary) -> str:
-    """Return the grid, machines, versions and times of the runs, as JSON."""
-    names = {"runs": "runs", "seconds_train": "train", "seconds_examine": "examine"}
-    seconds = summary.timing.set_index("label")[list(names)].round(3).rename(columns=names)
-    facts = {
-        "grid": json.loads(summary.grid.to_json()),
-        **summary.facts,
-        **({"contents": dict(summary.contents)} if summary.contents else {}),
-        "sessions": summary.sessions,
-        "seconds": seconds.to_dict("index"),
-    }
-    return json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
 
 
 def all_pictures(summary: Summary) -> Pictures:
@@ -95,7 +83,7 @@ def all_pictures(summary: Summary) -> Pictures:
 
     def add(name: str, title: str, caption: str, figure: Any) -> None:
         files = {kind: plots.picture_bytes(figure, kind) for kind in ("svg", "png")}
-        pictures[name] = {"title": title, "caption": caption, **files}
+        pictures[name] = {"name": name, "title": title, "caption": caption, **files}
 
     for pair in summary.grid.ood:
         if panels := entropy_panels(summary, *pair):
@@ -107,10 +95,6 @@ def all_pictures(summary: Summary) -> Pictures:
     if ranks := ranked(summary):
         average, distance, caption = ranks
         add("ranks", "Average ranks", caption, plots.rank_diagram(average, distance))
-    columns = summary.timing[["label", "seconds_train", "seconds_examine"]]
-    if seconds := {m: (train, test) for m, train, test in columns.itertuples(index=False)}:
-        caption = CAPTIONS["timing"].format(machines=", ".join(summary.facts["machine"]))
-        add("timing", "Time by method", caption, plots.time_bars(seconds))
     return pictures
 
 
@@ -150,29 +134,26 @@ def page(summary: Summary, tables: Mapping[str, Table], pictures: Pictures) -> s
         days=list(map(date.fromisoformat, summary.facts["date"])),
         seconds=float(summary.timing[["seconds_train", "seconds_examine"]].to_numpy().sum()),
         missing=missing.groupby("reason").size().to_dict(),
-        absent=[title_of(d) for d in missing["dataset"][missing["reason"] == "no data"].unique()],
         verdicts=[(f"Table {name[-1]}", t.notes[0]) for name, t in tables.items() if t.beside],
-        sections=list(_sections(tables, pictures)),
+        sections=_sections(tables, pictures),
         runs=_run_table(summary),
         number=number,
         title_of=title_of,
     )
 
 
-def _sections(tables: Mapping[str, Table], pictures: Pictures) -> Iterator[dict[str, Any]]:
-    """Yield the sections of the page; what is about one dataset under attack is folded away."""
-    shown = {name: _page_table(t, tables) for name, t in tables.items() if not t.beside}
-    folded = {name: shown.pop(name) for name in list(shown) if name.startswith("attack-")}
-    unfolded = {name: picture for name, picture in pictures.items() if name not in folded}
-    for title, names in SECTIONS.items():
-        attacks = [name for name in folded if name.startswith(names)]
-        section: dict[str, Any] = {
-            "tables": [table for name, table in shown.items() if name.startswith(names)],
-            "figures": [p for name, p in unfolded.items() if name.startswith(names)],
-            "folded": [(folded[name], pictures.get(name)) for name in attacks],
+def _sections(tables: Mapping[str, Table], pictures: Pictures) -> list[dict[str, Any]]:
+    """Return the sections of the page that have a table or a figure."""
+    sections = [
+        {
+            "title": title,
+            "anchor": title.lower().replace(" ", "-"),
+            "tables": [_page_table(t, tables) for t in tables.values() if t.name.startswith(names)],
+            "figures": [p for name, p in pictures.items() if name.startswith(names)],
         }
-        if any(section.values()):
-            yield section | {"title": title, "anchor": title.lower().replace(" ", "-")}
+        for title, names in SECTIONS.items()
+    ]
+    return [section for section in sections if section["tables"] or section["figures"]]
 
 
 def _page_table(table: Table, tables: Mapping[str, Table]) -> dict[str, Any]:
@@ -184,6 +165,7 @@ def _page_table(table: Table, tables: Mapping[str, Table]) -> dict[str, Any]:
     numeric = cells["value"].notna().groupby(cells["column"]).any()
     plain = cells.astype(object).where(cells.notna(), None)
     return {
+        "name": table.name,
         "title": table.title,
         "head": table.head,
         "columns": [(column, bool(numeric[column])) for column in table.columns],
@@ -212,12 +194,7 @@ def _run_table(summary: Summary) -> LongTable:
         label, dataset, seed = (record[name] for name in RUN)
         description = plans[label, dataset, seed].description
         method, noise = description["method"], description["noise"]
-        facts = {
-            "key": record["key"],
-            "seconds of training": round(record["seconds_train"], 3),
-            "seconds of examining": round(record["seconds_examine"], 3),
-            "machine": record["machine"],
-        }
+        facts = {name: record[name] for name in DETAILS}
         parts = {"Run": facts, f"Method: {method['class']}": method["fields"]}
         parts["Candidates"] = noise or {"noise": "none: the dataset has candidates"}
         details.append((f"{label} on {title_of(dataset)}, seed {seed}", parts))
