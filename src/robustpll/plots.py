@@ -103,23 +103,3 @@ def attack_panels(accuracies: Mapping[str, Mapping[float, float]], title: str) -
     figure.supxlabel("epsilon: how far each scaled feature may move", fontsize=8)
     figure.supylabel("accuracy in %", fontsize=8)
     return figure
-
-
-def rank_diagram(average: Mapping[str, float], distance: float) -> "Figure":
-    """Draw average ranks by method, 1 is best, as the middles of lines of length `distance`.
-
-    Lines overlap if and only if their ranks differ by no more than that.
-    """
-    ranks = dict(sorted(average.items(), key=lambda item: item[1]))
-    names = [f"{unmarked(label)}  {rank:.2f}" for label, rank in ranks.items()]
-    figure, values = new_figure(6.4, 0.9 + 0.24 * len(names)), list(ranks.values())
-    axes = plain(figure.subplots(), "")
-    axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.invert_yaxis()
-    words = f"average rank; lines as long as the critical difference, {distance:.2f}"
-    axes.set_xlabel(words, fontsize=8)
-    axes.tick_params(axis="x", labelsize=7)
-    axes.errorbar(values, range(len(values)), xerr=distance / 2, fmt="o", color="black", ms=4)
-    best = values[0] - distance / 2, values[0] + distance / 2
-    axes.axvspan(*best, color=PALE, alpha=0.4, linewidth=0)
-    return figure

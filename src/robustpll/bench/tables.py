@@ -139,8 +139,8 @@ def all_tables(summary: Summary) -> dict[str, Table]:
     tables = [*_measure_tables(summary), *_ood_tables(summary)]
     papers = [table for n in (1, 2, 3) for table in tables if table.name == f"table-{n}"]
     beside = filter(None, (compared_table(summary, table) for table in papers))
-    ordered = (*papers, *beside, *tables, *_other_tables(summary))
-    return {table.name: table for table in ordered}
+    others = (*_rank_tables(summary), *_other_tables(summary))
+    return {table.name: table for table in (*papers, *beside, *tables, *others)}
 
 
 def _measure_tables(summary: Summary) -> Iterator[Table]:
@@ -363,34 +363,30 @@ def _why_not(summary: Summary, number: str, column: str) -> str:
     return "bandwidth of all methods" if column == OOD_HEADS["mmd"] else ""
 
 
-def ranked(summary: Summary) -> tuple[dict[str, float], float, str] | None:
-    """Return average ranks, Nemenyi's critical difference and a caption.
-
-    Only datasets count on which all methods have all runs. None unless there are two of these, and
-    three methods.
-    """
+def _rank_tables(summary: Summary) -> Iterator[Table]:
+    """Yield average ranks, if three methods or more have all runs on two datasets or more."""
     columns = {name: cells_of(summary, (name,), CLEAN) for name in summary.stored}
     seeds = len(summary.grid.seeds)
     complete = {name: c["value"] for name, c in columns.items() if (c["runs"] == seeds).all()}
-    if len(complete) < 2 or len(summary.lines) < 3:
-        return None
-    average, distance, p = ranks_of(pd.DataFrame(complete).T)
-    numbers = {"count": len(complete), "level": LEVEL, "distance": distance, "p": p}
-    return average, distance, CAPTIONS["ranks"].format(datasets=_titles(complete), **numbers)
+    if len(complete) > 1 and len(summary.lines) > 2:
+        average, distance, p = ranks_of(pd.DataFrame(complete).T)
+        cells = pd.DataFrame({"value": average, "decimals": 2})
+        words = {"level": f"{LEVEL:g}", "distance": f"{distance:.2f}", "p": f"{p:.2g}"}
+        words |= {"datasets": _titles(complete), "count": str(len(complete))}
+        yield _table(summary, "ranks", {"average rank": cells}, **words)
 
 
-def ranks_of(scores: pd.DataFrame) -> tuple[dict[str, float], float, float]:
+def ranks_of(scores: pd.DataFrame) -> tuple[pd.Series, float, float]:
     """Return average ranks, Nemenyi's critical difference, and the p-value of Friedman's test.
 
     Rows are datasets, columns are methods; higher is better, and ties share their ranks.
     """
     datasets, methods = scores.shape
-    average = scores.rank(axis="columns", ascending=False).mean()
     quantile = stats.studentized_range.ppf(1 - LEVEL, methods, math.inf) / math.sqrt(2)
     distance = float(quantile) * math.sqrt(methods * (methods + 1) / (6 * datasets))
     equal = bool(scores.nunique(axis="columns").eq(1).all())
     p = 1.0 if equal else float(stats.friedmanchisquare(*scores.to_numpy().T).pvalue)
-    return {str(label): float(rank) for label, rank in average.items()}, distance, p
+    return scores.rank(axis="columns", ascending=False).mean(), distance, p
 
 
 def title_of(dataset: str) -> str:
