@@ -242,10 +242,11 @@ def _bold(summary: Summary, labels: pd.Index, scores: pd.DataFrame) -> NDArray[n
     """Return 1 for labels to print in bold, else 0; scores have a column for each run."""
     groups = {line.label: line.group for line in summary.lines}
     by_label: dict[Any, Any] = scores.T.to_dict()
-    if scores.shape[1] > 1:
+    if scores.shape[1] > 1 or not by_label:
         best = bold(by_label, groups)
     else:
-        best = single_best(scores.iloc[:, 0].to_dict(), groups) if by_label else frozenset()
+        first: dict[Any, float] = scores.iloc[:, 0].to_dict()
+        best = single_best(first, groups)
     return labels.isin(best).astype(int)
 
 
