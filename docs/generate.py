@@ -80,7 +80,9 @@ def report_lines(method: type[Method]) -> list[str]:
     head = ["", "accuracy", "published", "best of its group", "plain constructor"]
     names = ("CDF area", "KS", "MMD")
     area, ks, mmd = values("paper", "table-2").loc[title, [*names]].map("{:.2f}".format)
-    seconds, share = values("paper", "timing").loc[title, ["seconds per run", "share in %"]]
+    timing = values("paper", "timing")
+    seconds, total = timing["seconds per run"][title], timing["training"] + timing["examining"]
+    share = 100 * total[title] / total.sum()
     lines = [
         "## Results",
         "",

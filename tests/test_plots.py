@@ -1,7 +1,6 @@
 """Figures: what they show, without colours, and always by the same bytes."""
 
 from collections.abc import Callable
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,6 @@ from robustpll.plots import (
     attack_panels,
     distribution_lines,
     picture_bytes,
-    rank_diagram,
-    time_bars,
 )
 
 SINGLE = ("Proden", "Proden+Edl", "DstPll", "RobustPll")
@@ -28,8 +25,6 @@ FALLING = {
 DRAWN: dict[str, Callable[[list[str]], Any]] = {  # figures of methods with these names
     "entropies": lambda names: distribution_lines([dict.fromkeys(names[:4], (TEST, OOD))]),
     "attack": lambda names: attack_panels({n: {0.0: 70, 0.1: 50} for n in names}, names[0]),
-    "ranks": lambda names: rank_diagram({name: 1.0 + n for n, name in enumerate(names)}, 3.0),
-    "time": lambda names: time_bars({name: (10.0 * n, 1.0) for n, name in enumerate(names)}),
 }
 
 
@@ -80,23 +75,3 @@ def test_each_method_has_a_panel_in_which_it_alone_is_black() -> None:
         assert min(others.get_color()[0][:3]) > 0.7
     figure = attack_panels({"a": {0.0: 50}, "b": {0.0: 50, 0.1: 20}}, "Lost")
     assert [len(axes.lines[-1].get_xdata()) for axes in figure.axes] == [1, 2]
-
-
-def test_a_rank_diagram_names_all_ranks_and_lines_overlap_within_the_distance() -> None:
-    ranks = dict(zip(TITLES, np.random.default_rng(0).uniform(1, 9, 9).tolist(), strict=True))
-    axes = rank_diagram(ranks, 3.0).axes[0]
-    order = sorted(TITLES, key=ranks.__getitem__)
-    names = [text.get_text() for text in axes.get_yticklabels()]
-    assert names == [f"{title}  {ranks[title]:.2f}" for title in order]
-    assert "critical difference, 3.00" in axes.get_xlabel()
-    segments = axes.collections[0].get_segments()
-    spans = dict(zip(order, (segment[:, 0] for segment in segments), strict=True))
-    for one, other in combinations(TITLES, 2):
-        overlap = max(spans[one][0], spans[other][0]) <= min(spans[one][1], spans[other][1])
-        assert overlap == (abs(ranks[one] - ranks[other]) <= 3.0)
-
-
-def test_time_is_told_in_seconds_and_shares_of_all() -> None:
-    axes = time_bars({"Proden": (30.0, 10.0), "Valen": (120.0, 40.0)}).axes[0]
-    assert [text.get_text() for text in axes.texts] == ["40 s, 20.0 %", "160 s, 80.0 %"]
-    assert [patch.get_hatch() for patch in axes.patches] == [None, None, "////", "////"]

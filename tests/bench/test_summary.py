@@ -154,11 +154,8 @@ def test_runs_of_other_grids_do_not_count_and_lines_know_groups_attacks_and_time
     summary = summarize(full, small)
     assert [line.group for line in summary.lines] == ["single"] * 3 + ["ensemble"]
     assert summary.attacked == ["Proden", "RobustPll", "Proden+Ens"]
-    timing = summary.timing.set_index("label")
-    assert timing["share"].sum() == pytest.approx(1)
-    assert timing["runs"].tolist() == [9, 9, 9, 9]
-    assert timing.loc["Proden+Ens", "models"] == 5
-    assert timing.loc["Proden", "seconds"] == pytest.approx(3.0)
+    assert summary.timing["runs"].tolist() == [9, 9, 9, 9]
+    assert summary.timing.loc["Proden"].tolist() == [9, pytest.approx(18), pytest.approx(9)]
 
 
 def test_generated_candidates_are_counted(store: ResultStore) -> None:
@@ -191,8 +188,6 @@ def written(summary: Summary, path: Path) -> Path:
 
 
 def test_runs_parquet_holds_all_that_a_report_needs(ood_store: ResultStore, tmp_path: Path) -> None:
-    facts = {"executor": "1 process", "runs": 2, "seconds": 3.5, "parts": {}}
-    ood_store.keep_session("20260102T030405-1", facts | {"grid": OOD_GRID.name})
     before = summarize(ood_store, OOD_GRID)
     after = read_summary(written(before, tmp_path / "runs.parquet"))
     assert (after.grid, after.lines, after.facts) == (before.grid, before.lines, before.facts)
@@ -203,7 +198,7 @@ def test_runs_parquet_holds_all_that_a_report_needs(ood_store: ResultStore, tmp_
             np.testing.assert_allclose(line, same, atol=1e-5)
     one, two = all_tables(before), all_tables(after)
     assert [t.to_markdown() for t in one.values()] == [t.to_markdown() for t in two.values()]
-    assert {"ood-mnist-lost", "sessions", "missing"} <= set(two)
+    assert {"ood-mnist-lost", "missing"} <= set(two)
     assert after.to_parquet() == before.to_parquet()
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import io
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -119,7 +118,7 @@ def test_commands_say_what_there_is_and_take_a_version(
     done = made.command(*words, "--version", f"lost={first}")
     assert done.exit_code == 0, done.stderr
     assert f"is the version {first}, not the usual one" in (out / "index.html").read_text()
-    assert json.loads((out / "environment.json").read_text())["contents"] == {"lost": first}
+    assert read_summary(out / "runs.parquet").contents == {"lost": first}
     odd = made.command(*words, "--version", "lost")
     assert odd.exit_code == 1
     assert "DATASET=VERSION" in odd.stderr

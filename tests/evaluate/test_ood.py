@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
-from sklearn.covariance import ledoit_wolf
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from torch import nn
@@ -24,7 +23,6 @@ from robustpll.evaluate.ood import (
     ood_report,
     rows_of,
     separation,
-    shrunk_covariance,
 )
 from robustpll.measures.metrics import cdf_area, signed_ks, signed_mmd
 from robustpll.methods import CroSel, Method, PlKnn, Proden, ProdenEns, RobustPll, Valen
@@ -89,14 +87,6 @@ def test_mahalanobis_distances_are_those_of_scipy_where_rows_abound() -> None:
     np.testing.assert_allclose(distance, expected, rtol=0.03, atol=0.03)
 
 
-@pytest.mark.parametrize(("n", "h"), [(200, 5), (10, 30), (2, 3)])
-def test_covariances_are_shrunk_as_by_scikit_learn(n: int, h: int) -> None:
-    draw = np.random.default_rng(0)
-    rows = draw.normal(size=(n, h)) @ draw.normal(size=(h, h))
-    expected, _ = ledoit_wolf(rows, assume_centered=True)
-    np.testing.assert_allclose(shrunk_covariance(torch.tensor(rows)), expected, rtol=1e-9)
-
-
 def test_gaussians_of_degenerate_rows_have_finite_distances() -> None:
     zeros = torch.zeros(100, dtype=torch.long)
     rows = torch.zeros(100, 3)
@@ -149,9 +139,9 @@ def test_every_kind_of_model_has_every_score_or_says_why_not(
     scorer = OodScorer.of(model, TRAIN)
     scores = scorer.scores(KNOWN)
     assert tuple(scores) == tuple(name for name in ALL if name not in absent)
-    assert sorted(scorer.absent) == sorted(absent)
+    assert sorted(scorer.run.absent) == sorted(absent)
     model.set_params(method="pl_knn")  # set after fitting, it does not change what is said
-    assert all(method.title in reason for reason in scorer.absent.values())
+    assert all(method.title in reason for reason in scorer.run.absent.values())
     for values in scores.values():
         assert values.shape == (60,)
         assert np.isfinite(values).all()

@@ -1,34 +1,20 @@
 """The report of a benchmark: tables and figures as files, and a page that shows all of it."""
 
-import json
 from collections.abc import Iterator, Mapping
-from datetime import date
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from robustpll import plots
 from robustpll._files import OutFolder
-from robustpll.bench.grid import Condition
 from robustpll.bench.summary import MEASURES, Summary
-from robustpll.bench.tables import (
-    PUBLISHED,
-    PUBLISHED_PAIR,
-    TEXTS,
-    Table,
-    all_tables,
-    cells_of,
-    csv_text,
-    number,
-    ranked,
-    title_of,
-)
+from robustpll.bench.tables import CAPTIONS, PUBLISHED, PUBLISHED_PAIR, Table, all_tables, number
+from robustpll.datasets.catalog import entry_of
 from robustpll.html import Column, LongTable, render_page
+from robustpll.tables.source import safe_csv
 
-Pictures = dict[str, dict[str, Any]]  # by name: title, caption, svg and png
+Tables = Mapping[str, Table]  # by name
+Pictures = dict[str, dict[str, Any]]  # by name: name, title, caption, svg and png
 
-CAPTIONS = TEXTS["captions"]
 TEMPLATE = Path(__file__).with_name("report.html.j2")
 # The methods of the paper's figure of entropies.
 DRAWN = {"proden", "proden_edl", "dst_pll", "robust_pll"}
@@ -39,11 +25,12 @@ SECTIONS = {  # tables and figures by the beginnings of their names
     "Rows of no known class": ("table-2", "ood", "entropy"),
     "Attacks": ("table-3", "attack"),
     "Worst case under the audit": ("audit",),
-    "Time and cost": ("timing", "sessions"),
+    "Time and cost": ("timing",),
     "Datasets": ("datasets",),
     "Missing runs": ("missing",),
 }
 RUN = ["label", "dataset", "seed"]
+DETAILS = ["key", "seconds_train", "seconds_examine", "machine"]
 
 
 def write_report(summary: Summary, out: str | Path) -> Path:
@@ -51,14 +38,14 @@ def write_report(summary: Summary, out: str | Path) -> Path:
 
     `index.html` shows everything and needs no other file. `tables/` has each table as Markdown,
     LaTeX and CSV, `figures/` each figure as SVG and PNG, `runs.csv` a line for each run and
-    condition, `environment.json` the grid, machines and times. From `runs.parquet` `read_summary`
-    makes the summary again. The same summary gives the same bytes. Files that a report did not
-    write, or that were changed since, are never replaced; `.robustpll-report.json` records them.
+    condition. From `runs.parquet` `read_summary` makes the summary again. The same summary gives
+    the same bytes. Files that a report did not write, or that were changed, are never replaced.
     """
     out = Path(out)
     folder, *_ = (OutFolder.of(path, "report") for path in (out, out / "tables", out / "figures"))
-    folder.refuse_others(["runs.csv", "runs.parquet", "environment.json", "index.html"])
-    tables, pictures = all_tables(summary), all_pictures(summary)
+    folder.refuse_others(["runs.csv", "runs.parquet", "index.html"])
+    tables = all_tables(summary)
+    pictures = all_pictures(summary, tables)
     files: dict[str, str | bytes] = {}
     for name, table in tables.items():
         files[f"tables/{name}.md"] = table.to_markdown()
@@ -66,51 +53,29 @@ def write_report(summary: Summary, out: str | Path) -> Path:
         files[f"tables/{name}.csv"] = table.to_csv()
     for name, picture in pictures.items():
         files |= {f"figures/{name}.{kind}": picture[kind] for kind in ("svg", "png")}
-    files["runs.csv"] = csv_text(summary.runs, float_format="%.6g")
+    files["runs.csv"] = safe_csv(summary.runs, index=False, float_format="%.6g")
     files["runs.parquet"] = summary.to_parquet()
-    files["environment.json"] = environment(summary)
     files["index.html"] = page(summary, tables, pictures)
     for name, content in files.items():
         folder.write(name, content.encode() if isinstance(content, str) else content)
     return out / "index.html"
 
 
-def environment(summary: Summary) -> str:
-    """Return the grid, machines, versions and times of the runs, as JSON."""
-    names = {"runs": "runs", "seconds_train": "train", "seconds_examine": "examine"}
-    seconds = summary.timing.set_index("label")[list(names)].round(3).rename(columns=names)
-    facts = {
-        "grid": json.loads(summary.grid.to_json()),
-        **summary.facts,
-        **({"contents": dict(summary.contents)} if summary.contents else {}),
-        "sessions": summary.sessions,
-        "seconds": seconds.to_dict("index"),
-    }
-    return json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
-
-
-def all_pictures(summary: Summary) -> Pictures:
+def all_pictures(summary: Summary, tables: Tables) -> Pictures:
     """Return all figures that the summary has results for, by name."""
     pictures: Pictures = {}
 
     def add(name: str, title: str, caption: str, figure: Any) -> None:
         files = {kind: plots.picture_bytes(figure, kind) for kind in ("svg", "png")}
-        pictures[name] = {"title": title, "caption": caption, **files}
+        pictures[name] = {"name": name, "title": title, "caption": caption, **files}
 
     for pair in summary.grid.ood:
         if panels := entropy_panels(summary, *pair):
             name = "entropy" if pair == PUBLISHED_PAIR else f"entropy-{'-'.join(pair)}"
-            title = f"Entropies: {' and '.join(map(title_of, pair))}"
+            title = f"Entropies: {' and '.join(entry_of(name).title for name in pair)}"
             add(name, title, CAPTIONS["entropy"], plots.distribution_lines(panels))
-    for name, title, curves in attack_curves(summary):
-        add(name, f"Attack: {title}", CAPTIONS["attack"], plots.attack_panels(curves, title))
-    if ranks := ranked(summary):
-        average, distance, caption = ranks
-        add("ranks", "Average ranks", caption, plots.rank_diagram(average, distance))
-    columns = summary.timing[["label", "seconds_train", "seconds_examine"]]
-    if seconds := {m: (train, test) for m, train, test in columns.itertuples(index=False)}:
-        caption = CAPTIONS["timing"].format(machines=", ".join(summary.facts["machine"]))
-        add("timing", "Time by method", caption, plots.time_bars(seconds))
+    for name, title, curves in attack_curves(summary, tables):
+        add(name, title, CAPTIONS["attack"], plots.attack_panels(curves, title))
     return pictures
 
 
@@ -125,57 +90,48 @@ def entropy_panels(summary: Summary, dataset: str, other: str) -> list[dict[str,
     return [panel for panel in panels if panel]
 
 
-def attack_curves(summary: Summary) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield names, titles, and accuracies by method and epsilon, of pooled and single datasets."""
-    pool = summary.attacked_sets
-    pooled = f"Real-world sets pooled: {', '.join(map(title_of, pool))}"
-    plans = [("attack", pooled, pool)] if len(pool) > 1 else []
-    plans += [(f"attack-{name}", title_of(name), (name,)) for name in summary.stored]
-    for name, title, datasets in plans:
-        steps = summary.strengths(*datasets)
-        columns = {e: cells_of(summary, datasets, Condition("test", e)) for e in steps}
-        complete = {e: c["value"].where(c["runs"] == c["asked"]) for e, c in columns.items()}
-        curves = pd.DataFrame(complete).reindex(summary.attacked).dropna(how="all")
-        if steps and len(curves):
-            yield name, title, {str(m): row.dropna().to_dict() for m, row in curves.iterrows()}
+def attack_curves(summary: Summary, tables: Tables) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield names, titles, and accuracies by method and epsilon of the cells that lack no runs."""
+    for table in (t for name, t in tables.items() if name.startswith(("table-3", "attack-"))):
+        cells = table.cells[table.cells["label"].isin(summary.attacked)]
+        cells = cells[cells["runs"] == cells["asked"]].astype({"column": float})
+        by_label = cells.set_index("column").groupby("label", sort=False)["value"]
+        if curves := {str(label): values.to_dict() for label, values in by_label}:
+            yield table.name.replace("table-3", "attack"), table.title, curves
 
 
-def page(summary: Summary, tables: Mapping[str, Table], pictures: Pictures) -> str:
+def page(summary: Summary, tables: Tables, pictures: Pictures) -> str:
     """Return the page. It has the dates of the runs, and not its own."""
     missing = summary.missing.drop_duplicates([*RUN, "reason"])
     return render_page(
         TEMPLATE,
         summary=summary,
         stored=len(summary.runs[RUN].drop_duplicates()),
-        days=list(map(date.fromisoformat, summary.facts["date"])),
         seconds=float(summary.timing[["seconds_train", "seconds_examine"]].to_numpy().sum()),
         missing=missing.groupby("reason").size().to_dict(),
-        absent=[title_of(d) for d in missing["dataset"][missing["reason"] == "no data"].unique()],
         verdicts=[(f"Table {name[-1]}", t.notes[0]) for name, t in tables.items() if t.beside],
-        sections=list(_sections(tables, pictures)),
+        sections=_sections(tables, pictures),
         runs=_run_table(summary),
         number=number,
-        title_of=title_of,
+        entry_of=entry_of,
     )
 
 
-def _sections(tables: Mapping[str, Table], pictures: Pictures) -> Iterator[dict[str, Any]]:
-    """Yield the sections of the page; what is about one dataset under attack is folded away."""
-    shown = {name: _page_table(t, tables) for name, t in tables.items() if not t.beside}
-    folded = {name: shown.pop(name) for name in list(shown) if name.startswith("attack-")}
-    unfolded = {name: picture for name, picture in pictures.items() if name not in folded}
-    for title, names in SECTIONS.items():
-        attacks = [name for name in folded if name.startswith(names)]
-        section: dict[str, Any] = {
-            "tables": [table for name, table in shown.items() if name.startswith(names)],
-            "figures": [p for name, p in unfolded.items() if name.startswith(names)],
-            "folded": [(folded[name], pictures.get(name)) for name in attacks],
+def _sections(tables: Tables, pictures: Pictures) -> list[dict[str, Any]]:
+    """Return the sections of the page that have a table or a figure."""
+    sections = [
+        {
+            "title": title,
+            "anchor": title.lower().replace(" ", "-"),
+            "tables": [_page_table(t, tables) for t in tables.values() if t.name.startswith(names)],
+            "figures": [p for name, p in pictures.items() if name.startswith(names)],
         }
-        if any(section.values()):
-            yield section | {"title": title, "anchor": title.lower().replace(" ", "-")}
+        for title, names in SECTIONS.items()
+    ]
+    return [section for section in sections if section["tables"] or section["figures"]]
 
 
-def _page_table(table: Table, tables: Mapping[str, Table]) -> dict[str, Any]:
+def _page_table(table: Table, tables: Tables) -> dict[str, Any]:
     """Return what the template needs of a table, with the paper's numbers if it has any."""
     twin = tables.get(table.name.replace("table-", "compare-"), table)
     cells = table.cells.reindex(columns=[*table.cells.columns, *PUBLISHED]).astype(object)
@@ -184,6 +140,7 @@ def _page_table(table: Table, tables: Mapping[str, Table]) -> dict[str, Any]:
     numeric = cells["value"].notna().groupby(cells["column"]).any()
     plain = cells.astype(object).where(cells.notna(), None)
     return {
+        "name": table.name,
         "title": table.title,
         "head": table.head,
         "columns": [(column, bool(numeric[column])) for column in table.columns],
@@ -212,15 +169,10 @@ def _run_table(summary: Summary) -> LongTable:
         label, dataset, seed = (record[name] for name in RUN)
         description = plans[label, dataset, seed].description
         method, noise = description["method"], description["noise"]
-        facts = {
-            "key": record["key"],
-            "seconds of training": round(record["seconds_train"], 3),
-            "seconds of examining": round(record["seconds_examine"], 3),
-            "machine": record["machine"],
-        }
+        facts = {name: record[name] for name in DETAILS}
         parts = {"Run": facts, f"Method: {method['class']}": method["fields"]}
         parts["Candidates"] = noise or {"noise": "none: the dataset has candidates"}
-        details.append((f"{label} on {title_of(dataset)}, seed {seed}", parts))
+        details.append((f"{label} on {entry_of(dataset).title}, seed {seed}", parts))
     cells = runs[[*RUN, "condition", *MEASURES]].astype(object)
     cells.loc[runs["part"] == "train", "condition"] = "training rows"
     for name, measure in MEASURES.items():

@@ -92,8 +92,6 @@ class Summary:
     curves: Mapping[tuple[str, str, str], tuple[Floats, Floats]]
     # Of datasets with generated candidates: mean number, share of rows with a single one.
     candidates: Mapping[str, tuple[float, float]]
-    # Each `bench run` by its start: executor, runs, seconds, and parts (over all processes).
-    sessions: Mapping[str, Mapping[str, Any]]
     contents: Mapping[str, str]  # versions of files other than the catalogue's
 
     @cached_property
@@ -145,15 +143,12 @@ class Summary:
 
     @cached_property
     def timing(self) -> pd.DataFrame:
-        """Runs, models per run, seconds and share of all seconds, for each label with runs."""
+        """The number of runs and their seconds, by label; ensembles last."""
         once = self.runs.drop_duplicates(["label", "key"])  # a run has several conditions
-        grouped = once.groupby("label", sort=False)
-        frame = grouped[["seconds_train", "seconds_examine"]].sum().astype(float)
-        total, runs = frame.sum(axis="columns"), grouped.size()
-        members = {line.label: getattr(line.method, "members", 0) for line in self.lines}
-        models, share = frame.index.map(members), total / (total.sum() or 1.0)
-        frame = frame.assign(runs=runs, models=models, seconds=total / runs, share=share)
-        return frame.reset_index()
+        grouped = once.groupby("label")[["seconds_train", "seconds_examine"]]
+        frame = grouped.sum().astype(float)
+        frame.insert(0, "runs", grouped.size())
+        return frame.loc[[line.label for line in self.lines if line.label in frame.index]]
 
     @cached_property
     def facts(self) -> dict[str, tuple[str, ...]]:
@@ -171,7 +166,6 @@ class Summary:
             "ood": self.ood.to_dict("records"),
             "curves": [(*key, *(c.round(5).tolist() for c in p)) for key, p in self.curves.items()],
             "candidates": dict(self.candidates),
-            "sessions": dict(self.sessions),
             "contents": dict(self.contents),
         }
         table = pa.Table.from_pandas(self.planned, _schema(), preserve_index=False)
@@ -195,18 +189,18 @@ def read_summary(path: str | Path) -> Summary:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    faults = (pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError)
+    errors: Any = (pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError)
     try:
         with pq.ParquetFile(path) as file:
             groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-            # A few bytes can stand for many equal rows, so rows count by their size in memory.
-            size = max(sum(g.total_byte_size for g in groups), 1000 * file.metadata.num_rows)
+            sizes = [Path(path).stat().st_size, sum(group.total_byte_size for group in groups)]
+            sizes.append(1000 * file.metadata.num_rows)  # few bytes may hold many equal rows
             about = json.loads(file.schema_arrow.metadata[b"robustpll"])
             # A file may lack measures that were added later.
             later = {*MEASURES}.difference(file.schema_arrow.names)
             known = pa.schema([field for field in _schema() if field.name not in later])
             alike = file.schema_arrow.equals(known) and about["format"] == FORMAT
-            if not alike or max(size, Path(path).stat().st_size) > MOST_BYTES:
+            if not alike or max(sizes) > MOST_BYTES:
                 raise ValueError("other columns, size or format")
             planned = file.read().to_pandas(ignore_metadata=True).reindex(columns=COLUMNS)
         grid = Grid.of_json(json.dumps(about["grid"]))
@@ -219,10 +213,9 @@ def read_summary(path: str | Path) -> Summary:
             pd.DataFrame(about["ood"], columns=OOD_COLUMNS),
             {(m, d, o): (np.array(test), np.array(ood)) for m, d, o, test, ood in about["curves"]},
             {name: (mean, single) for name, (mean, single) in about["candidates"].items()},
-            about["sessions"],
             about["contents"],
         )
-    except (*faults, RecursionError) as error:
+    except (*errors, RecursionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(
             f"{path} is not the runs.parquet of a report, or it is damaged ({reason}). Pass such a "
@@ -282,11 +275,6 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
         pd.DataFrame([*runs, *missing], columns=COLUMNS).astype(dict.fromkeys(MEASURES, float)),
         *_pooled(entropies),
         _candidates(store, planned),
-        {
-            name: {key: facts[key] for key in ("executor", "runs", "seconds", "parts")}
-            for name, facts in store.sessions().items()
-            if facts["grid"] == grid.name
-        },
         {run.dataset: run.content for run in planned if run.content},
     )
 
@@ -328,14 +316,11 @@ def _pooled(
             label: tuple(np.concatenate(parts) for parts in zip(*pairs, strict=True))
             for label, pairs in by_label.items()
         }
-        try:
-            gamma = metrics.published_gamma(
-                np.concatenate([np.concatenate(p) for p in pools.values()])
-            )
-        except InputError:  # no two values differ, so the MMD is undefined
-            gamma = math.nan
+        values = np.concatenate([np.concatenate(pool) for pool in pools.values()])
+        differ = np.ptp(values) > 0  # otherwise the MMD is undefined
+        gamma = metrics.published_gamma(values) if differ else math.nan
         for label, (test, ood) in pools.items():
-            mmd = math.nan if math.isnan(gamma) else metrics.signed_mmd(test, ood, gamma=gamma)
+            mmd = metrics.signed_mmd(test, ood, gamma=gamma) if differ else math.nan
             identity = (label, dataset, other, len(by_label[label]))
             rows.append((*identity, cdf_area(test, ood), signed_ks(test, ood), mmd, gamma))
             curves[label, dataset, other] = curve(test), curve(ood)

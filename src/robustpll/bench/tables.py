@@ -3,7 +3,6 @@
 import math
 import re
 import tomllib
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +19,7 @@ from robustpll.bench.summary import MEASURES, Summary
 from robustpll.datasets.catalog import entry_of
 from robustpll.datasets.noise import InstanceDependent
 from robustpll.measures.significance import LEVEL, bold, single_best
+from robustpll.tables.source import safe_csv
 
 Columns = dict[str, tuple[Sequence[str], Condition]]  # heading -> datasets that are pooled, how
 
@@ -33,11 +33,10 @@ EMPTY = {"value": math.nan, "std": math.nan, "bold": 0, "runs": 0, "asked": 0, "
 CELL = list(EMPTY)  # a note stands in place of a value
 PUBLISHED = ["published", "published_std", "difference", "tolerance", "agrees", "why_not"]
 TEXTS = tomllib.loads(Path(__file__).with_name("report_texts.toml").read_text("utf-8"))
-RULES = TEXTS["rules"]
+RULES, CAPTIONS = TEXTS["rules"], TEXTS["captions"]
 OFF = "✗"  # marks a number that differs from the paper's by more than the tolerance
 LATEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
-    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"±": r"$\pm$", "≤": r"$\leq$", "≥": r"$\geq$", OFF: r"$\times$"}
 )
@@ -101,7 +100,7 @@ class Table:
         """Return one line for each cell, with unrounded numbers."""
         columns = ["label", "column", *CELL, *(PUBLISHED if self.beside else ())]
         cells = self.cells[columns].astype({"agrees": "Int64"} if self.beside else {})
-        return csv_text(cells.rename(columns={"label": self.head}))
+        return safe_csv(cells.rename(columns={"label": self.head}), index=False)
 
 
 def number(value: float, decimals: int, sign: str = "-") -> str:
@@ -135,33 +134,22 @@ def in_latex(text: str) -> str:
     return " ".join(text.split()).translate(LATEX)
 
 
-def csv_text(frame: pd.DataFrame, **options: Any) -> str:
-    """Return a frame as CSV; an apostrophe keeps a spreadsheet from reading a cell as a formula."""
-    words = frame.select_dtypes(exclude="number")
-    safe = words.replace(r"^(?='*[=+\-@\t\r].)", "'", regex=True)
-    return str(frame.assign(**safe).to_csv(index=False, lineterminator="\n", **options))
-
-
 def all_tables(summary: Summary) -> dict[str, Table]:
     """Return all tables that the summary has results for, by name; those of the paper first."""
-    tables = {table.name: table for table in _measure_tables(summary)}
-    tables |= {table.name: table for table in _ood_tables(summary)}
-    papers = {f"table-{number}": tables.pop(f"table-{number}", None) for number in (1, 2, 3)}
-    first = {name: table for name, table in papers.items() if table}
-    beside = (compared_table(summary, table) for table in first.values())
-    first |= {table.name: table for table in beside if table}
-    return first | tables | {table.name: table for table in _other_tables(summary)}
+    tables = [*_measure_tables(summary), *_ood_tables(summary)]
+    papers = [table for n in (1, 2, 3) for table in tables if table.name == f"table-{n}"]
+    beside = filter(None, (compared_table(summary, table) for table in papers))
+    others = (*_rank_tables(summary), *_other_tables(summary))
+    return {table.name: table for table in (*papers, *beside, *tables, *others)}
 
 
 def _measure_tables(summary: Summary) -> Iterator[Table]:
-    """Yield tables of accuracy and calibration, as far as there are runs."""
+    """Yield tables of accuracy and calibration, means over seeds, as far as there are runs."""
     grid, stored, pool = summary.grid, summary.stored, summary.real_world
-    others = [name for name in grid.datasets if name not in (*PICTURES, *REAL_WORLD)]
-    planned = {"table-1": PICTURES, "real-world": REAL_WORLD, "extra": others}
-    pools = {"table-1": pool, "table-3": summary.attacked_sets}
+    others = [name for name in stored if name not in (*PICTURES, *REAL_WORLD)]
 
     def by_dataset(names: Iterable[str], condition: Condition = CLEAN) -> Columns:
-        return {title_of(name): ((name,), condition) for name in names if name in stored}
+        return {title_of(name): ((name,), condition) for name in names}
 
     def by_strength(datasets: Sequence[str]) -> Columns:
         return {str(e): (datasets, Condition("test", e)) for e in summary.strengths(*datasets)}
@@ -182,42 +170,34 @@ def _measure_tables(summary: Summary) -> Iterator[Table]:
         },
     }
     tables |= {f"attack-{name}": by_strength((name,)) for name in stored}
-    for name, columns in tables.items():
-        notes = [_pooled_note(pools[name])] if pools.get(name) else []
-        absent = [n for n in planned.get(name, ()) if n in grid.datasets and n not in stored]
-        titles = ", ".join(PICTURES.get(n, title_of(n)) for n in absent)
-        notes += [RULES["absent"].format(datasets=titles)] if absent else []
-        if columns:
-            yield _measure_table(summary, name, columns, notes)
-
-
-def _measure_table(summary: Summary, name: str, columns: Columns, notes: list[str]) -> Table:
-    """Return the mean of a measure over seeds, for each method and column."""
-    measure, seeds = "ece" if name == "calibration" else "accuracy", len(summary.grid.seeds)
-    labels = summary.attacked if name == "table-3" else [line.label for line in summary.lines]
-    cells = {h: cells_of(summary, *c, measure).loc[labels] for h, c in columns.items()}
+    seeds, labels = len(grid.seeds), [line.label for line in summary.lines]
     rule = RULES["one-seed" if seeds == 1 else "mean"].format(seeds=seeds, level=LEVEL)
-    if name.startswith("attack-"):
-        dataset = title_of(name.removeprefix("attack-"))
-        return _table(summary, name, cells, [rule], notes, kind="attack", dataset=dataset)
-    return _table(summary, name, cells, [rule], notes)
+    for name, columns in tables.items():
+        if not columns:
+            continue
+        measure = "ece" if name == "calibration" else "accuracy"
+        lines = summary.attacked if name == "table-3" else labels
+        cells = {h: cells_of(summary, *c, measure).loc[lines] for h, c in columns.items()}
+        datasets, _ = list(columns.values())[-1]  # in Table 1 this is the pooled column
+        words = {"dataset": _titles(datasets), "count": str(len(datasets))}
+        is_pooled = POOLED in columns or name == "table-3"
+        notes = [rule, *([RULES["pooled"].format(**words)] if is_pooled else [])]
+        yield _table(summary, name, cells, notes, **words)
 
 
 def _table(
     summary: Summary,
     name: str,
     columns: Mapping[str, pd.DataFrame],
-    rules: Sequence[str] = (),
     notes: Sequence[str] = (),
-    *,
-    kind: str = "",
     head: str = "method",
     **words: str,
 ) -> Table:
     """Return a table of columns, which have cells for the same lines in the same order.
 
-    `kind`, by default the name, finds title and note in `report_texts.toml`; `words` fill them in.
+    Its title and note are in `report_texts.toml`; `words` fill them in.
     """
+    kind = name if name in TEXTS["titles"] else name.partition("-")[0]  # attack-lost: attack
     groups = {line.label: int(line.group == "ensemble") for line in summary.lines}
     filled = {heading: pd.DataFrame(EMPTY | dict(c.items())) for heading, c in columns.items()}
     cells = pd.concat(filled, names=["column", "label"]).reset_index()
@@ -225,11 +205,8 @@ def _table(
     cells["group"] = [groups.get(label, 0) for label in cells["label"]]
     cells = cells.sort_values("line", kind="stable", ignore_index=True)[[*PLACE, *CELL]]
     words |= {"machines": ", ".join(summary.facts["machine"]), "most": f"{MOST_AUDITED:,}"}
-    title, note = (
-        TEXTS[part].get(kind or name, "").format(**words) for part in ("titles", "notes")
-    )
-    lacking = RULES["incomplete"] if (cells["runs"] < cells["asked"]).any() else ""
-    return Table(name, title, cells, tuple(filter(None, [*rules, lacking, note, *notes])), head)
+    title, note = (TEXTS[part].get(kind, "").format(**words) for part in ("titles", "notes"))
+    return Table(name, title, cells, tuple(filter(None, [*notes, note])), head)
 
 
 def cells_of(
@@ -264,12 +241,12 @@ def cells_of(
 def _bold(summary: Summary, labels: pd.Index, scores: pd.DataFrame) -> NDArray[np.int_]:
     """Return 1 for labels to print in bold, else 0; scores have a column for each run."""
     groups = {line.label: line.group for line in summary.lines}
-    best: frozenset[str] = frozenset()
-    by_label = {str(label): row for label, row in scores.iterrows()}
-    if scores.shape[1] > 1:
-        best = bold({label: row.to_dict() for label, row in by_label.items()}, groups)
-    elif by_label:
-        best = single_best({label: row.iloc[0] for label, row in by_label.items()}, groups)
+    by_label: dict[Any, Any] = scores.T.to_dict()
+    if scores.shape[1] > 1 or not by_label:
+        best = bold(by_label, groups)
+    else:
+        first: dict[Any, float] = scores.iloc[:, 0].to_dict()
+        best = single_best(first, groups)
     return labels.isin(best).astype(int)
 
 
@@ -277,12 +254,12 @@ def _ood_tables(summary: Summary) -> Iterator[Table]:
     """Yield how far apart the entropies of test and OOD rows are, for each pair with runs."""
     seeds, ood = len(summary.grid.seeds), summary.ood
     for dataset, other in summary.grid.ood:
-        frame = ood[(ood["dataset"] == dataset) & (ood["other"] == other)]
+        frame = ood[(ood["dataset"] == dataset) & (ood["other"] == other)].set_index("label")
         if frame.empty:
             continue
         planned = {run.label for run in summary.grid.runs() if run.dataset == dataset}
-        labels = [line.label for line in summary.lines if line.label in planned]
-        frame, columns = frame.set_index("label").reindex(labels), {}
+        frame = frame.reindex([line.label for line in summary.lines if line.label in planned])
+        columns = {}
         for measure, heading in OOD_HEADS.items():
             values, has_runs = frame[measure].astype(float), frame["seeds"].notna()
             runs = frame["seeds"].where(values.notna(), 0).astype(int)
@@ -290,20 +267,19 @@ def _ood_tables(summary: Summary) -> Iterator[Table]:
             cells["bold"] = _bold(summary, values.index, values[runs == seeds].to_frame())
             cells["note"] = np.select([values.notna(), has_runs], ["", "undefined"], "missing")
             columns[heading] = cells
-        rules, gamma = [RULES["entropies"].format(seeds=seeds)], float(frame["gamma"].max())
-        rules += [] if math.isnan(gamma) else [RULES["bandwidth"].format(gamma=gamma)]
+        rules = [RULES[name] for name in ("entropies", "bandwidth")]
+        notes = [rule.format(seeds=seeds, gamma=frame["gamma"].max()) for rule in rules]
         words = {"dataset": title_of(dataset), "other": title_of(other)}
         is_published = (dataset, other) == PUBLISHED_PAIR
-        name, kind = ("table-2", "table-2") if is_published else (f"ood-{dataset}-{other}", "ood")
-        yield _table(summary, name, columns, rules, kind=kind, **words)
+        name = "table-2" if is_published else f"ood-{dataset}-{other}"
+        yield _table(summary, name, columns, notes, **words)
 
 
 def _other_tables(summary: Summary) -> Iterator[Table]:
     """Yield the tables of datasets, time and missing runs."""
     tables = {
         "datasets": _dataset_rows(summary),
-        "timing": _timing_rows(summary),
-        "sessions": _session_rows(summary),
+        "timing": [(*row, sum(row[2:]) / row[1]) for row in summary.timing.itertuples()],
         "missing": _missing_rows(summary),
     }
     for name, rows in tables.items():
@@ -324,23 +300,6 @@ def _dataset_rows(summary: Summary) -> Iterator[tuple[Any, ...]]:
         mean, single = summary.candidates.get(entry.name, (entry.candidates, math.nan))
         size = entry.title, entry.rows, entry.features, entry.classes
         yield *size, mean, 100 * single, runs.get(entry.name, 0)
-
-
-def _timing_rows(summary: Summary) -> Iterator[tuple[Any, ...]]:
-    timing = {row["label"]: row for row in summary.timing.to_dict("records")}
-    for row in (timing[line.label] for line in summary.lines if line.label in timing):
-        seconds = row["seconds"], row["seconds_train"], row["seconds_examine"]
-        yield row["label"], row["runs"], row["models"] or math.nan, *seconds, 100 * row["share"]
-
-
-def _session_rows(summary: Summary) -> Iterator[tuple[Any, ...]]:
-    for name, session in summary.sessions.items():
-        start = f"{name[:4]}-{name[4:6]}-{name[6:8]} {name[9:11]}:{name[11:13]}"
-        seconds = Counter(session["parts"])
-        seconds["noise"] = seconds["noise, train"] + seconds["noise, load"]
-        parts = ("starting", "noise", "runs, load", "runs, train", "runs, examine", "write")
-        facts = f"{start}, {session['executor']}", session["runs"], session["seconds"]
-        yield *facts, *(seconds[part] for part in parts)
 
 
 def _missing_rows(summary: Summary) -> Iterator[tuple[Any, ...]]:
@@ -387,8 +346,11 @@ def compared_table(summary: Summary, table: Table) -> Table | None:
     agrees = (cells["difference"].abs() <= cells["tolerance"] + 1e-9).astype(float)
     counted = (cells["difference"] + cells["tolerance"]).notna() & (cells["runs"] == cells["asked"])
     cells["agrees"] = agrees.where(counted)
+    agreement = f"{int(cells['agrees'].sum())} of {counted.sum()} cells agree with the paper"
+    if others := (cells["published"].notna() & ~counted).sum():
+        agreement += f"; {others} cannot be compared"
     pooled = [note for note in table.notes if note.startswith(POOLED)]
-    notes = (agreement(cells), RULES[f"within-{number}"], *pooled)
+    notes = (f"{agreement}.", RULES[f"within-{number}"], *pooled)
     return Table(f"compare-{number}", f"Table {number} beside the paper's", cells, notes)
 
 
@@ -402,51 +364,30 @@ def _why_not(summary: Summary, number: str, column: str) -> str:
     return "bandwidth of all methods" if column == OOD_HEADS["mmd"] else ""
 
 
-def agreement(cells: pd.DataFrame) -> str:
-    """Return how many cells beside the paper's agree with them, as a sentence."""
-    verdicts = cells["agrees"].dropna()
-    sentence = f"{int(verdicts.sum())} of {len(verdicts)} cells agree with the paper."
-    if verdicts.empty:
-        sentence = "No cell can be compared with the paper."
-    others = cells[cells["agrees"].isna() & cells["published"].notna()]
-    complete = others["value"].notna() & (others["runs"] == others["asked"])
-    if reasons := Counter(others["why_not"].where(complete, "runs missing")):
-        listed = ", ".join(f"{count} ({reason})" for reason, count in reasons.items())
-        sentence += f" Not counted: {listed}."
-    return sentence
-
-
-def ranked(summary: Summary) -> tuple[dict[str, float], float, str] | None:
-    """Return average ranks, Nemenyi's critical difference and a caption.
-
-    Only datasets count on which all methods have all runs. None unless there are two of these, and
-    three methods.
-    """
+def _rank_tables(summary: Summary) -> Iterator[Table]:
+    """Yield average ranks, if three methods or more have all runs on two datasets or more."""
     columns = {name: cells_of(summary, (name,), CLEAN) for name in summary.stored}
     seeds = len(summary.grid.seeds)
     complete = {name: c["value"] for name, c in columns.items() if (c["runs"] == seeds).all()}
-    if len(complete) < 2 or len(summary.lines) < 3:
-        return None
-    average, distance, p = ranks_of(pd.DataFrame(complete).T)
-    numbers = {"count": len(complete), "level": LEVEL, "distance": distance, "p": p}
-    caption = TEXTS["captions"]["ranks"].format(datasets=_titles(complete), **numbers)
-    if left_out := [name for name in columns if name not in complete]:
-        caption += TEXTS["captions"]["ranks-without"].format(datasets=_titles(left_out))
-    return average, distance, caption
+    if len(complete) > 1 and len(summary.lines) > 2:
+        average, distance, p = ranks_of(pd.DataFrame(complete).T)
+        cells = pd.DataFrame({"value": average, "decimals": 2})
+        words = {"level": f"{LEVEL:g}", "distance": f"{distance:.2f}", "p": f"{p:.2g}"}
+        words |= {"datasets": _titles(complete), "count": str(len(complete))}
+        yield _table(summary, "ranks", {"average rank": cells}, **words)
 
 
-def ranks_of(scores: pd.DataFrame) -> tuple[dict[str, float], float, float]:
+def ranks_of(scores: pd.DataFrame) -> tuple[pd.Series, float, float]:
     """Return average ranks, Nemenyi's critical difference, and the p-value of Friedman's test.
 
     Rows are datasets, columns are methods; higher is better, and ties share their ranks.
     """
     datasets, methods = scores.shape
-    average = scores.rank(axis="columns", ascending=False).mean()
     quantile = stats.studentized_range.ppf(1 - LEVEL, methods, math.inf) / math.sqrt(2)
     distance = float(quantile) * math.sqrt(methods * (methods + 1) / (6 * datasets))
     equal = bool(scores.nunique(axis="columns").eq(1).all())
     p = 1.0 if equal else float(stats.friedmanchisquare(*scores.to_numpy().T).pvalue)
-    return {str(label): float(rank) for label, rank in average.items()}, distance, p
+    return scores.rank(axis="columns", ascending=False).mean(), distance, p
 
 
 def title_of(dataset: str) -> str:
@@ -456,12 +397,3 @@ def title_of(dataset: str) -> str:
 
 def _titles(datasets: Iterable[str]) -> str:
     return ", ".join(map(title_of, datasets))
-
-
-def _pooled_note(pool: Sequence[str]) -> str:
-    """Return which of the paper's six sets a pooled column rests on."""
-    count = "all" if len(pool) == len(REAL_WORLD) else f"{len(pool)} of"
-    note = str(RULES["pooled"]).format(count=count, datasets=_titles(pool))
-    if absent := [name for name in REAL_WORLD if name not in pool]:
-        note += RULES["pooled-partly"].format(datasets=_titles(absent))
-    return note

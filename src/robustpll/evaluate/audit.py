@@ -1,12 +1,7 @@
-"""Robustness audit: the accuracy of a fitted classifier under the worst of several attacks.
-
-A method may resist one attack alone. So a row counts as right only if all attacks fail on it, and
-the report warns about signs that they failed for a wrong reason, such as masked gradients.
-"""
+"""Robustness audit: the accuracy of a fitted classifier under the worst of several attacks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -34,15 +29,13 @@ WITHOUT_GRADIENT = ("square", "transfer")  # attacks that do not use the model's
 
 @dataclass(frozen=True)
 class RobustnessReport:
-    """Accuracy under attack, with warnings if it may be overestimated.
+    """Shares of rows where the true class alone is the most probable, under attacks.
 
-    A row is right if the true class alone has the largest probability: ties count as wrong. The
-    `worst` case of an epsilon is the share of rows that are right under all attacks at this epsilon
-    or a smaller one; it is an upper bound, as other attacks may be stronger. `attacks` has the same
-    for each attack alone. `unbounded` is the share of rows that are right if each feature may take
-    any value of its range. `zero_gradients` is the share of rows where the gradient of the
-    cross-entropy is exactly 0, by precision; it is empty for methods without gradient. `warnings`
-    are signs of masked gradients or weak attacks. No warning is a good sign, not a proof.
+    `worst` is the share under all attacks at an epsilon and at smaller ones: an upper bound, as
+    other attacks may be stronger. `attacks` has the shares under each attack, `unbounded` the share
+    if features may take any value of their range. `zero_gradients` is the share of rows without
+    gradient of the cross-entropy, by precision; {} for methods without gradients. `warnings` are
+    signs of masked gradients or weak attacks; no warning is not a proof.
     """
 
     rows: int
@@ -55,26 +48,16 @@ class RobustnessReport:
     warnings: tuple[str, ...]
 
     def __str__(self) -> str:
-        title, frame, notes = self._parts()
-        return "\n".join([title, frame.to_string(col_space=6), *notes])
-
-    def _repr_html_(self) -> str:
-        title, frame, notes = self._parts()
-        items = "".join(f"<li>{escape(note)}</li>" for note in notes)
-        return f"<p>{title}</p>{frame.to_html()}<ul>{items}</ul>"
-
-    def _parts(self) -> tuple[str, pd.DataFrame, list[str]]:
-        """The title, the table in percent, and notes below it."""
         title = f"Share of {self.rows} rows that are right, in percent; features move by epsilon"
         curves = {"all attacks": self.worst, **self.attacks}
         shares = {name: (self.clean, *curve) for name, curve in curves.items()}
         columns = pd.Index([f"{epsilon:g}" for epsilon in (0, *self.epsilons)], name="epsilon")
         frame = 100 * pd.DataFrame.from_dict(shares, orient="index").set_axis(columns, axis=1)
-        notes = [f"{100 * self.unbounded:.1f} % are right wherever features may go."]
-        zeros = [f"{100 * share:.1f} % in {name}" for name, share in self.zero_gradients.items()]
+        notes = [f"{self.unbounded:.1%} are right wherever features may go."]
+        zeros = [f"{share:.1%} in {name}" for name, share in self.zero_gradients.items()]
         notes += [f"Gradients of exactly 0: {', '.join(zeros)} of the rows."] if zeros else []
         notes += [f"Warning: {warning}" for warning in self.warnings]
-        return title, frame.round(1).astype(str), notes
+        return "\n".join([title, frame.round(1).astype(str).to_string(col_space=6), *notes])
 
 
 def robustness_report(
@@ -86,9 +69,8 @@ def robustness_report(
 ) -> RobustnessReport:
     """Attack a fitted classifier in several ways and report the accuracy that remains.
 
-    Networks are attacked by `AutoPGD` in float64, on the margin of the probabilities, the margin of
-    the logits, the cross-entropy and, if evidential, the expected error. Every method is attacked
-    by `Square`, which needs no gradient, and by transfer: with rows that fool a surrogate, a plain
+    Networks are attacked by `AutoPGD` in float64 on several losses. Every method is attacked by
+    `Square`, which needs no gradient, and by transfer: with rows that fool a surrogate, a plain
     network trained on the classifier's predictions. Members of an ensemble see the same row.
 
     Parameters
@@ -134,7 +116,7 @@ class Audit:
     twin_epochs: int = 50  # of the surrogate for the transfer attack
 
     def __post_init__(self) -> None:
-        rising = all(a < b for a, b in zip((0.0, *self.epsilons), self.epsilons, strict=False))
+        rising = np.all(np.diff([0.0, *self.epsilons]) > 0)
         if not self.epsilons or not rising or self.twin_epochs < 1:
             raise InputError(
                 "epsilons must be one or more positive, increasing numbers, and twin_epochs at "
@@ -157,14 +139,14 @@ class Audit:
 
     def attacks(self, fitted: Fitted | None) -> dict[str, Attack]:
         """Attacks by name, at epsilon 1."""
+        attacks: dict[str, Attack] = {}
+        if isinstance(fitted, Networks):
+            attacks["margin"] = self.strongest
+            attacks["margin of logits"] = replace(self.strongest, target="logits")
+            attacks["cross-entropy"] = replace(self.strongest, loss="cross-entropy")
+            if fitted.method.uncertain:
+                attacks["evidential"] = replace(self.strongest, loss="evidential")
         square = Square(self.per_feature, queries=self.queries, clip=self.clip, fixed=self.fixed)
-        if not isinstance(fitted, Networks):
-            return {"square": square}
-        attacks: dict[str, Attack] = {"margin": self.strongest}
-        attacks["margin of logits"] = replace(self.strongest, target="logits")
-        attacks["cross-entropy"] = replace(self.strongest, loss="cross-entropy")
-        if fitted.method.uncertain:
-            attacks["evidential"] = replace(self.strongest, loss="evidential")
         return attacks | {"square": square}
 
     def reports(self, fitted: Fitted, rows: Rows, truth: Tensor) -> list[RobustnessReport]:
@@ -177,17 +159,13 @@ class Audit:
         unbounded = clean & _right(fitted.predict(rows, anywhere, truth), truth)
         zeros = _zero_gradients(fitted, rows)
         chance = 1.0 if self.fixed is not None else 1 / opinion.belief.shape[-1]
-        return [
-            report_of_run(
-                self.epsilons,
-                clean[run],
-                {name: rows[:, run] for name, rows in right.items()},
-                unbounded[run],
-                {precision: rows[run] for precision, rows in zeros.items()},
-                chance=chance,
-            )
-            for run in range(len(truth))
-        ]
+        reports = []
+        for run in range(len(truth)):
+            attacks = {name: rows[:, run] for name, rows in right.items()}
+            gradients = {precision: rows[run] for precision, rows in zeros.items()}
+            values = (self.epsilons, clean[run], attacks, unbounded[run], gradients)
+            reports.append(report_of_run(*values, chance=chance))
+        return reports
 
     def withstood(self, fitted: Fitted, rows: Rows, truth: Tensor) -> Tensor:
         """Return which rows (E, R, n) are right under all attacks at each epsilon and below."""
@@ -202,12 +180,11 @@ class Audit:
         def right(opinions: Iterable[Opinion]) -> Tensor:
             return torch.stack([clean & _right(opinion, truth) for opinion in opinions])
 
-        results = {
-            name: right(fitted.predict_at_each(self.scaled_epsilons, rows, attack, truth))
-            for name, attack in self.attacks(fitted).items()
-        }
+        epsilons, results = self.scaled_epsilons, {}
+        for name, attack in self.attacks(fitted).items():
+            results[name] = right(fitted.predict_at_each(epsilons, rows, attack, truth))
         surrogate = self._surrogate(fitted, rows)
-        moved = surrogate.attacked(rows, self.strongest, truth, epsilons=self.scaled_epsilons)
+        moved = surrogate.attacked(rows, self.strongest, truth, epsilons=epsilons)
         opinion = fitted.predict(moved)  # (R, E n, ...)
         starts = range(0, len(moved), len(rows))
         results["transfer"] = right(opinion[:, start : start + len(rows)] for start in starts)
@@ -255,8 +232,7 @@ def report_of_run(
     """
     few = max(1.0, NOTABLE * len(clean))  # rows that may be due to chance
     warnings = [
-        f"{_percent(rows)} have a gradient of exactly 0 in {precision}: attacks by the gradient of "
-        "the cross-entropy do not move them."
+        f"{_share(rows):.1%} of the rows have a gradient of exactly 0 in {precision}."
         for precision, rows in zero_gradients.items()
         if rows.sum() > few
     ]
@@ -268,15 +244,11 @@ def report_of_run(
             if less:
                 warnings.append(f"The attack {name!r} does less harm at {epsilon:g} than at less.")
             if rows.sum() > few:
-                warnings.append(
-                    f"At epsilon {epsilon:g}, {_percent(rows)} are fooled by the attack {name!r} "
-                    "but by no gradient attack."
-                )
+                fooled = f"At epsilon {epsilon:g}, {_share(rows):.1%} of the rows are fooled by"
+                warnings.append(f"{fooled} the attack {name!r} but by no gradient attack.")
     if _share(unbounded) > chance and unbounded.sum() > few:
-        warnings.append(
-            f"{_percent(unbounded)} are right wherever features may go, above chance "
-            f"({100 * chance:.1f} %): the attack is too weak, or the answer is always the same."
-        )
+        always = f"{_share(unbounded):.1%} of the rows are right wherever features may go"
+        warnings.append(f"{always}: the attack is too weak, or the answer is always the same.")
     return RobustnessReport(
         len(clean),
         _share(clean),
@@ -302,7 +274,3 @@ def _under_all(attacks: Mapping[str, Tensor]) -> Tensor:
 
 def _share(rows: Tensor) -> float:
     return float(rows.double().mean())
-
-
-def _percent(rows: Tensor) -> str:
-    return f"{100 * _share(rows):.1f} % of the rows"

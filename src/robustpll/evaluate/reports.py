@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 from sklearn.model_selection import KFold
 from sklearn.utils import _safe_indexing
+from sklearn.utils.validation import _num_samples
 
 from robustpll.errors import InputError, is_count, refuse_other_length
 from robustpll.estimator.abstention import NOVEL, Decision
@@ -85,8 +86,7 @@ def decision_report(decision: Any, y: Any) -> DecisionReport:
 def covering_rate(probability: ArrayLike, candidates: ArrayLike) -> float:
     """Share of rows whose predicted class is a candidate; both arrays are (n, k).
 
-    It is at least the accuracy if the true class is always a candidate. It does not see mistakes
-    among the candidates.
+    It is at least the accuracy if the true class is always a candidate.
 
     >>> covering_rate([[0.6, 0.3, 0.1], [0.5, 0.3, 0.2]], [[1, 1, 0], [0, 1, 1]])
     0.5
@@ -97,9 +97,8 @@ def covering_rate(probability: ArrayLike, candidates: ArrayLike) -> float:
 def approximated_accuracy(probability: ArrayLike, candidates: ArrayLike) -> float:
     """Expected accuracy if each row's true class is drawn from its candidates by probability.
 
-    A row counts by the predicted class's share of the probability of its candidates, or by 0 if
-    that class is not a candidate; both arrays are (n, k). It is at most the covering rate, and high
-    for any overconfident classifier.
+    Both arrays are (n, k). It is at most the covering rate, and high if a classifier is
+    overconfident.
 
     >>> approximated_accuracy([[0.5, 0.25, 0.25], [0.5, 0.3, 0.2]], [[1, 1, 1], [0, 1, 1]])
     0.25
@@ -122,18 +121,12 @@ def _share_of_predicted(probability: ArrayLike, candidates: ArrayLike) -> NDArra
 
 @dataclass(frozen=True)
 class LabelFreeScorer:
-    """One of these measures as a scikit-learn scorer, called with (model, X, y); see `SCORERS`.
+    """One of these measures as a scikit-learn scorer (Wang et al., ICLR 2025); see `SCORERS`.
 
-    Wang, Wu, Wang, Niu, Zhang, Sugiyama: Realistic Evaluation of Deep Partial-Label Learning
-    Algorithms. ICLR 2025.
-
-    >>> from sklearn.model_selection import GridSearchCV
     >>> from robustpll import PLLClassifier
-    >>> X, y = np.arange(60)[:, None], np.repeat(np.eye(3), 20, axis=0)
-    >>> grid = {"method__neighbours": [1, 30]}
-    >>> search = GridSearchCV(PLLClassifier("pl_knn"), grid, scoring=SCORERS["covering_rate"])
-    >>> search.fit(X[::-1], Candidates.of(y)).best_params_
-    {'method__neighbours': 1}
+    >>> X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat(["a", "b", "c"], 20)
+    >>> SCORERS["covering_rate"](PLLClassifier("pl_knn").fit(X, y), np.eye(3), ["a", "b", "b"])
+    0.666...
     """
 
     measure: Callable[[ArrayLike, ArrayLike], float]
@@ -166,10 +159,8 @@ def missing_truth_scores(
         Fitted or not; it is cloned.
     X, y
         Rows, and candidates in any form that `Candidates.of` accepts.
-    folds, random_state
-        Number of folds, and the seed that draws them.
-    by : {"rival", "probability", "belief"}
-        As of `suspicion`.
+    folds, by, random_state
+        Number of folds, the score (see `suspicion`), and the seed that draws the folds.
 
     Examples
     --------
@@ -180,7 +171,7 @@ def missing_truth_scores(
     7
     """
     candidates = Candidates.of(y)
-    rows = X.shape[0] if hasattr(X, "shape") else len(X)
+    rows = _num_samples(X)
     refuse_other_length(rows, len(candidates))
     if not is_count(folds, least=2) or folds > rows // 2:
         raise InputError(
@@ -199,14 +190,12 @@ def suspicion(opinion: Opinion, candidates: NDArray[np.bool_], by: By = "rival")
     """Return how much an opinion supports classes outside the candidates (n, k), (n,).
 
     "rival" is the largest probability outside the candidates, divided by its sum with the largest
-    among them; it exceeds 0.5 if the predicted class is not a candidate. "probability" is the total
-    probability outside, "belief" the total belief there. These two add many small amounts, so that
-    small sets score higher, most of all for uncertain opinions.
+    among them; it exceeds 0.5 if the predicted class is not a candidate. "probability" and "belief"
+    are the totals outside, which are higher for small sets.
 
-    >>> opinion = Opinion.of_evidence(np.array([[6.0, 0, 1], [0, 0, 0]]))
-    >>> candidates = np.array([[False, True, True], [False, True, True]])
-    >>> [suspicion(opinion, candidates, by).round(2) for by in ("rival", "probability", "belief")]
-    [array([0.78, 0.5 ]), array([0.7 , 0.33]), array([0.6, 0. ])]
+    >>> opinion = Opinion.of_evidence(np.array([[6.0, 0, 1]]))
+    >>> suspicion(opinion, np.array([[False, True, True]]), "probability")
+    array([0.7])
     """
     if by not in get_args(By):
         raise InputError(f"by must be one of {', '.join(map(repr, get_args(By)))}; got {by!r}.")

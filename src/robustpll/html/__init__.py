@@ -1,7 +1,4 @@
-"""Self-contained HTML pages: one file, no network, no script but its own.
-
-Templates extend `base.html.j2`, whose security policy allows script and styles by their hashes.
-"""
+"""Self-contained HTML pages from templates that extend `base.html.j2`: one file, no network."""
 
 import base64
 import hashlib
@@ -13,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-
-Details = tuple[str, Mapping[str, Mapping[str, Any]]]  # a title, and facts under headings
 
 
 @dataclass(frozen=True)
@@ -35,7 +30,7 @@ class LongTable:
     name: str  # its id in the page
     columns: Sequence[Column]
     rows: Sequence[Sequence[str | float | None]]  # a cell for each column
-    details: Sequence[Details]
+    details: Sequence[tuple[str, Mapping[str, Any]]]  # titles, and facts under headings
     opens: Sequence[int]  # for each row, the index of its details
 
     def data(self) -> dict[str, Any]:
@@ -43,9 +38,8 @@ class LongTable:
         facts: dict[str, int] = {}
         details = []
         for title, parts in self.details:
-            texts = {name: _json(part) for name, part in parts.items()}
-            numbers = [(name, facts.setdefault(t, len(facts))) for name, t in texts.items()]
-            details.append((title, numbers))
+            texts = [(name, _json(part)) for name, part in parts.items()]
+            details.append((title, [(n, facts.setdefault(t, len(facts))) for n, t in texts]))
         return {
             "columns": [asdict(column) for column in self.columns],
             "rows": self.rows,
