@@ -20,7 +20,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
 from multiprocessing import active_children, current_process, get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -29,7 +28,6 @@ from typing import Any
 import torch
 from filelock import BaseFileLock, FileLock, Timeout
 
-from robustpll import __version__
 from robustpll.bench.grid import Grid, Run, grid_of, runs_here
 from robustpll.bench.store import Candidates, ResultStore, StoreError, other_versions, writing
 from robustpll.bench.worker import Bundle, JobResult, Place, bundles, perform, start_worker
@@ -42,7 +40,6 @@ RETRIES = 3  # by Ray, if a process or machine is lost
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 GUARD = "In a script, call run_grid below `if __name__ == '__main__':`."
-BETWEEN_RECORDS = 20.0  # seconds between two records of the session, or lines of a log
 MPS, MPS_PIPES = "nvidia-cuda-mps-control", "CUDA_MPS_PIPE_DIRECTORY"
 
 
@@ -70,29 +67,30 @@ class LocalWorker:
     """A worker process, in a pool of its own, so that a killed worker breaks no other one."""
 
     device: str
-    pool: ProcessPoolExecutor | None = None  # the first bundle starts it
-    process: BaseProcess | None = None
+    pool: ProcessPoolExecutor = field(init=False)
+    process: BaseProcess | None = None  # the first bundle starts it
 
     def submit(self, bundle: Bundle, environment: Mapping[str, str]) -> Future[JobResult]:
-        if self.pool is not None:
-            with suppress(BrokenProcessPool):  # it died while it was idle
-                return self.pool.submit(perform, bundle, self.device)
-        self.pool = ProcessPoolExecutor(
-            1, get_context("spawn"), initializer=start_worker, initargs=(self.device, time.time())
-        )
-        with _child_settings(environment):
-            before = active_children()
-            future = self.pool.submit(perform, bundle, self.device)
-            [self.process] = [child for child in active_children() if child not in before]
+        if self.process is not None and self.process.is_alive():
+            return self.pool.submit(perform, bundle, self.device)
+        self.pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=start_worker)
+        variables, others = dict(os.environ), active_children()
+        os.environ.update(environment)  # before the process imports torch
+        try:
+            with handled_by(signal.SIG_IGN, signal.SIGINT):  # which the process inherits
+                future = self.pool.submit(perform, bundle, self.device)
+        finally:
+            os.environ.clear()
+            os.environ.update(variables)
+        [self.process] = [child for child in active_children() if child not in others]
         return future
 
     def end(self) -> int:
         """Kill the process, and return its exit code; the next bundle starts another one."""
-        if self.pool is None or self.process is None:
+        if self.process is None:
             return 0
         self.process.kill()
         self.pool.shutdown(cancel_futures=True)  # waits for the process
-        self.pool = None
         return self.process.exitcode or 0
 
 
@@ -110,34 +108,23 @@ class LocalExecutor(Executor):
         chosen = chosen_device(device)
         has_affinity = hasattr(os, "sched_getaffinity")
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-        self.sizes = {"cpu": workers or cores, "cuda": 0}
-        self.title = f"{self.sizes['cpu']} processes on {device_name(chosen)}"
-        devices: list[str] = []
+        on_cpu, on_gpus = workers or cores, list[str]()
+        self.services, self.mps_settings = ExitStack(), dict[str, str]()
         if chosen.type == "cuda":
-            is_one = ":" in str(chosen)
-            gpus = [chosen.index] if is_one else list(range(torch.cuda.device_count()))
-            on_gpus = workers or GPU_WORKERS * len(gpus)
-            self.sizes = {"cpu": max(1, cores - on_gpus), "cuda": on_gpus}
-            others = f"{self.sizes['cpu']} on the CPU"
-            self.title = f"{on_gpus} processes on {device_name(chosen)}, {others}"
-            devices = [f"cuda:{gpus[number % len(gpus)]}" for number in range(on_gpus)]
-        self.workers = [LocalWorker(name) for name in [*["cpu"] * self.sizes["cpu"], *devices]]
+            gpus = range(torch.cuda.device_count()) if chosen.index is None else [chosen.index]
+            count = workers or GPU_WORKERS * len(gpus)
+            on_gpus = [f"cuda:{gpus[number % len(gpus)]}" for number in range(count)]
+            on_cpu = max(1, cores - count)
+            self.mps_settings = self.services.enter_context(mps_service())
+        self.sizes = {"cpu": on_cpu, "cuda": len(on_gpus)}
+        self.title = f"{on_cpu + len(on_gpus)} processes on {device_name(chosen)}"
+        self.workers = [LocalWorker(name) for name in [*["cpu"] * on_cpu, *on_gpus]]
         self.busy: dict[Future[JobResult], LocalWorker] = {}
-        self.any_result = False
-        self.services = ExitStack()
-
-    @cached_property
-    def mps_settings(self) -> dict[str, str]:
-        """The environment of processes on a GPU; the first of them starts the service."""
-        return self.services.enter_context(mps_service())
 
     def submit(self, bundle: Bundle) -> Future[JobResult]:
-        idle = [
-            worker
-            for worker in self.workers
-            if worker.device.startswith(bundle.place) and worker not in self.busy.values()
-        ]
-        worker = max(idle, key=lambda worker: worker.pool is not None)  # one that runs, if any
+        busy = list(self.busy.values())
+        idle = [w for w in self.workers if w.device.startswith(bundle.place) and w not in busy]
+        worker = max(idle, key=lambda worker: worker.process is not None)  # one that runs, if any
         settings = NO_GPU if bundle.place == "cpu" else self.mps_settings
         future = worker.submit(bundle, ENVIRONMENT | settings)
         self.busy[future] = worker
@@ -147,15 +134,12 @@ class LocalExecutor(Executor):
         worker = self.busy.pop(future)
         try:
             result = future.result()
-            self.any_result = True
         except BrokenProcessPool as error:
             code = worker.end()
-            if code > 0 and not self.any_result:
-                msg = f"A worker process ended before it could begin; its error is above. {GUARD}"
-                raise RobustPLLError(msg) from error
-            ending = f"was killed by {signal.Signals(-code).name}" if code < 0 else "exited"
-            memory = " It may have run out of memory." if code == -signal.SIGKILL else ""
-            result = JobResult(error=f"Its process {ending}.{memory}", died=True)
+            if code > 0:
+                raise RobustPLLError(f"A worker exited; its error is above. {GUARD}") from error
+            message = f"Its process was killed by signal {-code}; memory may have run out."
+            result = JobResult(error=message, died=True)
         if "CUDA error" in result.error:  # which makes a process useless
             worker.end()
         return result
@@ -166,21 +150,7 @@ class LocalExecutor(Executor):
                 worker.process.kill()
         for worker in self.workers:
             worker.end()
-        self.busy = {}
         self.services.close()
-
-
-@contextmanager
-def _child_settings(environment: Mapping[str, str]) -> Iterator[None]:
-    """Environment of a child before it imports torch; it also inherits that Ctrl-C is ignored."""
-    before = dict(os.environ)
-    os.environ.update(environment)
-    try:
-        with handled_by(signal.SIG_IGN, signal.SIGINT):
-            yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 @contextmanager
@@ -211,20 +181,18 @@ def mps_service() -> Iterator[dict[str, str]]:
     folder.mkdir(mode=0o700, exist_ok=True)
     settings = {MPS_PIPES: str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
 
-    def control(*arguments: str, command: str = "") -> bool:
-        words, text, env = [MPS, *arguments], command.encode(), os.environ | settings
+    def control(*arguments: str, command: bytes = b"") -> bool:
+        options: Any = {"env": os.environ | settings, "timeout": 20, "capture_output": True}
         with suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(words, input=text, env=env, timeout=20, capture_output=True, check=True)
+            subprocess.run([MPS, *arguments], input=command, check=True, **options)
             return True
         return False
 
     control("-d")  # fails if it runs already
-    is_running = control(command="get_server_list\n")
     try:
-        yield settings if is_running else {}
+        yield settings if control(command=b"get_server_list\n") else {}
     finally:
-        if is_running:
-            control(command="quit\n")
+        control(command=b"quit\n")
 
 
 class RayExecutor(Executor):
@@ -241,24 +209,23 @@ class RayExecutor(Executor):
 
     def __init__(self, address: str = "local", device: str = "auto") -> None:
         if device not in ("auto", "cpu", "cuda"):
-            msg = f"device must be auto, cpu or cuda on a Ray cluster; got {device!r}."
-            raise InputError(msg)
+            raise InputError(f"device must be auto, cpu or cuda; got {device!r}.")
         self.ray = _connected(address)
-        resources = self.ray.cluster_resources()
-        self.uses_gpus = device != "cpu" and resources.get("GPU", 0) >= 1
-        if not resources.get("CPU") or (device == "cuda" and not self.uses_gpus):
+        self.uses_gpus = device != "cpu" and self.ray.cluster_resources().get("GPU", 0) >= 1
+        if device == "cuda" and not self.uses_gpus:
             self.close()
-            kind = "GPU; device 'auto' needs none" if resources.get("CPU") else "CPU for jobs"
-            raise InputError(f"The Ray cluster at {address!r} has no {kind}.")
+            raise InputError(f"The Ray cluster at {address!r} has no GPU; use device 'auto'.")
         share = 10_000 // GPU_WORKERS / 10_000  # rounded down, as Ray rounds up
-        self.remote = {
-            "cpu": self._remote(ENVIRONMENT | NO_GPU, num_cpus=1),
+        options: dict[str, dict[str, Any]] = {
+            "cpu": {"num_cpus": 1, "runtime_env": {"env_vars": ENVIRONMENT | NO_GPU}},
             # with a GPU, Ray ends a process after its job
-            "cuda": self._remote(ENVIRONMENT, num_cpus=0, num_gpus=share),
+            "cuda": {"num_cpus": 0, "num_gpus": share, "runtime_env": {"env_vars": ENVIRONMENT}},
         }
-        machines = sum(node["Alive"] for node in self.ray.nodes())
-        jobs = " and ".join(f"{size} {place}" for place, size in self.sizes.items() if size)
-        self.title = f"{jobs} jobs at once by Ray, machines: {machines}"
+        self.remote = {
+            place: self.ray.remote(max_retries=RETRIES, **some)(perform)
+            for place, some in options.items()
+        }
+        self.title = f"{sum(self.sizes.values())} jobs at once by Ray"
 
     @property
     def sizes(self) -> Mapping[Place, int]:  # type: ignore[override]
@@ -274,32 +241,19 @@ class RayExecutor(Executor):
     def result(self, future: Future[JobResult]) -> JobResult:
         try:
             return future.result()
-        except self.ray.exceptions.RayTaskError as error:  # before the job: no robustpll, say
-            cause = error.cause or error
-            return JobResult(error=f"{type(cause).__name__}: {cause}", details=str(error))
         except self.ray.exceptions.RayError as error:
-            kind = type(error).__name__
-            message = f"Its process or machine was lost, {RETRIES + 1} times ({kind})."
+            message = f"Ray lost it {RETRIES + 1} times ({type(error).__name__})."
             return JobResult(error=message, details=str(error), died=True)
 
     def close(self) -> None:
         self.ray.shutdown()  # ends the processes of this program on all machines
-
-    def _remote(self, environment: dict[str, str], **resources: float) -> Any:
-        settings = {"runtime_env": {"env_vars": environment}, "max_retries": RETRIES}
-        return self.ray.remote(**settings, **resources)(perform)
 
 
 def _connected(address: str) -> Any:
     """The module ray, connected to a cluster."""
     try:
         import ray
-    except ImportError as error:
-        raise InputError(
-            "A grid on a Ray cluster needs ray. Run pip install 'robustpll[ray]', or leave out "
-            "--ray to run it on this machine."
-        ) from error
-    try:
+
         if address not in ("local", "auto"):  # Ray itself would try for many minutes
             host, _, port = address.rpartition(":")
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
@@ -307,8 +261,8 @@ def _connected(address: str) -> Any:
         ray.init(address=address, include_dashboard=False, **quiet)
     except Exception as error:  # Ray raises many kinds
         raise InputError(
-            f"No Ray cluster answers at the address {address!r}, which must be local, auto or "
-            f"HOST:PORT: {error} Start one by 'ray start --head', or take 'local'."
+            "A Ray cluster needs pip install 'robustpll[ray]', and an address that is local, auto "
+            f"or HOST:PORT, where 'ray start --head' was called; got {address!r}: {error}"
         ) from error
     return ray
 
@@ -385,21 +339,15 @@ class Driver:
 
     def __init__(self, grid: Grid, store: ResultStore, executor: Executor, quiet: bool) -> None:
         from rich.console import Console
-        from rich.progress import Progress, TextColumn
+        from rich.progress import Progress
 
         self.grid, self.store, self.executor = grid, store, executor
-        self.console = Console(
-            stderr=True, quiet=quiet, markup=False, highlight=False, soft_wrap=True
-        )
-        self.progress = Progress(
-            *Progress.get_default_columns()[1:],  # bar, percentage, remaining time
-            TextColumn("{task.description}", markup=False),
-            console=self.console,
-            disable=quiet or not self.console.is_terminal,
-            speed_estimate_period=3600,
-        )
+        plain: Any = {"markup": False, "highlight": False, "soft_wrap": True}
+        self.console = Console(stderr=True, quiet=quiet, **plain)
+        no_bar = quiet or not self.console.is_terminal
+        self.progress = Progress(console=self.console, disable=no_bar, speed_estimate_period=3600)
         self.bar = self.progress.add_task("starting")
-        self.begun = self.recorded = time.monotonic()
+        self.begun = time.monotonic()
         self.session = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
         self.outcome = Outcome(grid)
         self.stop = threading.Event()
@@ -410,7 +358,6 @@ class Driver:
         self.candidates: dict[str, Candidates] = {}
         self.noise_errors: dict[str, JobResult] = {}
         self.notes: set[str] = set()
-        self.finished = 0.0  # expected seconds of finished bundles
 
     def plan(self) -> None:
         """Find what the store lacks, and cut it into bundles."""
@@ -420,9 +367,7 @@ class Driver:
             raise InputError(f"The grid {self.grid.name!r} has no dataset. {' '.join(messages)}")
         self.store.keep_grid(self.grid)
         self.store.sweep()
-        messages += other_versions(self.store, runs)
-        messages += [f"{message} It is run again." for message in self.store.damaged(runs)]
-        for message in messages:
+        for message in (*messages, *other_versions(self.store, runs)):
             self.console.print(message)
         missing = self.store.missing(runs)
         self.outcome.absent, self.outcome.missing = absent, len(missing)
@@ -433,32 +378,23 @@ class Driver:
         joined = self.executor.sizes["cuda"] > 0
         self.waiting = bundles(undrawn, joined=joined, draw_noise=True)
         self.waiting += bundles(missing, joined=joined)
-        self.outcome.parts["planning"] = time.monotonic() - self.begun
 
     def drive(self, until: float | None) -> Outcome:
         """Run until all is done or failed; Ctrl-C keeps what is finished."""
-        with suppress(ImportError, OSError, ValueError):  # a lock is an open file
-            import resource
-
-            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
         try:
             with self.progress, handled_by(self.request_stop, signal.SIGINT, signal.SIGTERM):
                 self.plan()
                 while not self.stop.is_set() and self.start_bundles(until):
-                    results = self.collect(0.5)
-                    self.start_bundles(until)  # first, so that no worker waits for the disk
-                    self.keep(results)
-                    self.show()
+                    self.collect(0.5)
                 if self.stop.is_set():
-                    self.keep(self.collect(0))
+                    self.collect(0)
                     raise KeyboardInterrupt
         finally:
             self.executor.close()
             self.unlock(list(self.locks))
+            self.outcome.seconds = time.monotonic() - self.begun
             with suppress(StoreError):  # the error of a full disk is raised already
                 self.record()
-        self.outcome.seconds = time.monotonic() - self.begun
         return self.outcome
 
     def request_stop(self, *_: object) -> None:
@@ -521,36 +457,39 @@ class Driver:
                     Path(lock.lock_file).unlink()
                 lock.release()
 
-    def collect(self, timeout: float) -> list[tuple[Bundle, JobResult]]:
-        """The results of finished bundles; waits for the first one."""
+    def collect(self, timeout: float) -> None:
+        """Wait for a bundle to finish, store the results of all finished ones, show progress."""
         if not self.running:
             time.sleep(timeout)  # another driver works on the rest
-        finished = wait(self.running, timeout, FIRST_COMPLETED).done
-        return [(self.running.pop(future), self.executor.result(future)) for future in finished]
-
-    def keep(self, results: Iterable[tuple[Bundle, JobResult]]) -> None:
-        """Store results, or handle errors."""
-        parts = self.outcome.parts
-        for bundle, result in results:
-            self.finished += bundle.seconds
-            what = "noise" if bundle.draws_noise else "runs"
+        for future in wait(self.running, timeout, FIRST_COMPLETED).done:
+            bundle, result = self.running.pop(future), self.executor.result(future)
             for name, seconds in result.seconds.items():
-                parts[name if name == "starting" else f"{what}, {name}"] += seconds
+                what = "noise" if bundle.draws_noise else "runs"
+                self.outcome.parts[f"{what}, {name}"] += seconds
             if result.error:
                 self.retry(bundle, result)
-                continue
-            begun = time.monotonic()
-            for key, candidates in result.candidates.items():
-                self.store.keep_candidates(key, candidates)
-                self.candidates[key] = candidates
-            for run, table in zip(bundle.runs, result.tables, strict=not bundle.draws_noise):
-                self.store.write(run, table)
-                self.outcome.done += 1
-            self.unlock(bundle.keys)
-            parts["write"] += time.monotonic() - begun
-            for note in set(result.notes) - self.notes:
-                self.console.print(f"{bundle.title}: {note}")
-                self.notes.add(note)
+            else:
+                self.keep(bundle, result)
+            if not self.console.is_terminal:
+                self.console.print(f"{bundle.title}: {self.outcome.left:,} runs are left")
+        total, left = self.outcome.missing, self.outcome.left
+        titles = "; ".join(bundle.title for bundle in list(self.running.values())[:2])
+        self.progress.update(self.bar, completed=total - left, total=total, description=titles)
+
+    def keep(self, bundle: Bundle, result: JobResult) -> None:
+        """Store the result of a bundle."""
+        begun = time.monotonic()
+        for key, candidates in result.candidates.items():
+            self.store.keep_candidates(key, candidates)
+            self.candidates[key] = candidates
+        for run, table in zip(bundle.runs, result.tables, strict=not bundle.draws_noise):
+            self.store.write(run, table)
+            self.outcome.done += 1
+        self.unlock(bundle.keys)
+        self.outcome.parts["write"] += time.monotonic() - begun
+        for note in set(result.notes) - self.notes:
+            self.console.print(f"{bundle.title}: {note}")
+            self.notes.add(note)
 
     def retry(self, bundle: Bundle, result: JobResult) -> None:
         """Start a failed bundle again in parts, to save its other runs; record a failed run."""
@@ -571,31 +510,14 @@ class Driver:
         self.outcome.failed[run.name] = result.error
         self.console.print(f"{run.name} failed: {result.error}")
 
-    def show(self) -> None:
-        """Update the bar; now and then, record the session and print a line without a terminal."""
-        running, missing = list(self.running.values()), self.outcome.missing
-        text = f"{missing - self.outcome.left:,} of {missing:,} runs"
-        total = self.finished + sum(bundle.seconds for bundle in (*self.waiting, *running))
-        words = "; ".join([text, *(bundle.title for bundle in running[:3])])
-        self.progress.update(self.bar, completed=self.finished, total=total, description=words)
-        if time.monotonic() - self.recorded > BETWEEN_RECORDS:
-            self.record()
-            if not self.console.is_terminal:
-                seconds = self.progress.tasks[0].time_remaining
-                self.console.print(text + (f", {seconds / 60:.1f} min left" if seconds else ""))
-
     def record(self) -> None:
-        """Store how the time was spent so far."""
-        self.recorded = time.monotonic()
-        if self.finished:
+        """Store how the time was spent, if anything was done."""
+        if self.outcome.left < self.outcome.missing:
             facts = {
                 "grid": self.grid.name,
                 "executor": self.executor.title,
-                "torch": torch.__version__,
-                "version": __version__,
-                "seconds": round(self.recorded - self.begun, 2),
+                "seconds": round(self.outcome.seconds, 2),
                 "runs": self.outcome.done,
-                "failed": len(self.outcome.failed),
                 "parts": {name: round(value, 2) for name, value in self.outcome.parts.items()},
             }
             self.store.keep_session(self.session, facts)

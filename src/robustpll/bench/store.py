@@ -2,8 +2,6 @@
 
 import json
 import os
-import platform
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,10 +44,10 @@ SCHEMA = pa.schema(  # of a table with one row for each prediction
 COLUMNS = tuple(SCHEMA.names)
 UNKNOWN = -1  # truth of out-of-distribution rows; prediction of rows that an audit fooled
 ABOUT = b"robustpll"  # key of the record in a file's footer
-JSON_FILES: dict[str, dict[str, Any]] = {  # required keys of each kind of file
-    "grids": {"name": str, "methods": list},
-    "sessions": {"grid": str, "executor": str, "runs": int, "seconds": int | float, "parts": dict},
-    "failures": {"error": str},
+JSON_FILES = {  # required keys of each kind of file
+    "grids": {"name", "methods"},
+    "sessions": {"grid", "executor", "runs", "seconds", "parts"},
+    "failures": {"error"},
 }
 TEMPORARY = ".*.*.????????"  # names of `write_whole`: .KEY.parquet.k3x_9abz
 STALE = 600.0  # seconds after which a temporary file has no writer any more
@@ -94,8 +92,8 @@ class ResultStore:
         counts: dict[str, Counter[str]] = {}
         for run in runs:
             paths = self.path(run).parent.glob(f"{run.recipe}*.parquet")
-            names = (re.fullmatch(r"[0-9a-f]{20}(-([0-9a-f]{16}))?", path.stem) for path in paths)
-            counts.setdefault(run.dataset, Counter()).update(n[2] or "" for n in names if n)
+            versions = (path.stem.partition("-")[2] for path in paths)
+            counts.setdefault(run.dataset, Counter()).update(versions)
         return counts
 
     def about(self, run: Run) -> dict[str, Any] | None:
@@ -117,13 +115,13 @@ class ResultStore:
         """
         import pandas as pd
 
-        names = ["label", "dataset", "seed"]
-        frames = [pd.DataFrame(columns=[*names, *columns])]
+        names = ["label", "dataset", "seed", *columns]
+        frames = [pd.DataFrame(columns=names)]
         for run in of_store(self, runs):
             if not self.lacks(run):
                 frame = self.read(run, columns).to_pandas()
-                frames.append(frame.assign(**{name: getattr(run, name) for name in names}))
-        return pd.concat(frames[1:] or frames, ignore_index=True)[[*names, *columns]]
+                frames.append(frame.assign(label=run.label, dataset=run.dataset, seed=run.seed))
+        return pd.concat(frames[1:] or frames, ignore_index=True)[names]
 
     def lacks(self, run: Run) -> bool:
         """Whether a run is absent, damaged, or lacks some of its conditions."""
@@ -149,30 +147,19 @@ class ResultStore:
                 missing.append(replace(run, conditions=tuple(ordered)))
         return missing
 
-    def damaged(self, runs: Iterable[Run]) -> list[str]:
-        """A message for each unreadable file of the runs."""
-        return list(_errors((self.path(run) for run in runs), _record_in).values())
-
     def write(self, run: Run, table: pa.Table) -> None:
         """Store predictions `with_record`, and remove the record of an earlier failure."""
         buffer = BytesIO()
         encoding = dict.fromkeys(REALS, "BYTE_STREAM_SPLIT") | {"row": "DELTA_BINARY_PACKED"}
-        pq.write_table(
-            table,
-            buffer,
-            compression="zstd",
-            compression_level=9,
-            use_dictionary=["part", "condition"],
-            column_encoding=encoding,
-            write_page_checksum=True,
-        )
+        columns: Any = {"use_dictionary": ["part", "condition"], "column_encoding": encoding}
+        pages: Any = {"compression": "zstd", "compression_level": 9, "write_page_checksum": True}
+        pq.write_table(table, buffer, **columns, **pages)
         self._write(self.path(run), buffer.getvalue())
         (self.root / "failures" / f"{run.key}.json").unlink(missing_ok=True)
 
     def failed(self, run: Run, error: str, details: str = "") -> None:
         """Store the error of a run; the run stays missing."""
-        record = {"key": run.key, "description": run.description, "error": error}
-        record |= {"details": details, "machine": platform.node(), "date": now()}
+        record = {"description": run.description, "error": error, "details": details}
         self._write_json("failures", run.key, json.dumps(record, indent=1))
 
     def failure(self, run: Run) -> str | None:
@@ -191,9 +178,8 @@ class ResultStore:
         """The stored grids by name."""
         grids = {}
         for path in sorted((self.root / "grids").glob("*.json")):
-            content = json.dumps(_json_in(path))
             with _reading(path):
-                grids[path.stem] = Grid.of_json(content)
+                grids[path.stem] = Grid.of_json(path.read_text(encoding="utf-8"))
         return grids
 
     def keep_candidates(self, key: str, candidates: Candidates) -> None:
@@ -252,12 +238,10 @@ def _reading(path: Path) -> Iterator[None]:
     """Turn all errors of a damaged file, of whatever kind, into a StoreError."""
     try:
         yield
-    except InputError as error:  # a method or dataset that this version does not know
-        raise StoreError(f"{path} cannot be read here: {error}") from error
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise StoreError(
-            f"{path} is damaged or not of this benchmark ({reason}). Move it aside by "
+            f"{path} is damaged or not of this version ({reason}). Move it aside by "
             "'robustpll bench verify --repair', and run the grid again."
         ) from error
 
@@ -296,15 +280,10 @@ def _record_in(path: Path) -> dict[str, Any]:
 
 
 def _predictions_in(path: Path, columns: Sequence[str] = COLUMNS) -> pa.Table:
-    import pyarrow as pa
-
-    with _reading(path):
-        # from memory: given the path, Arrow would turn folders such as method=... into columns
-        source = pa.BufferReader(path.read_bytes())
-        table = pq.read_table(source, columns=list(columns), page_checksum_verification=True)
-        kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
-        if kinds != {name: SCHEMA.field(name).type for name in columns}:
-            raise ValueError(f"its columns are {', '.join(map(str, table.schema.names))}")
+    with _reading(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        table = file.read(list(columns)).select(list(columns))
+        if not table.schema.equals(pa.schema([SCHEMA.field(name) for name in columns])):
+            raise ValueError("its columns have other types")
         return table
 
 
@@ -321,10 +300,8 @@ def _json_in(path: Path) -> dict[str, Any]:
     """The content of a grid, session or failure, by the folder it is in."""
     with _reading(path):
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        for name, kind in JSON_FILES[path.parent.name].items():
-            if not isinstance(content[name], kind):
-                raise TypeError(f"{name} is {content[name]!r}")
-        sum(map(float, content.get("parts", {}).values()))  # raises if a part is no number
+        if not JSON_FILES[path.parent.name] <= content.keys():
+            raise ValueError(f"it has only {', '.join(content)}")
         return content
 
 
@@ -351,18 +328,10 @@ def damage(store: ResultStore) -> dict[Path, str]:
     """A message for each damaged file of a store, by path; checksums are compared, too."""
     errors: dict[Path, str] = {}
     for pattern, check in CHECKS.items():
-        errors |= _errors(sorted(store.root.glob(pattern)), check)
-    return errors
-
-
-def _errors(paths: Iterable[Path], check: Callable[[Path], object]) -> dict[Path, str]:
-    """The messages of a check, by path; absent files have none."""
-    errors = {}
-    for path in paths:
-        try:
-            check(path)
-        except StoreError as error:
-            if path.exists():
+        for path in sorted(store.root.glob(pattern)):
+            try:
+                check(path)
+            except StoreError as error:
                 errors[path] = str(error)
     return errors
 
@@ -384,26 +353,19 @@ def of_store(
     If the store has several versions of a dataset, `chosen` must name one: their numbers are never
     mixed. Runs that name a version keep it.
     """
-    runs, chosen = tuple(runs), chosen or {}
-    no_runs: dict[str, Counter[str]] = {name: Counter() for name in chosen}
-    contents = {}
-    for name, counts in (no_runs | store.versions(runs)).items():
-        titles = {content or USUAL: content for content in sorted(counts)}
-        if name not in chosen and len(titles) < 2:
-            contents[name] = next(iter(counts), "")
-        elif chosen.get(name) in titles:
-            contents[name] = titles[chosen[name]]
-        else:
-            listed = ", ".join(f"{title} ({counts[titles[title]]} runs)" for title in titles)
+    runs, contents = tuple(runs), {}
+    for name, counts in store.versions(runs).items():
+        titles = {content or USUAL: counts[content] for content in sorted(counts)} or {USUAL: 0}
+        version = (chosen or {}).get(name, next(iter(titles)) if len(titles) == 1 else None)
+        if version not in titles:
+            listed = ", ".join(f"{title} ({count} runs)" for title, count in titles.items())
             raise InputError(
-                f"The store has runs on {len(titles)} versions of the file of {name}: "
-                f"{listed or 'none'}. They are never mixed: choose one by --version "
-                f"{name}=VERSION, or in Python by versions={{{name!r}: VERSION}}; got "
-                f"{chosen.get(name, 'no choice')!r}."
+                f"The store has runs on {len(titles)} versions of the file of {name}: {listed}. "
+                f"They are never mixed: choose one by --version {name}=VERSION, or in Python by "
+                f"versions={{{name!r}: VERSION}}; got {version!r}."
             )
-    return tuple(
-        run if run.content else replace(run, content=contents[run.dataset]) for run in runs
-    )
+        contents[name] = "" if version == USUAL else version
+    return tuple(replace(run, content=run.content or contents[run.dataset]) for run in runs)
 
 
 def other_versions(store: ResultStore, runs: Sequence[Run]) -> list[str]:
@@ -411,8 +373,7 @@ def other_versions(store: ResultStore, runs: Sequence[Run]) -> list[str]:
     contents = {run.dataset: run.content for run in runs}
     return [
         f"{name}: {count} stored runs are on another version of its file ({content or USUAL}) than "
-        f"the one that is here ({contents[name] or USUAL}). They stay in the store, and do not "
-        "count."
+        f"the one that is here ({contents[name] or USUAL}). They do not count."
         for name, counts in store.versions(runs).items()
         for content, count in counts.items()
         if content != contents[name]

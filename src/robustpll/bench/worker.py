@@ -2,7 +2,6 @@
 
 import gc
 import os
-import signal
 import threading
 import time
 import traceback
@@ -29,7 +28,7 @@ from robustpll.bench.store import SCHEMA, UNKNOWN, Candidates, now, with_record
 from robustpll.datasets import load_dataset
 from robustpll.datasets.catalog import USUAL, entry_of
 from robustpll.datasets.dataset import Dataset
-from robustpll.datasets.noise import InstanceDependent, Noise
+from robustpll.datasets.noise import Noise
 from robustpll.datasets.problem import Problem, ood_rows
 from robustpll.engine.data import Rows
 from robustpll.engine.device import device_name
@@ -46,7 +45,6 @@ MOST_SECONDS = 150.0  # of a bundle on a GPU: the most that a kill loses
 DIGITS = 6  # of the stored reals
 
 Place = Literal["cuda", "cpu"]  # the kind of device that a bundle runs on
-_startup: list[float] = []  # seconds that this process took to start, until a job reports them
 
 
 @dataclass(frozen=True)
@@ -95,26 +93,20 @@ class Bundle:
     def seconds(self) -> float:
         """A rough estimate of the time on one core, or on a large GPU."""
         run, cuda = self.runs[0], self.place == "cuda"
-        trained = run.noise if self.draws_noise else run.method
-        entry, rows = entry_of(run.dataset), training_rows(run.dataset)
-        if isinstance(trained, ClassicalMethod):
-            factor, power = trained.cost
+        method, entry, rows = run.method, entry_of(run.dataset), training_rows(run.dataset)
+        if self.draws_noise or not isinstance(method, ClassicalMethod | DeepMethod):
+            return float(rows)  # only their order matters
+        if isinstance(method, ClassicalMethod):
+            factor, power = method.cost
             fit = factor * (rows / 1e4) ** power * entry.features / 100 / (1000 if cuda else 1)
             shape = (28, 28) if entry.kind == "pictures" else (entry.features,)
-            shared = trained.shared_seconds(rows, shape, cuda=cuda)
+            shared = method.shared_seconds(rows, shape, cuda=cuda)
             return float(len(self.runs) * (0.1 + fit) + shared)
-        if isinstance(trained, DeepMethod):
-            epochs, cost = trained.total_epochs, trained.cost
-        elif isinstance(trained, InstanceDependent):
-            epochs, cost = trained.epochs, 1.0
-        else:
-            return 1.0
-        steps = epochs * ceil(rows / trained.batch_size)
+        steps = method.total_epochs * ceil(rows / method.batch_size) * method.cost
         weights = 300 * (entry.features + 600 + entry.classes)  # of the paper's network
         if cuda:
-            return 10 + steps * cost * (2e-4 + 1.5e-5 * self.models * weights / 4e5)
-        of_batch = 5e-4 + 6 * trained.batch_size * weights / 4e10
-        return 0.2 + steps * cost * self.models * of_batch
+            return 10 + steps * (2e-4 + 1.5e-5 * self.models * weights / 4e5)
+        return 0.2 + steps * self.models * (5e-4 + 6 * method.batch_size * weights / 4e10)
 
 
 def bundles(runs: Iterable[Run], *, joined: bool, draw_noise: bool = False) -> list[Bundle]:
@@ -177,14 +169,10 @@ class JobResult:
     died: bool = False  # whether the worker process died, perhaps by no fault of the job
 
 
-def start_worker(device: str, begun: float) -> None:
+def start_worker() -> None:
     """Prepare a worker process; it ends when its parent does, even if that is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    if device != "cpu":
-        torch.zeros(1, device=device)  # creates the CUDA context, which takes seconds
-    _startup.append(time.time() - begun)
 
 
 def _end_with_parent() -> None:
@@ -196,19 +184,15 @@ def _end_with_parent() -> None:
 
 def perform(bundle: Bundle, device: str = "cpu") -> JobResult:
     """The result of a bundle; an exception becomes an error message, which is safe to send."""
-    begun = time.perf_counter()
     try:
         result = compute(bundle, device)
     except Exception as error:
         kind = "" if isinstance(error, RobustPLLError) else f"{type(error).__name__}: "
-        seconds = {"failed": time.perf_counter() - begun}
-        result = JobResult((), {}, seconds, (), f"{kind}{error}", traceback.format_exc())
-    if device.startswith("cuda"):
+        result = JobResult(error=f"{kind}{error}", details=traceback.format_exc())
+    if device.startswith("cuda") and "CUDA error" not in result.error:
         gc.collect()
-        if "CUDA error" not in result.error:
-            torch.cuda.empty_cache()  # other processes share the GPU
-    starting = {"starting": _startup.pop()} if _startup else {}
-    return replace(result, seconds={**starting, **result.seconds})
+        torch.cuda.empty_cache()  # other processes share the GPU
+    return result
 
 
 def compute(bundle: Bundle, device: str = "cpu") -> JobResult:
@@ -275,10 +259,7 @@ class _Known(Noise):
         if not self.matrices:
             return one_hot(labels, k).bool()
         if any(matrix.shape != (len(rows), k) for matrix in self.matrices):
-            raise InputError(
-                f"The stored candidates are not of {len(rows)} training rows and {k} classes: the "
-                "files of the dataset changed. Use another store."
-            )
+            raise InputError("The stored candidates do not fit the dataset. Use another store.")
         return torch.from_numpy(np.stack(self.matrices)).to(rows.device)
 
 
@@ -288,9 +269,8 @@ def _dataset(name: str, content: str = "") -> Dataset:
     dataset = load_dataset(name)
     if dataset.content != content:
         raise InputError(
-            f"{dataset.title}: the file that is here is the version {dataset.content or USUAL}, "
-            f"but the run needs {content or USUAL}. It changed since the plan was made, or this "
-            "machine has another one. Restore the file, and run the same command again."
+            f"{dataset.title} is here in the version {dataset.content or USUAL}, but the run needs "
+            f"{content or USUAL}. Restore the file, and run the same command again."
         )
     return dataset
 
