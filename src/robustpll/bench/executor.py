@@ -1,7 +1,4 @@
-"""Running a grid: a driver that starts bundles and stores results, and where bundles run.
-
-Bundles run in processes on this machine, or on the machines of a Ray cluster.
-"""
+"""Running a grid: the driver, and executors on this machine or on a Ray cluster."""
 
 import logging
 import os
@@ -28,7 +25,7 @@ from typing import Any
 import torch
 from filelock import BaseFileLock, FileLock, Timeout
 
-from robustpll.bench.grid import Grid, Run, grid_of, runs_here
+from robustpll.bench.grid import Grid, grid_of, runs_here
 from robustpll.bench.store import Candidates, ResultStore, StoreError, other_versions, writing
 from robustpll.bench.worker import Bundle, JobResult, Place, bundles, perform, start_worker
 from robustpll.engine.device import chosen_device, device_name
@@ -95,10 +92,7 @@ class LocalWorker:
 
 
 class LocalExecutor(Executor):
-    """Worker processes on this machine; device and workers are as in `run_grid`.
-
-    Beside GPUs, a process for each other core runs the methods that do not use a GPU.
-    """
+    """Worker processes on this machine: on GPUs, and on the other cores for other methods."""
 
     def __init__(self, device: str = "auto", workers: int | None = None) -> None:
         if workers is not None and not is_count(workers, least=1):
@@ -145,9 +139,6 @@ class LocalExecutor(Executor):
         return result
 
     def close(self) -> None:
-        for worker in self.workers:  # all at once: a process on a GPU takes a while to end
-            if worker.process is not None:
-                worker.process.kill()
         for worker in self.workers:
             worker.end()
         self.services.close()
@@ -169,9 +160,8 @@ def handled_by(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
 def mps_service() -> Iterator[dict[str, str]]:
     """Run NVIDIA's multi-process service; yields the environment of its clients.
 
-    It lets kernels of several processes run at the same time on one GPU. On an H200, three bundles
-    of ten models were 1.8 times faster with it. Without the service, or if the environment names
-    one, nothing happens.
+    Kernels of several processes then run at the same time on one GPU: on an H200, three bundles of
+    ten models were 1.8 times faster. If it is not here, or the user runs one, nothing happens.
     """
     if MPS_PIPES in os.environ or shutil.which(MPS) is None:
         yield {}
@@ -199,12 +189,11 @@ class RayExecutor(Executor):
     """Runs bundles on all machines of a Ray cluster, including machines that join later.
 
     Every machine needs this version of robustpll with the extra ``ray``, and the data in the folder
-    that ROBUSTPLL_DATA named when Ray was started there. A bundle takes one CPU, or a share of a
-    GPU. Members of a cluster execute what they send each other: join only clusters you trust.
+    that ROBUSTPLL_DATA named when Ray was started there. Members of a cluster execute what they
+    send each other: join only clusters you trust.
 
     `address` "local" starts a cluster on this machine and ends it afterwards, "auto" joins the one
-    on this machine, "host:port" joins one that includes this machine. `device` is "auto" (GPUs if
-    the cluster has any), "cpu" or "cuda".
+    on this machine, "host:port" joins one that includes this machine.
     """
 
     def __init__(self, address: str = "local", device: str = "auto") -> None:
@@ -350,13 +339,12 @@ class Driver:
         self.begun = time.monotonic()
         self.session = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
         self.outcome = Outcome(grid)
-        self.stop = threading.Event()
         self.waiting: list[Bundle] = []
         self.running: dict[Future[JobResult], Bundle] = {}
         self.retried: set[tuple[str, ...]] = set()
         self.locks: dict[str, BaseFileLock] = {}
         self.candidates: dict[str, Candidates] = {}
-        self.noise_errors: dict[str, JobResult] = {}
+        self.undrawn: set[str] = set()  # noise that failed; training draws it again, and says why
         self.notes: set[str] = set()
 
     def plan(self) -> None:
@@ -381,14 +369,12 @@ class Driver:
 
     def drive(self, until: float | None) -> Outcome:
         """Run until all is done or failed; Ctrl-C keeps what is finished."""
+        interrupt = signal.default_int_handler
         try:
-            with self.progress, handled_by(self.request_stop, signal.SIGINT, signal.SIGTERM):
+            with self.progress, handled_by(interrupt, signal.SIGINT, signal.SIGTERM):
                 self.plan()
-                while not self.stop.is_set() and self.start_bundles(until):
+                while self.start_bundles(until):
                     self.collect(0.5)
-                if self.stop.is_set():
-                    self.collect(0)
-                    raise KeyboardInterrupt
         finally:
             self.executor.close()
             self.unlock(list(self.locks))
@@ -397,17 +383,11 @@ class Driver:
                 self.record()
         return self.outcome
 
-    def request_stop(self, *_: object) -> None:
-        """Stop after the current step; a second signal stops at once."""
-        if self.stop.is_set():
-            raise KeyboardInterrupt
-        self.stop.set()
-
     def start_bundles(self, until: float | None) -> bool:
         """Start bundles while there is room; returns whether anything runs or waits."""
         if until is not None and time.monotonic() - self.begun > until:
             return bool(self.running)
-        settled = self.candidates.keys() | self.noise_errors.keys()
+        settled = self.candidates.keys() | self.undrawn
         rooms = Counter(self.executor.sizes)
         rooms.subtract(bundle.place for bundle in self.running.values())
         for bundle in list(self.waiting):
@@ -422,10 +402,7 @@ class Driver:
         """The bundle without runs that are done or failed; those that are locked wait again."""
         mine, others = [], []
         for run, key in zip(bundle.runs, bundle.keys, strict=True):
-            if not bundle.draws_noise and run.noise_key in self.noise_errors:
-                failure = self.noise_errors[run.noise_key]
-                self.fail(run, replace(failure, error=f"Its noise: {failure.error}"))
-            elif not self.lock(key):
+            if not self.lock(key):
                 others.append(run)
             elif bundle.draws_noise and (stored := self.store.candidates(key)) is not None:
                 self.candidates[key] = stored  # drawn by another driver
@@ -499,25 +476,20 @@ class Driver:
         elif len(bundle.runs) > 1:
             self.waiting[:0] = [replace(bundle, runs=(run,), candidates={}) for run in bundle.runs]
         else:
-            if bundle.draws_noise:
-                self.noise_errors[bundle.keys[0]] = result
-            else:
-                self.fail(bundle.runs[0], result)
             self.unlock(bundle.keys)
-
-    def fail(self, run: Run, result: JobResult) -> None:
-        self.store.failed(run, result.error, result.details)
-        self.outcome.failed[run.name] = result.error
-        self.console.print(f"{run.name} failed: {result.error}")
+            if bundle.draws_noise:
+                self.undrawn.update(bundle.keys)
+                return
+            [run] = bundle.runs
+            self.store.failed(run, result.error, result.details)
+            self.outcome.failed[run.name] = result.error
+            self.console.print(f"{run.name} failed: {result.error}")
 
     def record(self) -> None:
         """Store how the time was spent, if anything was done."""
-        if self.outcome.left < self.outcome.missing:
-            facts = {
-                "grid": self.grid.name,
-                "executor": self.executor.title,
-                "seconds": round(self.outcome.seconds, 2),
-                "runs": self.outcome.done,
-                "parts": {name: round(value, 2) for name, value in self.outcome.parts.items()},
-            }
-            self.store.keep_session(self.session, facts)
+        outcome = self.outcome
+        if outcome.left < outcome.missing:
+            facts = {"grid": self.grid.name, "executor": self.executor.title, "runs": outcome.done}
+            parts = {name: round(seconds, 2) for name, seconds in outcome.parts.items()}
+            times = {"seconds": round(outcome.seconds, 2), "parts": parts}
+            self.store.keep_session(self.session, facts | times)

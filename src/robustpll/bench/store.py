@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,16 +90,13 @@ class ResultStore:
         """How many runs are stored on each version of a dataset's files, by dataset."""
         counts: dict[str, Counter[str]] = {}
         for run in runs:
-            paths = self.path(run).parent.glob(f"{run.recipe}*.parquet")
+            paths = self.path(run).parent.glob(f"{run.key[:20]}*.parquet")
             versions = (path.stem.partition("-")[2] for path in paths)
             counts.setdefault(run.dataset, Counter()).update(versions)
         return counts
 
     def about(self, run: Run) -> dict[str, Any] | None:
-        """The record of a run: key, description, conditions, seconds ("train", "examine"), facts.
-
-        None if the run is not stored. A damaged file is a StoreError.
-        """
+        """The record of a run; None if it is not stored. A damaged file is a StoreError."""
         path = self.path(run)
         return _record_in(path) if path.exists() else None
 
@@ -246,11 +242,6 @@ def _reading(path: Path) -> Iterator[None]:
         ) from error
 
 
-def now() -> str:
-    """The time in UTC, to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
 def with_record(
     table: pa.Table, run: Run, seconds: Mapping[str, float], facts: Mapping[str, Any]
 ) -> pa.Table:
@@ -317,17 +308,15 @@ def _check_run(path: Path) -> None:
             raise ValueError("its predictions do not match its conditions")
 
 
-CHECKS: dict[str, Callable[[Path], object]] = {
-    "runs/*/*/*.parquet": _check_run,
-    "candidates/*.npz": _candidates_in,
-    **{f"{folder}/*.json": _json_in for folder in JSON_FILES},
-}
-
-
 def damage(store: ResultStore) -> dict[Path, str]:
     """A message for each damaged file of a store, by path; checksums are compared, too."""
+    checks: dict[str, Callable[[Path], object]] = {
+        "runs/*/*/*.parquet": _check_run,
+        "candidates/*.npz": _candidates_in,
+        **{f"{folder}/*.json": _json_in for folder in JSON_FILES},
+    }
     errors: dict[Path, str] = {}
-    for pattern, check in CHECKS.items():
+    for pattern, check in checks.items():
         for path in sorted(store.root.glob(pattern)):
             try:
                 check(path)

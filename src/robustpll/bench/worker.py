@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import groupby
 from math import ceil
@@ -19,12 +20,11 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from robustpll import __version__
 from robustpll.attacks import PGD
 from robustpll.bench.grid import MOST_AUDITED, Condition, Run, fields_of
-from robustpll.bench.store import SCHEMA, UNKNOWN, Candidates, now, with_record
+from robustpll.bench.store import SCHEMA, UNKNOWN, Candidates, with_record
 from robustpll.datasets import load_dataset
 from robustpll.datasets.catalog import USUAL, entry_of
 from robustpll.datasets.dataset import Dataset
@@ -49,12 +49,9 @@ Place = Literal["cuda", "cpu"]  # the kind of device that a bundle runs on
 
 @dataclass(frozen=True)
 class Bundle:
-    """Runs of equal shape, sorted by dataset; the unit of work of an executor.
+    """Runs of equal shape that a worker trains, or if `draws_noise`, draws candidate sets for."""
 
-    A worker trains and evaluates the runs. If `draws_noise`, it draws their candidate sets instead.
-    """
-
-    runs: tuple[Run, ...]
+    runs: tuple[Run, ...]  # sorted by dataset
     place: Place
     draws_noise: bool = False
     # by noise key; empty until they are drawn
@@ -74,20 +71,17 @@ class Bundle:
     @property
     def title(self) -> str:
         names = ", ".join(dict.fromkeys(run.dataset for run in self.runs))
-        count = f"{len(self.runs)} run{'s' * (len(self.runs) > 1)}"
         what = "noise for" if self.draws_noise else f"{self.runs[0].method.title} on"
-        return f"{what} {names} ({count})"
+        return f"{what} {names} (runs: {len(self.runs)})"
 
     @property
     def models(self) -> int:
         """How many networks are trained at once."""
-        if self.draws_noise:
-            return len(self.runs)
         return sum(getattr(run.method, "members", 1) for run in self.runs)
 
     def with_candidates(self, known: Mapping[str, Candidates]) -> "Bundle":
-        """The bundle with the candidate sets it needs."""
-        return replace(self, candidates={key: known[key] for key in self.needs})
+        """The bundle with the candidate sets that it needs, as far as they are known."""
+        return replace(self, candidates={key: known[key] for key in self.needs if key in known})
 
     @property
     def seconds(self) -> float:
@@ -99,9 +93,7 @@ class Bundle:
         if isinstance(method, ClassicalMethod):
             factor, power = method.cost
             fit = factor * (rows / 1e4) ** power * entry.features / 100 / (1000 if cuda else 1)
-            shape = (28, 28) if entry.kind == "pictures" else (entry.features,)
-            shared = method.shared_seconds(rows, shape, cuda=cuda)
-            return float(len(self.runs) * (0.1 + fit) + shared)
+            return float(len(self.runs) * (0.1 + fit))
         steps = method.total_epochs * ceil(rows / method.batch_size) * method.cost
         weights = 300 * (entry.features + 600 + entry.classes)  # of the paper's network
         if cuda:
@@ -121,12 +113,13 @@ def bundles(runs: Iterable[Run], *, joined: bool, draw_noise: bool = False) -> l
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
         group: tuple[Any, ...] = (run.key, "cpu")
-        if joined and (draw_noise or not run.method.on_host):
+        if joined and draw_noise:
+            group = (run.dataset, run.noise, "cuda")
+        elif joined and not run.method.on_host:
             entry, numbers = entry_of(run.dataset), run.method.number_names()
             shape = (entry.kind, entry.rows, entry.features, entry.classes)
             fixed = {name: v for name, v in fields_of(run.method).items() if name not in numbers}
-            alike = run.noise if draw_noise else (type(run.method), repr(fixed))
-            group = (shape, alike, "cuda")
+            group = (shape, type(run.method), repr(fixed), "cuda")
         groups.setdefault(group, []).append(run)
     cut = []
     for (*_, place), members in groups.items():
@@ -207,57 +200,51 @@ def compute(bundle: Bundle, device: str = "cpu") -> JobResult:
         seconds[name], last = time.perf_counter() - last, time.perf_counter()
 
     tables: list[pa.Table] = []
-    candidates: dict[str, Candidates] = {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         parts = _problems(bundle, device)
-        whole = parts[0][1] if len(parts) == 1 else Problem.joined([part for _, part in parts])
-        task, noise = whole.task, bundle.runs[0].noise
         lap("load")
-        if bundle.draws_noise and noise is not None:
-            drawn = noise.candidates(task.rows, whole.train_labels, task.k, task.seeds)
-            candidates = dict(zip(bundle.keys, drawn.cpu().numpy(), strict=True))
-            lap("train")
-        else:
+        if not bundle.draws_noise:
+            whole = parts[0][1] if len(parts) == 1 else Problem.joined([part for _, part in parts])
             methods = [run.method for run in bundle.runs]
-            fitted = type(methods[0]).stacked(methods).fit(task)
+            fitted = type(methods[0]).stacked(methods).fit(whole.task)
             lap("train")
             for runs, part in parts:
                 subset = slice(len(tables), len(tables) + len(runs))
                 tables += evaluate(fitted if len(parts) == 1 else fitted.part(subset), runs, part)
             lap("examine")
-    share = {name: value / len(bundle.runs) for name, value in seconds.items()}
-    facts: dict[str, Any] = {"torch": torch.__version__, "version": __version__, "date": now()}
-    facts |= {"machine": device_name(torch.device(device)), "models_in_bundle": bundle.models}
-    tables = [
-        with_record(table, run, share, facts)
-        for run, table in zip(bundle.runs, tables, strict=not bundle.draws_noise)
-    ]
     notes = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    return JobResult(tables, candidates, seconds, notes)
+    if bundle.draws_noise:
+        drawn = [sets.cpu().numpy() for _, part in parts for sets in part.task.candidates]
+        return JobResult((), dict(zip(bundle.keys, drawn, strict=True)), seconds, notes)
+    share = {name: value / len(bundle.runs) for name, value in seconds.items()}
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    facts: dict[str, Any] = {"torch": torch.__version__, "version": __version__, "date": date}
+    facts |= {"machine": device_name(torch.device(device)), "models_in_bundle": bundle.models}
+    pairs = zip(bundle.runs, tables, strict=True)
+    records = [with_record(table, run, share, facts) for run, table in pairs]
+    return JobResult(records, {}, seconds, notes)
 
 
 def _problems(bundle: Bundle, device: str) -> list[tuple[tuple[Run, ...], Problem]]:
-    """The runs of each dataset, and their problem; before noise is drawn, with true labels only."""
+    """The runs of each dataset, and their problem; candidates that are not known are drawn."""
     parts = []
     for name, group in groupby(bundle.runs, key=lambda run: run.dataset):
-        runs, known = tuple(group), bundle.candidates
-        matrices = [known[run.noise_key] for run in runs if run.noise and not bundle.draws_noise]
-        noise = _Known(matrices) if runs[0].noise else None
-        seeds = tuple(run.seed for run in runs)
+        runs = tuple(group)
+        noise, seeds = runs[0].noise, tuple(run.seed for run in runs)
+        if noise and all(run.noise_key in bundle.candidates for run in runs):
+            noise = _Known([bundle.candidates[run.noise_key] for run in runs])
         parts.append((runs, Problem.of(_dataset(name, runs[0].content), noise, seeds, device)))
     return parts
 
 
 @dataclass(frozen=True, eq=False)
 class _Known(Noise):
-    """Candidate sets that were drawn before, one matrix for each seed; if none, true labels."""
+    """Candidate sets that were drawn before, one matrix for each seed."""
 
     matrices: Sequence[Candidates]
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
-        if not self.matrices:
-            return one_hot(labels, k).bool()
         if any(matrix.shape != (len(rows), k) for matrix in self.matrices):
             raise InputError("The stored candidates do not fit the dataset. Use another store.")
         return torch.from_numpy(np.stack(self.matrices)).to(rows.device)
@@ -268,10 +255,8 @@ def _dataset(name: str, content: str = "") -> Dataset:
     """The requested version of a dataset; an InputError if the files are another version."""
     dataset = load_dataset(name)
     if dataset.content != content:
-        raise InputError(
-            f"{dataset.title} is here in the version {dataset.content or USUAL}, but the run needs "
-            f"{content or USUAL}. Restore the file, and run the same command again."
-        )
+        version = f"the version {content or USUAL} of {dataset.title}"
+        raise InputError(f"This machine does not have {version} that the run needs. Restore it.")
     return dataset
 
 
@@ -320,7 +305,7 @@ def _columns(
     probability = opinion.probability
     if bad := int((~probability.isfinite()).any(-1).sum()):
         raise RobustPLLError(f"{runs[0].label} gives {bad} rows probabilities that are no numbers.")
-    generators = [np.random.default_rng(seed_of(run.recipe, condition.part)) for run in runs]
+    generators = [np.random.default_rng(seed_of(run.key[:20], condition.part)) for run in runs]
     # draws a number for every row, tied or not, so that a prediction depends on its row alone
     predicted = torch.stack([opinion[i].predicted(g) for i, g in enumerate(generators)])
     reals = {
