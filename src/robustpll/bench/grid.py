@@ -22,9 +22,7 @@ from robustpll.methods import METHODS, ClassicalMethod, Method
 
 FORMAT = 1  # of the store; a change invalidates all stored runs
 REAL_WORLD = ("bird-song", "lost", "mir-flickr", "msrc-v2", "soccer", "yahoo-news")  # of the paper
-# An audit covers the first 2,000 test rows: their share is accurate to about one percent, and all
-# 10,000 test rows of MNIST would take five times as long.
-MOST_AUDITED = 2000
+MOST_AUDITED = 2000  # test rows, the first: their share is accurate to about one percent
 GRIDS: dict[str, dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("grids.toml").read_text(encoding="utf-8")
 )
@@ -71,9 +69,7 @@ class Run:
     dataset: str
     noise: Noise | None  # None: the dataset has candidates
     seed: int
-    # The version of the dataset's files, as in `Dataset.content`; "" is the version of the
-    # catalogue. Runs of version 0.1 have no version and count as runs on that one.
-    content: str = ""
+    content: str = ""  # version of the dataset's files; "" is the catalogue's, and that of 0.1
     label: str = ""  # name of the report's line
     conditions: tuple[Condition, ...] = ()
 
@@ -361,10 +357,8 @@ class Grid:
     def of_json(cls, text: str) -> Self:
         """The grid that `to_json` wrote, possibly before a method had all its present fields."""
         values = json.loads(text)
-        values["methods"] = [
-            METHODS.get(method["name"], Method).added_fields | method
-            for method in values["methods"]
-        ]
+        methods = values["methods"]
+        values["methods"] = [METHODS.get(m["name"], Method).added_fields | m for m in methods]
         return cls.of(values)
 
     def changed(self, **changes: Any) -> Self:
@@ -432,10 +426,7 @@ def _faults(grid: Grid) -> dict[str, Sequence[object]]:
 
 
 def runs_here(grid: Grid) -> tuple[tuple[Run, ...], dict[str, str]]:
-    """The runs and conditions whose data are here, and how to get the other datasets.
-
-    The runs are on the versions of these files; each file is read once.
-    """
+    """The runs and conditions whose data are here, by version, and how to get other datasets."""
     names = (*grid.datasets, *(other for _, other in grid.ood))
     absent = {e.name: how_to_get(e) for e in map(entry_of, names) if not all(map(find, e.files))}
     versions = {name: version_here(name) for name in grid.datasets if name not in absent}

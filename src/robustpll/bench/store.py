@@ -105,10 +105,7 @@ class ResultStore:
         return _predictions_in(self.path(run), columns)
 
     def frame(self, runs: Iterable[Run], columns: Sequence[str] = COLUMNS) -> "pd.DataFrame":
-        """Predictions of all stored runs, with the columns label, dataset and seed in front.
-
-        Runs on several versions of a dataset are an InputError, unless the runs name a version.
-        """
+        """Predictions of stored runs, after label, dataset and seed; versions are never mixed."""
         import pandas as pd
 
         names = ["label", "dataset", "seed", *columns]
@@ -339,8 +336,7 @@ def of_store(
 ) -> tuple[Run, ...]:
     """The runs on the stored versions of the datasets.
 
-    If the store has several versions of a dataset, `chosen` must name one: their numbers are never
-    mixed. Runs that name a version keep it.
+    If there are several, `chosen` must name one: they are never mixed. Runs may name their own.
     """
     runs, contents = tuple(runs), {}
     for name, counts in store.versions(runs).items():
