@@ -105,7 +105,7 @@ class LocalExecutor(Executor):
         on_cpu, on_gpus = workers or cores, list[str]()
         self.services, self.mps_settings = ExitStack(), dict[str, str]()
         if chosen.type == "cuda":
-            gpus = range(torch.cuda.device_count()) if chosen.index is None else [chosen.index]
+            gpus = [chosen.index] if ":" in str(chosen) else range(torch.cuda.device_count())
             count = workers or GPU_WORKERS * len(gpus)
             on_gpus = [f"cuda:{gpus[number % len(gpus)]}" for number in range(count)]
             on_cpu = max(1, cores - count)
@@ -369,8 +369,9 @@ class Driver:
 
     def drive(self, until: float | None) -> Outcome:
         """Run until all is done or failed; Ctrl-C keeps what is finished."""
+        interrupt = signal.default_int_handler
         try:
-            with self.progress, handled_by(signal.default_int_handler, signal.SIGTERM):
+            with self.progress, handled_by(interrupt, signal.SIGINT, signal.SIGTERM):
                 self.plan()
                 while self.start_bundles(until):
                     self.collect(0.5)
