@@ -169,7 +169,6 @@ def test_two_drivers_share_a_store(grid: Path, assert_same: Any, tmp_path: Path)
     with one as first, other as second:
         errors = [process.communicate(timeout=900)[1] for process in (first, second)]
         assert (first.returncode, second.returncode) == (0, 0), errors
-    assert len(ResultStore(tmp_path).sessions()) == 2
     assert_same(tmp_path)
 
 

@@ -10,13 +10,12 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from multiprocessing import active_children, current_process, get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -26,9 +25,9 @@ import torch
 from filelock import BaseFileLock, FileLock, Timeout
 
 from robustpll.bench.grid import Grid, grid_of, runs_here
-from robustpll.bench.store import Candidates, ResultStore, StoreError, other_versions, writing
+from robustpll.bench.store import Candidates, ResultStore, other_versions, writing
 from robustpll.bench.worker import Bundle, JobResult, Place, bundles, perform, start_worker
-from robustpll.engine.device import chosen_device, device_name
+from robustpll.engine.device import chosen_device
 from robustpll.errors import InputError, RobustPLLError, is_count
 
 GPU_WORKERS = 6  # for each GPU: small bundles use only a part of it, and some just compile
@@ -43,7 +42,6 @@ MPS, MPS_PIPES = "nvidia-cuda-mps-control", "CUDA_MPS_PIPE_DIRECTORY"
 class Executor(ABC):
     """Runs `robustpll.bench.worker.perform(bundle, device)` in other processes."""
 
-    title: str  # for the record: "3 processes on NVIDIA H200"
     sizes: Mapping[Place, int]  # how many bundles of each place run at the same time
 
     @abstractmethod
@@ -111,7 +109,6 @@ class LocalExecutor(Executor):
             on_cpu = max(1, cores - count)
             self.mps_settings = self.services.enter_context(mps_service())
         self.sizes = {"cpu": on_cpu, "cuda": len(on_gpus)}
-        self.title = f"{on_cpu + len(on_gpus)} processes on {device_name(chosen)}"
         self.workers = [LocalWorker(name) for name in [*["cpu"] * on_cpu, *on_gpus]]
         self.busy: dict[Future[JobResult], LocalWorker] = {}
 
@@ -214,7 +211,6 @@ class RayExecutor(Executor):
             place: self.ray.remote(max_retries=RETRIES, **some)(perform)
             for place, some in options.items()
         }
-        self.title = f"{sum(self.sizes.values())} jobs at once by Ray"
 
     @property
     def sizes(self) -> Mapping[Place, int]:  # type: ignore[override]
@@ -267,7 +263,6 @@ class Outcome:
     failed: dict[str, str] = field(default_factory=dict)  # errors by the names of runs
     absent: dict[str, str] = field(default_factory=dict)  # how to get datasets that are not here
     seconds: float = 0.0
-    parts: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # by activity
 
     @property
     def left(self) -> int:
@@ -337,7 +332,6 @@ class Driver:
         self.progress = Progress(console=self.console, disable=no_bar, speed_estimate_period=3600)
         self.bar = self.progress.add_task("starting")
         self.begun = time.monotonic()
-        self.session = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
         self.outcome = Outcome(grid)
         self.waiting: list[Bundle] = []
         self.running: dict[Future[JobResult], Bundle] = {}
@@ -378,9 +372,7 @@ class Driver:
         finally:
             self.executor.close()
             self.unlock(list(self.locks))
-            self.outcome.seconds = time.monotonic() - self.begun
-            with suppress(StoreError):  # the error of a full disk is raised already
-                self.record()
+        self.outcome.seconds = time.monotonic() - self.begun
         return self.outcome
 
     def start_bundles(self, until: float | None) -> bool:
@@ -440,9 +432,6 @@ class Driver:
             time.sleep(timeout)  # another driver works on the rest
         for future in wait(self.running, timeout, FIRST_COMPLETED).done:
             bundle, result = self.running.pop(future), self.executor.result(future)
-            for name, seconds in result.seconds.items():
-                what = "noise" if bundle.draws_noise else "runs"
-                self.outcome.parts[f"{what}, {name}"] += seconds
             if result.error:
                 self.retry(bundle, result)
             else:
@@ -455,7 +444,6 @@ class Driver:
 
     def keep(self, bundle: Bundle, result: JobResult) -> None:
         """Store the result of a bundle."""
-        begun = time.monotonic()
         for key, candidates in result.candidates.items():
             self.store.keep_candidates(key, candidates)
             self.candidates[key] = candidates
@@ -463,7 +451,6 @@ class Driver:
             self.store.write(run, table)
             self.outcome.done += 1
         self.unlock(bundle.keys)
-        self.outcome.parts["write"] += time.monotonic() - begun
         for note in set(result.notes) - self.notes:
             self.console.print(f"{bundle.title}: {note}")
             self.notes.add(note)
@@ -484,12 +471,3 @@ class Driver:
             self.store.failed(run, result.error, result.details)
             self.outcome.failed[run.name] = result.error
             self.console.print(f"{run.name} failed: {result.error}")
-
-    def record(self) -> None:
-        """Store how the time was spent, if anything was done."""
-        outcome = self.outcome
-        if outcome.left < outcome.missing:
-            facts = {"grid": self.grid.name, "executor": self.executor.title, "runs": outcome.done}
-            parts = {name: round(seconds, 2) for name, seconds in outcome.parts.items()}
-            times = {"seconds": round(outcome.seconds, 2), "parts": parts}
-            self.store.keep_session(self.session, facts | times)

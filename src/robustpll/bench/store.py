@@ -60,9 +60,9 @@ class ResultStore:
     """A folder of results.
 
     `runs/dataset=NAME/method=NAME/KEY.parquet` holds predictions, `failures/KEY.json` errors of
-    runs, `candidates/KEY.npz` candidate sets that noise made, `grids/NAME.json` the grids, and
-    `sessions/` the time that each `bench run` took. Files are written under a temporary name,
-    synced and renamed. If the files of a dataset are not the version of the catalogue, the key
+    runs, `candidates/KEY.npz` candidate sets that noise made, and `grids/NAME.json` the grids;
+    `sessions/` is of earlier versions. Files are written under a temporary name, synced and
+    renamed. If the files of a dataset are not the version of the catalogue, the key
     ends in "-" and 16 digits of their SHA-256.
 
     Parameters

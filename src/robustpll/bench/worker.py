@@ -155,7 +155,6 @@ class JobResult:
 
     tables: Sequence[pa.Table] = ()  # predictions `with_record`, in the order of the runs
     candidates: Mapping[str, Candidates] = field(default_factory=dict)  # by noise key
-    seconds: Mapping[str, float] = field(default_factory=dict)  # load, train, examine
     notes: tuple[str, ...] = ()  # messages of warnings
     error: str = ""
     details: str = ""  # the traceback
@@ -216,14 +215,14 @@ def compute(bundle: Bundle, device: str = "cpu") -> JobResult:
     notes = tuple(dict.fromkeys(str(warning.message) for warning in caught))
     if bundle.draws_noise:
         drawn = [sets.cpu().numpy() for _, part in parts for sets in part.task.candidates]
-        return JobResult((), dict(zip(bundle.keys, drawn, strict=True)), seconds, notes)
+        return JobResult((), dict(zip(bundle.keys, drawn, strict=True)), notes)
     share = {name: value / len(bundle.runs) for name, value in seconds.items()}
     date = datetime.now(UTC).isoformat(timespec="seconds")
     facts: dict[str, Any] = {"torch": torch.__version__, "version": __version__, "date": date}
     facts |= {"machine": device_name(torch.device(device)), "models_in_bundle": bundle.models}
     pairs = zip(bundle.runs, tables, strict=True)
     records = [with_record(table, run, share, facts) for run, table in pairs]
-    return JobResult(records, {}, seconds, notes)
+    return JobResult(records, {}, notes)
 
 
 def _problems(bundle: Bundle, device: str) -> list[tuple[tuple[Run, ...], Problem]]:
