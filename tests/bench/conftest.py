@@ -40,8 +40,6 @@ Answers = Callable[[Run, Condition], Mapping[str, Any]]
 class Inline(Executor):
     """Computes each bundle at once in this process; `joined` as on a GPU."""
 
-    title = "this process"
-
     def __init__(self, joined: bool = False) -> None:
         self.sizes = {"cpu": 1, "cuda": int(joined)}
         self.submitted: list[Bundle] = []

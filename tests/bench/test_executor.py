@@ -143,7 +143,7 @@ def test_a_run_that_kills_its_worker_twice_is_recorded_and_others_go_on(
     assert (outcome.done, outcome.left) == (2, 0)
     assert set(outcome.failed) == {f"PlKnn on synthetic, seed {seed}" for seed in (0, 1)}
     tried = [bundle.title for bundle in executor.submitted if "PlKnn on synthetic" in bundle.title]
-    assert tried == ["PlKnn on synthetic (2 runs)"] * 2 + ["PlKnn on synthetic (1 run)"] * 4
+    assert tried == ["PlKnn on synthetic (runs: 2)"] * 2 + ["PlKnn on synthetic (runs: 1)"] * 4
 
 
 @pytest.mark.slow
@@ -169,7 +169,6 @@ def test_two_drivers_share_a_store(grid: Path, assert_same: Any, tmp_path: Path)
     with one as first, other as second:
         errors = [process.communicate(timeout=900)[1] for process in (first, second)]
         assert (first.returncode, second.returncode) == (0, 0), errors
-    assert len(ResultStore(tmp_path).sessions()) == 2
     assert_same(tmp_path)
 
 
@@ -246,7 +245,7 @@ def test_what_fails_is_named_and_other_runs_are_not_lost(
     assert (outcome.done, outcome.left) == (1, 0)
     lost = {f"PlKnn on lost, seed {seed}" for seed in seeds}
     assert set(outcome.failed) == {"PlKnn on digits, seed 1"} | lost
-    assert "the dataset changed" in outcome.failed["PlKnn on digits, seed 1"]
+    assert "do not fit the dataset" in outcome.failed["PlKnn on digits, seed 1"]
     grid = Grid.of(KNN | {"noise": {"name": "uniform", "added": 10}, "seeds": 2})
     outcome = run_quietly(grid, store, inline())
     assert (outcome.done, outcome.left, len(outcome.failed)) == (0, 0, 2)

@@ -99,7 +99,6 @@ def test_a_lost_machine_changes_no_result(
             return result
 
     executor = Disturbed(cluster.address)
-    assert executor.title == "2 cpu jobs at once by Ray, machines: 2"
     outcome = run_grid(str(grid), tmp_path, executor=executor, quiet=True)
     assert (outcome.done, outcome.failed, outcome.left) == (12, {}, 0)
     assert lost, "nothing was lost"
@@ -182,7 +181,6 @@ def test_jobs_share_a_gpu_and_others_see_none(cluster: Any, tmp_path: Path) -> N
 
     node = cluster.add_node(**NODE | {"num_gpus": 1})
     executor = RayExecutor(cluster.address)
-    assert executor.title == f"1 cpu and {GPU_WORKERS} cuda jobs at once by Ray, machines: 2"
     assert executor.sizes == {"cuda": GPU_WORKERS, "cpu": 1}
     places = [("cuda", number) for number in range(GPU_WORKERS)] + [("cpu", 0)]
     futures = [executor.submit(job(partial(compute, *place), place[0])) for place in places]

@@ -1,7 +1,4 @@
-"""Running a grid: a driver that starts bundles and stores results, and where bundles run.
-
-Bundles run in processes on this machine, or on the machines of a Ray cluster.
-"""
+"""Running a grid: the driver, and executors on this machine or on a Ray cluster."""
 
 import logging
 import os
@@ -13,14 +10,12 @@ import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
-from functools import cached_property
 from multiprocessing import active_children, current_process, get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -29,11 +24,10 @@ from typing import Any
 import torch
 from filelock import BaseFileLock, FileLock, Timeout
 
-from robustpll import __version__
-from robustpll.bench.grid import Grid, Run, grid_of, runs_here
-from robustpll.bench.store import Candidates, ResultStore, StoreError, other_versions, writing
+from robustpll.bench.grid import Grid, grid_of, runs_here
+from robustpll.bench.store import Candidates, ResultStore, other_versions, writing
 from robustpll.bench.worker import Bundle, JobResult, Place, bundles, perform, start_worker
-from robustpll.engine.device import chosen_device, device_name
+from robustpll.engine.device import chosen_device
 from robustpll.errors import InputError, RobustPLLError, is_count
 
 GPU_WORKERS = 6  # for each GPU: small bundles use only a part of it, and some just compile
@@ -42,14 +36,12 @@ RETRIES = 3  # by Ray, if a process or machine is lost
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 GUARD = "In a script, call run_grid below `if __name__ == '__main__':`."
-BETWEEN_RECORDS = 20.0  # seconds between two records of the session, or lines of a log
 MPS, MPS_PIPES = "nvidia-cuda-mps-control", "CUDA_MPS_PIPE_DIRECTORY"
 
 
 class Executor(ABC):
     """Runs `robustpll.bench.worker.perform(bundle, device)` in other processes."""
 
-    title: str  # for the record: "3 processes on NVIDIA H200"
     sizes: Mapping[Place, int]  # how many bundles of each place run at the same time
 
     @abstractmethod
@@ -70,37 +62,35 @@ class LocalWorker:
     """A worker process, in a pool of its own, so that a killed worker breaks no other one."""
 
     device: str
-    pool: ProcessPoolExecutor | None = None  # the first bundle starts it
-    process: BaseProcess | None = None
+    pool: ProcessPoolExecutor = field(init=False)
+    process: BaseProcess | None = None  # the first bundle starts it
 
     def submit(self, bundle: Bundle, environment: Mapping[str, str]) -> Future[JobResult]:
-        if self.pool is not None:
-            with suppress(BrokenProcessPool):  # it died while it was idle
-                return self.pool.submit(perform, bundle, self.device)
-        self.pool = ProcessPoolExecutor(
-            1, get_context("spawn"), initializer=start_worker, initargs=(self.device, time.time())
-        )
-        with _child_settings(environment):
-            before = active_children()
-            future = self.pool.submit(perform, bundle, self.device)
-            [self.process] = [child for child in active_children() if child not in before]
+        if self.process is not None and self.process.is_alive():
+            return self.pool.submit(perform, bundle, self.device)
+        self.pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=start_worker)
+        variables, others = dict(os.environ), active_children()
+        os.environ.update(environment)  # before the process imports torch
+        try:
+            with handled_by(signal.SIG_IGN, signal.SIGINT):  # which the process inherits
+                future = self.pool.submit(perform, bundle, self.device)
+        finally:
+            os.environ.clear()
+            os.environ.update(variables)
+        [self.process] = [child for child in active_children() if child not in others]
         return future
 
     def end(self) -> int:
         """Kill the process, and return its exit code; the next bundle starts another one."""
-        if self.pool is None or self.process is None:
+        if self.process is None:
             return 0
         self.process.kill()
         self.pool.shutdown(cancel_futures=True)  # waits for the process
-        self.pool = None
         return self.process.exitcode or 0
 
 
 class LocalExecutor(Executor):
-    """Worker processes on this machine; device and workers are as in `run_grid`.
-
-    Beside GPUs, a process for each other core runs the methods that do not use a GPU.
-    """
+    """Worker processes on this machine: on GPUs, and on the other cores for other methods."""
 
     def __init__(self, device: str = "auto", workers: int | None = None) -> None:
         if workers is not None and not is_count(workers, least=1):
@@ -110,34 +100,22 @@ class LocalExecutor(Executor):
         chosen = chosen_device(device)
         has_affinity = hasattr(os, "sched_getaffinity")
         cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-        self.sizes = {"cpu": workers or cores, "cuda": 0}
-        self.title = f"{self.sizes['cpu']} processes on {device_name(chosen)}"
-        devices: list[str] = []
+        on_cpu, on_gpus = workers or cores, list[str]()
+        self.services, self.mps_settings = ExitStack(), dict[str, str]()
         if chosen.type == "cuda":
-            is_one = ":" in str(chosen)
-            gpus = [chosen.index] if is_one else list(range(torch.cuda.device_count()))
-            on_gpus = workers or GPU_WORKERS * len(gpus)
-            self.sizes = {"cpu": max(1, cores - on_gpus), "cuda": on_gpus}
-            others = f"{self.sizes['cpu']} on the CPU"
-            self.title = f"{on_gpus} processes on {device_name(chosen)}, {others}"
-            devices = [f"cuda:{gpus[number % len(gpus)]}" for number in range(on_gpus)]
-        self.workers = [LocalWorker(name) for name in [*["cpu"] * self.sizes["cpu"], *devices]]
+            gpus = [chosen.index] if ":" in str(chosen) else range(torch.cuda.device_count())
+            count = workers or GPU_WORKERS * len(gpus)
+            on_gpus = [f"cuda:{gpus[number % len(gpus)]}" for number in range(count)]
+            on_cpu = max(1, cores - count)
+            self.mps_settings = self.services.enter_context(mps_service())
+        self.sizes = {"cpu": on_cpu, "cuda": len(on_gpus)}
+        self.workers = [LocalWorker(name) for name in [*["cpu"] * on_cpu, *on_gpus]]
         self.busy: dict[Future[JobResult], LocalWorker] = {}
-        self.any_result = False
-        self.services = ExitStack()
-
-    @cached_property
-    def mps_settings(self) -> dict[str, str]:
-        """The environment of processes on a GPU; the first of them starts the service."""
-        return self.services.enter_context(mps_service())
 
     def submit(self, bundle: Bundle) -> Future[JobResult]:
-        idle = [
-            worker
-            for worker in self.workers
-            if worker.device.startswith(bundle.place) and worker not in self.busy.values()
-        ]
-        worker = max(idle, key=lambda worker: worker.pool is not None)  # one that runs, if any
+        busy = list(self.busy.values())
+        idle = [w for w in self.workers if w.device.startswith(bundle.place) and w not in busy]
+        worker = max(idle, key=lambda worker: worker.process is not None)  # one that runs, if any
         settings = NO_GPU if bundle.place == "cpu" else self.mps_settings
         future = worker.submit(bundle, ENVIRONMENT | settings)
         self.busy[future] = worker
@@ -147,40 +125,20 @@ class LocalExecutor(Executor):
         worker = self.busy.pop(future)
         try:
             result = future.result()
-            self.any_result = True
         except BrokenProcessPool as error:
             code = worker.end()
-            if code > 0 and not self.any_result:
-                msg = f"A worker process ended before it could begin; its error is above. {GUARD}"
-                raise RobustPLLError(msg) from error
-            ending = f"was killed by {signal.Signals(-code).name}" if code < 0 else "exited"
-            memory = " It may have run out of memory." if code == -signal.SIGKILL else ""
-            result = JobResult(error=f"Its process {ending}.{memory}", died=True)
+            if code > 0:
+                raise RobustPLLError(f"A worker exited; its error is above. {GUARD}") from error
+            message = f"Its process was killed by signal {-code}; memory may have run out."
+            result = JobResult(error=message, died=True)
         if "CUDA error" in result.error:  # which makes a process useless
             worker.end()
         return result
 
     def close(self) -> None:
-        for worker in self.workers:  # all at once: a process on a GPU takes a while to end
-            if worker.process is not None:
-                worker.process.kill()
         for worker in self.workers:
             worker.end()
-        self.busy = {}
         self.services.close()
-
-
-@contextmanager
-def _child_settings(environment: Mapping[str, str]) -> Iterator[None]:
-    """Environment of a child before it imports torch; it also inherits that Ctrl-C is ignored."""
-    before = dict(os.environ)
-    os.environ.update(environment)
-    try:
-        with handled_by(signal.SIG_IGN, signal.SIGINT):
-            yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 @contextmanager
@@ -199,9 +157,8 @@ def handled_by(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
 def mps_service() -> Iterator[dict[str, str]]:
     """Run NVIDIA's multi-process service; yields the environment of its clients.
 
-    It lets kernels of several processes run at the same time on one GPU. On an H200, three bundles
-    of ten models were 1.8 times faster with it. Without the service, or if the environment names
-    one, nothing happens.
+    Kernels of several processes then run at the same time on one GPU: on an H200, three bundles of
+    ten models were 1.8 times faster. If it is not here, or the user runs one, nothing happens.
     """
     if MPS_PIPES in os.environ or shutil.which(MPS) is None:
         yield {}
@@ -211,54 +168,49 @@ def mps_service() -> Iterator[dict[str, str]]:
     folder.mkdir(mode=0o700, exist_ok=True)
     settings = {MPS_PIPES: str(folder), "CUDA_MPS_LOG_DIRECTORY": str(folder)}
 
-    def control(*arguments: str, command: str = "") -> bool:
-        words, text, env = [MPS, *arguments], command.encode(), os.environ | settings
+    def control(*arguments: str, command: bytes = b"") -> bool:
+        options: Any = {"env": os.environ | settings, "timeout": 20, "capture_output": True}
         with suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(words, input=text, env=env, timeout=20, capture_output=True, check=True)
+            subprocess.run([MPS, *arguments], input=command, check=True, **options)
             return True
         return False
 
     control("-d")  # fails if it runs already
-    is_running = control(command="get_server_list\n")
     try:
-        yield settings if is_running else {}
+        yield settings if control(command=b"get_server_list\n") else {}
     finally:
-        if is_running:
-            control(command="quit\n")
+        control(command=b"quit\n")
 
 
 class RayExecutor(Executor):
     """Runs bundles on all machines of a Ray cluster, including machines that join later.
 
     Every machine needs this version of robustpll with the extra ``ray``, and the data in the folder
-    that ROBUSTPLL_DATA named when Ray was started there. A bundle takes one CPU, or a share of a
-    GPU. Members of a cluster execute what they send each other: join only clusters you trust.
+    that ROBUSTPLL_DATA named when Ray was started there. Members of a cluster execute what they
+    send each other: join only clusters you trust.
 
     `address` "local" starts a cluster on this machine and ends it afterwards, "auto" joins the one
-    on this machine, "host:port" joins one that includes this machine. `device` is "auto" (GPUs if
-    the cluster has any), "cpu" or "cuda".
+    on this machine, "host:port" joins one that includes this machine.
     """
 
     def __init__(self, address: str = "local", device: str = "auto") -> None:
         if device not in ("auto", "cpu", "cuda"):
-            msg = f"device must be auto, cpu or cuda on a Ray cluster; got {device!r}."
-            raise InputError(msg)
+            raise InputError(f"device must be auto, cpu or cuda; got {device!r}.")
         self.ray = _connected(address)
-        resources = self.ray.cluster_resources()
-        self.uses_gpus = device != "cpu" and resources.get("GPU", 0) >= 1
-        if not resources.get("CPU") or (device == "cuda" and not self.uses_gpus):
+        self.uses_gpus = device != "cpu" and self.ray.cluster_resources().get("GPU", 0) >= 1
+        if device == "cuda" and not self.uses_gpus:
             self.close()
-            kind = "GPU; device 'auto' needs none" if resources.get("CPU") else "CPU for jobs"
-            raise InputError(f"The Ray cluster at {address!r} has no {kind}.")
+            raise InputError(f"The Ray cluster at {address!r} has no GPU; use device 'auto'.")
         share = 10_000 // GPU_WORKERS / 10_000  # rounded down, as Ray rounds up
-        self.remote = {
-            "cpu": self._remote(ENVIRONMENT | NO_GPU, num_cpus=1),
+        options: dict[str, dict[str, Any]] = {
+            "cpu": {"num_cpus": 1, "runtime_env": {"env_vars": ENVIRONMENT | NO_GPU}},
             # with a GPU, Ray ends a process after its job
-            "cuda": self._remote(ENVIRONMENT, num_cpus=0, num_gpus=share),
+            "cuda": {"num_cpus": 0, "num_gpus": share, "runtime_env": {"env_vars": ENVIRONMENT}},
         }
-        machines = sum(node["Alive"] for node in self.ray.nodes())
-        jobs = " and ".join(f"{size} {place}" for place, size in self.sizes.items() if size)
-        self.title = f"{jobs} jobs at once by Ray, machines: {machines}"
+        self.remote = {
+            place: self.ray.remote(max_retries=RETRIES, **some)(perform)
+            for place, some in options.items()
+        }
 
     @property
     def sizes(self) -> Mapping[Place, int]:  # type: ignore[override]
@@ -274,32 +226,19 @@ class RayExecutor(Executor):
     def result(self, future: Future[JobResult]) -> JobResult:
         try:
             return future.result()
-        except self.ray.exceptions.RayTaskError as error:  # before the job: no robustpll, say
-            cause = error.cause or error
-            return JobResult(error=f"{type(cause).__name__}: {cause}", details=str(error))
         except self.ray.exceptions.RayError as error:
-            kind = type(error).__name__
-            message = f"Its process or machine was lost, {RETRIES + 1} times ({kind})."
+            message = f"Ray lost it {RETRIES + 1} times ({type(error).__name__})."
             return JobResult(error=message, details=str(error), died=True)
 
     def close(self) -> None:
         self.ray.shutdown()  # ends the processes of this program on all machines
-
-    def _remote(self, environment: dict[str, str], **resources: float) -> Any:
-        settings = {"runtime_env": {"env_vars": environment}, "max_retries": RETRIES}
-        return self.ray.remote(**settings, **resources)(perform)
 
 
 def _connected(address: str) -> Any:
     """The module ray, connected to a cluster."""
     try:
         import ray
-    except ImportError as error:
-        raise InputError(
-            "A grid on a Ray cluster needs ray. Run pip install 'robustpll[ray]', or leave out "
-            "--ray to run it on this machine."
-        ) from error
-    try:
+
         if address not in ("local", "auto"):  # Ray itself would try for many minutes
             host, _, port = address.rpartition(":")
             socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
@@ -307,8 +246,8 @@ def _connected(address: str) -> Any:
         ray.init(address=address, include_dashboard=False, **quiet)
     except Exception as error:  # Ray raises many kinds
         raise InputError(
-            f"No Ray cluster answers at the address {address!r}, which must be local, auto or "
-            f"HOST:PORT: {error} Start one by 'ray start --head', or take 'local'."
+            "A Ray cluster needs pip install 'robustpll[ray]', and an address that is local, auto "
+            f"or HOST:PORT, where 'ray start --head' was called; got {address!r}: {error}"
         ) from error
     return ray
 
@@ -324,7 +263,6 @@ class Outcome:
     failed: dict[str, str] = field(default_factory=dict)  # errors by the names of runs
     absent: dict[str, str] = field(default_factory=dict)  # how to get datasets that are not here
     seconds: float = 0.0
-    parts: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # by activity
 
     @property
     def left(self) -> int:
@@ -385,32 +323,23 @@ class Driver:
 
     def __init__(self, grid: Grid, store: ResultStore, executor: Executor, quiet: bool) -> None:
         from rich.console import Console
-        from rich.progress import Progress, TextColumn
+        from rich.progress import Progress
 
         self.grid, self.store, self.executor = grid, store, executor
-        self.console = Console(
-            stderr=True, quiet=quiet, markup=False, highlight=False, soft_wrap=True
-        )
-        self.progress = Progress(
-            *Progress.get_default_columns()[1:],  # bar, percentage, remaining time
-            TextColumn("{task.description}", markup=False),
-            console=self.console,
-            disable=quiet or not self.console.is_terminal,
-            speed_estimate_period=3600,
-        )
+        plain: Any = {"markup": False, "highlight": False, "soft_wrap": True}
+        self.console = Console(stderr=True, quiet=quiet, **plain)
+        no_bar = quiet or not self.console.is_terminal
+        self.progress = Progress(console=self.console, disable=no_bar, speed_estimate_period=3600)
         self.bar = self.progress.add_task("starting")
-        self.begun = self.recorded = time.monotonic()
-        self.session = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
+        self.begun = time.monotonic()
         self.outcome = Outcome(grid)
-        self.stop = threading.Event()
         self.waiting: list[Bundle] = []
         self.running: dict[Future[JobResult], Bundle] = {}
         self.retried: set[tuple[str, ...]] = set()
         self.locks: dict[str, BaseFileLock] = {}
         self.candidates: dict[str, Candidates] = {}
-        self.noise_errors: dict[str, JobResult] = {}
+        self.undrawn: set[str] = set()  # noise that failed; training draws it again, and says why
         self.notes: set[str] = set()
-        self.finished = 0.0  # expected seconds of finished bundles
 
     def plan(self) -> None:
         """Find what the store lacks, and cut it into bundles."""
@@ -420,9 +349,7 @@ class Driver:
             raise InputError(f"The grid {self.grid.name!r} has no dataset. {' '.join(messages)}")
         self.store.keep_grid(self.grid)
         self.store.sweep()
-        messages += other_versions(self.store, runs)
-        messages += [f"{message} It is run again." for message in self.store.damaged(runs)]
-        for message in messages:
+        for message in (*messages, *other_versions(self.store, runs)):
             self.console.print(message)
         missing = self.store.missing(runs)
         self.outcome.absent, self.outcome.missing = absent, len(missing)
@@ -433,45 +360,26 @@ class Driver:
         joined = self.executor.sizes["cuda"] > 0
         self.waiting = bundles(undrawn, joined=joined, draw_noise=True)
         self.waiting += bundles(missing, joined=joined)
-        self.outcome.parts["planning"] = time.monotonic() - self.begun
 
     def drive(self, until: float | None) -> Outcome:
         """Run until all is done or failed; Ctrl-C keeps what is finished."""
-        with suppress(ImportError, OSError, ValueError):  # a lock is an open file
-            import resource
-
-            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
+        interrupt = signal.default_int_handler
         try:
-            with self.progress, handled_by(self.request_stop, signal.SIGINT, signal.SIGTERM):
+            with self.progress, handled_by(interrupt, signal.SIGINT, signal.SIGTERM):
                 self.plan()
-                while not self.stop.is_set() and self.start_bundles(until):
-                    results = self.collect(0.5)
-                    self.start_bundles(until)  # first, so that no worker waits for the disk
-                    self.keep(results)
-                    self.show()
-                if self.stop.is_set():
-                    self.keep(self.collect(0))
-                    raise KeyboardInterrupt
+                while self.start_bundles(until):
+                    self.collect(0.5)
         finally:
             self.executor.close()
             self.unlock(list(self.locks))
-            with suppress(StoreError):  # the error of a full disk is raised already
-                self.record()
         self.outcome.seconds = time.monotonic() - self.begun
         return self.outcome
-
-    def request_stop(self, *_: object) -> None:
-        """Stop after the current step; a second signal stops at once."""
-        if self.stop.is_set():
-            raise KeyboardInterrupt
-        self.stop.set()
 
     def start_bundles(self, until: float | None) -> bool:
         """Start bundles while there is room; returns whether anything runs or waits."""
         if until is not None and time.monotonic() - self.begun > until:
             return bool(self.running)
-        settled = self.candidates.keys() | self.noise_errors.keys()
+        settled = self.candidates.keys() | self.undrawn
         rooms = Counter(self.executor.sizes)
         rooms.subtract(bundle.place for bundle in self.running.values())
         for bundle in list(self.waiting):
@@ -486,10 +394,7 @@ class Driver:
         """The bundle without runs that are done or failed; those that are locked wait again."""
         mine, others = [], []
         for run, key in zip(bundle.runs, bundle.keys, strict=True):
-            if not bundle.draws_noise and run.noise_key in self.noise_errors:
-                failure = self.noise_errors[run.noise_key]
-                self.fail(run, replace(failure, error=f"Its noise: {failure.error}"))
-            elif not self.lock(key):
+            if not self.lock(key):
                 others.append(run)
             elif bundle.draws_noise and (stored := self.store.candidates(key)) is not None:
                 self.candidates[key] = stored  # drawn by another driver
@@ -521,36 +426,34 @@ class Driver:
                     Path(lock.lock_file).unlink()
                 lock.release()
 
-    def collect(self, timeout: float) -> list[tuple[Bundle, JobResult]]:
-        """The results of finished bundles; waits for the first one."""
+    def collect(self, timeout: float) -> None:
+        """Wait for a bundle to finish, store the results of all finished ones, show progress."""
         if not self.running:
             time.sleep(timeout)  # another driver works on the rest
-        finished = wait(self.running, timeout, FIRST_COMPLETED).done
-        return [(self.running.pop(future), self.executor.result(future)) for future in finished]
-
-    def keep(self, results: Iterable[tuple[Bundle, JobResult]]) -> None:
-        """Store results, or handle errors."""
-        parts = self.outcome.parts
-        for bundle, result in results:
-            self.finished += bundle.seconds
-            what = "noise" if bundle.draws_noise else "runs"
-            for name, seconds in result.seconds.items():
-                parts[name if name == "starting" else f"{what}, {name}"] += seconds
+        for future in wait(self.running, timeout, FIRST_COMPLETED).done:
+            bundle, result = self.running.pop(future), self.executor.result(future)
             if result.error:
                 self.retry(bundle, result)
-                continue
-            begun = time.monotonic()
-            for key, candidates in result.candidates.items():
-                self.store.keep_candidates(key, candidates)
-                self.candidates[key] = candidates
-            for run, table in zip(bundle.runs, result.tables, strict=not bundle.draws_noise):
-                self.store.write(run, table)
-                self.outcome.done += 1
-            self.unlock(bundle.keys)
-            parts["write"] += time.monotonic() - begun
-            for note in set(result.notes) - self.notes:
-                self.console.print(f"{bundle.title}: {note}")
-                self.notes.add(note)
+            else:
+                self.keep(bundle, result)
+            if not self.console.is_terminal:
+                self.console.print(f"{bundle.title}: {self.outcome.left:,} runs are left")
+        total, left = self.outcome.missing, self.outcome.left
+        titles = "; ".join(bundle.title for bundle in list(self.running.values())[:2])
+        self.progress.update(self.bar, completed=total - left, total=total, description=titles)
+
+    def keep(self, bundle: Bundle, result: JobResult) -> None:
+        """Store the result of a bundle."""
+        for key, candidates in result.candidates.items():
+            self.store.keep_candidates(key, candidates)
+            self.candidates[key] = candidates
+        for run, table in zip(bundle.runs, result.tables, strict=not bundle.draws_noise):
+            self.store.write(run, table)
+            self.outcome.done += 1
+        self.unlock(bundle.keys)
+        for note in set(result.notes) - self.notes:
+            self.console.print(f"{bundle.title}: {note}")
+            self.notes.add(note)
 
     def retry(self, bundle: Bundle, result: JobResult) -> None:
         """Start a failed bundle again in parts, to save its other runs; record a failed run."""
@@ -560,42 +463,11 @@ class Driver:
         elif len(bundle.runs) > 1:
             self.waiting[:0] = [replace(bundle, runs=(run,), candidates={}) for run in bundle.runs]
         else:
-            if bundle.draws_noise:
-                self.noise_errors[bundle.keys[0]] = result
-            else:
-                self.fail(bundle.runs[0], result)
             self.unlock(bundle.keys)
-
-    def fail(self, run: Run, result: JobResult) -> None:
-        self.store.failed(run, result.error, result.details)
-        self.outcome.failed[run.name] = result.error
-        self.console.print(f"{run.name} failed: {result.error}")
-
-    def show(self) -> None:
-        """Update the bar; now and then, record the session and print a line without a terminal."""
-        running, missing = list(self.running.values()), self.outcome.missing
-        text = f"{missing - self.outcome.left:,} of {missing:,} runs"
-        total = self.finished + sum(bundle.seconds for bundle in (*self.waiting, *running))
-        words = "; ".join([text, *(bundle.title for bundle in running[:3])])
-        self.progress.update(self.bar, completed=self.finished, total=total, description=words)
-        if time.monotonic() - self.recorded > BETWEEN_RECORDS:
-            self.record()
-            if not self.console.is_terminal:
-                seconds = self.progress.tasks[0].time_remaining
-                self.console.print(text + (f", {seconds / 60:.1f} min left" if seconds else ""))
-
-    def record(self) -> None:
-        """Store how the time was spent so far."""
-        self.recorded = time.monotonic()
-        if self.finished:
-            facts = {
-                "grid": self.grid.name,
-                "executor": self.executor.title,
-                "torch": torch.__version__,
-                "version": __version__,
-                "seconds": round(self.recorded - self.begun, 2),
-                "runs": self.outcome.done,
-                "failed": len(self.outcome.failed),
-                "parts": {name: round(value, 2) for name, value in self.outcome.parts.items()},
-            }
-            self.store.keep_session(self.session, facts)
+            if bundle.draws_noise:
+                self.undrawn.update(bundle.keys)
+                return
+            [run] = bundle.runs
+            self.store.failed(run, result.error, result.details)
+            self.outcome.failed[run.name] = result.error
+            self.console.print(f"{run.name} failed: {result.error}")

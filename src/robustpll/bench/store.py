@@ -2,14 +2,11 @@
 
 import json
 import os
-import platform
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,10 +43,10 @@ SCHEMA = pa.schema(  # of a table with one row for each prediction
 COLUMNS = tuple(SCHEMA.names)
 UNKNOWN = -1  # truth of out-of-distribution rows; prediction of rows that an audit fooled
 ABOUT = b"robustpll"  # key of the record in a file's footer
-JSON_FILES: dict[str, dict[str, Any]] = {  # required keys of each kind of file
-    "grids": {"name": str, "methods": list},
-    "sessions": {"grid": str, "executor": str, "runs": int, "seconds": int | float, "parts": dict},
-    "failures": {"error": str},
+JSON_FILES = {  # required keys of each kind of file
+    "grids": {"name", "methods"},
+    "sessions": {"grid", "executor", "runs", "seconds", "parts"},
+    "failures": {"error"},
 }
 TEMPORARY = ".*.*.????????"  # names of `write_whole`: .KEY.parquet.k3x_9abz
 STALE = 600.0  # seconds after which a temporary file has no writer any more
@@ -63,9 +60,9 @@ class ResultStore:
     """A folder of results.
 
     `runs/dataset=NAME/method=NAME/KEY.parquet` holds predictions, `failures/KEY.json` errors of
-    runs, `candidates/KEY.npz` candidate sets that noise made, `grids/NAME.json` the grids, and
-    `sessions/` the time that each `bench run` took. Files are written under a temporary name,
-    synced and renamed. If the files of a dataset are not the version of the catalogue, the key
+    runs, `candidates/KEY.npz` candidate sets that noise made, and `grids/NAME.json` the grids;
+    `sessions/` is of earlier versions. Files are written under a temporary name, synced and
+    renamed. If the files of a dataset are not the version of the catalogue, the key
     ends in "-" and 16 digits of their SHA-256.
 
     Parameters
@@ -93,16 +90,13 @@ class ResultStore:
         """How many runs are stored on each version of a dataset's files, by dataset."""
         counts: dict[str, Counter[str]] = {}
         for run in runs:
-            paths = self.path(run).parent.glob(f"{run.recipe}*.parquet")
-            names = (re.fullmatch(r"[0-9a-f]{20}(-([0-9a-f]{16}))?", path.stem) for path in paths)
-            counts.setdefault(run.dataset, Counter()).update(n[2] or "" for n in names if n)
+            paths = self.path(run).parent.glob(f"{run.key[:20]}*.parquet")
+            versions = (path.stem.partition("-")[2] for path in paths)
+            counts.setdefault(run.dataset, Counter()).update(versions)
         return counts
 
     def about(self, run: Run) -> dict[str, Any] | None:
-        """The record of a run: key, description, conditions, seconds ("train", "examine"), facts.
-
-        None if the run is not stored. A damaged file is a StoreError.
-        """
+        """The record of a run; None if it is not stored. A damaged file is a StoreError."""
         path = self.path(run)
         return _record_in(path) if path.exists() else None
 
@@ -111,19 +105,16 @@ class ResultStore:
         return _predictions_in(self.path(run), columns)
 
     def frame(self, runs: Iterable[Run], columns: Sequence[str] = COLUMNS) -> "pd.DataFrame":
-        """Predictions of all stored runs, with the columns label, dataset and seed in front.
-
-        Runs on several versions of a dataset are an InputError, unless the runs name a version.
-        """
+        """Predictions of stored runs, after label, dataset and seed; versions are never mixed."""
         import pandas as pd
 
-        names = ["label", "dataset", "seed"]
-        frames = [pd.DataFrame(columns=[*names, *columns])]
+        names = ["label", "dataset", "seed", *columns]
+        frames = [pd.DataFrame(columns=names)]
         for run in of_store(self, runs):
             if not self.lacks(run):
                 frame = self.read(run, columns).to_pandas()
-                frames.append(frame.assign(**{name: getattr(run, name) for name in names}))
-        return pd.concat(frames[1:] or frames, ignore_index=True)[[*names, *columns]]
+                frames.append(frame.assign(label=run.label, dataset=run.dataset, seed=run.seed))
+        return pd.concat(frames[1:] or frames, ignore_index=True)[names]
 
     def lacks(self, run: Run) -> bool:
         """Whether a run is absent, damaged, or lacks some of its conditions."""
@@ -149,30 +140,19 @@ class ResultStore:
                 missing.append(replace(run, conditions=tuple(ordered)))
         return missing
 
-    def damaged(self, runs: Iterable[Run]) -> list[str]:
-        """A message for each unreadable file of the runs."""
-        return list(_errors((self.path(run) for run in runs), _record_in).values())
-
     def write(self, run: Run, table: pa.Table) -> None:
         """Store predictions `with_record`, and remove the record of an earlier failure."""
         buffer = BytesIO()
         encoding = dict.fromkeys(REALS, "BYTE_STREAM_SPLIT") | {"row": "DELTA_BINARY_PACKED"}
-        pq.write_table(
-            table,
-            buffer,
-            compression="zstd",
-            compression_level=9,
-            use_dictionary=["part", "condition"],
-            column_encoding=encoding,
-            write_page_checksum=True,
-        )
+        columns: Any = {"use_dictionary": ["part", "condition"], "column_encoding": encoding}
+        pages: Any = {"compression": "zstd", "compression_level": 9, "write_page_checksum": True}
+        pq.write_table(table, buffer, **columns, **pages)
         self._write(self.path(run), buffer.getvalue())
         (self.root / "failures" / f"{run.key}.json").unlink(missing_ok=True)
 
     def failed(self, run: Run, error: str, details: str = "") -> None:
         """Store the error of a run; the run stays missing."""
-        record = {"key": run.key, "description": run.description, "error": error}
-        record |= {"details": details, "machine": platform.node(), "date": now()}
+        record = {"description": run.description, "error": error, "details": details}
         self._write_json("failures", run.key, json.dumps(record, indent=1))
 
     def failure(self, run: Run) -> str | None:
@@ -191,9 +171,8 @@ class ResultStore:
         """The stored grids by name."""
         grids = {}
         for path in sorted((self.root / "grids").glob("*.json")):
-            content = json.dumps(_json_in(path))
             with _reading(path):
-                grids[path.stem] = Grid.of_json(content)
+                grids[path.stem] = Grid.of_json(path.read_text(encoding="utf-8"))
         return grids
 
     def keep_candidates(self, key: str, candidates: Candidates) -> None:
@@ -252,19 +231,12 @@ def _reading(path: Path) -> Iterator[None]:
     """Turn all errors of a damaged file, of whatever kind, into a StoreError."""
     try:
         yield
-    except InputError as error:  # a method or dataset that this version does not know
-        raise StoreError(f"{path} cannot be read here: {error}") from error
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise StoreError(
-            f"{path} is damaged or not of this benchmark ({reason}). Move it aside by "
+            f"{path} is damaged or not of this version ({reason}). Move it aside by "
             "'robustpll bench verify --repair', and run the grid again."
         ) from error
-
-
-def now() -> str:
-    """The time in UTC, to the second."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def with_record(
@@ -296,15 +268,10 @@ def _record_in(path: Path) -> dict[str, Any]:
 
 
 def _predictions_in(path: Path, columns: Sequence[str] = COLUMNS) -> pa.Table:
-    import pyarrow as pa
-
-    with _reading(path):
-        # from memory: given the path, Arrow would turn folders such as method=... into columns
-        source = pa.BufferReader(path.read_bytes())
-        table = pq.read_table(source, columns=list(columns), page_checksum_verification=True)
-        kinds = dict(zip(table.schema.names, table.schema.types, strict=True))
-        if kinds != {name: SCHEMA.field(name).type for name in columns}:
-            raise ValueError(f"its columns are {', '.join(map(str, table.schema.names))}")
+    with _reading(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        table = file.read(list(columns)).select(list(columns))
+        if not table.schema.equals(pa.schema([SCHEMA.field(name) for name in columns])):
+            raise ValueError("its columns have other types")
         return table
 
 
@@ -321,10 +288,8 @@ def _json_in(path: Path) -> dict[str, Any]:
     """The content of a grid, session or failure, by the folder it is in."""
     with _reading(path):
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        for name, kind in JSON_FILES[path.parent.name].items():
-            if not isinstance(content[name], kind):
-                raise TypeError(f"{name} is {content[name]!r}")
-        sum(map(float, content.get("parts", {}).values()))  # raises if a part is no number
+        if not JSON_FILES[path.parent.name] <= content.keys():
+            raise ValueError(f"it has only {', '.join(content)}")
         return content
 
 
@@ -340,29 +305,19 @@ def _check_run(path: Path) -> None:
             raise ValueError("its predictions do not match its conditions")
 
 
-CHECKS: dict[str, Callable[[Path], object]] = {
-    "runs/*/*/*.parquet": _check_run,
-    "candidates/*.npz": _candidates_in,
-    **{f"{folder}/*.json": _json_in for folder in JSON_FILES},
-}
-
-
 def damage(store: ResultStore) -> dict[Path, str]:
     """A message for each damaged file of a store, by path; checksums are compared, too."""
+    checks: dict[str, Callable[[Path], object]] = {
+        "runs/*/*/*.parquet": _check_run,
+        "candidates/*.npz": _candidates_in,
+        **{f"{folder}/*.json": _json_in for folder in JSON_FILES},
+    }
     errors: dict[Path, str] = {}
-    for pattern, check in CHECKS.items():
-        errors |= _errors(sorted(store.root.glob(pattern)), check)
-    return errors
-
-
-def _errors(paths: Iterable[Path], check: Callable[[Path], object]) -> dict[Path, str]:
-    """The messages of a check, by path; absent files have none."""
-    errors = {}
-    for path in paths:
-        try:
-            check(path)
-        except StoreError as error:
-            if path.exists():
+    for pattern, check in checks.items():
+        for path in sorted(store.root.glob(pattern)):
+            try:
+                check(path)
+            except StoreError as error:
                 errors[path] = str(error)
     return errors
 
@@ -381,29 +336,21 @@ def of_store(
 ) -> tuple[Run, ...]:
     """The runs on the stored versions of the datasets.
 
-    If the store has several versions of a dataset, `chosen` must name one: their numbers are never
-    mixed. Runs that name a version keep it.
+    If there are several, `chosen` must name one: they are never mixed. Runs may name their own.
     """
-    runs, chosen = tuple(runs), chosen or {}
-    no_runs: dict[str, Counter[str]] = {name: Counter() for name in chosen}
-    contents = {}
-    for name, counts in (no_runs | store.versions(runs)).items():
-        titles = {content or USUAL: content for content in sorted(counts)}
-        if name not in chosen and len(titles) < 2:
-            contents[name] = next(iter(counts), "")
-        elif chosen.get(name) in titles:
-            contents[name] = titles[chosen[name]]
-        else:
-            listed = ", ".join(f"{title} ({counts[titles[title]]} runs)" for title in titles)
+    runs, contents = tuple(runs), {}
+    for name, counts in store.versions(runs).items():
+        titles = {content or USUAL: counts[content] for content in sorted(counts)} or {USUAL: 0}
+        version = (chosen or {}).get(name, next(iter(titles)) if len(titles) == 1 else None)
+        if version not in titles:
+            listed = ", ".join(f"{title} ({count} runs)" for title, count in titles.items())
             raise InputError(
-                f"The store has runs on {len(titles)} versions of the file of {name}: "
-                f"{listed or 'none'}. They are never mixed: choose one by --version "
-                f"{name}=VERSION, or in Python by versions={{{name!r}: VERSION}}; got "
-                f"{chosen.get(name, 'no choice')!r}."
+                f"The store has runs on {len(titles)} versions of the file of {name}: {listed}. "
+                f"They are never mixed: choose one by --version {name}=VERSION, or in Python by "
+                f"versions={{{name!r}: VERSION}}; got {version!r}."
             )
-    return tuple(
-        run if run.content else replace(run, content=contents[run.dataset]) for run in runs
-    )
+        contents[name] = "" if version == USUAL else version
+    return tuple(replace(run, content=run.content or contents[run.dataset]) for run in runs)
 
 
 def other_versions(store: ResultStore, runs: Sequence[Run]) -> list[str]:
@@ -411,8 +358,7 @@ def other_versions(store: ResultStore, runs: Sequence[Run]) -> list[str]:
     contents = {run.dataset: run.content for run in runs}
     return [
         f"{name}: {count} stored runs are on another version of its file ({content or USUAL}) than "
-        f"the one that is here ({contents[name] or USUAL}). They stay in the store, and do not "
-        "count."
+        f"the one that is here ({contents[name] or USUAL}). They do not count."
         for name, counts in store.versions(runs).items()
         for content, count in counts.items()
         if content != contents[name]

@@ -2,13 +2,13 @@
 
 import gc
 import os
-import signal
 import threading
 import time
 import traceback
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import groupby
 from math import ceil
@@ -20,16 +20,15 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from robustpll import __version__
 from robustpll.attacks import PGD
 from robustpll.bench.grid import MOST_AUDITED, Condition, Run, fields_of
-from robustpll.bench.store import SCHEMA, UNKNOWN, Candidates, now, with_record
+from robustpll.bench.store import SCHEMA, UNKNOWN, Candidates, with_record
 from robustpll.datasets import load_dataset
 from robustpll.datasets.catalog import USUAL, entry_of
 from robustpll.datasets.dataset import Dataset
-from robustpll.datasets.noise import InstanceDependent, Noise
+from robustpll.datasets.noise import Noise
 from robustpll.datasets.problem import Problem, ood_rows
 from robustpll.engine.data import Rows
 from robustpll.engine.device import device_name
@@ -46,17 +45,13 @@ MOST_SECONDS = 150.0  # of a bundle on a GPU: the most that a kill loses
 DIGITS = 6  # of the stored reals
 
 Place = Literal["cuda", "cpu"]  # the kind of device that a bundle runs on
-_startup: list[float] = []  # seconds that this process took to start, until a job reports them
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """Runs of equal shape, sorted by dataset; the unit of work of an executor.
+    """Runs of equal shape that a worker trains, or if `draws_noise`, draws candidate sets for."""
 
-    A worker trains and evaluates the runs. If `draws_noise`, it draws their candidate sets instead.
-    """
-
-    runs: tuple[Run, ...]
+    runs: tuple[Run, ...]  # sorted by dataset
     place: Place
     draws_noise: bool = False
     # by noise key; empty until they are drawn
@@ -76,45 +71,34 @@ class Bundle:
     @property
     def title(self) -> str:
         names = ", ".join(dict.fromkeys(run.dataset for run in self.runs))
-        count = f"{len(self.runs)} run{'s' * (len(self.runs) > 1)}"
         what = "noise for" if self.draws_noise else f"{self.runs[0].method.title} on"
-        return f"{what} {names} ({count})"
+        return f"{what} {names} (runs: {len(self.runs)})"
 
     @property
     def models(self) -> int:
         """How many networks are trained at once."""
-        if self.draws_noise:
-            return len(self.runs)
         return sum(getattr(run.method, "members", 1) for run in self.runs)
 
     def with_candidates(self, known: Mapping[str, Candidates]) -> "Bundle":
-        """The bundle with the candidate sets it needs."""
-        return replace(self, candidates={key: known[key] for key in self.needs})
+        """The bundle with the candidate sets that it needs, as far as they are known."""
+        return replace(self, candidates={key: known[key] for key in self.needs if key in known})
 
     @property
     def seconds(self) -> float:
         """A rough estimate of the time on one core, or on a large GPU."""
         run, cuda = self.runs[0], self.place == "cuda"
-        trained = run.noise if self.draws_noise else run.method
-        entry, rows = entry_of(run.dataset), training_rows(run.dataset)
-        if isinstance(trained, ClassicalMethod):
-            factor, power = trained.cost
+        method, entry, rows = run.method, entry_of(run.dataset), training_rows(run.dataset)
+        if self.draws_noise or not isinstance(method, ClassicalMethod | DeepMethod):
+            return float(rows)  # only their order matters
+        if isinstance(method, ClassicalMethod):
+            factor, power = method.cost
             fit = factor * (rows / 1e4) ** power * entry.features / 100 / (1000 if cuda else 1)
-            shape = (28, 28) if entry.kind == "pictures" else (entry.features,)
-            shared = trained.shared_seconds(rows, shape, cuda=cuda)
-            return float(len(self.runs) * (0.1 + fit) + shared)
-        if isinstance(trained, DeepMethod):
-            epochs, cost = trained.total_epochs, trained.cost
-        elif isinstance(trained, InstanceDependent):
-            epochs, cost = trained.epochs, 1.0
-        else:
-            return 1.0
-        steps = epochs * ceil(rows / trained.batch_size)
+            return float(len(self.runs) * (0.1 + fit))
+        steps = method.total_epochs * ceil(rows / method.batch_size) * method.cost
         weights = 300 * (entry.features + 600 + entry.classes)  # of the paper's network
         if cuda:
-            return 10 + steps * cost * (2e-4 + 1.5e-5 * self.models * weights / 4e5)
-        of_batch = 5e-4 + 6 * trained.batch_size * weights / 4e10
-        return 0.2 + steps * cost * self.models * of_batch
+            return 10 + steps * (2e-4 + 1.5e-5 * self.models * weights / 4e5)
+        return 0.2 + steps * self.models * (5e-4 + 6 * method.batch_size * weights / 4e10)
 
 
 def bundles(runs: Iterable[Run], *, joined: bool, draw_noise: bool = False) -> list[Bundle]:
@@ -129,12 +113,13 @@ def bundles(runs: Iterable[Run], *, joined: bool, draw_noise: bool = False) -> l
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
         group: tuple[Any, ...] = (run.key, "cpu")
-        if joined and (draw_noise or not run.method.on_host):
+        if joined and draw_noise:
+            group = (run.dataset, run.noise, "cuda")
+        elif joined and not run.method.on_host:
             entry, numbers = entry_of(run.dataset), run.method.number_names()
             shape = (entry.kind, entry.rows, entry.features, entry.classes)
             fixed = {name: v for name, v in fields_of(run.method).items() if name not in numbers}
-            alike = run.noise if draw_noise else (type(run.method), repr(fixed))
-            group = (shape, alike, "cuda")
+            group = (shape, type(run.method), repr(fixed), "cuda")
         groups.setdefault(group, []).append(run)
     cut = []
     for (*_, place), members in groups.items():
@@ -170,21 +155,16 @@ class JobResult:
 
     tables: Sequence[pa.Table] = ()  # predictions `with_record`, in the order of the runs
     candidates: Mapping[str, Candidates] = field(default_factory=dict)  # by noise key
-    seconds: Mapping[str, float] = field(default_factory=dict)  # load, train, examine
     notes: tuple[str, ...] = ()  # messages of warnings
     error: str = ""
     details: str = ""  # the traceback
     died: bool = False  # whether the worker process died, perhaps by no fault of the job
 
 
-def start_worker(device: str, begun: float) -> None:
+def start_worker() -> None:
     """Prepare a worker process; it ends when its parent does, even if that is killed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    if device != "cpu":
-        torch.zeros(1, device=device)  # creates the CUDA context, which takes seconds
-    _startup.append(time.time() - begun)
 
 
 def _end_with_parent() -> None:
@@ -196,19 +176,15 @@ def _end_with_parent() -> None:
 
 def perform(bundle: Bundle, device: str = "cpu") -> JobResult:
     """The result of a bundle; an exception becomes an error message, which is safe to send."""
-    begun = time.perf_counter()
     try:
         result = compute(bundle, device)
     except Exception as error:
         kind = "" if isinstance(error, RobustPLLError) else f"{type(error).__name__}: "
-        seconds = {"failed": time.perf_counter() - begun}
-        result = JobResult((), {}, seconds, (), f"{kind}{error}", traceback.format_exc())
-    if device.startswith("cuda"):
+        result = JobResult(error=f"{kind}{error}", details=traceback.format_exc())
+    if device.startswith("cuda") and "CUDA error" not in result.error:
         gc.collect()
-        if "CUDA error" not in result.error:
-            torch.cuda.empty_cache()  # other processes share the GPU
-    starting = {"starting": _startup.pop()} if _startup else {}
-    return replace(result, seconds={**starting, **result.seconds})
+        torch.cuda.empty_cache()  # other processes share the GPU
+    return result
 
 
 def compute(bundle: Bundle, device: str = "cpu") -> JobResult:
@@ -223,62 +199,53 @@ def compute(bundle: Bundle, device: str = "cpu") -> JobResult:
         seconds[name], last = time.perf_counter() - last, time.perf_counter()
 
     tables: list[pa.Table] = []
-    candidates: dict[str, Candidates] = {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         parts = _problems(bundle, device)
-        whole = parts[0][1] if len(parts) == 1 else Problem.joined([part for _, part in parts])
-        task, noise = whole.task, bundle.runs[0].noise
         lap("load")
-        if bundle.draws_noise and noise is not None:
-            drawn = noise.candidates(task.rows, whole.train_labels, task.k, task.seeds)
-            candidates = dict(zip(bundle.keys, drawn.cpu().numpy(), strict=True))
-            lap("train")
-        else:
+        if not bundle.draws_noise:
+            whole = parts[0][1] if len(parts) == 1 else Problem.joined([part for _, part in parts])
             methods = [run.method for run in bundle.runs]
-            fitted = type(methods[0]).stacked(methods).fit(task)
+            fitted = type(methods[0]).stacked(methods).fit(whole.task)
             lap("train")
             for runs, part in parts:
                 subset = slice(len(tables), len(tables) + len(runs))
                 tables += evaluate(fitted if len(parts) == 1 else fitted.part(subset), runs, part)
             lap("examine")
-    share = {name: value / len(bundle.runs) for name, value in seconds.items()}
-    facts: dict[str, Any] = {"torch": torch.__version__, "version": __version__, "date": now()}
-    facts |= {"machine": device_name(torch.device(device)), "models_in_bundle": bundle.models}
-    tables = [
-        with_record(table, run, share, facts)
-        for run, table in zip(bundle.runs, tables, strict=not bundle.draws_noise)
-    ]
     notes = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    return JobResult(tables, candidates, seconds, notes)
+    if bundle.draws_noise:
+        drawn = [sets.cpu().numpy() for _, part in parts for sets in part.task.candidates]
+        return JobResult((), dict(zip(bundle.keys, drawn, strict=True)), notes)
+    share = {name: value / len(bundle.runs) for name, value in seconds.items()}
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    facts: dict[str, Any] = {"torch": torch.__version__, "version": __version__, "date": date}
+    facts |= {"machine": device_name(torch.device(device)), "models_in_bundle": bundle.models}
+    pairs = zip(bundle.runs, tables, strict=True)
+    records = [with_record(table, run, share, facts) for run, table in pairs]
+    return JobResult(records, {}, notes)
 
 
 def _problems(bundle: Bundle, device: str) -> list[tuple[tuple[Run, ...], Problem]]:
-    """The runs of each dataset, and their problem; before noise is drawn, with true labels only."""
+    """The runs of each dataset, and their problem; candidates that are not known are drawn."""
     parts = []
     for name, group in groupby(bundle.runs, key=lambda run: run.dataset):
-        runs, known = tuple(group), bundle.candidates
-        matrices = [known[run.noise_key] for run in runs if run.noise and not bundle.draws_noise]
-        noise = _Known(matrices) if runs[0].noise else None
-        seeds = tuple(run.seed for run in runs)
+        runs = tuple(group)
+        noise, seeds = runs[0].noise, tuple(run.seed for run in runs)
+        if noise and all(run.noise_key in bundle.candidates for run in runs):
+            noise = _Known([bundle.candidates[run.noise_key] for run in runs])
         parts.append((runs, Problem.of(_dataset(name, runs[0].content), noise, seeds, device)))
     return parts
 
 
 @dataclass(frozen=True, eq=False)
 class _Known(Noise):
-    """Candidate sets that were drawn before, one matrix for each seed; if none, true labels."""
+    """Candidate sets that were drawn before, one matrix for each seed."""
 
     matrices: Sequence[Candidates]
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
-        if not self.matrices:
-            return one_hot(labels, k).bool()
         if any(matrix.shape != (len(rows), k) for matrix in self.matrices):
-            raise InputError(
-                f"The stored candidates are not of {len(rows)} training rows and {k} classes: the "
-                "files of the dataset changed. Use another store."
-            )
+            raise InputError("The stored candidates do not fit the dataset. Use another store.")
         return torch.from_numpy(np.stack(self.matrices)).to(rows.device)
 
 
@@ -287,11 +254,8 @@ def _dataset(name: str, content: str = "") -> Dataset:
     """The requested version of a dataset; an InputError if the files are another version."""
     dataset = load_dataset(name)
     if dataset.content != content:
-        raise InputError(
-            f"{dataset.title}: the file that is here is the version {dataset.content or USUAL}, "
-            f"but the run needs {content or USUAL}. It changed since the plan was made, or this "
-            "machine has another one. Restore the file, and run the same command again."
-        )
+        version = f"the version {content or USUAL} of {dataset.title}"
+        raise InputError(f"This machine does not have {version} that the run needs. Restore it.")
     return dataset
 
 
@@ -340,7 +304,7 @@ def _columns(
     probability = opinion.probability
     if bad := int((~probability.isfinite()).any(-1).sum()):
         raise RobustPLLError(f"{runs[0].label} gives {bad} rows probabilities that are no numbers.")
-    generators = [np.random.default_rng(seed_of(run.recipe, condition.part)) for run in runs]
+    generators = [np.random.default_rng(seed_of(run.key[:20], condition.part)) for run in runs]
     # draws a number for every row, tied or not, so that a prediction depends on its row alone
     predicted = torch.stack([opinion[i].predicted(g) for i, g in enumerate(generators)])
     reals = {

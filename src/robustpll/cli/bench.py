@@ -111,8 +111,7 @@ def _show_status(store: "ResultStore", name: str, grid: "Grid") -> None:
     to_run = f"{len(missing) - len(failures):,} to run, {len(failures):,} failed"
     typer.echo(f"{name}: {done}; {to_run}, {absent:,} lack data")
     advice = [f"{dataset} is not here. {remedy}" for dataset, remedy in remedies.items()]
-    damaged = store.damaged((*can_run, *without_data))
-    for message in (*failures, *advice, *other_versions(store, can_run), *damaged):
+    for message in (*failures, *advice, *other_versions(store, can_run)):
         typer.echo(f"  {message}")
 
 

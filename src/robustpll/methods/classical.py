@@ -41,10 +41,6 @@ class ClassicalMethod(Method):
     # (a, b): fitting n rows of d features takes about a (n / 1e4)^b (d / 100) seconds on one core
     cost: ClassVar[tuple[float, float]] = (1.0, 1.0)
 
-    def shared_seconds(self, rows: int, shape: Shape, *, cuda: bool) -> float:
-        """Return roughly the seconds that a bundle takes once, not once per run."""
-        return 0.0
-
     def precompute(self, x: Tensor, learned: Tensors | None = None) -> Tensors:
         """Return what depends on scaled rows x (q, d) and the training rows, by default x itself.
 

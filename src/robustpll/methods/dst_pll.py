@@ -102,12 +102,6 @@ class DstPll(ClassicalMethod):
         """Whether rows of this shape are compared by codes."""
         return self.encoder == "always" or (self.encoder == "auto" and len(shape) > 1)
 
-    def shared_seconds(self, rows: int, shape: Shape, *, cuda: bool) -> float:
-        """Runs of one bundle train their auto-encoders at once."""
-        if not self._by_codes(shape):
-            return 0.0
-        return 20 + self.encoder_epochs * rows * (1e-6 if cuda else 3e-5)
-
     def fit(self, task: Task, *, validation: Task | None = None) -> Fitted:
         if not self._by_codes(task.rows.shape):
             return super().fit(task, validation=validation)
