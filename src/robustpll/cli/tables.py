@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from typer import Argument, BadParameter, Option
 
@@ -40,7 +39,7 @@ ROW_BYTES = 3000  # candidates, and the hidden layer of held-out rows
 SAMPLE_BYTES = 2**20  # to estimate the length of the rows of a CSV file
 COMPRESSION = 4  # usual size of a table divided by the size of its gzip file
 BAD_ROWS_SHOWN = 5
-MAX_GROUPS, MAX_NAMES = 10, 8  # of similar class names, and of names in such a group
+MAX_GROUPS = 10  # of similar class names
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,6 @@ def read(
 
 def _bad_rows(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[str]:
     """Yield how many rows do not parse, the first of them, and the remedies."""
-    from robustpll.tables.labels import NO_CLASS
     from robustpll.tables.source import PARQUET
 
     bad, where = table.bad, "row" if path.suffix.lower() in PARQUET else "line"
@@ -171,10 +169,9 @@ def _bad_rows(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[st
         yield f"{columns.errors} lists them."
     elif len(bad) > BAD_ROWS_SHOWN:
         yield f"  and {len(bad) - BAD_ROWS_SHOWN:,} more; pass --errors FILE to list all of them"
-    if unanswered := sum(row.reason == NO_CLASS for row in bad):
-        yield f'{unanswered:,} have no candidates. Pass --unanswered "all classes" to keep them.'
     if not columns.skip_bad_rows:
         yield "Correct these rows, or pass --skip-bad-rows to leave them out."
+        yield 'To keep rows without candidates, pass --unanswered "all classes".'
 
 
 def _class_names(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[str]:
@@ -186,19 +183,13 @@ def _class_names(table: "Table", path: Path, columns: ColumnOptions) -> Iterator
         return
     counts = y.matrix[y.sizes < len(y.classes)].sum(0)  # sets of all classes say nothing
     groups, words = suspicious_names(dict(zip(y.classes.tolist(), counts.tolist(), strict=True)))
-
-    def listed(names: dict[str, int]) -> str:
-        return some_of((f"{name!r} ({rows:,} rows)" for name, rows in names.items()), MAX_NAMES)
-
-    if groups:
-        yield f"{path}: these names may mean the same class. If so, correct the table:"
-        yield from (f"  {listed(names)}" for names in groups[:MAX_GROUPS])
-        if len(groups) > MAX_GROUPS:
-            yield f"  and {len(groups) - MAX_GROUPS:,} more groups"
-    if words:
-        option, prefix = ("ignore", columns.indicators) if columns.indicators else ("missing", "")
-        remedy = " ".join(f"--{option} {prefix + word!r}" for word in words)
-        yield f'{path}: {listed(words)} became a class. Pass {remedy} if it means "no answer".'
+    for names in groups[:MAX_GROUPS]:
+        similar = some_of(f"{name!r} ({rows:,} rows)" for name, rows in names.items())
+        yield f"{path}: {similar} may mean the same class. If so, correct the table."
+    prefix, option = columns.indicators or "", "--ignore" if columns.indicators else "--missing"
+    for word in words:
+        remedy = f'Pass {option} {prefix + word!r} if it means "no answer".'
+        yield f"{path}: {word!r} became a class. {remedy}"
 
 
 def refuse_too_large(path: Path) -> None:
@@ -207,18 +198,15 @@ def refuse_too_large(path: Path) -> None:
 
     free = count_of_variable("ROBUSTPLL_HOST_BYTES")
     if free is None:
-        free, cgroup = int(psutil.virtual_memory().available), Path("/sys/fs/cgroup")
+        free = int(psutil.virtual_memory().available)
         with suppress(OSError, ValueError):  # there is a limit only in some containers
-            limit, used = (int((cgroup / f"memory.{n}").read_text()) for n in ("max", "current"))
-            stat = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
-            free = min(free, limit - used + int(stat.get("inactive_file", 0)))
+            free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     cells, rows = _estimated_size(path)
     needed = cells * CELL_BYTES + rows * ROW_BYTES
     if needed > free:
-        memory = f"{needed / 2**30:,.1f} GiB of memory, and {free / 2**30:,.1f} GiB are free"
-        fault = f"{path} is too large to learn from here: about {rows:,} rows take {memory}"
+        fault = f"{path} is too large to learn from here: it takes {needed / 2**30:,.1f} GiB"
         sample = f"a random sample of {int(rows * free / needed * 0.8):,} rows"
-        raise InputError(f"{fault}. Use {sample}.")
+        raise InputError(f"{fault}, and {free / 2**30:,.1f} GiB are free. Use {sample}.")
 
 
 def _estimated_size(path: Path) -> tuple[int, int]:
@@ -242,8 +230,7 @@ def _estimated_size(path: Path) -> tuple[int, int]:
 
 def candidate_summary(y: "Candidates") -> str:
     """Return one line about classes and candidates."""
-    average, single = f"{y.sizes.mean():.2f} candidates a row on average", (y.sizes == 1).mean()
-    return f"{len(y.classes):,} classes; {average}; {single:.1%} of the rows have one candidate"
+    return f"{len(y.classes):,} classes; {y.sizes.mean():.2f} candidates a row on average"
 
 
 def right_shares(right: Any, groups: dict[str, Any], weights: Any = 1) -> str:
@@ -282,25 +269,16 @@ def _show_labels(table: "Table") -> None:
     from robustpll.labels.votes import Votes
 
     y = Candidates.of(table.y)
-    index = pd.Index(y.classes)
     typer.echo(candidate_summary(y))
     if table.truth is not None:
         known = pd.notna(table.truth).nonzero()[0]
-        codes = index.get_indexer(table.truth[known])
+        codes = pd.Index(y.classes).get_indexer(table.truth[known])
         covered = (codes >= 0) & y.matrix[known, codes]
         share = f"among the candidates in {covered.mean():.1%} of them"
         typer.echo(f"the truth is known for {len(known):,} rows, and is {share}")
-    counts = pd.Series(y.matrix.sum(0), index).sort_values(ascending=False, kind="stable")
+    counts = pd.Series(y.matrix.sum(0), y.classes).sort_values(ascending=False, kind="stable")
     rows = [(name, f"{count:,}", f"{count / len(y):.1%}") for name, count in counts.items()]
     show_list(("class", "candidate in rows", "share"), rows)
     if isinstance(table.y, Votes):
-        answers, votes = table.y.answers, table.y.counts(y.classes)  # (n, annotators), (n, k)
-        total = answers.notna().sum(axis=1).to_numpy()
-        majority = np.where((votes.max(-1) > total / 2) & (total > 1), votes.argmax(-1), -1)
-        rows = []
-        for name in answers:
-            codes = index.get_indexer(answers[name])
-            agrees = (codes == majority)[(codes >= 0) & (majority >= 0)]
-            share = f"{agrees.mean():.1%}" if len(agrees) else "-"
-            rows.append((name, f"{(codes >= 0).sum():,}", share))
-        show_list(("annotator", "answers", "with the majority"), rows)
+        answers = table.y.answers.notna().sum()
+        show_list(("annotator", "answers"), [(name, f"{n:,}") for name, n in answers.items()])
