@@ -77,12 +77,9 @@ def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
     for axes, row in zip(top.subplots(1, len(rows)), rows, strict=True):
         axes.imshow(train[row].reshape(8, 8), cmap="gray_r")
         axes.set_axis_off()
-        is_right = labels[row] == truth[row]
-        verdict = "right" if is_right else f"wrong: it is {truth[row]}"
-        axes.set_title(verdict, fontsize=9, color=GOOD if is_right else BAD)
-        names = (
-            f"{name}\u0332" if name == labels[row] else str(name) for name in sorted(sets[row])
-        )
+        chosen, colour = labels[row], GOOD if labels[row] == truth[row] else BAD
+        axes.set_title(f"true label: {truth[row]}", fontsize=9, color=colour)
+        names = [f"{name}\u0332" if name == chosen else str(name) for name in sorted(sets[row])]
         axes.text(0.5, -0.12, "  ".join(names), transform=axes.transAxes, ha="center", va="top")
     left, right = bottom.subplots(1, 2)
     _show_accuracies(plain(left, "How often is it right?"), accuracies)
@@ -105,9 +102,10 @@ def _show_accuracies(axes: Any, accuracies: Accuracies) -> None:
 
 def _show_entropies(axes: Any, entropies: Entropies) -> None:
     box = {"widths": 0.3, "orientation": "horizontal", "whis": (5, 95), "showfliers": False}
+    box |= {"patch_artist": True, "medianprops": {"color": "black"}}
     for row, values in enumerate(entropies.values()):
         places = (row - 0.18, row + 0.18)
-        boxes = axes.boxplot(values, positions=places, patch_artist=True, **box)["boxes"]
+        boxes = axes.boxplot(values, positions=places, **box)["boxes"]
         boxes[0].set(facecolor=COLOURS[row])
         boxes[1].set(facecolor="white", edgecolor=COLOURS[row])
         for y, name in zip(places, ("known digits", "unknown digits"), strict=True):

@@ -52,8 +52,7 @@ def read_decisions(
 ) -> dict[int, int]:
     """Return the index of the chosen class for each decided row, by position in the table.
 
-    The latest decision about a row counts; a warning names rows with different ones. Different
-    decisions of the same moment are refused.
+    The latest decision about a row counts; different ones of the same moment are refused.
     """
     position = {str(row): index for index, row in enumerate(rows)}
     number = {str(name): index for index, name in enumerate(classes)}
@@ -91,11 +90,7 @@ def read_decisions(
 
 
 def parse_times(text: str) -> set[datetime]:
-    """Return the times in UTC that a cell may mean.
-
-    The page writes ISO 8601. Spreadsheets rewrite it: with points (day first), with the year first,
-    or with slashes, where the month may be the first or the second number.
-    """
+    """Return the times in UTC that a cell may mean: in ISO 8601, or as spreadsheets write it."""
     with suppress(ValueError, OverflowError):
         moment = datetime.fromisoformat(text.strip())
         return {moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)}

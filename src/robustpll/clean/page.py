@@ -65,10 +65,9 @@ def review_page(
         strict=True,
     )
     classes = [str(name) for name in judged.candidates.classes]
-    data = {"key": key, "classes": classes, "columns": list(columns), "rows": list(rows)}
-    data["voted"] = votes is not None
+    data = {"key": key, "classes": classes, "columns": list(columns), "voted": votes is not None}
     shown = {"title": title, "kinds": sorted(set(review["why"])), "count": len(review)}
-    return render_page(TEMPLATE, data=data, assumption=assumption, **shown)
+    return render_page(TEMPLATE, data=data | {"rows": list(rows)}, assumption=assumption, **shown)
 
 
 def _options(judged: Judgement, row: int, votes: NDArray[np.float64] | None) -> list[list[Any]]:
@@ -114,17 +113,12 @@ def load_pictures(
 def _located(name: str, table_folder: Path, root: Path) -> Path | str:
     """Return the file that a cell names, or why it is not shown."""
     try:
-        real_root = root.resolve()
-        path = (real_root / name).resolve()
-        if not path.is_relative_to(real_root) or not path.exists():
-            path = (table_folder.resolve() / name).resolve()
-        if not path.is_relative_to(real_root):
-            return OUTSIDE
-        if path.is_file():
-            return path
-        return NO_PICTURE if path.exists() else MISSING  # a pipe or a device would block
+        paths = [(folder.resolve() / name).resolve() for folder in (root, table_folder)]
+        inside = [path for path in paths if path.is_relative_to(root.resolve())]
+        files = [path for path in inside if path.is_file()]  # a pipe or a device would block
     except (OSError, ValueError, RuntimeError):  # impossible names, circular links
         return MISSING
+    return files[0] if files else MISSING if inside else OUTSIDE
 
 
 def thumbnail(path: Path) -> str:

@@ -67,8 +67,6 @@ def clean_table(
     if added := [name for name in ADDED if name in names]:
         remedy = "Rename it, or pass the table without the columns that were added before"
         raise InputError(f"{path} has a column {added[0]!r} already. {remedy}.")
-    if target.exists() and target.samefile(path):
-        raise InputError(f"{target} is the table itself, and would be lost. Pass another --out.")
     votes = table.y if isinstance(table.y, Votes) else None
     searches = {search.__name__: search for search in (FINDINGS if votes else FINDINGS[:-1])}
     folder = OutFolder.of(out, "clean")
@@ -84,8 +82,7 @@ def clean_table(
     if images is not None:
         paths = [cells[0] for cells in _shown_cells(table, [images], shown)]
         pictures = load_pictures(paths, path.parent, out, images_root)
-    columns = [*dict.fromkeys((*also_shown, *map(str, table.features)))]
-    columns = [name for name in columns if name != images][:MAX_COLUMNS]
+    columns = [*also_shown, *map(str, table.features)][:MAX_COLUMNS]
     page = review_page(
         path.name,
         key,

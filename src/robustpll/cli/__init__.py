@@ -18,7 +18,6 @@ from robustpll.cli.tables import Seed, table
 # Set before torch is loaded: threads that spin at barriers are many times slower on busy cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(bench, name="bench")
 app.add_typer(datasets, name="datasets")

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +31,7 @@ def clean(
     training: shared.TrainingOptions,
     images: Annotated[shared.Text, Option(metavar="COLUMN", help="Paths of pictures.")] = None,
     images_root: Annotated[Path | None, Option(help="Folder of pictures, or the table's.")] = None,
-    wrong: Annotated[float, Option(metavar="SHARE", help=WRONG)] = 0.01,
+    wrong: Annotated[float, shared.share_option(help=WRONG)] = 0.01,
     most: Annotated[int, Option(min=1, help="Most rows on the page.")] = 10_000,
     folds: Annotated[int, Option(help="Number of cross-validation folds.")] = 5,
 ) -> None:
@@ -48,7 +49,8 @@ def clean(
         if images_root and not (images and images_root.is_dir()):
             rule = "--images-root must be the folder of the pictures that --images names"
             raise InputError(f"{rule}; got {images_root} and --images {images}.")
-    table = shared.read(path, columns, file, images=images, with_cells=True)
+    ignored = [*(columns.ignore or ()), *([images] if images else ())]
+    table = shared.read(path, replace(columns, ignore=ignored), file, cells=True)
     stopped = "Files that were written are complete; the others did not change."
     with errors_as_messages(stopped=stopped):
         from robustpll.clean.run import clean_table
@@ -78,7 +80,7 @@ def _summary(cleaned: "Cleaned", table: "Table", path: Path, out: Path) -> Itera
     from robustpll.clean.run import PAGE, REVIEW
 
     y, decided, review = cleaned.judged.candidates, cleaned.judged.decided, cleaned.findings[REVIEW]
-    yield f"{path}: {len(y):,} rows, {shared.candidate_summary(y)}"
+    yield f"{path}: {len(y):,} rows, {shared.summary_of(y)}"
     resolved = f"{len(y) - len(review) - decided.sum():,}; left to a person: {len(review):,}"
     yield f"decided by a person: {decided.sum():,}; resolved by the model: {resolved}"
     yield cleaned.assumption

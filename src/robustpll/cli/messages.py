@@ -3,8 +3,9 @@
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +58,11 @@ def errors_as_messages(stopped: str = "", about: str = "") -> Iterator[None]:
 
     Ctrl-C prints `stopped` and exits with code 130. Warnings start with `about`.
     """
-    show_other = warnings.showwarning
+    show_other, say_once = warnings.showwarning, cache(say)
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, UserWarning):
-            say(about + as_options(str(message)))
+            say_once(about + as_options(str(message)))
         else:
             show_other(message, category, *place, **more)
 
@@ -91,15 +92,16 @@ def errors_as_messages(stopped: str = "", about: str = "") -> Iterator[None]:
     raise typer.Exit(1)
 
 
-def refuse_unwritable(
-    path: Path, inputs: Iterable[Path], is_ours: Callable[[bytes], bool], what: str
-) -> None:
+def refuse_unwritable(path: Path, inputs: Iterable[Path], start: bytes, what: str) -> None:
     """Raise before a long computation if `path` cannot be written or would destroy another file.
 
-    An existing file must be `what` the command wrote before: `is_ours` gets its first bytes.
+    An existing file must be `what` the command wrote before, and match the expression `start`.
     """
     if path.exists() and any(file.exists() and path.samefile(file) for file in inputs):
         raise InputError(f"{path} is an input and would be overwritten. Write to another file.")
-    refuse_replacing(path, is_ours, what)
-    with tempfile.TemporaryFile(dir=path.parent):
-        pass
+    refuse_replacing(path, lambda content: bool(re.match(start, content, re.DOTALL)), what)
+    try:
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"{path} cannot be written: {reason}. Name another folder.") from error

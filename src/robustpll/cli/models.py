@@ -2,8 +2,6 @@
 
 import codecs
 import json
-import math
-import re
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
@@ -32,6 +30,9 @@ MIN_HELD_OUT = 30  # rows, for decisions and prediction sets
 ERROR, COVERAGE = 0.05, 0.9  # defaults of decisions and prediction sets
 MEASURES = ("probability", "belief", "uncertainty", "entropy")
 COLUMNS = ("label", *MEASURES, "prediction_set", "decision", "reason")
+# how files begin that these commands may replace
+MODEL_START = rb'.{8}\{"__metadata__":\{"robustpll'  # after the length of safetensors' header
+PREDICTIONS_START = rb"(\xef\xbb\xbf)?(line|row),([^\n]*,)?" + ",".join(COLUMNS).encode() + rb"\n"
 ACCEPT, REVIEW = "accept", "review"
 BAD = "does not parse"
 TOO_FAR = "a number is too far from the training rows"
@@ -49,7 +50,7 @@ def fit(
     file: shared.FileOptions,
     training: shared.TrainingOptions,
     network: Annotated[shared.Text, Option(help="Network of the method: mlp, for tables.")] = None,
-    held_out: Annotated[float, Option(metavar="SHARE", help="Share of rows to evaluate on.")] = 0.2,
+    held_out: Annotated[float, shared.share_option(help="Share of rows to evaluate on.")] = 0.2,
     coverage: Annotated[float, Option(help="Coverage of the prediction sets.")] = COVERAGE,
 ) -> None:
     """Train on a table with candidate labels, and write the model to a file.
@@ -63,11 +64,10 @@ def fit(
     decisions = training.decisions or []
     with errors_as_messages():
         model = training.model(network)
-        refuse_unwritable(out, (path, *decisions), is_model, "a model of robustpll")
+        refuse_unwritable(out, (path, *decisions), MODEL_START, "a model of robustpll")
     table = shared.read(path, columns, file)
     X = table.features
     with errors_as_messages(stopped="No model is written."):
-        import pandas as pd
         from rich.console import Console
 
         from robustpll.clean.decisions_file import decided_candidates
@@ -80,34 +80,20 @@ def fit(
             raise InputError(f"{message} Pass the original table and --decisions, or --ignore it.")
         y, is_decided, _ = decided_candidates(table, decisions)
         train, test = split_rows(X, y, held_out, training.seed)
-        needed = math.ceil(round(coverage / (1 - coverage), 9))  # rows, for prediction sets
-        if MIN_HELD_OUT <= len(test) < needed:
-            message = f"--coverage {coverage:g} needs {needed:,} held-out rows"
-            raise InputError(f"{message}, but there are {len(test):,}. Pass a larger --held-out.")
         start, console = time.monotonic(), Console(stderr=True)
         with progress_bars(console) if console.is_terminal else nullcontext():
             model.fit(X.iloc[train], y[train])
         seconds, title = time.monotonic() - start, model.resolved_method().title
         model.notes_ = {"reading": asdict(table.reading)}
         model.save(out)  # the training must not be lost if the evaluation fails
-    typer.echo(f"{path}: {len(table):,} rows, {X.shape[1]:,} features")
-    typer.echo(shared.candidate_summary(y))
-    if decisions:
-        typer.echo(f"decided by a person: {is_decided.sum():,}")
+    typer.echo(f"{path}: {len(table):,} rows, {X.shape[1]:,} features, {shared.summary_of(y)}")
+    typer.echo(f"decided by a person: {is_decided.sum():,}")
     typer.echo(f"{title} learned from {len(train):,} rows in {seconds:,.1f} s. The model is {out}.")
     with errors_as_messages(stopped="The model has no decisions and prediction sets."):
-        typer.echo("\n".join(_evaluate(model, X.iloc[test], y[test], coverage)))
-        if table.truth is not None and len(test):
-            truth, predicted = table.truth[test], model.predict(X.iloc[test])
-            groups = {"held-out rows": pd.notna(truth)}
-            typer.echo(shared.right_shares(predicted == truth, groups))
+        truth = None if table.truth is None else table.truth[test]
+        typer.echo("\n".join(_evaluate(model, X.iloc[test], y[test], coverage, truth)))
         model.save(out)
     typer.echo(f"For predictions: robustpll predict {out} TABLE --out FILE.csv")
-
-
-def is_model(start: bytes) -> bool:
-    """Return whether a file starts like our model files: with our key in safetensors' header."""
-    return start[8:].startswith(b'{"__metadata__":{"robustpll')
 
 
 def split_rows(
@@ -132,29 +118,31 @@ def split_rows(
     return np.setdiff1d(np.arange(len(y)), test), test
 
 
-def _evaluate(model: Any, X: "pd.DataFrame", y: "Candidates", coverage: float) -> list[str]:
-    """Evaluate and calibrate a model on held-out rows; return the summary."""
+def _evaluate(
+    model: Any, X: "pd.DataFrame", y: "Candidates", coverage: float, truth: Any
+) -> Iterator[str]:
+    """Evaluate and calibrate a model on held-out rows; yield the summary."""
+    import pandas as pd
+
     from robustpll.measures.conformal import ConformalSets
 
-    if len(y) == 0:
-        return ["no rows are held out: the model is not evaluated, and predict accepts no rows"]
-    covered = f"in {model.score(X, y):.1%} of them the predicted class is a candidate"
-    summary = f"held out: {len(y):,} rows, drawn at random; {covered}"
+    if len(y):
+        covered = f"in {model.score(X, y):.1%} of them the predicted class is a candidate"
+        yield f"held out: {len(y):,} rows, drawn at random; {covered}"
+        if truth is not None:
+            yield shared.right_shares(model.predict(X) == truth, {"held-out rows": pd.notna(truth)})
     if len(y) < MIN_HELD_OUT:
-        needs = f"too few for prediction sets and decisions, which need {MIN_HELD_OUT} rows"
-        return [summary, f"these are {needs}. Pass more rows, or a larger --held-out"]
+        yield f"predict accepts no rows, because fewer than {MIN_HELD_OUT} are held out"
+        return
     with suppress(InputError):  # these rows may not determine a factor
         model.recalibrate(X, y)
     model.calibrate_decisions(X, y)
     sets = ConformalSets.of(model, X, y, coverage, hold="weighted")
     model.notes_["sets"] = {"least": sets.least, "coverage": coverage}
     size = f"{sets.predict(X).sum(-1).mean():.2f} classes on average"
+    yield f"prediction sets for {coverage:.0%} have {size}"
     share = f"{model.decide(X, error=ERROR).coverage:.1%} of held-out rows"
-    return [
-        summary,
-        f"prediction sets for {coverage:.0%} have {size}",
-        f"{share} are accepted if {ERROR:.0%} of these may be wrong",
-    ]
+    yield f"{share} are accepted if {ERROR:.0%} of these may be wrong"
 
 
 @shared.with_options
@@ -165,9 +153,7 @@ def predict(
     out: Annotated[Path, Option(help="The CSV file to write.")],
     keep: Annotated[shared.Texts, shared.column_option(help="Column to copy; repeatable.")] = None,
     truth: shared.Truth = None,
-    error: Annotated[
-        float, Option(metavar="SHARE", help="Share of accepted rows that may be wrong.")
-    ] = ERROR,
+    error: Annotated[float, shared.share_option(help="Accepted rows that may be wrong.")] = ERROR,
     file: shared.FileOptions,
     skip_bad_rows: shared.SkipBadRows = False,
     device: shared.Device = "auto",
@@ -187,7 +173,7 @@ def predict(
         from robustpll.tables.source import Reading, several
 
         classifier = _load(model, device)
-        refuse_unwritable(out, (model, path), is_predictions, "a file of predict")
+        refuse_unwritable(out, (model, path), PREDICTIONS_START, "a file of predict")
         features = classifier.features_
         columns = {str(n): features.categories.get(str(n)) for n in classifier.feature_names_in_}
         before = Reading.from_json(classifier.notes_.get("reading") or {})
@@ -203,15 +189,8 @@ def predict(
     typer.echo(f"{path}: " + "\n".join(_summary(counts, classifier.trial_)))
     typer.echo(f"The predictions are in {out}.")
     if bad := counts["rows"][counts["reason"] == BAD].sum():
-        remedy = "" if skip_bad_rows else " Pass --skip-bad-rows to accept that."
-        say(f"{bad:,} rows do not parse and are for review; 'reason' says why.{remedy}")
+        say(f"{bad:,} rows do not parse and are for review (--skip-bad-rows accepts that).")
         raise typer.Exit(0 if skip_bad_rows else 1)
-
-
-def is_predictions(start: bytes) -> bool:
-    """Return whether a file starts with the header that `predict` writes."""
-    header = start.removeprefix(codecs.BOM_UTF8).split(b"\n")[0].decode(errors="replace")
-    return header.startswith(("line,", "row,")) and header.endswith(",".join(COLUMNS))
 
 
 def _load(path: Path, device: str) -> Any:
@@ -336,8 +315,8 @@ def export(
         from robustpll.estimator.onnx import INPUT, KEY, OUTPUTS
 
         # ONNX files start with their version, then the length and name of the exporting program
-        start = re.compile(rb"\x08.\x12" + bytes([len(KEY)]) + KEY.encode(), re.DOTALL)
-        refuse_unwritable(out, (model,), lambda head: bool(start.match(head)), "a file of export")
+        start = rb"\x08.\x12" + bytes([len(KEY)]) + KEY.encode()
+        refuse_unwritable(out, (model,), start, "a file of export")
         classifier = load(model, device="cpu")
         classifier.export_onnx(out)
     shape = " x ".join(map(str, classifier.features_.shape))

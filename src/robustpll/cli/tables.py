@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, BadParameter, Option
 
-from robustpll.cli.messages import as_options, errors_as_messages, refuse_unwritable, say, show_list
+from robustpll.cli.messages import as_options, errors_as_messages, say, show_list
 from robustpll.errors import InputError, count_of_variable, some_of
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ Files = list[Path] | None
 column_option = functools.partial(Option, metavar="COLUMN")
 prefix_option = functools.partial(Option, metavar="PREFIX")
 file_option = functools.partial(Option, metavar="FILE")
+share_option = functools.partial(Option, metavar="SHARE")
 
 TablePath = Annotated[Path, Argument(metavar="TABLE", help="A .csv, .tsv or .parquet file.")]
 ModelPath = Annotated[Path, Argument(metavar="MODEL", help="A file that `fit` wrote.")]
@@ -119,36 +120,23 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def read(
-    path: Path,
-    columns: ColumnOptions,
-    file: FileOptions,
-    *,
-    images: Text = None,
-    show: bool = False,
-    with_cells: bool = False,
+    path: Path, columns: ColumnOptions, file: FileOptions, show: bool = False, cells: bool = False
 ) -> "Table":
     """Return the rows that parse; print the others and suspicious class names on stderr.
 
     Too large a table is refused, and rows that do not parse end the command, unless they may be
-    skipped; but not if the table is only to `show`. The column `images` is no feature.
+    skipped; but not if the table is only to `show`.
     """
-    from robustpll.tables.read import BAD_ROWS, is_list_of_bad_rows, read_table, read_with_cells
+    from robustpll.tables.read import read_table, read_with_cells
 
-    arguments = asdict(columns) | asdict(file) | {"errors_to": columns.errors}
-    arguments |= {"ignore": [*(columns.ignore or ()), *([images] if images else ())]}
-    del arguments["errors"], arguments["skip_bad_rows"]
-    reader = read_with_cells if with_cells else read_table
+    arguments = asdict(columns) | asdict(file) | {"ignore": columns.ignore or ()}
+    arguments["errors_to"] = arguments.pop("errors")
+    del arguments["skip_bad_rows"]
+    reader = read_with_cells if cells else read_table
     with errors_as_messages(about=f"{path}: "):
         if not show:
             refuse_too_large(path)
-        if columns.errors is not None:
-            refuse_unwritable(columns.errors, (path,), is_list_of_bad_rows, BAD_ROWS)
-        try:
-            table = reader(path, on_bad_rows="skip", **arguments)
-        except InputError as error:
-            if images is None or repr(images) not in str(error):
-                raise
-            raise InputError(str(error).replace("`ignore`", "`images`")) from error
+        table = reader(path, on_bad_rows="skip", **arguments)
     for message in (*_bad_rows(table, path, columns), *_class_names(table, path, columns)):
         say(message)
     if table.bad and not show and not columns.skip_bad_rows:
@@ -228,7 +216,7 @@ def _estimated_size(path: Path) -> tuple[int, int]:
     return round((delimiters + rows) * factor), round(rows * factor)
 
 
-def candidate_summary(y: "Candidates") -> str:
+def summary_of(y: "Candidates") -> str:
     """Return one line about classes and candidates."""
     return f"{len(y.classes):,} classes; {y.sizes.mean():.2f} candidates a row on average"
 
@@ -253,11 +241,9 @@ def table(path: TablePath, *, columns: ColumnOptions, file: FileOptions) -> None
         _show_labels(table)
     kinds = []
     for name, column in table.features.items():
-        number = column.dtype.kind in "biuf"
-        kind = "number" if number else f"category of {column.nunique():,} words"
-        gaps = int(column.isna().sum())
-        kinds.append((name, f"{kind}, with gaps in {gaps:,} rows" if gaps else kind))
-    show_list(("feature", "is read as"), kinds)
+        words = "" if column.dtype.kind in "biuf" else f"category of {column.nunique():,} words"
+        kinds.append((name, words or "number", f"{column.isna().sum():,}"))
+    show_list(("feature", "is read as", "gaps"), kinds)
     if table.bad and not columns.skip_bad_rows:
         raise typer.Exit(1)
 
@@ -269,7 +255,7 @@ def _show_labels(table: "Table") -> None:
     from robustpll.labels.votes import Votes
 
     y = Candidates.of(table.y)
-    typer.echo(candidate_summary(y))
+    typer.echo(summary_of(y))
     if table.truth is not None:
         known = pd.notna(table.truth).nonzero()[0]
         codes = pd.Index(y.classes).get_indexer(table.truth[known])
