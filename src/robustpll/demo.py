@@ -49,8 +49,7 @@ def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
         X[known], y[known], test_size=0.25, random_state=seed, stratify=y[known]
     )
     with progress_bars(console):
-        noise = InstanceDependent(epochs=30, learning_rate=0.03)  # there are few rows
-        candidates = noise.apply(train, truth, seed)
+        candidates = InstanceDependent(epochs=30, learning_rate=0.03).apply(train, truth, seed)
         models = [
             PLLClassifier(method(epochs=epochs), random_state=seed).fit(train, candidates)
             for method in (RobustPll, RobustPllEns, Proden)
@@ -66,9 +65,8 @@ def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
         entropies[title] = clean.entropy, model.predict_opinion(X[~known]).entropy
         shares = [f"{share:.1f} %" for share in accuracies[title]]
         table.add_row(title, *shares, *(f"{rows.mean():.2f}" for rows in entropies[title]))
-    average = f"{candidates.sizes.mean():.1f} candidates out of {len(candidates.classes)} classes"
-    console.print(f"\n{len(train):,} training digits with {average} on average.")
-    console.print(table, EXPLANATION, sep="\n")
+    average = f"{candidates.sizes.mean():.1f} candidates on average"
+    console.print(f"\n{len(train):,} training digits with {average}.", table, EXPLANATION, sep="\n")
     figure = new_figure(13, 7.2)
     top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.35))  # type: ignore[misc]
     top.suptitle(TITLE, x=0.01, ha="left", fontsize=11, fontweight="bold")

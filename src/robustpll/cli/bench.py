@@ -154,8 +154,7 @@ def report(
         if store.is_file():
             summary = read_summary(store)
             if version or grid not in (None, summary.grid.name):
-                fault = f"{store} holds one version of the grid {summary.grid.name!r}"
-                raise InputError(f"{fault}. Leave out GRID and --version.")
+                raise InputError(f"{store} holds one version of the grid {summary.grid.name!r}.")
         else:
             results = ResultStore(store)
             summary = summarize(results, _stored_grid(results, grid), versions)
@@ -176,5 +175,4 @@ def _stored_grid(store: "ResultStore", name: str | None) -> "Grid":
         grid = grid_of(name)
         if any(store.has_any_version(planned) for planned in grid.runs()):
             return grid
-    names = ", ".join(sorted(grids)) or "none"
-    raise InputError(f"Name one of the grids of {store.root}; it has {names}.")
+    raise InputError(f"Name a grid of {store.root}; it has {', '.join(sorted(grids)) or 'none'}.")

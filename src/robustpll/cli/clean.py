@@ -47,12 +47,10 @@ def clean(
     with errors_as_messages():
         method = training.model().resolved_method()
         if images_root and not (images and images_root.is_dir()):
-            rule = "--images-root must be the folder of the pictures that --images names"
-            raise InputError(f"{rule}; got {images_root} and --images {images}.")
+            raise InputError("--images-root must be the folder of the pictures of --images.")
     ignored = [*(columns.ignore or ()), *([images] if images else ())]
     table = shared.read(path, replace(columns, ignore=ignored), file, cells=True)
-    stopped = "Files that were written are complete; the others did not change."
-    with errors_as_messages(stopped=stopped):
+    with errors_as_messages("Files that were written are complete; the others did not change."):
         from robustpll.clean.run import clean_table
 
         cleaned = clean_table(

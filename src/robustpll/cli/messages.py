@@ -79,8 +79,8 @@ def errors_as_messages(stopped: str = "", about: str = "") -> Iterator[None]:
     except BrokenPipeError:  # the reader of the output has gone
         raise
     except OSError as error:
-        reason = error.strerror or error
-        fault = f"{error.filename or 'A file'} cannot be read or written: {reason}."
+        file, reason = error.filename or "A file", error.strerror or error
+        fault = f"{file} cannot be read or written: {reason}."
     except (MemoryError, RuntimeError) as error:
         # torch raises a RuntimeError if the memory runs out
         if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
@@ -103,5 +103,4 @@ def refuse_unwritable(path: Path, inputs: Iterable[Path], start: bytes, what: st
     try:
         tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{path} cannot be written: {reason}. Name another folder.") from error
+        raise InputError(f"{path} cannot be written: {error.strerror}.") from error

@@ -77,7 +77,7 @@ def fit(
         added = [name for name in ADDED if name in X]
         if added and {*ADDED} <= {*X, *table.reading.left_out}:
             message = f"Column {added[0]!r} was added by robustpll clean and reveals the label."
-            raise InputError(f"{message} Pass the original table and --decisions, or --ignore it.")
+            raise InputError(f"{message} Pass the original table, or --ignore it.")
         y, is_decided, _ = decided_candidates(table, decisions)
         train, test = split_rows(X, y, held_out, training.seed)
         start, console = time.monotonic(), Console(stderr=True)
@@ -199,8 +199,7 @@ def _load(path: Path, device: str) -> Any:
 
     model = load(path, device=device)
     if not hasattr(model, "feature_names_in_"):
-        message = f"{path} was fitted with an array, whose columns have no names."
-        raise InputError(f"{message} Use `robustpll fit`, or predict in Python.")
+        raise InputError(f"{path} was fitted without names of columns. Use `robustpll fit`.")
     sets = model.notes_.get("sets", {"least": 0})
     if not isinstance(sets, dict) or not is_share(sets.get("least")):
         raise ModelFileError(f"{path} is damaged: its prediction sets are {sets!r}.")

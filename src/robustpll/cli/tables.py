@@ -176,8 +176,8 @@ def _class_names(table: "Table", path: Path, columns: ColumnOptions) -> Iterator
         yield f"{path}: {similar} may mean the same class. If so, correct the table."
     prefix, option = columns.indicators or "", "--ignore" if columns.indicators else "--missing"
     for word in words:
-        remedy = f'Pass {option} {prefix + word!r} if it means "no answer".'
-        yield f"{path}: {word!r} became a class. {remedy}"
+        remedy = f"{option} {prefix + word!r}"
+        yield f'{path}: {word!r} became a class. Pass {remedy} if it means "no answer".'
 
 
 def refuse_too_large(path: Path) -> None:
@@ -189,7 +189,9 @@ def refuse_too_large(path: Path) -> None:
         free = int(psutil.virtual_memory().available)
         with suppress(OSError, ValueError):  # there is a limit only in some containers
             free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    cells, rows = _estimated_size(path)
+    cells = rows = 0
+    with suppress(OSError, EOFError, zlib.error):  # reading the table reports it
+        cells, rows = _estimated_size(path)
     needed = cells * CELL_BYTES + rows * ROW_BYTES
     if needed > free:
         fault = f"{path} is too large to learn from here: it takes {needed / 2**30:,.1f} GiB"
@@ -198,19 +200,16 @@ def refuse_too_large(path: Path) -> None:
 
 
 def _estimated_size(path: Path) -> tuple[int, int]:
-    """Estimate the numbers of cells and rows of a table; 0 and 0 if it cannot be read."""
+    """Estimate the numbers of cells and rows of a table."""
     from robustpll.tables.source import PARQUET, parquet_file
 
     if path.suffix.lower() in PARQUET and path.is_file():
         with parquet_file(path) as file:
             return file.metadata.num_rows * file.metadata.num_columns, file.metadata.num_rows
     is_gzip = path.suffix.lower() == ".gz"
-    try:
-        with gzip.open(path) if is_gzip else path.open("rb") as raw:
-            sample = raw.read(SAMPLE_BYTES)
-        factor = path.stat().st_size * (COMPRESSION if is_gzip else 1) / max(1, len(sample))
-    except (OSError, EOFError, zlib.error):  # reading the table reports it
-        return 0, 0
+    with gzip.open(path) if is_gzip else path.open("rb") as raw:
+        sample = raw.read(SAMPLE_BYTES)
+    factor = path.stat().st_size * (COMPRESSION if is_gzip else 1) / max(1, len(sample))
     rows = sample.count(b"\n") or sample.count(b"\r")
     delimiters = max(sample.count(mark) for mark in (b",", b";", b"\t"))
     return round((delimiters + rows) * factor), round(rows * factor)
