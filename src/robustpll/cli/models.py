@@ -38,8 +38,6 @@ BAD = "does not parse"
 TOO_FAR = "a number is too far from the training rows"
 MAX_NUMBERS = 2**22  # rows of a piece times classes or features: 32 MiB in float64
 
-Rows = NDArray[np.int64]
-
 
 @shared.with_options
 def fit(
@@ -98,7 +96,7 @@ def fit(
 
 def split_rows(
     features: "pd.DataFrame", y: "Candidates", share: float, seed: int
-) -> tuple[Rows, Rows]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return random training rows and held-out rows, each in their order.
 
     The training rows include one row of each class, of each word, and with a gap in each column
