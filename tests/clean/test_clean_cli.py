@@ -15,12 +15,13 @@ import pytest
 
 from robustpll.clean import run as clean_module
 from robustpll.clean.decisions_file import fingerprint
-from robustpll.cli.clean import FINDINGS
+from robustpll.clean.review import FINDINGS
 from robustpll.labels.candidates import Candidates
 from robustpll.tables.read import read_table
 
 RECORD = ".robustpll-clean.json"
-FILES = {"review.html", "rows_for_review.csv", "table.csv", *(f"{name}.csv" for name in FINDINGS)}
+FILES = {"review.html", "rows_for_review.csv", "table.csv"}
+FILES |= {f"{search.__name__}.csv" for search in FINDINGS}
 Run = Callable[..., Any]
 
 
@@ -161,7 +162,7 @@ def test_decided_rows_have_one_candidate_and_are_not_asked_again(pets: Path, run
     lines = (f"{asked},{wrong},2026-01-02T00:00:00Z", f"{asked},{other},2026-01-01T00:00:00Z")
     result = run(pets, "--wrong", "0.001", "--decisions", decided(pets, *lines), out="again")
     succeeded(result)
-    assert "decided by a person: 1\n" in result.stdout
+    assert "decided by a person: 1; " in result.stdout
     row = pd.read_csv(pets.parent / "again" / "table.csv").loc[asked - 2]  # line 2 is the first row
     assert (row["resolved_label"], row["confidence"], row["resolved_by"]) == (wrong, 1, "person")
     again = pd.read_csv(pets.parent / "again" / "rows_for_review.csv")
@@ -172,14 +173,14 @@ def test_decided_rows_have_one_candidate_and_are_not_asked_again(pets: Path, run
     ("options", "reason"),
     [
         (("--truth", "gould"), "There is 'gold'"),
-        (("--images", "nane"), "--images: there is no column 'nane'. There is 'name'"),
+        (("--images", "nane"), "there is no column 'nane'. There is 'name'"),
         (("--images-root", "."), "--images-root must be the folder of the pictures"),
         (("--method", "pl_nn"), "method must be"),
         (("--epochs", "3"), "Invalid parameter 'epochs'"),
         (("--folds", "1"), "folds must be an int of at least 2"),
         (("--out", __file__), "out must be a writable folder"),
-        (("--decisions", __file__), "has no column 'row'"),
-        (("--decisions", "nothing.csv"), "cannot be read (No such file or directory)"),
+        (("--decisions", __file__), "cannot be read"),
+        (("--decisions", "nothing.csv"), "nothing.csv cannot be read or written: No such file"),
     ],
 )
 def test_impossible_options_are_refused_in_one_line(
@@ -196,7 +197,7 @@ def test_zero_is_wrong_usage(pets: Path, option: str, run: Run) -> None:
 def test_the_table_itself_is_never_written_over(pets: Path, run: Run) -> None:
     path = pets.rename(pets.parent / "table.csv")
     before = path.read_bytes()
-    refused(run(path, out="."), "is the table itself")
+    refused(run(path, out="."), "holds table.csv, not written by robustpll clean")
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == ["table.csv"]
 

@@ -15,7 +15,6 @@ from robustpll.demo import run_demo
 from robustpll.errors import InputError
 
 SHOW = ("table", "table.csv", "--candidates", "c")
-STREAMS = "from robustpll.cli.messages import safe_streams, say\nwith safe_streams(): "
 VERSION = "from robustpll.cli import app; app(['--version'])"
 
 
@@ -97,12 +96,12 @@ def test_the_demo_tells_the_story(tmp_path: Path) -> None:
         if line.count("%") == 3
     }
     assert len(rows) == 3
-    for test, resolved, known, unknown, attacked in rows.values():
+    for resolved, test, attacked, known, unknown in rows.values():
         assert min(test, resolved) > 70
         assert known < unknown
         assert attacked < test
-    assert rows["RobustPll"][0] > rows["Proden"][0]
-    assert rows["RobustPll+Ens"][4] > rows["Proden"][4]
+    assert rows["RobustPll"][1] > rows["Proden"][1]
+    assert rows["RobustPll+Ens"][2] > rows["Proden"][2]
 
 
 @pytest.mark.parametrize(
@@ -113,16 +112,13 @@ def test_the_demo_tells_the_story(tmp_path: Path) -> None:
     ],
 )
 def test_names_that_a_terminal_lacks_are_escaped(variables: dict[str, str]) -> None:
-    done = python(STREAMS + r"print('\xd6l \u732b')", env=os.environ | variables)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"\\xd6l \\u732b\n", b"")
+    done = python(f"from robustpll.cli import app; app({[*SHOW]})", env=os.environ | variables)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\xd6l" in done.stdout
+    assert b"\\u732b" in done.stdout
 
 
-def test_output_that_cannot_be_written_is_told_in_a_sentence_and_a_lost_reader_is_not() -> None:
-    with Path("/dev/full").open("wb") as full:
-        done = python(VERSION, stdout=full)
-        assert done.returncode == 1
-        assert done.stderr == b"The output cannot be written: No space left on device.\n"
-        assert python(STREAMS + "say('a message')", stderr=full).returncode == 1
+def test_output_without_a_reader_ends_the_command_silently() -> None:
     read, write = os.pipe()
     os.close(read)
     done = python(VERSION, stdout=write)

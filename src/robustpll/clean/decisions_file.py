@@ -24,10 +24,7 @@ from robustpll.tables.source import FORMULA
 COLUMNS = ("row", "decision", "when", "table")
 DATES = ("%d.%m.%Y", "%Y.%m.%d", "%Y/%m/%d", "%d/%m/%Y", "%m/%d/%Y")  # of spreadsheets
 CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
-
-
-class ConflictWarning(UserWarning):
-    """Some rows have several decisions for different classes."""
+REMEDY = "Pass the table and options that the page was made with, and the file as it wrote it."
 
 
 def decided_candidates(
@@ -55,8 +52,7 @@ def read_decisions(
 ) -> dict[int, int]:
     """Return the index of the chosen class for each decided row, by position in the table.
 
-    The latest decision about a row counts; a `ConflictWarning` reports rows with different ones.
-    Different decisions of the same moment are refused.
+    The latest decision about a row counts; different ones of the same moment are refused.
     """
     position = {str(row): index for index, row in enumerate(rows)}
     number = {str(name): index for index, name in enumerate(classes)}
@@ -65,83 +61,60 @@ def read_decisions(
         # the page puts an apostrophe before a name that looks like a formula
         guarded = name.startswith("'") and name.lstrip("'").startswith(FORMULA)
         label = number.get(name[1:] if guarded else name, number.get(name))
-        moment = parse_time(when)
+        moments = parse_times(when)
         if table != key:
             problem = f"this line was decided for another table ({some_of([table])}, not {key})"
-        elif row not in position:
-            problem = f"there is no row {some_of([repr(row)])} in the table"
-        elif label is None:
-            problem = f"there is no class {some_of([repr(name)])} in the table"
-        elif isinstance(moment, str):
-            fault = f"`when` is {some_of([repr(when)])}, which {moment}"
+        elif row not in position or label is None:
+            problem = f"the table has no row {some_of([row])}, or no class {some_of([repr(name)])}"
+        elif len(moments) != 1:
+            fault = f"`when` is {some_of([repr(when)])}, which is not a date or may be several"
             problem = f"{fault}, and should look like 2026-11-15T10:00:00.000Z"
         else:
-            decisions[position[row]].append((moment, label, where))
+            decisions[position[row]].append((moments.pop(), label, where))
             continue
-        remedy = "Pass the table and options that the page was made with"
-        raise InputError(f"{where}: {problem}. {remedy}, and the file as the page wrote it.")
+        raise InputError(f"{where}: {problem}. {REMEDY}")
     latest, conflicts = {}, []
     for index, choices in decisions.items():
-        moment, label, where = max(choices)
-        latest[index] = label
-        decision = f"row {rows[index]}: {str(classes[label])!r} ({where})"
-        others = [choice for choice in choices if choice[1] != label]
-        if not others:
-            continue
-        conflicts.append(decision)
-        other_moment, other, other_where = max(others)
-        if other_moment == moment:
-            both = f"{decision} and {str(classes[other])!r} ({other_where})"
-            same = f"have the same time, {moment.isoformat()}"
-            raise InputError(f"decisions: {both} {same}. Delete the wrong line.")
+        moment, latest[index], where = max(choices)
+        others = [choice for choice in choices if choice[1] != latest[index]]
+        if others and max(others)[0] == moment:
+            both = f"{where} and {max(others)[2]} decide row {rows[index]} differently"
+            raise InputError(f"decisions: {both} at the same time. Delete the wrong line.")
+        if others:
+            conflicts.append(rows[index])
     if conflicts:
         fault = f"{len(conflicts):,} rows were decided more than once, with different classes"
-        message = f"decisions: {fault}. The latest decision counts ({some_of(conflicts, 3)})."
-        warnings.warn(message, ConflictWarning, stacklevel=2)
+        message = f"decisions: {fault}. The latest decision counts (rows {some_of(conflicts)})."
+        warnings.warn(message, UserWarning, stacklevel=2)
     return latest
 
 
-def parse_time(text: str) -> datetime | str:
-    """Return the time in UTC that a cell names, or what is wrong with it.
-
-    The page writes ISO 8601. Spreadsheets rewrite it: with points (day first), with the year first,
-    or with slashes, which are accepted if only one number can be the month.
-    """
+def parse_times(text: str) -> set[datetime]:
+    """Return the times in UTC that a cell may mean: in ISO 8601, or as spreadsheets write it."""
     with suppress(ValueError, OverflowError):
         moment = datetime.fromisoformat(text.strip())
-        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        return {moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)}
     moments = set()
     for form in map("".join, product(DATES, CLOCKS)):
         with suppress(ValueError):
             moments.add(datetime.strptime(text.strip(), form).replace(tzinfo=UTC))
-    if len(moments) > 1:
-        return "may be " + " or ".join(f"{day:%Y-%m-%d}" for day in sorted(moments))
-    return moments.pop() if moments else "is not a date with a year of four digits"
+    return moments
 
 
 def _lines(paths: Sequence[Path]) -> Iterator[tuple[str, list[str]]]:
     """Yield the file and line of each decision, and its cells in the order of COLUMNS."""
     for path in paths:
-        where, problem = str(path), ""
         try:
             text = path.read_bytes().decode("utf-8-sig")
             # not str.splitlines: class names may contain characters that it takes for line ends
             reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
-            problem = f"it has no column {missing[0]!r}" if missing else ""
-            for cells in () if missing else reader:
-                where = f"{path}, line {reader.line_num}"
-                if None in cells or None in cells.values():
-                    problem = f"the line must have {len(reader.fieldnames or ())} cells"
-                    break
-                yield where, [cells[name] for name in COLUMNS]
-        except csv.Error as error:
-            problem = f"line {reader.line_num} does not parse: {error}"
-        except (OSError, UnicodeError) as error:
-            problem = getattr(error, "strerror", "") or "it is not text in UTF-8"
-        if problem:
-            remedy = "Pass a file as the review page wrote it"
-            raise InputError(f"decisions: {where} cannot be read ({problem}). {remedy}.")
+            lines = [(f"{path}, line {reader.line_num}", cells) for cells in reader]
+        except (UnicodeError, csv.Error) as error:
+            raise InputError(f"decisions: {path} cannot be read ({error}). {REMEDY}") from error
+        if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
+            raise InputError(f"decisions: {path} has no column {missing[0]!r}. {REMEDY}")
+        for where, cells in lines:
+            yield where, [cells[name] or "" for name in COLUMNS]
 
 
 def with_decisions(candidates: Candidates, decisions: dict[int, int]) -> Candidates:

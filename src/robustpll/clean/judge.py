@@ -56,15 +56,11 @@ def judge(
     verbose: bool = False,
     decided: Bools | None = None,
 ) -> Judgement:
-    """Predict each fold by a model trained on the other folds; all models train as one bundle.
-
-    `decided` (n,) marks rows whose single candidate a person chose.
-    """
+    """Predict each fold by a model trained on the others; `decided` is as in `Judgement`."""
     _, rows = Features.fit_rows(X, chosen_device(device))  # scaled by all rows, without labels
     n = len(rows)
     if not is_count(folds, least=2) or folds > n // 2:
-        rule = f"an int of at least 2 and at most half of {n} rows"
-        raise InputError(f"folds must be {rule}; got {folds!r}.")
+        raise InputError(f"folds must be an int of at least 2, at most {n // 2}; got {folds!r}.")
     train, test = fold_indices(n, int(folds), seed)
     seeds = tuple(seed_of(seed, "fold", fold) for fold in range(len(train)))
     repeated, device_of = rows.repeated(len(train)), rows.indices.device
@@ -79,14 +75,11 @@ def judge(
 
 
 def fold_indices(n: int, folds: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return indices of training and test rows, (folds, rows) each.
-
-    Models of a bundle have equally many rows. So smaller test folds repeat a row, and larger
-    training sets leave one out.
-    """
+    """Return indices of training and test rows, (folds, rows) each."""
     order = np.random.default_rng(seed_of(seed, "folds")).permutation(n)
     parts = np.array_split(order, folds)
     size = max(map(len, parts))
+    # models of a bundle have equally many rows: test folds may repeat one, training sets omit one
     test = [np.resize(part, size) for part in parts]
     train = [np.setdiff1d(order, part)[: n - size] for part in parts]
     return torch.from_numpy(np.stack(train)), torch.from_numpy(np.stack(test))
@@ -134,11 +127,7 @@ def posterior(probability: Floats, prior: NDArray[Any]) -> Floats:
 
 
 def recalibrated(opinion: Opinion, candidates: Bools) -> Opinion:
-    """Scale evidence or logits so that candidates (n, k) the models did not see are most likely.
-
-    A set is as likely as the mean probability of its members, or of the others if it misses the
-    true class.
-    """
+    """Scale evidence or logits so that candidates (n, k) the models did not see are most likely."""
     informative = ~candidates.all(-1)
     sets = candidates[informative]
     scaled: Scaled = "evidence" if (opinion.uncertainty > 0).any() else "logits"
@@ -147,6 +136,7 @@ def recalibrated(opinion: Opinion, candidates: Bools) -> Opinion:
         scaling = Recalibration(float(factor), scaled, "candidates", len(sets), np.nan, np.nan)
         p = np.asarray(scaling.opinion(opinion[informative]).probability)
         inside, outside = np.mean(p, -1, where=sets), np.mean(p, -1, where=~sets)
+        # a set is as likely as its members on average, or as the others if it misses the truth
         likelihood = np.log((1 - FAULTY) * inside + FAULTY * outside).sum()
         if likelihood > best_likelihood:
             best, best_likelihood = scaling.opinion(opinion), likelihood

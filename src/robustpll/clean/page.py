@@ -20,13 +20,10 @@ MAX_OUTSIDE, LIKELY = 2, 0.02  # offered non-candidates, and their least probabi
 MAX_COLUMNS = 40  # of the table
 MAX_CELL = 300  # characters
 THUMBNAIL = 96  # pixels of the longer side
-MOST_BYTES = 50 * 10**6  # of all thumbnails in a page
-MAX_PIXELS = 10**8  # of a file; a larger one may be meant to fill the memory
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")  # other formats may run programs
 
 MISSING, OUTSIDE = "missing", "outside the folder"
 NO_PICTURE = f"damaged, too large, or not {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
-NO_ROOM = f"linked only, as the others take {MOST_BYTES // 10**6} MB"
 
 
 class Picture(NamedTuple):
@@ -67,16 +64,10 @@ def review_page(
         pictures or [[]] * len(review),
         strict=True,
     )
-    data = {
-        "key": key,
-        "classes": [str(name) for name in judged.candidates.classes],
-        "columns": list(columns),
-        "voted": votes is not None,
-        "rows": list(rows),
-    }
-    kinds = sorted(set(review["why"]))
-    shown = {"title": title, "kinds": kinds, "count": len(review), "assumption": assumption}
-    return render_page(TEMPLATE, data=data, **shown)
+    classes = [str(name) for name in judged.candidates.classes]
+    data = {"key": key, "classes": classes, "columns": list(columns), "voted": votes is not None}
+    shown = {"title": title, "kinds": sorted(set(review["why"])), "count": len(review)}
+    return render_page(TEMPLATE, data=data | {"rows": list(rows)}, assumption=assumption, **shown)
 
 
 def _options(judged: Judgement, row: int, votes: NDArray[np.float64] | None) -> list[list[Any]]:
@@ -101,41 +92,33 @@ def load_pictures(
     """Return a thumbnail and a link from the folder `out` for each path.
 
     Paths are relative to `root` or to the table's folder, and must lead to files below `root`
-    (by default the table's folder), also through links. When all thumbnails together exceed
-    50 MB, the remaining pictures are only linked.
+    (by default the table's folder), also through links.
     """
-    root, room, pictures = root or table_folder, MOST_BYTES, []
+    root, pictures = root or table_folder, []
     for name in paths:
         path = _located(name, table_folder, root) if name else ""
         if isinstance(path, str):
             pictures.append(Picture(fault=path))
             continue
-        small = thumbnail(path) if room >= 0 else ""
-        room -= len(small)
-        fault = NO_ROOM if room < 0 else "" if small else NO_PICTURE
+        small = thumbnail(path)
         target = root / path.relative_to(root.resolve())
         try:
             link = quote(Path(os.path.relpath(target, out)).as_posix())  # never a URL scheme
         except ValueError:  # on another drive
             link = path.as_uri()
-        pictures.append(Picture("" if fault else small, link, fault))
+        pictures.append(Picture(small, link, "" if small else NO_PICTURE))
     return pictures
 
 
 def _located(name: str, table_folder: Path, root: Path) -> Path | str:
     """Return the file that a cell names, or why it is not shown."""
     try:
-        real_root = root.resolve()
-        path = (real_root / name).resolve()
-        if not path.is_relative_to(real_root) or not path.exists():
-            path = (table_folder.resolve() / name).resolve()
-        if not path.is_relative_to(real_root):
-            return OUTSIDE
-        if path.is_file():
-            return path
-        return NO_PICTURE if path.exists() else MISSING  # a pipe or a device would block
+        paths = [(folder.resolve() / name).resolve() for folder in (root, table_folder)]
+        inside = [path for path in paths if path.is_relative_to(root.resolve())]
+        files = [path for path in inside if path.is_file()]  # a pipe or a device would block
     except (OSError, ValueError, RuntimeError):  # impossible names, circular links
         return MISSING
+    return files[0] if files else MISSING if inside else OUTSIDE
 
 
 def thumbnail(path: Path) -> str:
@@ -145,10 +128,10 @@ def thumbnail(path: Path) -> str:
     content = io.BytesIO()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about large pictures, which are refused below
+            warnings.simplefilter("ignore")
+            # a picture of 10**8 pixels may be meant to fill the memory
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=FORMATS) as opened:
-                if opened.width * opened.height > MAX_PIXELS:
-                    return ""
                 opened.draft("RGB", (2 * THUMBNAIL, 2 * THUMBNAIL))  # faster for JPEG
                 small = ImageOps.exif_transpose(opened)
                 transparent = small.mode in ("RGBA", "LA", "PA") or "transparency" in small.info

@@ -109,14 +109,10 @@ def confused_pairs(judged: Judgement, *_: Any) -> pd.DataFrame:
 
 
 def annotators(judged: Judgement, _: Ints, votes: Any) -> pd.DataFrame:
-    """Return how often each annotator agrees with the model and all other annotators.
-
-    Sorting by the lower end of Wilson's 95 % interval prevents that few answers win.
-    """
+    """Return how often each annotator agrees with the model and all other annotators."""
     classes, model = judged.candidates.classes, np.asarray(judged.opinion.probability)
     counts = votes.counts(classes)
-    rows: list[tuple[Any, ...]] = []
-    names, answers = _answers(votes, classes)
+    rows, (names, answers) = [], _answers(votes, classes)
     for name, answer in zip(names, answers.T, strict=True):
         answered = np.flatnonzero(answer >= 0)
         n, label = len(answered), answer[answered]
@@ -129,6 +125,7 @@ def annotators(judged: Judgement, _: Ints, votes: Any) -> pd.DataFrame:
         interval = binomtest(agreed, n).proportion_ci(method="wilson") if n else (np.nan, np.nan)
         rows.append((name, n, agreed, agreed / n if n else np.nan, *interval))
     columns = ["annotator", "answers", "agreed", "agreement", "low", "high"]
+    # by the lower end of the interval, or else few answers would win
     return pd.DataFrame(rows, columns=columns).sort_values("low", ascending=False, kind="stable")
 
 
@@ -138,8 +135,7 @@ FINDINGS = (candidates_that_look_wrong, sets_that_miss_the_truth, twins, confuse
 def review(judged: Judgement, rows: Ints, twins: pd.DataFrame, error: float) -> pd.DataFrame:
     """Return the rows for a person to decide, in `query_order`; the index is the position.
 
-    They are as few as possible so that the expected share of wrong labels among the other rows is
-    at most `error`; contradicting `twins` are always included. `rows` (n,) are line or row numbers.
+    The other rows have an expected share of wrong labels of at most `error`, and no `twins`.
     """
     confidence, classes = judged.confidence, judged.candidates.classes
     descending = np.sort(confidence)[::-1]
@@ -158,10 +154,10 @@ def review(judged: Judgement, rows: Ints, twins: pd.DataFrame, error: float) -> 
     others = np.where(judged.candidates.matrix, judged.probability, -1.0)
     others[np.arange(len(others)), judged.resolved] = -1.0  # of the other candidates; -1: none
 
-    def reasons_of(index: int) -> dict[str, str]:
-        """Return the kinds of doubt about a row and a reason for each, the main one first."""
+    why = []
+    for index in order.tolist():
         label, outside = judged.labels[index], classes[judged.best_outside[index]]
-        reasons = {}
+        reasons = {}  # of each kind of doubt, the main one first
         if suspect[index]:
             reasons["truth missing"] = f"looks like {outside}, which is not a candidate"
         if twins_of := contrary.get(int(rows[index])):
@@ -173,9 +169,7 @@ def review(judged: Judgement, rows: Ints, twins: pd.DataFrame, error: float) -> 
             reasons["ambiguous"] = f"{label} or {classes[others[index].argmax()]}"
         elif not suspect[index]:
             reasons["ambiguous"] = f"{label}, or perhaps {outside}, which is not a candidate"
-        return reasons
-
-    why = [reasons_of(index) for index in order.tolist()]
+        why.append(reasons)
     columns = {
         "row": rows[order],
         "value_of_asking": value,
@@ -189,11 +183,10 @@ def review(judged: Judgement, rows: Ints, twins: pd.DataFrame, error: float) -> 
 
 
 def query_order(doubt: Floats, near: Ints, asked: Ints) -> tuple[Ints, Floats]:
-    """Return the rows `asked` in the order of the value of asking, and that value.
+    """Return the rows `asked` by the doubt that an answer removes, and this value.
 
     An answer removes the doubt (n,) about its row, and an m-th of the doubt about each row that has
-    it among its m nearest rows, `near` (n, m). Its value is the doubt that it removes: the expected
-    number of corrected labels, given the answers before.
+    it among its m nearest rows, `near` (n, m).
     """
     n, m = near.shape
     left = doubt.astype(np.float64)

@@ -1,6 +1,5 @@
 """All steps of `robustpll clean`: from a table to labels, findings and the review page."""
 
-import csv
 import io
 from collections import Counter
 from collections.abc import Sequence
@@ -25,14 +24,11 @@ from robustpll.tables.source import CsvText, ParquetTable, opened_source, safe_c
 
 ADDED = ("resolved_label", "confidence", "resolved_by")  # columns; the last is "" for open rows
 REVIEW, PAGE = "rows_for_review", "review.html"
-BATCH = 2**12  # rows to write at once
 ENCODING = "utf-8-sig"  # the mark at the start tells spreadsheets that it is UTF-8
 ASSUMPTION = (
     "The model expects {error:.1%} or fewer of the labels it resolved to be wrong. This assumes "
-    "that at most {faulty:.0%} of the sets miss the true class. Answers of real people may miss "
-    "it more often; then more labels are wrong. In {suspects:,} rows ({share:.1%}) the model "
-    "predicts a class that is not a candidate. If these are many, many sets miss the true class, "
-    "or the model is weak."
+    "that at most {faulty:.0%} of the sets miss the true class. In {suspects:,} rows ({share:.1%}) "
+    "the model predicts a class that is not a candidate. If these are many, more labels are wrong."
 )
 
 
@@ -41,7 +37,6 @@ class Cleaned(NamedTuple):
 
     judged: Judgement
     findings: dict[str, pd.DataFrame]  # by file; `rows_for_review` is indexed by position
-    shown: int  # number of rows for review on the page
     table: Path  # written with labels
     assumption: str  # what the expected share of wrong labels assumes
     not_shown: Counter[str]  # number of pictures that the page does not show, by reason
@@ -64,12 +59,14 @@ def clean_table(
     """Clean a table that `read_with_cells` read from `path`; write the results to `out`.
 
     `error` is the expected share of wrong labels among rows that no person decides. The page shows
-    at most so many (`most`) rows, with the features and the columns `also_shown`. The column
-    `images` holds paths of pictures. `training` are further arguments of `judge`.
+    at most `most` rows. `training` are further arguments of `judge`.
     """
     source = opened_source(path, table.reading)
     target = out / ("table.parquet" if isinstance(source, ParquetTable) else "table.csv")
-    _refuse_overwriting(path, table, target)
+    names = [*table.features, *table.reading.left_out]
+    if added := [name for name in ADDED if name in names]:
+        remedy = "Rename it, or pass the table without the columns that were added before"
+        raise InputError(f"{path} has a column {added[0]!r} already. {remedy}.")
     votes = table.y if isinstance(table.y, Votes) else None
     searches = {search.__name__: search for search in (FINDINGS if votes else FINDINGS[:-1])}
     folder = OutFolder.of(out, "clean")
@@ -85,8 +82,7 @@ def clean_table(
     if images is not None:
         paths = [cells[0] for cells in _shown_cells(table, [images], shown)]
         pictures = load_pictures(paths, path.parent, out, images_root)
-    columns = [*dict.fromkeys((*also_shown, *map(str, table.features)))]
-    columns = [name for name in columns if name != images][:MAX_COLUMNS]
+    columns = [*also_shown, *map(str, table.features)][:MAX_COLUMNS]
     page = review_page(
         path.name,
         key,
@@ -98,26 +94,13 @@ def clean_table(
         votes=None if votes is None else votes.counts(candidates.classes),
         assumption=assumption,
     )
-    files = {target.name: _labelled_table(source, table, judged, findings[REVIEW])}
+    folder.write(target.name, _labelled_table(source, table, judged, findings[REVIEW]))
     for name, frame in findings.items():
         text = safe_csv(frame, index=False, float_format="%.4g")
-        files[f"{name}.csv"] = text.encode(ENCODING)
-    for name, content in (files | {PAGE: page.encode()}).items():
-        folder.write(name, content)
+        folder.write(f"{name}.csv", text.encode(ENCODING))
+    folder.write(PAGE, page.encode())
     not_shown = Counter(picture.fault for picture in pictures or () if picture.fault)
-    return Cleaned(judged, findings, len(shown), target, assumption, not_shown)
-
-
-def _refuse_overwriting(path: Path, table: Table, target: Path) -> None:
-    """Raise if a column or the table itself would be overwritten."""
-    names = [*table.features, *table.reading.left_out]
-    if added := [name for name in ADDED if name in names]:
-        raise InputError(
-            f"{path} has a column {added[0]!r} already, which would be written. Rename it, or "
-            "pass the table without the columns that were added before."
-        )
-    if target.exists() and target.samefile(path):
-        raise InputError(f"{target} is the table itself, and would be lost. Pass another --out.")
+    return Cleaned(judged, findings, target, assumption, not_shown)
 
 
 def _shown_cells(table: Table, columns: list[str], review: pd.DataFrame) -> list[list[str]]:
@@ -130,8 +113,7 @@ def _labelled_table(source: Any, table: Table, judged: Judgement, review: pd.Dat
     """Return the content of the table's file with the columns `ADDED`."""
     is_open = np.isin(np.arange(len(table)), review.index)
     resolved_by = np.where(judged.decided, "person", np.where(is_open, "", "model"))
-    cells = table.cells
-    added = judged.labels, judged.confidence.round(4), resolved_by
+    cells, added = table.cells, (judged.labels, judged.confidence.round(4), resolved_by)
     for name, column in zip(ADDED, added, strict=True):
         cells = cells.append_column(name, pa.array(column.tolist()))
     if isinstance(source, ParquetTable):
@@ -147,9 +129,6 @@ def _labelled_table(source: Any, table: Table, judged: Judgement, review: pd.Dat
         return str(cell if is_gap else safe_cell(str(cell), decimal))
 
     text = CsvText()
-    writer = csv.writer(text, delimiter=source.delimiter)
-    writer.writerow(map(safe_cell, cells.column_names))
-    for batch in cells.to_batches(BATCH):
-        rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        writer.writerows(map(as_text, row) for row in rows)
+    frame = cells.to_pandas().map(as_text).rename(columns=safe_cell)
+    frame.to_csv(text, sep=source.delimiter, index=False, lineterminator="\r\n")
     return text.getvalue().encode(ENCODING)

@@ -67,8 +67,6 @@ def run(
         f"{outcome.done:,} runs done in {outcome.seconds:,.0f} s, {outcome.known:,} were known, "
         f"{len(outcome.failed):,} failed, {outcome.left:,} are left."
     )
-    if outcome.left:
-        say("Run the same command again for the rest.")
     say(f"For its tables: robustpll bench report {outcome.grid.name} --store {store} --out FOLDER")
     if outcome.failed:
         raise typer.Exit(1)
@@ -94,8 +92,7 @@ def status(store: Store, grid: Annotated[str | None, GRID] = None) -> None:
         for name, planned in grids.items():
             _show_status(results, name, planned)
         if not grids:
-            example = f"robustpll bench run quick --store {store}"
-            raise InputError(f"{store} has no grids. Run '{example}' first.")
+            raise InputError(f"{store} has no grids. Run 'robustpll bench run' first.")
 
 
 def _show_status(store: "ResultStore", name: str, grid: "Grid") -> None:
@@ -132,10 +129,8 @@ def verify(
         for path, message in damaged.items():
             typer.echo(f"{message} It is now {set_aside(results, path)}." if repair else message)
     if not damaged:
-        say("All files of the store are sound." if results.grids() else f"{store} has no grids.")
-    elif repair:
-        say(f"{len(damaged):,} files were moved aside. The same 'bench run' makes them again.")
-    else:
+        say("All files of the store are sound.")
+    elif not repair:
         raise typer.Exit(1)
 
 
@@ -152,18 +147,15 @@ def report(
     from robustpll.bench.summary import read_summary, summarize
 
     with errors_as_messages():
-        pairs = [text.partition("=") for text in version or ()]
-        if odd := ["".join(pair) for pair in pairs if not all(pair)]:
-            raise InputError(f"--version takes DATASET=VERSION, as in lost=usual; got {odd}.")
+        versions = {text.partition("=")[0]: text.partition("=")[2] for text in version or ()}
+        if not all(versions.values()):
+            raise InputError(f"--version takes DATASET=VERSION, as in lost=usual; got {version}.")
         if store.is_file():
             summary = read_summary(store)
             if version or grid not in (None, summary.grid.name):
-                fault = f"{store} holds one version of the grid {summary.grid.name!r}"
-                remedy = "Leave out GRID and --version, or name a folder of results"
-                raise InputError(f"{fault}. {remedy}.")
+                raise InputError(f"{store} holds one version of the grid {summary.grid.name!r}.")
         else:
             results = ResultStore(store)
-            versions = {name: chosen for name, _, chosen in pairs}
             summary = summarize(results, _stored_grid(results, grid), versions)
         page = write_report(summary, out)
     typer.echo(page)
@@ -182,5 +174,4 @@ def _stored_grid(store: "ResultStore", name: str | None) -> "Grid":
         grid = grid_of(name)
         if any(store.has_any_version(planned) for planned in grid.runs()):
             return grid
-    names = ", ".join(sorted(grids)) or "none"
-    raise InputError(f"Name one of the grids of {store.root}; it has {names}.")
+    raise InputError(f"Name a grid of {store.root}; it has {', '.join(sorted(grids)) or 'none'}.")

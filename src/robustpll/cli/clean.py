@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,14 +18,6 @@ if TYPE_CHECKING:
     from robustpll.clean.run import Cleaned
     from robustpll.tables.read import Table
 
-FINDINGS = {
-    "rows_for_review": "rows that need a person, the most useful first",
-    "candidates_that_look_wrong": "candidates that look wrong",
-    "sets_that_miss_the_truth": "sets that seem to miss the true class",
-    "twins": "pairs of nearly equal rows without a common candidate",
-    "annotators": "annotators, by agreement with the model and all others",
-    "confused_pairs": "pairs of classes, by how many rows are confused",
-}
 WRONG = "Share of wrong labels to expect, if at most 5% of the sets miss the true class."
 
 
@@ -38,7 +31,7 @@ def clean(
     training: shared.TrainingOptions,
     images: Annotated[shared.Text, Option(metavar="COLUMN", help="Paths of pictures.")] = None,
     images_root: Annotated[Path | None, Option(help="Folder of pictures, or the table's.")] = None,
-    wrong: Annotated[float, Option(metavar="SHARE", help=WRONG)] = 0.01,
+    wrong: Annotated[float, shared.share_option(help=WRONG)] = 0.01,
     most: Annotated[int, Option(min=1, help="Most rows on the page.")] = 10_000,
     folds: Annotated[int, Option(help="Number of cross-validation folds.")] = 5,
 ) -> None:
@@ -54,11 +47,10 @@ def clean(
     with errors_as_messages():
         method = training.model().resolved_method()
         if images_root and not (images and images_root.is_dir()):
-            rule = "--images-root must be the folder of the pictures that --images names"
-            raise InputError(f"{rule}; got {images_root} and --images {images}.")
-    table = shared.read(path, columns, file, images=images, with_cells=True)
-    stopped = "Files that were written are complete; the others did not change."
-    with errors_as_messages(stopped=stopped):
+            raise InputError("--images-root must be the folder of the pictures of --images.")
+    ignored = [*(columns.ignore or ()), *([images] if images else ())]
+    table = shared.read(path, replace(columns, ignore=ignored), file, cells=True)
+    with errors_as_messages("Files that were written are complete; the others did not change."):
         from robustpll.clean.run import clean_table
 
         cleaned = clean_table(
@@ -83,30 +75,21 @@ def clean(
 def _summary(cleaned: "Cleaned", table: "Table", path: Path, out: Path) -> Iterator[str]:
     import pandas as pd
 
-    from robustpll.clean.page import OUTSIDE
     from robustpll.clean.run import PAGE, REVIEW
 
     y, decided, review = cleaned.judged.candidates, cleaned.judged.decided, cleaned.findings[REVIEW]
-    candidates = f"{y.sizes.mean():.2f} candidates a row on average"
-    yield f"{path}: {len(y):,} rows, {len(y.classes):,} classes, {candidates}"
-    if decided.any():
-        yield f"decided by a person: {decided.sum():,}"
-    resolved = len(y) - len(review) - int(decided.sum())
-    yield f"resolved by the model: {resolved:,}; left to a person: {len(review):,}"
+    yield f"{path}: {len(y):,} rows, {shared.summary_of(y)}"
+    resolved = f"{len(y) - len(review) - decided.sum():,}; left to a person: {len(review):,}"
+    yield f"decided by a person: {decided.sum():,}; resolved by the model: {resolved}"
     yield cleaned.assumption
     if table.truth is not None:
         known, is_open = pd.notna(table.truth), np.isin(np.arange(len(y)), review.index)
         groups = {"resolved ones": known & ~is_open, "that need a person": known & is_open}
         yield shared.right_shares(cleaned.judged.labels == table.truth, groups)
     yield f"  {cleaned.table}: the table with resolved labels"
-    for name, description in FINDINGS.items():
-        if name in cleaned.findings:
-            yield f"  {out / name}.csv: {len(cleaned.findings[name]):,} {description}"
+    for name, frame in cleaned.findings.items():
+        yield f"  {out / name}.csv: {len(frame):,} {name.replace('_', ' ')}"
     if cleaned.not_shown:
         reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(cleaned.not_shown.items()))
-        share = f"{cleaned.not_shown.total():,} of {cleaned.shown:,}"
-        yield f"pictures that the page does not show: {share} ({reasons})"
-        if OUTSIDE in cleaned.not_shown:
-            yield "pass --images-root FOLDER to show pictures from another folder"
-    limit = "" if cleaned.shown == len(review) else f", the first {cleaned.shown:,} of them"
-    yield f"Open {out / PAGE} in a browser to decide the rows that need a person{limit}."
+        yield f"pictures that the page does not show: {reasons}"
+    yield f"Open {out / PAGE} in a browser to decide the rows that need a person."

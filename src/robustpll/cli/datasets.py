@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from robustpll.cli.messages import errors_as_messages, say, show_list
-from robustpll.datasets.catalog import CATALOG, Entry, Report, Say, entry_of, fetch, find
+from robustpll.datasets.catalog import CATALOG, Entry, Report, entry_of, fetch, find
 from robustpll.errors import RobustPLLError
 
 app = typer.Typer(help="List, download and add datasets.", invoke_without_command=True)
@@ -31,16 +31,7 @@ def datasets(context: typer.Context) -> None:
     with errors_as_messages():
         for entry in CATALOG.values():  # below the table, because a path must not be folded
             typer.echo(f"{entry.name:12}{_place(entry)}")
-        missing = [entry for entry in CATALOG.values() if not all(map(find, entry.files))]
-    if names := [entry.name for entry in missing if entry.is_downloadable]:
-        typer.echo(f"\nTo get {', '.join(names)}, run\n  robustpll datasets get {' '.join(names)}")
-    by_hand = [entry for entry in missing if not entry.is_downloadable]
-    for page in dict.fromkeys(entry.source for entry in by_hand):
-        listed = ", ".join(entry.name for entry in by_hand if entry.source == page)
-        typer.echo(
-            f"\nTo get {listed}, open\n{page}\nin a browser, download the archive, and run\n"
-            "  robustpll datasets add NAME ARCHIVE"
-        )
+    typer.echo("\nWhat you download by hand: robustpll datasets add NAME ARCHIVE")
 
 
 @app.command()
@@ -51,13 +42,11 @@ def get(names: Annotated[list[str], typer.Argument(metavar="NAME...", help=ALL)]
             names = [name for name, entry in CATALOG.items() if entry.is_downloadable]
         entries = [entry_of(name) for name in names]
     failed = False
-    with errors_as_messages(
-        stopped="Complete files are kept. Run the command again to get the others."
-    ):
+    with errors_as_messages("Complete files are kept. Run the command again to get the others."):
         for entry in entries:
             try:
-                with _display() as (print_line, report):
-                    fetch(entry, print_line, report)
+                with _progress_bars() as report:
+                    fetch(entry, say, report)
                 typer.echo(f"{entry.name:12}{_place(entry)}")
             except RobustPLLError as error:  # go on with the others
                 say(str(error))
@@ -80,12 +69,12 @@ def add(
 
 
 @contextmanager
-def _display() -> Iterator[tuple[Say, Report]]:
-    """Yield functions that print a line, and show a progress bar per file on a terminal."""
+def _progress_bars() -> Iterator[Report]:
+    """Yield a function that shows a progress bar per file on a terminal."""
     from rich import progress as bars
     from rich.console import Console
 
-    console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
+    console = Console(stderr=True)
     columns = ("{task.description}", bars.BarColumn(), bars.DownloadColumn())
     tasks: dict[str, bars.TaskID] = {}
     with bars.Progress(*columns, console=console, disable=not console.is_terminal) as display:
@@ -95,14 +84,15 @@ def _display() -> Iterator[tuple[Say, Report]]:
                 tasks[file] = display.add_task(file, total=total)
             display.update(tasks[file], completed=done, total=total)
 
-        yield console.print, report  # lines that are printed elsewhere would disturb the bars
+        yield report
 
 
 def _place(entry: Entry) -> str:
-    """Return where a dataset is, in a few words."""
+    """Return where a dataset is, or how to get it."""
     paths = [path for file in entry.files if (path := find(file))]
     if not entry.files:
         return "built in"
-    if len(paths) < len(entry.files):
-        return f"not here ({len(paths)} of {len(entry.files)} files are)" if paths else "not here"
-    return str(paths[0] if len(paths) == 1 else paths[0].parent)
+    if len(paths) == len(entry.files):
+        return str(paths[0] if len(paths) == 1 else paths[0].parent)
+    remedy = f"robustpll datasets get {entry.name}" if entry.is_downloadable else entry.source
+    return f"not here: {remedy}"

@@ -1,14 +1,11 @@
 """How commands print messages, lists, warnings and errors."""
 
-import errno
-import os
 import re
-import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from io import TextIOWrapper
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,6 @@ ARGUMENTS = (
     "candidates|separator|indicators|votes|truth|ignore|categories|unanswered|errors|missing|"
     "encoding|delimiter|decimal|images"
 )
-REWORDED = {"errors_to": "errors", "`images_root`": "--images-root", "as out.": "as --out."}
 
 
 def say(message: str) -> None:
@@ -31,8 +27,7 @@ def say(message: str) -> None:
 
 def as_options(message: str) -> str:
     """Return a message about arguments, delimiter=';', in terms of options, --delimiter ';'."""
-    for argument, option in REWORDED.items():
-        message = message.replace(argument, option)
+    message = message.replace("errors_to", "errors")
     message = re.sub(r"split it: y = .*split\((.*?)\).*", r"pass --separator \1.", message)
     message = re.sub(rf"`({ARGUMENTS})`", r"--\1", message)
     return re.sub(rf"\b({ARGUMENTS})=(?=['\"])", r"--\1 ", message)
@@ -58,17 +53,16 @@ def show_list(heading: Sequence[str], rows: Iterable[Sequence[Any]], limit: int 
 
 
 @contextmanager
-def errors_as_messages(stopped: str = "", left: str = "", about: str = "") -> Iterator[None]:
+def errors_as_messages(stopped: str = "", about: str = "") -> Iterator[None]:
     """Print warnings and expected errors as one message each; errors end with exit code 1.
 
-    If `stopped` is given, Ctrl-C prints it and exits with code 130. `left` says which files a
-    failure leaves behind. Warnings start with `about`.
+    Ctrl-C prints `stopped` and exits with code 130. Warnings start with `about`.
     """
-    show_other = warnings.showwarning
+    show_other, say_once = warnings.showwarning, cache(say)
 
     def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, UserWarning):
-            say(about + as_options(str(message)))
+            say_once(about + as_options(str(message)))
         else:
             show_other(message, category, *place, **more)
 
@@ -78,68 +72,35 @@ def errors_as_messages(stopped: str = "", left: str = "", about: str = "") -> It
             warnings.showwarning = show
             yield
     except KeyboardInterrupt:
-        if not stopped:
-            raise
-        say(f"Stopped. {stopped}")
+        say(f"Stopped. {stopped}".rstrip())
         raise typer.Exit(130) from None
-    except Exception as error:
-        if left:
-            say(left)
-        # torch raises a RuntimeError if the memory of the CPU runs out
-        torch_error = isinstance(error, RuntimeError) and "memory" in str(error).lower()
-        if isinstance(error, RobustPLLError):
-            say(as_options(str(error)))
-        elif isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-            reason = error.strerror or error
-            say(f"{error.filename or 'A file'} cannot be read or written: {reason}.")
-        elif isinstance(error, MemoryError) or torch_error:
-            say("There is not enough memory. Use fewer rows or columns.")
-        else:  # a fault of the program
+    except RobustPLLError as error:
+        fault = as_options(str(error))
+    except BrokenPipeError:  # the reader of the output has gone
+        raise
+    except OSError as error:
+        file, reason = error.filename or "A file", error.strerror or error
+        fault = f"{file} cannot be read or written: {reason}."
+    except (MemoryError, RuntimeError) as error:
+        # torch raises a RuntimeError if the memory runs out
+        if isinstance(error, RuntimeError) and "memory" not in str(error).lower():
             raise
-        raise typer.Exit(1) from None
+        fault = "There is not enough memory. Use fewer rows or columns."
+    else:
+        return
+    say(fault)
+    raise typer.Exit(1)
 
 
-def refuse_unwritable(
-    path: Path, inputs: Iterable[Path], is_ours: Callable[[bytes], bool], what: str
-) -> None:
+def refuse_unwritable(path: Path, inputs: Iterable[Path], start: bytes, what: str) -> None:
     """Raise before a long computation if `path` cannot be written or would destroy another file.
 
-    An existing file must be `what` the command wrote before: `is_ours` gets its first bytes.
+    An existing file must be `what` the command wrote before, and match the expression `start`.
     """
-    if path.is_dir():
-        raise InputError(f"{path} is a folder. Name a file in it, such as {path / 'out'}.")
     if path.exists() and any(file.exists() and path.samefile(file) for file in inputs):
         raise InputError(f"{path} is an input and would be overwritten. Write to another file.")
-    refuse_replacing(path, is_ours, what)
+    refuse_replacing(path, lambda content: bool(re.match(start, content, re.DOTALL)), what)
     try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
+        tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
-        reason = error.strerror or error
-        raise InputError(f"{path} cannot be written: {reason}. Name another folder.") from error
-
-
-@contextmanager
-def safe_streams() -> Iterator[None]:
-    """Escape characters that the terminal cannot show, and report output that cannot be written.
-
-    The command ends silently if the reader of a pipe, such as `head`, has gone away.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    try:
-        try:
-            yield
-        finally:
-            if sys.stdout is not None:  # it is None if it was closed before the start
-                sys.stdout.flush()
-    except OSError as error:
-        if error.filename is not None:
-            raise
-        with suppress(OSError, ValueError, AttributeError):  # Python flushes stdout at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        if error.errno != errno.EPIPE:
-            with suppress(OSError, AttributeError):  # stderr may fail for the same reason
-                sys.stderr.write(f"The output cannot be written: {error.strerror or error}.\n")
-        sys.exit(1)
+        raise InputError(f"{path} cannot be written: {error.strerror}.") from error

@@ -2,12 +2,9 @@
 
 import codecs
 import json
-import math
-import re
 import time
-import warnings
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -27,20 +24,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from robustpll.labels.candidates import Candidates
-    from robustpll.tables.read import Piece, Table, TableInPieces
+    from robustpll.tables.read import Piece, TableInPieces
 
 MIN_HELD_OUT = 30  # rows, for decisions and prediction sets
-MAY_BE_WRONG = "Share of the accepted rows that may be wrong."
 ERROR, COVERAGE = 0.05, 0.9  # defaults of decisions and prediction sets
 MEASURES = ("probability", "belief", "uncertainty", "entropy")
 COLUMNS = ("label", *MEASURES, "prediction_set", "decision", "reason")
+# how files begin that these commands may replace
+MODEL_START = rb'.{8}\{"__metadata__":\{"robustpll'  # after the length of safetensors' header
+PREDICTIONS_START = rb"(\xef\xbb\xbf)?(line|row),([^\n]*,)?" + ",".join(COLUMNS).encode() + rb"\n"
 ACCEPT, REVIEW = "accept", "review"
-KINDS = ["reason", "decision", "outcome"]  # predictions are counted by these, see `_outcomes`
-BAD = "bad"  # outcome of a row that does not parse
+BAD = "does not parse"
 TOO_FAR = "a number is too far from the training rows"
 MAX_NUMBERS = 2**22  # rows of a piece times classes or features: 32 MiB in float64
-
-Rows = NDArray[np.int64]
 
 
 @shared.with_options
@@ -52,7 +48,7 @@ def fit(
     file: shared.FileOptions,
     training: shared.TrainingOptions,
     network: Annotated[shared.Text, Option(help="Network of the method: mlp, for tables.")] = None,
-    held_out: Annotated[float, Option(metavar="SHARE", help="Share of rows to evaluate on.")] = 0.2,
+    held_out: Annotated[float, shared.share_option(help="Share of rows to evaluate on.")] = 0.2,
     coverage: Annotated[float, Option(help="Coverage of the prediction sets.")] = COVERAGE,
 ) -> None:
     """Train on a table with candidate labels, and write the model to a file.
@@ -60,72 +56,47 @@ def fit(
     A random part of the rows is held out. It is used to evaluate the model, and to calibrate which
     of its predictions are accepted.
     """
-    from rich.console import Console
-
     columns.check_form()
     if not 0 <= held_out < 1 or not 0 < coverage < 1:
         raise BadParameter("--held-out and --coverage must be shares below 1.")
-    if columns.errors is not None and columns.errors.resolve() == out.resolve():
-        raise BadParameter(f"--errors and --out are the same file, {out}.")
     decisions = training.decisions or []
     with errors_as_messages():
-        from robustpll.engine.history import progress_bars
-
         model = training.model(network)
-        refuse_unwritable(out, (path, *decisions), is_model, "a model of robustpll")
+        refuse_unwritable(out, (path, *decisions), MODEL_START, "a model of robustpll")
     table = shared.read(path, columns, file)
     X = table.features
-    summary = [f"{path}: {len(table):,} rows, {X.shape[1]:,} features"]
     with errors_as_messages(stopped="No model is written."):
-        y = _labels(table, decisions, summary)
+        from rich.console import Console
+
+        from robustpll.clean.decisions_file import decided_candidates
+        from robustpll.clean.run import ADDED
+        from robustpll.engine.history import progress_bars
+
+        added = [name for name in ADDED if name in X]
+        if added and {*ADDED} <= {*X, *table.reading.left_out}:
+            message = f"Column {added[0]!r} was added by robustpll clean and reveals the label."
+            raise InputError(f"{message} Pass the original table, or --ignore it.")
+        y, is_decided, _ = decided_candidates(table, decisions)
         train, test = split_rows(X, y, held_out, training.seed)
-        needed = math.ceil(round(coverage / (1 - coverage), 9))  # rows, for prediction sets
-        if MIN_HELD_OUT <= len(test) < needed:
-            message = f"--coverage {coverage:g} needs {needed:,} held-out rows"
-            raise InputError(f"{message}, but there are {len(test):,}. Pass a larger --held-out.")
-        summary.append(shared.candidate_summary(y))
         start, console = time.monotonic(), Console(stderr=True)
         with progress_bars(console) if console.is_terminal else nullcontext():
             model.fit(X.iloc[train], y[train])
         seconds, title = time.monotonic() - start, model.resolved_method().title
-        summary.append(f"{title} learned from {len(train):,} rows in {seconds:,.1f} s")
         model.notes_ = {"reading": asdict(table.reading)}
         model.save(out)  # the training must not be lost if the evaluation fails
-    left = f"The model is {out}, but without decisions and prediction sets."
-    with errors_as_messages(stopped=left, left=left):
-        summary += _evaluate(model, X.iloc[test], y[test], coverage)
-        if table.truth is not None:
-            summary += _compare_with_truth(model, table, train, test)
+    typer.echo(f"{path}: {len(table):,} rows, {X.shape[1]:,} features, {shared.summary_of(y)}")
+    typer.echo(f"decided by a person: {is_decided.sum():,}")
+    typer.echo(f"{title} learned from {len(train):,} rows in {seconds:,.1f} s. The model is {out}.")
+    with errors_as_messages(stopped="The model has no decisions and prediction sets."):
+        truth = None if table.truth is None else table.truth[test]
+        typer.echo("\n".join(_evaluate(model, X.iloc[test], y[test], coverage, truth)))
         model.save(out)
-    typer.echo("\n".join(summary))
-    typer.echo(f"The model is {out}. For predictions: robustpll predict {out} TABLE --out FILE.csv")
-
-
-def is_model(start: bytes) -> bool:
-    """Return whether a file starts like our model files: with our key in safetensors' header."""
-    return start[8:].startswith(b'{"__metadata__":{"robustpll')
-
-
-def _labels(table: "Table", decisions: list[Path], summary: list[str]) -> "Candidates":
-    """Return the candidates after people's decisions, whose number is added to the summary."""
-    from robustpll.clean.decisions_file import decided_candidates
-    from robustpll.clean.run import ADDED
-    from robustpll.labels.candidates import Candidates
-
-    added = [name for name in ADDED if name in table.features]
-    if added and {*ADDED} <= {*table.features, *table.reading.left_out}:
-        message = f"Column {added[0]!r} was added by robustpll clean and reveals the label."
-        raise InputError(f"{message} Pass the original table and --decisions, or --ignore it.")
-    if not decisions:
-        return Candidates.of(table.y)
-    y, is_decided, _ = decided_candidates(table, decisions)
-    summary.append(f"decided by a person: {is_decided.sum():,}")
-    return y
+    typer.echo(f"For predictions: robustpll predict {out} TABLE --out FILE.csv")
 
 
 def split_rows(
     features: "pd.DataFrame", y: "Candidates", share: float, seed: int
-) -> tuple[Rows, Rows]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return random training rows and held-out rows, each in their order.
 
     The training rows include one row of each class, of each word, and with a gap in each column
@@ -145,63 +116,31 @@ def split_rows(
     return np.setdiff1d(np.arange(len(y)), test), test
 
 
-def _evaluate(model: Any, X: "pd.DataFrame", y: "Candidates", coverage: float) -> list[str]:
-    """Evaluate and calibrate a model on held-out rows; return the summary."""
+def _evaluate(
+    model: Any, X: "pd.DataFrame", y: "Candidates", coverage: float, truth: Any
+) -> Iterator[str]:
+    """Evaluate and calibrate a model on held-out rows; yield the summary."""
+    import pandas as pd
+
     from robustpll.measures.conformal import ConformalSets
 
-    if len(y) == 0:
-        return ["no rows are held out: the model is not evaluated, and predict accepts no rows"]
-    labelled = bool((y.sizes == 1).all())
-    matched = "the label" if labelled else "a candidate (covering rate)"
-    covered = f"in {model.score(X, y):.1%} of them the predicted class is {matched}"
-    summary = [f"held out: {len(y):,} rows, drawn at random; {covered}"]
+    if len(y):
+        covered = f"in {model.score(X, y):.1%} of them the predicted class is a candidate"
+        yield f"held out: {len(y):,} rows, drawn at random; {covered}"
+        if truth is not None:
+            yield shared.right_shares(model.predict(X) == truth, {"held-out rows": pd.notna(truth)})
     if len(y) < MIN_HELD_OUT:
-        needs = f"too few for prediction sets and decisions, which need {MIN_HELD_OUT} rows"
-        return [*summary, f"these are {needs}. Pass more rows, or a larger --held-out"]
-    try:
+        yield f"predict accepts no rows, because fewer than {MIN_HELD_OUT} are held out"
+        return
+    with suppress(InputError):  # these rows may not determine a factor
         model.recalibrate(X, y)
-        factor = f"recalibrated by the factor {model.recalibration_.factor:.3g}"
-    except InputError:  # these rows do not determine a factor
-        factor = "not recalibrated"
     model.calibrate_decisions(X, y)
     sets = ConformalSets.of(model, X, y, coverage, hold="weighted")
     model.notes_["sets"] = {"least": sets.least, "coverage": coverage}
     size = f"{sets.predict(X).sum(-1).mean():.2f} classes on average"
-    summary.append(f"{factor}; prediction sets for {coverage:.0%} have {size}")
-    trial = model.trial_
-    share = model.decide(X, error=ERROR).coverage if trial.can_promise(ERROR) else 0
-    if labelled and not share:
-        return [*summary, no_promise(trial, ERROR)]
-    accepted = f"{share:.1%} of held-out rows are accepted if {ERROR:.0%} of these may be wrong"
-    if labelled:
-        return [*summary, f"{accepted}, with a confidence of about {trial.confidence:.0%}"]
-    return [*summary, accepted, "both are estimates, because candidates are not true labels"]
-
-
-def no_promise(trial: Any, error: float) -> str:
-    """Return why no row can be accepted, and the remedies."""
-    reason, rows = "too many predictions of held-out rows are wrong", len(trial.certainty)
-    if (needed := trial.fewest(error)) > rows:
-        reason = f"it needs {needed:,} held-out rows with labels, but there are {rows:,}"
-    promise = f"no promise can be made that {100 * error:.3g}% or fewer of accepted rows are wrong"
-    remedy = "predict accepts no row. Pass it a larger --error, or fit with more rows"
-    return f"{promise}: {reason}. {remedy}"
-
-
-def _compare_with_truth(model: Any, table: "Table", train: Rows, test: Rows) -> Iterator[str]:
-    """Yield the accuracy by true labels, which the training did not see."""
-    import pandas as pd
-
-    truth = pd.Series(table.truth)
-    known, labels = truth.isin(model.classes_), pd.Series(index=truth.index, dtype=object)
-    labels[train] = model.labels_
-    if len(test):
-        labels[test] = model.predict(table.features.iloc[test])
-    held_out = truth.index.isin(test)
-    groups = {"training labels": known & ~held_out, "held-out rows": known & held_out}
-    yield shared.right_shares(labels == truth, groups)
-    if unknown := int((truth.notna() & ~known).sum()):
-        yield f"{unknown:,} rows have a true class that is no candidate of any row"
+    yield f"prediction sets for {coverage:.0%} have {size}"
+    share = f"{model.decide(X, error=ERROR).coverage:.1%} of held-out rows"
+    yield f"{share} are accepted if {ERROR:.0%} of these may be wrong"
 
 
 @shared.with_options
@@ -212,7 +151,7 @@ def predict(
     out: Annotated[Path, Option(help="The CSV file to write.")],
     keep: Annotated[shared.Texts, shared.column_option(help="Column to copy; repeatable.")] = None,
     truth: shared.Truth = None,
-    error: Annotated[float, Option(metavar="SHARE", help=MAY_BE_WRONG)] = ERROR,
+    error: Annotated[float, shared.share_option(help="Accepted rows that may be wrong.")] = ERROR,
     file: shared.FileOptions,
     skip_bad_rows: shared.SkipBadRows = False,
     device: shared.Device = "auto",
@@ -232,7 +171,7 @@ def predict(
         from robustpll.tables.source import Reading, several
 
         classifier = _load(model, device)
-        refuse_unwritable(out, (model, path), is_predictions, "a file of predict")
+        refuse_unwritable(out, (model, path), PREDICTIONS_START, "a file of predict")
         features = classifier.features_
         columns = {str(n): features.categories.get(str(n)) for n in classifier.feature_names_in_}
         before = Reading.from_json(classifier.notes_.get("reading") or {})
@@ -246,18 +185,11 @@ def predict(
             words = f"words that training did not see ({some_of(map(repr, unseen))})"
             count = f"{unseen.total():,} rows of column {name!r}"
             say(f"{path}: {count} have {words}. They become gaps.")
-    typer.echo(f"{path}: " + "\n".join(_summary(counts, classifier.trial_, error)))
+    typer.echo(f"{path}: " + "\n".join(_summary(counts, classifier.trial_)))
     typer.echo(f"The predictions are in {out}.")
-    if bad := counts["rows"][counts["outcome"] == BAD].sum():
-        remedy = "" if skip_bad_rows else " Pass --skip-bad-rows to accept that."
-        say(f"{bad:,} rows do not parse and are for review; 'reason' says why.{remedy}")
+    if bad := counts["rows"][counts["reason"] == BAD].sum():
+        say(f"{bad:,} rows do not parse and are for review (--skip-bad-rows accepts that).")
         raise typer.Exit(0 if skip_bad_rows else 1)
-
-
-def is_predictions(start: bytes) -> bool:
-    """Return whether a file starts with the header that `predict` writes."""
-    header = start.removeprefix(codecs.BOM_UTF8).split(b"\n")[0].decode(errors="replace")
-    return header.startswith(("line,", "row,")) and header.endswith(",".join(COLUMNS))
 
 
 def _load(path: Path, device: str) -> Any:
@@ -266,8 +198,7 @@ def _load(path: Path, device: str) -> Any:
 
     model = load(path, device=device)
     if not hasattr(model, "feature_names_in_"):
-        message = f"{path} was fitted with an array, whose columns have no names."
-        raise InputError(f"{message} Use `robustpll fit`, or predict in Python.")
+        raise InputError(f"{path} was fitted without names of columns. Use `robustpll fit`.")
     sets = model.notes_.get("sets", {"least": 0})
     if not isinstance(sets, dict) or not is_share(sets.get("least")):
         raise ModelFileError(f"{path} is damaged: its prediction sets are {sets!r}.")
@@ -277,7 +208,7 @@ def _load(path: Path, device: str) -> Any:
 def _write(
     model: Any, table: "TableInPieces", out: Path, error: float, *, keep: list[str], truth: Any
 ) -> "pd.DataFrame":
-    """Predict a table piece by piece, write the rows, and count them by `KINDS`."""
+    """Predict a table piece by piece, write the rows, and count them, see `_tally`."""
     import pandas as pd
     from rich.console import Console
 
@@ -295,52 +226,45 @@ def _write(
             copies: Any = pd.DataFrame.from_dict(piece.copies, "index", columns=range(len(copied)))
             copies = copies.reindex(rows.index, fill_value="")
             true = copies.pop(len(keep)) if truth else pd.Series("", rows.index)
-            outcome = _outcomes(rows["label"], true, classes, gaps)
-            reason = rows["reason"].str.split(":").str[0]
-            counts.append(rows.assign(reason=reason, outcome=outcome).value_counts(KINDS))
+            counts.append(_tally(rows, true, classes, gaps))
             copies.columns = [*map(safe_cell, keep)]
             rows = pd.concat([copies, rows], axis=1)
             file.write(safe_csv(rows, header=not done, index_label=unit).encode())
             done += len(rows)
             status.update(f"{done:,} rows")
-        total = pd.concat(counts).groupby(KINDS).sum().rename("rows").reset_index()
-        if (total["outcome"] == BAD).all():
+        total = pd.concat(counts).groupby(["reason", "outcome"]).sum().reset_index(name="rows")
+        if (total["reason"] == BAD).all():
             first = [f"{unit} {line}: {text}" for line, text in rows["reason"].items()]
             raise InputError(f"No row of the table parses ({some_of(first, 1)}).")
     return total
 
 
-def _outcomes(
-    labels: "pd.Series[Any]", truth: "pd.Series[Any]", classes: set[str], gaps: set[str]
-) -> "pd.Series[Any]":
-    """Return "right", "wrong", "" without a true class, its quoted name if unknown, or BAD."""
+def _tally(
+    rows: "pd.DataFrame", truth: "pd.Series[Any]", classes: set[str], gaps: set[str]
+) -> "pd.Series[int]":
+    """Count rows by reason and outcome: "right", "wrong", or "" without a true class."""
     integers = truth.str.removesuffix(".0")  # gaps make floats of integers
     truth = truth.mask(integers.isin(classes), integers)
-    outcomes = truth.map(repr).mask(truth.isin(gaps), "").mask(truth.isin(classes), "wrong")
-    return outcomes.mask(truth == labels, "right").mask(labels == "", BAD)
+    outcome = (truth == rows["label"]).map({True: "right", False: "wrong"})
+    outcome = outcome.mask(truth.isin(gaps), "")
+    reason = rows["reason"].str.split(":").str[0].mask(rows["label"] == "", BAD)
+    return rows.assign(reason=reason, outcome=outcome).value_counts(["reason", "outcome"])
 
 
-def _summary(counts: "pd.DataFrame", trial: Any, error: float) -> Iterator[str]:
+def _summary(counts: "pd.DataFrame", trial: Any) -> Iterator[str]:
     """Yield one line for each fact about the predictions."""
-    from robustpll.estimator.abstention import NO_PROMISE
+    from robustpll.estimator.abstention import ACCEPTED
 
-    counts = counts[counts["outcome"] != BAD]
+    counts = counts[counts["reason"] != BAD]
     total, by_reason = counts["rows"].sum(), counts.groupby("reason")["rows"].sum()
     shares = [f"{n:,} {reason} ({n / total:.1%})" for reason, n in by_reason.items()]
     yield f"{total:,} rows predicted; {', '.join(shares)}"
     if trial is None:
         yield "the model is not calibrated: no prediction sets, and all rows are for review"
-    elif NO_PROMISE in by_reason:
-        yield no_promise(trial, error)
-    accepted, outcome = counts["decision"] == ACCEPT, counts["outcome"]
-    known, unknown = outcome.isin(["right", "wrong"]), outcome.str.startswith(("'", '"'))
+    known = counts["outcome"] != ""
     if known.any():
-        groups = {"rows": known, "accepted ones": known & accepted}
-        yield shared.right_shares(outcome == "right", groups, counts["rows"])
-    if unknown.any():
-        count, wrong = (counts["rows"][rows].sum() for rows in (unknown, unknown & accepted))
-        names = f"a true class that the model does not know ({some_of(outcome[unknown].unique())})"
-        yield f"{count:,} rows have {names}, and {wrong:,} of them are accepted"
+        groups = {"rows": known, "accepted ones": known & (counts["reason"] == ACCEPTED)}
+        yield shared.right_shares(counts["outcome"] == "right", groups, counts["rows"])
 
 
 def _predict_piece(model: Any, piece: "Piece", error: float) -> "pd.DataFrame":
@@ -367,9 +291,7 @@ def _predict_piece(model: Any, piece: "Piece", error: float) -> "pd.DataFrame":
     cells |= dict(zip(MEASURES, np.char.mod("%.6g", measures), strict=True))
     cells |= {"prediction_set": "", "decision": REVIEW, "reason": NO_PROMISE}
     if model.trial_ is not None:  # a later recalibration removes it: sets do not hold, either
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the summary says it once
-            decision = model.decide(features, error=error)
+        decision = model.decide(features, error=error)
         cells["decision"] = np.where(decision.accepted, ACCEPT, REVIEW)
         cells["reason"] = decision.reason
         if "sets" in model.notes_:
@@ -391,8 +313,8 @@ def export(
         from robustpll.estimator.onnx import INPUT, KEY, OUTPUTS
 
         # ONNX files start with their version, then the length and name of the exporting program
-        start = re.compile(rb"\x08.\x12" + bytes([len(KEY)]) + KEY.encode(), re.DOTALL)
-        refuse_unwritable(out, (model,), lambda head: bool(start.match(head)), "a file of export")
+        start = rb"\x08.\x12" + bytes([len(KEY)]) + KEY.encode()
+        refuse_unwritable(out, (model,), start, "a file of export")
         classifier = load(model, device="cpu")
         classifier.export_onnx(out)
     shape = " x ".join(map(str, classifier.features_.shape))

@@ -10,11 +10,10 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 from typer import Argument, BadParameter, Option
 
-from robustpll.cli.messages import as_options, errors_as_messages, refuse_unwritable, say, show_list
+from robustpll.cli.messages import as_options, errors_as_messages, say, show_list
 from robustpll.errors import InputError, count_of_variable, some_of
 
 if TYPE_CHECKING:
@@ -27,6 +26,7 @@ Files = list[Path] | None
 column_option = functools.partial(Option, metavar="COLUMN")
 prefix_option = functools.partial(Option, metavar="PREFIX")
 file_option = functools.partial(Option, metavar="FILE")
+share_option = functools.partial(Option, metavar="SHARE")
 
 TablePath = Annotated[Path, Argument(metavar="TABLE", help="A .csv, .tsv or .parquet file.")]
 ModelPath = Annotated[Path, Argument(metavar="MODEL", help="A file that `fit` wrote.")]
@@ -40,7 +40,7 @@ ROW_BYTES = 3000  # candidates, and the hidden layer of held-out rows
 SAMPLE_BYTES = 2**20  # to estimate the length of the rows of a CSV file
 COMPRESSION = 4  # usual size of a table divided by the size of its gzip file
 BAD_ROWS_SHOWN = 5
-MAX_GROUPS, MAX_NAMES = 10, 8  # of similar class names, and of names in such a group
+MAX_GROUPS = 10  # of similar class names
 
 
 @dataclass(frozen=True)
@@ -120,36 +120,23 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def read(
-    path: Path,
-    columns: ColumnOptions,
-    file: FileOptions,
-    *,
-    images: Text = None,
-    show: bool = False,
-    with_cells: bool = False,
+    path: Path, columns: ColumnOptions, file: FileOptions, show: bool = False, cells: bool = False
 ) -> "Table":
     """Return the rows that parse; print the others and suspicious class names on stderr.
 
     Too large a table is refused, and rows that do not parse end the command, unless they may be
-    skipped; but not if the table is only to `show`. The column `images` is no feature.
+    skipped; but not if the table is only to `show`.
     """
-    from robustpll.tables.read import BAD_ROWS, is_list_of_bad_rows, read_table, read_with_cells
+    from robustpll.tables.read import read_table, read_with_cells
 
-    arguments = asdict(columns) | asdict(file) | {"errors_to": columns.errors}
-    arguments |= {"ignore": [*(columns.ignore or ()), *([images] if images else ())]}
-    del arguments["errors"], arguments["skip_bad_rows"]
-    reader = read_with_cells if with_cells else read_table
+    arguments = asdict(columns) | asdict(file) | {"ignore": columns.ignore or ()}
+    arguments["errors_to"] = arguments.pop("errors")
+    del arguments["skip_bad_rows"]
+    reader = read_with_cells if cells else read_table
     with errors_as_messages(about=f"{path}: "):
         if not show:
             refuse_too_large(path)
-        if columns.errors is not None:
-            refuse_unwritable(columns.errors, (path,), is_list_of_bad_rows, BAD_ROWS)
-        try:
-            table = reader(path, on_bad_rows="skip", **arguments)
-        except InputError as error:
-            if images is None or repr(images) not in str(error):
-                raise
-            raise InputError(str(error).replace("`ignore`", "`images`")) from error
+        table = reader(path, on_bad_rows="skip", **arguments)
     for message in (*_bad_rows(table, path, columns), *_class_names(table, path, columns)):
         say(message)
     if table.bad and not show and not columns.skip_bad_rows:
@@ -172,6 +159,7 @@ def _bad_rows(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[st
         yield f"  and {len(bad) - BAD_ROWS_SHOWN:,} more; pass --errors FILE to list all of them"
     if not columns.skip_bad_rows:
         yield "Correct these rows, or pass --skip-bad-rows to leave them out."
+        yield 'To keep rows without candidates, pass --unanswered "all classes".'
 
 
 def _class_names(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[str]:
@@ -183,19 +171,13 @@ def _class_names(table: "Table", path: Path, columns: ColumnOptions) -> Iterator
         return
     counts = y.matrix[y.sizes < len(y.classes)].sum(0)  # sets of all classes say nothing
     groups, words = suspicious_names(dict(zip(y.classes.tolist(), counts.tolist(), strict=True)))
-
-    def listed(names: dict[str, int]) -> str:
-        return some_of((f"{name!r} ({rows:,} rows)" for name, rows in names.items()), MAX_NAMES)
-
-    if groups:
-        yield f"{path}: these names may mean the same class. If so, correct the table:"
-        yield from (f"  {listed(names)}" for names in groups[:MAX_GROUPS])
-        if len(groups) > MAX_GROUPS:
-            yield f"  and {len(groups) - MAX_GROUPS:,} more groups"
-    if words:
-        option, prefix = ("ignore", columns.indicators) if columns.indicators else ("missing", "")
-        remedy = " ".join(f"--{option} {prefix + word!r}" for word in words)
-        yield f'{path}: {listed(words)} became a class. Pass {remedy} if it means "no answer".'
+    for names in groups[:MAX_GROUPS]:
+        similar = some_of(f"{name!r} ({rows:,} rows)" for name, rows in names.items())
+        yield f"{path}: {similar} may mean the same class. If so, correct the table."
+    prefix, option = columns.indicators or "", "--ignore" if columns.indicators else "--missing"
+    for word in words:
+        remedy = f"{option} {prefix + word!r}"
+        yield f'{path}: {word!r} became a class. Pass {remedy} if it means "no answer".'
 
 
 def refuse_too_large(path: Path) -> None:
@@ -204,43 +186,38 @@ def refuse_too_large(path: Path) -> None:
 
     free = count_of_variable("ROBUSTPLL_HOST_BYTES")
     if free is None:
-        free, cgroup = int(psutil.virtual_memory().available), Path("/sys/fs/cgroup")
+        free = int(psutil.virtual_memory().available)
         with suppress(OSError, ValueError):  # there is a limit only in some containers
-            limit, used = (int((cgroup / f"memory.{n}").read_text()) for n in ("max", "current"))
-            stat = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
-            free = min(free, limit - used + int(stat.get("inactive_file", 0)))
-    cells, rows = _estimated_size(path)
+            free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    cells = rows = 0
+    with suppress(OSError, EOFError, zlib.error):  # reading the table reports it
+        cells, rows = _estimated_size(path)
     needed = cells * CELL_BYTES + rows * ROW_BYTES
     if needed > free:
-        memory = f"{needed / 2**30:,.1f} GiB of memory, and {free / 2**30:,.1f} GiB are free"
-        fault = f"{path} is too large to learn from here: about {rows:,} rows take {memory}"
+        fault = f"{path} is too large to learn from here: it takes {needed / 2**30:,.1f} GiB"
         sample = f"a random sample of {int(rows * free / needed * 0.8):,} rows"
-        raise InputError(f"{fault}. Use {sample}.")
+        raise InputError(f"{fault}, and {free / 2**30:,.1f} GiB are free. Use {sample}.")
 
 
 def _estimated_size(path: Path) -> tuple[int, int]:
-    """Estimate the numbers of cells and rows of a table; 0 and 0 if it cannot be read."""
+    """Estimate the numbers of cells and rows of a table."""
     from robustpll.tables.source import PARQUET, parquet_file
 
     if path.suffix.lower() in PARQUET and path.is_file():
         with parquet_file(path) as file:
             return file.metadata.num_rows * file.metadata.num_columns, file.metadata.num_rows
     is_gzip = path.suffix.lower() == ".gz"
-    try:
-        with gzip.open(path) if is_gzip else path.open("rb") as raw:
-            sample = raw.read(SAMPLE_BYTES)
-        factor = path.stat().st_size * (COMPRESSION if is_gzip else 1) / max(1, len(sample))
-    except (OSError, EOFError, zlib.error):  # reading the table reports it
-        return 0, 0
+    with gzip.open(path) if is_gzip else path.open("rb") as raw:
+        sample = raw.read(SAMPLE_BYTES)
+    factor = path.stat().st_size * (COMPRESSION if is_gzip else 1) / max(1, len(sample))
     rows = sample.count(b"\n") or sample.count(b"\r")
     delimiters = max(sample.count(mark) for mark in (b",", b";", b"\t"))
     return round((delimiters + rows) * factor), round(rows * factor)
 
 
-def candidate_summary(y: "Candidates") -> str:
+def summary_of(y: "Candidates") -> str:
     """Return one line about classes and candidates."""
-    average, single = f"{y.sizes.mean():.2f} candidates a row on average", (y.sizes == 1).mean()
-    return f"{len(y.classes):,} classes; {average}; {single:.1%} of the rows have one candidate"
+    return f"{len(y.classes):,} classes; {y.sizes.mean():.2f} candidates a row on average"
 
 
 def right_shares(right: Any, groups: dict[str, Any], weights: Any = 1) -> str:
@@ -263,11 +240,9 @@ def table(path: TablePath, *, columns: ColumnOptions, file: FileOptions) -> None
         _show_labels(table)
     kinds = []
     for name, column in table.features.items():
-        number = column.dtype.kind in "biuf"
-        kind = "number" if number else f"category of {column.nunique():,} words"
-        gaps = int(column.isna().sum())
-        kinds.append((name, f"{kind}, with gaps in {gaps:,} rows" if gaps else kind))
-    show_list(("feature", "is read as"), kinds)
+        words = "" if column.dtype.kind in "biuf" else f"category of {column.nunique():,} words"
+        kinds.append((name, words or "number", f"{column.isna().sum():,}"))
+    show_list(("feature", "is read as", "gaps"), kinds)
     if table.bad and not columns.skip_bad_rows:
         raise typer.Exit(1)
 
@@ -279,25 +254,16 @@ def _show_labels(table: "Table") -> None:
     from robustpll.labels.votes import Votes
 
     y = Candidates.of(table.y)
-    index = pd.Index(y.classes)
-    typer.echo(candidate_summary(y))
+    typer.echo(summary_of(y))
     if table.truth is not None:
         known = pd.notna(table.truth).nonzero()[0]
-        codes = index.get_indexer(table.truth[known])
+        codes = pd.Index(y.classes).get_indexer(table.truth[known])
         covered = (codes >= 0) & y.matrix[known, codes]
         share = f"among the candidates in {covered.mean():.1%} of them"
         typer.echo(f"the truth is known for {len(known):,} rows, and is {share}")
-    counts = pd.Series(y.matrix.sum(0), index).sort_values(ascending=False, kind="stable")
+    counts = pd.Series(y.matrix.sum(0), y.classes).sort_values(ascending=False, kind="stable")
     rows = [(name, f"{count:,}", f"{count / len(y):.1%}") for name, count in counts.items()]
     show_list(("class", "candidate in rows", "share"), rows)
     if isinstance(table.y, Votes):
-        answers, votes = table.y.answers, table.y.counts(y.classes)  # (n, annotators), (n, k)
-        total = answers.notna().sum(axis=1).to_numpy()
-        majority = np.where((votes.max(-1) > total / 2) & (total > 1), votes.argmax(-1), -1)
-        rows = []
-        for name in answers:
-            codes = index.get_indexer(answers[name])
-            agrees = (codes == majority)[(codes >= 0) & (majority >= 0)]
-            share = f"{agrees.mean():.1%}" if len(agrees) else "-"
-            rows.append((name, f"{(codes >= 0).sum():,}", share))
-        show_list(("annotator", "answers", "with the majority"), rows)
+        answers = table.y.answers.notna().sum()
+        show_list(("annotator", "answers"), [(name, f"{n:,}") for name, n in answers.items()])
