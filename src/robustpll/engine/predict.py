@@ -179,7 +179,7 @@ class Networks(Fitted):
         It returns (M, E b, *shape), or (R, E b, *shape) if members are attacked as one: all rows
         under the first epsilon come first.
         """
-        if attack.needs_evidence and not self.method.uncertain:
+        if getattr(attack, "loss", None) == "evidential" and not self.method.uncertain:
             raise InputError(
                 f"{self.method.title} does not predict evidence, so it has no evidential loss. "
                 "Use loss='margin' or 'cross-entropy'."
