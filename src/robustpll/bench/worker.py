@@ -100,9 +100,7 @@ class Bundle:
         if isinstance(trained, ClassicalMethod):
             factor, power = trained.cost
             fit = factor * (rows / 1e4) ** power * entry.features / 100 / (1000 if cuda else 1)
-            shape = (28, 28) if entry.kind == "pictures" else (entry.features,)
-            shared = trained.shared_seconds(rows, shape, cuda=cuda)
-            return float(len(self.runs) * (0.1 + fit) + shared)
+            return float(len(self.runs) * (0.1 + fit))
         if isinstance(trained, DeepMethod):
             epochs, cost = trained.total_epochs, trained.cost
         elif isinstance(trained, InstanceDependent):

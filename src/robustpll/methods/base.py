@@ -83,24 +83,15 @@ class Method(ABC):
 
     @classmethod
     def stacked(cls, methods: Sequence[Self]) -> Self:
-        """Return one method for a bundle of as many runs; only fields of type `Number` may differ.
+        """Return one method for a bundle of as many runs, which differ in `Number` fields only.
 
         Such a field then has one number for each member of each run.
         """
-        kinds = sorted({type(method).__name__ for method in methods})
-        if len(kinds) != 1:
-            raise InputError(f"A bundle needs one method or more, all of one class; got {kinds}.")
-        numbers, joined = cls.number_names(), copy.copy(methods[0])
-        for name in cls.field_names():
-            values = [getattr(method, name) for method in methods]
-            if all(value == values[0] for value in values):
-                continue
-            if name not in numbers:
-                raise InputError(
-                    f"Methods of one bundle must agree in {name!r}; got {values}. Only these "
-                    f"fields may differ: {', '.join(numbers) or 'none'}."
-                )
-            object.__setattr__(joined, name, tuple(v for m in methods for v in m.per_member(name)))
+        joined = copy.copy(methods[0])
+        for name in cls.number_names():
+            if any(getattr(method, name) != getattr(joined, name) for method in methods):
+                values = tuple(value for method in methods for value in method.per_member(name))
+                object.__setattr__(joined, name, values)
         return joined
 
     @abstractmethod
@@ -170,9 +161,6 @@ class DeepMethod(Method):
             values = self.per_member(name)
             if len(values) == self.members:
                 values *= models // self.members  # the same members for every run
-            if len(values) != models:
-                sizes = f"{name!r} has {len(values)} values, for a bundle of {models} models"
-                raise InputError(f"{sizes}: stack as many methods as the task has runs.")
             object.__setattr__(method, name, like.new_tensor(values)[:, None])
         return method
 
@@ -225,8 +213,8 @@ class DeepMethod(Method):
 
     @property
     def second_pass(self) -> bool:
-        """Whether row state comes from `after_step`, not from `step`."""
-        return False
+        """Whether row state comes from `after_step`, not from `step`: by a field `update`."""
+        return getattr(self, "update", "before") == "after"
 
     def before_step(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return row state from the logits of a step, unless a second pass computes it."""
@@ -273,10 +261,12 @@ class DeepMethod(Method):
         return outputs.log_softmax(-1)
 
     def training_opinion(self, task: Task, state: State) -> Opinion:
-        """Return the opinion of the training rows."""
-        rows = {name: value.double() for name, value in state.rows.items()}
+        """Return the opinion of the training rows, by row state of these names."""
+        rows, prior = {n: value.double() for n, value in state.rows.items()}, task.prior.double()
         uncertainty = rows["uncertainty"][..., 0] if "uncertainty" in rows else None
-        return Opinion.of_probability(rows["label_weights"], uncertainty, task.prior.double())
+        if "belief" in rows:
+            return Opinion(rows["belief"], prior, uncertainty)
+        return Opinion.of_probability(rows["label_weights"], uncertainty, prior)
 
 
 def normalize(weights: Tensor, otherwise: Tensor) -> Tensor:
@@ -291,3 +281,14 @@ def weighted_ce(logits: Tensor, label_weights: Tensor) -> Tensor:
     -sum_j w_j ln(p_j + 1e-10): the summand bounds the loss, and is part of the published numbers.
     """
     return -(label_weights * (logits.softmax(-1) + 1e-10).log()).sum(-1)
+
+
+def covering(logits: Tensor, candidates: Tensor, *, stable: bool = True) -> Tensor:
+    """Return -ln of the probability that softmax(logits) gives to all candidates -> (...).
+
+    By log-sum-exp it has a gradient however small that probability is; see `Cc` for the other form.
+    """
+    if stable:
+        return logits.logsumexp(-1) - logits.masked_fill(~candidates, -torch.inf).logsumexp(-1)
+    constant = 1 / (2 ** (logits.shape[-1] - 1) - 1)
+    return -torch.log(constant * (candidates * logits.softmax(-1)).sum(-1) + 1e-10)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -31,9 +31,8 @@ class Cavl(DeepMethod):
         "Zhang, Feng, Han, Niu, Sugiyama, Qin: Exploiting Class Activation Value for Partial-Label "
         "Learning. ICLR 2022"
     )
-
     warm_up = 1
-    paper_fields: ClassVar[dict[str, Any]] = {"target": "current"}
+    paper_fields: ClassVar = {"target": "current"}
 
     target: Literal["previous", "current"] = "previous"
 

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import torch
@@ -41,10 +41,6 @@ class ClassicalMethod(Method):
     # (a, b): fitting n rows of d features takes about a (n / 1e4)^b (d / 100) seconds on one core
     cost: ClassVar[tuple[float, float]] = (1.0, 1.0)
 
-    def shared_seconds(self, rows: int, shape: Shape, *, cuda: bool) -> float:
-        """Return roughly the seconds that a bundle takes once, not once per run."""
-        return 0.0
-
     def precompute(self, x: Tensor, learned: Tensors | None = None) -> Tensors:
         """Return what depends on scaled rows x (q, d) and the training rows, by default x itself.
 
@@ -68,7 +64,7 @@ class ClassicalMethod(Method):
         """
 
     def fit(self, task: Task, *, validation: Task | None = None) -> Fitted:
-        self.refuse_weights_and_validation(task, validation)
+        self.check(task, validation)
         results: dict[int, tuple[Tensors, Opinion]] = {}
         with computing("float32", task.rows.device):
             for runs in equal_runs(task.rows):
@@ -82,15 +78,13 @@ class ClassicalMethod(Method):
         learned, opinions = zip(*(results[run] for run in range(task.models)), strict=True)
         return Classical(self, learned, _stacked(opinions))
 
-    def refuse_weights_and_validation(self, task: Task, validation: Task | None) -> None:
-        if validation is not None:
+    def check(self, task: Task, validation: Task | None) -> None:
+        """Refuse what only networks can use."""
+        if validation is not None or not bool((task.weight == 1).all()):
             raise InputError(
-                f"watch must be None for {type(self).__name__}, which has no epochs to choose from."
-                " Leave it out, or use a method that trains networks."
+                f"{self.title} has no epochs to choose from, and takes no weights of rows or "
+                "classes. Leave out watch and weights, or use a method that trains networks."
             )
-        if not bool((task.weight == 1).all()):
-            name = type(self).__name__
-            raise InputError(f"{name} does not take weights of rows or classes. Leave them out.")
 
 
 @dataclass(frozen=True)
@@ -100,15 +94,12 @@ class Classical(Fitted):
     method: ClassicalMethod
     learned: tuple[Tensors, ...]
     opinion: Opinion
+    history: History = field(default_factory=History)
 
     @property
     def label_weights(self) -> Tensor:  # type: ignore[override]
         weights: Tensor = self.opinion.probability
         return weights
-
-    @property
-    def history(self) -> History:  # type: ignore[override]
-        return History()
 
     @property
     def device(self) -> torch.device:
@@ -122,10 +113,7 @@ class Classical(Fitted):
 
     def attacked(self, rows: Rows, attack: Attack, truth: Tensor | None = None) -> Rows:
         if attack.needs_gradient:
-            raise InputError(
-                f"{self.method.title} is not a network and has no gradient to attack it with. Use "
-                "Square, which needs none."
-            )
+            raise InputError(f"{self.method.title} has no gradient to attack it with. Use Square.")
         return super().attacked(rows, attack, truth)
 
     def predict(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from robustpll.engine.data import Batch, State, Task, pick
 from robustpll.engine.train import Training
 from robustpll.errors import InputError
-from robustpll.methods.base import WARM_UP, Count, DeepMethod, Number, Step, normalize, weighted_ce
-from robustpll.methods.rc import covering
+from robustpll.methods import base
+from robustpll.methods.base import WARM_UP, Count, DeepMethod, Number, Step, normalize
 
 VIEWS = 3  # epochs that must agree on a row
 FEWEST = 0.05  # share of the rows that must be selected before a network learns from them
@@ -58,7 +58,7 @@ class CroSel(DeepMethod):
     restarts = True
     cost = 2.0
     attacked_jointly = True
-    paper_fields: ClassVar[dict[str, Any]] = dict.fromkeys(
+    paper_fields: ClassVar = dict.fromkeys(
         ("stable_warmup", "mask_consistency", "true_cross", "single_softmax"), False
     )
 
@@ -91,12 +91,12 @@ class CroSel(DeepMethod):
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         if batch.stage == WARM_UP:
             logits = net(batch.x)
-            loss = covering(logits, batch.candidates, stable=self.stable_warmup)
+            loss = base.covering(logits, batch.candidates, stable=self.stable_warmup)
             return loss, self.before_step(logits, batch)
         selected = self._on_selected(net, batch)  # before the others: BatchNorm is moved by both
         logits = net(batch.x)
         view = self._masked(pick(swapped(batch.memory["views"][-1]), batch.indices), batch)
-        loss = selected + batch.memory["unsure"] * weighted_ce(logits, view)
+        loss = selected + batch.memory["unsure"] * base.weighted_ce(logits, view)
         return loss, self.before_step(logits, batch)
 
     def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:

@@ -52,11 +52,8 @@ class Ipal(ClassicalMethod):
     >>> from robustpll import PLLClassifier
     >>> X = [[1.0, 0], [2, 0], [3, 0], [0, 1], [0, 2], [0, 3]]
     >>> y = [{"a", "b"}, {"a"}, {"a", "c"}, {"b", "c"}, {"b"}, {"b", "a"}]
-    >>> model = PLLClassifier(Ipal(neighbours=2)).fit(X, y)
-    >>> model.labels_
+    >>> PLLClassifier(Ipal(neighbours=2)).fit(X, y).labels_
     array(['a', 'a', 'a', 'b', 'b', 'b'], dtype='<U1')
-    >>> model.predict([[4, 0], [0, 4]])
-    array(['a', 'b'], dtype='<U1')
     """
 
     name = "ipal"

@@ -4,7 +4,7 @@ import math
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from sklearn.exceptions import ConvergenceWarning
@@ -19,7 +19,6 @@ from robustpll.opinion import Opinion
 MOST_REJECTED = 10_000  # proposals in a row, before the search for another dichotomy ends
 TOLERANCE = 1e-4  # largest distance of a training row's decision value from that of the optimum
 MOST_STEPS = 200  # of Newton's method; about 6 are usual
-
 Decoding = Literal["loss", "reference"]
 
 
@@ -58,7 +57,7 @@ class PlEcoc(ClassicalMethod):
     citation = "Zhang, Yu, Tang: Disambiguation-Free Partial Label Learning. IEEE TKDE 2017"
     on_host = True
     cost = (0.1, 1.0)
-    paper_fields: ClassVar[dict[str, Any]] = {"decoding": "reference"}
+    paper_fields: ClassVar = {"decoding": "reference"}
 
     decoding: Decoding = "loss"
     error_cost: float = 1.0
@@ -99,16 +98,14 @@ def _decisions(x: Tensor, weights: Tensor) -> Tensor:
 def dichotomies(candidates: Tensor, generator: torch.Generator) -> Tensor:
     """Return which classes are on the positive side, (L, k) bool; the last class never is.
 
-    A dichotomy needs a row on each side, and a tenth of the rows (n, k) on either. Up to ten
-    classes, all dichotomies are examined. For more, they are drawn by fair coins, until there are
-    enough or 10,000 in a row were of no use.
+    A dichotomy needs a row on each side, and a tenth of the rows (n, k) on either. With up to ten
+    classes, all are examined. Otherwise they are drawn by fair coins.
     """
     (n, k), device = candidates.shape, candidates.device
     sets, counts = torch.unique(candidates, dim=0, return_counts=True)
     most = math.ceil(10 * math.log2(k))
 
     def eligible(codes: Tensor) -> Tensor:
-        """Whether the rows suffice for dichotomies (B, k), (B,)."""
         inside, outside = (counts.double() @ side.double() for side in one_sided(sets, codes))
         fits: Tensor = (inside > 0) & (outside > 0) & (inside + outside >= max(1, n // 10))
         return fits
@@ -153,7 +150,6 @@ def reliability(decisions: Tensor, candidates: Tensor, codes: Tensor) -> Tensor:
 def decoded(decisions: Tensor, codes: Tensor, reliable: Tensor, decoding: Decoding) -> Tensor:
     """Return logarithms of the scores, whose softmax are probabilities; (q, L) -> (q, k).
 
-    "reference": of Σ_l H_cl exp(M_cl g_l); "loss": minus that of the cost Σ_l H_cl exp(-M_cl g_l).
     A class without reliable classifiers comes last: as a cost its sum, 0, would win.
     """
     sign = 1 if decoding == "reference" else -1
@@ -260,10 +256,7 @@ def _solve(gram: Tensor, ridge: float, right: Tensor) -> Tensor:
 def _step_length(
     slack: Tensor, change: Tensor, weights: Tensor, direction: Tensor, cost: float
 ) -> float:
-    """Where the objective is least along a direction, up to a tenth of its slope at 0.
-
-    The slope grows with the length, so bisection finds where it is 0.
-    """
+    """Where the objective is least along a direction, by bisection of its slope to a tenth."""
     along, square = float(weights @ direction), float(direction @ direction)
 
     def slope(length: float) -> float:

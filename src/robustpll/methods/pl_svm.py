@@ -1,16 +1,14 @@
 """PlSvm (Nguyen and Caruana, KDD 2008)."""
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any
+from functools import cache
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import EfficiencyWarning
 from torch import Tensor
 
 from robustpll.engine.networks import Shape
@@ -24,7 +22,6 @@ Steps = Callable[[Floats, NDArray[np.bool_], NDArray[np.int64], float], Floats]
 
 FEWEST_ITERATIONS = 100_000
 TIED = 1e-12  # scores this close are equal up to rounding; a row drawn twice makes such classes
-LARGE = 10**9  # iterations * k * d that take about 5 s without numba
 
 
 @dataclass(frozen=True)
@@ -63,17 +60,13 @@ class PlSvm(ClassicalMethod):
     iterations: int = 0
 
     def fit_run(self, run: OneRun) -> tuple[Tensors, Opinion]:
-        (n, d), k = run.x.shape, run.candidates.shape[1]
+        n = len(run.x)
         iterations = self.iterations or max(FEWEST_ITERATIONS, 10 * n)
         generator = torch.Generator().manual_seed(seed_of(run.seed, self.name))
         order = torch.randint(n, (iterations,), generator=generator)
-        steps = compiled_steps()
-        if steps is None and iterations * k * d > LARGE:
-            hint = '`pip install "robustpll[fast]"` makes them several times faster.'
-            msg = f"PlSvm takes {iterations:,} steps in plain numpy, without numba: {hint}"
-            warnings.warn(msg, EfficiencyWarning, stacklevel=2)
+        steps = compiled_steps() or plain_steps
         x, candidates = (part.cpu().contiguous().numpy() for part in (run.x, run.candidates))
-        learned = (steps or plain_steps)(x, candidates, order.numpy(), float(self.regularisation))
+        learned = steps(x, candidates, order.numpy(), float(self.regularisation))
         weights = torch.from_numpy(learned).to(run.x)  # (k, d)
         scores = (run.x @ weights.T).masked_fill(~run.candidates, -torch.inf)
         return {"weights": weights}, Opinion.of_probability(scores.softmax(-1))
@@ -113,18 +106,15 @@ def _first_largest(scores: Floats) -> int:
 
 @cache
 def compiled_steps() -> Steps | None:
-    """`fast_steps` as machine code, cached on disk if possible; None without numba."""
+    """`fast_steps` as machine code; None without numba, or a folder to keep the code in."""
+    # Sums in any order can be vectorised; infinities keep their meaning.
+    options = {"nogil": True, "cache": True, "fastmath": {"reassoc", "contract", "nsz"}}
     try:
         import numba
-    except ImportError:
+
+        return cast("Steps", numba.njit(**options)(fast_steps))
+    except (ImportError, RuntimeError):
         return None
-    # Sums in any order can be vectorised; infinities keep their meaning.
-    compiler: Any = partial(numba.njit, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-    try:
-        steps: Steps = compiler(cache=True)(fast_steps)
-    except RuntimeError:  # no folder is writable
-        steps = compiler()(fast_steps)
-    return steps
 
 
 def fast_steps(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -86,8 +86,7 @@ class ProdenL2(Proden):
 class ProdenDropout(Proden):
     """Proden with dropout, also when it predicts (Gal & Ghahramani, ICML 2016).
 
-    A prediction is the mean of softmax over passes with randomly dropped units. Each pass drops the
-    same units for all rows, so predictions are repeatable and do not depend on other rows.
+    A prediction is the mean of softmax over passes; each drops the same random units for all rows.
 
     Parameters
     ----------
@@ -197,8 +196,8 @@ class Pop(Proden):
     ceiling : float
         Largest threshold.
     growth : {"added", "multiplied"}
-        Whether it grows by `rise`, or by the factor 1 + `rise` and only after purifications that
-        ruled out less than one in 10,000 of all pairs of a row and a class.
+        Whether it grows by `rise`, or by the factor 1 + `rise` after purifications that ruled out
+        less than one in 10,000 of all pairs of a row and a class.
     persistent : bool
         Whether a candidate that is ruled out remains so. Otherwise it only affects the next epoch.
     """
@@ -209,11 +208,7 @@ class Pop(Proden):
         "Xu, Liu, Lv, Qiao, Geng: Progressive Purification for Instance-Dependent Partial Label "
         "Learning. ICML 2023"
     )
-    paper_fields: ClassVar[dict[str, Any]] = {
-        "growth": "multiplied",
-        "ceiling": 0.4,
-        "persistent": False,
-    }
+    paper_fields: ClassVar = {"growth": "multiplied", "ceiling": 0.4, "persistent": False}
 
     threshold: Number = 0.001
     rise: Number = 0.001

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 
 from robustpll.engine.data import Batch, State, Task
-from robustpll.methods.base import DeepMethod, Step, normalize
+from robustpll.methods.base import DeepMethod, Step, covering, normalize
 from robustpll.methods.proden import Proden
 
 
@@ -32,14 +31,10 @@ class Rc(Proden):
         "Feng, Lv, Han, Xu, Niu, Geng, An, Sugiyama: Provably Consistent Partial-Label Learning. "
         "NeurIPS 2020"
     )
-    paper_fields: ClassVar[dict[str, Any]] = {"normalise": False, "update": "before"}
+    paper_fields: ClassVar = {"normalise": False, "update": "before"}
 
     normalise: bool = True
     update: Literal["after", "before"] = "after"
-
-    @property
-    def second_pass(self) -> bool:
-        return self.update == "after"
 
     def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         if self.normalise:
@@ -66,7 +61,7 @@ class Cc(DeepMethod):
     name = "cc"
     title = "Cc"
     citation = Rc.citation
-    paper_fields: ClassVar[dict[str, Any]] = {"stable": False}
+    paper_fields: ClassVar = {"stable": False}
 
     stable: bool = True
 
@@ -76,14 +71,3 @@ class Cc(DeepMethod):
     def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
         weights = task.candidates * logits().softmax(-1)
         state.rows["label_weights"] = normalize(weights, task.prior.double())
-
-
-def covering(logits: Tensor, candidates: Tensor, *, stable: bool = True) -> Tensor:
-    """Return -ln of the probability that softmax(logits) gives to all candidates -> (...).
-
-    By log-sum-exp it has a gradient however small that probability is; see `Cc` for the other form.
-    """
-    if stable:
-        return logits.logsumexp(-1) - logits.masked_fill(~candidates, -torch.inf).logsumexp(-1)
-    constant = 1 / (2 ** (logits.shape[-1] - 1) - 1)
-    return -torch.log(constant * (candidates * logits.softmax(-1)).sum(-1) + 1e-10)

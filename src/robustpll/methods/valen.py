@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -47,11 +47,7 @@ class Valen(DeepMethod):
     restarts = True
     cost = 5.0
     compilable = False  # torch.compile does not take a generator
-    paper_fields: ClassVar[dict[str, Any]] = {
-        "network": "wide",
-        "start": "uniform",
-        "graph": "columns",
-    }
+    paper_fields: ClassVar = {"network": "wide", "start": "uniform", "graph": "columns"}
 
     start: Literal["warm", "uniform"] = "warm"
     graph: Literal["rows", "columns"] = "rows"
@@ -59,10 +55,7 @@ class Valen(DeepMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.network not in ("mlp", "wide"):
-            raise InputError(
-                "Valen compares rows by the last hidden layer of its network, so that must be "
-                f"'mlp' or 'wide'. Got {self.network!r}."
-            )
+            raise InputError(f"Valen's network must be 'mlp' or 'wide'. Got {self.network!r}.")
 
     def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:
         network = mlp if self.network == "mlp" else wide
