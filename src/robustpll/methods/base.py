@@ -1,7 +1,4 @@
-"""What a method is: hyperparameters in a frozen dataclass, and the hooks that the engine calls.
-
-Then the formulas that several methods share; they act on the last axis.
-"""
+"""What a method is: hyperparameters and hooks. Then formulas that several methods share."""
 
 import copy
 import math
@@ -140,6 +137,7 @@ class DeepMethod(Method):
     attacked_jointly: ClassVar[bool] = False  # members are one function, and attacked as one
     warm_up: ClassVar[int] = 0  # epochs before the others, with steps in a stage of their own
     restarts: ClassVar[bool] = False  # whether the optimizer is reset after the warm-up
+    final_weights: ClassVar[Literal["as trained", "normalised", "predicted"]] = "as trained"
     cost: ClassVar[float] = 1.0  # time of a step of one network: benchmarks/method_speed.py
 
     def __post_init__(self) -> None:
@@ -229,7 +227,13 @@ class DeepMethod(Method):
         """Change the state between epochs: tensors in place, because a captured step keeps them."""
 
     def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
-        """Set label weights that need the trained network, which is in evaluation mode."""
+        """Set the final label weights; the trained network is in evaluation mode."""
+        weights = state.rows["label_weights"]
+        if self.final_weights == "normalised":
+            weights.copy_(normalize(weights, task.prior))
+        elif self.final_weights == "predicted":
+            weights = task.candidates * logits().softmax(-1)
+            state.rows["label_weights"] = normalize(weights, task.prior.double())
 
     def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
         """Return Adam with decoupled weight decay; plain Adam if that is 0."""

@@ -1,14 +1,13 @@
 """Cavl (Zhang et al., ICLR 2022)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from robustpll.engine.data import Batch, State, Task
-from robustpll.methods.base import WARM_UP, DeepMethod, Step, normalize, weighted_ce
+from robustpll.engine.data import Batch
+from robustpll.methods.base import WARM_UP, DeepMethod, Step, weighted_ce
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,7 @@ class Cavl(DeepMethod):
         "Learning. ICLR 2022"
     )
     warm_up = 1
+    final_weights = "predicted"
     paper_fields: ClassVar = {"target": "current"}
 
     target: Literal["previous", "current"] = "previous"
@@ -49,10 +49,6 @@ class Cavl(DeepMethod):
 
     def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         return {"label_weights": picked(logits, batch.candidates)}
-
-    def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
-        weights = task.candidates * logits().softmax(-1)
-        state.rows["label_weights"] = normalize(weights, task.prior.double())
 
 
 def picked(logits: Tensor, candidates: Tensor, *, strict: bool = True) -> Tensor:

@@ -1,6 +1,5 @@
 """CroSel (Tian et al., CVPR 2024)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,8 +28,8 @@ class CroSel(DeepMethod):
 
     ``CroSel.paper()`` has all four switches off, and keeps classes that are not candidates in
     ``label_weights``; with 151 classes or more it learns nothing (see `Cc`). Unlike the published
-    code, all steps have the same size, and an epoch uses each selected row equally often, plus or
-    minus one. If too few rows are selected, a network learns from the consistency term alone.
+    code, all steps have the same size. If too few rows are selected, a network learns from the
+    consistency term alone.
 
     Parameters
     ----------
@@ -58,6 +57,7 @@ class CroSel(DeepMethod):
     restarts = True
     cost = 2.0
     attacked_jointly = True
+    final_weights = "normalised"
     paper_fields: ClassVar = dict.fromkeys(
         ("stable_warmup", "mask_consistency", "true_cross", "single_softmax"), False
     )
@@ -104,7 +104,6 @@ class CroSel(DeepMethod):
         return {"view": view, "label_weights": self._masked(view, batch)}
 
     def _masked(self, view: Tensor, batch: Batch) -> Tensor:
-        """The view (M, b, k), if asked for restricted to the candidates."""
         if not self.mask_consistency:
             return view
         return normalize(view * batch.candidates, batch.prior)
@@ -154,10 +153,6 @@ class CroSel(DeepMethod):
         agree = (predicted == predicted[-1]).all(0)
         likely = views.mean(0).amax(-1) > self.threshold
         return torch.logical_and((tied & candidates).any(-1) & agree, likely)
-
-    def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
-        weights = state.rows["label_weights"]
-        weights.copy_(normalize(weights, task.prior))
 
 
 def swapped(values: Tensor) -> Tensor:

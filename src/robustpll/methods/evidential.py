@@ -100,7 +100,7 @@ class Edl(DeepMethod):
         return self.error(evidence, batch) + self.divergence(evidence, batch, progress)
 
     def error(self, evidence: Tensor, batch: Batch) -> Tensor:
-        """Return the expected error to the label weights, given evidence (M, b, k), (M, b)."""
+        """Return the expected error to the label weights, (M, b, k) -> (M, b)."""
         return evidential_error(evidence, batch.label_weights)
 
     def divergence(self, evidence: Tensor, batch: Batch, progress: Tensor) -> Tensor:
@@ -140,8 +140,7 @@ class ProdenEdl(Edl):
     kl_ceiling, anneal, evidence, kl_scale_large_k, kl_per_class
         As in `RobustPll`.
     prior : {"label", "uniform"}
-        Whether a training row's uncertainty belongs to its label, or to all classes equally. A row
-        without evidence then has no label.
+        Whether a training row's uncertainty belongs to its label, or to all classes equally.
     """
 
     name = "proden_edl"
@@ -206,11 +205,10 @@ class RobustPll(Edl):
     kl_scale_large_k : float
         Factor on the ceiling with 100 classes or more.
     kl_per_class : bool
-        Whether the ceiling is divided by the number of classes, or by 10 if they are fewer: the
-        divergence grows with it, the error does not.
+        Whether the ceiling is divided by the number of classes, or by 10 if they are fewer.
     balance : float
-        From 0 to 1: how strongly label weights are moved to candidates that are rare in the batch.
-        1 assumes equally frequent classes. Only for ``loss="squared"``.
+        From 0 to 1: how strongly label weights are moved to candidates that are rare in the batch;
+        1 assumes equally frequent classes. Needs ``loss="squared"``.
     """
 
     name = "robust_pll"
@@ -249,24 +247,19 @@ class RobustPll(Edl):
         evidence = self.evidence_of(logits)
         opinion = Opinion.of_evidence(evidence, batch.prior).within(batch.candidates)
         uncertainty = opinion.uncertainty[..., None]
-        if self.balance:
-            return self.balanced(opinion, batch)
         if self.loss == "squared":
-            return {"label_weights": opinion.probability, "uncertainty": uncertainty}
+            weights = opinion.probability
+            if self.balance:  # divide by the share of each class in the batch
+                relative = (weights.shape[-1] * weights.mean(-2, keepdim=True)).clamp(min=0.01)
+                weights = normalize(weights / relative**self.balance, batch.prior)
+                # belief is the rest of the weights, and must not be negative
+                most = torch.where(batch.prior > 0, weights / batch.prior, torch.inf).amin(-1)
+                uncertainty = torch.minimum(opinion.uncertainty, most)[..., None]
+            return {"label_weights": weights, "uncertainty": uncertainty}
         best = evidence.masked_fill(~batch.candidates, -1).amax(-1, keepdim=True)
         tied = batch.candidates & (evidence == best)
         weights = normalize(tied.to(evidence.dtype), batch.prior)
         return {"label_weights": weights, "belief": opinion.belief, "uncertainty": uncertainty}
-
-    def balanced(self, opinion: Opinion, batch: Batch) -> dict[str, Tensor]:
-        """Return label weights divided by the share of each class in the batch; see `reweigh`."""
-        weights = opinion.probability
-        relative = (weights.shape[-1] * weights.mean(-2, keepdim=True)).clamp(min=0.01)
-        weights = normalize(weights / relative**self.balance, batch.prior)
-        # belief is the rest of the weights, and must not be negative
-        most = torch.where(batch.prior > 0, weights / batch.prior, torch.inf).amin(-1)
-        uncertainty = torch.minimum(opinion.uncertainty, most)[..., None]
-        return {"label_weights": weights, "uncertainty": uncertainty}
 
 
 @dataclass(frozen=True)
@@ -359,7 +352,7 @@ class RobustPllAt(RobustPll):
 class RobustPllAtEns(RobustPllAt):
     """Five RobustPll+At networks with different initial weights and batches; opinions averaged.
 
-    Members may differ in their numbers, such as ``adversary=(0.01, 0.02, 0.05, 0.05, 0.1)``.
+    Members may differ, as by ``adversary=(0.01, 0.02, 0.05, 0.05, 0.1)``.
     """
 
     name = "robust_pll_at_ens"

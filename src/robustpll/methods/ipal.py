@@ -69,7 +69,6 @@ class Ipal(ClassicalMethod):
     iterations: int = 100
 
     def precompute(self, x: Tensor, learned: Tensors | None = None) -> Tensors:
-        """Indices and weights (q, m) of neighbours, and their products with each other and x."""
         rows = x if learned is None else learned["rows"]
         indices = neighbours(x, rows, self.neighbours, itself=learned is None).indices
         gram, along = products(x, rows, indices)

@@ -87,8 +87,8 @@ def plain_steps(
     for t, i in enumerate(order, 1):
         row, possible = x[i], candidates[i]
         scores = np.einsum("jf,f->j", weights, row)  # BLAS would start threads for so little
-        best = _first_largest(np.where(possible, scores, -np.inf))
-        rival = _first_largest(np.where(possible, -np.inf, scores))
+        inside, outside = np.where(possible, scores, -np.inf), np.where(possible, -np.inf, scores)
+        best, rival = ((side >= side.max() - TIED).argmax() for side in (inside, outside))
         weights *= max(1e-9, 1 - 1 / t)
         if not possible.all() and scores[best] - scores[rival] < 1:
             step = row / (regularisation * t)
@@ -98,10 +98,6 @@ def plain_steps(
         if length > longest:
             weights *= longest / length
     return weights
-
-
-def _first_largest(scores: Floats) -> int:
-    return int((scores >= scores.max() - TIED).argmax())
 
 
 @cache

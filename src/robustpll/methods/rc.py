@@ -1,13 +1,12 @@
 """Rc and Cc (Feng et al., NeurIPS 2020)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
-from robustpll.engine.data import Batch, State, Task
-from robustpll.methods.base import DeepMethod, Step, covering, normalize
+from robustpll.engine.data import Batch
+from robustpll.methods.base import DeepMethod, Step, covering
 from robustpll.methods.proden import Proden
 
 
@@ -31,6 +30,7 @@ class Rc(Proden):
         "Feng, Lv, Han, Xu, Niu, Geng, An, Sugiyama: Provably Consistent Partial-Label Learning. "
         "NeurIPS 2020"
     )
+    final_weights = "normalised"
     paper_fields: ClassVar = {"normalise": False, "update": "before"}
 
     normalise: bool = True
@@ -40,10 +40,6 @@ class Rc(Proden):
         if self.normalise:
             return super().reweigh(logits, batch)
         return {"label_weights": batch.candidates * logits.softmax(-1)}
-
-    def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
-        weights = state.rows["label_weights"]
-        weights.copy_(normalize(weights, task.prior))
 
 
 @dataclass(frozen=True)
@@ -61,13 +57,10 @@ class Cc(DeepMethod):
     name = "cc"
     title = "Cc"
     citation = Rc.citation
+    final_weights = "predicted"
     paper_fields: ClassVar = {"stable": False}
 
     stable: bool = True
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         return covering(net(batch.x), batch.candidates, stable=self.stable), {}
-
-    def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
-        weights = task.candidates * logits().softmax(-1)
-        state.rows["label_weights"] = normalize(weights, task.prior.double())

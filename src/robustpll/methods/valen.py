@@ -25,10 +25,9 @@ TINY = 1e-10
 class Valen(DeepMethod):
     """Variational label enhancement: labels are sampled from a Dirichlet that must explain the row.
 
-    An encoder predicts a Dirichlet distribution over the labels of a row. A sample of it is decoded
-    to the features, to the candidates, and, by the similarity of samples, to a graph of neighbours.
-    Samples are also the label weights from which a classifier learns. Ten epochs of warm-up train
-    the classifier as Proden does.
+    An encoder predicts a Dirichlet distribution over the labels of a row. Samples are decoded to
+    features, candidates and, by their similarity, a graph of neighbours. They are also the label
+    weights from which a classifier learns. Ten epochs of warm-up train it as Proden does.
 
     Parameters
     ----------
