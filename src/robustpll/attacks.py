@@ -195,15 +195,12 @@ LOSSES = {"cross-entropy": cross_entropy, "margin": margin, "evidential": eviden
 
 
 class Point(NamedTuple):
-    """A point of an ascent, for all rows."""
-
     x: Tensor  # (M, b, *shape)
     direction: Tensor  # (M, b, *shape): sign of the gradient
     loss: Tensor  # (M, b)
     margin: Tensor  # (M, b): positive where a row is fooled
 
     def or_larger_margin(self, other: "Point") -> "Point":
-        """For each row, the point with the larger margin."""
         return self.where(other.margin > self.margin, other)
 
     def where(self, rows: Tensor, other: "Point") -> "Point":

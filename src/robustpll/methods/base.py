@@ -164,13 +164,12 @@ class DeepMethod(Method):
 
     def part(self, runs: slice, of: int) -> Self:
         """Return the method for some of the runs of a bundle; see `stacked`."""
-        method = copy.copy(self)
+        method, members = copy.copy(self), self.members
         start, stop, _ = runs.indices(of)
         for name in self.number_names():
             values = self.per_member(name)
-            if len(values) == of * self.members:
-                part = values[start * self.members : stop * self.members]
-                object.__setattr__(method, name, part)
+            if len(values) == of * members:
+                object.__setattr__(method, name, values[start * members : stop * members])
         return method
 
     def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:

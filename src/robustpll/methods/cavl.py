@@ -19,9 +19,8 @@ class Cavl(DeepMethod):
     Parameters
     ----------
     target : {"previous", "current"}
-        Whether the candidate is picked after the last step with the row, or anew from the forward
-        pass of the current step, as in ``Cavl.paper()``. There a class that is not a candidate
-        shares the target if its value equals the largest.
+        Whether the candidate is picked after the last step with the row, or anew in the current
+        step. Then, as published, a class outside the candidates shares if its value is the same.
     """
 
     name = "cavl"

@@ -19,7 +19,8 @@ from robustpll.methods.base import Method
 from robustpll.opinion import Opinion
 
 Tensors = dict[str, Tensor]  # by name; what a run learned has its training rows as "rows"
-Layout = dict[str, tuple[torch.dtype, tuple[int | str, ...]]]  # types and shapes of tensors
+# Types and shapes of tensors. A word is any size of at least 1, the same wherever it occurs.
+Layout = dict[str, tuple[torch.dtype, tuple[int | str, ...]]]
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,7 @@ class ClassicalMethod(Method):
     cost: ClassVar[tuple[float, float]] = (1.0, 1.0)
 
     def precompute(self, x: Tensor, learned: Tensors | None = None) -> Tensors:
-        """Return what depends on scaled rows x (q, d) and the training rows, by default x itself.
-
-        It is computed once for all runs with equal rows.
-        """
+        """Return what depends on rows x (q, d) and training rows (default: x), for equal runs."""
         return {}
 
     @abstractmethod
@@ -58,10 +56,7 @@ class ClassicalMethod(Method):
 
     @abstractmethod
     def layout(self, shape: Shape, k: int) -> Layout:
-        """Return types and shapes of what is learned from rows of this shape, to check a file.
-
-        A word stands for any size of at least 1, the same wherever it occurs.
-        """
+        """Return types and shapes of what is learned from rows of this shape, to check a file."""
 
     def fit(self, task: Task, *, validation: Task | None = None) -> Fitted:
         self.check(task, validation)
@@ -148,7 +143,6 @@ def scaled_rows(rows: Rows, run: int) -> Tensor:
 
 
 def _stacked(opinions: Sequence[Opinion]) -> Opinion:
-    """Opinions of single runs as one of R runs."""
     parts = [(one.belief, one.prior, one.uncertainty) for one in opinions]
     belief, prior, uncertainty = (torch.stack(part) for part in zip(*parts, strict=True))
     return Opinion(belief, prior, uncertainty)

@@ -52,10 +52,8 @@ class DstPll(ClassicalMethod):
 
     Parameters
     ----------
-    neighbours : int
-        Number of neighbours, if rows are compared by their scaled features; from 1 to 52.
-    code_neighbours : int
-        The same, if rows are compared by codes.
+    neighbours, code_neighbours : int
+        Number of neighbours by scaled features, or by codes; from 1 to 52.
     encoder : {"auto", "never", "always"}
         Whether to compare by codes. "auto" does for rows of shape (h, w) or (c, h, w).
     encoder_epochs : int
@@ -255,10 +253,7 @@ def _sum_over_supersets(table: Tensor, sign: int) -> None:
 
 
 def masses_of(said: Iterable[int], base: int) -> dict[int, float]:
-    """Return the masses of all sets that have any, for one row and any number of classes.
-
-    The time is proportional to the number of distinct intersections: few if few classes are named.
-    """
+    """Return the masses of all sets that have any, for one row; slow if many classes are named."""
     counts = Counter(named & base for named in said)
     del counts[0], counts[base]
     groups = {base: 1}  # intersection -> how many groups of witnesses have it

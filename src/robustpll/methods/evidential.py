@@ -25,7 +25,6 @@ from robustpll.methods.base import Count, DeepMethod, Number, Share, ShareNumber
 from robustpll.methods.proden import Proden
 from robustpll.opinion import Opinion
 
-Anneal = Literal["from-one", "from-zero"]
 Evidence = Literal["relu", "softplus", "exp"]
 EVIDENCE: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -86,7 +85,7 @@ class Edl(DeepMethod):
     added_fields: ClassVar = DeepMethod.added_fields | {"kl_per_class": False}
 
     kl_ceiling: Number = 1.0
-    anneal: Anneal = "from-one"
+    anneal: Literal["from-one", "from-zero"] = "from-one"
     evidence: Evidence = "relu"
     kl_scale_large_k: Number = 0.0005
     kl_per_class: bool = False
@@ -307,6 +306,7 @@ class RobustPllAt(RobustPll):
         "Models Resistant to Adversarial Attacks. ICLR 2018"
     )
     published = False
+    cost = 4.0  # moved and original rows, and two steps of an attack
     paper_fields: ClassVar = {}
 
     evidence: Evidence = "exp"
@@ -315,10 +315,6 @@ class RobustPllAt(RobustPll):
     attack_steps: Count = 2
     clean_share: ShareNumber = 0.3
     averaged: Share = 0.5
-
-    @property
-    def cost(self) -> float:  # type: ignore[override]
-        return 2.0 + self.attack_steps  # two: moved and original rows
 
     def draw(self, rows: int, shape: Shape, draws: Draws) -> Tensor | None:
         return draws.uniform(rows, *shape)

@@ -28,12 +28,6 @@ class Proden(DeepMethod):
 
     Cross-entropy against label weights, which are the network's own probabilities p restricted to
     the candidates S and renormalised: w_j = [j in S] p_j / sum_{S} p.
-
-    Examples
-    --------
-    >>> Proden(epochs=50)
-    Proden(epochs=50, batch_size=256, learning_rate=0.001, weight_decay=0.0, members=1,
-           network='mlp', precision='auto', averaged=0.0)
     """
 
     name = "proden"
@@ -189,17 +183,13 @@ class Pop(Proden):
 
     Parameters
     ----------
-    threshold : float
-        Initial threshold.
-    rise : float
-        Growth of the threshold with each purification.
-    ceiling : float
-        Largest threshold.
+    threshold, rise, ceiling : float
+        Initial threshold, its growth with each purification, and its largest value.
     growth : {"added", "multiplied"}
         Whether it grows by `rise`, or by the factor 1 + `rise` after purifications that ruled out
         less than one in 10,000 of all pairs of a row and a class.
     persistent : bool
-        Whether a candidate that is ruled out remains so. Otherwise it only affects the next epoch.
+        Whether a candidate that is ruled out remains so, or only for the next epoch.
     """
 
     name = "pop"
