@@ -95,12 +95,11 @@ def plain_steps(
 @cache
 def compiled_steps() -> Steps | None:
     """`fast_steps` as machine code; None without numba, or a folder to keep the code in."""
-    # Sums in any order can be vectorised; infinities keep their meaning.
-    options = {"nogil": True, "cache": True, "fastmath": {"reassoc", "contract", "nsz"}}
+    fastmath = {"reassoc", "contract", "nsz"}  # sums in any order; infinities keep their meaning
     try:
         import numba
 
-        return cast("Steps", numba.njit(**options)(fast_steps))
+        return cast("Steps", numba.njit(nogil=True, cache=True, fastmath=fastmath)(fast_steps))
     except (ImportError, RuntimeError):
         return None
 
