@@ -22,7 +22,7 @@ MOVED = {  # former module -> its present modules, below robustpll
     "evaluate.metrics": ("measures.metrics",),
     "evaluate.selection": ("measures.calibration", "evaluate.reports"),
     "evaluate.significance": ("measures.significance",),
-    "methods.maths": ("methods.base", "methods.rc"),
+    "methods.maths": ("methods.base",),
 }
 
 

@@ -32,9 +32,9 @@ Loss = Literal["cross-entropy", "margin", "evidential"]
 Count = Annotated[int, AT_LEAST_1]
 
 
-def _all_finite(value: Any) -> bool:
+def _all_finite(value: Any, least: float = -math.inf) -> bool:
     array = np.asarray(value)
-    return array.dtype.kind in "iuf" and bool(np.isfinite(array).all())
+    return array.dtype.kind in "iuf" and bool((np.isfinite(array) & (array >= least)).all())
 
 
 def _is_range(value: Any) -> bool:
@@ -42,15 +42,9 @@ def _is_range(value: Any) -> bool:
     return value is None or (pair and bool(np.all(np.less(*value))))
 
 
-SIZES = Rule(
-    "a number of at least 0, or an array of them",
-    lambda value: _all_finite(value) and bool((np.asarray(value) >= 0).all()),
-)
+SIZE = Rule("a number of at least 0, or an array of them", partial(_all_finite, least=0))
 RANGE = Rule("None or (low, high)", _is_range)
-MASK = Rule(
-    "None or an array of True and False",
-    lambda value: value is None or np.asarray(value).dtype == bool,
-)
+MASK = Rule("None or an array of bool", lambda mask: mask is None or np.asarray(mask).dtype == bool)
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,6 @@ class Bounds:
 
     @property
     def rows(self) -> int:
-        """Number of rows per epsilon, b."""
         return self.x.shape[1] // self.count
 
     def tile(self, values: Tensor) -> Tensor:
@@ -85,7 +78,7 @@ class Bounds:
 class Attack(ABC):
     """Turns scaled features into attacked ones; `PGD` describes the fields of all attacks."""
 
-    epsilon: Annotated[float | ArrayLike, SIZES]
+    epsilon: Annotated[float | ArrayLike, SIZE]
     _: KW_ONLY
     labels: Labels = "current"
     target: Target = "logits"
@@ -100,11 +93,6 @@ class Attack(ABC):
 
     def __post_init__(self) -> None:
         check_fields(self)
-
-    @property
-    def needs_evidence(self) -> bool:
-        """Whether the attack works only on methods that predict evidence."""
-        return False
 
     def __call__(
         self,
@@ -122,13 +110,12 @@ class Attack(ABC):
         bounds = self.bounds(x, epsilons)
         if not any(np.any(epsilon) for epsilon in epsilons):
             return bounds.x
-        if self.labels == "true" and truth is None:
-            name = f"{type(self).__name__}(labels='true')"
-            raise InputError(f"{name} needs the true labels of the rows. Pass labels=.")
-        labels = truth if self.labels == "true" else None
-        if self.labels == "clean":
-            labels = outputs(x).argmax(-1)
-        return self.perturb(outputs, bounds, draws, None if labels is None else bounds.tile(labels))
+        if self.labels == "current":
+            return self.perturb(outputs, bounds, draws, None)
+        labels = outputs(x).argmax(-1) if self.labels == "clean" else truth
+        if labels is None:
+            raise InputError("labels='true' needs the true labels of the rows. Pass labels=.")
+        return self.perturb(outputs, bounds, draws, bounds.tile(labels))
 
     def bounds(self, x: Tensor, epsilons: Sequence[float | ArrayLike]) -> Bounds:
         """Return the box for features x (M, b, *shape) under each epsilon; for 0 it is x alone."""
@@ -204,23 +191,16 @@ def evidential_error_to(scores: Tensor, labels: Tensor) -> Tensor:
     return ((target - p).square() + p * (1 - p) * spread).sum(-1)
 
 
-LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "cross-entropy": cross_entropy,
-    "margin": margin,
-    "evidential": evidential_error_to,
-}
+LOSSES = {"cross-entropy": cross_entropy, "margin": margin, "evidential": evidential_error_to}
 
 
 class Point(NamedTuple):
-    """A point of an ascent, for all rows."""
-
     x: Tensor  # (M, b, *shape)
     direction: Tensor  # (M, b, *shape): sign of the gradient
     loss: Tensor  # (M, b)
     margin: Tensor  # (M, b): positive where a row is fooled
 
     def or_larger_margin(self, other: "Point") -> "Point":
-        """For each row, the point with the larger margin."""
         return self.where(other.margin > self.margin, other)
 
     def where(self, rows: Tensor, other: "Point") -> "Point":
@@ -241,21 +221,17 @@ class PGD(Attack):
     epsilon : float or array
         Largest change of each scaled feature; an array is broadcast to one row.
     labels : {"current", "clean", "true"}
-        The class to move away from: the class predicted in each step, as in the published
-        experiments; the class predicted for the unchanged row; or the true class, which must then
-        be passed.
+        The class to move away from: the one predicted in each step, as published; the one
+        predicted for the unchanged row; or the true class, which must then be passed.
     target : {"logits", "probabilities"}
-        What the attack reads: the network's last layer, as in the published experiments, or the
-        probabilities that the method predicts.
+        What it reads: the network's last layer, as published, or the predicted probabilities.
     joint : bool
-        Whether the members of an ensemble are attacked together and see the same row. Otherwise
-        each member gets its own row, as in the published experiments; no real input does that.
-        An ensemble predicts the mean probability, so only ``target="probabilities"`` attacks it.
+        Whether all members of an ensemble see the same row. Otherwise each gets its own, as
+        published; no real input does that. With ``target="probabilities"``, their mean is attacked.
     clip : (low, high) or None
         Valid range of the features, as numbers or arrays; min-max scaled rows lie in [0, 1].
     outside : {"clipped", "kept"}
-        How to treat features outside the range: move them into it, as in the published
-        experiments, or let them stay and change by at most epsilon.
+        Move features outside the range into it, as published, or change them by up to epsilon.
     fixed : bool array or None
         True for features that an attacker cannot change, broadcast to one row.
     precision : {"float32", "float64"}
@@ -266,8 +242,8 @@ class PGD(Attack):
         Number of steps, each of size ``epsilon / steps``.
     loss : {"cross-entropy", "margin", "evidential"}
         The loss to raise: cross-entropy; the logit of the best other class minus that of the label,
-        which never saturates; or the expected squared error under the Dirichlet distribution of the
-        evidence, which evidential methods train with (this needs ``target="probabilities"``).
+        which never saturates; or the expected squared error that evidential methods train with
+        (this needs ``target="probabilities"``).
     restarts : int
         Number of random starts, if ``keep="worst"``.
     keep : {"last", "worst"}
@@ -277,15 +253,9 @@ class PGD(Attack):
 
     Examples
     --------
-    With a fixed label the row is fooled. With the current label it is not, although it crosses the
-    boundary eight times:
-
     >>> x = torch.tensor([[[0.6, 0.553]]], dtype=torch.float64)
-    >>> draws = Draws.of([0], like=x)
-    >>> PGD(0.1, labels="clean", random_start=False)(lambda x: x, x, draws)
+    >>> PGD(0.1, labels="clean", random_start=False)(lambda x: x, x, Draws.of([0], like=x))
     tensor([[[0.5000, 0.6530]]], dtype=torch.float64)
-    >>> PGD(0.1, random_start=False)(lambda x: x, x, draws)
-    tensor([[[0.5800, 0.5730]]], dtype=torch.float64)
     """
 
     steps: Count = 10
@@ -302,10 +272,6 @@ class PGD(Attack):
             raise InputError(f"restarts above 1 need keep='worst', random_start. Got {self!r}.")
         if self.loss == "evidential" and self.target == "logits":
             raise InputError(f"loss='evidential' needs target='probabilities'. Got {self!r}.")
-
-    @property
-    def needs_evidence(self) -> bool:
-        return self.loss == "evidential"
 
     def perturb(
         self, outputs: Outputs, bounds: Bounds, draws: Draws, labels: Tensor | None
@@ -355,8 +321,7 @@ class AutoPGD(PGD):
     Examples
     --------
     >>> x = torch.tensor([[[0.6, 0.553]]], dtype=torch.float64)
-    >>> attack = AutoPGD(0.1, labels="clean")
-    >>> attack(lambda x: x, x, Draws.of([0], like=x))
+    >>> AutoPGD(0.1, labels="clean")(lambda x: x, x, Draws.of([0], like=x))
     tensor([[[0.5000, 0.6530]]], dtype=torch.float64)
     """
 
@@ -423,8 +388,7 @@ class Square(Attack):
     Examples
     --------
     >>> x = torch.tensor([[[0.6, 0.553]]], dtype=torch.float64)
-    >>> attack = Square(0.1, labels="clean", queries=50)
-    >>> attack(lambda x: x, x, Draws.of([0], like=x))
+    >>> Square(0.1, labels="clean", queries=50)(lambda x: x, x, Draws.of([0], like=x))
     tensor([[[0.5000, 0.6530]]], dtype=torch.float64)
     """
 
@@ -455,10 +419,7 @@ class Square(Attack):
 
 
 def _corner(bounds: Bounds, draws: Draws, *, stripes: bool = False) -> Tensor:
-    """Each feature at a random bound, (M, b, *shape).
-
-    In a picture each channel has one bound, or with `stripes` each column.
-    """
+    """Each feature, or channel or column (`stripes`) of a picture, at a random bound."""
     shape = list(bounds.x.shape[2:])
     if len(shape) >= 2:
         shape = [*shape[:-2], 1, shape[-1] if stripes else 1]

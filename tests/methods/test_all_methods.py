@@ -232,19 +232,6 @@ def test_runs_with_different_numbers_share_a_bundle(
         assert torch.equal(alone.label_weights[0], bundle.label_weights[run])
 
 
-def test_a_bundle_needs_methods_of_one_class_that_agree_and_a_task_of_as_many_runs(
-    digits: Any, candidates: np.ndarray
-) -> None:
-    with pytest.raises(InputError, match="must agree in 'epochs'"):
-        Proden.stacked([Proden(epochs=3), Proden(epochs=4)])
-    for methods in ([], [RobustPll(members=5), RobustPllEns()]):
-        with pytest.raises(InputError, match="one method or more, all of one class"):
-            RobustPll.stacked(methods)
-    two = RobustPll.stacked([RobustPll(kl_ceiling=c, epochs=1) for c in (1.0, 2.0)])
-    with pytest.raises(InputError, match="'kl_ceiling' has 2 values, for a bundle of 3 models"):
-        two.fit(task_of(digits[0], candidates, (1, 2, 3)))
-
-
 def test_one_candidate_each_gives_back_that_label(
     method: Method, quick: Method, digits: Any, request: pytest.FixtureRequest
 ) -> None:

@@ -13,12 +13,11 @@ from robustpll.engine.data import Rows, State, Task
 from robustpll.engine.random import Draws
 from robustpll.engine.train import Training, train
 from robustpll.methods import Cavl, CroSel, DeepMethod, Pop, Proden, Rc, Valen
-from robustpll.methods.base import normalize, weighted_ce
+from robustpll.methods.base import covering, normalize, weighted_ce
 from robustpll.methods.cavl import picked
 from robustpll.methods.crosel import swapped
 from robustpll.methods.evidential import ProdenEdl
 from robustpll.methods.proden import ProdenAdvEns, ProdenDropout, ProdenL2
-from robustpll.methods.rc import covering
 from robustpll.methods.valen import concentration, revised
 
 P = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)

@@ -162,7 +162,7 @@ class Networks(Fitted):
 
         It returns (M, E b, *shape), or (R, E b, *shape) if members are attacked as one.
         """
-        if attack.needs_evidence and not self.method.uncertain:
+        if getattr(attack, "loss", None) == "evidential" and not self.method.uncertain:
             msg = f"{self.method.title} does not predict evidence. "
             raise InputError(msg + "Use loss='margin' or 'cross-entropy'.")
         together = self.method.members if attack.joint or self.method.attacked_jointly else 1

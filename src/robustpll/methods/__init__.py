@@ -18,8 +18,7 @@ from robustpll.methods.dst_pll import DstPll as DstPll
 from robustpll.methods.evidential import RobustPll as RobustPll
 from robustpll.methods.proden import ProdenDropout as ProdenDropout
 from robustpll.methods.proden import ProdenEns as ProdenEns, ProdenAdvEns as ProdenAdvEns
-from robustpll.methods.evidential import RobustPllEns as RobustPllEns
-from robustpll.methods.evidential import RobustPllAt as RobustPllAt
+from robustpll.methods.evidential import RobustPllEns as RobustPllEns, RobustPllAt as RobustPllAt
 from robustpll.methods.evidential import RobustPllAtEns as RobustPllAtEns
 # isort: on
 

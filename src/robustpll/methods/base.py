@@ -1,7 +1,4 @@
-"""What a method is: hyperparameters in a frozen dataclass, and the hooks that the engine calls.
-
-Then the formulas that several methods share; they act on the last axis.
-"""
+"""What a method is: hyperparameters and hooks. Then formulas that several methods share."""
 
 import copy
 import math
@@ -83,24 +80,15 @@ class Method(ABC):
 
     @classmethod
     def stacked(cls, methods: Sequence[Self]) -> Self:
-        """Return one method for a bundle of as many runs; only fields of type `Number` may differ.
+        """Return one method for a bundle of as many runs, which differ in `Number` fields only.
 
         Such a field then has one number for each member of each run.
         """
-        kinds = sorted({type(method).__name__ for method in methods})
-        if len(kinds) != 1:
-            raise InputError(f"A bundle needs one method or more, all of one class; got {kinds}.")
-        numbers, joined = cls.number_names(), copy.copy(methods[0])
-        for name in cls.field_names():
-            values = [getattr(method, name) for method in methods]
-            if all(value == values[0] for value in values):
-                continue
-            if name not in numbers:
-                raise InputError(
-                    f"Methods of one bundle must agree in {name!r}; got {values}. Only these "
-                    f"fields may differ: {', '.join(numbers) or 'none'}."
-                )
-            object.__setattr__(joined, name, tuple(v for m in methods for v in m.per_member(name)))
+        joined = copy.copy(methods[0])
+        for name in cls.number_names():
+            if any(getattr(method, name) != getattr(joined, name) for method in methods):
+                values = tuple(value for method in methods for value in method.per_member(name))
+                object.__setattr__(joined, name, values)
         return joined
 
     @abstractmethod
@@ -149,6 +137,7 @@ class DeepMethod(Method):
     attacked_jointly: ClassVar[bool] = False  # members are one function, and attacked as one
     warm_up: ClassVar[int] = 0  # epochs before the others, with steps in a stage of their own
     restarts: ClassVar[bool] = False  # whether the optimizer is reset after the warm-up
+    final_weights: ClassVar[Literal["as trained", "normalised", "predicted"]] = "as trained"
     cost: ClassVar[float] = 1.0  # time of a step of one network: benchmarks/method_speed.py
 
     def __post_init__(self) -> None:
@@ -170,21 +159,17 @@ class DeepMethod(Method):
             values = self.per_member(name)
             if len(values) == self.members:
                 values *= models // self.members  # the same members for every run
-            if len(values) != models:
-                sizes = f"{name!r} has {len(values)} values, for a bundle of {models} models"
-                raise InputError(f"{sizes}: stack as many methods as the task has runs.")
             object.__setattr__(method, name, like.new_tensor(values)[:, None])
         return method
 
     def part(self, runs: slice, of: int) -> Self:
         """Return the method for some of the runs of a bundle; see `stacked`."""
-        method = copy.copy(self)
+        method, members = copy.copy(self), self.members
         start, stop, _ = runs.indices(of)
         for name in self.number_names():
             values = self.per_member(name)
-            if len(values) == of * self.members:
-                part = values[start * self.members : stop * self.members]
-                object.__setattr__(method, name, part)
+            if len(values) == of * members:
+                object.__setattr__(method, name, values[start * members : stop * members])
         return method
 
     def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:
@@ -225,8 +210,8 @@ class DeepMethod(Method):
 
     @property
     def second_pass(self) -> bool:
-        """Whether row state comes from `after_step`, not from `step`."""
-        return False
+        """Whether row state comes from `after_step`, not from `step`: by a field `update`."""
+        return getattr(self, "update", "before") == "after"
 
     def before_step(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         """Return row state from the logits of a step, unless a second pass computes it."""
@@ -241,7 +226,13 @@ class DeepMethod(Method):
         """Change the state between epochs: tensors in place, because a captured step keeps them."""
 
     def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
-        """Set label weights that need the trained network, which is in evaluation mode."""
+        """Set the final label weights; the trained network is in evaluation mode."""
+        weights = state.rows["label_weights"]
+        if self.final_weights == "normalised":
+            weights.copy_(normalize(weights, task.prior))
+        elif self.final_weights == "predicted":
+            weights = task.candidates * logits().softmax(-1)
+            state.rows["label_weights"] = normalize(weights, task.prior.double())
 
     def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
         """Return Adam with decoupled weight decay; plain Adam if that is 0."""
@@ -273,10 +264,12 @@ class DeepMethod(Method):
         return outputs.log_softmax(-1)
 
     def training_opinion(self, task: Task, state: State) -> Opinion:
-        """Return the opinion of the training rows."""
-        rows = {name: value.double() for name, value in state.rows.items()}
+        """Return the opinion of the training rows, by row state of these names."""
+        rows, prior = {n: value.double() for n, value in state.rows.items()}, task.prior.double()
         uncertainty = rows["uncertainty"][..., 0] if "uncertainty" in rows else None
-        return Opinion.of_probability(rows["label_weights"], uncertainty, task.prior.double())
+        if "belief" in rows:
+            return Opinion(rows["belief"], prior, uncertainty)
+        return Opinion.of_probability(rows["label_weights"], uncertainty, prior)
 
 
 def normalize(weights: Tensor, otherwise: Tensor) -> Tensor:
@@ -291,3 +284,14 @@ def weighted_ce(logits: Tensor, label_weights: Tensor) -> Tensor:
     -sum_j w_j ln(p_j + 1e-10): the summand bounds the loss, and is part of the published numbers.
     """
     return -(label_weights * (logits.softmax(-1) + 1e-10).log()).sum(-1)
+
+
+def covering(logits: Tensor, candidates: Tensor, *, stable: bool = True) -> Tensor:
+    """Return -ln of the probability that softmax(logits) gives to all candidates -> (...).
+
+    By log-sum-exp it has a gradient however small that probability is; see `Cc` for the other form.
+    """
+    if stable:
+        return logits.logsumexp(-1) - logits.masked_fill(~candidates, -torch.inf).logsumexp(-1)
+    constant = 1 / (2 ** (logits.shape[-1] - 1) - 1)
+    return -torch.log(constant * (candidates * logits.softmax(-1)).sum(-1) + 1e-10)

@@ -1,14 +1,13 @@
 """Cavl (Zhang et al., ICLR 2022)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from robustpll.engine.data import Batch, State, Task
-from robustpll.methods.base import WARM_UP, DeepMethod, Step, normalize, weighted_ce
+from robustpll.engine.data import Batch
+from robustpll.methods.base import WARM_UP, DeepMethod, Step, weighted_ce
 
 
 @dataclass(frozen=True)
@@ -20,9 +19,8 @@ class Cavl(DeepMethod):
     Parameters
     ----------
     target : {"previous", "current"}
-        Whether the candidate is picked after the last step with the row, or anew from the forward
-        pass of the current step, as in ``Cavl.paper()``. There a class that is not a candidate
-        shares the target if its value equals the largest.
+        Whether the candidate is picked after the last step with the row, or anew in the current
+        step. Then, as published, a class outside the candidates shares if its value is the same.
     """
 
     name = "cavl"
@@ -31,9 +29,9 @@ class Cavl(DeepMethod):
         "Zhang, Feng, Han, Niu, Sugiyama, Qin: Exploiting Class Activation Value for Partial-Label "
         "Learning. ICLR 2022"
     )
-
     warm_up = 1
-    paper_fields: ClassVar[dict[str, Any]] = {"target": "current"}
+    final_weights = "predicted"
+    paper_fields: ClassVar = {"target": "current"}
 
     target: Literal["previous", "current"] = "previous"
 
@@ -50,10 +48,6 @@ class Cavl(DeepMethod):
 
     def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         return {"label_weights": picked(logits, batch.candidates)}
-
-    def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
-        weights = task.candidates * logits().softmax(-1)
-        state.rows["label_weights"] = normalize(weights, task.prior.double())
 
 
 def picked(logits: Tensor, candidates: Tensor, *, strict: bool = True) -> Tensor:

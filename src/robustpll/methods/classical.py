@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self
 
 import torch
@@ -19,7 +19,8 @@ from robustpll.methods.base import Method
 from robustpll.opinion import Opinion, each_part
 
 Tensors = dict[str, Tensor]  # by name; what a run learned has its training rows as "rows"
-Layout = dict[str, tuple[torch.dtype, tuple[int | str, ...]]]  # types and shapes of tensors
+# Types and shapes of tensors. A word is any size of at least 1, the same wherever it occurs.
+Layout = dict[str, tuple[torch.dtype, tuple[int | str, ...]]]
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,7 @@ class ClassicalMethod(Method):
     cost: ClassVar[tuple[float, float]] = (1.0, 1.0)
 
     def precompute(self, x: Tensor, learned: Tensors | None = None) -> Tensors:
-        """Return what depends on scaled rows x (q, d) and the training rows, by default x itself.
-
-        It is computed once for all runs with equal rows.
-        """
+        """Return what depends on rows x (q, d) and training rows (default: x), for equal runs."""
         return {}
 
     @abstractmethod
@@ -58,13 +56,10 @@ class ClassicalMethod(Method):
 
     @abstractmethod
     def layout(self, shape: Shape, k: int) -> Layout:
-        """Return types and shapes of what is learned from rows of this shape, to check a file.
-
-        A word stands for any size of at least 1, the same wherever it occurs.
-        """
+        """Return types and shapes of what is learned from rows of this shape, to check a file."""
 
     def fit(self, task: Task, *, validation: Task | None = None) -> Fitted:
-        self.refuse_weights_and_validation(task, validation)
+        self.check(task, validation)
         results: dict[int, tuple[Tensors, Opinion]] = {}
         with computing("float32", task.rows.device):
             for runs in equal_runs(task.rows):
@@ -78,15 +73,13 @@ class ClassicalMethod(Method):
         learned, opinions = zip(*(results[run] for run in range(task.models)), strict=True)
         return Classical(self, learned, _stacked(opinions))
 
-    def refuse_weights_and_validation(self, task: Task, validation: Task | None) -> None:
-        if validation is not None:
+    def check(self, task: Task, validation: Task | None) -> None:
+        """Refuse what only networks can use."""
+        if validation is not None or not bool((task.weight == 1).all()):
             raise InputError(
-                f"watch must be None for {type(self).__name__}, which has no epochs to choose from."
-                " Leave it out, or use a method that trains networks."
+                f"{self.title} has no epochs to choose from, and takes no weights of rows or "
+                "classes. Leave out watch and weights, or use a method that trains networks."
             )
-        if not bool((task.weight == 1).all()):
-            name = type(self).__name__
-            raise InputError(f"{name} does not take weights of rows or classes. Leave them out.")
 
 
 @dataclass(frozen=True)
@@ -96,15 +89,12 @@ class Classical(Fitted):
     method: ClassicalMethod
     learned: tuple[Tensors, ...]
     opinion: Opinion
+    history: History = field(default_factory=History)
 
     @property
     def label_weights(self) -> Tensor:  # type: ignore[override]
         weights: Tensor = self.opinion.probability
         return weights
-
-    @property
-    def history(self) -> History:  # type: ignore[override]
-        return History()
 
     @property
     def device(self) -> torch.device:
@@ -118,10 +108,7 @@ class Classical(Fitted):
 
     def attacked(self, rows: Rows, attack: Attack, truth: Tensor | None = None) -> Rows:
         if attack.needs_gradient:
-            raise InputError(
-                f"{self.method.title} is not a network and has no gradient to attack it with. Use "
-                "Square, which needs none."
-            )
+            raise InputError(f"{self.method.title} has no gradient to attack it with. Use Square.")
         return super().attacked(rows, attack, truth)
 
     def predict(

@@ -1,8 +1,7 @@
 """CroSel (Tian et al., CVPR 2024)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +10,8 @@ from torch.nn import functional as F
 from robustpll.engine.data import Batch, State, Task, pick
 from robustpll.engine.train import Training
 from robustpll.errors import InputError
-from robustpll.methods.base import WARM_UP, Count, DeepMethod, Number, Step, normalize, weighted_ce
-from robustpll.methods.rc import covering
+from robustpll.methods import base
+from robustpll.methods.base import WARM_UP, Count, DeepMethod, Number, Step, normalize
 
 VIEWS = 3  # epochs that must agree on a row
 FEWEST = 0.05  # share of the rows that must be selected before a network learns from them
@@ -29,8 +28,8 @@ class CroSel(DeepMethod):
 
     ``CroSel.paper()`` has all four switches off, and keeps classes that are not candidates in
     ``label_weights``; with 151 classes or more it learns nothing (see `Cc`). Unlike the published
-    code, all steps have the same size, and an epoch uses each selected row equally often, plus or
-    minus one. If too few rows are selected, a network learns from the consistency term alone.
+    code, all steps have the same size. If too few rows are selected, a network learns from the
+    consistency term alone.
 
     Parameters
     ----------
@@ -58,7 +57,8 @@ class CroSel(DeepMethod):
     restarts = True
     cost = 2.0
     attacked_jointly = True
-    paper_fields: ClassVar[dict[str, Any]] = dict.fromkeys(
+    final_weights = "normalised"
+    paper_fields: ClassVar = dict.fromkeys(
         ("stable_warmup", "mask_consistency", "true_cross", "single_softmax"), False
     )
 
@@ -91,12 +91,12 @@ class CroSel(DeepMethod):
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         if batch.stage == WARM_UP:
             logits = net(batch.x)
-            loss = covering(logits, batch.candidates, stable=self.stable_warmup)
+            loss = base.covering(logits, batch.candidates, stable=self.stable_warmup)
             return loss, self.before_step(logits, batch)
         selected = self._on_selected(net, batch)  # before the others: BatchNorm is moved by both
         logits = net(batch.x)
         view = self._masked(pick(swapped(batch.memory["views"][-1]), batch.indices), batch)
-        loss = selected + batch.memory["unsure"] * weighted_ce(logits, view)
+        loss = selected + batch.memory["unsure"] * base.weighted_ce(logits, view)
         return loss, self.before_step(logits, batch)
 
     def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
@@ -104,7 +104,6 @@ class CroSel(DeepMethod):
         return {"view": view, "label_weights": self._masked(view, batch)}
 
     def _masked(self, view: Tensor, batch: Batch) -> Tensor:
-        """The view (M, b, k), if asked for restricted to the candidates."""
         if not self.mask_consistency:
             return view
         return normalize(view * batch.candidates, batch.prior)
@@ -154,10 +153,6 @@ class CroSel(DeepMethod):
         agree = (predicted == predicted[-1]).all(0)
         likely = views.mean(0).amax(-1) > self.threshold
         return torch.logical_and((tied & candidates).any(-1) & agree, likely)
-
-    def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
-        weights = state.rows["label_weights"]
-        weights.copy_(normalize(weights, task.prior))
 
 
 def swapped(values: Tensor) -> Tensor:

@@ -1,18 +1,17 @@
 """DstPll (Fuchs et al., TMLR 2025), and the variational auto-encoder that it uses for images.
 
-Neighbours are witnesses. A witness names a set of classes, gives it the mass 1/2, and the other
-half to the base, the set of all possible classes. So the mass of a set is the share of groups of
-witnesses, among all 2^m groups, whose sets have just this intersection. A witness that names
-nothing of the base, or all of it, is ignored. By Yager's rule the mass of the empty set, where
-witnesses contradict each other, goes to the base. Masses are multiples of 2^-m, which float64
-represents without rounding. Sets are written as numbers whose bit c stands for class c.
+Neighbours are witnesses, each of which names a set of classes. The mass of a set is the share of
+groups of witnesses, among all 2^m groups, whose sets have just this intersection; that of the empty
+set goes to the base, the set of all possible classes. A witness that names nothing of the base is
+ignored. Masses are multiples of 2^-m, so float64 does not round them. Sets are also written as
+numbers whose bit c stands for class c.
 """
 
 import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -48,18 +47,13 @@ class DstPll(ClassicalMethod):
     Each neighbour gives the mass 1/2 to its candidates and 1/2 to all classes; for a training row
     both are restricted to the row's own candidates. Masses are combined by Yager's rule. Belief in
     class c is the mass of {c}, the rest is uncertainty. Probability is proportional to belief, or
-    uniform on the heaviest set if no single class has mass. The paper rejects rows by
-    plausibility; here, reject by `uncertainty`. `random_state` has no effect.
-
-    Images are compared by the codes of a variational auto-encoder, trained on the training rows
-    only. In the published experiments, that of NotMNIST had seen most of the test images.
+    uniform on the heaviest set if no single class has mass. Images are compared by the codes of a
+    variational auto-encoder, trained on the training rows. `random_state` has no effect.
 
     Parameters
     ----------
-    neighbours : int
-        Number of neighbours, if rows are compared by their scaled features; from 1 to 52.
-    code_neighbours : int
-        Number of neighbours, if rows are compared by codes.
+    neighbours, code_neighbours : int
+        Number of neighbours by scaled features, or by codes; from 1 to 52.
     encoder : {"auto", "never", "always"}
         Whether to compare by codes. "auto" does for rows of shape (h, w) or (c, h, w).
     encoder_epochs : int
@@ -71,8 +65,7 @@ class DstPll(ClassicalMethod):
     >>> from robustpll import PLLClassifier
     >>> X = np.repeat(np.eye(3), 20, axis=0)
     >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
-    >>> model = PLLClassifier(DstPll(neighbours=4)).fit(X, y)
-    >>> model.predict_opinion(np.eye(3)).uncertainty
+    >>> PLLClassifier(DstPll(neighbours=4)).fit(X, y).predict_opinion(np.eye(3)).uncertainty
     array([0.25, 0.25, 0.25])
     """
 
@@ -81,7 +74,7 @@ class DstPll(ClassicalMethod):
     citation = "Fuchs, Kalinke, Böhm: Partial-Label Learning with a Reject Option. TMLR 2025"
     uncertain = True
     cost = (1.5, 2.0)
-    paper_fields: ClassVar[dict[str, Any]] = {"neighbours": 10, "encoder_epochs": 1000}
+    paper_fields: ClassVar = {"neighbours": 10, "encoder_epochs": 1000}
 
     neighbours: Witnesses = 20
     code_neighbours: Witnesses = 20
@@ -99,13 +92,12 @@ class DstPll(ClassicalMethod):
         return layout
 
     def _by_codes(self, shape: Shape) -> bool:
-        """Whether rows of this shape are compared by codes."""
         return self.encoder == "always" or (self.encoder == "auto" and len(shape) > 1)
 
     def fit(self, task: Task, *, validation: Task | None = None) -> Fitted:
         if not self._by_codes(task.rows.shape):
             return super().fit(task, validation=validation)
-        self.refuse_weights_and_validation(task, validation)  # before an encoder is trained
+        self.check(task, validation)  # before an encoder is trained
         encoders, coded = encoded(task.rows, self.encoder_epochs)
         plain = replace(self, neighbours=self.code_neighbours, encoder="never")
         fitted = plain.fit(replace(task, rows=coded))
@@ -131,7 +123,7 @@ class DstPll(ClassicalMethod):
 
 @dataclass(frozen=True)
 class AutoEncoder(DeepMethod):
-    """A network that learns a normal distribution of codes for each row, and decodes its samples.
+    """Variational auto-encoder (Kingma and Welling, ICLR 2014).
 
     The loss of a row x in [0, 1] is the cross-entropy of its decoded sample, summed over features,
     plus the mean over the code's numbers of (m^2 + v - 1 - ln v) / 2, for mean m and variance v.
@@ -139,7 +131,6 @@ class AutoEncoder(DeepMethod):
 
     name = "auto_encoder"
     title = "Auto-encoder"
-    citation = "Kingma, Welling: Auto-Encoding Variational Bayes. ICLR 2014"
     weight_decay: float = 0.01
 
     def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:
@@ -179,27 +170,20 @@ def encoded(rows: Rows, epochs: int) -> tuple[list[Tensors], Rows]:
     """Return an encoder for each of R runs, and codes in place of rows; equal rows share them."""
     groups = classical.equal_runs(rows)
     distinct = rows.part([runs[0] for runs in groups])
-    trained = trained_encoders(distinct, epochs, (SEED,) * len(groups))
+    unlabelled = torch.ones(len(groups), len(rows), 1, dtype=torch.bool)  # all have the one class
+    task = Task.of(distinct, unlabelled, (SEED,) * len(groups))
+    trained = train(AutoEncoder(epochs=epochs), task).net.state_dict()  # (groups, ...) each
+    stacked = {name: value.double() for name, value in trained.items() if "encoder." in name}
     encoders: dict[int, Tensors] = {}
     pool, indices = [], torch.empty_like(rows.indices, device=rows.device)
-    for group, (encoder, runs) in enumerate(zip(trained, groups, strict=True)):
+    for group, runs in enumerate(groups):
+        encoder = {name: value[group].clone() for name, value in stacked.items()}
         pool.append(codes(encoder, classical.scaled_rows(distinct, group)))
         indices[runs] = group * len(rows) + torch.arange(len(rows), device=rows.device)
         encoders |= dict.fromkeys(runs, encoder)
     unit = pool[0].new_ones(rows.models, 1, CODE)
     coded = Rows(torch.cat(pool), indices, torch.zeros_like(unit), unit)
     return [encoders[run] for run in range(rows.models)], coded
-
-
-def trained_encoders(rows: Rows, epochs: int, seeds: tuple[int, ...]) -> list[Tensors]:
-    """Return an encoder for each of M runs, trained at once."""
-    unlabelled = torch.ones(*rows.indices.shape, 1, dtype=torch.bool)  # one class, which all have
-    net = train(AutoEncoder(epochs=epochs), Task.of(rows, unlabelled, seeds)).net
-    stacked = {name: value for name, value in net.state_dict().items() if "encoder." in name}
-    return [
-        {name: value[model].to(torch.float64, copy=True) for name, value in stacked.items()}
-        for model in range(rows.models)
-    ]
 
 
 def codes(encoder: Tensors, x: Tensor) -> Tensor:
@@ -212,10 +196,8 @@ def codes(encoder: Tensors, x: Tensor) -> Tensor:
 def opinion_of(candidates: Tensor, witnesses: Tensor, base: Tensor) -> Opinion:
     """Return the opinion on the base's classes (q, k) by candidates (n, k) of witnesses (q, m).
 
-    Belief in a class is the mass of the set of it alone; the rest is uncertainty. Probability is
-    proportional to belief. If no class alone has mass, it is uniform on the set with the largest
-    mass, and of several such sets on the smallest. That is unique: if X and Y have the largest
-    mass, no less is on their intersection, or on the base if that is empty.
+    If no class alone has mass, probability is uniform on the smallest of the sets with the largest
+    mass. That is unique: if X and Y have it, so has their intersection, or the base if it is empty.
     """
     # Only named classes are distinguished. One of several others stands for all of them.
     named = torch.zeros_like(base)
@@ -244,8 +226,8 @@ def opinion_of(candidates: Tensor, witnesses: Tensor, base: Tensor) -> Opinion:
 def table_of(said: Tensor) -> Tensor:
     """Return masses of all 2^k sets, (2^k, q), from named sets (q, m, k); the base has k classes.
 
-    The commonality of a set, the mass of all sets that contain it, is 1/2 for each witness whose
-    set does not, multiplied. Masses follow from it by the Moebius transform.
+    The commonality of a set, the mass of all sets that contain it, is 2^-(number of witnesses whose
+    set does not). Masses follow from it by the Moebius transform.
     """
     m, k = said.shape[1:]
     named = said | ~said.any(-1, keepdim=True)  # the base says nothing
@@ -271,10 +253,7 @@ def _sum_over_supersets(table: Tensor, sign: int) -> None:
 
 
 def masses_of(said: Iterable[int], base: int) -> dict[int, float]:
-    """Return the masses of all sets that have any, for one row and any number of classes.
-
-    The time is proportional to the number of distinct intersections: few if few classes are named.
-    """
+    """Return the masses of all sets that have any, for one row; slow if many classes are named."""
     counts = Counter(named & base for named in said)
     del counts[0], counts[base]
     groups = {base: 1}  # intersection -> how many groups of witnesses have it

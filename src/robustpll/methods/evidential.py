@@ -25,7 +25,6 @@ from robustpll.methods.base import Count, DeepMethod, Number, Share, ShareNumber
 from robustpll.methods.proden import Proden
 from robustpll.opinion import Opinion
 
-Anneal = Literal["from-one", "from-zero"]
 Evidence = Literal["relu", "softplus", "exp"]
 EVIDENCE: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
@@ -52,17 +51,12 @@ def surprise(evidence: Tensor) -> Tensor:
     return torch.digamma(a.sum(-1, keepdim=True)) - torch.digamma(a)
 
 
-def flat_kl(evidence: Tensor) -> Tensor:
-    """Return the KL divergence of the Dirichlet from the flat one, (..., k) -> (...).
-
-    lnG(A) - lnG(k) - sum_j lnG(a_j) + sum_j (a_j - 1)(digamma(a_j) - digamma(A))
-    """
-    divergence: Tensor = FlatKl.apply(evidence)  # type: ignore[no-untyped-call]
-    return divergence
-
-
 class FlatKl(torch.autograd.Function):
-    """`flat_kl` with the derivative e_j trigamma(a_j) - (sum e) trigamma(A); autograd is slower."""
+    """KL divergence of the Dirichlet from the flat one; autograd alone would be slower.
+
+    lnG(A) - lnG(k) - sum_j lnG(a_j) + sum_j (a_j - 1)(digamma(a_j) - digamma(A)). Its derivative
+    is e_j trigamma(a_j) - (sum e) trigamma(A).
+    """
 
     @staticmethod
     def forward(ctx: Any, evidence: Tensor) -> Tensor:
@@ -81,14 +75,17 @@ class FlatKl(torch.autograd.Function):
         return torch.mul(gradient[..., None], slope)
 
 
+flat_kl: Callable[[Tensor], Tensor] = FlatKl.apply  # evidence (..., k) -> (...)
+
+
 @dataclass(frozen=True)
 class Edl(DeepMethod):
     """Evidential classifier on constant label weights; other methods derive from it."""
 
-    added_fields: ClassVar[dict[str, Any]] = DeepMethod.added_fields | {"kl_per_class": False}
+    added_fields: ClassVar = DeepMethod.added_fields | {"kl_per_class": False}
 
     kl_ceiling: Number = 1.0
-    anneal: Anneal = "from-one"
+    anneal: Literal["from-one", "from-zero"] = "from-one"
     evidence: Evidence = "relu"
     kl_scale_large_k: Number = 0.0005
     kl_per_class: bool = False
@@ -102,14 +99,13 @@ class Edl(DeepMethod):
         return self.error(evidence, batch) + self.divergence(evidence, batch, progress)
 
     def error(self, evidence: Tensor, batch: Batch) -> Tensor:
-        """Return the expected error to the label weights, given evidence (M, b, k), (M, b)."""
+        """Return the expected error to the label weights, (M, b, k) -> (M, b)."""
         return evidential_error(evidence, batch.label_weights)
 
     def divergence(self, evidence: Tensor, batch: Batch, progress: Tensor) -> Tensor:
         """Return the divergence of evidence for classes outside the candidates, (M, b).
 
-        Its weight at epoch t of T is the ceiling times min(2 t / T, 1). Epochs count from 1, as the
-        paper writes, or from 0, as its code does.
+        Its weight at epoch t of T, counted from 1 or from 0, is the ceiling times min(2 t / T, 1).
         """
         ceiling, k = self.kl_ceiling, batch.candidates.shape[-1]  # (M, 1)
         if k >= 100:
@@ -134,17 +130,16 @@ class Edl(DeepMethod):
 class ProdenEdl(Edl):
     """Proden resolves the candidates; a new evidential network then learns one label per row.
 
-    Its loss is that of evidential deep learning: the expected squared error to the label, and a
-    divergence that removes evidence from all other classes. Both trainings have the same epochs.
-    ``ProdenEdl.paper()`` has ``kl_scale_large_k=1.0``: from 100 classes on, it learns very little.
+    Its loss is the expected squared error to the label, and a divergence that removes evidence from
+    all other classes. Both trainings have the same epochs. ``ProdenEdl.paper()`` has
+    ``kl_scale_large_k=1.0``: from 100 classes on, it learns very little.
 
     Parameters
     ----------
     kl_ceiling, anneal, evidence, kl_scale_large_k, kl_per_class
         As in `RobustPll`.
     prior : {"label", "uniform"}
-        Whether a training row's uncertainty belongs to its label, or to all classes equally. A row
-        without evidence then has no label.
+        Whether a training row's uncertainty belongs to its label, or to all classes equally.
     """
 
     name = "proden_edl"
@@ -155,11 +150,7 @@ class ProdenEdl(Edl):
     )
     uncertain = True
     cost = 2.0
-    paper_fields: ClassVar[dict[str, Any]] = {
-        "anneal": "from-zero",
-        "prior": "uniform",
-        "kl_scale_large_k": 1.0,
-    }
+    paper_fields: ClassVar = {"anneal": "from-zero", "prior": "uniform", "kl_scale_large_k": 1.0}
 
     prior: Literal["label", "uniform"] = "label"
 
@@ -194,9 +185,9 @@ class RobustPll(Edl):
     the expected squared error to the label weights l, plus a divergence that removes evidence from
     classes that are not candidates. Given p, the optimal weights on the candidates S are l_j = p_j
     + (1 - sum_{S} p) / |S|. They are an opinion: belief e_j / A on the candidates, the rest
-    uncertainty, shared by the prior. With votes of annotators as prior, they are not the minimum of
-    the loss. ``RobustPll.paper()`` has ``anneal="from-zero"`` and the published ceiling, 1 and from
-    100 classes on 0.0005; up to ten classes, that of the plain constructor is the same.
+    uncertainty, shared by the prior (with votes of annotators as prior, they are not optimal).
+    ``RobustPll.paper()`` has ``anneal="from-zero"`` and the published ceiling, 1 and from 100
+    classes on 0.0005; up to ten classes, that of the plain constructor is the same.
 
     Parameters
     ----------
@@ -205,21 +196,18 @@ class RobustPll(Edl):
     anneal : {"from-one", "from-zero"}
         Whether epochs are counted from 1 or from 0 on the way to the ceiling.
     loss : {"squared", "cross-entropy"}
-        Expected squared error, or expected cross-entropy. The optimal weights of the latter are on
-        the candidate with most evidence; ties share.
+        Expected error. Optimal weights of the latter are on the candidate with most evidence.
     update : {"before", "after"}
-        Whether label weights come from the forward pass before the optimiser's step, or from one
-        more pass after it.
+        Whether label weights come from the pass before the optimiser's step, or one after it.
     evidence : {"relu", "softplus", "exp"}
         How outputs become evidence. "exp" is capped at e^10.
     kl_scale_large_k : float
         Factor on the ceiling with 100 classes or more.
     kl_per_class : bool
-        Whether the ceiling is divided by the number of classes, or by 10 if they are fewer: the
-        divergence grows with it, the error does not.
+        Whether the ceiling is divided by the number of classes, or by 10 if they are fewer.
     balance : float
-        From 0 to 1: how strongly label weights are moved to candidates that are rare in the batch.
-        1 assumes equally frequent classes. Only for ``loss="squared"``.
+        From 0 to 1: how strongly label weights are moved to candidates that are rare in the batch;
+        1 assumes equally frequent classes. Needs ``loss="squared"``.
     """
 
     name = "robust_pll"
@@ -228,13 +216,9 @@ class RobustPll(Edl):
         "Fuchs, Kalinke: Robust Partial-Label Learning by Leveraging Class Activation Values. 2025"
     )
     uncertain = True
-    added_fields: ClassVar[dict[str, Any]] = Edl.added_fields | {"balance": 0.0}
-    paper_fields: ClassVar[dict[str, Any]] = {
-        "anneal": "from-zero",
-        "kl_ceiling": 1.0,
-        "kl_per_class": False,
-        "kl_scale_large_k": 0.0005,
-    }
+    added_fields: ClassVar = Edl.added_fields | {"balance": 0.0}
+    paper_fields: ClassVar = {"anneal": "from-zero", "kl_ceiling": 1.0}
+    paper_fields |= {"kl_per_class": False, "kl_scale_large_k": 0.0005}
 
     kl_ceiling: Number = 10.0
     kl_scale_large_k: Number = 1.0
@@ -246,12 +230,10 @@ class RobustPll(Edl):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.balance and self.loss != "squared":
-            raise InputError(
-                f"A balance needs loss='squared'. Got {self.balance!r} with {self.loss!r}."
-            )
+            raise InputError(f"A balance needs loss='squared'. Got loss={self.loss!r}.")
 
     def begin(self, task: Task) -> State:
-        if self.loss == "squared":
+        if self.loss == "squared":  # label weights are the opinion's probability
             return State.of(task, uncertainty=1.0)
         return State.of(task, uncertainty=1.0, belief=torch.zeros_like(task.prior))
 
@@ -260,53 +242,37 @@ class RobustPll(Edl):
             return super().error(evidence, batch)
         return (batch.label_weights * surprise(evidence)).sum(-1)
 
-    @property
-    def second_pass(self) -> bool:
-        return self.update == "after"
-
-    def training_opinion(self, task: Task, state: State) -> Opinion:
-        if self.loss == "squared":  # label weights are the opinion's probability
-            return super().training_opinion(task, state)
-        belief, uncertainty = state.rows["belief"].double(), state.rows["uncertainty"].double()
-        return Opinion(belief, task.prior.double(), uncertainty[..., 0])
-
     def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         evidence = self.evidence_of(logits)
         opinion = Opinion.of_evidence(evidence, batch.prior).within(batch.candidates)
         uncertainty = opinion.uncertainty[..., None]
-        if self.balance:
-            return self.balanced(opinion, batch)
         if self.loss == "squared":
-            return {"label_weights": opinion.probability, "uncertainty": uncertainty}
+            weights = opinion.probability
+            if self.balance:  # divide by the share of each class in the batch
+                relative = (weights.shape[-1] * weights.mean(-2, keepdim=True)).clamp(min=0.01)
+                weights = normalize(weights / relative**self.balance, batch.prior)
+                # belief is the rest of the weights, and must not be negative
+                most = torch.where(batch.prior > 0, weights / batch.prior, torch.inf).amin(-1)
+                uncertainty = torch.minimum(opinion.uncertainty, most)[..., None]
+            return {"label_weights": weights, "uncertainty": uncertainty}
         best = evidence.masked_fill(~batch.candidates, -1).amax(-1, keepdim=True)
         tied = batch.candidates & (evidence == best)
         weights = normalize(tied.to(evidence.dtype), batch.prior)
         return {"label_weights": weights, "belief": opinion.belief, "uncertainty": uncertainty}
-
-    def balanced(self, opinion: Opinion, batch: Batch) -> dict[str, Tensor]:
-        """Return label weights divided by the share of each class in the batch; see `reweigh`."""
-        weights = opinion.probability
-        relative = (weights.shape[-1] * weights.mean(-2, keepdim=True)).clamp(min=0.01)
-        weights = normalize(weights / relative**self.balance, batch.prior)
-        # belief is the rest of the weights, and must not be negative
-        most = torch.where(batch.prior > 0, weights / batch.prior, torch.inf).amin(-1)
-        uncertainty = torch.minimum(opinion.uncertainty, most)[..., None]
-        return {"label_weights": weights, "uncertainty": uncertainty}
 
 
 @dataclass(frozen=True)
 class RobustPllEns(RobustPll):
     """Five RobustPll networks with different ceilings of the divergence; opinions averaged.
 
-    ``RobustPllEns.paper()`` differs from the plain constructor in ``anneal="from-zero"``. The
-    paper's text has five equal members: ``RobustPllEns(kl_ceiling=1.0)``. The published ceilings
-    are not divided by the number of classes; from 100 classes on they are multiplied by 0.0005.
+    ``RobustPllEns.paper()`` differs in ``anneal="from-zero"``. The paper's text has five equal
+    members: ``RobustPllEns(kl_ceiling=1.0)``. Published ceilings are not divided by the classes.
     """
 
     name = "robust_pll_ens"
     title = "RobustPll+Ens"
     family = "ensemble"
-    paper_fields: ClassVar[dict[str, Any]] = {"anneal": "from-zero"}
+    paper_fields: ClassVar = {"anneal": "from-zero"}
 
     members: Count = 5
     kl_ceiling: Number = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -318,11 +284,10 @@ class RobustPllEns(RobustPll):
 class RobustPllAt(RobustPll):
     """RobustPll with adversarial training: it also learns from rows that increase its error.
 
-    Each row is moved by up to `adversary` in each scaled feature, from a random start, in a few
-    steps that increase the expected error to its label weights. A batch contains the moved and the
-    original rows; label weights come from the original rows. Defaults differ from RobustPll:
-    evidence is exponential, the divergence is weaker, and networks are averaged over the last half
-    of the epochs.
+    Each row is moved in a few steps from a random start, to increase the expected error to its
+    label weights. A batch contains moved and original rows; label weights come from the latter.
+    Defaults differ from RobustPll: evidence is exponential, the divergence is weaker, and networks
+    are averaged over the last half of the epochs.
 
     Parameters
     ----------
@@ -341,7 +306,8 @@ class RobustPllAt(RobustPll):
         "Models Resistant to Adversarial Attacks. ICLR 2018"
     )
     published = False
-    paper_fields: ClassVar[dict[str, Any]] = {}
+    cost = 4.0  # moved and original rows, and two steps of an attack
+    paper_fields: ClassVar = {}
 
     evidence: Evidence = "exp"
     kl_ceiling: Number = 0.3
@@ -349,10 +315,6 @@ class RobustPllAt(RobustPll):
     attack_steps: Count = 2
     clean_share: ShareNumber = 0.3
     averaged: Share = 0.5
-
-    @property
-    def cost(self) -> float:  # type: ignore[override]
-        return 2.0 + self.attack_steps  # two: moved and original rows
 
     def draw(self, rows: int, shape: Shape, draws: Draws) -> Tensor | None:
         return draws.uniform(rows, *shape)
@@ -373,11 +335,12 @@ class RobustPllAt(RobustPll):
         high = torch.maximum((x + epsilon).clamp(max=1), x)
         moved: Tensor = low + (high - low) * batch.drawn
         stride = 2.5 * epsilon / self.attack_steps  # enough to cross from one end to the other
+
+        def error(rows: Tensor) -> Tensor:
+            return self.error(self.evidence_of(net(rows)), batch)
+
         for _ in range(self.attack_steps):
-            sign = sign_of_gradient(
-                lambda rows: self.error(self.evidence_of(net(rows)), batch), moved
-            )
-            moved = torch.clamp(moved + stride * sign, low, high)
+            moved = torch.clamp(moved + stride * sign_of_gradient(error, moved), low, high)
         return moved.detach()
 
 
@@ -385,7 +348,7 @@ class RobustPllAt(RobustPll):
 class RobustPllAtEns(RobustPllAt):
     """Five RobustPll+At networks with different initial weights and batches; opinions averaged.
 
-    Members may differ in their numbers, such as ``adversary=(0.01, 0.02, 0.05, 0.05, 0.1)``.
+    Members may differ, as by ``adversary=(0.01, 0.02, 0.05, 0.05, 0.1)``.
     """
 
     name = "robust_pll_at_ens"

@@ -4,22 +4,22 @@ import math
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 from torch.nn.functional import pad
 
+from robustpll.engine.device import threads
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import seed_of
 from robustpll.methods.classical import ClassicalMethod, Layout, OneRun, Tensors
 from robustpll.opinion import Opinion
 
-MOST_REJECTED = 10_000  # proposals in a row, before the search for another dichotomy ends
+MOST_USELESS = 80  # draws of 128 dichotomies in a row, before the search for another one ends
 TOLERANCE = 1e-4  # largest distance of a training row's decision value from that of the optimum
 MOST_STEPS = 200  # of Newton's method; about 6 are usual
-
 Decoding = Literal["loss", "reference"]
 
 
@@ -32,8 +32,7 @@ class PlEcoc(ClassicalMethod):
     decision values g_l(x), sides M_cl = 1 or -1, and reliabilities H_cl, the class of least cost
     Σ_l H_cl exp(-M_cl g_l(x)) is predicted; probabilities are proportional to 1 / cost. H_cl is the
     share of the rows with candidate c that classifier l puts on the side of c, divided by its sum
-    over l. If no dichotomy has a row on each side and a tenth of the rows on either, all classes
-    are equally probable.
+    over l. If the rows suffice for no dichotomy, all classes are equally probable.
 
     Parameters
     ----------
@@ -42,15 +41,6 @@ class PlEcoc(ClassicalMethod):
         ``PlEcoc.paper()`` does. There one very certain classifier outvotes all others.
     error_cost : float
         Weight of a classifier's squared errors, relative to the size of its weights.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from robustpll import PLLClassifier
-    >>> X = np.repeat(np.eye(3), 20, axis=0)
-    >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
-    >>> PLLClassifier(PlEcoc(), random_state=0).fit(X, y).predict(np.eye(3))
-    array(['a', 'b', 'c'], dtype='<U1')
     """
 
     name = "pl_ecoc"
@@ -58,7 +48,7 @@ class PlEcoc(ClassicalMethod):
     citation = "Zhang, Yu, Tang: Disambiguation-Free Partial Label Learning. IEEE TKDE 2017"
     on_host = True
     cost = (0.1, 1.0)
-    paper_fields: ClassVar[dict[str, Any]] = {"decoding": "reference"}
+    paper_fields: ClassVar = {"decoding": "reference"}
 
     decoding: Decoding = "loss"
     error_cost: float = 1.0
@@ -99,16 +89,14 @@ def _decisions(x: Tensor, weights: Tensor) -> Tensor:
 def dichotomies(candidates: Tensor, generator: torch.Generator) -> Tensor:
     """Return which classes are on the positive side, (L, k) bool; the last class never is.
 
-    A dichotomy needs a row on each side, and a tenth of the rows (n, k) on either. Up to ten
-    classes, all dichotomies are examined. For more, they are drawn by fair coins, until there are
-    enough or 10,000 in a row were of no use.
+    A dichotomy needs a row on each side, and a tenth of the rows (n, k) on either. With up to ten
+    classes, all are examined. Otherwise they are drawn by fair coins.
     """
     (n, k), device = candidates.shape, candidates.device
     sets, counts = torch.unique(candidates, dim=0, return_counts=True)
     most = math.ceil(10 * math.log2(k))
 
     def eligible(codes: Tensor) -> Tensor:
-        """Whether the rows suffice for dichotomies (B, k), (B,)."""
         inside, outside = (counts.double() @ side.double() for side in one_sided(sets, codes))
         fits: Tensor = (inside > 0) & (outside > 0) & (inside + outside >= max(1, n // 10))
         return fits
@@ -119,19 +107,15 @@ def dichotomies(candidates: Tensor, generator: torch.Generator) -> Tensor:
         codes = codes[eligible(codes)]
         return codes[torch.randperm(len(codes), generator=generator)[:most].to(device)]
     chosen: dict[bytes, Tensor] = {}
-    rejected = 0  # in a row
-    while len(chosen) < most and rejected < MOST_REJECTED:
+    useless = 0  # draws in a row
+    while len(chosen) < most and useless < MOST_USELESS:
         codes = torch.randint(2, (128, k), generator=generator).bool()
         codes[:, -1] = False
-        for code, fits in zip(codes, eligible(codes.to(device)).tolist(), strict=True):
-            key = code.numpy().tobytes()
-            new = fits and key not in chosen
-            rejected = 0 if new else rejected + 1
-            if new:
-                chosen[key] = code
-            if len(chosen) == most or rejected == MOST_REJECTED:
-                break
-    return torch.stack([*chosen.values(), torch.zeros(k).bool()])[:-1].to(device)
+        useful, before = codes[eligible(codes.to(device)).cpu()], len(chosen)
+        chosen |= {code.numpy().tobytes(): code for code in useful}
+        useless = useless + 1 if len(chosen) == before else 0
+    codes = torch.stack([*chosen.values(), torch.zeros(k).bool()])[:-1]
+    return codes[:most].to(device)
 
 
 def one_sided(candidates: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,7 +137,6 @@ def reliability(decisions: Tensor, candidates: Tensor, codes: Tensor) -> Tensor:
 def decoded(decisions: Tensor, codes: Tensor, reliable: Tensor, decoding: Decoding) -> Tensor:
     """Return logarithms of the scores, whose softmax are probabilities; (q, L) -> (q, k).
 
-    "reference": of Σ_l H_cl exp(M_cl g_l); "loss": minus that of the cost Σ_l H_cl exp(-M_cl g_l).
     A class without reliable classifiers comes last: as a cost its sum, 0, would win.
     """
     sign = 1 if decoding == "reference" else -1
@@ -201,14 +184,10 @@ def squared_hinge_classifiers(x: Tensor, sides: Tensor, error_cost: float = 1.0)
         return len(added) == len(missed) and torch.equal(weights[number], before)
 
     unfinished, values = list(range(len(columns))), rough.new_zeros(len(columns), n)
-    threads = torch.get_num_threads()
     while unfinished:  # samples grow, so this ends
-        torch.set_num_threads(1)  # one classifier is too small to be divided
-        try:
-            with ThreadPoolExecutor(threads) as pool:
-                done = list(pool.map(improve, unfinished, values))
-        finally:
-            torch.set_num_threads(threads)
+        # one classifier is too small to be divided
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool, threads(1):
+            done = list(pool.map(improve, unfinished, values))
         unfinished = [number for number, end in zip(unfinished, done, strict=True) if not end]
         values = (rough @ weights[unfinished].T.float()).T.contiguous()  # (unfinished, n)
     return weights.T.contiguous()
@@ -260,10 +239,7 @@ def _solve(gram: Tensor, ridge: float, right: Tensor) -> Tensor:
 def _step_length(
     slack: Tensor, change: Tensor, weights: Tensor, direction: Tensor, cost: float
 ) -> float:
-    """Where the objective is least along a direction, up to a tenth of its slope at 0.
-
-    The slope grows with the length, so bisection finds where it is 0.
-    """
+    """Where the objective is least along a direction, by bisection of its slope to a tenth."""
     along, square = float(weights @ direction), float(direction @ direction)
 
     def slope(length: float) -> float:

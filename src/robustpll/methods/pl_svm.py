@@ -1,16 +1,14 @@
 """PlSvm (Nguyen and Caruana, KDD 2008)."""
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any
+from functools import cache
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.exceptions import EfficiencyWarning
 from torch import Tensor
 
 from robustpll.engine.networks import Shape
@@ -24,7 +22,6 @@ Steps = Callable[[Floats, NDArray[np.bool_], NDArray[np.int64], float], Floats]
 
 FEWEST_ITERATIONS = 100_000
 TIED = 1e-12  # scores this close are equal up to rounding; a row drawn twice makes such classes
-LARGE = 10**9  # iterations * k * d that take about 5 s without numba
 
 
 @dataclass(frozen=True)
@@ -43,14 +40,6 @@ class PlSvm(ClassicalMethod):
         λ, above 0: the larger, the shorter w.
     iterations : int
         Number of drawn rows; 0 stands for the larger of 100,000 and ten for each training row.
-
-    Examples
-    --------
-    >>> from robustpll import PLLClassifier
-    >>> X = np.repeat(np.eye(3), 20, axis=0)
-    >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
-    >>> PLLClassifier(PlSvm(iterations=2000), random_state=0).fit(X, y).predict(np.eye(3))
-    array(['a', 'b', 'c'], dtype='<U1')
     """
 
     name = "pl_svm"
@@ -63,17 +52,13 @@ class PlSvm(ClassicalMethod):
     iterations: int = 0
 
     def fit_run(self, run: OneRun) -> tuple[Tensors, Opinion]:
-        (n, d), k = run.x.shape, run.candidates.shape[1]
+        n = len(run.x)
         iterations = self.iterations or max(FEWEST_ITERATIONS, 10 * n)
         generator = torch.Generator().manual_seed(seed_of(run.seed, self.name))
         order = torch.randint(n, (iterations,), generator=generator)
-        steps = compiled_steps()
-        if steps is None and iterations * k * d > LARGE:
-            hint = '`pip install "robustpll[fast]"` makes them several times faster.'
-            msg = f"PlSvm takes {iterations:,} steps in plain numpy, without numba: {hint}"
-            warnings.warn(msg, EfficiencyWarning, stacklevel=2)
+        steps = compiled_steps() or plain_steps
         x, candidates = (part.cpu().contiguous().numpy() for part in (run.x, run.candidates))
-        learned = (steps or plain_steps)(x, candidates, order.numpy(), float(self.regularisation))
+        learned = steps(x, candidates, order.numpy(), float(self.regularisation))
         weights = torch.from_numpy(learned).to(run.x)  # (k, d)
         scores = (run.x @ weights.T).masked_fill(~run.candidates, -torch.inf)
         return {"weights": weights}, Opinion.of_probability(scores.softmax(-1))
@@ -94,8 +79,8 @@ def plain_steps(
     for t, i in enumerate(order, 1):
         row, possible = x[i], candidates[i]
         scores = np.einsum("jf,f->j", weights, row)  # BLAS would start threads for so little
-        best = _first_largest(np.where(possible, scores, -np.inf))
-        rival = _first_largest(np.where(possible, -np.inf, scores))
+        inside, outside = np.where(possible, scores, -np.inf), np.where(possible, -np.inf, scores)
+        best, rival = ((side >= side.max() - TIED).argmax() for side in (inside, outside))
         weights *= max(1e-9, 1 - 1 / t)
         if not possible.all() and scores[best] - scores[rival] < 1:
             step = row / (regularisation * t)
@@ -107,24 +92,16 @@ def plain_steps(
     return weights
 
 
-def _first_largest(scores: Floats) -> int:
-    return int((scores >= scores.max() - TIED).argmax())
-
-
 @cache
 def compiled_steps() -> Steps | None:
-    """`fast_steps` as machine code, cached on disk if possible; None without numba."""
+    """`fast_steps` as machine code; None without numba, or a folder to keep the code in."""
+    fastmath = {"reassoc", "contract", "nsz"}  # sums in any order; infinities keep their meaning
     try:
         import numba
-    except ImportError:
+
+        return cast("Steps", numba.njit(nogil=True, cache=True, fastmath=fastmath)(fast_steps))
+    except (ImportError, RuntimeError):
         return None
-    # Sums in any order can be vectorised; infinities keep their meaning.
-    compiler: Any = partial(numba.njit, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-    try:
-        steps: Steps = compiler(cache=True)(fast_steps)
-    except RuntimeError:  # no folder is writable
-        steps = compiler()(fast_steps)
-    return steps
 
 
 def fast_steps(

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +28,6 @@ class Proden(DeepMethod):
 
     Cross-entropy against label weights, which are the network's own probabilities p restricted to
     the candidates S and renormalised: w_j = [j in S] p_j / sum_{S} p.
-
-    Examples
-    --------
-    >>> Proden(epochs=50)
-    Proden(epochs=50, batch_size=256, learning_rate=0.001, weight_decay=0.0, members=1,
-           network='mlp', precision='auto', averaged=0.0)
     """
 
     name = "proden"
@@ -86,8 +80,7 @@ class ProdenL2(Proden):
 class ProdenDropout(Proden):
     """Proden with dropout, also when it predicts (Gal & Ghahramani, ICML 2016).
 
-    A prediction is the mean of softmax over passes with randomly dropped units. Each pass drops the
-    same units for all rows, so predictions are repeatable and do not depend on other rows.
+    A prediction is the mean of softmax over passes; each drops the same random units for all rows.
 
     Parameters
     ----------
@@ -190,17 +183,13 @@ class Pop(Proden):
 
     Parameters
     ----------
-    threshold : float
-        Initial threshold.
-    rise : float
-        Growth of the threshold with each purification.
-    ceiling : float
-        Largest threshold.
+    threshold, rise, ceiling : float
+        Initial threshold, its growth with each purification, and its largest value.
     growth : {"added", "multiplied"}
-        Whether it grows by `rise`, or by the factor 1 + `rise` and only after purifications that
-        ruled out less than one in 10,000 of all pairs of a row and a class.
+        Whether it grows by `rise`, or by the factor 1 + `rise` after purifications that ruled out
+        less than one in 10,000 of all pairs of a row and a class.
     persistent : bool
-        Whether a candidate that is ruled out remains so. Otherwise it only affects the next epoch.
+        Whether a candidate that is ruled out remains so, or only for the next epoch.
     """
 
     name = "pop"
@@ -209,11 +198,7 @@ class Pop(Proden):
         "Xu, Liu, Lv, Qiao, Geng: Progressive Purification for Instance-Dependent Partial Label "
         "Learning. ICML 2023"
     )
-    paper_fields: ClassVar[dict[str, Any]] = {
-        "growth": "multiplied",
-        "ceiling": 0.4,
-        "persistent": False,
-    }
+    paper_fields: ClassVar = {"growth": "multiplied", "ceiling": 0.4, "persistent": False}
 
     threshold: Number = 0.001
     rise: Number = 0.001

@@ -1,14 +1,12 @@
 """Rc and Cc (Feng et al., NeurIPS 2020)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor, nn
 
-from robustpll.engine.data import Batch, State, Task
-from robustpll.methods.base import DeepMethod, Step, normalize
+from robustpll.engine.data import Batch
+from robustpll.methods.base import DeepMethod, Step, covering
 from robustpll.methods.proden import Proden
 
 
@@ -32,23 +30,16 @@ class Rc(Proden):
         "Feng, Lv, Han, Xu, Niu, Geng, An, Sugiyama: Provably Consistent Partial-Label Learning. "
         "NeurIPS 2020"
     )
-    paper_fields: ClassVar[dict[str, Any]] = {"normalise": False, "update": "before"}
+    final_weights = "normalised"
+    paper_fields: ClassVar = {"normalise": False, "update": "before"}
 
     normalise: bool = True
     update: Literal["after", "before"] = "after"
-
-    @property
-    def second_pass(self) -> bool:
-        return self.update == "after"
 
     def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         if self.normalise:
             return super().reweigh(logits, batch)
         return {"label_weights": batch.candidates * logits.softmax(-1)}
-
-    def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
-        weights = state.rows["label_weights"]
-        weights.copy_(normalize(weights, task.prior))
 
 
 @dataclass(frozen=True)
@@ -66,24 +57,10 @@ class Cc(DeepMethod):
     name = "cc"
     title = "Cc"
     citation = Rc.citation
-    paper_fields: ClassVar[dict[str, Any]] = {"stable": False}
+    final_weights = "predicted"
+    paper_fields: ClassVar = {"stable": False}
 
     stable: bool = True
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         return covering(net(batch.x), batch.candidates, stable=self.stable), {}
-
-    def finish(self, task: Task, state: State, logits: Callable[[], Tensor]) -> None:
-        weights = task.candidates * logits().softmax(-1)
-        state.rows["label_weights"] = normalize(weights, task.prior.double())
-
-
-def covering(logits: Tensor, candidates: Tensor, *, stable: bool = True) -> Tensor:
-    """Return -ln of the probability that softmax(logits) gives to all candidates -> (...).
-
-    By log-sum-exp it has a gradient however small that probability is; see `Cc` for the other form.
-    """
-    if stable:
-        return logits.logsumexp(-1) - logits.masked_fill(~candidates, -torch.inf).logsumexp(-1)
-    constant = 1 / (2 ** (logits.shape[-1] - 1) - 1)
-    return -torch.log(constant * (candidates * logits.softmax(-1)).sum(-1) + 1e-10)

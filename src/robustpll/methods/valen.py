@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,10 +25,9 @@ TINY = 1e-10
 class Valen(DeepMethod):
     """Variational label enhancement: labels are sampled from a Dirichlet that must explain the row.
 
-    An encoder predicts a Dirichlet distribution over the labels of a row. A sample of it is decoded
-    to the features, to the candidates, and, by the similarity of samples, to a graph of neighbours.
-    Samples are also the label weights from which a classifier learns. Ten epochs of warm-up train
-    the classifier as Proden does.
+    An encoder predicts a Dirichlet distribution over the labels of a row. Samples are decoded to
+    features, candidates and, by their similarity, a graph of neighbours. They are also the label
+    weights from which a classifier learns. Ten epochs of warm-up train it as Proden does.
 
     Parameters
     ----------
@@ -47,11 +46,7 @@ class Valen(DeepMethod):
     restarts = True
     cost = 5.0
     compilable = False  # torch.compile does not take a generator
-    paper_fields: ClassVar[dict[str, Any]] = {
-        "network": "wide",
-        "start": "uniform",
-        "graph": "columns",
-    }
+    paper_fields: ClassVar = {"network": "wide", "start": "uniform", "graph": "columns"}
 
     start: Literal["warm", "uniform"] = "warm"
     graph: Literal["rows", "columns"] = "rows"
@@ -59,10 +54,7 @@ class Valen(DeepMethod):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.network not in ("mlp", "wide"):
-            raise InputError(
-                "Valen compares rows by the last hidden layer of its network, so that must be "
-                f"'mlp' or 'wide'. Got {self.network!r}."
-            )
+            raise InputError(f"Valen's network must be 'mlp' or 'wide'. Got {self.network!r}.")
 
     def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:
         network = mlp if self.network == "mlp" else wide
