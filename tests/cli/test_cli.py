@@ -118,7 +118,11 @@ def test_names_that_a_terminal_lacks_are_escaped(variables: dict[str, str]) -> N
     assert b"\\u732b" in done.stdout
 
 
-def test_output_without_a_reader_ends_the_command_silently() -> None:
+def test_output_that_cannot_be_written_is_told_in_a_sentence_and_a_lost_reader_is_not() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = python(VERSION, stdout=full)
+        assert done.returncode == 1
+        assert done.stderr == b"The output cannot be written: No space left on device.\n"
     read, write = os.pipe()
     os.close(read)
     done = python(VERSION, stdout=write)

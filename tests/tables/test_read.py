@@ -47,7 +47,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize(("name", "content"), WAYS.items())
+@pytest.mark.parametrize(("name", "content"), WAYS.items(), ids=WAYS)
 def test_a_table_gives_features_candidates_truth_and_lines_however_it_is_written(
     write: Write, name: str, content: str | bytes
 ) -> None:

@@ -379,7 +379,7 @@ class Grid:
             entries = tuple(e for e in entries if {e.label, e.method.name} & set(names))
         datasets = tuple(changes.pop("datasets", None) or self.datasets)
         epochs = changes.pop("epochs", None)
-        limited = (entry.limited(datasets, epochs) for entry in entries)
+        limited = [entry.limited(datasets, epochs) for entry in entries]
         if "epsilons" in changes and set(datasets).isdisjoint(self.attacked or ()):
             changes.setdefault("attacked", None)  # new epsilons must apply to some dataset
         narrowed = {
@@ -388,6 +388,9 @@ class Grid:
             "ood": tuple(pair for pair in self.ood if pair[0] in datasets),
             "audit": tuple(pair for pair in self.audit if pair[0] in datasets),
         }
+        if dropped := {e.label for e in entries} - {e.label for e in narrowed["entries"]}:
+            listed = f"{', '.join(sorted(dropped))} would run on none of {', '.join(datasets)}"
+            raise InputError(f"{listed}. Name other datasets, or the methods to run.")
         other = replace(self, **narrowed | changes)
         if other == self:
             return self

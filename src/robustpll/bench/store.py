@@ -45,7 +45,6 @@ UNKNOWN = -1  # truth of out-of-distribution rows; prediction of rows that an au
 ABOUT = b"robustpll"  # key of the record in a file's footer
 JSON_FILES = {  # required keys of each kind of file
     "grids": {"name", "methods"},
-    "sessions": {"grid", "executor", "runs", "seconds", "parts"},
     "failures": {"error"},
 }
 TEMPORARY = ".*.*.????????"  # names of `write_whole`: .KEY.parquet.k3x_9abz
@@ -186,15 +185,6 @@ class ResultStore:
         with suppress(StoreError):
             return _candidates_in(self.root / "candidates" / f"{key}.npz")
         return None
-
-    def keep_session(self, name: str, facts: Mapping[str, Any]) -> None:
-        """Store how the time of a `bench run` was spent."""
-        self._write_json("sessions", name, json.dumps(facts, indent=1))
-
-    def sessions(self) -> dict[str, dict[str, Any]]:
-        """All sessions by name, the earliest first."""
-        paths = sorted((self.root / "sessions").glob("*.json"))
-        return {path.stem: _json_in(path) for path in paths}
 
     def sweep(self) -> None:
         """Remove temporary files of killed writers; other hidden files stay."""

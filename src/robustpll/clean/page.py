@@ -20,9 +20,11 @@ MAX_OUTSIDE, LIKELY = 2, 0.02  # offered non-candidates, and their least probabi
 MAX_COLUMNS = 40  # of the table
 MAX_CELL = 300  # characters
 THUMBNAIL = 96  # pixels of the longer side
+MOST_BYTES = 50 * 10**6  # of all thumbnails in a page
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")  # other formats may run programs
 
 MISSING, OUTSIDE = "missing", "outside the folder"
+NO_ROOM = f"linked only, as the others take {MOST_BYTES // 10**6} MB"
 NO_PICTURE = f"damaged, too large, or not {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
 
 
@@ -92,21 +94,24 @@ def load_pictures(
     """Return a thumbnail and a link from the folder `out` for each path.
 
     Paths are relative to `root` or to the table's folder, and must lead to files below `root`
-    (by default the table's folder), also through links.
+    (by default the table's folder), also through links. When all thumbnails together exceed
+    50 MB, the remaining pictures are only linked.
     """
-    root, pictures = root or table_folder, []
+    root, room, pictures = root or table_folder, MOST_BYTES, []
     for name in paths:
         path = _located(name, table_folder, root) if name else ""
         if isinstance(path, str):
             pictures.append(Picture(fault=path))
             continue
-        small = thumbnail(path)
+        small = thumbnail(path) if room >= 0 else ""
+        room -= len(small)
+        fault = NO_ROOM if room < 0 else "" if small else NO_PICTURE
         target = root / path.relative_to(root.resolve())
         try:
             link = quote(Path(os.path.relpath(target, out)).as_posix())  # never a URL scheme
         except ValueError:  # on another drive
             link = path.as_uri()
-        pictures.append(Picture(small, link, "" if small else NO_PICTURE))
+        pictures.append(Picture("" if fault else small, link, fault))
     return pictures
 
 

@@ -1,24 +1,31 @@
 """The command line: the demo, lists, tables, `fit`, `predict`, `export`, `clean`, the benchmark."""
 
 import os
-import sys
-from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from robustpll.cli.bench import app as bench
 from robustpll.cli.clean import clean
 from robustpll.cli.datasets import app as datasets
-from robustpll.cli.messages import errors_as_messages, show_list
+from robustpll.cli.messages import errors_as_messages, safe_streams, show_list
 from robustpll.cli.models import export, fit, predict
 from robustpll.cli.tables import Seed, table
 
 # Set before torch is loaded: threads that spin at barriers are many times slower on busy cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+
+class App(typer.Typer):
+    """The commands; output that cannot be printed is reported."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        with safe_streams():
+            return super().__call__(*arguments, **options)
+
+
+app = App(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(bench, name="bench")
 app.add_typer(datasets, name="datasets")
 for command in (table, fit, predict, export, clean):
@@ -39,9 +46,6 @@ Version = typer.Option("--version", callback=_print_version, is_eager=True, help
 @app.callback()
 def main(version: Annotated[bool, Version] = False) -> None:
     """Train classifiers on sets of candidate labels, and estimate how certain they are."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # characters that a terminal lacks are escaped
-            stream.reconfigure(errors="backslashreplace")
 
 
 @app.command()

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,9 +45,14 @@ def clean(
     if not 0 < wrong < 1:
         raise BadParameter("--wrong must be above 0 and below 1.")
     with errors_as_messages():
+        from robustpll.tables.source import Reading, check_names, opened_source, several
+
         method = training.model().resolved_method()
         if images_root and not (images and images_root.is_dir()):
             raise InputError("--images-root must be the folder of the pictures of --images.")
+        if images:
+            reading = Reading(**asdict(file) | {"missing": several(file.missing)})
+            check_names(opened_source(path, reading).names, [images], "images")
     ignored = [*(columns.ignore or ()), *([images] if images else ())]
     table = shared.read(path, replace(columns, ignore=ignored), file, cells=True)
     with errors_as_messages("Files that were written are complete; the others did not change."):

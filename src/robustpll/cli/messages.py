@@ -1,11 +1,15 @@
 """How commands print messages, lists, warnings and errors."""
 
+import errno
+import os
 import re
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +108,29 @@ def refuse_unwritable(path: Path, inputs: Iterable[Path], start: bytes, what: st
         tempfile.TemporaryFile(dir=path.parent).close()
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+@contextmanager
+def safe_streams() -> Iterator[None]:
+    """Escape characters that the terminal cannot show, and report output that cannot be written.
+
+    The command ends silently if the reader of a pipe, such as `head`, has gone away.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        try:
+            yield
+        finally:
+            if sys.stdout is not None:  # it is None if it was closed before the start
+                sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        with suppress(OSError, ValueError, AttributeError):  # Python flushes stdout at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno != errno.EPIPE:
+            with suppress(OSError, AttributeError):  # stderr may fail for the same reason
+                sys.stderr.write(f"The output cannot be written: {error.strerror or error}.\n")
+        sys.exit(1)

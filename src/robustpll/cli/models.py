@@ -2,6 +2,7 @@
 
 import codecs
 import json
+import math
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
@@ -59,6 +60,8 @@ def fit(
     columns.check_form()
     if not 0 <= held_out < 1 or not 0 < coverage < 1:
         raise BadParameter("--held-out and --coverage must be shares below 1.")
+    if columns.errors is not None and columns.errors.resolve() == out.resolve():
+        raise BadParameter(f"--errors and --out are the same file, {out}.")
     decisions = training.decisions or []
     with errors_as_messages():
         model = training.model(network)
@@ -78,6 +81,10 @@ def fit(
             raise InputError(f"{message} Pass the original table, or --ignore it.")
         y, is_decided, _ = decided_candidates(table, decisions)
         train, test = split_rows(X, y, held_out, training.seed)
+        needed = math.ceil(round(coverage / (1 - coverage), 9))  # rows, for prediction sets
+        if MIN_HELD_OUT <= len(test) < needed:
+            message = f"--coverage {coverage:g} needs {needed:,} held-out rows"
+            raise InputError(f"{message}, but there are {len(test):,}. Pass a larger --held-out.")
         start, console = time.monotonic(), Console(stderr=True)
         with progress_bars(console) if console.is_terminal else nullcontext():
             model.fit(X.iloc[train], y[train])
@@ -242,11 +249,11 @@ def _write(
 def _tally(
     rows: "pd.DataFrame", truth: "pd.Series[Any]", classes: set[str], gaps: set[str]
 ) -> "pd.Series[int]":
-    """Count rows by reason and outcome: "right", "wrong", or "" without a true class."""
+    """Count rows by reason and outcome: "right", "wrong", "unknown", or "" without a true class."""
     integers = truth.str.removesuffix(".0")  # gaps make floats of integers
     truth = truth.mask(integers.isin(classes), integers)
     outcome = (truth == rows["label"]).map({True: "right", False: "wrong"})
-    outcome = outcome.mask(truth.isin(gaps), "")
+    outcome = outcome.mask(~truth.isin(classes), "unknown").mask(truth.isin(gaps), "")
     reason = rows["reason"].str.split(":").str[0].mask(rows["label"] == "", BAD)
     return rows.assign(reason=reason, outcome=outcome).value_counts(["reason", "outcome"])
 
@@ -261,7 +268,9 @@ def _summary(counts: "pd.DataFrame", trial: Any) -> Iterator[str]:
     yield f"{total:,} rows predicted; {', '.join(shares)}"
     if trial is None:
         yield "the model is not calibrated: no prediction sets, and all rows are for review"
-    known = counts["outcome"] != ""
+    if unknown := counts["rows"][counts["outcome"] == "unknown"].sum():
+        yield f"{unknown:,} rows have a true class that the model does not know"
+    known = counts["outcome"].isin(["right", "wrong"])
     if known.any():
         groups = {"rows": known, "accepted ones": known & (counts["reason"] == ACCEPTED)}
         yield shared.right_shares(counts["outcome"] == "right", groups, counts["rows"])

@@ -159,7 +159,6 @@ def _bad_rows(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[st
         yield f"  and {len(bad) - BAD_ROWS_SHOWN:,} more; pass --errors FILE to list all of them"
     if not columns.skip_bad_rows:
         yield "Correct these rows, or pass --skip-bad-rows to leave them out."
-        yield 'To keep rows without candidates, pass --unanswered "all classes".'
 
 
 def _class_names(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[str]:

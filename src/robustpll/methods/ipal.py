@@ -26,11 +26,14 @@ RIDGE = 1e-12  # makes the weights unique, so that equal neighbours share
 class Ipal(ClassicalMethod):
     """Labels spread over a graph in which each training row is a mixture of its neighbours.
 
-    The weights w of a row's neighbours minimise |x - sum_m w_m x_m|^2 with w >= 0. Divided by their
-    sum, they are the row's edges. Label weights F start from the prior P (annotators' votes, or
-    uniform on the candidates) and become F_i = alpha sum_m w_im F_m + (1 - alpha) P_i again and
-    again, each time restricted to the candidates and divided by their sum. Finally, classes that
-    gained are reduced: F_ij is multiplied by sum_i P_ij / sum_i F_ij.
+    The weights w of a row's neighbours minimise |x - sum_m w_m x_m|^2 with w >= 0; neighbours at
+    the same place share. Divided by their sum, they are the row's edges. Label weights F start from
+    the prior P (annotators' votes, or uniform on the candidates) and are spread again and again,
+
+        F_i = alpha sum_m w_im F_m + (1 - alpha) P_i,
+
+    each time restricted to the candidates and divided by their sum. Finally, classes that gained
+    are reduced: F_ij is multiplied by sum_i P_ij / sum_i F_ij.
 
     A new row is a mixture of its neighbours, too. With r_c the residual if only neighbours of class
     c keep their weights, probabilities are the softmax of -r_c^2. `random_state` has no effect.
@@ -43,6 +46,17 @@ class Ipal(ClassicalMethod):
         Share of a row's label weights that comes from its neighbours; from 0 to below 1.
     iterations : int
         How often label weights are spread.
+
+    Examples
+    --------
+    >>> from robustpll import PLLClassifier
+    >>> X = [[1.0, 0], [2, 0], [3, 0], [0, 1], [0, 2], [0, 3]]
+    >>> y = [{"a", "b"}, {"a"}, {"a", "c"}, {"b", "c"}, {"b"}, {"b", "a"}]
+    >>> model = PLLClassifier(Ipal(neighbours=2)).fit(X, y)
+    >>> model.labels_
+    array(['a', 'a', 'a', 'b', 'b', 'b'], dtype='<U1')
+    >>> model.predict([[4, 0], [0, 4]])
+    array(['a', 'b'], dtype='<U1')
     """
 
     name = "ipal"

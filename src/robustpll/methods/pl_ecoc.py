@@ -32,7 +32,8 @@ class PlEcoc(ClassicalMethod):
     decision values g_l(x), sides M_cl = 1 or -1, and reliabilities H_cl, the class of least cost
     Σ_l H_cl exp(-M_cl g_l(x)) is predicted; probabilities are proportional to 1 / cost. H_cl is the
     share of the rows with candidate c that classifier l puts on the side of c, divided by its sum
-    over l. If the rows suffice for no dichotomy, all classes are equally probable.
+    over l. If no dichotomy has a row on each side and a tenth of the rows on either, all classes
+    are equally probable.
 
     Parameters
     ----------
@@ -41,6 +42,15 @@ class PlEcoc(ClassicalMethod):
         ``PlEcoc.paper()`` does. There one very certain classifier outvotes all others.
     error_cost : float
         Weight of a classifier's squared errors, relative to the size of its weights.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from robustpll import PLLClassifier
+    >>> X = np.repeat(np.eye(3), 20, axis=0)
+    >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
+    >>> PLLClassifier(PlEcoc(), random_state=0).fit(X, y).predict(np.eye(3))
+    array(['a', 'b', 'c'], dtype='<U1')
     """
 
     name = "pl_ecoc"

@@ -40,6 +40,14 @@ class PlSvm(ClassicalMethod):
         λ, above 0: the larger, the shorter w.
     iterations : int
         Number of drawn rows; 0 stands for the larger of 100,000 and ten for each training row.
+
+    Examples
+    --------
+    >>> from robustpll import PLLClassifier
+    >>> X = np.repeat(np.eye(3), 20, axis=0)
+    >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
+    >>> PLLClassifier(PlSvm(iterations=2000), random_state=0).fit(X, y).predict(np.eye(3))
+    array(['a', 'b', 'c'], dtype='<U1')
     """
 
     name = "pl_svm"
