@@ -193,9 +193,11 @@ def test_a_method_may_differ_from_dataset_to_dataset_under_one_label(tmp_path: P
         read(tmp_path, apart)
 
 
-def test_a_method_without_any_of_the_datasets_is_left_out(tmp_path: Path) -> None:
+def test_no_method_is_dropped_unsaid_where_it_has_datasets_of_its_own(tmp_path: Path) -> None:
     grid = read(tmp_path, PARTS.replace('["lost", "synthetic"]', '["lost"]'))
-    assert [entry.label for entry in grid.changed(datasets=["synthetic"]).entries] == ["Proden"]
+    with pytest.raises(InputError, match=r"RobustPll .* none of synthetic"):
+        grid.changed(datasets=["synthetic"])
+    assert len(grid.changed(datasets=["synthetic"], methods=["proden"]).entries) == 1
 
 
 def test_the_grids_beyond_and_audit_attack_as_the_guide_says() -> None:

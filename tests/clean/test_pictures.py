@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from robustpll.clean import page as page_module
 from robustpll.clean.page import FORMATS, MISSING, NO_PICTURE, OUTSIDE, load_pictures, thumbnail
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
@@ -145,3 +146,14 @@ def test_pictures_may_lie_below_another_folder_that_is_named(
     result = run(table(folder), root, str(folder / "nowhere"), form=FORM)
     assert result.exit_code == 1
     assert "--images-root must be the folder of the pictures" in result.stderr
+
+
+def test_when_thumbnails_take_too_much_room_the_others_are_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = len(thumbnail(save(tmp_path / "a b.png")))
+    monkeypatch.setattr(page_module, "MOST_BYTES", 2 * size + 1)
+    pictures = load_pictures(["a b.png"] * 4, tmp_path, tmp_path / "out")
+    assert [bool(picture.thumbnail) for picture in pictures] == [True, True, False, False]
+    assert {picture.link for picture in pictures} == {"../a%20b.png"}
+    assert pictures[-1].fault.startswith("linked only")

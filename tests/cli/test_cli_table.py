@@ -67,8 +67,7 @@ def test_bad_rows_fail_and_the_first_are_shown_but_no_file_is_written() -> None:
     assert messages[0] == "my.table.csv: 10 rows do not parse and are left out:"
     assert messages[1:6] == [f"  line {line}: has 1 cells instead of 2" for line in (3, 5, 6, 7, 8)]
     assert messages[6] == "  and 5 more; pass --errors FILE to list all of them"
-    assert messages[7] == "Correct these rows, or pass --skip-bad-rows to leave them out."
-    assert messages[8:] == ['To keep rows without candidates, pass --unanswered "all classes".']
+    assert messages[7:] == ["Correct these rows, or pass --skip-bad-rows to leave them out."]
     assert [path.name for path in Path().iterdir()] == ["my.table.csv"]
     assert "2 rows, 1 features" in result.stdout
 

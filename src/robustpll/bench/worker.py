@@ -20,6 +20,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from robustpll import __version__
 from robustpll.attacks import PGD
@@ -113,13 +114,12 @@ def bundles(runs: Iterable[Run], *, joined: bool, draw_noise: bool = False) -> l
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
         group: tuple[Any, ...] = (run.key, "cpu")
-        if joined and draw_noise:
-            group = (run.dataset, run.noise, "cuda")
-        elif joined and not run.method.on_host:
+        if joined and (draw_noise or not run.method.on_host):
             entry, numbers = entry_of(run.dataset), run.method.number_names()
             shape = (entry.kind, entry.rows, entry.features, entry.classes)
             fixed = {name: v for name, v in fields_of(run.method).items() if name not in numbers}
-            group = (shape, type(run.method), repr(fixed), "cuda")
+            alike = run.noise if draw_noise else (type(run.method), repr(fixed))
+            group = (shape, alike, "cuda")
         groups.setdefault(group, []).append(run)
     cut = []
     for (*_, place), members in groups.items():
@@ -199,51 +199,59 @@ def compute(bundle: Bundle, device: str = "cpu") -> JobResult:
         seconds[name], last = time.perf_counter() - last, time.perf_counter()
 
     tables: list[pa.Table] = []
+    candidates: dict[str, Candidates] = {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         parts = _problems(bundle, device)
+        whole = parts[0][1] if len(parts) == 1 else Problem.joined([part for _, part in parts])
+        task, noise = whole.task, bundle.runs[0].noise
         lap("load")
-        if not bundle.draws_noise:
-            whole = parts[0][1] if len(parts) == 1 else Problem.joined([part for _, part in parts])
+        if bundle.draws_noise and noise is not None:
+            drawn = noise.candidates(task.rows, whole.train_labels, task.k, task.seeds)
+            candidates = dict(zip(bundle.keys, drawn.cpu().numpy(), strict=True))
+        else:
             methods = [run.method for run in bundle.runs]
-            fitted = type(methods[0]).stacked(methods).fit(whole.task)
+            fitted = type(methods[0]).stacked(methods).fit(task)
             lap("train")
             for runs, part in parts:
                 subset = slice(len(tables), len(tables) + len(runs))
                 tables += evaluate(fitted if len(parts) == 1 else fitted.part(subset), runs, part)
             lap("examine")
     notes = tuple(dict.fromkeys(str(warning.message) for warning in caught))
-    if bundle.draws_noise:
-        drawn = [sets.cpu().numpy() for _, part in parts for sets in part.task.candidates]
-        return JobResult((), dict(zip(bundle.keys, drawn, strict=True)), notes)
     share = {name: value / len(bundle.runs) for name, value in seconds.items()}
     date = datetime.now(UTC).isoformat(timespec="seconds")
     facts: dict[str, Any] = {"torch": torch.__version__, "version": __version__, "date": date}
     facts |= {"machine": device_name(torch.device(device)), "models_in_bundle": bundle.models}
-    pairs = zip(bundle.runs, tables, strict=True)
+    pairs = zip(bundle.runs, tables, strict=not bundle.draws_noise)
     records = [with_record(table, run, share, facts) for run, table in pairs]
-    return JobResult(records, {}, notes)
+    return JobResult(records, candidates, notes)
 
 
 def _problems(bundle: Bundle, device: str) -> list[tuple[tuple[Run, ...], Problem]]:
-    """The runs of each dataset, and their problem; candidates that are not known are drawn."""
+    """The runs of each dataset, and their problem; before noise is drawn, with true labels only.
+
+    A run whose noise could not be drawn before draws it again, and tells the error.
+    """
     parts = []
     for name, group in groupby(bundle.runs, key=lambda run: run.dataset):
         runs = tuple(group)
         noise, seeds = runs[0].noise, tuple(run.seed for run in runs)
-        if noise and all(run.noise_key in bundle.candidates for run in runs):
-            noise = _Known([bundle.candidates[run.noise_key] for run in runs])
+        known = [bundle.candidates.get(run.noise_key) for run in runs]
+        if noise and (bundle.draws_noise or all(sets is not None for sets in known)):
+            noise = _Known([sets for sets in known if sets is not None])
         parts.append((runs, Problem.of(_dataset(name, runs[0].content), noise, seeds, device)))
     return parts
 
 
 @dataclass(frozen=True, eq=False)
 class _Known(Noise):
-    """Candidate sets that were drawn before, one matrix for each seed."""
+    """Candidate sets that were drawn before, one matrix for each seed; if none, true labels."""
 
     matrices: Sequence[Candidates]
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
+        if not self.matrices:
+            return one_hot(labels, k).bool()
         if any(matrix.shape != (len(rows), k) for matrix in self.matrices):
             raise InputError("The stored candidates do not fit the dataset. Use another store.")
         return torch.from_numpy(np.stack(self.matrices)).to(rows.device)

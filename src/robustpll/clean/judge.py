@@ -133,7 +133,7 @@ def recalibrated(opinion: Opinion, candidates: Bools) -> Opinion:
     scaled: Scaled = "evidence" if (opinion.uncertainty > 0).any() else "logits"
     best, best_likelihood = opinion, -np.inf
     for factor in FACTORS if len(sets) else ():
-        scaling = Recalibration(float(factor), scaled, "candidates", len(sets), np.nan, np.nan)
+        scaling = Recalibration(float(factor), scaled, "candidates", len(sets), 0.0, 0.0)
         p = np.asarray(scaling.opinion(opinion[informative]).probability)
         inside, outside = np.mean(p, -1, where=sets), np.mean(p, -1, where=~sets)
         # a set is as likely as its members on average, or as the others if it misses the truth

@@ -120,7 +120,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row, (n,); the first of equally probable ones."""
-        return np.asarray(self.classes_[self.predict_opinion(X).predicted()])
+        predicted = self.predict_opinion(X).predicted()  # first: it checks that self is fitted
+        return np.asarray(self.classes_[predicted])
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy if `y` holds labels; covering rate if it holds candidate sets.
@@ -355,9 +356,9 @@ class PLLClassifier(CandidateClassifier):
         super().set_params(**params)
         if inner:
             method = self.resolved_method()
-            if not inner.keys() <= set(method.field_names()):
-                fields = ", ".join(method.field_names())
-                raise InputError(f"Invalid parameter in {inner!r}: {method.name!r} has {fields}.")
+            if unknown := sorted(inner.keys() - set(method.field_names())):
+                owner, names = f"method {method.name!r}", ", ".join(method.field_names())
+                raise InputError(f"Invalid parameter {unknown[0]!r} for {owner}: it has {names}.")
             self.method = replace(method, **inner)  # type: ignore[type-var]
         return self
 

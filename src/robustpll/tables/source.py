@@ -310,9 +310,9 @@ class CsvFile(Source):
 
     def _holds_rows(self, cells: list[str]) -> bool:
         """Whether the lines of a row look like rows themselves, and more than two of two cells."""
-        parts, width = self.delimiter.join(cells).split("\n"), len(self.names)
+        parts, width = re.split(r"\r\n|\r|\n", self.delimiter.join(cells)), len(self.names)
         is_row = [part.count(self.delimiter) == width - 1 for part in parts]
-        return len(parts) + width > 5 and all(is_row)
+        return len(parts) > 1 and len(parts) + width > 5 and all(is_row)
 
     def _records(
         self, lines: Iterable[str], done: int = 0
