@@ -2,12 +2,13 @@
 
 import copy
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from robustpll import InputError
 from robustpll.estimator.features import Features
@@ -189,3 +190,10 @@ def test_json_gives_back_equal_features_and_the_input_is_never_modified(X: Any) 
     assert again == features
     assert again.rows(X).pool.equal(features.rows(X).pool)
     pd.testing.assert_frame_equal(pd.DataFrame(X), pd.DataFrame(before))
+
+
+def test_scaled_rows_that_are_streamed_come_from_the_buffer() -> None:
+    _, rows = Features.fit_rows(np.arange(12.0).reshape(6, 2), torch.device("cpu"))
+    batch, positions = torch.rand(4, 2), torch.zeros(1, 4, dtype=torch.int64)
+    assert torch.equal(replace(rows, buffer=batch).x(positions)[0], batch)
+    assert torch.equal(rows.x(rows.everything)[0, -1], torch.ones(2))

@@ -177,14 +177,17 @@ def test_oddities_are_named(attacks: Any, others: Any, reason: str | None) -> No
 
 
 def test_rows_count_as_right_only_if_all_attacks_failed_and_the_report_says_so() -> None:
-    report = report_of({"margin": [[0], [1]], "square": [[], [2, 3]]}, (0.1, 0.25))
+    report = report_of({"margin": [[0], [1]], "<b>": [[], [2, 3]]}, (0.1, 0.25))
     assert report.worst == (0.9, 0.6)
-    assert report.attacks == {"margin": (0.9, 0.9), "square": (1.0, 0.8)}
+    assert report.attacks == {"margin": (0.9, 0.9), "<b>": (1.0, 0.8)}
     assert str(report).splitlines()[1:4] == [
         "epsilon          0    0.1   0.25",
         "all attacks  100.0   90.0   60.0",
         "margin       100.0   90.0   90.0",
     ]
+    page = report._repr_html_()
+    assert "<td>60.0</td>" in page
+    assert "<b>" not in page
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
+from sklearn.covariance import ledoit_wolf
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from torch import nn
@@ -23,6 +24,7 @@ from robustpll.evaluate.ood import (
     ood_report,
     rows_of,
     separation,
+    shrunk_covariance,
 )
 from robustpll.measures.metrics import cdf_area, signed_ks, signed_mmd
 from robustpll.methods import CroSel, Method, PlKnn, Proden, ProdenEns, RobustPll, Valen
@@ -220,3 +222,11 @@ def test_only_fitted_models_of_this_library_and_rows_like_theirs_are_scored(
         ood_report(RobustPLLClassifier(), KNOWN, FAR)
     with pytest.raises(ValueError, match="4 features"):
         ood_report(robust, KNOWN, np.ones((5, 4)))
+
+
+@pytest.mark.parametrize(("n", "h"), [(200, 5), (10, 30), (2, 3)])
+def test_covariances_are_shrunk_as_by_scikit_learn(n: int, h: int) -> None:
+    draw = np.random.default_rng(0)
+    rows = draw.normal(size=(n, h)) @ draw.normal(size=(h, h))
+    expected, _ = ledoit_wolf(rows, assume_centered=True)
+    np.testing.assert_allclose(shrunk_covariance(torch.tensor(rows)), expected, rtol=1e-9)

@@ -90,15 +90,14 @@ class Rows:
         return torch.arange(len(self), device=self.indices.device).expand(self.models, -1)
 
     def x(self, indices: Tensor) -> Tensor:
-        """Return the scaled features (M, b, *shape) of positions (M, b) in 0 .. n-1.
+        """Return the scaled features (M, b, *shape) of positions (M, b) in 0 .. n-1."""
+        return (self.raw(indices) - self.shift) / self.scale
 
-        With a buffer, return the batch in it: only the shape of `indices` is used.
-        """
-        if self.buffer is None:
-            raw = self.pool[self.indices.gather(1, indices.to(self.indices.device))].to(self.device)
-        else:
-            raw = self.buffer[: indices.numel()].view(*indices.shape, *self.shape)
-        return (raw - self.shift) / self.scale
+    def raw(self, indices: Tensor) -> Tensor:
+        """As `x`, before scaling. With a buffer, return its batch, whatever the positions are."""
+        if self.buffer is not None:
+            return self.buffer[: indices.numel()].view(*indices.shape, *self.shape)
+        return self.pool[self.indices.gather(1, indices.to(self.indices.device))].to(self.device)
 
     def elsewhere(self, indices: Tensor) -> Tensor:
         """As `x`, for rows outside the batch."""

@@ -12,8 +12,9 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
 
@@ -279,16 +280,20 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return X
         checks = {"dtype": np.float64, "ensure_min_samples": least, "ensure_all_finite": False}
         try:
-            shape = np.shape(X)
-            flat = np.reshape(X, (shape[0], -1)) if len(shape) > 2 else X
-            numbers = validate_data(self, flat, reset=reset, **checks)
+            if sparse.issparse(X) or np.asarray(X).ndim <= 2:
+                X = validate_data(self, X, reset=reset, **checks)
+            else:
+                X = check_array(X, allow_nd=True, **checks)
         except ValueError as error:
             raise InputError(
                 f"{error} X must be an array of numbers, images of one shape, or a DataFrame."
             ) from error
-        if len(shape) > 4:
-            raise InputError(f"X has shape {shape}, but images need (n, h, w) or (n, c, h, w).")
-        return finite(numbers).reshape(shape)
+        if X.size == 0 or X.ndim > 4:
+            raise InputError(f"X has shape {X.shape}, but images need (n, h, w) or (n, c, h, w).")
+        if reset and X.ndim > 2:
+            self.n_features_in_ = int(np.prod(X.shape[1:]))
+            self.__dict__.pop("feature_names_in_", None)
+        return finite(X)
 
 
 @dataclass(eq=False, repr=False)

@@ -28,9 +28,7 @@ class ScaledRows(Rows):
     """Rows whose pool is already scaled: `x` only selects."""
 
     def x(self, indices: Tensor) -> Tensor:
-        return self.pool[self.indices.gather(1, indices.to(self.indices.device))].to(
-            self.shift.device
-        )
+        return self.raw(indices)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,16 @@ class RobustnessReport:
     warnings: tuple[str, ...]
 
     def __str__(self) -> str:
+        title, frame, notes = self._parts()
+        return "\n".join([title, frame.to_string(col_space=6), *notes])
+
+    def _repr_html_(self) -> str:
+        title, frame, notes = self._parts()
+        items = "".join(f"<li>{escape(note)}</li>" for note in notes)
+        return f"<p>{title}</p>{frame.to_html()}<ul>{items}</ul>"
+
+    def _parts(self) -> tuple[str, pd.DataFrame, list[str]]:
+        """The title, the table in percent, and notes below it."""
         title = f"Share of {self.rows} rows that are right, in percent; features move by epsilon"
         curves = {"all attacks": self.worst, **self.attacks}
         shares = {name: (self.clean, *curve) for name, curve in curves.items()}
@@ -57,7 +68,7 @@ class RobustnessReport:
         zeros = [f"{share:.1%} in {name}" for name, share in self.zero_gradients.items()]
         notes += [f"Gradients of exactly 0: {', '.join(zeros)} of the rows."] if zeros else []
         notes += [f"Warning: {warning}" for warning in self.warnings]
-        return "\n".join([title, frame.round(1).astype(str).to_string(col_space=6), *notes])
+        return title, frame.round(1).astype(str), notes
 
 
 def robustness_report(

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.covariance import ledoit_wolf
 from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -56,6 +55,11 @@ def separation(known: ArrayLike, ood: ArrayLike) -> Separation:
     )
 
 
+def energy(logits: Tensor) -> Tensor:
+    """-ln sum_j exp(logit_j), (..., n, k) -> (..., n) (Liu et al., 2020)."""
+    return -logits.logsumexp(-1)
+
+
 @dataclass(frozen=True)
 class Gaussians:
     """A normal distribution for each class, all with the same covariance (Lee et al., 2018)."""
@@ -69,8 +73,7 @@ class Gaussians:
         x, counts = features.double(), labels.bincount()
         totals = x.new_zeros(len(counts), x.shape[1]).index_add_(0, labels, x)
         centres = totals / counts.clamp(min=1)[:, None]
-        shrunk, _ = ledoit_wolf((x - centres[labels]).cpu().numpy(), assume_centered=True)
-        covariance = torch.as_tensor(shrunk, device=x.device)
+        covariance = shrunk_covariance(x - centres[labels])
         least = 1e-6 * x.var(0, correction=0).mean()  # some units may be constant in training
         least = torch.where(least > 0, least, 1.0)  # all rows are equal: Euclidean distances
         covariance.diagonal().add_(least)
@@ -81,6 +84,24 @@ class Gaussians:
     def distance(self, features: Tensor) -> Tensor:
         """Mahalanobis distance of rows (q, h) to the nearest centre, (q,)."""
         return neighbours(features.double() @ self.whitening, self.centres, 1).distance[:, 0]
+
+
+def shrunk_covariance(x: Tensor) -> Tensor:
+    """Ledoit-Wolf covariance (2004) of rows (n, h) with mean 0, (h, h).
+
+    Equal to scikit-learn's, but on the device of the rows and 3 to 6 times faster: the sum over j
+    and l of x_ij^2 x_il^2 is |x_i|^4, so no second matrix product is needed.
+    """
+    n, h = x.shape
+    plain = x.T @ x / n
+    mean = plain.diagonal().mean()
+    square = plain.square().sum()
+    noise = (x.square().sum(1).square().mean() - square) / n
+    spread = square - h * mean.square()  # squared distance from a multiple of the identity
+    share = torch.where(spread > 0, (noise / spread).clamp(0, 1), 0.0)
+    shrunk = (1 - share) * plain
+    shrunk.diagonal().add_(share * mean)
+    return shrunk
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +144,7 @@ class RunScorer:
             opinion = fitted.predict(rows)
             if isinstance(fitted, Networks):
                 logits = logits_of(fitted.method, fitted.net, rows.repeated(fitted.method.members))
-                by_member["energy"] = -logits.logsumexp(-1)  # Liu et al., 2020
+                by_member["energy"] = energy(logits)
             if self.training is not None:
                 x = representation(fitted, rows)
                 of_classes = map(Gaussians.distance, self.gaussians, x)
