@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
@@ -31,7 +31,7 @@ Entropy runs from 0 (certain) to 1 (clueless): unknown digits should have more o
 moves each pixel by at most {EPSILON:g} of its range, in 10 steps. Stronger attacks exist.
 """
 TITLE = "Training data: digits with candidate labels; the label that RobustPll chose is underlined"
-MEASURES = ("labels resolved", "test accuracy", "attacked", "entropy", "entropy, unknown")
+MEASURES = ("labels\nresolved", "test\naccuracy", "\nattacked", "\nentropy", "entropy,\nunknown")
 GROUPS = ("training labels\nresolved", "test rows", f"test rows,\nattacked by {EPSILON:g}")
 
 Accuracies = dict[str, list[float]]  # of each method in percent, for each of GROUPS
@@ -55,7 +55,8 @@ def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
             for method in (RobustPll, RobustPllEns, Proden)
         ]
     accuracies, entropies = Accuracies(), Entropies()
-    table = Table("method", *MEASURES, box=None, padding=(0, 1))
+    columns = (Column(name, justify="right", no_wrap=True) for name in MEASURES)
+    table = Table("\nmethod", *columns, box=None, padding=(0, 1))
     for model in models:
         title, clean = model.resolved_method().title, model.predict_opinion(test)
         attacked = model.predict_opinion(test, PGD(EPSILON, labels="clean", joint=True))
