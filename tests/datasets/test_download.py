@@ -83,6 +83,7 @@ def server(monkeypatch: pytest.MonkeyPatch, data: Path) -> Iterator[Server]:
     """A server with the right file."""
     monkeypatch.setenv("no_proxy", "*")
     server = Server(("127.0.0.1", 0), Handler)
+    monkeypatch.setattr(catalog, "PAUSE", 0.0)
     server.answers, server.requests, server.go_on = [sends()], 0, threading.Event()
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
@@ -177,10 +178,25 @@ def chunked(handler: Handler, is_whole: bool = True) -> None:
     handler.wfile.write(b"0\r\n\r\n" if is_whole else b"")
 
 
-def test_redirects_and_an_unknown_length_are_accepted(server: Server, data: Path) -> None:
-    server.answers = [sends(b"", 302, Location="/elsewhere"), chunked]
-    (path,) = fetch(toy(server.url))
+PASSING = {
+    "cut": CUT,
+    "cut, of unknown length": lambda handler: chunked(handler, is_whole=False),
+    "stalled": stalls,
+    "503": sends(b"", 503),
+    "429": sends(b"", 429),
+}
+
+
+@pytest.mark.parametrize("answer", PASSING.values(), ids=PASSING.keys())
+def test_a_failure_that_may_pass_is_tried_again(
+    server: Server, data: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer
+) -> None:
+    monkeypatch.setattr(catalog, "STALL", 0.5)
+    server.answers = [answer, sends(b"", 302, Location="/elsewhere"), chunked]
+    messages: list[str] = []
+    (path,) = fetch(toy(server.url), messages.append)
     assert path.read_bytes() == BODY
+    assert "Trying again (2 of 5)" in messages[0]
     assert remaining(data) == ["numbers.gz"]
 
 
@@ -193,29 +209,27 @@ def endless(handler: Handler) -> None:
         pass
 
 
-FAILURES = {
-    "cut": (CUT, "cannot be downloaded.*Try again later"),
-    "cut, of unknown length": (lambda handler: chunked(handler, is_whole=False), "Try again later"),
-    "stalled": (stalls, "Try again later"),
-    "404": (sends(b"", 404), "numbers.gz.* 404 "),
-    "503": (sends(b"", 503), "numbers.gz.* 503 "),
-    "endless": (endless, "more than 1000000 bytes"),
-    "too large": (sends(BODY, Content_Length=10**6 + 1), "more than 1000000 bytes"),
-    "bomb": (sends(gzip.compress(bytes(5_000_000))), "does not hold what is published"),
+FINAL = {
+    "cut each time": (CUT, catalog.TRIES, "cannot be downloaded.*Try again later"),
+    "403": (sends(b"", 403), 1, "numbers.gz.* 403 "),
+    "404": (sends(b"", 404), 1, "numbers.gz.* 404 "),
+    "endless": (endless, 1, "more than 1000000 bytes"),
+    "too large": (sends(BODY, Content_Length=10**6 + 1), 1, "more than 1000000 bytes"),
+    "bomb": (sends(gzip.compress(bytes(5_000_000))), 1, "does not hold what is published"),
 }
 
 
-@pytest.mark.parametrize("kind", FAILURES)
-def test_a_failure_is_an_error(
+@pytest.mark.parametrize("kind", FINAL)
+def test_a_failure_that_stays_is_an_error(
     server: Server, data: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    answer, reason = FAILURES[kind]
-    monkeypatch.setattr(catalog, "STALL", 0.5)
+    answer, requests, reason = FINAL[kind]
     monkeypatch.setattr(catalog, "MOST_BYTES", 10**6)
     monkeypatch.setattr(bounded, "MOST_BYTES", 10**6)
     server.answers = [answer]
     with pytest.raises(RobustPLLError, match=reason):
         fetch(toy(server.url, bytes(5_000_000)))
+    assert server.requests == requests
     assert remaining(data) == []
 
 

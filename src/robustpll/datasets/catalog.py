@@ -3,6 +3,7 @@
 import hashlib
 import os
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from robustpll.datasets.bounded import MOST_BYTES, PIECE, read_content
 from robustpll.errors import InputError, RobustPLLError
 
 USUAL = "usual"  # the name of the version whose checksum is in the catalog
+TRIES = 5  # of a download
+PAUSE = 1.0  # seconds before the second try; doubled before each further one
 STALL = 30.0  # seconds without a byte, after which a connection is closed
 HEADERS = {"User-Agent": f"robustpll/{__version__}", "Accept-Encoding": "identity"}
 
@@ -172,7 +175,7 @@ def _download(entry: Entry, file: File, say: Say, report: Report) -> Path:
         if path := find(file):
             say(f"{path} does not hold what is published. It is downloaded again.")
         try:
-            download(file.url, str(part), None)
+            _try_often(lambda: download(file.url, str(part), None), str(file.url), say)
             if checksum(entry, part) == file.sha256:
                 return part.replace(target)
             problem = "it does not hold what is published"
@@ -189,6 +192,23 @@ def _download(entry: Entry, file: File, say: Say, report: Report) -> Path:
 def _published_file(entry: Entry, file: File) -> Path | None:
     path = find(file)
     return path if path and checksum(entry, path) == file.sha256 else None
+
+
+def _try_often(download: Callable[[], None], name: str, say: Say) -> None:
+    """Download; wait and try again if the connection or the server fails."""
+    from requests import RequestException
+
+    for attempt in range(1, TRIES + 1):
+        try:
+            return download()
+        except RequestException as error:
+            status = 500 if error.response is None else error.response.status_code
+            may_pass = status >= 500 or status in (408, 425, 429)
+            if attempt == TRIES or not may_pass or isinstance(error, ValueError):
+                raise
+            say(f"{name}: {error}. Trying again ({attempt + 1} of {TRIES}).")
+            time.sleep(PAUSE * 2 ** (attempt - 1))
+    return None
 
 
 class _Progress:
