@@ -409,7 +409,8 @@ def test_no_more_rows_survive_than_under_the_adversarial_robustness_toolbox(
     for run in range(2):
         fooled = fooled_by_peer(One(fitted.net, run), x[run], truth[run].numpy(), epsilon)
         assert fooled.mean() > 0.2, "the toolbox must have done some harm"
-        assert float(ours[run]) <= 1 - fooled.mean() + 0.01
+        # both start at random: a few of the 250 rows may be luck
+        assert float(ours[run]) <= 1 - fooled.mean() + 0.02
 
 
 def test_an_attack_is_the_same_each_time_and_on_the_true_class_needs_it(trained: Trained) -> None:
