@@ -117,7 +117,7 @@ def test_no_bound_excludes_a_reference_within_the_limit(kind: str, dtype: torch.
     apart = torch.from_numpy(cdist(rows.double().numpy(), rows.double().numpy()))
     bounds = Bounds(rows, dtype)
     points = bounds.points(rows.double())
-    lower = bounds.lower(points)
+    lower = bounds.lower(points, bounds.table.new_empty(n, n))
     for rank in (0, n // 3, n - 1):
         distance = apart.sort().values[:, rank]
         limit = bounds.limit(points, distance)

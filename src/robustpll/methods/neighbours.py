@@ -14,7 +14,9 @@ CPU_NUMBERS, GPU_NUMBERS = 2**17, 2**23  # of gathered rows in float64; 1 MiB st
 
 
 class Neighbours(NamedTuple):
-    indices: Tensor  # (q, count): nearest references first; ties are broken by index
+    """The nearest references of each query, nearest first; ties are broken by index."""
+
+    indices: Tensor  # (q, count)
     distance: Tensor  # (q, count) in float64
 
 
@@ -29,7 +31,15 @@ def neighbours(
     distance. References with the smallest bounds are compared in float64. They are enough if all
     other bounds exceed the distance of the last neighbour. Otherwise, the query is searched again:
     with bounds in float64, and more and more references to compare.
+
+    >>> rows = torch.tensor([[0.0], [1.0], [3.0], [3.5]])
+    >>> neighbours(rows, rows, 2, itself=True).indices
+    tensor([[1, 2],
+            [0, 2],
+            [3, 1],
+            [2, 1]])
     """
+    queries, references = queries.detach(), references.detach()
     n, remaining = len(references), torch.arange(len(queries), device=queries.device)
     count = min(count, n - itself)
     indices = remaining.new_empty(len(queries), count)
@@ -38,9 +48,12 @@ def neighbours(
     with torch.no_grad(), exact_products(queries.device):
         while len(remaining):
             bounds, uncertain = Bounds(references, dtype), []
-            for rows in torch.split(remaining, max(1, BOUNDS_PER_BLOCK // n)):
-                batch, excluded = queries[rows].double(), rows if itself else None
-                nearest, certain = bounds.search(batch, excluded, count, min(compared, n))
+            parts = torch.split(remaining, max(1, BOUNDS_PER_BLOCK // n))
+            buffer = bounds.table.new_empty(len(parts[0]), n)
+            for rows in parts:
+                batch, out = queries[rows].double(), buffer[: len(rows)]
+                excluded = rows if itself else None
+                nearest, certain = bounds.search(batch, excluded, count, min(compared, n), out)
                 indices[rows], distance[rows] = nearest
                 uncertain.append(rows[~certain])
             remaining = torch.cat(uncertain)
@@ -99,26 +112,28 @@ class Bounds:
         """Return rows (b, d) relative to the centre and scaled."""
         return (rows - self.centre) / self.scale
 
-    def lower(self, points: Tensor) -> Tensor:
-        """Return bounds minus |q|^2, (b, n)."""
-        return torch.addmm(self.squares, points.to(self.table.dtype), self.table.T, alpha=-2)
+    def lower(self, points: Tensor, out: Tensor) -> Tensor:
+        """Return bounds minus |q|^2, (b, n), in `out`: new memory would take longer."""
+        points = points.to(self.table.dtype)
+        return torch.addmm(self.squares, points, self.table.T, alpha=-2, out=out)
 
     def limit(self, points: Tensor, distance: Tensor) -> Tensor:
         """Return what `lower` cannot exceed for references within a distance (b,), (b,)."""
-        d, norm, exact = len(self.centre), points.norm(dim=1), torch.finfo(torch.float64)
+        d, norm = len(self.centre), points.norm(dim=1)
+        product, exact = torch.finfo(self.table.dtype), torch.finfo(torch.float64)
         distance = (distance + (d * exact.tiny) ** 0.5) / self.scale  # squares may have underflowed
         distance = distance + d**1.5 * exact.eps * (norm + d**0.5)  # rounding of the points
-        underflow = 8 * (d + 16) * torch.finfo(self.table.dtype).tiny * (1 + norm)
+        underflow = 8 * (d + 16) * product.tiny * (1 + norm)
         square = distance.square() * (1 + self.slack)
         limit: Tensor = square - norm.square() * (1 - self.slack) + underflow
         return limit.to(self.table.dtype)
 
     def search(
-        self, queries: Tensor, excluded: Tensor | None, count: int, compared: int
+        self, queries: Tensor, excluded: Tensor | None, count: int, compared: int, out: Tensor
     ) -> tuple[Neighbours, Tensor]:
         """Return the nearest of the references that are compared, and whether they are right."""
         points = self.points(queries)
-        lower, index = self.lower(points).topk(compared, largest=False, sorted=False)
+        lower, index = self.lower(points, out).topk(compared, largest=False, sorted=False)
         index = index.sort(1).values  # ties are broken by index
         apart = torch.empty_like(index, dtype=torch.float64)
         for block in blocks(len(queries), compared * queries.shape[1], queries.device):
