@@ -384,7 +384,7 @@ def fooled_by_peer(net: nn.Module, x: np.ndarray, y: np.ndarray, epsilon: float)
         classifier = PyTorchClassifier(
             net, nn.CrossEntropyLoss(), x.shape[1:], 10, clip_values=(0, 1), device_type="cpu"
         )
-        sizes = {"eps": epsilon, "eps_step": 2 * epsilon, "max_iter": 30, "nb_random_init": 2}
+        sizes = {"eps": epsilon, "eps_step": 2 * epsilon, "max_iter": 30, "nb_random_init": 5}
         settings = {"batch_size": len(x), "loss_type": "cross_entropy", "verbose": False}
         attack = AutoProjectedGradientDescent(classifier, **sizes, **settings)
         np.random.seed(0)  # noqa: NPY002 -- the toolbox draws from the global generator
@@ -403,14 +403,13 @@ def test_no_more_rows_survive_than_under_the_adversarial_robustness_toolbox(
     monkeypatch.setenv("HOME", str(tmp_path))  # where the toolbox makes a folder
     pytest.importorskip("art")
     fitted, rows, truth = trained
-    attack = AutoPGD(epsilon, loss="cross-entropy", steps=30, restarts=2)
+    attack = AutoPGD(epsilon, loss="cross-entropy", steps=30, restarts=5)
     ours = (fitted.predict(rows, attack, truth).predicted() == truth).double().mean(-1)
     x = rows.x(rows.everything).numpy()
     for run in range(2):
         fooled = fooled_by_peer(One(fitted.net, run), x[run], truth[run].numpy(), epsilon)
         assert fooled.mean() > 0.2, "the toolbox must have done some harm"
-        # both start at random: a few of the 250 rows may be luck
-        assert float(ours[run]) <= 1 - fooled.mean() + 0.02
+        assert float(ours[run]) <= 1 - fooled.mean() + 0.01
 
 
 def test_an_attack_is_the_same_each_time_and_on_the_true_class_needs_it(trained: Trained) -> None:
