@@ -136,6 +136,33 @@ def readme_table() -> Lines:
     return frame_table(frame.assign(seconds=values("paper", "timing")["seconds per run"]))
 
 
+def default_table() -> Lines:
+    """Return the default and what people do without this library, on tables."""
+    runs = summary("tables").runs
+    test, train = (runs[(runs["part"] == p) & (runs["condition"] == "clean")] for p in PARTS)
+
+    def means(rows: pd.DataFrame, measure: str, datasets: Iterable[str]) -> "pd.Series[float]":
+        """Means over the datasets of a method's means over seeds; NaN if it lacks one."""
+        wide = rows.pivot_table(index="label", columns="dataset", values=measure, sort=False)
+        return 100 * wide[list(datasets)].mean(axis=1, skipna=False)
+
+    names = list(dict.fromkeys(test["dataset"]))
+    real = ("lost", "msrc-v2", "bird-song", "fg-net", "italian")
+    votes, common = [n for n in names if n not in real], [n for n in names if n not in real[3:]]
+    frame = pd.DataFrame({"tables with votes": means(test, "accuracy", votes)})
+    for name in real[:3]:
+        frame[name] = means(test, "accuracy", [name])
+    frame["labels resolved"] = means(train, "accuracy", common)
+    frame["calibration error"] = means(test, "ece", common)
+    frame["accepted at 5 %"] = means(test, "accepted", common)
+    of_these = test[test["dataset"].isin(common)].groupby(["label", "dataset"])["accepted_error"]
+    frame["of these wrong"] = 100 * of_these.mean().groupby("label").mean()
+    return frame_table(frame.map("{:.1f}".format), "mean of 5 seeds, in %")
+
+
+PARTS = ("test", "train")
+
+
 def best(dataset: str, *, ensembles: bool) -> str:
     """Return the title of the best published ensemble, or of the best other method."""
     titles = [kind.title for kind in PUBLISHED if (kind.family == "ensemble") == ensembles]
@@ -417,6 +444,7 @@ SCRIPT_TABLES = tomllib.loads((ROOT / "benchmarks" / "tables.toml").read_text())
 NOTES = {"error": promise_note, "labels": label_note}
 OF_RUNS: dict[str, Callable[[], Lines]] = {
     "results": readme_table,
+    "default": default_table,
     "datasets": dataset_table,
     "methods": method_table,
     "paired": paired_table,

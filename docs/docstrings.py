@@ -14,6 +14,7 @@ API = {
     "Candidates, opinions, decisions": ("Candidates", "Votes", "Opinion", "Decision"),
     "Data": ("load_dataset", "Dataset", "read_table", "Table"),
     "Trust": ("calibration_report", "ConformalSets", "missing_truth_scores", "ood_report"),
+    "Comparison with baselines": ("compare", "Comparison"),
     "Robustness": ("robustness_report", "PGD", "AutoPGD", "Square"),
     "Errors": ("RobustPLLError", "InputError", "ModelFileError"),
 }

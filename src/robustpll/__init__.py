@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from robustpll.estimator.classifier import PLLClassifier, RobustPLLClassifier
     from robustpll.estimator.model_file import load
     from robustpll.evaluate.audit import robustness_report
+    from robustpll.evaluate.compare import Comparison, compare
     from robustpll.evaluate.ood import ood_report
     from robustpll.evaluate.reports import calibration_report, missing_truth_scores
     from robustpll.labels.candidates import Candidates
@@ -27,7 +28,7 @@ __version__ = "0.1.0"
 __all__ = ["METHODS", "Candidates", "Decision", "Opinion", "PLLClassifier", "RobustPLLClassifier"]
 __all__ += ["Dataset", "Table", "Votes", "load", "load_dataset", "read_table"]
 __all__ += ["PGD", "AutoPGD", "Square", "ood_report", "robustness_report"]
-__all__ += ["ConformalSets", "calibration_report", "missing_truth_scores"]
+__all__ += ["Comparison", "ConformalSets", "calibration_report", "compare", "missing_truth_scores"]
 __all__ += ["InputError", "ModelFileError", "RobustPLLError", "__version__"]
 
 _NAMES = {  # of each module, imported on first use
@@ -39,6 +40,7 @@ _NAMES = {  # of each module, imported on first use
     "estimator.classifier": ("PLLClassifier", "RobustPLLClassifier"),
     "estimator.model_file": ("load",),
     "evaluate.audit": ("robustness_report",),
+    "evaluate.compare": ("Comparison", "compare"),
     "evaluate.ood": ("ood_report",),
     "evaluate.reports": ("calibration_report", "missing_truth_scores"),
     "labels.candidates": ("Candidates",),

@@ -1,4 +1,4 @@
-"""The demo: three methods learn digits from ambiguous labels; nothing is downloaded."""
+"""The demo: digits with ambiguous labels, the default, a baseline and two methods."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from robustpll.attacks import PGD
 from robustpll.datasets.noise import InstanceDependent
 from robustpll.engine.history import progress_bars
 from robustpll.estimator.classifier import PLLClassifier
-from robustpll.methods import Proden, RobustPll, RobustPllEns
+from robustpll.methods import Auto, Proden, RobustPll, Wrapped
 from robustpll.plots import BAD, COLOURS, GOOD, MUTED, new_figure, picture_bytes, plain
 
 UNKNOWN = (8, 9)  # classes that are not in the training data
@@ -24,13 +24,16 @@ PICTURE = "tour.png"
 INTRODUCTION = """\
 [bold]Learning digits from ambiguous labels.[/bold] A network that knows the true labels chooses, \
 for each training digit, wrong classes that look plausible. They become candidates beside the true \
-one. The methods see candidates only. The digits 8 and 9 are not in the training data.
+one. The methods see candidates only. The digits 8 and 9 are not in the training data. Auto is the \
+default of RobustPLLClassifier; the random forest (RF) learns each candidate with an equal weight.
 """
 EXPLANATION = f"""\
 Entropy runs from 0 (certain) to 1 (clueless): unknown digits should have more of it. The attack \
-moves each pixel by at most {EPSILON:g} of its range, in 10 steps. Stronger attacks exist.
+moves each pixel by at most {EPSILON:g} of its range, in 10 steps. Stronger attacks exist. Auto is \
+attacked through its networks; a forest has no gradient to attack it with.
 """
-TITLE = "Training data: digits with candidate labels; the label that RobustPll chose is underlined"
+TITLE = "Training data: digits with candidate labels; the label that Auto chose is underlined"
+BASELINE = "each candidate + RF"
 MEASURES = ("labels\nresolved", "test\naccuracy", "\nattacked", "\nentropy", "entropy,\nunknown")
 GROUPS = ("training labels\nresolved", "test rows", f"test rows,\nattacked by {EPSILON:g}")
 
@@ -39,7 +42,7 @@ Entropies = dict[str, tuple[Any, Any]]  # of each method, for known (n,) and unk
 
 
 def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
-    """Train three methods, print a table and draw a picture; return the picture's path."""
+    """Train four methods, print a table and draw a picture; return the picture's path."""
     out, console = OutFolder.of(folder, "demo"), Console()
     out.refuse_others([PICTURE])
     console.print(INTRODUCTION)
@@ -50,21 +53,25 @@ def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
     )
     with progress_bars(console):
         candidates = InstanceDependent(epochs=30, learning_rate=0.03).apply(train, truth, seed)
+        baseline = Wrapped("random_forest", labels="majority")
         models = [
-            PLLClassifier(method(epochs=epochs), random_state=seed).fit(train, candidates)
-            for method in (RobustPll, RobustPllEns, Proden)
+            PLLClassifier(method, random_state=seed).fit(train, candidates)
+            for method in (Auto(epochs=epochs), baseline, RobustPll(epochs), Proden(epochs))
         ]
     accuracies, entropies = Accuracies(), Entropies()
     columns = (Column(name, justify="right", no_wrap=True) for name in MEASURES)
     table = Table("\nmethod", *columns, box=None, padding=(0, 1))
     for model in models:
-        title, clean = model.resolved_method().title, model.predict_opinion(test)
-        attacked = model.predict_opinion(test, PGD(EPSILON, labels="clean", joint=True))
-        tested = [model.classes_[opinion.predicted()] for opinion in (clean, attacked)]
+        is_baseline = model.method == baseline
+        title = BASELINE if is_baseline else model.resolved_method().title
+        opinions = [clean := model.predict_opinion(test)]
+        if not is_baseline:
+            opinions += [model.predict_opinion(test, PGD(EPSILON, labels="clean", joint=True))]
+        tested = [model.classes_[opinion.predicted()] for opinion in opinions]
         right = model.labels_ == truth, *(labels == test_truth for labels in tested)
-        accuracies[title] = [100 * rows.mean() for rows in right]
+        accuracies[title] = [100 * rows.mean() for rows in right] + [np.nan] * is_baseline
         entropies[title] = clean.entropy, model.predict_opinion(X[~known]).entropy
-        shares = [f"{share:.1f} %" for share in accuracies[title]]
+        shares = ["-" if np.isnan(share) else f"{share:.1f} %" for share in accuracies[title]]
         table.add_row(title, *shares, *(f"{rows.mean():.2f}" for rows in entropies[title]))
     average = f"{candidates.sizes.mean():.1f} candidates on average"
     console.print(f"\n{len(train):,} training digits with {average}.", table, EXPLANATION, sep="\n")
@@ -91,12 +98,12 @@ def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
 def _show_accuracies(axes: Any, accuracies: Accuracies) -> None:
     ticks = np.arange(len(GROUPS))
     for number, (title, heights) in enumerate(accuracies.items()):
-        places = ticks + 0.27 * (number - 1)  # three methods around each tick
-        bars = axes.bar(places, heights, 0.25, color=COLOURS[number], label=title)
-        axes.bar_label(bars, fmt="%.0f", fontsize=9, padding=2)
+        places = ticks + 0.21 * (number - 1.5)  # four methods around each tick
+        bars = axes.bar(places, np.nan_to_num(heights), 0.19, color=COLOURS[number], label=title)
+        axes.bar_label(bars, fmt=lambda share: f"{share:.0f}" if share else "-", fontsize=9)
     axes.set_xticks(ticks, GROUPS)
-    axes.set(ylim=(0, 108), ylabel="accuracy in %")
-    axes.legend(frameon=False, fontsize=9, loc="upper right")
+    axes.set(ylim=(0, 128), yticks=range(0, 101, 20), ylabel="accuracy in %")
+    axes.legend(frameon=False, fontsize=9, loc="upper right", ncols=2)
 
 
 def _show_entropies(axes: Any, entropies: Entropies) -> None:

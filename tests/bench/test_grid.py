@@ -9,7 +9,8 @@ from torch import nn
 
 from robustpll import InputError
 from robustpll.bench.grid import GRIDS, Condition, Grid, GridMethod, Run, runs_here
-from robustpll.datasets.noise import ClassDependent, Flip, InstanceDependent, Uniform
+from robustpll.datasets.catalog import entry_of
+from robustpll.datasets.noise import Annotators, ClassDependent, Flip, InstanceDependent, Uniform
 from robustpll.methods import METHODS, PUBLISHED, Proden, ProdenEdl, ProdenEns, RobustPll
 
 GRID_FILES = sorted((Path(__file__).parents[2] / "benchmarks" / "grids").glob("*.toml"))
@@ -251,3 +252,31 @@ def test_the_grids_of_the_benchmarks_can_be_read(path: Path) -> None:
     assert len(set(keys)) == len(keys), "two lines ask for the same"
     if path.stem.startswith("choose"):
         assert not set(grid.seeds) & set(Grid.named("beyond").seeds)
+
+
+def test_the_grids_of_tables_choose_and_report_on_other_tables_with_other_seeds() -> None:
+    report, chosen, pictures = (
+        Grid.named(name) for name in ("tables", "tables-development", "tables-pictures")
+    )
+    assert [entry.label for entry in report.entries] == [entry.label for entry in chosen.entries]
+    methods = [entry.method for entry in report.entries]
+    assert {kind() for kind in PUBLISHED} <= set(methods)
+    assert not set(report.seeds) & set(chosen.seeds)
+    assert set(report.datasets) & set(chosen.datasets) == {"lost", "msrc-v2"}
+    for grid in (report, chosen):
+        assert grid.train_rows
+        for run in grid.runs():
+            has_candidates = entry_of(run.dataset).candidates is not None
+            assert run.noise == (None if has_candidates else Annotators())
+    assert (pictures.noise, pictures.ood) == (InstanceDependent(), (("mnist", "notmnist"),))
+
+
+def test_answers_of_annotators_are_part_of_a_runs_key_but_are_not_stored_apart(
+    tmp_path: Path,
+) -> None:
+    text = "methods = ['proden']\nnoise = {name = 'annotators', count = %d}\nseeds = 1"
+    five, three = (read(tmp_path, text % count).runs()[0] for count in (5, 3))
+    assert (five.noise, three.noise) == (Annotators(), Annotators(count=3))
+    assert five.key != three.key
+    assert five.noise_key == three.noise_key == ""
+    assert replace(five, noise=Uniform()).noise_key

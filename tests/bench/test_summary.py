@@ -93,6 +93,35 @@ def test_measures_of_a_run_are_those_of_its_predictions(made: Any, store: Result
     assert (row["machine"], row["torch"], row["date"]) == ("a machine", "2", "2026-01-02")
 
 
+CERTAIN = [0.99, 0.98, 0.97, 0.97, 0.9, 0.8, 0.6, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("probability", "wrong", "expected"),  # accepted, wrong of them, acceptable
+    [
+        # the mean of 1 - p is 0.038 over five rows, 0.065 over six
+        (CERTAIN, [0], (5 / 8, 1 / 5, 0)),
+        (CERTAIN, [4], (5 / 8, 1 / 5, 4 / 8)),
+        (CERTAIN, [3], (5 / 8, 1 / 5, 2 / 8)),  # a tie is accepted as a whole
+        (CERTAIN, [], (5 / 8, 0, 1)),
+        ([0.9, 0.9, 0.6, 0.6], [3], (0, np.nan, 2 / 4)),
+        ([1.0, 1.0, 1.0, 1.0], [0, 1], (1, 1 / 2, 0)),
+        ([0.99] * 39 + [0.98], [39], (1, 1 / 40, 1)),  # below 5 %
+    ],
+)
+def test_a_model_accepts_what_it_promises_and_the_best_threshold_what_is_right(
+    made: Any, store: ResultStore, probability: list[float], wrong: list[int], expected: Any
+) -> None:
+    grid = Grid.of({"methods": ["proden"], "datasets": ["lost"], "seeds": 1})
+    order = np.random.default_rng(0).permutation(len(probability))
+    columns = made.predictions(~np.isin(np.arange(len(probability)), wrong)[order])
+    columns["probability"] = np.array(probability)[order]
+    made.keep(store, grid.runs()[0], lambda *_: columns)
+    (row,) = summarize(store, grid).runs.to_dict("records")
+    shares = tuple(row[name] for name in ("accepted", "accepted_error", "acceptable"))
+    assert shares == pytest.approx(expected, nan_ok=True)
+
+
 def test_entropies_are_pooled_over_seeds_as_the_paper_does(ood_store: ResultStore) -> None:
     summary = summarize(ood_store, OOD_GRID)
     (row,) = summary.ood.to_dict("records")
@@ -102,7 +131,11 @@ def test_entropies_are_pooled_over_seeds_as_the_paper_does(ood_store: ResultStor
     test, _ = summary.curves["Proden", "mnist", "lost"]
     np.testing.assert_allclose(test, [[0, 0.25], [0.1, 0.75], [0.3, 1]])
     ood = summary.runs[summary.runs["part"] == "ood"]
-    assert ood[["accuracy", "brier", "log_loss", "ece"]].isna().all(axis=None)
+    assert (
+        ood[["accuracy", "brier", "log_loss", "ece", "accepted", "acceptable"]]
+        .isna()
+        .all(axis=None)
+    )
     assert ood[["auroc", "ks", "area", "entropy"]].notna().all(axis=None)
 
 
@@ -232,9 +265,12 @@ def test_a_runs_parquet_may_lack_a_measure_that_was_added_later(
     small: Grid, full: ResultStore, tmp_path: Path
 ) -> None:
     path = written(summarize(full, small), tmp_path / "runs.parquet")
-    pq.write_table(pq.read_table(path).drop_columns("brier"), path)
-    runs = read_summary(path).runs
-    assert runs["brier"].isna().all()
+    later = ["brier", "accepted", "accepted_error", "acceptable"]
+    pq.write_table(pq.read_table(path).drop_columns(later), path)
+    summary = read_summary(path)
+    runs, tables = summary.runs, all_tables(summary)
+    assert runs[later].isna().all(axis=None)
+    assert not {"accepted", "accepted-error", "acceptable"} & tables.keys()
     assert runs["accuracy"].notna().all()
 
 
@@ -264,6 +300,7 @@ def test_a_worst_case_has_its_accuracy_alone_and_a_table_of_its_own(
     assert (row["part"], row["epsilon"], row["rows"]) == ("test", 0.05, 1000)
     assert row["accuracy"] == pytest.approx(0.45)
     others = ["guesses", "entropy", "uncertainty", "brier", "log_loss", "ece", "auroc"]
+    others += ["accepted", "accepted_error", "acceptable"]
     assert row[others].isna().all()
     tables, without = all_tables(summary), all_tables(plain)
     table = tables.pop("audit")

@@ -244,3 +244,19 @@ def test_real_rows_are_audited_as_the_grid_says(few: None) -> None:
         assert list(right.index) == ["clean", "audit 0.02", "audit 0.05"]
         assert right.iloc[1:].is_monotonic_decreasing
         assert frame["part"].value_counts().to_dict() == {"train": 897, "test": 225 + 2 * AUDITED}
+
+
+def test_annotators_are_drawn_anew_and_alike_in_every_bundle() -> None:
+    grid = Grid.of(DIGITS | {"methods": ["pl_knn"], "noise": "annotators", "seeds": 3})
+    assert bundles(grid.runs(), joined=True, draw_noise=True) == []
+    (together,) = bundles(grid.runs(), joined=True)
+    assert together.needs == ()
+    [(_, problem)] = worker._problems(together, "cpu")
+    assert problem.task.answers is not None
+    for index, alone in enumerate(bundles(grid.runs(), joined=False)):
+        [(_, single)] = worker._problems(alone, "cpu")
+        assert torch.equal(single.task.answers[0], problem.task.answers[index])
+        assert torch.equal(single.task.prior[0], problem.task.prior[index])
+    joined, apart = (frames_of(grid, {}, joined=joined) for joined in (True, False))
+    for key, frame in apart.items():
+        pd.testing.assert_frame_equal(joined[key], frame)

@@ -41,10 +41,17 @@ def pets(tmp_path: Path) -> Path:
 
 
 def run_clean(
-    path: Path, *options: str, out: str | Path = "out", form: tuple[str, ...] = FORM
+    path: Path,
+    *options: str,
+    out: str | Path = "out",
+    form: tuple[str, ...] = FORM,
+    baselines: bool = False,
+    method: str | None = "pl_knn",
 ) -> Any:
-    """Run `robustpll clean` with a quick method; `out` is relative to the table's folder."""
-    line = ["clean", str(path), "--method", "pl_knn", "--out", str(path.parent / out)]
+    """Run `robustpll clean`; None is the default. `out` is relative to the table's folder."""
+    line = ["clean", str(path), "--out", str(path.parent / out)]
+    line += [] if method is None else ["--method", method]
+    line += [] if baselines else ["--no-baselines"]
     return CliRunner().invoke(app, [*line, *form, *options])
 
 

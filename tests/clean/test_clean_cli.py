@@ -55,6 +55,25 @@ def refused(result: Any, reason: str) -> None:
     assert result.stderr.count("\n") == 1
 
 
+def test_the_model_is_compared_with_baselines_unless_they_are_not_wanted(
+    pets: Path, run: Run
+) -> None:
+    result = run(pets, baselines=True)
+    assert result.exit_code == 0, result.output
+    for title in ("Majority + random forest", "Majority + logistic regression", "PlKnn"):
+        assert f"\n{title} " in result.stdout
+    assert "agreement with answers, of " in result.stdout
+    assert "random forest" not in run(pets).stdout
+
+
+def test_the_default_method_resolves_the_labels(pets: Path, run: Run) -> None:
+    result = run(pets, "--epochs=5", method=None, baselines=True)
+    succeeded(result)
+    assert "\nAuto " in result.stdout
+    table = pd.read_csv(pets.parent / "out" / "table.csv")
+    assert (table["resolved_label"] == table["gold"]).mean() > 0.95
+
+
 def test_the_folder_has_the_table_its_labels_and_all_findings(cleaned: tuple[Path, Any]) -> None:
     pets, result = cleaned
     succeeded(result)

@@ -1,6 +1,7 @@
 """Out-of-fold judgement, what is found by it, and whom to ask about which row first."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robustpll.clean.judge import Judgement, fold_indices, judge, posterior, recalibrated
+from robustpll.clean.judge import Judgement, judge, posterior, recalibrated
 from robustpll.clean.review import (
     annotators,
     candidates_that_look_wrong,
@@ -19,10 +20,12 @@ from robustpll.clean.review import (
     sets_that_miss_the_truth,
     twins,
 )
+from robustpll.engine.data import fold_indices
+from robustpll.engine.history import reporting
 from robustpll.errors import InputError
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.votes import Votes
-from robustpll.methods import Method, PlKnn, Proden
+from robustpll.methods import Auto, Method, PlKnn, Proden
 from robustpll.opinion import Opinion
 
 Judged = Callable[..., Judgement]
@@ -54,7 +57,11 @@ def test_every_row_is_judged_once_and_by_a_model_that_did_not_see_it(
     assert train.shape[1] >= n - -(-n // folds)
 
 
-@pytest.mark.parametrize("method", [PlKnn(), Proden(epochs=1)], ids=["classical", "network"])
+@pytest.mark.parametrize(
+    "method",
+    [PlKnn(), Proden(epochs=1), Auto("network", epochs=40, members=4)],
+    ids=["classical", "network", "default"],
+)
 def test_the_candidates_of_a_row_do_not_change_its_prediction(method: Method) -> None:
     X, truth, y = clusters(41)
     changed = y.copy()
@@ -66,6 +73,18 @@ def test_the_candidates_of_a_row_do_not_change_its_prediction(method: Method) ->
     # recalibration looks at all sets: one factor for all, which keeps the order
     assert np.argsort(before).tolist() == np.argsort(after).tolist()
     np.testing.assert_allclose(before, after, atol=0.05)
+
+
+@pytest.mark.parametrize("options", [{"members": 2}, {"members": 5, "early_stopping": True}])
+def test_members_that_saw_a_row_do_not_judge_it(options: Any) -> None:
+    """Two hold out two folds only; early stopping looks at what it holds out."""
+    X, truth, y = clusters(60)
+    epochs: list[Any] = []
+    with reporting(lambda *progress: epochs.append(progress)):
+        method = Auto("network", epochs=20, **options)
+        opinion = judge(X, Candidates.of(y), method, folds=5).opinion
+    assert (opinion.predicted() == truth).mean() > 0.9
+    assert len(epochs) == 5 * 20  # one training for each fold
 
 
 def test_labels_are_resolved_and_a_set_without_the_truth_stands_out() -> None:

@@ -69,7 +69,7 @@ def test_a_demo_draws_a_picture_and_replaces_no_other(
     assert len(path.read_bytes()) > 50_000
     printed = capsys.readouterr().out
     assert str(path) in printed.replace("\n", "")
-    assert all(title in printed for title in ("RobustPll", "RobustPll+Ens", "Proden"))
+    assert all(title in printed for title in ("Auto", "each candidate + RF", "RobustPll", "Proden"))
     path.write_bytes(b"my own")
     with pytest.raises(InputError, match=r"holds tour.png, not written by robustpll demo"):
         run_demo(path.parent)
@@ -87,7 +87,7 @@ def test_a_demo_that_cannot_be_written_is_refused_before_it_begins(out: str) -> 
 
 @pytest.mark.slow
 def test_the_demo_tells_the_story(tmp_path: Path) -> None:
-    """As the command runs it: RobustPll is right more often, and doubts what it never saw."""
+    """As the command runs it: the default is right more often, and doubts what it never saw."""
     program = Path(sys.executable).with_name("robustpll")
     done = subprocess.run([program, "demo", "--out", tmp_path], capture_output=True, check=True)
     rows = {
@@ -100,8 +100,8 @@ def test_the_demo_tells_the_story(tmp_path: Path) -> None:
         assert min(test, resolved) > 70
         assert known < unknown
         assert attacked < test
-    assert rows["RobustPll"][1] > rows["Proden"][1]
-    assert rows["RobustPll+Ens"][2] > rows["Proden"][2]
+    assert rows["Auto"][1] > rows["RobustPll"][1] > rows["Proden"][1]
+    assert rows["Auto"][2] > rows["RobustPll"][2]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`robustpll fit`, `predict` and `export`, as someone with a table runs them."""
+"""`robustpll fit`, `compare`, `predict` and `export`, as someone with a table runs them."""
 
 import json
 import shutil
@@ -13,14 +13,15 @@ import pytest
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-from robustpll import PLLClassifier, load
+from robustpll import PLLClassifier, compare, load
 from robustpll.clean.decisions_file import fingerprint
 from robustpll.cli import app, models
 from robustpll.cli.models import COLUMNS, MEASURES, TOO_FAR, split_rows
 from robustpll.errors import InputError
 from robustpll.labels.candidates import Candidates
 from robustpll.measures.conformal import ConformalSets
-from robustpll.methods import Proden
+from robustpll.methods import Auto, Proden
+from robustpll.opinion import Opinion
 from robustpll.tables.read import TableInPieces, read_table
 from robustpll.tables.source import Reading
 
@@ -79,9 +80,16 @@ def command(*words: str, code: int = 0, refused: str | None = None) -> Any:
 
 
 def fit(
-    *options: str, out: str = "model.pll", name: str = "table.csv", epochs: int = 3, **expected: Any
+    *options: str,
+    out: str = "model.pll",
+    name: str = "table.csv",
+    epochs: int = 3,
+    method: str | None = "robust_pll",
+    **expected: Any,
 ) -> Any:
-    return command("fit", name, "--out", out, f"--epochs={epochs}", *options, **expected)
+    """Fit quickly: by one network, unless the method is None, the default."""
+    line = ("fit", name, "--out", out, f"--epochs={epochs}", "--no-baselines")
+    return command(*line, *([f"--method={method}"] if method else []), *options, **expected)
 
 
 def predict(*options: str, name: str = "table.csv", out: str = "out.csv", **expected: Any) -> Any:
@@ -94,7 +102,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         write(frame())
-        fit(*SETS, epochs=30)
+        fit(*SETS, epochs=30, method=None)
     return folder / "model.pll"
 
 
@@ -122,7 +130,7 @@ def rows_of(path: str = "out.csv") -> pd.DataFrame:
 def test_every_form_of_labels_gives_a_model_and_a_summary(option: str, value: str) -> None:
     table = frame()
     write(table)
-    result = fit(*form(option, value, "gold"), "--seed", "5")
+    result = fit(*form(option, value, "gold"), "--seed", "5", method=None)
     y = Candidates.of([set(cell.split("|")) for cell in table["sets"]])
     features = table[FEATURES].astype({"town": "string"})
     train, test = split_rows(features, y, 0.2, 5)
@@ -134,7 +142,7 @@ def test_every_form_of_labels_gives_a_model_and_a_summary(option: str, value: st
     for fact in (
         "table.csv: 300 rows, 3 features",
         "3 classes;",
-        "RobustPll learned from 240 rows",
+        f"Auto, {model.fitted_.learners}, learned from 240 rows",
         f"held out: 60 rows, drawn at random; in {covered:.1%} of them the predicted class is a",
         f"right by the true labels: {right:.1%} of 60 held-out rows",
     ):
@@ -142,6 +150,66 @@ def test_every_form_of_labels_gives_a_model_and_a_summary(option: str, value: st
     assert model.classes_.tolist() == list(CLASSES)
     assert model.feature_names_in_.tolist() == FEATURES
     assert sorted(path.name for path in Path().iterdir()) == ["model.pll", "table.csv"]
+
+
+def test_a_summary_has_baselines_unless_they_are_not_wanted() -> None:
+    write(frame())
+    line = ("fit", "table.csv", "--out", "model.pll", "--method", "pl_knn")
+    options = form("--votes", "by ", "gold")
+    shown, content = command(*line, *options), Path("model.pll").read_bytes()
+    for title in ("Majority + random forest", "Majority + logistic regression", "PlKnn"):
+        assert f"\n{title} " in shown.stdout
+    assert "agreement with answers, of 120 answers in held-out rows" in shown.stdout
+    assert " here: " in shown.stdout
+    plain = command(*line, *options, "--no-baselines")
+    assert "random forest" not in plain.stdout
+    assert Path("model.pll").read_bytes() == content
+    few = command(*line, *options, "--held-out", "0.05")
+    assert "not compared with baselines, because fewer than 20 rows are held out" in few.stdout
+
+
+def test_training_rows_that_members_held_out_are_compared_if_there_are_any() -> None:
+    write(frame())
+    table = read_table("table.csv", candidates="sets", truth="gold", ignore=[*OTHERS[:2], "id"])
+    y = Candidates.of(table.y)
+    train, test = split_rows(table.features, y, 0.2, 0)
+    model = PLLClassifier("pl_knn").fit(table.features.iloc[train], y[train])
+    best: Any = Opinion.of_probability(y.prior[train].astype(float))  # the first candidate
+    vars(model)["held_out_"] = best
+    text = models._compared(model, table, y, (train, test), seed=0, seconds=1.0)
+    singles = (y[train].sizes == 1).sum()
+    assert f"right in rows with one candidate, of {singles} held-out rows" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("PlKnn   ")]
+    right = (y.classes[best.predicted()] == table.truth[train]).mean()
+    assert line.split()[1:] == ["1.000", "1.000", f"{right:.3f}", "1.0"]
+    model.set_params(method=Auto(early_stopping=True))  # these rows would have chosen the epoch
+    text = models._compared(model, table, y, (train, test), seed=0, seconds=1.0)
+    assert f" of {len(test)} held-out rows" in text
+
+
+@pytest.mark.parametrize(
+    ("option", "method"), [("--method=pl_knn", "pl_knn"), ("--epochs=2", Auto(epochs=2))]
+)
+def test_compare_prints_what_the_library_says_and_writes_nothing(option: str, method: Any) -> None:
+    write(frame())
+    options = form("--votes", "by ", "gold")
+    result = command("compare", "table.csv", *options, option, "--seed=3", "--folds=4")
+    ignored = [name for name in OTHERS if not name.startswith("by ") and name != "gold"]
+    table = read_table("table.csv", votes="by ", truth="gold", ignore=ignored)
+    settings: Any = {"method": method, "random_state": 3, "folds": 4, "truth": table.truth}
+    expected = compare(table.features, table.y, **settings)
+    lines = [line.rsplit(maxsplit=1)[0] for line in str(expected).splitlines()]  # without seconds
+    shown = [line.rsplit(maxsplit=1)[0] for line in result.stdout.splitlines()]
+    assert shown[1:] == lines
+    assert [path.name for path in Path().iterdir()] == ["table.csv"]
+
+
+def test_compare_refuses_wrong_folds_and_columns_that_clean_added() -> None:
+    write(frame(40))
+    command("compare", "table.csv", *VOTES, "--folds=1", refused="folds must be an int of at least")
+    write(frame(40).assign(resolved_label="Öl", confidence=1.0, resolved_by="model"))
+    options = (*VOTES, "--ignore", "resolved_label")
+    command("compare", "table.csv", *options, refused="was added by robustpll clean")
 
 
 def test_only_the_seed_changes_a_model_not_true_labels_nor_line_ends() -> None:

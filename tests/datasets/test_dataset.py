@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_digits
 
 from robustpll import InputError, load_dataset
 from robustpll.datasets.catalog import CATALOG
@@ -33,7 +33,7 @@ def test_a_missing_file_is_named_with_the_way_to_get_it(name: str, data: Path) -
         load_dataset(name)
     message = str(caught.value)
     assert str(data / CATALOG[name].files[0].path) in message
-    assert f"datasets get {name}" in message or CATALOG["lost"].source in message
+    assert f"datasets get {name}" in message or CATALOG[name].source in message
 
 
 @settings(max_examples=30)
@@ -92,3 +92,12 @@ def test_synthetic_rows_are_always_the_same() -> None:
     first = [0.4101377462716102, 0.15836501410260007, -0.6129814252887956]
     np.testing.assert_allclose(synthetic.features[0, :3], first, rtol=1e-9)
     assert np.bincount(synthetic.labels).tolist() == [200] * 10
+
+
+def test_breast_cancer_is_that_of_scikit_learn() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    dataset = load_dataset("breast-cancer")
+    assert (dataset.features == X).all()
+    assert (dataset.labels == y).all()
+    assert dataset.classes.tolist() == ["malignant", "benign"]
+    assert (dataset.image_shape, dataset.candidates, dataset.white) == (None, None, 1)

@@ -13,6 +13,7 @@ from hypothesis.extra.numpy import arrays
 from torch import Tensor
 
 from robustpll.datasets.noise import (
+    Annotators,
     ClassDependent,
     Flip,
     InstanceDependent,
@@ -75,7 +76,9 @@ def test_true_label_stays_and_is_never_alone(mean_over: Any) -> None:
     assert not drawn.all()
 
 
-@pytest.mark.parametrize("noise", [FAST, Uniform(), ClassDependent(), Flip(0.2, ClassDependent())])
+@pytest.mark.parametrize(
+    "noise", [FAST, Uniform(), ClassDependent(), Flip(0.2, ClassDependent()), Annotators()]
+)
 def test_a_run_depends_on_its_seed_but_not_on_the_other_runs(noise: Noise) -> None:
     together = noise.candidates(*runs(0, 2, 1), K, (5, 7, 6))
     torch.rand(3)
@@ -204,8 +207,73 @@ def test_flip_leaves_the_truth_out_and_no_set_is_empty() -> None:
         (Flip, {"share": -0.1}),
         (Flip, {"share": "0.1"}),
         (Flip, {"noise": Uniform, "share": 0.1}),
+        (Annotators, {"count": 0}),
+        (Annotators, {"gaps": 1.5}),
+        (Annotators, {"concentration": 0.0}),
+        (Annotators, {"lowest_skill": 0.8, "highest_skill": 0.7}),
     ],
 )
 def test_impossible_noise_is_refused(make: Callable[..., Noise], arguments: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(arguments))):
         make(**arguments)
+
+
+def answer_shares(noise: Annotators, k: int, n: int, seed: int = 3) -> Tensor:
+    """How often each annotator names each class for each true class, (count, k, k)."""
+    labels = torch.arange(n)[None] % k
+    answers = noise.answers(labels, k, (seed,))[0]  # (n, count)
+    named = torch.nn.functional.one_hot(answers.clamp(min=0), k).double()
+    named[answers < 0] = torch.nan
+    return torch.stack([named[labels[0] == c].nanmean(0) for c in range(k)], 1)
+
+
+def test_annotators_are_right_by_their_skills_and_share_their_confusions() -> None:
+    k = 4
+    shares = answer_shares(Annotators(gaps=0.2), k, n=k * 20_000)
+    right = shares.diagonal(dim1=1, dim2=2)  # (count, k)
+    assert (right - right.mean(1, keepdim=True)).abs().max() < 0.02  # the same for all classes
+    skills = right.mean(1)
+    assert ((skills > 0.48) & (skills < 0.92)).all()
+    assert skills.max() - skills.min() > 0.05
+    wrong = shares.masked_fill(torch.eye(k, dtype=torch.bool), 0)
+    wrong = wrong / wrong.sum(-1, keepdim=True)  # (count, k, k)
+    assert (wrong - wrong.mean(0)).abs().max() < 0.04
+    uneven = wrong.mean(0)[~torch.eye(k, dtype=torch.bool)]
+    assert uneven.max() - uneven.min() > 0.2
+    others = answer_shares(Annotators(gaps=0.2), k, n=k * 20_000, seed=4)
+    assert (others.mean(0) - shares.mean(0)).abs().max() > 0.1, "each run has its own annotators"
+
+
+def test_a_high_concentration_makes_wrong_answers_equally_likely() -> None:
+    shares = answer_shares(Annotators(1, 0.4, 0.4, 0.0, concentration=1e6), 5, n=5 * 20_000)[0]
+    assert shares.diagonal().numpy() == pytest.approx(0.4, abs=0.02)
+    assert shares[~torch.eye(5, dtype=torch.bool)].numpy() == pytest.approx(0.15, abs=0.02)
+
+
+@pytest.mark.parametrize("gaps", [0.0, 0.3, 1.0])
+def test_answers_are_missing_with_the_given_probability_but_never_all_of_a_row(gaps: float) -> None:
+    labels = torch.arange(20_000)[None] % 2  # with two classes there is one wrong class
+    answers = Annotators(count=4, gaps=gaps).answers(labels, 2, (0,))
+    assert answers.dtype == torch.int64
+    assert set(answers.unique().tolist()) == ({0, 1} if gaps == 0 else {-1, 0, 1})
+    missing = (answers < 0).double().mean((0, 1))
+    # A row whose answers would all be missing keeps one of the four.
+    assert missing.numpy() == pytest.approx(gaps - gaps**4 / 4, abs=0.02)
+    assert (answers >= 0).any(-1).all()
+
+
+def test_candidates_are_the_named_classes_and_the_prior_is_the_share_of_answers() -> None:
+    X, labels = np.zeros((200, 1)), np.array(["a", "b", "c", "d"] * 50)
+    y = Annotators().apply(X, labels, random_state=0, device="cpu")
+    again = Annotators().apply(X, labels, random_state=0, device="cpu")
+    assert y.answers is not None
+    np.testing.assert_array_equal(y.answers, again.answers)
+    votes = np.stack([(y.answers == c).sum(-1) for c in range(4)], -1)
+    np.testing.assert_array_equal(y.matrix, votes > 0)
+    np.testing.assert_allclose(y.prior, votes / votes.sum(-1, keepdims=True), rtol=1e-6)
+    assert y.prior.dtype == np.float32
+    truth = np.array([label in names for label, names in zip(labels, y.sets(), strict=True)])
+    assert 0.5 < truth.mean() < 1
+    assert Uniform().apply(X, labels, random_state=0, device="cpu").answers is None
+    with pytest.raises(InputError, match="at least 2 classes"):
+        Annotators().apply(X, ["a"] * 200, device="cpu")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from robustpll import Candidates, Dataset, InputError, load_dataset
 from robustpll.datasets.dataset import Split
-from robustpll.datasets.noise import Flip, Noise, Uniform
+from robustpll.datasets.noise import Annotators, Flip, Noise, Uniform
 from robustpll.datasets.problem import Problem, hold_out, ood_rows
 from robustpll.engine.data import Rows
 
@@ -289,3 +289,29 @@ def test_the_published_rows_are_those_of_five_letters_and_a_part_of_the_sixth() 
     assert np.bincount(shown).tolist() == [1872, 1873, 1873, 1873, 1873, 636]
     pixels = letters.features[:10_000] / 255
     np.testing.assert_allclose(flat(rows)[0], pixels, atol=1e-6)  # every pixel spans 0 to 255
+
+
+def test_answers_of_annotators_follow_their_rows_and_stay_when_runs_are_joined() -> None:
+    data = load_dataset("synthetic")
+    first, second = (Problem.of(data, Annotators(), (seed,), "cpu") for seed in (0, 3))
+    both = Problem.of(data, Annotators(), (0, 3), "cpu")
+    joined = Problem.joined([first, second])
+    for name in ("candidates", "prior", "answers"):
+        assert torch.equal(getattr(joined.task, name), getattr(both.task, name)), name
+    answers, labels = both.task.answers, both.train_labels
+    assert answers is not None
+    is_right = (answers == labels[..., None])[answers >= 0]
+    assert 0.5 < is_right.double().mean() < 0.9
+    assert torch.equal(both.task.prior > 0, both.task.candidates)
+    other = Problem.of(data, Uniform(), (3,), "cpu")
+    assert Problem.joined([first, other]).task.answers is None
+
+
+def test_answers_of_a_dataset_are_given_to_its_tasks() -> None:
+    data = load_dataset("synthetic")
+    names = data.classes[data.labels]
+    y = Annotators().apply(data.features, names, random_state=0, device="cpu")
+    task = Problem.of(replace(data, candidates=y), None, (0, 1), "cpu").task
+    assert y.answers is not None
+    for run in (0, 1):
+        np.testing.assert_array_equal(task.answers[run], y.answers[data.split(run).train])

@@ -89,6 +89,25 @@ def test_captured_and_eager_training_agree_to_rounding(
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses torch.jit
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_a_captured_step_follows_the_schedule(
+    weight_decay: float, compiled: bool, task_of: Any
+) -> None:
+    """The rate of each step reaches the recorded one; a constant rate leads elsewhere."""
+    method = RobustPll(epochs=6, schedule="one-cycle", weight_decay=weight_decay)
+    task = task_of(0, 1, **SIZE, device="cuda")
+    with patch.object(RobustPll, "captured", new=False), own_adam(compiled):
+        eager = parameters(method, task)
+    with patch.object(graphs, "pays_back", return_value=compiled):
+        captured = parameters(method, task)
+        constant = parameters(replace(method, schedule="constant"), task)
+    torch.testing.assert_close(eager, captured, rtol=0, atol=1e-6)
+    assert (captured[0] - constant[0]).abs().max() > 1e-3
+
+
+@pytest.mark.gpu
 def test_recording_leaves_no_trace(task_of: Any) -> None:
     """One step, captured: had the warm-up steps counted, there would be four."""
     method = RobustPll(epochs=1, batch_size=600, precision="float32")
@@ -117,7 +136,7 @@ def test_a_step_never_waits_for_the_device(name: str, task_of: Any) -> None:
             torch.cuda.set_sync_debug_mode("default")
         steps.append(indices.shape[1])
 
-    method = DEEP[name](epochs=2)
+    method = DEEP[name](epochs=2, schedule="one-cycle")
     with patch.object(Training, "step", watched), patch.object(type(method), "captured", new=False):
         train(method, task_of(0, 1, **SIZE, device="cuda"))
     assert steps == [256, 256, 88] * method.total_epochs
@@ -143,11 +162,13 @@ def test_a_short_run_is_not_worth_compiling(task_of: Any) -> None:
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_the_librarys_adam_is_torchs(weight_decay: float) -> None:
+@pytest.mark.parametrize("rate", [0.01, torch.tensor(0.01, dtype=torch.float64)])
+def test_the_librarys_adam_is_torchs(rate: Any, weight_decay: float) -> None:
     generator = torch.Generator().manual_seed(0)
     start = [torch.randn(shape, generator=generator).double() for shape in ((2, 3), (4,))]
     ours, theirs = ([nn.Parameter(values.clone()) for values in start] for _ in range(2))
     adam, reference = (AdamW(p, lr=0.01, weight_decay=weight_decay) for p in (ours, theirs))
+    adam.param_groups[0]["lr"] = rate  # with a schedule, a tensor
     for _ in range(20):
         for one, two in zip(ours, theirs, strict=True):
             one.grad = torch.randn(one.shape, generator=generator).double()

@@ -2,16 +2,22 @@
 
 import copy
 import json
+import tracemalloc
 from dataclasses import asdict, replace
 from typing import Any
+from unittest.mock import PropertyMock, patch
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from robustpll import InputError
+from robustpll import InputError, PLLClassifier, RobustPLLClassifier
+from robustpll.engine.data import Rows, Task
+from robustpll.engine.train import train
 from robustpll.estimator.features import Features
+from robustpll.methods import RobustPll
 
 NAN = float("nan")
 TABLE = pd.DataFrame(
@@ -197,3 +203,83 @@ def test_scaled_rows_that_are_streamed_come_from_the_buffer() -> None:
     batch, positions = torch.rand(4, 2), torch.zeros(1, 4, dtype=torch.int64)
     assert torch.equal(replace(rows, buffer=batch).x(positions)[0], batch)
     assert torch.equal(rows.x(rows.everything)[0, -1], torch.ones(2))
+
+
+PICTURES = np.random.default_rng(0).integers(3, 250, (600, 8, 8), dtype=np.uint8)
+PICTURES[:, 0, 0], PICTURES[:, 0, 1] = 0, 7  # constant
+LABELS = PICTURES[:, 4, 4].astype(int) // 64
+
+
+@pytest.mark.parametrize("shape", [(600, 8, 8), (600, 1, 8, 8)])
+def test_pictures_of_bytes_stay_bytes_and_mean_the_same_numbers(shape: tuple[int, ...]) -> None:
+    pictures = PICTURES.reshape(shape)
+    pictures.flags.writeable = False  # as from a file
+    features, rows = Features.fit_rows(pictures, "cpu")
+    reference, wide = Features.fit_rows(pictures.astype(np.float64), "cpu")
+    assert features == reference
+    assert {type(number) for number in features.shift + features.scale} == {float}
+    assert rows.pool.dtype == torch.uint8
+    some = torch.arange(0, 600, 7)[None]
+    assert rows.x(some).dtype == torch.float32
+    torch.testing.assert_close(rows.x(some), wide.x(some), rtol=1e-6, atol=0)
+
+
+def test_bytes_are_scaled_in_float64_if_the_model_learned_other_numbers() -> None:
+    features = learned(PICTURES / 255)
+    assert features.rows(PICTURES).pool.dtype == torch.float32
+    expected = features.rows(PICTURES.astype(np.float64))
+    indices = expected.everything
+    assert torch.equal(features.rows(PICTURES).x(indices), expected.x(indices))
+
+
+@pytest.mark.parametrize("method", ["robust_pll", "pl_knn"])
+def test_a_model_of_bytes_predicts_as_one_of_floats(method: str) -> None:
+    options: Any = {"method": method, "random_state": 0, "device": "cpu"}
+    narrow, wide = (PLLClassifier(**options) for _ in range(2))
+    if method == "robust_pll":
+        for model in (narrow, wide):
+            model.set_params(method__epochs=3)
+    narrow.fit(PICTURES, LABELS)
+    wide.fit(PICTURES.astype(np.float64), LABELS)
+    expected = wide.predict_proba(PICTURES.astype(np.float64))
+    for given in (PICTURES, PICTURES.astype(np.float64)):
+        np.testing.assert_allclose(narrow.predict_proba(given), expected, rtol=0, atol=1e-3)
+
+
+def test_no_step_of_fit_and_predict_copies_all_bytes_as_wider_numbers() -> None:
+    """Tensors and arrays that the computation creates are smaller than X in float32."""
+    pictures = np.tile(PICTURES, (7, 4, 4))  # 4,200 rows of 1,024 numbers
+    labels = np.tile(LABELS, 7)
+    sizes: list[int] = []
+
+    class Sizes(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            result = func(*args, **kwargs or {})
+            results = result if isinstance(result, tuple | list) else [result]
+            tensors = (one for one in results if isinstance(one, torch.Tensor))
+            sizes.extend(one.nbytes for one in tensors if one.dtype != torch.uint8)
+            return result
+
+    tracemalloc.start()
+    try:
+        with Sizes():
+            settings: Any = {"epochs": 1, "batch_size": 512, "random_state": 0, "device": "cpu"}
+            model = RobustPLLClassifier(**settings, members=2)  # a batch has rows for each
+            model.fit(pictures, labels).predict(pictures)
+        peak = tracemalloc.get_traced_memory()[1]  # of numpy
+    finally:
+        tracemalloc.stop()
+    assert max(sizes) < 4 * pictures.size
+    assert peak < 4 * pictures.size
+
+
+def test_streamed_bytes_give_the_same_as_resident_ones() -> None:
+    rows = learned(PICTURES).rows(PICTURES)
+    candidates = torch.nn.functional.one_hot(torch.from_numpy(LABELS), 4).bool()[None]
+    task = Task.of(rows, candidates, (0,))
+    resident = train(RobustPll(epochs=2, batch_size=100), task)
+    with patch.object(Rows, "on_host", new_callable=PropertyMock, return_value=True):
+        streamed = train(RobustPll(epochs=2, batch_size=100), task)
+    assert torch.equal(streamed.label_weights, resident.label_weights)

@@ -1,6 +1,7 @@
 """A fitted classifier as one file: what comes back, and what no file can do."""
 
 import copy
+import io
 import json
 import os
 import pickle
@@ -8,6 +9,7 @@ import random
 import subprocess
 import sys
 import tracemalloc
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,21 +17,33 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import skops.io
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestRegressor
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_selection import SelectFromModel
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
 from torch import Tensor, nn
 
 from robustpll import InputError, ModelFileError, PLLClassifier, RobustPLLClassifier, load
 from robustpll.estimator.model_file import KEY, SUM, checksum
-from robustpll.methods import Ipal, PlKnn, Proden, RobustPll, RobustPllEns
+from robustpll.methods import Auto, Ipal, PlKnn, Proden, RobustPll, RobustPllEns, Wrapped
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 4))
 PICTURES = RNG.random((30, 8, 8))
 LABELS = np.arange(30) % 3
+MANY_LABELS = np.arange(150) % 3  # enough rows to compare networks with trees
+MANY = np.random.default_rng(0).normal(MANY_LABELS[:, None], 1.0, size=(150, 4))
 WORDS = np.array(["ant", "bee", "cow"])[LABELS]
 TABLE = pd.DataFrame(
     {
@@ -50,8 +64,14 @@ def deeper(shape: tuple[int, ...], k: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(int(np.prod(shape)), 5), nn.Linear(5, k))
 
 
-def quick(**params: Any) -> RobustPLLClassifier:
-    return RobustPLLClassifier(**({"epochs": 3, "random_state": 0} | params))
+def deeper_rows(rows: Any) -> Any:
+    return rows
+
+
+def quick(epochs: int = 3, **params: Any) -> PLLClassifier:
+    """A classifier with networks; `params` are of RobustPll, or of the classifier."""
+    outer = {name: params.pop(name) for name in ("class_weight", "random_state") if name in params}
+    return PLLClassifier(RobustPll(epochs=epochs, **params), **({"random_state": 0} | outer))
 
 
 def described(path: Path) -> dict[str, Any]:
@@ -104,6 +124,9 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dic
         "networks": networks,
         "knn": PLLClassifier(PlKnn(neighbours=3, undecided="all")).fit(X, LABELS),
         "ipal": PLLClassifier(Ipal(alpha=0.9)).fit(X, LABELS),
+        "wrapped": PLLClassifier(Wrapped(GaussianNB()), random_state=0).fit(X, LABELS),
+        "forest": PLLClassifier(Wrapped("forest", labels="prior"), random_state=0).fit(X, LABELS),
+        "default": PLLClassifier(Auto(epochs=5, members=5), random_state=0).fit(MANY, MANY_LABELS),
         "own network": PLLClassifier(Proden(epochs=2, network=linear), random_state=0).fit(
             X, WORDS
         ),
@@ -115,7 +138,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, dic
     return paths | {"pictures": (REFERENCE / "model-0.1.0.pll", {})}
 
 
-KINDS = ("networks", "knn", "own network")
+KINDS = ("networks", "knn", "own network", "wrapped", "forest", "default")
 Saved = dict[str, tuple[Path, dict[str, Any]]]
 
 
@@ -145,10 +168,19 @@ def small(tmp_path: Path) -> Path:
         (quick(class_weight={0: 2.0}, random_state=np.random.RandomState(0)), X, LABELS),
         (PLLClassifier(PlKnn(neighbours=3, undecided="all")), TABLE, WORDS),
         (PLLClassifier(Ipal(alpha=0.9)), PICTURES, WORDS),
+        (PLLClassifier(Wrapped("logistic_regression"), random_state=0), TABLE, WORDS),
+        (PLLClassifier(Wrapped("forest"), random_state=0), TABLE, WORDS),
+        (PLLClassifier(Wrapped("random_forest", labels="prior"), random_state=0), X, LABELS),
+        (RobustPLLClassifier(epochs=2, members=5, random_state=0), MANY, MANY_LABELS),
+        (PLLClassifier(Auto(epochs=2, learner="trees"), random_state=0), MANY, MANY_LABELS),
+        (PLLClassifier(Auto(epochs=2, network="lenet"), random_state=0), PICTURES, WORDS),
+        (PLLClassifier(Auto(epochs=2, members=2), random_state=0), X[:9], LABELS[:9]),
     ],
     ids=[
         *("table", "numbered columns", "lenet", "resnet", "members", "name and bool", "ensemble"),
         *("method object", "numpy settings", "state of random numbers", "knn", "ipal"),
+        *("wrapped", "forest", "forest of classes", "default", "default with trees alone"),
+        *("default with pictures", "default with few rows"),
     ],
 )
 def test_a_loaded_model_predicts_bit_by_bit_the_same(
@@ -165,10 +197,12 @@ def test_a_loaded_model_predicts_bit_by_bit_the_same(
 
 def test_a_loaded_model_checks_its_input_and_can_be_trained_again(tmp_path: Path) -> None:
     weights = {"ant": 1.0, "bee": 2.0}
-    quick(batch_size=16, class_weight=weights).fit(TABLE, WORDS).save(tmp_path / "model.pll")
+    settings: Any = {"epochs": 3, "batch_size": 16, "members": 5, "random_state": 0}
+    model = RobustPLLClassifier(**settings, class_weight=weights).fit(TABLE, WORDS)
+    model.save(tmp_path / "model.pll")
     again = load(tmp_path / "model.pll", device="cpu")
     assert (again.n_features_in_, list(again.feature_names_in_)) == (4, list(TABLE.columns))
-    assert (again.epochs, again.batch_size, again.random_state) == (3, 16, 0)
+    assert settings.items() <= again.get_params().items()
     assert again.class_weight == weights
     with pytest.raises(ValueError, match="order"):
         again.predict(TABLE[TABLE.columns[::-1]])
@@ -411,11 +445,68 @@ NETWORK_LIES: dict[str, Change] = {
     "a trial of one row": tensor(TRIAL, lambda t: t[:1]),
     "an unsorted trial": tensor(TRIAL, lambda t: t.flip(1)),
 }
+MATRICES = ("half precision", "integers", "not a number", "transposed", "flat")  # it has none
+WRAPPED_LIES: dict[str, Change] = {
+    "no columns": tensor("columns", lambda t: t & False),
+    "fewer columns": tensor("columns", lambda t: t & (torch.arange(3) > 0)),
+    "columns of integers": tensor("columns", Tensor.long),
+    "no bytes": tensor("estimator", lambda t: t[:0]),
+    "half of the bytes": tensor("estimator", lambda t: t[: len(t) // 2]),
+    "bytes of floats": tensor("estimator", Tensor.float),
+    "bytes of noise": tensor("estimator", lambda t: (t * 37 + 5).to(torch.uint8)),
+    "an unknown name": at(*FIELDS, "estimator", value="(callable)"),
+    "one fold": at(*FIELDS, "folds", value=1),
+    "wide with scales": CLASSICAL_LIES["wide with scales"],
+}
+FOREST_LIES: dict[str, Change] = {
+    "no columns": WRAPPED_LIES["no columns"],
+    "fewer columns": WRAPPED_LIES["fewer columns"],
+    "a cycle": tensor("forest.children", lambda t: t.clamp(max=0)),
+    "children outside": tensor("forest.children", lambda t: t + 1),
+    "features outside": tensor("forest.feature", lambda t: t + 4),
+    "no roots": lambda _, tensors: tensors.pop("forest.roots"),
+    "fewer leaves": tensor("forest.value", lambda t: t[1:]),
+    "negative leaves": tensor("forest.value", lambda t: t - 1),
+    "an estimator": lambda _, tensors: tensors.update(estimator=torch.zeros(3, dtype=torch.uint8)),
+    "a lost estimator": at(*FIELDS, "estimator", value="(estimator)"),
+}
+STACK = ("stack", "powers")
+STACK_LIES: dict[str, Change] = {
+    "no stack": lambda about, _: about.pop("stack"),
+    "a stack of nothing": at("stack", value=None),
+    "no power": lambda about, _: about["stack"]["powers"].pop("trees"),
+    "a power of words": at(*STACK, "trees", value="1"),
+    "a power without end": at(*STACK, "trees", value=float("inf")),
+    "another learner": at(*STACK, "others", value=1.0),
+    "a large offset": at("stack", "offset", value=1000.0),
+    "no method of networks": at("stack", "network", value=None),
+    "another method of networks": at("stack", "network", "name", value="pl_knn"),
+    "itself as networks": at("stack", "network", "name", value="auto"),
+    "many members": at("stack", "network", "fields", "members", value=10**9),
+    "fewer members": at("stack", "network", "fields", "members", value=2),
+    "fewer seeds": lambda about, _: about["seeds"].pop(),
+    "wide networks": at("stack", "network", "fields", "network", value="wide"),
+    "a network of code": at("stack", "network", "fields", "network", value="(callable)"),
+    "a cycle": tensor("trees.children", lambda t: t.clamp(max=0)),
+    "a shared child": tensor("trees.children", lambda t: t[:, :1].expand(-1, 2).contiguous()),
+    "features outside": tensor("trees.feature", lambda t: t - 1),
+    "children of floats": tensor("trees.children", Tensor.float),
+    "thresholds of integers": tensor("trees.threshold", Tensor.int),
+    "fewer nodes": tensor("trees.threshold", lambda t: t[:-1]),
+    "fewer classes in leaves": tensor("trees.value", lambda t: t[:, :2].contiguous()),
+    "other leaves": tensor("trees.value", lambda t: t * 2),
+    "no values": lambda _, tensors: tensors.pop("trees.value"),
+    "more of a forest": lambda _, tensors: tensors.update({"trees.more": torch.zeros(1)}),
+    "a tensor of nobody": lambda _, tensors: tensors.update({"more": torch.zeros(1)}),
+}
 LIES = {
     "pictures": ANY_LIES | PICTURE_LIES,
     "networks": ANY_LIES | NETWORK_LIES,
     "knn": ANY_LIES | CLASSICAL_LIES,
     "ipal": ANY_LIES | CLASSICAL_LIES,
+    "wrapped": {name: ANY_LIES[name] for name in ANY_LIES if name not in MATRICES} | WRAPPED_LIES,
+    "forest": FOREST_LIES,
+    "default": STACK_LIES,
 }
 
 
@@ -505,6 +596,157 @@ def test_a_mutated_description_is_refused_or_harmless(
     assert refused > 50
 
 
+# Archives of scikit-learn estimators
+
+
+def archived(thing: Any) -> Change:
+    """A change of the estimator: to skops' bytes of a thing, or to bytes."""
+    data = thing if isinstance(thing, bytes) else skops.io.dumps(thing)
+    content = torch.from_numpy(np.frombuffer(data, dtype=np.uint8).copy())
+    return lambda _, tensors: tensors.update(estimator=content)
+
+
+def rezipped(data: bytes, change: Callable[[str, bytes], tuple[str, bytes]], method: int) -> bytes:
+    target = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(target, "w") as copied:
+        for name in source.namelist():
+            copied.writestr(*change(name, source.read(name)), compress_type=method)
+    return target.getvalue()
+
+
+def test_an_archive_with_other_content_is_refused(saved: Saved, tmp_path: Path) -> None:
+    path = tmp_path / "small.pll"
+    path.write_bytes(saved["wrapped"][0].read_bytes())
+    honest = load_file(path)["estimator"].numpy().tobytes()
+    bomb = np.zeros(10**7)
+    three = np.arange(30) % 3
+    tree, narrow = DecisionTreeClassifier().fit(X, three), GaussianNB().fit(X[:, :3], three)
+    broken = GaussianNB().fit(X, three)
+    broken.theta_ = broken.theta_ * np.nan
+    things = {
+        "a list": [1, 2],
+        "an unfitted estimator": GaussianNB(),
+        "fewer features": narrow,
+        "fewer classes": GaussianNB().fit(X, three > 0),
+        "not finite": broken,
+        "a tree": tree,
+        "libsvm": CalibratedClassifierCV(SVC()).fit(X, three),
+        "an own function": FunctionTransformer(deeper_rows),
+        "compressed": rezipped(honest, lambda *entry: entry, zipfile.ZIP_DEFLATED),
+        "a bomb": rezipped(skops.io.dumps(bomb), lambda *entry: entry, zipfile.ZIP_DEFLATED),
+        "another file": rezipped(honest, lambda n, d: (n.replace(".npy", ".npz"), d), 0),
+        "no schema": rezipped(honest, lambda n, d: (n.replace("schema.json", "1.npy"), d), 0),
+        "a pickle": pickle.dumps(Bomb(tmp_path / "marker")),
+    }
+    for thing in things.values():
+        damaged = changed(path, archived(thing))
+        with pytest.raises(ModelFileError, match=r"changed\.pll"):
+            load(damaged)
+    assert not (tmp_path / "marker").exists()
+    assert load(changed(path, archived(honest))).predict(X).shape == (30,)
+
+
+def test_an_array_that_is_named_again_and_again_takes_no_memory(
+    saved: Saved, tmp_path: Path
+) -> None:
+    path = tmp_path / "small.pll"
+    path.write_bytes(saved["wrapped"][0].read_bytes())
+    data = skops.io.dumps([np.zeros(10**5), np.ones(3)])
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        schema = json.loads(archive.read("schema.json"))
+    schema["content"] = [schema["content"][0] | {"__id__": number} for number in range(2000)]
+    text = json.dumps(schema).encode()
+    many = rezipped(data, lambda n, d: (n, text if n == "schema.json" else d), 0)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ModelFileError, match="more than once"):
+            load(changed(path, archived(many)))
+        assert tracemalloc.get_traced_memory()[1] < 5e7  # all of them would take 1.6 GB
+    finally:
+        tracemalloc.stop()
+
+
+def test_mutated_archives_are_refused_or_harmless(saved: Saved, tmp_path: Path) -> None:
+    path, draw = tmp_path / "small.pll", random.Random(0)
+    path.write_bytes(saved["wrapped"][0].read_bytes())
+    honest = load_file(path)["estimator"].numpy().tobytes()
+
+    def mutate(name: str, data: bytes) -> tuple[str, bytes]:
+        if name == "schema.json":
+            return name, json.dumps(mutated(json.loads(data), draw)).encode()
+        flipped = bytearray(data)
+        if draw.random() < 0.3:
+            flipped[draw.randrange(len(data))] ^= draw.randrange(1, 256)
+        return name, bytes(flipped)
+
+    refused = 0
+    for _ in range(150):
+        refused += load_and_try(changed(path, archived(rezipped(honest, mutate, 0)))) is None
+    assert refused > 75
+
+
+def test_estimators_that_skops_does_not_trust_are_not_saved(tmp_path: Path) -> None:
+    learners: dict[str, Any] = {
+        r"in a file: sklearn\.tree\._tree\.Tree\. Use export_onnx": DecisionTreeClassifier(),
+        "deeper": make_pipeline(FunctionTransformer(deeper_rows), GaussianNB()),
+        "libsvm|sklearn.svm": make_pipeline(SelectFromModel(SVC(kernel="linear")), GaussianNB()),
+    }
+    for sentence, learner in learners.items():
+        model = PLLClassifier(Wrapped(learner, labels="prior"), random_state=0).fit(X, LABELS)
+        with pytest.raises(InputError, match=f"The model is not saved: .*({sentence})"):
+            model.save(tmp_path / "model.pll")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_estimator_object_comes_back_unfitted_and_equal_models_have_equal_bytes(
+    tmp_path: Path,
+) -> None:
+    for name in ("one.pll", "other.pll"):
+        learner = make_pipeline(StandardScaler(), LogisticRegression(C=3.0))
+        model = PLLClassifier(Wrapped(learner, folds=3), random_state=0).fit(X, LABELS)
+        model.save(tmp_path / name)
+    again = load(tmp_path / "one.pll")
+    assert (tmp_path / "one.pll").read_bytes() == (tmp_path / "other.pll").read_bytes()
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert again.method.folds == 3
+    assert again.method.estimator[-1].C == 3.0
+    assert not hasattr(again.method.estimator[-1], "coef_")
+    assert again.fit(X, WORDS).score(X, WORDS) > 0.3
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        ExtraTreesClassifier(5),
+        RandomForestRegressor(5),
+        RandomForestRegressor(5, criterion="absolute_error", min_samples_leaf=5),  # of medians
+    ],
+)
+def test_a_forest_object_comes_back_unfitted_and_predicts_the_same(
+    learner: Any, tmp_path: Path
+) -> None:
+    model = PLLClassifier(Wrapped(learner, folds=3), random_state=0)
+    model.fit(X, np.eye(4, dtype=bool)[LABELS]).save(tmp_path / "one.pll")  # no row has class 3
+    again = load(tmp_path / "one.pll")
+    again.save(tmp_path / "other.pll")
+    for loaded in (again, load(tmp_path / "other.pll")):
+        np.testing.assert_array_equal(loaded.predict_proba(2 * X), model.predict_proba(2 * X))
+        assert loaded.method.estimator.get_params() == learner.get_params()
+    assert again.fit(X, WORDS).score(X, WORDS) > 0.3
+
+
+def test_a_default_model_has_networks_and_trees_and_finds_the_same_novel_rows(
+    saved: Saved,
+) -> None:
+    model = load(saved["default"][0])
+    assert model.fitted_.learners.startswith("networks and trees")
+    assert model.reference_.rows.shape == (5, 150, 256)  # of the last hidden layers
+    far = np.concatenate([MANY[:20], 100 * MANY[:20]])
+    novel = model.decide(far, coverage=1.0).reason == "unlike the training data"
+    assert not novel[:20].any()
+    assert novel[20:].mean() > 0.5
+
+
 # Saving
 
 
@@ -522,7 +764,7 @@ def test_what_cannot_be_read_back_is_not_saved(tmp_path: Path) -> None:
     for sentence, model in models.items():
         with pytest.raises(InputError, match=sentence):
             model.save(tmp_path / "model.pll")
-    for unfitted in (quick(), PLLClassifier(RobustPll())):
+    for unfitted in (RobustPLLClassifier(), PLLClassifier(RobustPll())):
         with pytest.raises(NotFittedError):
             unfitted.save(tmp_path / "model.pll")
     assert not list(tmp_path.iterdir())

@@ -10,12 +10,26 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
-from robustpll import InputError, PLLClassifier, RobustPLLClassifier
+from robustpll import InputError, PLLClassifier, RobustPLLClassifier, load
 from robustpll.cli import app
-from robustpll.methods import METHODS, ClassicalMethod, PlKnn, Proden, ProdenDropout, RobustPllEns
+from robustpll.methods import (
+    METHODS,
+    Auto,
+    ClassicalMethod,
+    PlKnn,
+    Proden,
+    ProdenDropout,
+    RobustPll,
+    RobustPllEns,
+    Wrapped,
+)
 
 onnx = pytest.importorskip("onnx", reason="the extra `onnx` is not installed")
 onnxruntime = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
@@ -117,8 +131,9 @@ class ByValues(Own):
 
 
 def own(kind: type[Own]) -> Any:
-    model = RobustPLLClassifier(network=lambda shape, k: kind(shape[0], k), epochs=2, members=2)
-    return model.set_params(random_state=0, evidence="exp")
+    settings: Any = {"epochs": 2, "members": 2, "evidence": "exp"}
+    method = RobustPll(network=lambda shape, k: kind(shape[0], k), **settings)
+    return PLLClassifier(method, random_state=0)
 
 
 @pytest.mark.slow
@@ -129,7 +144,7 @@ def test_every_method_and_network_answers_the_same(name: str, tmp_path: Path) ->
         method = METHODS[name](epochs=2, batch_size=30)  # type: ignore[call-arg]
         model: Any = PLLClassifier(method, random_state=0)
     elif rows is PICTURES:
-        model = RobustPLLClassifier(network=name, epochs=2, random_state=0)
+        model = RobustPLLClassifier(network=name, epochs=2, members=2, random_state=0)
     else:
         model = own(Own)
     model.fit(rows, NAMES[LABELS[: len(rows)]])
@@ -168,6 +183,70 @@ def test_a_network_of_your_own_takes_the_numbers_that_the_metadata_name(tmp_path
     }
     rows = np.stack([encoded[name] for name in about["columns"]], axis=1).astype(np.float64)
     check_same(session, model, rows, table)
+
+
+@pytest.mark.parametrize("learner", ["auto", "network", "trees"])
+def test_the_default_method_answers_the_same(learner: Any, tmp_path: Path) -> None:
+    model = PLLClassifier(Auto(learner, epochs=5, members=5), random_state=0).fit(X, NAMES[LABELS])
+    assert len(model.fitted_.runs[0].parts) == (2 if learner == "auto" else 1)
+    model.recalibrate(X, NAMES[LABELS[::-1]])
+    session = written(model, tmp_path)
+    check_same(session, model, X)
+    wide = np.random.default_rng(1).normal(0, 2000, (5000, 5))
+    (answers,) = session.run(["probability"], {"X": wide})
+    off = abs(answers - model.predict_proba(wide)).max(-1) > 1e-4
+    assert off.mean() < 1e-3  # rows at the threshold of a tree
+    onnx.checker.check_model(onnx.load(tmp_path / "model.onnx"), full_check=True)
+    about = json.loads(session.get_modelmeta().custom_metadata_map["robustpll"])
+    assert (about["method"], about["members"]) == ("auto", 1 if learner == "trees" else 5)
+    rows = np.where(np.arange(5) == 1, np.nan, X[:4])
+    assert (session.run(["predicted"], {"X": rows})[0] == -1).all()
+
+
+def test_a_forest_from_a_file_answers_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = PLLClassifier(Wrapped("random_forest", labels="prior"), random_state=0)
+    model.fit(X, np.eye(4, dtype=bool)[LABELS]).save(tmp_path / "model.pll")  # no row has class 3
+    again = load(tmp_path / "model.pll")
+    (tmp_path / "model.pll").unlink()
+    monkeypatch.setitem(sys.modules, "skl2onnx", None)  # it is not needed
+    check_same(written(again, tmp_path), model, X)
+
+
+@pytest.mark.parametrize("estimator", ["forest", "random_forest", "logistic_regression", "own"])
+def test_wrapped_estimators_answer_the_same(estimator: Any, tmp_path: Path) -> None:
+    pytest.importorskip("skl2onnx", reason="the extra `onnx` is not installed")
+    learner = make_pipeline(StandardScaler(), GaussianNB()) if estimator == "own" else estimator
+    model = PLLClassifier(Wrapped(learner, labels="prior"), random_state=0)
+    sets = np.eye(4, dtype=bool)[LABELS]  # no row has the last class
+    sets[::3, 1] = True
+    model.fit(X[:100], sets[:100]).recalibrate(X, np.eye(4, dtype=bool)[LABELS] | sets)
+    session = written(model, tmp_path)
+    check_same(session, model, X)
+    wide = np.random.default_rng(1).normal(0, 2000, (5000, 5))
+    (answers,) = session.run(["probability"], {"X": wide})
+    off = abs(answers - model.predict_proba(wide)).max(-1) > 1e-4
+    assert off.mean() < 1e-3  # rows at the threshold of a tree
+    onnx.checker.check_model(onnx.load(tmp_path / "model.onnx"), full_check=True)
+    rows = np.where(np.arange(5) == 1, np.nan, X[:4])
+    assert (session.run(["predicted"], {"X": rows})[0] == -1).all()
+
+
+def test_wrapped_pictures_are_flat_rows(tmp_path: Path) -> None:
+    pytest.importorskip("skl2onnx", reason="the extra `onnx` is not installed")
+    model = PLLClassifier(Wrapped("logistic_regression", labels="prior"), random_state=0)
+    model.fit(PICTURES, NAMES[LABELS[:40]])
+    check_same(written(model, tmp_path), model, PICTURES)
+
+
+def test_an_estimator_that_skl2onnx_does_not_know_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("skl2onnx", reason="the extra `onnx` is not installed")
+    learner = make_pipeline(FunctionTransformer(np.tanh), LogisticRegression())
+    model = PLLClassifier(Wrapped(learner, labels="prior"), random_state=0).fit(X, LABELS)
+    with pytest.raises(InputError, match=r"skl2onnx cannot write Pipeline .* another estimator"):
+        model.export_onnx(tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_no_network_is_refused(tmp_path: Path) -> None:

@@ -12,9 +12,15 @@ from robustpll import PGD, PLLClassifier
 from robustpll.attacks import Square
 from robustpll.engine.data import Rows, Task
 from robustpll.errors import InputError
-from robustpll.evaluate.audit import Audit, RobustnessReport, report_of_run, robustness_report
+from robustpll.evaluate.audit import (
+    TREES,
+    Audit,
+    RobustnessReport,
+    report_of_run,
+    robustness_report,
+)
 from robustpll.evaluate.ood import rows_of
-from robustpll.methods import PlKnn, Proden, ProdenEns, RobustPll
+from robustpll.methods import Auto, PlKnn, Proden, ProdenEns, RobustPll
 
 QUICK: dict[str, Any] = {"steps": 8, "restarts": 1, "queries": 20, "twin_epochs": 2}
 EPSILONS = (0.05, 0.1, 0.2)
@@ -92,6 +98,21 @@ def test_methods_without_gradients_are_audited_too(data: Any) -> None:
         model.predict_opinion(X, PGD(0.1))
     attacked = model.predict_opinion(X, Square(0.2, queries=100), y).predicted()
     assert (model.classes_[attacked] == y).mean() < report.clean
+
+
+@pytest.mark.parametrize("learner", ["network", "trees", "auto"])
+def test_networks_of_the_default_method_are_attacked_and_trees_see_the_same_rows(
+    learner: Any, data: Any
+) -> None:
+    X, y = data[2:]
+    model = PLLClassifier(Auto(learner, epochs=40, members=5), random_state=0).fit(X, y)
+    report = robustness_report(model, X, y, (0.05, 0.2), **QUICK | {"queries": 20})
+    by_gradient = {"margin", "margin of logits", "cross-entropy", "evidential"}
+    expected = {"square", "transfer"} | (set() if learner == "trees" else by_gradient)
+    assert set(report.attacks) == expected
+    assert set(report.zero_gradients) == (set() if learner == "trees" else {"float32", "float64"})
+    assert (TREES in report.warnings) == (learner == "auto")
+    assert report.worst[1] <= report.worst[0] <= report.clean
 
 
 def test_features_may_be_fixed_or_move_by_distances_of_their_own(

@@ -27,7 +27,7 @@ from robustpll.evaluate.ood import (
     shrunk_covariance,
 )
 from robustpll.measures.metrics import cdf_area, signed_ks, signed_mmd
-from robustpll.methods import CroSel, Method, PlKnn, Proden, ProdenEns, RobustPll, Valen
+from robustpll.methods import Auto, CroSel, Method, PlKnn, Proden, ProdenEns, RobustPll, Valen
 
 ALL = ("entropy", "uncertainty", "missing probability", "energy", "class distance", "row distance")
 SCORES = st.lists(st.integers(-5, 5), min_size=1, max_size=30)
@@ -104,12 +104,14 @@ def test_gaussians_of_degenerate_rows_have_finite_distances() -> None:
     assert missing.distance(torch.tensor([[0.0]])) > missing.distance(torch.tensor([[5.0]])) + 1
 
 
-def test_runs_of_a_bundle_are_scored_as_each_alone() -> None:
+@pytest.mark.parametrize(
+    "method", [ProdenEns(epochs=3, members=2), Auto(epochs=2, members=5)], ids=["networks", "stack"]
+)
+def test_runs_of_a_bundle_are_scored_as_each_alone(method: Method) -> None:
     indices = torch.stack([torch.arange(60), torch.arange(60) + 30])
     rows = Rows.of(torch.from_numpy(TRAIN), indices)
     sets = torch.eye(3).bool()[torch.from_numpy(LABELS)[indices]]
     asked = rows.others(torch.from_numpy(KNOWN), torch.arange(60).expand(2, -1))
-    method = ProdenEns(epochs=3, members=2)
     bundle = RunScorer.of(method.fit(Task.of(rows, sets, (4, 5))), rows).scores(asked)
     for run in range(2):
         part = slice(run, run + 1)
@@ -130,6 +132,8 @@ def test_runs_of_a_bundle_are_scored_as_each_alone() -> None:
         (Valen(epochs=1, network="wide"), ("uncertainty",), (1, 60, 3)),
         (RobustPll(epochs=1, network=linear), (), (1, 60, 3)),
         (PlKnn(), ("energy", "uncertainty"), (1, 60, 3)),
+        (Auto("network", epochs=1, members=5), (), (5, 60, 256)),
+        (Auto(epochs=1, learner="trees"), ("energy",), (1, 60, 3)),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -20,7 +20,10 @@ from robustpll.engine.predict import Fitted
 from robustpll.engine.random import Draws
 from robustpll.engine.train import minibatches, train
 from robustpll.methods import DeepMethod, Method, Proden, RobustPll, RobustPllEns
+from robustpll.methods.auto import OneStack, Stack
 from robustpll.methods.classical import Classical
+from robustpll.methods.forest import ForestModel
+from robustpll.methods.wrapped import WrappedModels
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 ROWS = 2 * 256 + 1  # the last batch would have one row
@@ -61,7 +64,7 @@ def changed(method: Method, **values: Any) -> Method:
     """The method with other epochs or batches, if it has any, and few passes."""
     if isinstance(method, m.ProdenDropout):
         values["passes"] = 20
-    return replace(method, **values) if isinstance(method, DeepMethod) else method  # type: ignore[arg-type]
+    return replace(method, **values) if isinstance(method, DeepMethod | m.Auto) else method  # type: ignore[arg-type]
 
 
 def excused(request: pytest.FixtureRequest, exceptions: dict[str, str]) -> bool:
@@ -75,8 +78,11 @@ def method(request: pytest.FixtureRequest) -> Method:
 
 @pytest.fixture(scope="module")
 def quick(method: Method) -> Method:
-    """The method with batches for few rows, and with two members instead of five."""
-    members = min(2, getattr(method, "members", 1))
+    """The method with batches for few rows, and with two members instead of five.
+
+    Auto needs one for each of its folds.
+    """
+    members = 5 if isinstance(method, m.Auto) else min(2, getattr(method, "members", 1))
     numbers = {
         name: value[-members:]
         for name in method.number_names()
@@ -194,11 +200,27 @@ def tensors_of(task: Task) -> list[torch.Tensor]:
 
 
 def learned_of(fitted: Fitted, runs: int, run: int) -> list[torch.Tensor]:
-    """What was learned of one run: weights and buffers of its networks."""
+    """What was learned of one run: weights and buffers of its networks, thresholds of trees."""
+    if isinstance(fitted, WrappedModels):
+        trees = fitted.estimators[run].estimators_
+        return [torch.from_numpy(tree.tree_.threshold.copy()) for tree in trees]
     if isinstance(fitted, Classical):
         return list(fitted.learned[run].values())
+    if isinstance(fitted, Stack):
+        return stacked_tensors(fitted.runs[run])
     state = fitted.net.state_dict().values()  # type: ignore[attr-defined]
     return [tensor.unflatten(0, (runs, -1))[run] for tensor in state]
+
+
+def stacked_tensors(run: OneStack) -> list[torch.Tensor]:
+    """Those of its networks and of its trees, and how both are weighed."""
+    learned = [torch.tensor([*run.powers.values(), run.offset])]
+    for part in run.parts.values():
+        if isinstance(part, ForestModel):
+            learned += [getattr(part.forest, field.name) for field in fields(part.forest)]
+        else:
+            learned += part.net.state_dict().values()
+    return learned
 
 
 def test_networks_with_foreign_layers_do_not_depend_on_their_neighbours(

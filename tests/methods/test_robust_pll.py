@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from robustpll import InputError, RobustPLLClassifier, robustness_report
+from robustpll import PLLClassifier, robustness_report
 from robustpll.engine.data import Batch, Rows, State, Task
 from robustpll.engine.random import Draws
 from robustpll.methods import RobustPll, RobustPllAt
@@ -117,7 +117,8 @@ def test_it_withstands_an_audit_that_takes_a_plain_network_down(
     digits: Any, candidates: np.ndarray
 ) -> None:
     settings: Any = {"steps": 20, "restarts": 1, "queries": 200, "twin_epochs": 20}
-    models = (RobustPLLClassifier(epochs=30, random_state=0, adversary=a) for a in (None, 0.1))
+    methods = (RobustPll(epochs=30), RobustPllAt(epochs=30, adversary=0.1))
+    models = (PLLClassifier(method, random_state=0) for method in methods)
     plain, hard = (
         robustness_report(
             model.fit(digits[0], candidates), digits[1][:200], digits[3][:200], (0.1,), **settings
@@ -126,13 +127,3 @@ def test_it_withstands_an_audit_that_takes_a_plain_network_down(
     )
     assert hard.clean > plain.clean - 0.03
     assert hard.worst[0] > plain.worst[0] + 0.2
-
-
-def test_a_classifier_with_an_adversary_is_hardened_and_says_what_it_uses() -> None:
-    assert RobustPLLClassifier().resolved_method() == RobustPll()
-    hard = RobustPLLClassifier(adversary=0.1, members=2)
-    assert hard.resolved_method() == RobustPllAt(adversary=0.1, members=2)
-    assert hard.set_params(evidence="relu").resolved_method().evidence == "relu"
-    with pytest.raises(InputError, match="'adversary' of RobustPllAt must be"):
-        RobustPLLClassifier(adversary=-1).resolved_method()
-    assert RobustPLLClassifier(epochs=None).resolved_method() == RobustPll()  # None: the default

@@ -289,8 +289,8 @@ def run_grid(
     Parameters
     ----------
     grid : Grid or str
-        A grid, the name of one ("paper", "sound", "quick", "audit", "beyond"), or a TOML file.
-        Datasets that are not here are left out, and named in the outcome.
+        A grid, the name of one, such as "paper", "quick" or "tables", or a TOML file. Datasets
+        that are not here are left out, and named in the outcome.
     store : ResultStore or path
         The folder of the results.
     device, workers : str, int or None

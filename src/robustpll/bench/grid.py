@@ -16,7 +16,14 @@ import numpy as np
 
 from robustpll._files import plain_text
 from robustpll.datasets.catalog import entry_of, find, how_to_get, version_here
-from robustpll.datasets.noise import ClassDependent, Flip, InstanceDependent, Noise, Uniform
+from robustpll.datasets.noise import (
+    Annotators,
+    ClassDependent,
+    Flip,
+    InstanceDependent,
+    Noise,
+    Uniform,
+)
 from robustpll.errors import InputError, is_count, some_of
 from robustpll.methods import METHODS, ClassicalMethod, Method
 
@@ -31,6 +38,7 @@ NOISES: dict[str, type[Noise]] = {
     "class-dependent": ClassDependent,
     "uniform": Uniform,
     "flip": Flip,
+    "annotators": Annotators,
 }
 
 
@@ -91,8 +99,8 @@ class Run:
 
     @cached_property
     def noise_key(self) -> str:
-        """The name of the stored candidate sets; "" if the dataset has candidates."""
-        return key_of(self._data) if self.noise else ""
+        """The name of the stored candidate sets; "" if none are stored."""
+        return key_of(self._data) if self.noise and self.noise.stored else ""
 
     @property
     def _data(self) -> dict[str, Any]:
@@ -294,7 +302,7 @@ class Grid:
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """One of the library's grids: "paper", "sound", "quick", "audit" or "beyond"."""
+        """One of the library's grids, such as "paper"; the error for another name lists them."""
         if name not in GRIDS:
             raise InputError(f"There is no grid {name!r}; the names are {', '.join(GRIDS)}.")
         return cls.of({"name": name, **GRIDS[name]})

@@ -20,12 +20,13 @@ TEMPLATE = Path(__file__).with_name("report.html.j2")
 DRAWN = {"proden", "proden_edl", "dst_pll", "robust_pll"}
 DRAWN |= {"proden_dropout", "proden_ens", "proden_adv_ens", "robust_pll_ens"}
 SECTIONS = {  # tables and figures by the beginnings of their names
-    "Accuracy": ("table-1", "real-world", "extra", "resolved", "ranks"),
+    "Accuracy": ("table-1", "accuracy", "real-world", "extra", "resolved", "ranks"),
     "Calibration": ("calibration",),
+    "Accepted rows": ("accepted", "acceptable"),
     "Rows of no known class": ("table-2", "ood", "entropy"),
     "Attacks": ("table-3", "attack"),
     "Worst case under the audit": ("audit",),
-    "Time and cost": ("timing",),
+    "Time and cost": ("timing", "seconds"),
     "Datasets": ("datasets",),
     "Missing runs": ("missing",),
 }

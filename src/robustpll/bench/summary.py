@@ -21,6 +21,7 @@ from robustpll.bench.grid import REAL_WORLD, Grid, GridMethod, Run
 from robustpll.bench.store import REALS, ResultStore, StoreError, of_store
 from robustpll.datasets.catalog import entry_of
 from robustpll.errors import InputError
+from robustpll.estimator.abstention import mean_threshold
 from robustpll.evaluate.ood import separation
 from robustpll.measures import metrics
 from robustpll.measures.calibration import reliability
@@ -31,6 +32,7 @@ Columns = dict[str, Any]  # stored predictions of one run under one condition, a
 Entropies = tuple[Floats, Floats]  # of test rows (n,) and of out-of-distribution rows (m,)
 
 CURVE_POINTS = 500  # more points cannot be seen in a figure
+ERROR = 0.05  # of the rows that a model accepts
 SMALLEST = 1e-6  # probabilities are stored to six decimals: 0 may mean any smaller number
 FORMAT = 1  # of runs.parquet
 NOT_RUN = {"reason": "not run", "sentence": "It was not run yet."}
@@ -63,6 +65,24 @@ MEASURES = {  # by their columns in `Summary.runs`
     "log_loss": Measure("log loss", lambda c: c["log_loss"].mean(), _TRUTH, is_loss=True),
     "ece": Measure(
         "ECE in %", lambda c: reliability(*c["calls"]).error, _TRUTH, 100, 1, is_loss=True
+    ),
+    "accepted": Measure(
+        "accepted at 5 % in %", lambda c: c["accepted"].mean(), _TRUTH, 100, 1, in_table=True
+    ),
+    "accepted_error": Measure(
+        "wrong of the accepted in %",
+        lambda c: 1 - c["right"][c["accepted"]].mean() if c["accepted"].any() else math.nan,
+        _TRUTH,
+        scale=100,
+        decimals=1,
+        is_loss=True,
+    ),
+    "acceptable": Measure(
+        "acceptable at 5 % in %",
+        lambda c: most_certain(c["probability"], ~c["right"]).mean(),
+        _TRUTH,
+        scale=100,
+        decimals=1,
     ),
     "auroc": Measure("AUROC", lambda c: separation(*c["pair"]).auroc, _OOD, in_table=True),
     "ks": Measure("KS", lambda c: signed_ks(*c["pair"]), _OOD),
@@ -330,7 +350,7 @@ def _pooled(
 def _candidates(store: ResultStore, runs: tuple[Run, ...]) -> dict[str, tuple[float, float]]:
     """Return mean number and share of single candidates, where the store has generated ones."""
     sizes: dict[str, list[Any]] = {}
-    for key, name in {run.noise_key: run.dataset for run in runs if run.noise}.items():
+    for key, name in {run.noise_key: run.dataset for run in runs if run.noise_key}.items():
         if (matrix := store.candidates(key)) is not None:
             sizes.setdefault(name, []).append(matrix.sum(-1))
     counts = {name: np.concatenate(parts) for name, parts in sizes.items()}
@@ -344,7 +364,9 @@ def measured(columns: Columns) -> dict[str, float]:
     """
     values = columns | {name: columns[name].astype(float) for name in REALS}
     of_truth, right = values["probability_of_truth"], columns["truth"] == columns["predicted"]
-    values |= {"right": right, "calls": (values["probability"], right)}
+    certainty = values["probability"]
+    values |= {"right": right, "calls": (certainty, right)}
+    values["accepted"] = most_certain(certainty, 1 - certainty)
     values["brier"] = 1 - 2 * of_truth + values["probability_squared"]
     values["log_loss"] = -np.log(of_truth.clip(SMALLEST))
     values["entropy"] = as_recorded(columns["entropy"])
@@ -357,6 +379,16 @@ def measured(columns: Columns) -> dict[str, float]:
         name: measure.compute(values) if usable.issuperset(measure.needs) else math.nan
         for name, measure in MEASURES.items()
     }
+
+
+def most_certain(certainty: Floats, wrong: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which rows are in the largest set of most certain rows with an error of 5 %, (n,).
+
+    The error is the mean of `wrong`: the expected error if it holds probabilities, or the true one.
+    """
+    order = np.argsort(-certainty, kind="stable")
+    threshold = mean_threshold(certainty[order], wrong[order].astype(float), ERROR)
+    return np.asarray(certainty >= threshold)
 
 
 def curve(values: Floats) -> Floats:

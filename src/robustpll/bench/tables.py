@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from robustpll.bench.grid import MOST_AUDITED, REAL_WORLD, Condition
-from robustpll.bench.summary import MEASURES, Summary
+from robustpll.bench.summary import MEASURES, Measure, Summary
 from robustpll.datasets.catalog import entry_of
 from robustpll.datasets.noise import InstanceDependent
 from robustpll.measures.significance import LEVEL, bold, single_best
@@ -26,6 +26,17 @@ Columns = dict[str, tuple[Sequence[str], Condition]]  # heading -> datasets that
 PICTURES = {"mnist": "MNIST", "fmnist": "FMNIST", "kmnist": "KMNIST", "notmnist": "NotMNIST"}
 POOLED = "real-world"
 CLEAN = Condition("test")
+MEAN = "mean"
+SECONDS = Measure("seconds", lambda _: math.nan, (), decimals=2, is_loss=True)  # of a training
+SHOWN = {  # what tables show that do not show accuracy: columns of `Summary.planned`
+    "calibration": "ece",
+    "accepted": "accepted",
+    "accepted-error": "accepted_error",
+    "acceptable": "acceptable",
+    "seconds": "seconds_train",
+}
+# More accepted rows may be too many, and few may hide errors; time depends on the machine.
+NEVER_BOLD = ("accepted", "accepted-error", "seconds")
 OOD_HEADS = {"area": "CDF area", "ks": "KS", "mmd": "MMD"}
 PUBLISHED_PAIR = ("mnist", "notmnist")
 PLACE = ["group", "line", "label", "column", "decimals"]
@@ -144,7 +155,31 @@ def all_tables(summary: Summary) -> dict[str, Table]:
 
 
 def _measure_tables(summary: Summary) -> Iterator[Table]:
-    """Yield tables of accuracy and calibration, means over seeds, as far as there are runs."""
+    """Yield tables of accuracy and other measures, means over seeds, as far as there are runs."""
+    tables, has_mean = _columns_of_tables(summary), _has_tables(summary)
+    seeds, labels = len(summary.grid.seeds), [line.label for line in summary.lines]
+    rule = RULES["one-seed" if seeds == 1 else "mean"].format(seeds=seeds, level=LEVEL)
+    for name, columns in tables.items():
+        if not columns:
+            continue
+        measure = SHOWN.get(name, "accuracy")
+        lines = summary.attacked if name == "table-3" else labels
+        cells = {h: cells_of(summary, *c, measure).loc[lines] for h, c in columns.items()}
+        datasets, _ = list(columns.values())[-1]  # in Table 1 this is the pooled column
+        words = {"dataset": _titles(datasets), "count": str(len(datasets))}
+        is_pooled = POOLED in columns or name == "table-3"
+        notes = [rule, *([RULES["pooled"].format(**words)] if is_pooled else [])]
+        if has_mean and len(columns) > 1 and name in (*SHOWN, "accuracy", "resolved"):
+            cells[MEAN] = _mean_cells(summary, cells, measure)
+            notes.append(RULES["over-datasets"])
+        if name in NEVER_BOLD:
+            cells = {heading: column.assign(bold=0) for heading, column in cells.items()}
+            notes = [note.partition(" Bold:")[0] for note in notes]
+        yield _table(summary, name, cells, notes, **words)
+
+
+def _columns_of_tables(summary: Summary) -> dict[str, Columns]:
+    """Return the columns of each table of measures; a table without any is left out."""
     grid, stored, pool = summary.grid, summary.stored, summary.real_world
     others = [name for name in stored if name not in (*PICTURES, *REAL_WORLD)]
 
@@ -157,11 +192,18 @@ def _measure_tables(summary: Summary) -> Iterator[Table]:
     pictures: Columns = {title: ((n,), CLEAN) for n, title in PICTURES.items() if n in stored}
     tables: dict[str, Columns] = {
         "table-1": pictures | ({POOLED: (pool, CLEAN)} if pool else {}),
-        "table-3": by_strength(summary.attacked_sets),
         "real-world": by_dataset(pool),
         "extra": by_dataset(others),
+    }
+    if _has_tables(summary):  # the paper has none of them
+        tables = {"accuracy": by_dataset(stored), "seconds": by_dataset(stored)}
+    # Reports of earlier versions lack them.
+    accepted = stored if summary.runs["accepted"].notna().any() else ()
+    tables |= {
+        "table-3": by_strength(summary.attacked_sets),
         "resolved": by_dataset(stored if grid.train_rows else (), Condition("train")),
         "calibration": by_dataset(stored),
+        **{name: by_dataset(accepted) for name in ("accepted", "accepted-error", "acceptable")},
         "audit": {
             f"{title_of(name)} {epsilon:g}": ((name,), Condition("test", audit=epsilon))
             for name, epsilons in grid.audit
@@ -169,20 +211,35 @@ def _measure_tables(summary: Summary) -> Iterator[Table]:
             if name in stored
         },
     }
-    tables |= {f"attack-{name}": by_strength((name,)) for name in stored}
-    seeds, labels = len(grid.seeds), [line.label for line in summary.lines]
-    rule = RULES["one-seed" if seeds == 1 else "mean"].format(seeds=seeds, level=LEVEL)
-    for name, columns in tables.items():
-        if not columns:
-            continue
-        measure = "ece" if name == "calibration" else "accuracy"
-        lines = summary.attacked if name == "table-3" else labels
-        cells = {h: cells_of(summary, *c, measure).loc[lines] for h, c in columns.items()}
-        datasets, _ = list(columns.values())[-1]  # in Table 1 this is the pooled column
-        words = {"dataset": _titles(datasets), "count": str(len(datasets))}
-        is_pooled = POOLED in columns or name == "table-3"
-        notes = [rule, *([RULES["pooled"].format(**words)] if is_pooled else [])]
-        yield _table(summary, name, cells, notes, **words)
+    return tables | {f"attack-{name}": by_strength((name,)) for name in stored}
+
+
+def _has_tables(summary: Summary) -> bool:
+    """Return whether some results are on ordinary tables, whose means are compared."""
+    return any(entry_of(name).kind == "tables" for name in summary.stored)
+
+
+def _mean_cells(
+    summary: Summary, columns: Mapping[str, pd.DataFrame], measure: str
+) -> pd.DataFrame:
+    """Return the mean over columns of datasets; methods that lack runs have none.
+
+    A dataset counts once in the test for bold: its seeds are no independent evidence.
+    """
+    about = MEASURES.get(measure, SECONDS)
+    values = pd.DataFrame(
+        {heading: c["value"].where(c["runs"] == c["asked"]) for heading, c in columns.items()}
+    )
+    complete = values.dropna()
+    scores = 100 - complete if about.is_loss else complete
+    return pd.DataFrame(
+        {
+            "value": values.mean(axis="columns", skipna=False),
+            "decimals": about.decimals,
+            "bold": _bold(summary, values.index, scores),
+            "note": "not all",
+        }
+    )
 
 
 def _table(
@@ -216,7 +273,7 @@ def cells_of(
 
     Runs of several datasets are pooled. Cells that lack runs are never bold.
     """
-    about, planned = MEASURES[measure], summary.planned
+    about, planned = MEASURES.get(measure, SECONDS), summary.planned
     alike = (planned["part"] == condition.part) & (planned["condition"] == condition.name)
     chosen = planned[alike & planned["dataset"].isin(datasets)]
     wide = chosen.pivot(index="label", columns=["dataset", "seed"], values=measure)
@@ -224,7 +281,8 @@ def cells_of(
     runs, asked = wide.count(axis="columns"), len(datasets) * len(summary.grid.seeds)
     is_planned = wide.index.isin(chosen["label"])
     failed = wide.index.isin(chosen["label"][chosen["reason"] == "failed"])
-    absent = "not attacked" if condition.epsilon else "not asked for"
+    undefined = wide.index.isin(chosen["label"][chosen["reason"].isna()])
+    notes = ["", "undefined", "not attacked" if condition.epsilon else "not asked for", "failed"]
     complete = wide[runs == asked]
     columns = {
         "value": wide.mean(axis="columns"),
@@ -233,7 +291,7 @@ def cells_of(
         "bold": _bold(summary, wide.index, 100 - complete if about.is_loss else complete),
         "runs": runs,
         "asked": np.where(is_planned, asked, 0),
-        "note": np.select([runs > 0, ~is_planned, failed], ["", absent, "failed"], "missing"),
+        "note": np.select([runs > 0, undefined, ~is_planned, failed], notes, "missing"),
     }
     return pd.DataFrame(columns)
 

@@ -78,7 +78,7 @@ class Bundle:
     @property
     def models(self) -> int:
         """How many networks are trained at once."""
-        return sum(getattr(run.method, "members", 1) for run in self.runs)
+        return sum(getattr(run.method, "members", 1) or 10 for run in self.runs)  # None: Auto
 
     def with_candidates(self, known: Mapping[str, Candidates]) -> "Bundle":
         """The bundle with the candidate sets that it needs, as far as they are known."""
@@ -110,7 +110,7 @@ def bundles(runs: Iterable[Run], *, joined: bool, draw_noise: bool = False) -> l
     must not depend on what was left to do after an interruption.
     """
     if draw_noise:
-        runs = {run.noise_key: run for run in runs if run.noise}.values()
+        runs = {run.noise_key: run for run in runs if run.noise_key}.values()
     groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
         group: tuple[Any, ...] = (run.key, "cpu")

@@ -123,4 +123,7 @@ def with_decisions(candidates: Candidates, decisions: dict[int, int]) -> Candida
     matrix, prior = candidates.matrix.copy(), candidates.prior.copy()
     matrix[rows], prior[rows] = False, 0.0
     matrix[rows, labels], prior[rows, labels] = True, 1.0
-    return Candidates(matrix, candidates.classes, prior)
+    answers = None if candidates.answers is None else candidates.answers.copy()
+    if answers is not None:  # nobody's answer counts in a decided row
+        answers[rows] = -1
+    return Candidates(matrix, candidates.classes, prior, answers)

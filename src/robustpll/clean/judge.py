@@ -1,14 +1,14 @@
 """Out-of-fold predictions for each row, combined with its candidate set."""
 
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from robustpll.engine.data import Task
+from robustpll.engine.data import Rows, Task, fold_indices
 from robustpll.engine.device import chosen_device
 from robustpll.engine.history import progress_bars
 from robustpll.engine.random import seed_of
@@ -16,7 +16,7 @@ from robustpll.errors import InputError, is_count
 from robustpll.estimator.abstention import Recalibration, Scaled
 from robustpll.estimator.features import Features
 from robustpll.labels.candidates import Candidates
-from robustpll.methods import Method
+from robustpll.methods import Auto, Method
 from robustpll.methods.neighbours import neighbours
 from robustpll.opinion import Opinion
 
@@ -56,33 +56,45 @@ def judge(
     verbose: bool = False,
     decided: Bools | None = None,
 ) -> Judgement:
-    """Predict each fold by a model trained on the others; `decided` is as in `Judgement`."""
+    """Predict each fold by a model trained on the others; `decided` is as in `Judgement`.
+
+    `Auto` holds out folds by itself, and calibrates; it is fitted once, if it holds out all rows.
+    """
     _, rows = Features.fit_rows(X, chosen_device(device))  # scaled by all rows, without labels
     n = len(rows)
     if not is_count(folds, least=2) or folds > n // 2:
         raise InputError(f"folds must be an int of at least 2, at most {n // 2}; got {folds!r}.")
-    train, test = fold_indices(n, int(folds), seed)
+    with progress_bars() if verbose else nullcontext():
+        if isinstance(method, Auto) and method.holds_out_all(n, int(folds)):
+            opinion = _held_out(rows, candidates, replace(method, folds=int(folds)), seed)
+        else:
+            opinion = _out_of_fold(rows, candidates, method, int(folds), seed)
+    return judgement(candidates, opinion, rows.x(rows.everything)[0], decided)
+
+
+def _held_out(rows: Rows, candidates: Candidates, method: Auto, seed: int) -> Opinion:
+    """Calibrated opinions of the method's own folds, (n, ...)."""
+    matrix, prior = (torch.from_numpy(a)[None] for a in (candidates.matrix, candidates.prior))
+    answers = None if candidates.answers is None else torch.from_numpy(candidates.answers)[None]
+    fitted = method.fit(Task.of(rows, matrix, (seed_of(seed, "fold", 0),), prior, answers=answers))
+    assert fitted.held_out is not None
+    return fitted.held_out[0].numpy()
+
+
+def _out_of_fold(
+    rows: Rows, candidates: Candidates, method: Method, folds: int, seed: int
+) -> Opinion:
+    """Opinions of one model per fold, (n, ...), calibrated by all candidates."""
+    train, test = fold_indices(len(rows), folds, seed)
     seeds = tuple(seed_of(seed, "fold", fold) for fold in range(len(train)))
     repeated, device_of = rows.repeated(len(train)), rows.indices.device
     train_rows = repeated.others(rows.pool, train.to(device_of))
     matrix, prior = torch.from_numpy(candidates.matrix), torch.from_numpy(candidates.prior)
-    with progress_bars() if verbose else nullcontext():
-        fitted = method.fit(Task.of(train_rows, matrix[train], seeds, prior[train]))
-    predicted = fitted.predict(repeated.others(rows.pool, test.to(device_of))).numpy()
+    answers = None if candidates.answers is None else torch.from_numpy(candidates.answers)[train]
+    task = Task.of(train_rows, matrix[train], seeds, prior[train], answers=answers)
+    predicted = method.fit(task).predict(repeated.others(rows.pool, test.to(device_of))).numpy()
     _, first = np.unique(test.numpy(), return_index=True)  # a fold may name a row twice
-    opinion = recalibrated(predicted[np.unravel_index(first, test.shape)], candidates.matrix)
-    return judgement(candidates, opinion, rows.x(rows.everything)[0], decided)
-
-
-def fold_indices(n: int, folds: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return indices of training and test rows, (folds, rows) each."""
-    order = np.random.default_rng(seed_of(seed, "folds")).permutation(n)
-    parts = np.array_split(order, folds)
-    size = max(map(len, parts))
-    # models of a bundle have equally many rows: test folds may repeat one, training sets omit one
-    test = [np.resize(part, size) for part in parts]
-    train = [np.setdiff1d(order, part)[: n - size] for part in parts]
-    return torch.from_numpy(np.stack(train)), torch.from_numpy(np.stack(test))
+    return recalibrated(predicted[np.unravel_index(first, test.shape)], candidates.matrix)
 
 
 def judgement(

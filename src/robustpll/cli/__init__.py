@@ -10,7 +10,7 @@ from robustpll.cli.bench import app as bench
 from robustpll.cli.clean import clean
 from robustpll.cli.datasets import app as datasets
 from robustpll.cli.messages import errors_as_messages, safe_streams, show_list
-from robustpll.cli.models import export, fit, predict
+from robustpll.cli.models import compare, export, fit, predict
 from robustpll.cli.tables import Seed, table
 
 # Set before torch is loaded: threads that spin at barriers are many times slower on busy cores.
@@ -28,7 +28,7 @@ class App(typer.Typer):
 app = App(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(bench, name="bench")
 app.add_typer(datasets, name="datasets")
-for command in (table, fit, predict, export, clean):
+for command in (table, fit, compare, predict, export, clean):
     app.command()(command)
 
 
@@ -53,7 +53,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo"),
     seed: Seed = 0,
 ) -> None:
-    """Train three methods on digits with ambiguous labels; print a table and draw a picture."""
+    """Train four methods on digits with ambiguous labels; print a table and draw a picture."""
     with errors_as_messages():
         from robustpll.demo import run_demo
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Run methods on datasets, and compare them.", no_args_is_help=True)
 
-GRID = Argument(metavar="GRID", help="paper, sound, quick, audit, beyond, or a TOML file.")
+GRID = Argument(metavar="GRID", help="paper, sound, quick, audit, beyond, tables, or a TOML file.")
 STORED_GRID = Argument(metavar="[GRID]", help="A grid of the store or library, or a TOML file.")
 TRAIN_ROWS = Option("--train-rows", help="Store the predictions of training rows, too.")
 WORKERS = Option(help="Number of processes; by default one per core, or 6 per GPU.")
@@ -33,7 +33,7 @@ def run(
     methods: Annotated[Text, Option(metavar="A,B", help="Run only these methods.")] = None,
     datasets: Annotated[Text, Option(metavar="A,B", help="Run on these datasets.")] = None,
     seeds: Annotated[Text, Option(metavar="N", help="Number of seeds, or a list: 0,3.")] = None,
-    noise: Annotated[Text, Option(help="instance-dependent, class-dependent or uniform.")] = None,
+    noise: Annotated[Text, Option(help="instance-dependent, annotators, uniform, ...")] = None,
     eps: Annotated[Text, Option(metavar="X,Y", help="Attack strengths; 0 for none.")] = None,
     epochs: Annotated[int | None, Option(help="Training epochs of all deep methods.")] = None,
     train_rows: Annotated[bool, TRAIN_ROWS] = False,

@@ -15,6 +15,7 @@ from robustpll.cli.messages import errors_as_messages
 from robustpll.errors import InputError
 
 if TYPE_CHECKING:
+    from robustpll.clean.judge import Judgement
     from robustpll.clean.run import Cleaned
     from robustpll.tables.read import Table
 
@@ -34,6 +35,7 @@ def clean(
     wrong: Annotated[float, shared.share_option(help=WRONG)] = 0.01,
     most: Annotated[int, Option(min=1, help="Most rows on the page.")] = 10_000,
     folds: Annotated[int, Option(help="Number of cross-validation folds.")] = 5,
+    no_baselines: shared.NoBaselines = False,
 ) -> None:
     """Resolve conflicting labels, and write a page on which people decide the rest.
 
@@ -47,7 +49,7 @@ def clean(
     with errors_as_messages():
         from robustpll.tables.source import Reading, check_names, opened_source, several
 
-        method = training.model().resolved_method()
+        method = training.method_in_folds()
         if images_root and not (images and images_root.is_dir()):
             raise InputError("--images-root must be the folder of the pictures of --images.")
         if images:
@@ -75,6 +77,22 @@ def clean(
             verbose=sys.stderr.isatty(),
         )
     typer.echo("\n".join(_summary(cleaned, table, path, out)))
+    if not no_baselines:
+        with errors_as_messages("All files are written; baselines are not compared."):
+            typer.echo(_compared(cleaned.judged, table, method.title, training.seed))
+
+
+def _compared(judged: "Judgement", table: "Table", title: str, seed: int) -> str:
+    """Compare the out-of-fold predictions of the model with those of baselines."""
+    from robustpll.estimator.features import Features
+    from robustpll.evaluate.compare import FEWEST_ROWS, Predictions, baselines, comparison_of
+
+    if len(table) < FEWEST_ROWS:
+        return f"not compared with baselines, because there are fewer than {FEWEST_ROWS} rows"
+    _, rows = Features.fit_rows(table.features, "cpu")
+    ours = Predictions(title, np.asarray(judged.opinion.predicted()))
+    others = baselines(rows, judged.candidates, seed)
+    return str(comparison_of(judged.candidates, ours, others, table.truth))
 
 
 def _summary(cleaned: "Cleaned", table: "Table", path: Path, out: Path) -> Iterator[str]:

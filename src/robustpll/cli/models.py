@@ -1,8 +1,9 @@
-"""`robustpll fit`, `predict` and `export`: train a model on a table, apply it, convert it."""
+"""`robustpll fit`, `compare`, `predict`, `export`: train on a table, compare, apply, convert."""
 
 import codecs
 import json
 import math
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from robustpll.labels.candidates import Candidates
-    from robustpll.tables.read import Piece, TableInPieces
+    from robustpll.tables.read import Piece, Table, TableInPieces
 
 MIN_HELD_OUT = 30  # rows, for decisions and prediction sets
 ERROR, COVERAGE = 0.05, 0.9  # defaults of decisions and prediction sets
@@ -48,14 +49,15 @@ def fit(
     columns: shared.ColumnOptions,
     file: shared.FileOptions,
     training: shared.TrainingOptions,
-    network: Annotated[shared.Text, Option(help="Network of the method: mlp, for tables.")] = None,
+    network: Annotated[shared.Text, Option(help="Network of the method: small or mlp.")] = None,
     held_out: Annotated[float, shared.share_option(help="Share of rows to evaluate on.")] = 0.2,
     coverage: Annotated[float, Option(help="Coverage of the prediction sets.")] = COVERAGE,
+    no_baselines: shared.NoBaselines = False,
 ) -> None:
     """Train on a table with candidate labels, and write the model to a file.
 
     A random part of the rows is held out. It is used to evaluate the model, and to calibrate which
-    of its predictions are accepted.
+    of its predictions are accepted. Two baselines learn the same rows, to compare with.
     """
     columns.check_form()
     if not 0 <= held_out < 1 or not 0 < coverage < 1:
@@ -72,13 +74,9 @@ def fit(
         from rich.console import Console
 
         from robustpll.clean.decisions_file import decided_candidates
-        from robustpll.clean.run import ADDED
         from robustpll.engine.history import progress_bars
 
-        added = [name for name in ADDED if name in X]
-        if added and {*ADDED} <= {*X, *table.reading.left_out}:
-            message = f"Column {added[0]!r} was added by robustpll clean and reveals the label."
-            raise InputError(f"{message} Pass the original table, or --ignore it.")
+        _refuse_added(table)
         y, is_decided, _ = decided_candidates(table, decisions)
         train, test = split_rows(X, y, held_out, training.seed)
         needed = math.ceil(round(coverage / (1 - coverage), 9))  # rows, for prediction sets
@@ -93,12 +91,98 @@ def fit(
         model.save(out)  # the training must not be lost if the evaluation fails
     typer.echo(f"{path}: {len(table):,} rows, {X.shape[1]:,} features, {shared.summary_of(y)}")
     typer.echo(f"decided by a person: {is_decided.sum():,}")
+    title += f", {model.fitted_.learners}," if hasattr(model.fitted_, "learners") else ""
     typer.echo(f"{title} learned from {len(train):,} rows in {seconds:,.1f} s. The model is {out}.")
     with errors_as_messages(stopped="The model has no decisions and prediction sets."):
         truth = None if table.truth is None else table.truth[test]
         typer.echo("\n".join(_evaluate(model, X.iloc[test], y[test], coverage, truth)))
         model.save(out)
+    if not no_baselines:
+        with errors_as_messages(stopped=f"{out} is complete; it is not compared with baselines."):
+            about: Any = {"seed": training.seed, "seconds": seconds}
+            typer.echo(_compared(model, table, y, (train, test), **about))
     typer.echo(f"For predictions: robustpll predict {out} TABLE --out FILE.csv")
+
+
+def _refuse_added(table: "Table") -> None:
+    """Raise if columns that `clean` added would be features."""
+    from robustpll.clean.run import ADDED
+
+    X = table.features
+    added = [name for name in ADDED if name in X]
+    if added and {*ADDED} <= {*X, *table.reading.left_out}:
+        message = f"Column {added[0]!r} was added by robustpll clean and reveals the label."
+        raise InputError(f"{message} Pass the original table, or --ignore it.")
+
+
+def _compared(
+    model: Any,
+    table: "Table",
+    y: "Candidates",
+    split: tuple[NDArray[np.int64], NDArray[np.int64]],
+    *,
+    seed: int,
+    seconds: float,
+) -> str:
+    """Compare a model with baselines, by training rows that members held out, or by test rows."""
+    import torch
+
+    from robustpll.evaluate.compare import (
+        FEWEST_ROWS,
+        Predictions,
+        baselines,
+        comparison_of,
+        sampled,
+    )
+
+    train, test = split
+    X, truth, splits = table.features, table.truth, None
+    held_out = getattr(model, "held_out_", None)
+    if getattr(model.resolved_method(), "early_stopping", False):
+        held_out = None  # these rows chose the epoch
+    if len(train if held_out is not None else test) < FEWEST_ROWS:
+        return f"not compared with baselines, because fewer than {FEWEST_ROWS} rows are held out"
+    if held_out is not None:
+        X, y = X.iloc[train], y[train]
+        truth, predicted = None if truth is None else truth[train], held_out.predicted()
+    else:
+        sample = train[sampled(len(train), seed)]
+        splits = torch.from_numpy(sample[None]), torch.from_numpy(test[None])
+        predicted = np.full(len(y), -1)
+        predicted[test] = model.predict_opinion(X.iloc[test]).predicted()
+    ours = Predictions(model.resolved_method().title, np.asarray(predicted), seconds)
+    others = baselines(model.features_.rows(X), y, seed, splits)
+    return str(comparison_of(y, ours, others, truth))
+
+
+@shared.with_options
+def compare(
+    path: shared.TablePath,
+    *,
+    columns: shared.ColumnOptions,
+    file: shared.FileOptions,
+    training: shared.TrainingOptions,
+    network: Annotated[shared.Text, Option(help="Network of the method: small or mlp.")] = None,
+    folds: Annotated[int, Option(help="Number of cross-validation folds.")] = 5,
+) -> None:
+    """Compare a method with a majority vote and standard classifiers; write nothing.
+
+    All learners predict the same held-out rows. No true label is needed; --truth adds the accuracy.
+    """
+    columns.check_form()
+    with errors_as_messages():
+        method = training.method_in_folds(network)
+    table = shared.read(path, columns, file)
+    with errors_as_messages():
+        from robustpll.clean.decisions_file import decided_candidates
+        from robustpll.evaluate.compare import compare as compare_rows
+
+        _refuse_added(table)
+        y, _, _ = decided_candidates(table, training.decisions or [])
+        options: Any = {"random_state": training.seed, "device": training.device}
+        options |= {"verbose": sys.stderr.isatty(), "truth": table.truth}
+        result = compare_rows(table.features, y, method=method, folds=folds, **options)
+    typer.echo(f"{path}: {len(y):,} rows, {shared.summary_of(y)}\n{result}")
 
 
 def split_rows(
@@ -139,8 +223,9 @@ def _evaluate(
     if len(y) < MIN_HELD_OUT:
         yield f"predict accepts no rows, because fewer than {MIN_HELD_OUT} are held out"
         return
-    with suppress(InputError):  # these rows may not determine a factor
-        model.recalibrate(X, y)
+    if not model.is_calibrated:
+        with suppress(InputError):  # these rows may not determine a factor
+            model.recalibrate(X, y)
     model.calibrate_decisions(X, y)
     sets = ConformalSets.of(model, X, y, coverage, hold="weighted")
     model.notes_["sets"] = {"least": sets.least, "coverage": coverage}

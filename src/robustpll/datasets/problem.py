@@ -67,6 +67,7 @@ class Problem:
             cat(tasks, "prior"),
             cat(tasks, "weight"),
             tuple(seed for task in tasks for seed in task.seeds),
+            None if any(task.answers is None for task in tasks) else cat(tasks, "answers"),
         )
         test = Rows.joined([problem.test for problem in problems])
         return cls(task, test, cat(problems, "train_labels"), cat(problems, "test_labels"))
@@ -88,7 +89,7 @@ def _task(
     """Return training rows with the dataset's candidates, or those made from labels (R, n)."""
     known = dataset.candidates
     if known is None and isinstance(noise, Noise):
-        return Task.of(rows, noise.candidates(rows, labels, len(dataset.classes), seeds), seeds)
+        return noise.task(rows, labels, len(dataset.classes), seeds)
     only_flips = isinstance(noise, Flip) and noise.noise is None
     if known is None or not (noise is None or only_flips):
         raise InputError(
@@ -100,7 +101,9 @@ def _task(
     )
     if isinstance(noise, Flip):
         return Task.of(rows, noise.flipped(rows, candidates, labels, seeds), seeds)
-    return Task.of(rows, candidates, seeds, prior)
+    answers = known.answers  # (n, annotators), or None
+    named = None if answers is None else torch.tensor(answers, device=rows.device)[rows.indices]
+    return Task.of(rows, candidates, seeds, prior, answers=named)
 
 
 def ood_rows(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,7 +26,7 @@ class Rows:
     `Feed` then copies one batch at a time into the buffer.
     """
 
-    pool: Tensor  # (N, *shape), unscaled; may hold several datasets of equal shape
+    pool: Tensor  # (N, *shape), unscaled, maybe bytes; may hold several datasets of equal shape
     indices: Tensor  # (M, n): positions in the pool of each model's rows
     shift: Tensor  # (M, 1, *shape)
     scale: Tensor  # (M, 1, *shape)
@@ -91,13 +92,15 @@ class Rows:
 
     def x(self, indices: Tensor) -> Tensor:
         """Return the scaled features (M, b, *shape) of positions (M, b) in 0 .. n-1."""
-        return (self.raw(indices) - self.shift) / self.scale
+        return (self.raw(indices) - self.shift).div_(self.scale)
 
     def raw(self, indices: Tensor) -> Tensor:
         """As `x`, before scaling. With a buffer, return its batch, whatever the positions are."""
         if self.buffer is not None:
             return self.buffer[: indices.numel()].view(*indices.shape, *self.shape)
-        return self.pool[self.indices.gather(1, indices.to(self.indices.device))].to(self.device)
+        positions = self.indices.gather(1, indices.to(self.indices.device))
+        rows = self.pool.index_select(0, positions.flatten())  # faster than a 2-dimensional index
+        return rows.to(self.device).view(*indices.shape, *self.shape)
 
     def elsewhere(self, indices: Tensor) -> Tensor:
         """As `x`, for rows outside the batch."""
@@ -132,6 +135,7 @@ class Task:
     prior: Tensor  # (M, n, k)
     weight: Tensor  # (M, n): sample weights
     seeds: tuple[int, ...]  # (M,)
+    answers: Tensor | None = None  # (M, n, annotators): the class each one named, -1 for none
 
     @classmethod
     def of(
@@ -141,12 +145,15 @@ class Task:
         seeds: tuple[int, ...],
         prior: Tensor | None = None,
         weight: Tensor | None = None,
+        *,
+        answers: Tensor | None = None,
     ) -> Self:
         """The prior defaults to uniform on the candidates (M, n, k); weights default to 1."""
         like, ones = rows.shift, torch.ones(candidates.shape[:-1])
         prior = candidates / candidates.sum(-1, keepdim=True) if prior is None else prior
         weight = (ones if weight is None else weight).to(like)
-        return cls(rows, candidates.to(like.device), prior.to(like), weight, seeds)
+        answers = None if answers is None else answers.to(like.device)
+        return cls(rows, candidates.to(like.device), prior.to(like), weight, seeds, answers)
 
     @property
     def k(self) -> int:
@@ -183,7 +190,9 @@ class Task:
 
     def _changed(self, change: Callable[[Tensor], Tensor], **fields: Any) -> Self:
         candidates, prior, weight = map(change, (self.candidates, self.prior, self.weight))
-        return replace(self, candidates=candidates, prior=prior, weight=weight, **fields)
+        answers = None if self.answers is None else change(self.answers)
+        arrays: dict[str, Any] = {"candidates": candidates, "prior": prior, "weight": weight}
+        return replace(self, answers=answers, **arrays, **fields)
 
 
 @dataclass
@@ -225,8 +234,11 @@ class State:
         """Write row state of the rows at (M, b), in place."""
         for name, value in written.items():
             target = self.rows[name]
-            index = indices[..., None].expand(-1, -1, target.shape[-1])
-            target.scatter_(1, index, value.to(target.dtype))
+            if len(target) == 1:  # as in `pick`
+                target[0].index_copy_(0, indices[0], value[0].to(target.dtype))
+            else:
+                index = indices[..., None].expand(-1, -1, target.shape[-1])
+                target.scatter_(1, index, value.to(target.dtype))
 
 
 @dataclass(frozen=True)
@@ -257,7 +269,20 @@ def repeat(values: Tensor, members: int) -> Tensor:
 
 def pick(values: Tensor, indices: Tensor) -> Tensor:
     """Rows at (M, b) of values (M, n, c) -> (M, b, c)."""
+    if len(values) == 1:  # without an index for each number
+        return values[0].index_select(0, indices[0])[None]
     return values.gather(1, indices[..., None].expand(-1, -1, values.shape[-1]))
+
+
+def fold_indices(n: int, folds: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return indices of training and test rows, (folds, rows) each."""
+    order = np.random.default_rng(seed_of(seed, "folds")).permutation(n)
+    parts = np.array_split(order, folds)
+    size = max(map(len, parts))
+    # models of a bundle have equally many rows: test folds may repeat one, training sets omit one
+    test = [np.resize(part, size) for part in parts]
+    train = [np.setdiff1d(order, part)[: n - size] for part in parts]
+    return torch.from_numpy(np.stack(train)), torch.from_numpy(np.stack(test))
 
 
 class Feed(AbstractContextManager["Feed"]):
@@ -267,7 +292,8 @@ class Feed(AbstractContextManager["Feed"]):
     """
 
     def __init__(self, rows: Rows, size: int) -> None:
-        self.buffer = rows.shift.new_empty((rows.models * size, *rows.shape))
+        shape = (rows.models * size, *rows.shape)
+        self.buffer = rows.pool.new_empty(shape, device=rows.device)
         self.rows = replace(rows, buffer=self.buffer)
         self.cuda = self.buffer.is_cuda
         self.together = max(1, TOGETHER // rows.models)

@@ -185,7 +185,7 @@ def adam_update(
     gradients: list[Tensor],
     moments: tuple[list[Tensor], list[Tensor]],
     count: Tensor,
-    rates: tuple[float, float],
+    rates: tuple[float | Tensor, float],
 ) -> None:
     """Adam with decoupled weight decay, in place; `count` is the number of this step."""
     (means, squares), (learning_rate, weight_decay) = moments, rates

@@ -1,4 +1,4 @@
-"""What `network=` accepts: "mlp", "wide", "lenet", "resnet", or a callable (shape, k) -> module."""
+"""What `network=` accepts: a name of NETWORK_NAMES, or a callable (shape, k) -> module."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -18,8 +18,8 @@ Network = str | Callable[[Shape, int], nn.Module]
 
 def build_network(network: Network, shape: Shape, k: int, draws: Draws) -> nn.Module:
     """Build M networks for rows of `shape` and k classes: (M, b, *shape) -> logits (M, b, k)."""
-    if network in ("mlp", "wide"):
-        return (mlp if network == "mlp" else wide)(shape, k, draws)
+    if isinstance(network, str) and network in WITH_MODEL_AXIS:
+        return WITH_MODEL_AXIS[network](shape, k, draws)
     single = NETWORKS[network] if isinstance(network, str) else network
     return Stack(partial(single, shape, k), draws, random=not isinstance(network, str))
 
@@ -83,8 +83,14 @@ def resnet(shape: Shape, k: int) -> nn.Module:
     )
 
 
+# Networks that are written with a model axis, and those of one model
+WITH_MODEL_AXIS: dict[str, Callable[[Shape, int, Draws], nn.Module]] = {
+    "mlp": mlp,
+    "wide": wide,
+    "small": partial(mlp, widths=(256, 256)),
+}
 NETWORKS: dict[str, Callable[[Shape, int], nn.Module]] = {"lenet": lenet, "resnet": resnet}
-NETWORK_NAMES = ("mlp", "wide", *NETWORKS)
+NETWORK_NAMES = (*WITH_MODEL_AXIS, *NETWORKS)
 
 
 class Channels(nn.Module):

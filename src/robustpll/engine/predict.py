@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FEWEST_ROWS = 16  # with fewer rows a CPU's matrix product rounds differently: 1e-6 in probability
 NUMBERS_AT_ONCE = 2**25  # size of one layer's output for all models: 128 MiB in float32
+FEWER_AT_ONCE = 2**21  # on a CPU without an attack: no slower, and 8 MiB
 IN_CACHE = 2**20  # below this size a CPU is faster with several epsilons together
 MOST_ON_DEVICE = 2**27  # as NUMBERS_AT_ONCE, on a GPU with much memory: 1 GiB in float64
 
@@ -220,21 +221,21 @@ def opinions_of(
             x = repeat(x, rows.models // len(x))
         return spread_method.outputs(net, x, seeds).double()
 
-    outputs = in_pieces(rows, method.precision, compute)
+    outputs = in_pieces(rows, method.precision, compute, attacked=attacker is not None)
     return method.spread(rows.models, like=outputs).opinion(outputs)
 
 
 def logits_of(method: "DeepMethod", net: nn.Module, rows: Rows) -> Tensor:
     """Return the logits of all rows in evaluation mode, (M, n, k) in float64."""
     net.eval()
-    return in_pieces(rows, method.precision, lambda x, _: net(x).double())
+    return in_pieces(rows, method.precision, lambda x, _: net(x).double(), attacked=False)
 
 
-def in_pieces(rows: Rows, precision: str, compute: Compute) -> Tensor:
+def in_pieces(rows: Rows, precision: str, compute: Compute, *, attacked: bool = True) -> Tensor:
     """Return the results (M, E n, ...) of `compute` for all rows, in pieces that fit in memory."""
     results = []
     with torch.no_grad(), computing(precision, rows.device):
-        for piece in torch.split(rows.everything, piece_size(rows), dim=1):
+        for piece in torch.split(rows.everything, piece_size(rows, attacked=attacked), dim=1):
             padding = piece[:, -1:].expand(-1, max(0, FEWEST_ROWS - piece.shape[1]))
             indices = torch.cat([piece, padding], 1)
             result = compute(rows.x(indices), indices)  # (M, E b, ...)
@@ -250,9 +251,11 @@ def epsilon_groups(epsilons: Epsilons, rows: Rows) -> list[Epsilons]:
     return [epsilons[start : start + count] for start in range(0, len(epsilons), count)]
 
 
-def piece_size(rows: Rows) -> int:
+def piece_size(rows: Rows, *, attacked: bool = True) -> int:
     """Number of rows of each model to predict together."""
-    return max(256, numbers_at_once(rows.device) // numbers_per_row(rows))
+    few = not attacked and rows.device.type == "cpu"
+    numbers = FEWER_AT_ONCE if few else numbers_at_once(rows.device)
+    return max(256, numbers // numbers_per_row(rows))
 
 
 def numbers_per_row(rows: Rows) -> int:

@@ -1,10 +1,12 @@
 """The only training loop of the project, with early stopping and weight averaging."""
 
 import gc
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -56,7 +58,7 @@ class Training:
         self.state.write(indices, written)
         self.total += loss.detach() * (indices.shape[1] / len(self.task))
 
-    @property
+    @cached_property
     def random_layers(self) -> list[Dropout]:
         return [part for part in self.net.modules() if isinstance(part, Dropout)]
 
@@ -123,6 +125,7 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
         total=task.prior.new_zeros(task.models),
     )
     history = History()
+    schedule = Schedule(training) if method.schedule == "one-cycle" else None
     stopping = None if validation is None else EarlyStopping(method, net, training, validation)
     average = Average(net, method.averaged, method.total_epochs)
     with computing(method.precision, task.prior.device), feed or nullcontext():
@@ -133,6 +136,8 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
             if method.restarts and epoch == method.warm_up:
                 training.reset_optimizer()
             for indices in minibatches(len(task), method.batch_size, draws, feed):
+                if schedule is not None:
+                    schedule.advance()
                 step(indices, method.stage(epoch))
             spread_method.end_epoch(training, epoch)
             average.add(epoch)
@@ -175,15 +180,58 @@ def minibatches(n: int, size: int, draws: Draws, feed: Feed | None = None) -> It
 
     A last batch of one row joins the batch before it, because BatchNorm needs two rows.
     """
-    order = draws.order(n)  # (M, n), on the host
-    ends = list(range(size, n, size))
-    if n % size == 1 and ends:
-        ends.pop()
+    order, ends = draws.order(n), batch_ends(n, size)  # (M, n), on the host
     on_device = torch.tensor_split(order.to(draws.device, non_blocking=True), ends, dim=1)
     on_host = torch.tensor_split(order, ends, dim=1)
     arrivals = on_host if feed is None else feed.batches(on_host)
     for indices, _ in zip(on_device, arrivals, strict=True):
         yield indices
+
+
+def batch_ends(n: int, size: int) -> list[int]:
+    """Return where the batches of an epoch end, without the last one."""
+    ends = list(range(size, n, size))
+    return ends[:-1] if n % size == 1 else ends
+
+
+class Schedule:
+    """Sets the learning rate of each step to its share by `one_cycle`."""
+
+    def __init__(self, training: Training) -> None:
+        method = training.method
+        batches = len(batch_ends(len(training.task), method.batch_size)) + 1
+        self.step, self.steps, self.rate = 0, batches * method.total_epochs, method.learning_rate
+        self.groups = training.optimizer.param_groups
+        for group in self.groups:
+            if group["params"][0].is_cuda:  # a captured step reads the tensor
+                device = group["params"][0].device
+                group["lr"] = torch.tensor(self.rate, dtype=torch.float32, device=device)
+
+    def advance(self) -> None:
+        """Set the rate before the next step, without waiting for the device."""
+        rate = self.rate * one_cycle(self.step, self.steps)
+        for group in self.groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        self.step += 1
+
+
+def one_cycle(step: int, steps: int) -> float:
+    """Return a step's share of the learning rate, as `torch.optim.lr_scheduler.OneCycleLR` does.
+
+    It rises by a half cosine from 4 % in the first 30 % of the steps, then falls to 0.1 %.
+
+    >>> [round(one_cycle(step, 10), 3) for step in range(10)]
+    [0.04, 0.52, 1.0, 0.951, 0.812, 0.612, 0.389, 0.189, 0.05, 0.001]
+    """
+    peak = 0.3 * steps - 1
+    if step <= peak:
+        start, end, done = 0.04, 1.0, step / peak
+    else:
+        start, end, done = 1.0, 0.001, (step - peak) / (steps - 1 - peak)
+    return end + (start - end) * (1 + math.cos(math.pi * done)) / 2
 
 
 class EarlyStopping:

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self, get_args
@@ -20,6 +21,7 @@ from robustpll.engine.layers import Linear
 from robustpll.engine.predict import Fitted, Networks, logits_of
 from robustpll.engine.random import seed_of
 from robustpll.errors import POSITIVE, InputError, Rule, check_fields, refuse_other_than_share
+from robustpll.methods.auto import Stack
 from robustpll.methods.neighbours import neighbours
 from robustpll.opinion import Opinion, named_as
 
@@ -123,7 +125,8 @@ class Reference:
         x = sample.x(sample.everything)[0].flatten(1).cpu().numpy()
         first = np.sort(np.unique(x, axis=0, return_index=True)[1])
         rows = representation(fitted, replace(sample, indices=sample.indices[:, first]))
-        return cls(rows[:, : max(2, MOST_NUMBERS // rows.shape[-1])].float().contiguous())
+        rows = rows[:, : max(2, MOST_NUMBERS // rows.shape[-1])].float().contiguous()
+        return cls(rows.to(fitted.device))
 
     @cached_property
     def limit(self) -> float:
@@ -144,27 +147,46 @@ def nearest_distance(rows: Tensor, reference: Tensor, *, itself: bool = False) -
     return torch.stack([neighbours(x, near, 1, itself=itself)[1][:, 0] for x, near in pairs])
 
 
+def networks_of(fitted: Fitted) -> tuple[Networks, ...]:
+    """The networks of all runs together, or of each run of `Auto`; empty for other methods."""
+    if isinstance(fitted, Stack):
+        return fitted.networks
+    return (fitted,) if isinstance(fitted, Networks) else ()
+
+
+def by_networks(fitted: Fitted, rows: Rows, compute: Callable[[Networks, Rows], Tensor]) -> Tensor:
+    """Join what is computed by networks from the rows of their members, (M, n, ...)."""
+    networks = networks_of(fitted)
+    parts = [rows.part([run]) for run in range(rows.models)] if len(networks) > 1 else [rows]
+    pairs = zip(networks, parts, strict=True)
+    return torch.cat([compute(each, part.repeated(each.method.members)) for each, part in pairs])
+
+
 def representation(fitted: Fitted, rows: Rows) -> Tensor:
     """The last hidden layers scaled to length 1, or else the features; (M, n, h) in float64."""
-    net = _network(fitted)
-    if net is not None and isinstance(fitted, Networks):
-        hidden = logits_of(fitted.method, net[:-1], rows.repeated(fitted.method.members))
-        return F.normalize(hidden, dim=-1)
-    return rows.x(rows.everything).double().flatten(2)
+    if _cut_network(fitted) is None:
+        return rows.x(rows.everything).double().flatten(2)
+
+    def hidden(networks: Networks, rows: Rows) -> Tensor:
+        net: Any = _cut_network(networks)
+        return F.normalize(logits_of(networks.method, net[:-1], rows), dim=-1)
+
+    return by_networks(fitted, rows, hidden)
 
 
 def representation_shape(fitted: Fitted, shape: tuple[int, ...]) -> tuple[int, int]:
-    """The number of models and the width of `representation`, for rows of this shape."""
-    net: Any = _network(fitted)
+    """The number of models and the width of `representation` of one run's rows of this shape."""
+    net: Any = _cut_network(fitted)
     return (1, math.prod(shape)) if net is None else net[-1].weight.shape[:2]
 
 
-def _network(fitted: Fitted) -> nn.Sequential | None:
-    """The predicting network, if it has a last linear layer to cut off."""
-    if not isinstance(fitted, Networks):
-        return None
-    net = fitted.method.classifier(fitted.net)
-    return net if isinstance(net, nn.Sequential) and isinstance(net[-1], Linear) else None
+def _cut_network(fitted: Fitted) -> nn.Sequential | None:
+    """The (first) predicting network, if it has a last linear layer to cut off."""
+    for networks in networks_of(fitted)[:1]:
+        net = networks.method.classifier(networks.net)
+        if isinstance(net, nn.Sequential) and isinstance(net[-1], Linear):
+            return net
+    return None
 
 
 @dataclass(frozen=True, eq=False)

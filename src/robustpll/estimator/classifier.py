@@ -27,13 +27,24 @@ from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_share, refuse_other_length, some_of
 from robustpll.estimator.abstention import CalibrationSample, Decision, Recalibration, Reference
-from robustpll.estimator.features import Features, finite, refuse_odd_table
+from robustpll.estimator.features import Features, finite, is_byte_pictures, refuse_odd_table
 from robustpll.labels.candidates import Candidates, candidates_with
 from robustpll.labels.parsing import as_pandas, is_frame
-from robustpll.methods import METHODS, Method, RobustPll, RobustPllAt
+from robustpll.methods import METHODS, Auto, Method, RobustPll, RobustPllAt
+from robustpll.methods.auto import Stack
 from robustpll.opinion import Opinion, each_part
 
 ClassWeight = Mapping[Any, float] | str | None
+DEPRECATED = "deprecated"  # the value of parameters that nobody passed
+FORMER_PARAMETERS: tuple[str, ...] = (
+    "kl_ceiling",
+    "anneal",
+    "loss",
+    "update",
+    "evidence",
+    "kl_scale_large_k",
+)
+FORMER_PARAMETERS += ("kl_per_class", "balance", "averaged", "watch")
 
 
 class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -42,8 +53,12 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     class_weight: ClassWeight  # the parameters that all of them have
     random_state: Any
     device: str
-    watch: float | None
     verbose: bool
+
+    @property
+    def validation_share(self) -> float | None:
+        """The share of rows that are held out for early stopping, if any."""
+        return None
 
     def resolved_method(self) -> Method:
         """The method object that `fit` uses; raises if a parameter is illegal."""
@@ -54,6 +69,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Afterwards ``labels_`` (n,) are the resolved labels of the training rows, ``opinion_`` their
         opinions, and ``label_weights_`` (n, k) the distributions over their candidates.
+        ``held_out_`` are opinions of models that did not see the row, if the method has them.
         ``history_`` has the ``"loss"`` of each epoch, if the method has epochs, and with `watch`
         the ``"covering_rate"`` of the validation rows.
 
@@ -83,17 +99,23 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         arrays = (candidates.matrix, candidates.prior, weight)
         matrix, prior, weights = (torch.tensor(array)[None] for array in arrays)
-        task = Task.of(rows, matrix, (seed,), prior, weights)
+        answers = None if candidates.answers is None else torch.tensor(candidates.answers)[None]
+        task = Task.of(rows, matrix, (seed,), prior, weights, answers=answers)
         with progress_bars() if self.verbose else nullcontext():
-            fitted, weights, opinion = fit_early_stopping(method, task, self.watch)
-        check_training(fitted, task, weights, opinion, stopped_early=self.watch is not None)
+            share = None if isinstance(method, Auto) else self.validation_share
+            fitted, weights, opinion = fit_early_stopping(method, task, share)
+        check_training(fitted, task, weights, opinion, stopped_early=share is not None)
         self.classes_: NDArray[Any] = candidates.classes
         self.label_weights_: NDArray[np.float32] = weights.cpu().numpy()
         self.opinion_ = replace(opinion.numpy(), classes=self.classes_)
         self.labels_: NDArray[Any] = self.classes_[self.opinion_.predicted()]
         self.history_ = {"loss": fitted.history.loss.double().mean(-1).numpy()}
-        if self.watch is not None:
+        if share is not None:
             self.history_["covering_rate"] = fitted.history.covering_rate.double().mean(-1).numpy()
+        held_out: Opinion | None = getattr(fitted, "held_out", None)
+        if held_out is not None:
+            held_out = replace(held_out[0].numpy(), classes=self.classes_)
+        self.held_out_ = held_out  # of the training rows, by models that did not see them
         self.fitted_ = fitted.without_training_rows()  # which need not stay on the device
         # None for files of version 0.1.0
         self.reference_: Reference | None = Reference.of(self.fitted_, task.rows, seed)
@@ -165,8 +187,9 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Rows that were not trained on, drawn like those to be decided.
         y : object
             With true labels, ``decide(X, error=0.05)`` bounds the error with some confidence, if
-            these rows were not used to recalibrate. With candidates the error is only estimated,
-            by the probability of the predicted class among the candidates: recalibrate first.
+            these rows were not used to recalibrate. With candidates the error is only estimated: by
+            the model's probabilities if `fit` calibrated them, else by the probability of the
+            predicted class among the candidates; then recalibrate first.
         confidence : float, optional
             Of the bound on the error, 0.9 by default; only with labels.
 
@@ -177,7 +200,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X[:150], y[:150])
         >>> model = model.calibrate_decisions(X[150:], y[150:])
         >>> model.decide([[1, 0], [0.5, 0.5], [9, 9]], error=0.1).reason.tolist()
-        ['accepted', 'ambiguous: 1 or 0', 'unlike the training data']
+        ['accepted', 'ambiguous: 0 or 1', 'unlike the training data']
         """
         rows, candidates = self._labelled_rows(X, y)
         by_labels = bool((candidates.sizes == 1).all())
@@ -186,12 +209,22 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         elif not by_labels and confidence is not None:
             raise InputError("confidence is for labels: candidates in y give only an estimate.")
         opinion = self._opinion(rows)
-        inside = np.where(candidates.matrix, opinion.probability, 0.0)
-        right = inside[np.arange(len(rows)), opinion.predicted()]
-        wrong = 1 - right / np.maximum(inside.sum(-1), 1e-300)  # 0 / 0 is 0
-        about = {"source": "labels" if by_labels else "candidates", "confidence": confidence}
+        source: str | None = "labels" if by_labels else "candidates"
+        wrong: NDArray[np.float64] | None = None
+        if not by_labels and self.is_calibrated:
+            source = None  # sets may miss the truth; the probabilities are calibrated for that
+        else:
+            inside = np.where(candidates.matrix, opinion.probability, 0.0)
+            right = inside[np.arange(len(rows)), opinion.predicted()]
+            wrong = 1 - right / np.maximum(inside.sum(-1), 1e-300)  # 0 / 0 is 0
+        about = {"source": source, "confidence": confidence}
         self.trial_ = CalibrationSample.of(opinion, self._distance(rows), wrong, **about)
         return self
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether `fit` calibrated the probabilities by held-out answers."""
+        return isinstance(self.fitted_, Stack) and bool(self.fitted_.runs[0].powers)
 
     def decide(
         self, X: Any, *, coverage: float | None = None, error: float | None = None
@@ -272,13 +305,17 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.reference_.distance(self.fitted_, rows).cpu())
 
     def _read(self, X: Any, *, reset: bool) -> Any:
-        """X as a DataFrame or a finite array; unless `reset`, of the same form as in training."""
+        """X as a DataFrame or a finite array; unless `reset`, of the same form as in training.
+
+        Arrays become float64, except for pictures of bytes.
+        """
         least, X = 2 if reset else 1, as_pandas(X)
         if is_frame(X):
             refuse_odd_table(X, least)
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
-        checks = {"dtype": np.float64, "ensure_min_samples": least, "ensure_all_finite": False}
+        dtype = np.uint8 if is_byte_pictures(X) else np.float64
+        checks = {"dtype": dtype, "ensure_min_samples": least, "ensure_all_finite": False}
         try:
             if sparse.issparse(X) or np.asarray(X).ndim <= 2:
                 X = validate_data(self, X, reset=reset, **checks)
@@ -293,7 +330,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if reset and X.ndim > 2:
             self.n_features_in_ = int(np.prod(X.shape[1:]))
             self.__dict__.pop("feature_names_in_", None)
-        return finite(X)
+        return X if dtype == np.uint8 else finite(X)
 
 
 @dataclass(eq=False, repr=False)
@@ -335,6 +372,10 @@ class PLLClassifier(CandidateClassifier):
     watch: float | None = None
     verbose: bool = False
 
+    @property
+    def validation_share(self) -> float | None:
+        return self.watch
+
     def resolved_method(self) -> Method:
         if isinstance(self.method, str) and self.method in METHODS:
             return METHODS[self.method]()
@@ -370,71 +411,102 @@ class PLLClassifier(CandidateClassifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class RobustPLLClassifier(CandidateClassifier):
-    """RobustPll: learns from candidate labels, and predicts with an uncertainty.
+    """The default: learns from candidate labels or votes, and says how sure it is.
+
+    It needs no settings. `robustpll.methods.Auto` explains what it does: networks of RobustPll and
+    a forest, weighted by how well they predict the answers of rows that they did not see. Its
+    probabilities are calibrated without true labels. The published method is
+    ``PLLClassifier(RobustPll())``; ``RobustPll.paper()`` reproduces the paper's tables.
 
     Parameters
     ----------
-    epochs, batch_size, learning_rate, weight_decay
-        Of the training by Adam, with decoupled weight decay.
-    members : int
-        Number of networks whose opinions are averaged.
-    network : {"mlp", "lenet", "resnet"} or callable (shape, k) -> torch module
-        "mlp" has three hidden layers of 300; the other two need images.
-    adversary : float, tuple with one for each member, or None
-        Adversarial training (`RobustPllAt`): rows are moved by up to this share of each feature's
-        range. The network withstands such changes better, and trains two to three times as long.
-        With 0 no row is moved, but the settings are those of `RobustPllAt`.
-    kl_ceiling : float, tuple with one for each member, or None
-        How strongly evidence outside the candidates is removed.
-    anneal, loss, update, evidence, kl_scale_large_k, kl_per_class, balance
-        As for the method, `robustpll.methods.RobustPll`.
-    averaged : float or None
-        Share of the last epochs whose networks are averaged into the final one.
+    learner : {"auto", "network", "trees"}
+        Which learners to use; "auto" chooses by held-out answers.
+    epochs : int or None
+        Training epochs; None chooses by the number of rows and the form of the labels.
+    batch_size, learning_rate, weight_decay
+        Of the training by Adam, with decoupled weight decay; None is 0.003.
+    members : int or None
+        Number of networks; None is 10 up to 5,000 rows, else 5.
+    network : {"auto", "small", "mlp", "lenet", "resnet"} or callable (shape, k) -> torch module
+        "small" has two hidden layers of 256, "mlp" three of 300; the next two need images.
+    adversary : float or None
+        Adversarial training: rows are moved by up to this share of each feature's range. None is
+        0.02 for candidate sets (pictures: 0.05), and 0 for votes.
+    early_stopping : bool
+        Keep the epoch in which most held-out predictions are candidates. Needs no true label.
     precision : {"auto", "float32", "bf16"}
         "auto" lets CUDA use TF32 for matrix products; "bf16" computes them in bfloat16, on devices
         that have units for it.
-    class_weight, random_state, device, watch, verbose
+    class_weight, random_state, device, verbose
         As for `PLLClassifier`.
-
-    None stands for the default of `RobustPll`, or with an adversary of `RobustPllAt`.
+    kl_ceiling, anneal, loss, update, evidence, kl_scale_large_k, kl_per_class, balance, averaged
+        Deprecated; they train the method of version 0.1. Use ``PLLClassifier(RobustPll(...))``.
+    watch
+        Deprecated. Use `early_stopping`.
 
     Examples
     --------
     >>> import numpy as np
     >>> X = np.repeat(np.eye(3), 20, axis=0)
     >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
-    >>> model = RobustPLLClassifier(epochs=100, random_state=0).fit(X, y)
+    >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X, y)
     >>> bool((model.predict_opinion(np.eye(3)).uncertainty < 0.5).all())
     True
     """
 
-    epochs: int = 200
+    learner: Literal["auto", "network", "trees"] = "auto"
+    epochs: int | None = None
     batch_size: int = 256
-    learning_rate: float = 1e-3
+    learning_rate: float | None = None
     weight_decay: float = 0.0
-    members: int = 1
-    network: Network = "mlp"
+    members: int | None = None
+    network: Network = "auto"
     adversary: float | tuple[float, ...] | None = None
-    kl_ceiling: float | tuple[float, ...] | None = None
-    anneal: Literal["from-one", "from-zero"] = "from-one"
-    loss: Literal["squared", "cross-entropy"] = "squared"
-    update: Literal["before", "after"] = "before"
-    evidence: Literal["relu", "softplus", "exp"] | None = None
-    kl_scale_large_k: float | None = None
-    kl_per_class: bool | None = None
-    balance: float = 0.0
-    averaged: float | None = None
+    early_stopping: bool = False
     precision: Literal["auto", "float32", "bf16"] = "auto"
     class_weight: ClassWeight = None
     random_state: Any = None
     device: str = "auto"
-    watch: float | None = None
     verbose: bool = False
+    kl_ceiling: Any = DEPRECATED
+    anneal: Any = DEPRECATED
+    loss: Any = DEPRECATED
+    update: Any = DEPRECATED
+    evidence: Any = DEPRECATED
+    kl_scale_large_k: Any = DEPRECATED
+    kl_per_class: Any = DEPRECATED
+    balance: Any = DEPRECATED
+    averaged: Any = DEPRECATED
+    watch: Any = DEPRECATED
 
-    def resolved_method(self) -> RobustPll:
+    def resolved_method(self) -> Method:
+        passed = {name: getattr(self, name, None) for name in self.get_params(deep=False)}
+        former = [
+            name
+            for name in FORMER_PARAMETERS
+            if not (isinstance(passed[name], str) and passed[name] == DEPRECATED)
+        ]
+        if former:
+            message = (
+                f"{', '.join(former)} of RobustPLLClassifier will go in version 0.3. Use "
+                "PLLClassifier(RobustPll(...)), or early_stopping instead of watch."
+            )
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+        chosen = {name: value for name, value in passed.items() if value is not None}
+        if not {*former} - {"watch"} and not isinstance(self.adversary, tuple):
+            auto = {name: chosen[name] for name in Auto.field_names() if name in chosen}
+            early_stopping = self.early_stopping or self.validation_share is not None
+            return Auto(**auto | {"early_stopping": early_stopping})
         kind = RobustPll if self.adversary is None else RobustPllAt
-        params = {name: getattr(self, name, None) for name in kind.field_names()}
-        return kind(**{name: value for name, value in params.items() if value is not None})
+        unused = {*FORMER_PARAMETERS} - {*former}
+        fields = {n: chosen[n] for n in kind.field_names() if n in chosen and n not in unused}
+        return kind(**fields | ({"network": "mlp"} if self.network == "auto" else {}))
+
+    @property
+    def validation_share(self) -> float | None:
+        """The share of validation rows of version 0.1."""
+        return None if isinstance(self.watch, str) and self.watch == DEPRECATED else self.watch
 
 
 def row_weights(
@@ -509,33 +581,41 @@ def validation_split(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
 def check_training(
     fitted: Fitted, task: Task, weights: Tensor, opinion: Opinion, *, stopped_early: bool
 ) -> None:
-    """Raise InputError if a training diverged, and warn if its networks learned little.
+    """Raise InputError if a training diverged, and warn if its model learned little.
 
     It learned little if half of the rows have several classes in first place and most predictions
-    are no candidates, or if a random class is rarely a candidate, and so are the predictions.
+    are no candidates, if a random class is rarely a candidate, and so are the predictions, or if
+    all rows get the same class, though no class is a candidate of most rows.
     """
     numbers = [weights, opinion.belief, opinion.uncertainty]
-    if isinstance(fitted, Networks):
+    if isinstance(fitted, Networks | Stack):
         sample = task.some_rows(torch.arange(0, len(task), -(-len(task) // 1000)))  # 1,000 rows
-        predicted = replace(fitted, method=fitted.method.with_passes(16)).predict(sample.rows)
-        numbers += [predicted.belief, predicted.uncertainty, *fitted.net.state_dict().values()]
-        numbers += [] if stopped_early else fitted.history.losses[-1:]
+        if isinstance(fitted, Networks):
+            predicted = replace(fitted, method=fitted.method.with_passes(16)).predict(sample.rows)
+            numbers += [*fitted.net.state_dict().values()]
+            numbers += [] if stopped_early else fitted.history.losses[-1:]
+        else:
+            predicted = fitted.predict(sample.rows)
+        numbers += [predicted.belief, predicted.uncertainty]
     if not all(bool(tensor.isfinite().all()) for tensor in numbers):
         raise InputError(
             "Training diverged: the model has numbers that are not finite. Fit again with a lower "
             "learning_rate, and look for rows of a far larger weight than others."
         )
-    if not isinstance(fitted, Networks) or len(sample) < 100:  # too few for a warning
+    if not isinstance(fitted, Networks | Stack) or len(sample) < 100:  # too few for a warning
         return
-    labels = predicted.predicted()[..., None]
+    labels = predicted.predicted()[..., None].to(sample.candidates.device)
     weight = sample.weight / sample.weight.sum().clamp(min=1e-10)
     rate = float((sample.candidates.gather(-1, labels)[..., 0] * weight).sum())
     tied = float(predicted.guess.double().mean()) >= 0.5 and rate < 0.5
     rare = float(sample.candidates.double().mean()) < 0.05 and rate < 0.1
-    if tied or rare:
+    most_frequent = float((sample.candidates * weight[..., None]).sum(1).max())
+    single = int(labels.unique().numel()) == 1 and most_frequent < 0.8 and len(sample) >= 500
+    if tied or rare or single:
+        problem = f"in {rate:.1%} of its training rows the predicted class is a candidate"
         message = (
-            f"{fitted.method.title} has learned little: in {rate:.1%} of its training rows the "
-            "predicted class is a candidate. Train for more epochs, try another learning_rate, or "
-            'use "proden" (or RobustPLLClassifier with kl_ceiling=0 or adversary=0).'
+            f"{fitted.method.title} has learned little: "
+            f"{'all rows get the same class' if single else problem}. Train for more epochs, try "
+            'another learning_rate, or use "proden".'
         )
         warnings.warn(message, UserWarning, stacklevel=4)

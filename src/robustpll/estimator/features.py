@@ -14,6 +14,7 @@ from robustpll.engine.device import room
 from robustpll.errors import InputError, some_of
 from robustpll.labels.parsing import is_frame
 
+BYTES = frozenset(range(256))
 FARTHEST = 2.0**64  # bound on scaled values: networks multiply them in float32, up to 3e38
 FEW_WORDS, MOST_WORDS = 20, 1000  # categories of a text column; each costs a number in every row
 NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean", "decimal")  # pandas' kinds
@@ -70,7 +71,8 @@ class Features:
         columns = tuple(rules.names(X.columns)) if is_frame(X) else ()
         numbers = rules._numbers(X)
         rows = Rows.of(torch.from_numpy(numbers), torch.arange(len(numbers))[None])
-        shift, scale = (tuple(part.flatten().tolist()) for part in (rows.shift, rows.scale))
+        parts = (rows.shift.double(), rows.scale.double())
+        shift, scale = (tuple(part.flatten().tolist()) for part in parts)
         wide = np.flatnonzero(~np.isfinite(scale))
         if len(wide):
             raise InputError(
@@ -84,15 +86,24 @@ class Features:
         """Scaled rows of one run, on the device if they fit there."""
         return self._scaled(self._numbers(X), device)
 
-    def _scaled(self, numbers: NDArray[np.float64], device: str | torch.device) -> Rows:
-        """Scale numbers in place, in float64: a date in seconds keeps its days."""
+    def _scaled(self, numbers: NDArray[Any], device: str | torch.device) -> Rows:
+        """Scale numbers in place, in float64: a date in seconds keeps its days.
+
+        Pictures of bytes stay bytes, an eighth of the memory; each batch is scaled when it is read.
+        """
         if numbers.shape[1:] != self.shape:
             raise InputError(
                 f"X has rows of shape {numbers.shape[1:]}, but was fitted with {self.shape}. "
                 "Pass rows of the same form as in training."
             )
         unit = torch.ones((1, 1, *self.shape), device=device)
-        device, raw = unit.device, torch.from_numpy(numbers)
+        device = unit.device
+        if numbers.dtype == np.uint8 and all(number in BYTES for number in self.shift + self.scale):
+            pool = _placed(torch.from_numpy(numbers), device)
+            positions = torch.arange(len(pool), device=pool.device)[None]
+            parts = (unit.new_tensor(part).view_as(unit) for part in (self.shift, self.scale))
+            return Rows(pool, positions, *parts)
+        raw = torch.from_numpy(numbers.astype(np.float64, copy=False))
         if 1.5 * raw.nbytes <= room(device):  # float64 in, float32 out
             raw = raw.to(device)
         shift, scale = (
@@ -106,10 +117,7 @@ class Features:
                 f"X is too far from the training rows to compute with in {len(far)} rows "
                 f"({some_of(far)}). Correct or drop these rows."
             )
-        if scaled.device == device or scaled.nbytes <= room(device):
-            scaled = scaled.to(device)
-        elif device.type == "cuda":
-            scaled = scaled.pin_memory()
+        scaled = _placed(scaled, device)
         positions = torch.arange(len(raw), device=scaled.device)[None]
         return ScaledRows(scaled, positions, torch.zeros_like(unit), unit)
 
@@ -136,8 +144,10 @@ class Features:
             else:
                 yield from (name, f"{name} is missing") if name in self.fill else (name,)
 
-    def _numbers(self, X: Any, *, refuse: bool = True) -> NDArray[np.float64]:
-        """A copy of X as unscaled numbers (n, *shape); `refuse` bad cells of a table."""
+    def _numbers(self, X: Any, *, refuse: bool = True) -> NDArray[Any]:
+        """X as unscaled numbers (n, *shape), a copy unless bytes; `refuse` bad cells of a table."""
+        if is_byte_pictures(X):
+            return np.require(X, requirements=["C", "W"])  # torch warns of read-only memory
         if not is_frame(X):
             return np.array(X, dtype=np.float64, order="C")
         return np.column_stack([self._column(X[name], refuse) for name in X.columns])
@@ -174,6 +184,18 @@ class Features:
             problem = f"holds no word that training saw: {new}, not {old}"
             raise _bad_column(column.name, problem, "Read it in the same way as the training rows.")
         return np.asarray(codes[:, None] == np.arange(len(known)), dtype=np.float64)
+
+
+def is_byte_pictures(X: Any) -> bool:
+    """Whether X is an array of pictures (n, h, w) or (n, c, h, w) of the type uint8."""
+    return isinstance(X, np.ndarray) and X.dtype == np.uint8 and X.ndim in (3, 4)
+
+
+def _placed(pool: Tensor, device: torch.device) -> Tensor:
+    """Return rows on the device if they fit there, else in memory that it can copy from."""
+    if pool.device == device or pool.nbytes <= room(device):
+        return pool.to(device)
+    return pool.pin_memory() if device.type == "cuda" else pool
 
 
 def _bad_column(name: Any, problem: str, remedy: str) -> InputError:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import save as to_bytes
+from sklearn.base import clone
 from torch import Tensor, nn
 
 import robustpll
@@ -22,19 +23,24 @@ from robustpll.engine.history import History
 from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Networks
 from robustpll.engine.random import Draws
-from robustpll.errors import InputError, ModelFileError
+from robustpll.errors import InputError, ModelFileError, is_number
 from robustpll.estimator import PLLClassifier, RobustPLLClassifier
 from robustpll.estimator.abstention import (
     MOST_ROWS,
     CalibrationSample,
     Recalibration,
     Reference,
+    networks_of,
     representation_shape,
 )
+from robustpll.estimator.archive import check_answers, estimator_as_tensor, estimator_of_tensor
 from robustpll.estimator.features import Features
 from robustpll.labels.parsing import checked_classes, refuse_odd_text
 from robustpll.methods import METHODS, DeepMethod, Method, RobustPll
+from robustpll.methods.auto import Auto, OneStack, Stack
 from robustpll.methods.classical import Classical, Layout
+from robustpll.methods.forest import Forest, ForestModel, is_forest
+from robustpll.methods.wrapped import Wrapped, WrappedModels
 from robustpll.opinion import Opinion
 
 FORMAT = 2  # raised whenever an older reader would misread a file
@@ -42,8 +48,11 @@ READABLE = (1, FORMAT)  # format 1 has no recalibration
 KEY = "robustpll"  # of the description in the file's metadata
 SUM = "robustpll.sha256"  # of the checksum; files of version 0.1.0 have none
 REFERENCE, TRIAL = "robustpll.reference", "robustpll.trial"  # names of tensors
+FOREST = "forest."  # prefix of the tensors of a wrapped forest
 PLAIN = str | int | float | bool | np.number | None  # parameters that are stored
 CALLABLE = "(callable)"  # stands for a network that only the user's code can build
+ESTIMATOR = "(estimator)"  # stands for a scikit-learn estimator that is no name
+LARGEST = 100.0  # power of a learner's evidence, and its offset
 LONGEST = 50_000_000  # characters of a description; what is longer is cut, and so no JSON
 CLASS_TYPES = {"U": str, "i": int, "u": int, "f": float, "b": bool}  # by numpy's letter
 REMEDY = "Pass a file that robustpll fit or a classifier's save() wrote."
@@ -52,17 +61,19 @@ REMEDY = "Pass a file that robustpll fit or a classifier's save() wrote."
 def save(classifier: Any, path: Path) -> None:
     """Write a model file atomically; equal models give equal bytes."""
     fitted = classifier.fitted_
-    if not isinstance(fitted, Networks | Classical) or type(fitted.method) not in METHODS.values():
+    if (
+        not isinstance(fitted, Networks | Classical | Stack)
+        or type(fitted.method) not in METHODS.values()
+    ):
         raise InputError(
             f"{type(getattr(fitted, 'method', fitted)).__name__} is a method of your own, which a "
             f"reader of the file would not have. Only these can be saved: {', '.join(METHODS)}."
         )
     method, weight, trial = fitted.method, classifier.class_weight, classifier.trial_
-    fields = {name: getattr(method, name) for name in method.field_names()}
     params = classifier.get_params(deep=False).items()
     trust: dict[str, Any] = {}
-    learned = fitted.net.state_dict() if isinstance(fitted, Networks) else fitted.learned[0]
-    tensors = {name: _stored(tensor) for name, tensor in learned.items()}
+    tensors = {name: _stored(tensor) for name, tensor in _learned(fitted).items()}
+    networks = networks_of(fitted)
     if classifier.reference_ is not None:
         tensors[REFERENCE] = classifier.reference_.rows.cpu()
     if classifier.recalibration_ is not None:
@@ -77,15 +88,13 @@ def save(classifier: Any, path: Path) -> None:
         "params": {name: value for name, value in params if isinstance(value, PLAIN)},
         # pairs, since keys may be numbers
         "class_weight": [*map(list, weight.items())] if isinstance(weight, Mapping) else None,
-        "method": {
-            "name": method.name,
-            "fields": {k: CALLABLE if callable(v) else v for k, v in fields.items()},
-        },
+        "method": _described(method),
+        "stack": _described_stack(fitted.runs[0]) if isinstance(fitted, Stack) else None,
         "classes": {"type": classifier.classes_.dtype.kind, "names": classifier.classes_.tolist()},
         "features": asdict(classifier.features_),
         "n_features_in": classifier.n_features_in_,
         "feature_names_in": getattr(classifier, "feature_names_in_", np.empty(0)).tolist(),
-        "seeds": list(fitted.seeds) if isinstance(fitted, Networks) else [],
+        "seeds": list(networks[0].seeds) if networks else [],
         "history": {name: values.tolist() for name, values in classifier.history_.items()},
         "trust": trust,
         "notes": getattr(classifier, "notes_", {}),
@@ -96,6 +105,53 @@ def save(classifier: Any, path: Path) -> None:
     except Exception as error:
         raise InputError(f"The model is not saved: {error}.") from error
     write_whole(path, _content(description, tensors))
+
+
+def _learned(fitted: Any) -> dict[str, Tensor]:
+    """The tensors of one run by name; the parts of a stack have the prefix "network." or "trees.".
+
+    Forests are tensors, other wrapped estimators are bytes.
+    """
+    if isinstance(fitted, Stack):
+        parts = fitted.runs[0].parts.items()
+        return {f"{part}.{name}": t for part, of in parts for name, t in _learned(of).items()}
+    if isinstance(fitted, ForestModel):
+        return fitted.forest.tensors()
+    if isinstance(fitted, Networks):
+        return fitted.net.state_dict()
+    method, learned = fitted.method, fitted.learned[0]
+    if not isinstance(method, Wrapped):
+        return dict(learned)
+    estimator, tensors = learned["estimator"], {"columns": learned["columns"]}
+    if not is_forest(estimator) and not isinstance(estimator, Forest):
+        return tensors | {"estimator": estimator_as_tensor(estimator)}
+    forest = Forest.of([estimator], torch.float64) if is_forest(estimator) else estimator
+    if not isinstance(method.estimator, str):
+        tensors["estimator"] = estimator_as_tensor(clone(method.estimator))  # to be fitted again
+    return tensors | {FOREST + name: tensor for name, tensor in forest.tensors().items()}
+
+
+def _described(method: Method) -> dict[str, Any]:
+    fields = {name: _plain_field(getattr(method, name)) for name in method.field_names()}
+    return {"name": method.name, "fields": fields}
+
+
+def _described_stack(run: OneStack) -> dict[str, Any]:
+    """How the parts of a stack are combined, and the method of its networks."""
+    powers = {name: run.powers.get(name, 1.0) for name in run.parts}
+    networks = [part.method for part in run.parts.values() if isinstance(part, Networks)]
+    return {
+        "powers": powers,
+        "offset": run.offset,
+        "network": _described(networks[0]) if networks else None,
+    }
+
+
+def _plain_field(value: Any) -> Any:
+    """A field of a method for JSON; a mark for what only code or another part of the file has."""
+    if hasattr(value, "get_params"):
+        return ESTIMATOR
+    return CALLABLE if callable(value) else value
 
 
 def _stored(tensor: Tensor) -> Tensor:
@@ -161,13 +217,11 @@ def load(
     try:
         with threads(1):  # so that the process may fork
             about, tensors = _read(path)
-            fields = dict(about["method"]["fields"])
+            fields = about["method"]["fields"]
             if (fields.get("network") == CALLABLE) == (network is not None):
-                fields |= {} if network is None else {"network": network}
-                fields = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
-                method = METHODS[about["method"]["name"]](**fields)
+                method = _method(about["method"], network)
                 classifier = _classifier(about, method, device)
-                _read_learned(classifier, method, about, tensors, where)
+                _read_learned(classifier, method, about, tensors, where, network=network)
                 return classifier
     except Exception as error:
         reason = str(error)[:1000]  # it may quote a value of any length
@@ -186,6 +240,16 @@ def load(
         "with the same callable if the model was trained with one, as code is never read from a "
         "file; otherwise pass no network."
     )
+
+
+def _method(about: dict[str, Any], network: Any = None) -> Any:
+    """The method of a description; `_read_learned` sets an estimator that only has a mark."""
+    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in about["fields"].items()}
+    if network is not None and fields.get("network") == CALLABLE:
+        fields["network"] = network
+    if fields.get("estimator") == ESTIMATOR:
+        del fields["estimator"]
+    return METHODS[about["name"]](**fields)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -211,7 +275,7 @@ def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
     classifier: Any
     if about["estimator"] == "PLLClassifier":
         classifier = PLLClassifier(**params | {"method": method})
-    elif about["estimator"] == "RobustPLLClassifier" and isinstance(method, RobustPll):
+    elif about["estimator"] == "RobustPLLClassifier" and isinstance(method, RobustPll | Auto):
         missing = RobustPLLClassifier().get_params().keys() - params.keys()  # tuples, callables
         fields = missing & set(method.field_names())
         classifier = RobustPLLClassifier(**params | {n: getattr(method, n) for n in fields})
@@ -254,29 +318,99 @@ def _check_columns(features: Features, names: list[str], width: Any) -> None:
 
 
 def _read_learned(
-    model: Any, method: Any, about: dict[str, Any], tensors: dict[str, Tensor], device: torch.device
+    model: Any,
+    method: Any,
+    about: dict[str, Any],
+    tensors: dict[str, Tensor],
+    device: torch.device,
+    *,
+    network: Any,
 ) -> None:
-    """Set what the method learned; networks are laid out without memory before tensors are used."""
-    shape, k, seeds = model.features_.shape, len(model.classes_), tuple(about["seeds"])
-    nothing = torch.empty(1, 0, k)
+    """Set what the method learned."""
+    shape, k = model.features_.shape, len(model.classes_)
+    nothing = torch.empty(1, 0, k, device=device)
     extra = {name: tensors.pop(name) for name in (REFERENCE, TRIAL) if name in tensors}
     if isinstance(method, DeepMethod):
-        parts = [name.split(".") for name in tensors]  # copies side by side, or stacked
-        copies = {part[1] for part in parts if part[0] == "copies" and len(part) > 1}
-        stacked = max((len(tensor) for tensor in tensors.values() if tensor.ndim), default=0)
-        if {len(seeds), len(copies) or stacked} != {method.members}:
-            raise ValueError("its description names sizes that its tensors do not have")
-        net = method.build(shape, k, Draws.of(seeds, like=nothing.to("meta")))
-        layout = {name: (part.dtype, tuple(part.shape)) for name, part in net.state_dict().items()}
-        net.load_state_dict(_fitting(layout, tensors), assign=True)
-        net.eval().requires_grad_(False).to(device)
-        opinion = Opinion.of_probability(nothing)
-        model.fitted_ = Networks(method, net, seeds, nothing, opinion, History())
+        model.fitted_ = _networks(method, tensors, nothing, shape, about["seeds"])
+    elif isinstance(method, Auto):
+        run = _stack(about, tensors, nothing, shape, network)
+        model.fitted_ = Stack(method, (run,), nothing, Opinion.of_probability(nothing), History())
+    elif isinstance(method, Wrapped):
+        is_object = about["method"]["fields"]["estimator"] == ESTIMATOR
+        model.fitted_ = _wrapped(method, tensors, nothing, math.prod(shape), is_object=is_object)
+        model.method = model.fitted_.method
     else:
         fitting = _fitting(method.layout(shape, k), tensors)
         learned = {name: tensor.to(device) for name, tensor in fitting.items()}
-        model.fitted_ = Classical(method, (learned,), Opinion.of_probability(nothing.to(device)))
-    _read_abstention(model, about.get("trust", {}), extra, device)
+        model.fitted_ = Classical(method, (learned,), Opinion.of_probability(nothing))
+    _read_abstention(model, about.get("trust", {}), extra, model.fitted_.device)
+
+
+def _networks(
+    method: DeepMethod, tensors: dict[str, Tensor], nothing: Tensor, shape: Shape, seeds: list[int]
+) -> Networks:
+    """Networks on the device of an empty tensor (1, 0, k), laid out without memory at first."""
+    parts = [name.split(".") for name in tensors]  # copies side by side, or stacked
+    copies = {part[1] for part in parts if part[0] == "copies" and len(part) > 1}
+    stacked = max((len(tensor) for tensor in tensors.values() if tensor.ndim), default=0)
+    if {len(seeds), len(copies) or stacked} != {method.members}:
+        raise ValueError("its description names sizes that its tensors do not have")
+    draws = Draws.of(tuple(seeds), like=nothing.to("meta"))
+    net = method.build(shape, nothing.shape[-1], draws)
+    layout = {name: (part.dtype, tuple(part.shape)) for name, part in net.state_dict().items()}
+    net.load_state_dict(_fitting(layout, tensors), assign=True)
+    net.eval().requires_grad_(False).to(nothing.device)
+    nothing = nothing.cpu()
+    opinion = Opinion.of_probability(nothing)
+    return Networks(method, net, tuple(seeds), nothing, opinion, History())
+
+
+def _stack(
+    about: dict[str, Any], tensors: dict[str, Tensor], nothing: Tensor, shape: Shape, network: Any
+) -> OneStack:
+    """The parts of a stack of one run, and the numbers that combine them."""
+    powers, offset = dict(about["stack"]["powers"]), about["stack"]["offset"]
+    numbers = [*powers.values(), offset]
+    if not all(is_number(number) and abs(number) <= LARGEST for number in numbers):
+        raise ValueError("the powers of its learners are not numbers that it can compute with")
+    by_part: dict[str, dict[str, Tensor]] = {name: {} for name in powers}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition(".")
+        by_part[part][rest] = tensor
+    parts: dict[str, Networks | ForestModel] = {}
+    for name, learned in by_part.items():
+        if name == "network":
+            method = _method(about["stack"]["network"], network)
+            parts[name] = _networks(method, learned, nothing, shape, about["seeds"])
+        elif name == "trees":
+            fitting = _fitting(Forest.layout(nothing.shape[-1]), learned)
+            forest = Forest.of_tensors(fitting, math.prod(shape))
+            parts[name] = ForestModel(forest.to(nothing.device))
+    if not parts or parts.keys() != powers.keys():
+        raise ValueError("it has other learners than networks and trees")
+    return OneStack(parts, powers, float(offset))
+
+
+def _wrapped(
+    method: Wrapped, tensors: dict[str, Tensor], nothing: Tensor, width: int, *, is_object: bool
+) -> WrappedModels:
+    """A fitted estimator, or a forest; `is_object`: the method's estimator is no name."""
+    nodes = {n.removeprefix(FOREST): t for n, t in tensors.items() if n.startswith(FOREST)}
+    layout = method.layout((width,), nothing.shape[-1])
+    if nodes and not is_object:
+        del layout["estimator"]
+    others = {name: t for name, t in tensors.items() if not name.startswith(FOREST)}
+    learned: dict[str, Any] = _fitting(layout, others)
+    if "estimator" in learned:
+        learned["estimator"] = estimator_of_tensor(learned["estimator"])
+    if not nodes:
+        check_answers(learned, width)
+    if is_object:
+        method = replace(method, estimator=clone(learned["estimator"]))
+    if nodes:
+        fitting = _fitting(Forest.layout(int(learned["columns"].sum()), torch.float64), nodes)
+        learned["estimator"] = Forest.of_tensors(fitting, width)
+    return WrappedModels(method, (learned,), Opinion.of_probability(nothing))
 
 
 def _read_abstention(

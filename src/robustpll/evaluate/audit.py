@@ -17,8 +17,10 @@ from robustpll.engine.data import Rows, Task
 from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import Draws
 from robustpll.errors import InputError
+from robustpll.estimator.abstention import networks_of
 from robustpll.estimator.classifier import CandidateClassifier
 from robustpll.evaluate.ood import _true_labels, rows_of
+from robustpll.methods.auto import Stack
 from robustpll.methods.proden import Proden
 from robustpll.opinion import Opinion
 
@@ -26,6 +28,11 @@ EPSILONS = (0.01, 0.02, 0.05, 0.1, 0.2)
 NOTABLE = 0.01  # share of rows above which a warning is given
 COPIES = 10  # randomly perturbed copies of each row that the surrogate learns from
 WITHOUT_GRADIENT = ("square", "transfer")  # attacks that do not use the model's own gradient
+
+TREES = (
+    "Gradient attacks are found on the networks alone and moved to networks and trees together: "
+    "attacks on both may be stronger."
+)
 
 
 @dataclass(frozen=True)
@@ -80,9 +87,11 @@ def robustness_report(
 ) -> RobustnessReport:
     """Attack a fitted classifier in several ways and report the accuracy that remains.
 
-    Networks are attacked by `AutoPGD` in float64 on several losses. Every method is attacked by
-    `Square`, which needs no gradient, and by transfer: with rows that fool a surrogate, a plain
-    network trained on the classifier's predictions. Members of an ensemble see the same row.
+    Networks are attacked by `AutoPGD` in float64 on several losses. Those of `Auto` are attacked
+    alone, and rows that fool them are shown to networks and trees together. Every method is
+    attacked by `Square`, which needs no gradient, and by transfer: with rows that fool a surrogate,
+    a plain network trained on the classifier's predictions. Members of an ensemble see the same
+    row.
 
     Parameters
     ----------
@@ -151,11 +160,12 @@ class Audit:
     def attacks(self, fitted: Fitted | None) -> dict[str, Attack]:
         """Attacks by name, at epsilon 1."""
         attacks: dict[str, Attack] = {}
-        if isinstance(fitted, Networks):
+        networks = () if fitted is None else networks_of(fitted)
+        if networks:
             attacks["margin"] = self.strongest
             attacks["margin of logits"] = replace(self.strongest, target="logits")
             attacks["cross-entropy"] = replace(self.strongest, loss="cross-entropy")
-            if fitted.method.uncertain:
+            if networks[0].method.uncertain:
                 attacks["evidential"] = replace(self.strongest, loss="evidential")
         square = Square(self.per_feature, queries=self.queries, clip=self.clip, fixed=self.fixed)
         return attacks | {"square": square}
@@ -175,7 +185,10 @@ class Audit:
             attacks = {name: rows[:, run] for name, rows in right.items()}
             gradients = {precision: rows[run] for precision, rows in zeros.items()}
             values = (self.epsilons, clean[run], attacks, unbounded[run], gradients)
-            reports.append(report_of_run(*values, chance=chance))
+            report = report_of_run(*values, chance=chance)
+            if zeros and isinstance(fitted, Stack) and "trees" in fitted.runs[run].parts:
+                report = replace(report, warnings=(*report.warnings, TREES))
+            reports.append(report)
         return reports
 
     def withstood(self, fitted: Fitted, rows: Rows, truth: Tensor) -> Tensor:
@@ -218,7 +231,7 @@ class Audit:
 
 def _zero_gradients(fitted: Fitted, rows: Rows) -> dict[str, Tensor]:
     """For each precision, the rows (R, n) that one step of PGD on the cross-entropy leaves."""
-    if not isinstance(fitted, Networks):
+    if not networks_of(fitted):
         return {}
     x, zeros = rows.x(rows.everything), {}
     step = PGD(1.0, steps=1, random_start=False, clip=None, joint=True)

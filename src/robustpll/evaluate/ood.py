@@ -16,9 +16,14 @@ from torch import Tensor
 
 from robustpll.engine.data import Rows
 from robustpll.engine.device import computing
-from robustpll.engine.predict import Fitted, Networks, logits_of
+from robustpll.engine.predict import Fitted, logits_of
 from robustpll.errors import InputError, refuse_other_length
-from robustpll.estimator.abstention import nearest_distance, representation
+from robustpll.estimator.abstention import (
+    by_networks,
+    nearest_distance,
+    networks_of,
+    representation,
+)
 from robustpll.estimator.classifier import CandidateClassifier
 from robustpll.labels.candidates import Candidates, label_vector
 from robustpll.measures.metrics import Gamma, as_recorded, cdf_area, sample, signed_ks, signed_mmd
@@ -128,7 +133,7 @@ class RunScorer:
         """Scores that this model does not have, with reasons."""
         fitted: Any = self.fitted
         method, reasons = fitted.method, {}
-        if not isinstance(fitted, Networks):
+        if not networks_of(fitted):
             reasons["energy"] = f"{method.title} is not a network and has no logits"
         if not method.uncertain:
             reasons["uncertainty"] = f"{method.title} has no uncertainty: it commits all mass"
@@ -142,9 +147,10 @@ class RunScorer:
         fitted, by_member = self.fitted, {}  # (M, n) each
         with computing("float32", rows.device):
             opinion = fitted.predict(rows)
-            if isinstance(fitted, Networks):
-                logits = logits_of(fitted.method, fitted.net, rows.repeated(fitted.method.members))
-                by_member["energy"] = energy(logits)
+            if networks_of(fitted):
+                by_member["energy"] = by_networks(
+                    fitted, rows, lambda net, x: energy(logits_of(net.method, net.net, x))
+                )
             if self.training is not None:
                 x = representation(fitted, rows)
                 of_classes = map(Gaussians.distance, self.gaussians, x)

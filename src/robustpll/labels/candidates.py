@@ -9,7 +9,7 @@ from scipy import sparse
 
 from robustpll.errors import InputError
 from robustpll.labels import parsing
-from robustpll.labels.votes import Votes
+from robustpll.labels.votes import Votes, votes_for
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +27,8 @@ class Candidates:
         The names of the classes.
     prior : float32 array of shape (n, k)
         Shares of votes, or uniform on the candidates; rows sum to 1 and are 0 elsewhere.
+    answers : int array of shape (n, annotators), optional
+        The class that each annotator named, -1 for none; None if `y` was not `Votes`.
 
     Examples
     --------
@@ -44,6 +46,7 @@ class Candidates:
     matrix: NDArray[np.bool_]
     classes: NDArray[Any]
     prior: NDArray[np.float32]
+    answers: NDArray[np.int64] | None = None
 
     @classmethod
     def of(cls, y: Any, *, classes: ArrayLike | None = None) -> Self:
@@ -74,7 +77,7 @@ class Candidates:
     @classmethod
     def _of(cls, y: Any, classes: NDArray[Any] | None, further: bool = False) -> Self:
         """Read `y`; if `further`, classes that only `y` names follow the others."""
-        matrix, names, prior = _read(y)
+        matrix, names, prior, answers = _read(y)
         if names is None:
             names = np.arange(matrix.shape[1]) if classes is None else classes
         if matrix.shape[1] != len(names):
@@ -88,7 +91,11 @@ class Candidates:
         if isinstance(y, Votes):  # without answers, every class is equally likely
             unanswered = ~matrix.any(-1)
             matrix[unanswered], prior[unanswered] = True, 1 / len(classes)
-        return cls(matrix, classes, prior)
+        if answers is not None:  # indices into `names` become indices into `classes`
+            position = {name: index for index, name in enumerate(classes.tolist())}
+            index = np.array([*(position.get(name, -1) for name in names.tolist()), -1])
+            answers = index[answers]
+        return cls(matrix, classes, prior, answers)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -109,7 +116,8 @@ class Candidates:
     def __getitem__(self, rows: Any) -> Self:
         """Select rows; the classes stay the same."""
         rows = parsing.row_index(rows)
-        return type(self)(self.matrix[rows], self.classes, self.prior[rows])
+        answers = None if self.answers is None else self.answers[rows]
+        return type(self)(self.matrix[rows], self.classes, self.prior[rows], answers)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.matrix, dtype=dtype, copy=copy)
@@ -158,16 +166,19 @@ def _form_of(y: Any) -> tuple[Literal["candidates", "votes", "matrix", "labels",
     return "sets" if has_sets else "labels", items
 
 
-def _read(y: Any) -> tuple[NDArray[np.bool_], NDArray[Any] | None, NDArray[np.float32]]:
-    """Return candidates (n, k), names of the columns or None if they are numbered, and prior."""
+def _read(
+    y: Any,
+) -> tuple[NDArray[np.bool_], NDArray[Any] | None, NDArray[np.float32], NDArray[np.int64] | None]:
+    """Return candidates (n, k), names of the columns (None: numbers), prior, and answers."""
     form, items = _form_of(y)
     if form == "candidates":
-        return items.matrix, items.classes, items.prior
+        return items.matrix, items.classes, items.prior, items.answers
     names: NDArray[Any] | None = None
     if form == "votes":
-        counts, names = items.table()
+        answers, names = items.codes()
+        counts = votes_for(answers, len(names))
         shares = counts / counts.sum(-1, keepdims=True).clip(min=1)
-        return counts > 0, names, shares.astype(np.float32)
+        return counts > 0, names, shares.astype(np.float32), answers
     if form == "matrix":
         if parsing.is_frame(items) and not np.array_equal(items.columns, np.arange(items.shape[1])):
             names = parsing.checked_classes(items.columns)
@@ -186,4 +197,5 @@ def _read(y: Any) -> tuple[NDArray[np.bool_], NDArray[Any] | None, NDArray[np.fl
         matrix[rows, code] = True
     remedy = "Every row needs at least one: drop these rows, or give them all classes."
     parsing.refuse_rows(~matrix.any(-1), "y has no candidate class", remedy)
-    return matrix, names, np.divide(matrix, matrix.sum(-1, keepdims=True), dtype=np.float32)
+    prior = np.divide(matrix, matrix.sum(-1, keepdims=True), dtype=np.float32)
+    return matrix, names, prior, None

@@ -50,8 +50,8 @@ class Votes:
         answers = self.answers.iloc[rows] if hasattr(self.answers, "iloc") else self._cells()[rows]
         return type(self)(answers, self.unanswered, self.missing)
 
-    def table(self) -> tuple[NDArray[np.float64], NDArray[Any]]:
-        """Return the number of votes (n, k) of each row for each class, and the class names."""
+    def codes(self) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """Return each answer as an index (n, annotators), -1 for none, and the class names."""
         if self.unanswered not in ("error", "all classes"):
             raise InputError(
                 f"Votes(unanswered={self.unanswered!r}): it must be 'error' or 'all classes'."
@@ -63,9 +63,14 @@ class Votes:
             refuse_rows(~answered.any(-1), "Votes has no answer", remedy)
         row, column = np.nonzero(answered)
         code, names = coded(cells[row, column].tolist(), row)
-        votes = np.zeros((len(cells), len(names)))
-        np.add.at(votes, (row, code), 1.0)
-        return votes, names
+        answers = np.full(cells.shape, -1)
+        answers[row, column] = code
+        return answers, names
+
+    def table(self) -> tuple[NDArray[np.float64], NDArray[Any]]:
+        """Return the number of votes (n, k) of each row for each class, and the class names."""
+        answers, names = self.codes()
+        return votes_for(answers, len(names)), names
 
     def counts(self, classes: NDArray[Any]) -> NDArray[np.float64]:
         """Return the number of votes for each of these classes in each row, (n, k)."""
@@ -89,3 +94,11 @@ class Votes:
             rule = "Votes needs a table of shape (n, annotators), and not a label vector"
             raise InputError(f"{rule}; got an array of shape {cells.shape}.")
         return np.asarray(cells)
+
+
+def votes_for(answers: NDArray[np.int64], k: int) -> NDArray[np.float64]:
+    """Return how many of the answers (n, annotators), -1 for none, name each class, (n, k)."""
+    row, column = np.nonzero(answers >= 0)
+    votes = np.zeros((len(answers), k))
+    np.add.at(votes, (row, answers[row, column]), 1.0)
+    return votes

@@ -7,6 +7,7 @@ from robustpll.methods.pl_knn import PlKnn as PlKnn
 from robustpll.methods.pl_svm import PlSvm as PlSvm
 from robustpll.methods.ipal import Ipal as Ipal
 from robustpll.methods.pl_ecoc import PlEcoc as PlEcoc
+from robustpll.methods.wrapped import Wrapped as Wrapped
 from robustpll.methods.proden import Proden as Proden, ProdenL2 as ProdenL2
 from robustpll.methods.evidential import ProdenEdl as ProdenEdl
 from robustpll.methods.rc import Rc as Rc, Cc as Cc
@@ -20,6 +21,7 @@ from robustpll.methods.proden import ProdenDropout as ProdenDropout
 from robustpll.methods.proden import ProdenEns as ProdenEns, ProdenAdvEns as ProdenAdvEns
 from robustpll.methods.evidential import RobustPllEns as RobustPllEns, RobustPllAt as RobustPllAt
 from robustpll.methods.evidential import RobustPllAtEns as RobustPllAtEns
+from robustpll.methods.auto import Auto as Auto
 # isort: on
 
 METHODS: dict[str, type[Method]] = {

@@ -130,8 +130,9 @@ class DeepMethod(Method):
     network: Annotated[Network, NETWORK] = "mlp"
     precision: Literal["auto", "float32", "bf16"] = "auto"
     averaged: Share = 0.0  # the final network is the mean over this share of the epochs, the last
+    schedule: Literal["constant", "one-cycle"] = "constant"  # of the learning rate
 
-    added_fields: ClassVar[dict[str, Any]] = {"averaged": 0.0}
+    added_fields: ClassVar[dict[str, Any]] = {"averaged": 0.0, "schedule": "constant"}
     captured: ClassVar[bool] = True  # False: a step cannot be a CUDA graph, and runs eagerly
     compilable: ClassVar[bool] = True  # False: torch.compile does not support a step
     attacked_jointly: ClassVar[bool] = False  # members are one function, and attacked as one

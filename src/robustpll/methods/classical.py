@@ -31,6 +31,7 @@ class OneRun:
     precomputed: Tensors  # what depends on the rows alone, not on candidates
     candidates: Tensor  # (n, k)
     prior: Tensor  # (n, k)
+    weight: Tensor  # (n,): sample weights, for methods whose `check` accepts them
     seed: int
 
 
@@ -68,8 +69,8 @@ class ClassicalMethod(Method):
                 for run in runs:
                     prior = task.prior[run].double()
                     prior = prior / prior.sum(-1, keepdim=True)  # exact, even if it was float32
-                    one = OneRun(x, precomputed, task.candidates[run], prior, task.seeds[run])
-                    results[run] = self.fit_run(one)
+                    labels = task.candidates[run], prior, task.weight[run]
+                    results[run] = self.fit_run(OneRun(x, precomputed, *labels, task.seeds[run]))
         learned, opinions = zip(*(results[run] for run in range(task.models)), strict=True)
         return Classical(self, learned, _stacked(opinions))
 

@@ -4,9 +4,10 @@ Evidence e >= 0 stands for the Dirichlet distribution of parameters a = e + 1, w
 mean p = a / A.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -63,7 +64,7 @@ class FlatKl(torch.autograd.Function):
         ctx.save_for_backward(evidence)
         a = evidence + 1
         total = a.sum(-1)
-        constants = torch.lgamma(total) - torch.lgamma(torch.full_like(total, a.shape[-1]))
+        constants = torch.lgamma(total) - math.lgamma(a.shape[-1])
         return constants - (evidence * surprise(evidence) + torch.lgamma(a)).sum(-1)
 
     @staticmethod
@@ -114,7 +115,7 @@ class Edl(DeepMethod):
             ceiling = ceiling / max(k, 10)
         first = 1 / self.epochs if self.anneal == "from-one" else 0.0
         coefficient = ceiling * (2 * (progress + first)).clamp(max=1)
-        return torch.mul(coefficient, flat_kl(evidence * ~batch.candidates))
+        return torch.mul(coefficient, flat_kl(evidence.masked_fill(batch.candidates, 0)))
 
     def evidence_of(self, logits: Tensor) -> Tensor:
         return EVIDENCE[self.evidence](logits)
@@ -206,8 +207,12 @@ class RobustPll(Edl):
     kl_per_class : bool
         Whether the ceiling is divided by the number of classes, or by 10 if they are fewer.
     balance : float
-        From 0 to 1: how strongly label weights are moved to candidates that are rare in the batch;
-        1 assumes equally frequent classes. Needs ``loss="squared"``.
+        From 0 to 1: how strongly label weights are moved to candidates that are rare in the batch,
+        compared with `balance_to`. Needs ``loss="squared"``.
+    balance_to : {"equal", "candidates"}
+        Whether classes are assumed equally frequent, or as frequent as among the candidates.
+    prior_on : {"uncertainty", "evidence"}
+        Whether votes of annotators share only the uncertainty, or also multiply the evidence.
     """
 
     name = "robust_pll"
@@ -217,6 +222,7 @@ class RobustPll(Edl):
     )
     uncertain = True
     added_fields: ClassVar = Edl.added_fields | {"balance": 0.0}
+    added_fields |= {"balance_to": "equal", "prior_on": "uncertainty"}
     paper_fields: ClassVar = {"anneal": "from-zero", "kl_ceiling": 1.0}
     paper_fields |= {"kl_per_class": False, "kl_scale_large_k": 0.0005}
 
@@ -226,6 +232,8 @@ class RobustPll(Edl):
     loss: Literal["squared", "cross-entropy"] = "squared"
     update: Literal["before", "after"] = "before"
     balance: Share = 0.0
+    balance_to: Literal["equal", "candidates"] = "equal"
+    prior_on: Literal["uncertainty", "evidence"] = "uncertainty"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -234,7 +242,14 @@ class RobustPll(Edl):
 
     def begin(self, task: Task) -> State:
         if self.loss == "squared":  # label weights are the opinion's probability
-            return State.of(task, uncertainty=1.0)
+            state = State.of(task, uncertainty=1.0)
+            if self.balance_to == "candidates":
+                shares = (task.prior * task.weight[..., None]).sum(1, keepdim=True)
+                # (M, 1, k); classes that are no candidates must not divide by 0
+                state.memory["class_shares"] = (shares / shares.sum(-1, keepdim=True)).clamp(
+                    min=1e-6
+                )
+            return state
         return State.of(task, uncertainty=1.0, belief=torch.zeros_like(task.prior))
 
     def error(self, evidence: Tensor, batch: Batch) -> Tensor:
@@ -244,12 +259,15 @@ class RobustPll(Edl):
 
     def reweigh(self, logits: Tensor, batch: Batch) -> dict[str, Tensor]:
         evidence = self.evidence_of(logits)
+        if self.prior_on == "evidence":  # a uniform prior multiplies it by 1
+            evidence = evidence * batch.prior * batch.candidates.sum(-1, keepdim=True)
         opinion = Opinion.of_evidence(evidence, batch.prior).within(batch.candidates)
         uncertainty = opinion.uncertainty[..., None]
         if self.loss == "squared":
             weights = opinion.probability
             if self.balance:  # divide by the share of each class in the batch
-                relative = (weights.shape[-1] * weights.mean(-2, keepdim=True)).clamp(min=0.01)
+                expected = batch.memory.get("class_shares", 1 / weights.shape[-1])
+                relative = (weights.mean(-2, keepdim=True) / expected).clamp(min=0.01)
                 weights = normalize(weights / relative**self.balance, batch.prior)
                 # belief is the rest of the weights, and must not be negative
                 most = torch.where(batch.prior > 0, weights / batch.prior, torch.inf).amin(-1)
@@ -316,12 +334,19 @@ class RobustPllAt(RobustPll):
     clean_share: ShareNumber = 0.3
     averaged: Share = 0.5
 
+    attacks: ClassVar[bool] = True  # in training, False if no model's adversary moves a row
+
+    def spread(self, models: int, like: Tensor) -> Self:
+        method = super().spread(models, like)
+        object.__setattr__(method, "attacks", any(self.per_member("adversary")))
+        return method
+
     def draw(self, rows: int, shape: Shape, draws: Draws) -> Tensor | None:
-        return draws.uniform(rows, *shape)
+        return draws.uniform(rows, *shape)  # also without attacks: batches are drawn afterwards
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         with steady_statistics(net):
-            moved = self.attacked(net, batch)
+            moved = self.attacked(net, batch) if self.attacks else batch.x
         views = net(torch.cat([moved, batch.x], dim=1)).chunk(2, dim=1)  # (M, b, k) each
         worst, plain = (self.loss_of(self.evidence_of(view), batch, progress) for view in views)
         loss: Tensor = worst + self.clean_share * (plain - worst)

@@ -1,0 +1,418 @@
+"""Baselines beside a model: the same held-out rows, the same measure, no true label needed."""
+
+import time
+import warnings
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from html import escape
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from robustpll.engine.data import Rows, Task, fold_indices
+from robustpll.engine.device import chosen_device
+from robustpll.engine.history import progress_bars
+from robustpll.engine.random import seed_of
+from robustpll.errors import InputError, is_count, refuse_other_length
+from robustpll.estimator.classifier import PLLClassifier
+from robustpll.estimator.features import Features
+from robustpll.labels.candidates import Candidates
+from robustpll.methods import Auto, Method, Wrapped
+from robustpll.methods import auto as auto_module
+
+Ints = NDArray[np.int64]
+
+BASELINES = {"random forest": "random_forest", "logistic regression": "logistic_regression"}
+FOLDS = 5
+FEWEST_ROWS = 20  # of a comparison
+FEWEST_SINGLES = auto_module.FEWEST_SINGLES
+FEW = 0.5  # share of rows with one candidate below which they may not stand for all
+MOST_ROWS = 20_000  # that baselines learn from: a forest of 300 trees then takes a minute
+ERRORS = 2.0  # standard errors that tell two learners apart
+FEW_SINGLES = (
+    "Only {share:.0%} of the rows have one candidate, and they may differ from the others. Some "
+    "true labels tell more."
+)
+SAMPLED = "{title} learned from {rows:,} of {n:,} rows, a random sample; more may help it."
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """The class that a learner predicts for each row it did not learn from.
+
+    >>> Predictions("Proden", np.array([0, 2, -1])).title
+    'Proden'
+    """
+
+    title: str
+    predicted: Ints  # (n,): index of the class; -1 for rows that are not compared
+    seconds: float | None = None  # of all fits
+    advice: str = ""  # how to get this learner
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Learner:
+    """One line of a `Comparison`.
+
+    >>> Learner("Proden", 0.8, 0.9, None, 2.5).score
+    0.8
+    """
+
+    title: str
+    score: float  # by the measure of the comparison
+    covering_rate: float  # share of rows whose predicted class is a candidate
+    accuracy: float | None  # None without true labels
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The score of a model against that of the best baseline.
+
+    The standard error is that of a difference of 0 (McNemar's test); rows are paired. It ignores
+    that models of different folds share training rows.
+
+    >>> Contrast("accuracy", "Proden", 0.83, "Majority", 0.80, 0.01, "").verdict
+    'better'
+    """
+
+    measure: str
+    title: str
+    score: float
+    baseline: str
+    baseline_score: float
+    standard_error: float
+    advice: str
+
+    @property
+    def difference(self) -> float:
+        return self.score - self.baseline_score
+
+    @property
+    def verdict(self) -> str:
+        """Return "better", "worse" or "not told apart"."""
+        if abs(self.difference) <= ERRORS * self.standard_error:
+            return "not told apart"
+        return "better" if self.difference > 0 else "worse"
+
+    def __str__(self) -> str:
+        ours, baseline = (self.title, self.score), (self.baseline, self.baseline_score)
+        first, second = (baseline, ours) if self.verdict == "worse" else (ours, baseline)
+        words = f"{first[0]} is better than {second[0]} here"
+        if self.verdict == "not told apart":
+            words = f"{first[0]} and {second[0]} cannot be told apart here"
+        error = f"standard error of the difference: {self.standard_error:.3f}"
+        sentence = f"{words}: {first[1]:.3f} against {second[1]:.3f} ({self.measure}; {error})."
+        return f"{sentence} {self.advice}".rstrip() if self.verdict == "worse" else sentence
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A model beside baselines, see `compare`.
+
+    `learners` has the baselines first and the model last. `measure` is "agreement with answers",
+    "right in rows with one candidate" or "covering rate", over `count` answers or rows.
+    `contrasts` tell whether the model is better than the best baseline, by this measure and last by
+    the accuracy if true labels are known.
+
+    >>> y = Candidates.of(["a", "b"] * 50)
+    >>> right, wrong = np.array([0, 1] * 50), np.array([0, 1] * 40 + [1, 0] * 10)
+    >>> result = comparison_of(y, Predictions("Mine", wrong), [Predictions("Forest", right)])
+    >>> print(result)
+    right in rows with one candidate, of 100 held-out rows
+           right in rows with one candidate covering rate seconds
+    Forest                               1.000         1.000       -
+    Mine                                 0.800         0.800       -
+    Forest is better than Mine here: 1.000 against 0.800 (right in rows with one candidate; ...
+    """
+
+    measure: str
+    count: int
+    learners: tuple[Learner, ...]
+    contrasts: tuple[Contrast, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """Return "better", "worse" or "not told apart"; by the accuracy if it is known."""
+        return self.contrasts[-1].verdict
+
+    def __str__(self) -> str:
+        title, frame = self._parts()
+        return "\n".join([title, frame.to_string(), *map(str, self.contrasts), *self.notes])
+
+    def _repr_html_(self) -> str:
+        title, frame = self._parts()
+        items = "".join(f"<li>{escape(str(x))}</li>" for x in (*self.contrasts, *self.notes))
+        return f"<p>{escape(title)}</p>{frame.to_html()}<ul>{items}</ul>"
+
+    def _parts(self) -> tuple[str, pd.DataFrame]:
+        """The title, and the table."""
+        unit = "answers in held-out rows" if self.measure == AGREEMENT else "held-out rows"
+        columns: dict[str, list[float | None]] = {
+            self.measure: [learner.score for learner in self.learners],
+            COVERING: [learner.covering_rate for learner in self.learners],
+        }
+        if len(self.contrasts) > 1:
+            columns[ACCURACY] = [learner.accuracy for learner in self.learners]
+        cells = {name: [_cell(x, ".3f") for x in column] for name, column in columns.items()}
+        cells["seconds"] = [_cell(learner.seconds, ",.1f") for learner in self.learners]
+        frame = pd.DataFrame(cells, index=[learner.title for learner in self.learners])
+        return f"{self.measure}, of {self.count:,} {unit}", frame
+
+
+AGREEMENT, SINGLES = "agreement with answers", "right in rows with one candidate"
+COVERING, ACCURACY = "covering rate", "accuracy"
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def compare(
+    X: Any,
+    y: Any,
+    *,
+    method: str | Method | None = None,
+    truth: ArrayLike | None = None,
+    folds: int = FOLDS,
+    random_state: Any = None,
+    device: str = "auto",
+    verbose: bool = False,
+) -> Comparison:
+    """Compare a method with a majority vote and standard classifiers, on held-out rows.
+
+    The baselines are a random forest and a logistic regression. They learn the class with most
+    votes, or each candidate as a row of its own if there are no votes. Above 20,000 rows, they
+    learn from a random sample.
+
+    Votes are measured by the share of held-out answers that are the predicted class. Candidate sets
+    are measured by rows with a single candidate if there are 50, else by the covering rate. These
+    measures can mislead: repeating the mistakes in the labels pays, and rows with one candidate may
+    be unlike others. On msrc-v2 they prefer a forest that is less accurate than `Auto`. If `truth`
+    is known, the verdict is by the accuracy.
+
+    Parameters
+    ----------
+    X, y
+        Rows, and candidates in any form that `Candidates.of` accepts.
+    method : str, Method or None
+        The method to compare, `Auto` by default. `Auto` is fitted once, as it holds out rows by
+        itself. Other methods are fitted once for each fold.
+    truth : array of shape (n,), optional
+        True labels, None or NaN if unknown. They are compared with, never learned from.
+    folds : int
+        Number of folds, at least 2.
+    random_state, device, verbose
+        As in `PLLClassifier`.
+
+    Examples
+    --------
+    >>> X = np.repeat(np.eye(3), 40, axis=0)
+    >>> y = [{"a", "b"}, {"a"}] * 20 + [{"b", "c"}, {"b"}] * 20 + [{"c", "a"}, {"c"}] * 20
+    >>> comparison = compare(X, y, method="pl_knn", random_state=0)
+    >>> comparison.measure, comparison.verdict
+    ('right in rows with one candidate', 'not told apart')
+    """
+    model = PLLClassifier(Auto() if method is None else method)
+    learner = model.resolved_method()
+    X, candidates = model._read(X, reset=True), Candidates.of(y)
+    refuse_other_length(len(X), n := len(candidates))
+    if not is_count(folds, least=2) or folds > n // 2:
+        raise InputError(f"folds must be an int of at least 2, at most {n // 2}; got {folds!r}.")
+    if truth is not None and np.shape(truth) != (n,):
+        raise InputError(f"truth must hold one label for each of {n} rows; got {np.shape(truth)}.")
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    _, rows = Features.fit_rows(X, chosen_device(device))  # scaled by all rows, without labels
+    splits = sampled_folds(n, folds, seed)
+    with progress_bars() if verbose else nullcontext():
+        ours = _held_out_by_itself(learner, rows, candidates, seed)
+        ours = ours or out_of_fold(learner, rows, candidates, splits=splits, seed=seed)
+        return comparison_of(candidates, ours, baselines(rows, candidates, seed, splits), truth)
+
+
+def _held_out_by_itself(
+    method: Method, rows: Rows, candidates: Candidates, seed: int
+) -> Predictions | None:
+    """Fit a method that predicts each row by members that did not see it; None for others."""
+    if not isinstance(method, Auto) or not method.holds_out_all(len(rows), method.folds):
+        return None
+    start, everything = time.perf_counter(), torch.arange(len(rows))[None]
+    held_out = method.fit(_task(rows, candidates, everything, (seed,))).held_out
+    if held_out is None:
+        return None
+    predicted = np.asarray(held_out[0].numpy().predicted())
+    return Predictions(method.title, predicted, time.perf_counter() - start)
+
+
+def sampled(n: int, seed: int) -> Ints:
+    """Return the positions of at most 20,000 of n rows, in order.
+
+    >>> sampled(3, seed=0), len(sampled(30_000, seed=0))
+    (array([0, 1, 2]), 20000)
+    """
+    order = np.random.default_rng(seed_of(seed, "sample")).permutation(n)
+    return np.sort(order[:MOST_ROWS])
+
+
+def sampled_folds(n: int, folds: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return positions of training and test rows, (folds, rows) each, of at most 20,000 rows.
+
+    >>> train, test = sampled_folds(10, 5, seed=0)
+    >>> train.shape, test.shape
+    (torch.Size([5, 8]), torch.Size([5, 2]))
+    """
+    positions = torch.from_numpy(sampled(n, seed))
+    train, test = fold_indices(len(positions), folds, seed)
+    return positions[train], positions[test]
+
+
+def baselines(
+    rows: Rows, candidates: Candidates, seed: int, splits: tuple[Tensor, Tensor] | None = None
+) -> list[Predictions]:
+    """Return the held-out predictions of a random forest and of a logistic regression.
+
+    `rows` are those of one run, as `Features.fit_rows` returns them; `splits` are positions of
+    training and test rows, (folds, rows) each, by default of `sampled_folds`.
+
+    >>> _, rows = Features.fit_rows(np.repeat(np.eye(2), 20, axis=0), "cpu")
+    >>> forest, regression = baselines(rows, Candidates.of(["a"] * 20 + ["b"] * 20), seed=0)
+    >>> forest.title, forest.predicted[[0, -1]].tolist()
+    ('Each candidate + random forest', [0, 1])
+    """
+    splits = splits or sampled_folds(len(rows), min(FOLDS, len(rows) // 2), seed)
+    labels = "Each candidate" if candidates.answers is None else "Majority"
+    learners = []
+    for words, name in BASELINES.items():
+        method, title = Wrapped(name, labels="majority"), f"{labels} + {words}"
+        advice = f'Consider PLLClassifier(Wrapped("{name}", labels="majority")).'
+        if candidates.answers is None:  # other candidates may depend on the row, too
+            advice = f"Candidate sets can mislead: check some labels by hand. {advice}"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # after 1,000 steps
+            settings: Any = {"splits": splits, "seed": seed, "title": title, "advice": advice}
+            learners.append(out_of_fold(method, rows, candidates, **settings))
+    return learners
+
+
+def out_of_fold(
+    method: Method,
+    rows: Rows,
+    candidates: Candidates,
+    *,
+    splits: tuple[Tensor, Tensor],
+    seed: int,
+    title: str | None = None,
+    advice: str = "",
+) -> Predictions:
+    """Fit a method once for each split, as runs of one task, and predict its test rows.
+
+    >>> _, rows = Features.fit_rows(np.repeat(np.eye(2), 4, axis=0), "cpu")
+    >>> y, forest = Candidates.of(["a"] * 4 + ["b"] * 4), Wrapped("random_forest", "prior")
+    >>> out_of_fold(forest, rows, y, splits=sampled_folds(8, 4, 0), seed=0).predicted
+    array([0, 0, 0, 0, 1, 1, 1, 1])
+    """
+    start, (train, test) = time.perf_counter(), splits
+    seeds = tuple(seed_of(seed, "fold", fold) for fold in range(len(train)))
+    fitted = method.fit(_task(rows, candidates, train, seeds))
+    opinion = fitted.predict(_at(rows, test)).numpy()
+    predicted = np.full(len(rows), -1)
+    predicted[test.numpy()] = opinion.predicted()  # a fold may name a row twice
+    title, note = title or method.title, ""
+    if len(np.union1d(train.numpy(), test.numpy())) < len(rows):
+        note = SAMPLED.format(title=title, rows=train.shape[1], n=len(rows))
+    return Predictions(title, predicted, time.perf_counter() - start, advice, note)
+
+
+def _at(rows: Rows, positions: Tensor) -> Rows:
+    """Rows at (folds, b) of one run, as many runs."""
+    return rows.repeated(len(positions)).others(rows.pool, positions.to(rows.indices.device))
+
+
+def _task(rows: Rows, candidates: Candidates, positions: Tensor, seeds: tuple[int, ...]) -> Task:
+    """The task on the rows at (folds, b)."""
+    matrix, prior = torch.from_numpy(candidates.matrix), torch.from_numpy(candidates.prior)
+    answers = None
+    if candidates.answers is not None:
+        answers = torch.from_numpy(candidates.answers)[positions]
+    return Task.of(
+        _at(rows, positions), matrix[positions], seeds, prior[positions], answers=answers
+    )
+
+
+def comparison_of(
+    candidates: Candidates,
+    ours: Predictions,
+    others: Sequence[Predictions],
+    truth: ArrayLike | None = None,
+) -> Comparison:
+    """Compare predictions for rows that all of these learners predicted; see `Comparison`."""
+    every = (*others, ours)
+    compared = np.logical_and.reduce([learner.predicted >= 0 for learner in every])
+    here = candidates[compared]
+    predicted = [learner.predicted[compared] for learner in every]
+    measure = _measure(here)
+    hits, counts = zip(*(_hits(here, column, measure) for column in predicted), strict=True)
+    covered = [here.matrix[np.arange(len(here)), column].mean() for column in predicted]
+    contrasts = [_contrast(measure, every, hits, counts[0])]
+    accuracies: list[float | None] = [None] * len(every)
+    if truth is not None and (known := pd.notna(np.asarray(truth))[compared]).any():
+        codes = pd.Index(candidates.classes).get_indexer(np.asarray(truth)[compared])
+        right = [1 * (known & (codes == column)) for column in predicted]
+        by_accuracy = _contrast(ACCURACY, every, right, 1 * known)
+        contrasts = [replace(contrasts[0], advice=""), by_accuracy]  # only the last advises
+        accuracies = [float(column.sum() / known.sum()) for column in right]
+    learners = tuple(
+        Learner(one.title, float(hit.sum() / counts[0].sum()), float(cover), share, one.seconds)
+        for one, hit, cover, share in zip(every, hits, covered, accuracies, strict=True)
+    )
+    notes = [learner.note for learner in every if learner.note]
+    if measure == SINGLES and (share := counts[0].mean()) < FEW:
+        notes.append(FEW_SINGLES.format(share=share))
+    return Comparison(measure, int(counts[0].sum()), learners, tuple(contrasts), tuple(notes))
+
+
+def _measure(candidates: Candidates) -> str:
+    if candidates.answers is not None and (candidates.answers >= 0).any():
+        return AGREEMENT
+    return SINGLES if (candidates.sizes == 1).sum() >= FEWEST_SINGLES else COVERING
+
+
+def _hits(candidates: Candidates, predicted: Ints, measure: str) -> tuple[Ints, Ints]:
+    """Return how many answers (n,) of each row are the predicted class, and how many there are."""
+    covered = 1 * candidates.matrix[np.arange(len(predicted)), predicted]
+    single = 1 * (candidates.sizes == 1)
+    if measure == COVERING:
+        return covered, np.ones_like(covered)
+    if measure == SINGLES or candidates.answers is None:
+        return covered * single, single
+    answers = candidates.answers
+    hits, counts = (answers == predicted[:, None]).sum(-1), (answers >= 0).sum(-1)
+    decided = single * (counts == 0)  # by a person, in a review: it counts as one answer
+    return hits + decided * covered, counts + decided
+
+
+def _contrast(
+    measure: str, every: Sequence[Predictions], hits: Sequence[Ints], counts: Ints
+) -> Contrast:
+    """Compare the last learner with the best of the others; see `Contrast`."""
+    total = counts.sum()
+    best = int(np.argmax([column.sum() for column in hits[:-1]]))
+    difference = hits[-1] - hits[best]
+    return Contrast(
+        measure,
+        every[-1].title,
+        float(hits[-1].sum() / total),
+        every[best].title,
+        float(hits[best].sum() / total),
+        float(np.sqrt(np.square(difference).sum()) / total),
+        every[best].advice,
+    )

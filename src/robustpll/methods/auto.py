@@ -1,0 +1,605 @@
+"""The default method: networks and trees, weighted by how well they predict held-out answers."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import torch
+from joblib import parallel_config
+from numpy.typing import NDArray
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import softmax
+from torch import Tensor
+
+from robustpll.attacks import Attack
+from robustpll.engine.data import Rows, Task, fold_indices
+from robustpll.engine.history import History
+from robustpll.engine.networks import NETWORK_NAMES, Network
+from robustpll.engine.predict import Fitted, Networks
+from robustpll.engine.random import seed_of
+from robustpll.errors import InputError, Rule, is_count, is_number
+from robustpll.labels.annotators import answer_likelihood, reliabilities
+from robustpll.methods.base import DeepMethod, Method, Positive
+from robustpll.methods.evidential import RobustPll, RobustPllAt
+from robustpll.methods.forest import Forest, ForestModel
+from robustpll.methods.proden import Proden
+from robustpll.methods.wrapped import Wrapped
+from robustpll.opinion import Opinion, each_part
+
+Floats = NDArray[np.float64]
+Part = Literal["network", "trees"]
+
+FEWEST_ROWS = 20  # with fewer, nothing is held out
+FEW_ROWS = 5_000  # up to here, every row is held out twice, by ten networks
+# Labels are clear if they are votes, or if half of the rows have one candidate.
+EPOCHS = {"clear": 40, "sets": 100}  # at most, and at most so many steps
+STEPS = {"clear": 8_000, "sets": 14_000}
+FEWEST_EPOCHS = 10
+MANY_CLASSES = 50  # from here on, networks learn by the cross-entropy of Proden
+ADVERSARY = {"rows": 0.02, "pictures": 0.05}  # share of a feature's range, for candidate sets
+CEILING = {"rows": 0.3, "pictures": 3.0}  # of the divergence, see `RobustPll`
+TREES, TREE_WORK = 300, 2e6  # trees in all, up to so many rows * classes * sqrt(features)
+LEAF_ROWS = 4_000  # rows for each further row that a leaf needs: bounds the size of a forest
+FEWEST_SINGLES = 50  # rows with one candidate that are enough to calibrate by
+CLEAR_SHARE = 0.5  # share of rows with one candidate that tell if trees are better than networks
+LEAST_EVIDENCE = 1e-3  # of a class: its logarithm must be finite
+LEAST_SHARE = 0.05  # of the exponents; a learner with less is dropped
+MOST_EVIDENCE = 1e6  # of all classes: an uncertainty of k / 1,000,000
+JUDGED = 2e6  # numbers (rows * classes) that exponents are fitted to
+
+
+def _or_none(words: str, holds: Any) -> Rule:
+    return Rule(f"{words}, or None", lambda value: value is None or holds(value))
+
+
+COUNT = _or_none("an int of at least 1", lambda value: is_count(value, least=1))
+EPSILON = _or_none("a float of at least 0", lambda value: is_number(value) and value >= 0)
+NETWORK = Rule(
+    f"'auto', {', '.join(map(repr, NETWORK_NAMES))}, or a callable (shape, k) -> module",
+    lambda network: (
+        callable(network) or (isinstance(network, str) and network in ("auto", *NETWORK_NAMES))
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Auto(Method):
+    """RobustPll networks and a forest; those count that predict the answers of held-out rows.
+
+    Rows are cut into folds. Each network and each forest leaves out one fold and predicts it.
+    The evidence of a row is shared by a product of powers, e_network^g p_trees^h; its sum is that
+    of the networks times exp(b). The numbers b, g and h make the held-out answers most likely, so
+    that probabilities are calibrated without a true label. A learner with a small power is dropped.
+    All members predict other rows together.
+
+    Answers of annotators count by their reliability, which is estimated with the model. Candidate
+    sets without votes are judged by rows with a single candidate, if there are 50: in larger sets,
+    the other candidates often depend on the row, too. There are no trees unless half of the sets
+    are single. From 50 classes on, the networks are those of Proden.
+
+    Parameters
+    ----------
+    learner : {"auto", "network", "trees"}
+        Which learners to train. There are no trees for pictures, nor if rows * classes *
+        sqrt(features) exceeds 20 million.
+    epochs : int or None
+        None: 40 with clear labels (votes, or if half of the rows have one candidate), else 100; but
+        at most 8,000 or 14,000 steps, and at least 10 epochs.
+    batch_size, learning_rate, weight_decay
+        Of Adam, with a one-cycle schedule.
+    members : int or None
+        Number of networks. None: twice as many as folds up to 5,000 rows, so that each row is
+        held out twice; else as many as folds.
+    network : {"auto", "small", "mlp", "wide", "lenet", "resnet"} or callable
+        "auto": "small", two hidden layers of 256, for rows; "mlp" for pictures.
+    adversary : float or None
+        How far rows are moved in adversarial training, see `RobustPllAt`. None: 0 with clear
+        labels, else 0.02 for rows and 0.05 for pictures, where it also resolves more labels.
+    early_stopping : bool
+        Whether each network is that of the epoch in which most of its held-out predictions are
+        candidates.
+    folds : int
+        Number of folds; each network and each forest leaves out one.
+    precision : {"auto", "float32", "bf16"}
+        See `RobustPLLClassifier`.
+
+    Examples
+    --------
+    >>> from robustpll import PLLClassifier
+    >>> X = np.repeat(np.eye(3), 20, axis=0)
+    >>> y = [{"a", "b"}, {"a"}] * 10 + [{"b", "c"}, {"b"}] * 10 + [{"c", "a"}, {"c"}] * 10
+    >>> model = PLLClassifier(Auto(epochs=20), random_state=0).fit(X, y)
+    >>> model.predict(np.eye(3))
+    array(['a', 'b', 'c'], dtype='<U1')
+    """
+
+    name = "auto"
+    title = "Auto"
+    citation = (
+        f"{RobustPllAt.citation}; Breiman: Random Forests. Machine Learning 2001; Dawid, Skene: "
+        "Maximum Likelihood Estimation of Observer Error-Rates. Applied Statistics 1979"
+    )
+    family = "ensemble"
+    published = False
+    uncertain = True
+
+    learner: Literal["auto", "network", "trees"] = "auto"
+    epochs: Annotated[int | None, COUNT] = None
+    batch_size: Annotated[int, Rule("of at least 2", lambda size: size >= 2)] = 256
+    learning_rate: Positive = 3e-3
+    weight_decay: float = 0.0
+    members: Annotated[int | None, COUNT] = None
+    network: Annotated[Network, NETWORK] = "auto"
+    adversary: Annotated[float | None, EPSILON] = None
+    early_stopping: bool = False
+    folds: Annotated[int, Rule("of at least 2", lambda folds: folds >= 2)] = 5
+    precision: Literal["auto", "float32", "bf16"] = "auto"
+
+    def fit(self, task: Task, *, validation: Task | None = None) -> "Stack":
+        if validation is not None:
+            raise InputError(
+                "Auto holds out rows by itself. Use early_stopping=True instead of watch."
+            )
+        runs = [self._fit_run(task.part(slice(run, run + 1))) for run in range(task.models)]
+        return Stack.joined(self, runs)
+
+    def networks(self, task: Task) -> DeepMethod:
+        """Return the method of the networks, for one run."""
+        is_single = task.candidates.sum(-1) == 1
+        is_clear = task.answers is not None or float(is_single.double().mean()) >= CLEAR_SHARE
+        labels = "clear" if is_clear else "sets"
+        form = "rows" if len(task.rows.shape) == 1 else "pictures"
+        within_steps = STEPS[labels] * self.batch_size // len(task)
+        epochs = self.epochs or max(FEWEST_EPOCHS, min(EPOCHS[labels], within_steps))
+        network = self.network
+        if isinstance(network, str) and network == "auto":
+            network = "small" if form == "rows" else "mlp"
+        adversary = self.adversary
+        if adversary is None:
+            adversary = 0.0 if is_clear else ADVERSARY[form]
+        settings: dict[str, Any] = {"network": network, "epochs": epochs}
+        settings |= {name: getattr(self, name) for name in ("batch_size", "learning_rate")}
+        settings |= {name: getattr(self, name) for name in ("weight_decay", "precision")}
+        settings |= {"averaged": 0.5, "schedule": "one-cycle"}
+        if task.k >= MANY_CLASSES:  # the expected squared error is nearly flat
+            return Proden(**settings)
+        settings |= {"evidence": "exp", "kl_ceiling": CEILING[form], "balance": 0.5}
+        settings |= {"balance_to": "candidates", "prior_on": "evidence"}
+        if not adversary:
+            return RobustPll(**settings)
+        return RobustPllAt(**settings, adversary=adversary, attack_steps=1)
+
+    def count(self, n: int) -> int:
+        """Return the number of networks for n rows."""
+        return self.members or (2 * self.folds if n <= FEW_ROWS else self.folds)
+
+    def holds_out_all(self, n: int, folds: int) -> bool:
+        """Whether members that did not see a row predict it, for all of n rows in so many folds.
+
+        Early stopping looks at held-out rows, and fewer members than folds do not reach all.
+        """
+        return n >= FEWEST_ROWS and not self.early_stopping and (self.members or folds) >= folds
+
+    def _fit_run(self, task: Task) -> "OneStack":
+        """Fit one run: learners, their exponents, and the labels of the training rows."""
+        answers = Answers.of(task)
+        prior = torch.from_numpy(answers.within_candidates())[None].to(task.prior)
+        task = replace(task, prior=prior)
+        parts = {}
+        if self.learner != "trees":
+            parts["network"] = fold_networks(self, task)
+        if self.learner != "network" and _has_trees(task, answers, required=self.learner):
+            parts["trees"] = fold_trees(self, task)
+        stack = OneStack({name: part.fitted for name, part in parts.items()})
+        if len(task) >= FEWEST_ROWS:
+            stack = stack.weighed(parts, answers)
+        stack = stack.with_labels(parts, answers)
+        moved: dict[str, Any] = {
+            name: opinion and each_part(lambda part: part.to(task.prior.device), opinion)
+            for name, opinion in (("opinion", stack.opinion), ("held_out", stack.held_out))
+        }
+        return replace(stack, **moved)
+
+
+def _has_trees(task: Task, answers: "Answers", required: str) -> bool:
+    """Whether trees suit a run: rows of numbers, not too many, and answers to judge them by."""
+    n, k, shape = len(task), task.k, task.rows.shape
+    work = n * k * math.sqrt(math.prod(shape))
+    suited = len(shape) == 1 and n >= FEWEST_ROWS and k > 1 and work <= 10 * TREE_WORK
+    if required == "trees" and not suited:
+        raise InputError(
+            f"learner='trees' needs {FEWEST_ROWS} rows or more of numbers and two classes, and at "
+            f"most {10 * TREE_WORK:.0e} rows * classes * sqrt(features). Use learner='network'."
+        )
+    return suited and (required == "trees" or answers.can_compare)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What is known about the labels of one run's rows, on the host."""
+
+    candidates: NDArray[np.bool_]  # (n, k)
+    likelihood: Floats  # (n, k): of the answers or the set, for each true class
+    weight: Floats  # (n,): sample weights
+    codes: NDArray[np.int64] | None  # (n, annotators), see Task.answers
+
+    @classmethod
+    def of(cls, task: Task) -> Self:
+        """Read them from a task of one run; sets are equally likely for each of their classes."""
+        candidates, weight = task.candidates[0].cpu().numpy(), task.weight[0].double().cpu().numpy()
+        prior = task.prior[0].double().cpu().numpy()
+        answers = cls(candidates, prior / prior.sum(-1, keepdims=True), weight, None)
+        if task.answers is None:
+            return answers
+        return replace(answers, codes=task.answers[0].cpu().numpy()).given(None)
+
+    def given(self, probability: Floats | None) -> Self:
+        """Estimate the reliability of annotators anew, given a model's probabilities (n, k)."""
+        if self.codes is None:
+            return self
+        k, answered = self.candidates.shape[1], (self.codes >= 0).any(-1)
+        known = None if probability is None else probability[answered]
+        reliable = reliabilities(self.codes[answered], k, known)
+        likelihood = self.likelihood.copy()
+        likelihood[answered] = answer_likelihood(self.codes[answered], k, reliable)
+        return replace(self, likelihood=likelihood)
+
+    def within_candidates(self) -> Floats:
+        """The likelihood of the candidates alone, (n, k); rows sum to 1."""
+        inside = self.likelihood * self.candidates
+        return np.asarray(inside / inside.sum(-1, keepdims=True))
+
+    @property
+    def is_single(self) -> NDArray[np.bool_]:
+        return np.asarray((self.candidates.sum(-1) == 1) & (self.weight > 0))
+
+    @property
+    def has_singles(self) -> bool:
+        """Whether there are enough rows with a single candidate to calibrate by."""
+        return int(self.is_single.sum()) >= FEWEST_SINGLES
+
+    @property
+    def can_compare(self) -> bool:
+        """Whether held-out answers tell which of two learners is better.
+
+        In sets, other candidates often depend on the row, and few rows with one may be unlike the
+        others: on msrc-v2 they prefer a forest that is 9 points worse.
+        """
+        is_clear = self.has_singles and self.is_single.mean() >= CLEAR_SHARE
+        return self.codes is not None or bool(is_clear)
+
+    @property
+    def judged(self) -> NDArray[np.bool_]:
+        """Rows that exponents are fitted to, (n,); at most so many that it takes seconds."""
+        rows = self.weight > 0
+        if self.codes is None and self.has_singles:
+            rows = self.is_single
+        chosen = np.flatnonzero(rows)
+        most = max(500, int(JUDGED / self.candidates.shape[1]))
+        rows = np.zeros(len(rows), dtype=bool)
+        rows[chosen[:: -(-len(chosen) // most)]] = True
+        return rows
+
+
+@dataclass(frozen=True)
+class FoldPart:
+    """Members of one kind, and what each says about rows that it did not see."""
+
+    fitted: Any  # predicts other rows by all members
+    held_out: Tensor  # (members, rows): positions of these rows
+    opinion: Opinion  # of them, (members, rows, ...)
+    folds: int
+
+    def evidence(self, n: int, most: int) -> tuple[Floats, NDArray[np.int64]]:
+        """Evidence (n, k) by the members that held a row out, at most `most`; how many, (n,)."""
+        members = slice(most * self.folds)  # a partition of the rows has as many members as folds
+        positions, opinion = self.held_out[members].flatten(), self.opinion[members]
+        number = torch.bincount(positions, minlength=n)
+        mean = each_part(
+            lambda part: (
+                torch.zeros(n, *part.shape[2:], dtype=torch.float64).index_add_(
+                    0, positions, part.flatten(0, 1).double().cpu()
+                )
+                / number.clamp(min=1).view(-1, *[1] * (part.ndim - 2))
+            ),
+            opinion,
+        )
+        return evidence_of(mean).numpy(), number.numpy()
+
+
+def evidence_of(opinion: Opinion) -> Tensor:
+    """Evidence (..., k) of an opinion; without uncertainty, its probability."""
+    doubt = opinion.uncertainty[..., None] / opinion.belief.shape[-1]
+    evidence: Tensor = torch.where(
+        doubt > 0, opinion.belief / doubt.clamp(min=1e-12), opinion.belief
+    )
+    return evidence
+
+
+def fold_positions(task: Task, members: int, folds: int) -> tuple[Tensor, Tensor]:
+    """Positions of each member's training rows and held-out rows, (members, rows) each."""
+    seed, partitions = task.seeds[0], range(-(-members // folds))
+    folds = min(folds, len(task) // 2)
+    pairs = [fold_indices(len(task), folds, seed_of(seed, "fold", number)) for number in partitions]
+    train, test = (torch.cat(part)[:members] for part in zip(*pairs, strict=True))
+    return train, test
+
+
+def fold_task(task: Task, positions: Tensor) -> Task:
+    """A task with one run for each member, on its rows (members, rows)."""
+    members = len(positions)
+    seeds = tuple(seed_of(task.seeds[0], "member", member) for member in range(members))
+    rows, at = task.rows.repeated(members), positions.to(task.rows.indices.device)
+    where = positions.to(task.prior.device)
+    return Task.of(
+        replace(rows, indices=rows.indices.gather(1, at)),
+        task.candidates[0][where],
+        seeds,
+        task.prior[0][where],
+        task.weight[0][where],
+    )
+
+
+def fold_networks(method: Auto, task: Task) -> FoldPart:
+    """Train networks, each on the rows of its folds, or all on all rows if these are few."""
+    inner, count = method.networks(task), method.count(len(task))
+    if len(task) < FEWEST_ROWS:
+        positions = torch.arange(len(task)).expand(count, -1)
+        train = test = positions
+    else:
+        train, test = fold_positions(task, count, method.folds)
+    held_out = fold_task(task, test)
+    validation = held_out if method.early_stopping else None
+    trained = inner.fit(fold_task(task, train), validation=validation)
+    assert isinstance(trained, Networks)
+    opinion = trained.predict(held_out.rows)
+    nothing = trained.label_weights[:1, :0]
+    fitted = replace(
+        trained,
+        method=replace(inner, members=count),
+        label_weights=nothing,
+        opinion=Opinion.of_probability(nothing),
+    )
+    return FoldPart(fitted, test, opinion, method.folds)
+
+
+def fold_trees(method: Auto, task: Task) -> FoldPart:
+    """Grow forests on label weights, each on the rows of its folds."""
+    from sklearn.ensemble import RandomForestRegressor
+
+    n, folds = len(task), method.folds
+    count = max(folds, method.count(n) // folds * folds)
+    work = n * task.k * math.sqrt(math.prod(task.rows.shape))
+    trees = max(10, round(TREES / count * min(1.0, TREE_WORK / work)))
+    leaf = -(-n // LEAF_ROWS)
+    options: Any = {"max_features": "sqrt", "oob_score": True, "min_samples_leaf": leaf}
+    train, test = fold_positions(task, count, method.folds)
+    held_out = fold_task(task, test)
+    jobs: Any = parallel_config("threading", n_jobs=torch.get_num_threads())
+    with jobs:  # of trees that grow; predictions use one thread, and add up in one order
+        forest = Wrapped(RandomForestRegressor(trees, **options), rounds=2)
+        fitted = forest.fit(fold_task(task, train)).without_training_rows()
+    everyone = Forest.of(fitted.estimators).to(task.rows.device)  # equally many trees each
+    return FoldPart(ForestModel(everyone), test, fitted.predict(held_out.rows), method.folds)
+
+
+@dataclass(frozen=True)
+class OneStack:
+    """The learners of one run, and how their evidence is combined."""
+
+    parts: Mapping[str, Networks | ForestModel]  # "network" and "trees", with all members
+    powers: Mapping[str, float] = field(default_factory=dict)  # exponents; 1 without held-out rows
+    offset: float = 0.0  # added to the logarithm of the evidence
+    held_out: Opinion | None = None  # (n, ...): calibrated, by members that did not see the row
+    opinion: Opinion | None = None  # (n, ...): of the training rows' labels
+
+    def combined(self, evidence: Mapping[str, Tensor]) -> Opinion:
+        """The opinion of rows with this evidence (..., k) of each part."""
+        scores: Any = sum(
+            self.powers.get(name, 1.0) * (support + LEAST_EVIDENCE).log()
+            for name, support in evidence.items()
+        )
+        amount = strength(evidence) * math.exp(self.offset)
+        return Opinion.of_evidence(scores.softmax(-1) * amount.clamp(max=MOST_EVIDENCE)[..., None])
+
+    def predict(self, rows: Rows) -> Opinion:
+        """The opinion of other rows of the run, (n, ...)."""
+        return self.combined(
+            {name: evidence_of(part.predict(rows)[0]) for name, part in self.parts.items()}
+        )
+
+    def weighed(self, parts: Mapping[str, FoldPart], answers: Answers) -> Self:
+        """Fit the exponents, drop learners without use, and set the held-out opinions."""
+        n = len(answers.weight)
+        once = {name: part.evidence(n, 1) for name, part in parts.items()}
+        is_held_out = np.logical_and.reduce([number > 0 for _, number in once.values()])
+        rows = answers.judged & is_held_out
+        powers, offset = exponents({name: e[rows] for name, (e, _) in once.items()}, answers, rows)
+        total = sum(powers.values())
+        useful = [name for name, power in powers.items() if power >= LEAST_SHARE * total]
+        if len(useful) < len(parts):
+            smaller = {name: parts[name] for name in useful}
+            fitted = {name: self.parts[name] for name in useful}
+            return replace(self, parts=fitted).weighed(smaller, answers)
+        stack = replace(self, powers=powers, offset=offset)
+        twice = {name: part.evidence(n, 2) for name, part in parts.items()}
+        if any((number < 2).any() for _, number in twice.values()):
+            return replace(stack, held_out=_opinion_of(stack, once))
+        # A mean of members is more accurate than one of them, and less sure. The factor that
+        # corrects this is known for two members, and changes as 1 / members.
+        factor = sharpening(stack, {name: e[rows] for name, (e, _) in twice.items()}, answers, rows)
+        held_out = _opinion_of(stack.sharpened(factor), twice)
+        members = min(len(part.held_out) for part in parts.values())
+        factor += (factor - 1) * (1 - 2 / members)
+        return replace(stack.sharpened(factor), held_out=held_out)
+
+    def sharpened(self, factor: float) -> Self:
+        """A stack whose powers are multiplied by a factor."""
+        return replace(self, powers={name: factor * g for name, g in self.powers.items()})
+
+    def with_labels(self, parts: Mapping[str, FoldPart], answers: Answers) -> Self:
+        """Set the opinion of the training rows: held-out evidence times the answers' likelihood."""
+        if self.held_out is None:
+            n = len(answers.weight)
+            evidence = {
+                name: torch.from_numpy(parts[name].evidence(n, len(parts[name].held_out))[0])
+                for name in self.parts
+            }
+            held_out = self.combined(evidence)
+        else:
+            held_out = self.held_out
+            answers = answers.given(held_out.probability.numpy())
+        prior = torch.from_numpy(answers.within_candidates())
+        candidates = torch.from_numpy(answers.candidates)
+        evidence_here = evidence_of(held_out) * prior * candidates.sum(-1, keepdim=True)
+        opinion = Opinion.of_evidence(evidence_here, prior).within(candidates)
+        return replace(self, opinion=opinion)
+
+
+def _opinion_of(stack: OneStack, evidence: Mapping[str, tuple[Floats, Any]]) -> Opinion:
+    return stack.combined({name: torch.from_numpy(e) for name, (e, _) in evidence.items()})
+
+
+def sharpening(
+    stack: OneStack, evidence: Mapping[str, Floats], answers: Answers, rows: NDArray[np.bool_]
+) -> float:
+    """Return the factor from 1 to 1.5 on the powers that suits these rows best."""
+    likelihood, weight = answers.likelihood[rows], answers.weight[rows]
+    tensors = {name: torch.from_numpy(e) for name, e in evidence.items()}
+
+    def loss(factor: float) -> float:
+        probability = stack.sharpened(factor).combined(tensors).probability.numpy()
+        return float(-(weight * np.log((probability * likelihood).sum(-1))).sum())
+
+    return float(minimize_scalar(loss, bounds=(1.0, 1.5), method="bounded").x)
+
+
+def strength(evidence: Mapping[str, Tensor]) -> Tensor:
+    """The sum of the networks' evidence, (...): small for rows unlike the others; 1 for trees."""
+    total: Tensor = evidence.get("network", next(iter(evidence.values()))).sum(-1)
+    return total if "network" in evidence else torch.ones_like(total)
+
+
+def exponents(
+    evidence: Mapping[str, Floats], answers: Answers, rows: NDArray[np.bool_]
+) -> tuple[dict[str, float], float]:
+    """Return powers of each part's evidence (rows, k) and an offset, by maximum likelihood.
+
+    A penalty keeps them near those that change nothing, if there are few rows.
+    """
+    logs = np.stack([np.log(e + LEAST_EVIDENCE) for e in evidence.values()])  # (parts, rows, k)
+    total = strength({name: torch.from_numpy(e) for name, e in evidence.items()}).numpy()
+    likelihood, weight, k = answers.likelihood[rows], answers.weight[rows], logs.shape[-1]
+
+    def loss(numbers: Floats) -> tuple[float, Floats]:
+        powers, offset = np.exp(numbers[:-1]), numbers[-1]
+        shares = softmax(np.tensordot(powers, logs, 1), axis=-1)
+        amount = np.minimum(total * math.exp(offset), MOST_EVIDENCE)
+        mean = (likelihood * shares).sum(-1)  # rows of the likelihood sum to 1
+        value = weight * (np.log(amount + k) - np.log(amount * mean + 1))
+        by_mean = -weight * amount / (amount * mean + 1)
+        by_score = by_mean[:, None] * shares * (likelihood - mean[:, None])
+        by_amount = weight * (1 / (amount + k) - mean / (amount * mean + 1)) * amount
+        by_amount *= amount < MOST_EVIDENCE
+        gradient = np.append(powers * np.einsum("nk,pnk->p", by_score, logs), by_amount.sum())
+        away = np.append(powers * (powers.sum() - 1), offset / 4)
+        penalty = (powers.sum() - 1) ** 2 / 2 + offset**2 / 8
+        return float(value.sum() + penalty), gradient + away
+
+    start = np.append(np.full(len(logs), -math.log(len(logs))), 0.0)
+    bounds = [(-6.0, 2.0)] * len(logs) + [(-10.0, 10.0)]
+    best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    return dict(zip(evidence, np.exp(best.x[:-1]).tolist(), strict=True)), float(best.x[-1])
+
+
+@dataclass(frozen=True)
+class Stack(Fitted):
+    """What `Auto` learned from R runs."""
+
+    method: Auto
+    runs: tuple[OneStack, ...]
+    label_weights: Tensor
+    opinion: Opinion
+    history: History
+    held_out: Opinion | None = None  # (R, n, ...): calibrated, by members that did not see the row
+
+    @classmethod
+    def joined(cls, method: Auto, runs: list[OneStack]) -> Self:
+        """Several runs of equally many rows as one result."""
+
+        def of_all(opinions: list[Any]) -> Opinion:
+            return each_part(lambda *parts: torch.stack(parts), *opinions)
+
+        opinion = of_all([run.opinion for run in runs])
+        is_held_out = all(run.held_out is not None for run in runs)
+        networks = [run.parts["network"].history for run in runs if "network" in run.parts]
+        losses = [torch.stack([h.loss.mean(-1) for h in networks], -1)] if networks else []
+        history = History([*losses[0]] if len(networks) == len(runs) else [])
+        return cls(
+            method,
+            tuple(replace(run, opinion=None, held_out=None) for run in runs),
+            opinion.probability,
+            opinion,
+            history,
+            of_all([run.held_out for run in runs]) if is_held_out else None,
+        )
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = next(iter(self.runs[0].parts.values())).device
+        return device
+
+    @property
+    def networks(self) -> tuple[Networks, ...]:
+        """The networks of each run; none if a run has no networks."""
+        parts = [part for run in self.runs for part in run.parts.values()]
+        networks = tuple(part for part in parts if isinstance(part, Networks))
+        return networks if len(networks) == len(self.runs) else ()
+
+    @property
+    def learners(self) -> str:
+        """Which learners the first run uses, in words: "network and trees (0.6 : 0.4)"."""
+        run = self.runs[0]
+        names = {"network": "networks", "trees": "trees"}
+        total = sum(run.powers.get(name, 1.0) for name in run.parts)
+        shares = [f"{run.powers.get(name, 1.0) / total:.0%}" for name in run.parts]
+        words = " and ".join(names[name] for name in run.parts)
+        return words if len(run.parts) == 1 else f"{words} (powers {' : '.join(shares)})"
+
+    def without_training_rows(self) -> Self:
+        nothing = self.label_weights[:, :0]
+        opinion = Opinion.of_probability(nothing)
+        return replace(self, label_weights=nothing, opinion=opinion, held_out=None)
+
+    def part(self, runs: slice) -> Self:
+        return replace(
+            self,
+            runs=self.runs[runs],
+            label_weights=self.label_weights[runs],
+            opinion=self.opinion[runs],
+            history=self.history.part(runs),
+            held_out=None if self.held_out is None else self.held_out[runs],
+        )
+
+    def predict(
+        self, rows: Rows, attack: Attack | None = None, truth: Tensor | None = None
+    ) -> Opinion:
+        if attack is not None:
+            rows = self.attacked(rows, attack, truth)
+        opinions = [run.predict(rows.part([at])) for at, run in enumerate(self.runs)]
+        return each_part(lambda *parts: torch.stack(parts), *opinions)
+
+    def attacked(self, rows: Rows, attack: Attack, truth: Tensor | None = None) -> Rows:
+        """Attack the networks by their gradient, or all learners by an attack without one."""
+        if not attack.needs_gradient:
+            return super().attacked(rows, attack, truth)
+        moved = []
+        for at, run in enumerate(self.runs):
+            if "network" not in run.parts:
+                raise InputError("Trees have no gradient to attack them with. Use Square.")
+            labels = None if truth is None else truth[at : at + 1]
+            one = run.parts["network"].attacked(rows.part([at]), attack, labels)
+            moved.append(one.x(one.everything))
+        return Rows.scaled(torch.cat(moved))

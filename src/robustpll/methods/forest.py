@@ -1,0 +1,217 @@
+"""Fitted scikit-learn forests as plain tensors: to predict on any device, to save and to export."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from robustpll.attacks import Attack
+from robustpll.engine.data import Rows
+from robustpll.engine.history import History
+from robustpll.engine.predict import Fitted
+from robustpll.errors import InputError
+from robustpll.methods.classical import Layout, scaled_rows
+from robustpll.opinion import Opinion
+
+AT_ONCE = 2**17  # rows * trees that are walked together: about 6 MiB, in a CPU's cache
+LEVELS = 4  # steps between two looks at which rows have reached a leaf
+DEEPEST = 1_000  # levels that a file may have: each takes time
+
+
+def is_forest(estimator: Any) -> bool:
+    """Whether an estimator is one of scikit-learn's forests, whose answer is the mean of trees."""
+    from sklearn import ensemble
+
+    names = ("RandomForest", "ExtraTrees")
+    kinds = [
+        getattr(ensemble, name + kind) for name in names for kind in ("Classifier", "Regressor")
+    ]
+    return type(estimator) in kinds
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """All trees of one or several forests; the answer is their mean.
+
+    Both children of a leaf are the leaf itself. Values belong to leaves, in the order of nodes.
+
+    >>> from sklearn.ensemble import RandomForestRegressor
+    >>> X = np.arange(12, dtype=np.float32)[:, None]
+    >>> trees = RandomForestRegressor(5, random_state=0).fit(X, np.repeat(np.eye(2), 6, axis=0))
+    >>> Forest.of([trees]).probability(torch.tensor([[1.0], [10.0]]))
+    tensor([[1., 0.],
+            [0., 1.]])
+    """
+
+    feature: Tensor  # (nodes,)
+    threshold: Tensor  # (nodes,) in float32: rows with x <= threshold go to the first child
+    children: Tensor  # (nodes, 2): indices of nodes, larger than the node's, or its own for a leaf
+    value: Tensor  # (leaves, k)
+    roots: Tensor  # (trees,)
+
+    @classmethod
+    def of(cls, estimators: Sequence[Any], dtype: torch.dtype = torch.float32) -> Self:
+        """Read fitted forests; with float64 values, one forest answers bit by bit the same."""
+        trees = [tree.tree_ for estimator in estimators for tree in estimator.estimators_]
+        ends = np.cumsum([tree.node_count for tree in trees])
+        roots = ends - [tree.node_count for tree in trees]
+        left, right, feature, threshold = (
+            np.concatenate([getattr(tree, name) for tree in trees])
+            for name in ("children_left", "children_right", "feature", "threshold")
+        )
+        start, nodes = np.repeat(roots, [tree.node_count for tree in trees]), np.arange(ends[-1])
+        is_leaf = left < 0
+        children = np.where(is_leaf, nodes, np.stack([left, right]) + start).T
+        value = np.concatenate(
+            [tree.value.reshape(tree.node_count, -1)[tree.children_left < 0] for tree in trees]
+        )
+        arrays = (
+            np.where(is_leaf, 0, feature).astype(np.int64),
+            np.where(is_leaf, 0, rounded_down(threshold)),
+            children.astype(np.int64),
+            value,
+            roots.astype(np.int64),
+        )
+        forest = cls(*(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays))
+        return replace(forest, value=forest.value.to(dtype))
+
+    @staticmethod
+    def layout(k: int, dtype: torch.dtype = torch.float32) -> Layout:
+        """Types and shapes of the tensors in a file."""
+        return {
+            "feature": (torch.int32, ("nodes",)),
+            "threshold": (torch.float32, ("nodes",)),
+            "children": (torch.int32, ("nodes", 2)),
+            "value": (dtype, ("leaves", k)),
+            "roots": (torch.int32, ("trees",)),
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors as a file holds them."""
+        if self.depth > DEEPEST:
+            raise InputError(
+                f"The model is not saved: a tree has more than {DEEPEST} levels. Set max_depth."
+            )
+        pairs = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {n: t if t.is_floating_point() else t.int() for n, t in pairs.items()}
+
+    @classmethod
+    def of_tensors(cls, tensors: dict[str, Tensor], width: int) -> Self:
+        """Read finite tensors of the layout; raises ValueError unless they are trees."""
+        forest = cls(**{n: t if t.is_floating_point() else t.long() for n, t in tensors.items()})
+        node, children = torch.arange(len(forest.children)), forest.children
+        inner = children[~forest.is_leaf]
+        # each node is a root or the child of one node before it: no cycles, nothing is shared
+        reached = torch.cat([inner.flatten(), forest.roots])
+        links = torch.cat([children.flatten(), forest.roots])
+        if links.min() < 0 or links.max() >= len(node):
+            raise ValueError("its forest has links to nodes that are not there")
+        rules = [
+            bool((inner > node[~forest.is_leaf, None]).all()),
+            torch.equal(reached.sort().values, node),
+            bool((forest.tree[children] == forest.tree[:, None]).all()),
+            len(forest.value) == int(forest.is_leaf.sum()),
+            bool(((forest.feature >= 0) & (forest.feature < width)).all()),
+            bool(((forest.value >= 0) & (forest.value <= 1 + 1e-6)).all()),  # medians sum to less
+        ]
+        if not all(rules) or forest.depth > DEEPEST:
+            raise ValueError("the nodes of its forest are no trees, or its leaves no probabilities")
+        return forest
+
+    @cached_property
+    def is_leaf(self) -> Tensor:
+        nodes = torch.arange(len(self.children), device=self.children.device)
+        return (self.children == nodes[:, None]).all(-1)
+
+    @cached_property
+    def leaf_number(self) -> Tensor:
+        """The row of `value` of each node that is a leaf, (nodes,)."""
+        return (self.is_leaf.cumsum(0) - 1).clamp(min=0)
+
+    @cached_property
+    def tree(self) -> Tensor:
+        """The number of each node's tree, (nodes,): its nodes follow its root."""
+        is_root = torch.zeros_like(self.feature)
+        is_root[self.roots] = 1
+        return is_root.cumsum(0) - 1
+
+    @cached_property
+    def depth(self) -> int:
+        """Steps from a root to its farthest leaf, counted up to `DEEPEST` + 1."""
+        nodes, depth = self.roots, 0
+        while depth <= DEEPEST and not self.is_leaf[nodes].all():
+            nodes, depth = self.children[nodes[~self.is_leaf[nodes]]].flatten(), depth + 1
+        return depth
+
+    def to(self, device: torch.device) -> Self:
+        """A copy on a device."""
+        return type(self)(*(getattr(self, field.name).to(device) for field in fields(self)))
+
+    def probability(self, x: Tensor) -> Tensor:
+        """The mean of the trees' answers for rows x (n, d), (n, k)."""
+        pieces = torch.split(x.float(), max(256, AT_ONCE // len(self.roots)))
+        return torch.cat([self._mean(piece.contiguous()) for piece in pieces])
+
+    def _mean(self, x: Tensor) -> Tensor:
+        count, children = len(self.roots), self.children.flatten()
+        node = self.roots.repeat(len(x))  # (n * trees,)
+        start = torch.arange(len(x), device=x.device).repeat_interleave(count) * x.shape[1]
+        leaf, where = torch.empty_like(node), torch.arange(len(node), device=x.device)
+        while len(where):
+            for _ in range(LEVELS):  # a leaf leads to itself
+                is_right = x.take(start + self.feature.take(node)) > self.threshold.take(node)
+                node = children.take(2 * node + is_right)
+            leaf[where] = node
+            unfinished = (~self.is_leaf[node]).nonzero()[:, 0]
+            where, node, start = where[unfinished], node[unfinished], start[unfinished]
+        return embedding_bag(self.leaf_number[leaf].view(len(x), count), self.value, mode="mean")
+
+
+def rounded_down(threshold: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The largest float32 up to each threshold: x <= threshold stays true or false."""
+    near = threshold.astype(np.float32)
+    return np.where(near > threshold, np.nextafter(near, np.float32(-np.inf)), near)
+
+
+@dataclass(frozen=True)
+class ForestModel(Fitted):
+    """A forest of one run that predicts rows; training rows are not part of it."""
+
+    forest: Forest
+
+    @property
+    def label_weights(self) -> Tensor:  # type: ignore[override]
+        return self.forest.value[None, :0]
+
+    @property
+    def opinion(self) -> Opinion:  # type: ignore[override]
+        return Opinion.of_probability(self.label_weights)
+
+    @property
+    def history(self) -> History:  # type: ignore[override]
+        return History()
+
+    @property
+    def device(self) -> torch.device:
+        return self.forest.value.device
+
+    def without_training_rows(self) -> Self:
+        return self
+
+    def part(self, runs: slice) -> Self:
+        return self
+
+    def predict(
+        self, rows: Rows, attack: Attack | None = None, truth: Tensor | None = None
+    ) -> Opinion:
+        if attack is not None:
+            rows = self.attacked(rows, attack, truth)
+        probability = self.forest.probability(scaled_rows(rows, 0)).double()
+        total = probability.sum(-1, keepdim=True).clamp(min=1e-12)
+        return Opinion.of_probability(probability / total)[None]

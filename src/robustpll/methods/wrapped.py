@@ -1,0 +1,364 @@
+"""Any scikit-learn estimator as the learner: label weights by its own held-out predictions."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import torch
+from joblib import parallel_config
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, clone, is_regressor
+from sklearn.utils.validation import has_fit_parameter
+from torch import Tensor
+
+from robustpll.engine.data import Task
+from robustpll.engine.networks import Shape
+from robustpll.engine.random import seed_of
+from robustpll.errors import InputError, Rule
+from robustpll.methods.base import Count
+from robustpll.methods.classical import Classical, ClassicalMethod, Layout, OneRun, Tensors
+from robustpll.methods.forest import Forest
+from robustpll.opinion import Opinion, each_part
+
+Floats = NDArray[np.float64]
+
+LEAST = 1e-4  # a smaller label weight is not learned
+SETTLED = 1e-2  # mean share of a row's weight that moves in the last round
+COPIES = 5  # of a row with drawn labels, for a classifier that takes no weights
+
+
+def _forest(seed: int) -> Any:
+    """Multi-output squared error on label weights is Gini impurity: a forest of soft labels."""
+    from sklearn.ensemble import RandomForestRegressor
+
+    return RandomForestRegressor(200, max_features="sqrt", oob_score=True, random_state=seed)
+
+
+def _random_forest(seed: int) -> Any:
+    from sklearn.ensemble import RandomForestClassifier
+
+    return RandomForestClassifier(300, random_state=seed)
+
+
+def _hist_gradient_boosting(seed: int) -> Any:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    # Early stopping would need two rows of every class.
+    return HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
+
+
+def _logistic_regression(seed: int) -> Any:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, random_state=seed))
+
+
+LEARNERS: dict[str, Callable[[int], Any]] = {
+    "forest": _forest,
+    "random_forest": _random_forest,
+    "hist_gradient_boosting": _hist_gradient_boosting,
+    "logistic_regression": _logistic_regression,
+}
+
+
+def _is_learner(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in LEARNERS
+    fits = hasattr(value, "fit") and hasattr(value, "get_params") and not isinstance(value, type)
+    return fits and (hasattr(value, "predict_proba") or _learns_matrix(value))
+
+
+def _learns_matrix(estimator: Any) -> bool:
+    """Whether an estimator learns label weights (n, k) themselves, not rows of one class."""
+    return isinstance(estimator, BaseEstimator) and bool(is_regressor(estimator))
+
+
+LEARNER = Rule(
+    f"one of {', '.join(map(repr, LEARNERS))}, a scikit-learn classifier with predict_proba, or a "
+    "regressor with several outputs; wrap another classifier in CalibratedClassifierCV",
+    _is_learner,
+)
+
+
+@dataclass(frozen=True)
+class Wrapped(ClassicalMethod):
+    """Any scikit-learn classifier, or regressor with several outputs, learns from candidates.
+
+    It starts with the prior as label weights. In each round, models that did not see a row predict
+    it; the new label weights are these probabilities times the prior, within the candidates. The
+    rounds end when less than 1 % of the weight moves. The last model learns the final weights.
+
+    A classifier learns one row for each candidate, with the label weight as sample weight. If it
+    takes no sample weights, it learns 5 copies of each row, with drawn labels. A regressor learns
+    the label weights themselves. Held-out predictions come from the out-of-bag trees of a
+    regressor with ``oob_score=True``, otherwise from folds.
+
+    Parameters
+    ----------
+    estimator : str or estimator
+        "forest" (soft labels, out-of-bag), "random_forest", "hist_gradient_boosting",
+        "logistic_regression", or an unfitted estimator or pipeline. A ``random_state`` of None is
+        set by the seed.
+    labels : {"resolved", "majority", "prior"}
+        "resolved" learns the label weights as above. The other two are baselines without rounds:
+        the classes with the largest prior (most votes) share the row equally, or the prior itself
+        is learned.
+    folds : int
+        Folds of held-out predictions, at least 2; not used with out-of-bag predictions.
+    rounds : int
+        The most rounds. Each fits `folds` models, or one with out-of-bag predictions.
+
+    Examples
+    --------
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from robustpll import PLLClassifier
+    >>> X = [[0.0], [1], [2], [10], [11], [12]]
+    >>> y = [{"a", "b"}, {"a"}, {"a", "c"}, {"b", "c"}, {"b"}, {"b", "a"}]
+    >>> model = PLLClassifier(Wrapped(GaussianNB(), folds=3), random_state=0).fit(X, y)
+    >>> model.labels_.tolist(), model.predict([[1.5]]).tolist()
+    (['a', 'a', 'a', 'b', 'b', 'b'], ['a'])
+    """
+
+    name = "wrapped"
+    title = "Wrapped"
+    citation = "Pedregosa, Varoquaux: Scikit-learn: Machine Learning in Python. JMLR 2011"
+    published = False
+    on_host = True
+    cost = (20.0, 1.1)
+
+    estimator: Annotated[str | Any, LEARNER] = "forest"
+    labels: Literal["resolved", "majority", "prior"] = "resolved"
+    folds: Annotated[int, Rule("of at least 2", lambda folds: folds >= 2)] = 5
+    rounds: Count = 3
+
+    def check(self, task: Task, validation: Task | None) -> None:
+        if validation is not None:
+            raise InputError(
+                f"{self.title} has no epochs to choose from. Leave out watch, or use a method "
+                "that trains networks."
+            )
+
+    def fit(self, task: Task, *, validation: Task | None = None) -> "WrappedModels":
+        fitted: Any = super().fit(task, validation=validation)
+        held_out = [learned.pop("held_out") for learned in fitted.learned]
+        stacked = None
+        if held_out[0] is not None:
+            stacked = Opinion.of_probability(torch.stack(held_out))
+        return WrappedModels(self, fitted.learned, fitted.opinion, held_out=stacked)
+
+    def fit_run(self, run: OneRun) -> tuple[Tensors, Opinion]:
+        data = _Rows(
+            as_float32(run.x),
+            run.prior.cpu().numpy() * run.candidates.cpu().numpy(),
+            run.weight.double().cpu().numpy(),
+            np.random.default_rng(seed_of(run.seed, self.name)),
+            torch.get_num_threads() if isinstance(self.estimator, str) else 1,
+        )
+        estimator, weights, held_out = self.seeded(run.seed), data.prior, None
+        if self.labels == "majority":
+            weights = 1.0 * (weights >= weights.max(-1, keepdims=True) * (1 - 1e-6))
+        if self.labels == "resolved":
+            weights, held_out = self.resolved(estimator, data)
+        weights = normalized(weights, data.prior)
+        learned = data.fit(estimator, weights)
+        if held_out is None:
+            held_out = out_of_bag(learned["estimator"])
+        learned["held_out"] = None
+        if held_out is not None:
+            uniform = np.full_like(held_out, 1 / weights.shape[1])
+            learned["held_out"] = torch.from_numpy(normalized(held_out, uniform)).to(run.x)
+        return learned, Opinion.of_probability(torch.from_numpy(weights).to(run.x), None, run.prior)
+
+    def seeded(self, seed: int) -> Any:
+        """Return an unfitted copy of the estimator whose random states are set."""
+        if isinstance(self.estimator, str):
+            return LEARNERS[self.estimator](seed_of(seed, self.name) % 2**32)
+        estimator = clone(self.estimator)
+        states = {
+            name: seed_of(seed, self.name, name) % 2**32
+            for name, value in estimator.get_params().items()
+            if name.split("__")[-1] == "random_state" and value is None
+        }
+        return estimator.set_params(**states)
+
+    def resolved(self, estimator: Any, data: "_Rows") -> tuple[Floats, Floats | None]:
+        """Return the label weights (n, k) of the last round, and its held-out predictions."""
+        n = len(data.x)
+        parts = np.array_split(data.random.permutation(n), min(self.folds, n))
+        weights, probability = data.prior, None
+        for _ in range(self.rounds):
+            probability = None
+            if getattr(estimator, "oob_score", False) and _learns_matrix(estimator):
+                probability = out_of_bag(data.fit(estimator, weights)["estimator"])
+            if probability is None:
+                probability = data.out_of_fold(estimator, weights, parts)
+            before, weights = weights, normalized(probability * data.prior, data.prior)
+            if abs(weights - before).sum(-1).mean() / 2 < SETTLED:
+                break
+        return weights, probability
+
+    def predict_run(self, learned: Tensors, x: Tensor, precomputed: Tensors) -> Opinion:
+        probability = probability_of(learned, as_float32(x))
+        return Opinion.of_probability(torch.from_numpy(probability).to(x))
+
+    def layout(self, shape: Shape, k: int) -> Layout:
+        return {"estimator": (torch.uint8, ("bytes",)), "columns": (torch.bool, (k,))}
+
+
+@dataclass(frozen=True)
+class WrappedModels(Classical):
+    """Fitted estimators of R runs.
+
+    Each element of `learned` has its ``"estimator"``, and ``"columns"`` (k,): which classes it has.
+    A random forest or extra trees come back from a file as a `Forest`.
+    """
+
+    held_out: Opinion | None = None  # (R, n, k): each row by models that did not see it
+
+    @property
+    def estimators(self) -> tuple[Any, ...]:
+        return tuple(learned["estimator"] for learned in self.learned)
+
+    @property
+    def k(self) -> int:
+        return len(self.learned[0]["columns"])
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def without_training_rows(self) -> Self:
+        return replace(super().without_training_rows(), held_out=None)
+
+    def part(self, runs: slice) -> Self:
+        held_out = self.held_out
+        if held_out is not None:
+            held_out = each_part(lambda array: array[runs], held_out)
+        return replace(super().part(runs), held_out=held_out)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Training rows of one run, and how an estimator learns label weights of them."""
+
+    x: NDArray[np.float32]  # (n, d)
+    prior: Floats  # (n, k), 0 outside the candidates
+    weight: Floats  # (n,): sample weights
+    random: np.random.Generator
+    threads: int = 1  # that fit trees; threads that predict would add them up in any order
+
+    def out_of_fold(self, estimator: Any, weights: Floats, parts: list[Any]) -> Floats:
+        """Return the probability (n, k) of each row, by a model of the other parts."""
+        probability = np.empty_like(weights)
+        for part in parts:
+            others = np.setdiff1d(np.arange(len(weights)), part)
+            weight = self.weight[others] if self.weight[others].any() else np.ones(len(others))
+            rows = replace(self, x=self.x[others], weight=weight)
+            learned = rows.fit(estimator, weights[others])
+            probability[part] = probability_of(learned, self.x[part])
+        return probability
+
+    def fit(self, estimator: Any, weights: Floats) -> dict[str, Any]:
+        """Return a copy of the estimator that has learned label weights (n, k), and its columns."""
+        estimator, key = clone(estimator), _weight_parameter(estimator)
+        y: Any = None
+        columns = np.ones(weights.shape[1], dtype=bool)
+        if _learns_matrix(estimator):
+            rows = np.arange(len(weights)) if key else self._copies(1)
+            y, sample_weight = weights[rows], self.weight[rows]
+        else:
+            rows, classes = self._with_classes(weights, by_weight=key is not None)
+            sample_weight = self.weight[rows] * weights[rows, classes]
+            columns = np.isin(np.arange(len(columns)), classes)
+            y = (columns.cumsum() - 1)[classes]  # without gaps, which some classifiers refuse
+            if columns.sum() == 1:  # most classifiers refuse a single class
+                from sklearn.dummy import DummyClassifier
+
+                estimator, key = DummyClassifier(), None
+        jobs: Any = parallel_config("threading", n_jobs=self.threads)
+        with jobs if self.threads > 1 else nullcontext(), _without_oob_warnings():
+            estimator.fit(self.x[rows], y, **({key: sample_weight} if key else {}))
+        return {"estimator": estimator, "columns": torch.from_numpy(columns)}
+
+    def _with_classes(self, weights: Floats, *, by_weight: bool) -> tuple[Any, Any]:
+        """Return positions of rows and their classes: all with a label weight, or drawn ones."""
+        if by_weight:
+            rows, classes = np.nonzero((weights >= LEAST) & (self.weight[:, None] > 0))
+            return rows, classes
+        rows = self._copies(1 if (weights.max(-1) > 1 - LEAST).all() else COPIES)
+        shares = weights[rows].cumsum(-1)
+        return rows, (shares > self.random.random((len(rows), 1)) * shares[:, -1:]).argmax(-1)
+
+    def _copies(self, count: int) -> NDArray[np.int64]:
+        """Return so many positions for each row, or as many in all, drawn by sample weight."""
+        rows = np.repeat(np.arange(len(self.weight)), count)
+        if np.ptp(self.weight) == 0:
+            return rows
+        return np.sort(
+            self.random.choice(rows, len(rows), p=self.weight[rows] / self.weight[rows].sum())
+        )
+
+
+def _weight_parameter(estimator: Any) -> str | None:
+    """Return the name of the sample weights in `fit`, also of a pipeline; None without one."""
+    from sklearn.pipeline import Pipeline
+
+    if isinstance(estimator, Pipeline):
+        name, last = estimator.steps[-1]
+        inner = _weight_parameter(last)
+        return inner and f"{name}__{inner}"
+    return "sample_weight" if has_fit_parameter(estimator, "sample_weight") else None
+
+
+def probability_of(learned: dict[str, Any], x: NDArray[np.float32]) -> Floats:
+    """Return the probability (q, k) of each class for rows x (q, d); absent classes have 0."""
+    estimator, columns = learned["estimator"], learned["columns"].cpu().numpy()
+    probability = np.zeros((len(x), len(columns)))
+    if isinstance(estimator, Forest):  # of a file
+        answer = estimator.probability(torch.from_numpy(x)).numpy()
+    else:
+        predict = estimator.predict if _learns_matrix(estimator) else estimator.predict_proba
+        answer = np.asarray(predict(x))
+    if answer.shape != (len(x), columns.sum()):
+        raise InputError(
+            f"The estimator must answer {columns.sum()} numbers for each row; got {answer.shape} "
+            f"for {len(x)} rows. Use a classifier, or a regressor with several outputs."
+        )
+    probability[:, columns] = np.clip(answer, 0, None)
+    return normalized(probability, columns / columns.sum())
+
+
+def out_of_bag(estimator: Any) -> Floats | None:
+    """Return the out-of-bag predictions (n, k) of a regressor that has them; else None.
+
+    A row that no tree left out has zeros. Those of a classifier would see other copies of a row.
+    """
+    if not _learns_matrix(estimator):
+        return None
+    prediction = getattr(estimator, "oob_prediction_", None)
+    return None if prediction is None else np.clip(prediction, 0, None).astype(np.float64)
+
+
+def normalized(weights: Floats, otherwise: Floats) -> Floats:
+    """Return rows (n, k) divided by their sums; a row of zeros becomes that of `otherwise`."""
+    total = weights.sum(-1, keepdims=True)
+    return np.asarray(np.where(total > 0, weights / np.where(total > 0, total, 1), otherwise))
+
+
+def as_float32(x: Tensor) -> NDArray[np.float32]:
+    """Return rows as scikit-learn's trees take them."""
+    return x.float().cpu().contiguous().numpy()
+
+
+@contextmanager
+def _without_oob_warnings() -> Iterator[None]:
+    """Hide that some row is in every tree's sample: it keeps its prior."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Some inputs do not have OOB scores")
+        warnings.filterwarnings("ignore", "R.2 score is not well-defined")
+        yield
