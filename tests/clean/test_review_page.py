@@ -18,7 +18,7 @@ from robustpll.labels.candidates import Candidates
 from robustpll.opinion import Opinion
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Locator, LocatorAssertions, Page
 
 pytestmark = pytest.mark.browser
 
@@ -87,9 +87,15 @@ def other_tab(page: "Page", script: str = "") -> "Page":
     return tab
 
 
+def expect(place: "Locator") -> "LocatorAssertions":
+    """Assertions that wait. Unlike `wait_for_function`, they need no `eval`, which pages forbid."""
+    from playwright.sync_api import expect
+
+    return expect(place)
+
+
 def wait_for_tally(page: "Page", words: str) -> None:
-    reads = "words => document.getElementById('tally').innerText === words"
-    page.wait_for_function(reads, arg=words)
+    expect(page.locator("#tally")).to_have_text(words)
 
 
 def decided_in(page: "Page", folder: Path, names: np.ndarray = NAMES) -> dict[int, int]:
@@ -175,7 +181,7 @@ def test_two_tabs_share_decisions_and_undo_takes_back_only_the_own_latest_word(
     assert state(other)[0] == "Row 2"  # a person may be reading it
     assert other.locator(".options button[aria-pressed=true] .name").inner_text() == "ant"
     press(other, "3")  # row 2 again
-    one.wait_for_function("document.querySelector('.item .name').innerText === 'cöw'")
+    expect(one.locator(".item .name").first).to_have_text("cöw")
     assert decided_in(one, tmp_path) == decided_in(other, tmp_path) == {0: 2, 1: 1}
     press(one, "uu")  # row 3 is open again; row 2 is not its own any more
     assert "changed in another tab" in one.locator("#said").inner_text()
@@ -265,10 +271,7 @@ def test_the_list_is_sorted_and_only_rows_in_sight_are_drawn(show: Open) -> None
     page = show(page_of(rows=1200))
     assert page.locator(".item").count() < 60
     page.locator("#scroller").evaluate("node => { node.scrollTop = 50_000; }")
-    page.wait_for_function(
-        "[...document.querySelectorAll('.item .small')].some("
-        "(node) => node.innerText.startsWith('row 970 '))"
-    )
+    expect(page.locator(".item .small").filter(has_text="row 970 ")).to_have_count(1)
     assert page.locator(".item").count() < 60
     page.locator("#sort").select_option("label")
     assert page.locator(".item .name").first.inner_text() == "ant?"
