@@ -25,14 +25,13 @@ from robustpll.estimator.classifier import PLLClassifier
 from robustpll.estimator.features import Features
 from robustpll.labels.candidates import Candidates
 from robustpll.methods import Auto, Method, Wrapped
-from robustpll.methods import auto as auto_module
 
 Ints = NDArray[np.int64]
 
 BASELINES = {"random forest": "random_forest", "logistic regression": "logistic_regression"}
 FOLDS = 5
 FEWEST_ROWS = 20  # of a comparison
-FEWEST_SINGLES = auto_module.FEWEST_SINGLES
+FEWEST_SINGLES = 50  # rows with one candidate that a comparison may go by
 FEW = 0.5  # share of rows with one candidate below which they may not stand for all
 MOST_ROWS = 20_000  # that baselines learn from: a forest of 300 trees then takes a minute
 ERRORS = 2.0  # standard errors that tell two learners apart

@@ -21,6 +21,7 @@ from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, Rule, is_count, is_number
 from robustpll.labels.annotators import answer_likelihood, reliabilities
+from robustpll.labels.distractors import dependence, distractor_rates
 from robustpll.methods.base import DeepMethod, Method, Positive
 from robustpll.methods.evidential import RobustPll, RobustPllAt
 from robustpll.methods.forest import Forest, ForestModel
@@ -42,8 +43,9 @@ ADVERSARY = {"rows": 0.02, "pictures": 0.05}  # share of a feature's range, for 
 CEILING = {"rows": 0.3, "pictures": 3.0}  # of the divergence, see `RobustPll`
 TREES, TREE_WORK = 300, 2e6  # trees in all, up to so many rows * classes * sqrt(features)
 LEAF_ROWS = 4_000  # rows for each further row that a leaf needs: bounds the size of a forest
-FEWEST_SINGLES = 50  # rows with one candidate that are enough to calibrate by
-CLEAR_SHARE = 0.5  # share of rows with one candidate that tell if trees are better than networks
+CLEAR_SHARE = 0.5  # share of rows with one candidate that makes sets clear
+TURNS = 3  # of exponents and rates of distractors
+MORE_DEPENDENT = 0.05  # dependence of distractors on a prediction that trees may add
 LEAST_EVIDENCE = 1e-3  # of a class: its logarithm must be finite
 LEAST_SHARE = 0.05  # of the exponents; a learner with less is dropped
 MOST_EVIDENCE = 1e6  # of all classes: an uncertainty of k / 1,000,000
@@ -74,10 +76,11 @@ class Auto(Method):
     that probabilities are calibrated without a true label. A learner with a small power is dropped.
     All members predict other rows together.
 
-    Answers of annotators count by their reliability, which is estimated with the model. Candidate
-    sets without votes are judged by rows with a single candidate, if there are 50: in larger sets,
-    the other candidates often depend on the row, too. There are no trees unless half of the sets
-    are single. From 50 classes on, the networks are those of Proden.
+    Answers of annotators count by their reliability, and candidates of a set by how often their
+    class is a distractor, a candidate beside the true class. Both are estimated with the model. If
+    distractors depend on the row, trees tend to learn them: trees are dropped if their predictions
+    tell more about distractors than those of the networks. From 50 classes on, the networks are
+    those of Proden.
 
     Parameters
     ----------
@@ -190,7 +193,7 @@ class Auto(Method):
         parts = {}
         if self.learner != "trees":
             parts["network"] = fold_networks(self, task)
-        if self.learner != "network" and _has_trees(task, answers, required=self.learner):
+        if self.learner != "network" and _has_trees(task, is_required=self.learner == "trees"):
             parts["trees"] = fold_trees(self, task)
         stack = OneStack({name: part.fitted for name, part in parts.items()})
         if len(task) >= FEWEST_ROWS:
@@ -203,17 +206,17 @@ class Auto(Method):
         return replace(stack, **moved)
 
 
-def _has_trees(task: Task, answers: "Answers", required: str) -> bool:
-    """Whether trees suit a run: rows of numbers, not too many, and answers to judge them by."""
+def _has_trees(task: Task, *, is_required: bool) -> bool:
+    """Whether trees suit a run: rows of numbers, and not too many."""
     n, k, shape = len(task), task.k, task.rows.shape
     work = n * k * math.sqrt(math.prod(shape))
     suited = len(shape) == 1 and n >= FEWEST_ROWS and k > 1 and work <= 10 * TREE_WORK
-    if required == "trees" and not suited:
+    if is_required and not suited:
         raise InputError(
             f"learner='trees' needs {FEWEST_ROWS} rows or more of numbers and two classes, and at "
             f"most {10 * TREE_WORK:.0e} rows * classes * sqrt(features). Use learner='network'."
         )
-    return suited and (required == "trees" or answers.can_compare)
+    return suited
 
 
 @dataclass(frozen=True)
@@ -221,7 +224,8 @@ class Answers:
     """What is known about the labels of one run's rows, on the host."""
 
     candidates: NDArray[np.bool_]  # (n, k)
-    likelihood: Floats  # (n, k): of the answers or the set, for each true class
+    prior: Floats  # (n, k): of the candidates; rows sum to 1
+    likelihood: Floats  # (n, k): of the answers or the set, for each true class; rows sum to 1
     weight: Floats  # (n,): sample weights
     codes: NDArray[np.int64] | None  # (n, annotators), see Task.answers
 
@@ -229,58 +233,51 @@ class Answers:
     def of(cls, task: Task) -> Self:
         """Read them from a task of one run; sets are equally likely for each of their classes."""
         candidates, weight = task.candidates[0].cpu().numpy(), task.weight[0].double().cpu().numpy()
-        prior = task.prior[0].double().cpu().numpy()
-        answers = cls(candidates, prior / prior.sum(-1, keepdims=True), weight, None)
+        prior = normalized(task.prior[0].double().cpu().numpy())
+        answers = cls(candidates, prior, prior, weight, None)
         if task.answers is None:
             return answers
         return replace(answers, codes=task.answers[0].cpu().numpy()).given(None)
 
     def given(self, probability: Floats | None) -> Self:
-        """Estimate the reliability of annotators anew, given a model's probabilities (n, k)."""
+        """Estimate anew what answers or candidates tell, given a model's probabilities (n, k)."""
+        k = self.candidates.shape[1]
         if self.codes is None:
-            return self
-        k, answered = self.candidates.shape[1], (self.codes >= 0).any(-1)
+            if probability is None:
+                return self
+            rows = self.judged
+            rates = distractor_rates(self.candidates[rows], probability[rows], self.weight[rows])
+            return replace(self, likelihood=normalized(self.prior / rates))
+        answered = (self.codes >= 0).any(-1)
         known = None if probability is None else probability[answered]
         reliable = reliabilities(self.codes[answered], k, known)
         likelihood = self.likelihood.copy()
         likelihood[answered] = answer_likelihood(self.codes[answered], k, reliable)
         return replace(self, likelihood=likelihood)
 
+    def part(self, rows: NDArray[np.bool_]) -> Self:
+        """The answers of some of the rows."""
+        codes = None if self.codes is None else self.codes[rows]
+        arrays = ("candidates", "prior", "likelihood", "weight")
+        return replace(self, codes=codes, **{name: getattr(self, name)[rows] for name in arrays})
+
     def within_candidates(self) -> Floats:
         """The likelihood of the candidates alone, (n, k); rows sum to 1."""
-        inside = self.likelihood * self.candidates
-        return np.asarray(inside / inside.sum(-1, keepdims=True))
-
-    @property
-    def is_single(self) -> NDArray[np.bool_]:
-        return np.asarray((self.candidates.sum(-1) == 1) & (self.weight > 0))
-
-    @property
-    def has_singles(self) -> bool:
-        """Whether there are enough rows with a single candidate to calibrate by."""
-        return int(self.is_single.sum()) >= FEWEST_SINGLES
-
-    @property
-    def can_compare(self) -> bool:
-        """Whether held-out answers tell which of two learners is better.
-
-        In sets, other candidates often depend on the row, and few rows with one may be unlike the
-        others: on msrc-v2 they prefer a forest that is 9 points worse.
-        """
-        is_clear = self.has_singles and self.is_single.mean() >= CLEAR_SHARE
-        return self.codes is not None or bool(is_clear)
+        return normalized(self.likelihood * self.candidates)
 
     @property
     def judged(self) -> NDArray[np.bool_]:
         """Rows that exponents are fitted to, (n,); at most so many that it takes seconds."""
-        rows = self.weight > 0
-        if self.codes is None and self.has_singles:
-            rows = self.is_single
-        chosen = np.flatnonzero(rows)
+        chosen = np.flatnonzero(self.weight > 0)
         most = max(500, int(JUDGED / self.candidates.shape[1]))
-        rows = np.zeros(len(rows), dtype=bool)
+        rows = np.zeros(len(self.weight), dtype=bool)
         rows[chosen[:: -(-len(chosen) // most)]] = True
         return rows
+
+
+def normalized(likelihood: Floats) -> Floats:
+    """Rows (n, k) divided by their sums."""
+    return np.asarray(likelihood / likelihood.sum(-1, keepdims=True))
 
 
 @dataclass(frozen=True)
@@ -416,24 +413,55 @@ class OneStack:
         once = {name: part.evidence(n, 1) for name, part in parts.items()}
         is_held_out = np.logical_and.reduce([number > 0 for _, number in once.values()])
         rows = answers.judged & is_held_out
-        powers, offset = exponents({name: e[rows] for name, (e, _) in once.items()}, answers, rows)
-        total = sum(powers.values())
-        useful = [name for name, power in powers.items() if power >= LEAST_SHARE * total]
+        evidence = {name: e[rows] for name, (e, _) in once.items()}
+        stack, judged = self.fitted_to(evidence, answers.part(rows))
+        useful = stack.useful(evidence, judged)
         if len(useful) < len(parts):
             smaller = {name: parts[name] for name in useful}
             fitted = {name: self.parts[name] for name in useful}
             return replace(self, parts=fitted).weighed(smaller, answers)
-        stack = replace(self, powers=powers, offset=offset)
         twice = {name: part.evidence(n, 2) for name, part in parts.items()}
         if any((number < 2).any() for _, number in twice.values()):
             return replace(stack, held_out=_opinion_of(stack, once))
         # A mean of members is more accurate than one of them, and less sure. The factor that
         # corrects this is known for two members, and changes as 1 / members.
-        factor = sharpening(stack, {name: e[rows] for name, (e, _) in twice.items()}, answers, rows)
+        factor = sharpening(stack, {name: e[rows] for name, (e, _) in twice.items()}, judged)
         held_out = _opinion_of(stack.sharpened(factor), twice)
         members = min(len(part.held_out) for part in parts.values())
         factor += (factor - 1) * (1 - 2 / members)
         return replace(stack.sharpened(factor), held_out=held_out)
+
+    def fitted_to(self, evidence: Mapping[str, Floats], answers: Answers) -> tuple[Self, Answers]:
+        """Fit the exponents to rows with this evidence; return also what their answers tell.
+
+        Distractors are estimated with the model: in turns.
+        """
+        stack = self
+        for turn in range(1 if answers.codes is not None else TURNS):
+            if turn:
+                answers = answers.given(stack.probability(evidence))
+            powers, offset = exponents(evidence, answers)
+            stack = replace(self, powers=powers, offset=offset)
+        return stack, answers
+
+    def probability(self, evidence: Mapping[str, Floats]) -> Floats:
+        """The probability (rows, k) of rows with this evidence of each part."""
+        tensors = {name: torch.from_numpy(e) for name, e in evidence.items()}
+        return np.asarray(self.combined(tensors).probability.numpy())
+
+    def useful(self, evidence: Mapping[str, Floats], answers: Answers) -> list[str]:
+        """Names of the parts to keep: those that count, but no trees that predict distractors."""
+        least = LEAST_SHARE * sum(self.powers.values())
+        names = [name for name, power in self.powers.items() if power >= least]
+        if answers.codes is not None or len(names) == 1:
+            return names
+        networks = {"network": evidence["network"]}
+        alone, _ = self.fitted_to(networks, answers)
+        of_both, of_networks = (
+            dependence(answers.candidates, probability, answers.weight)
+            for probability in (self.probability(evidence), alone.probability(networks))
+        )
+        return names if of_both <= of_networks + MORE_DEPENDENT else ["network"]
 
     def sharpened(self, factor: float) -> Self:
         """A stack whose powers are multiplied by a factor."""
@@ -462,16 +490,12 @@ def _opinion_of(stack: OneStack, evidence: Mapping[str, tuple[Floats, Any]]) -> 
     return stack.combined({name: torch.from_numpy(e) for name, (e, _) in evidence.items()})
 
 
-def sharpening(
-    stack: OneStack, evidence: Mapping[str, Floats], answers: Answers, rows: NDArray[np.bool_]
-) -> float:
+def sharpening(stack: OneStack, evidence: Mapping[str, Floats], answers: Answers) -> float:
     """Return the factor from 1 to 1.5 on the powers that suits these rows best."""
-    likelihood, weight = answers.likelihood[rows], answers.weight[rows]
-    tensors = {name: torch.from_numpy(e) for name, e in evidence.items()}
 
     def loss(factor: float) -> float:
-        probability = stack.sharpened(factor).combined(tensors).probability.numpy()
-        return float(-(weight * np.log((probability * likelihood).sum(-1))).sum())
+        probability = stack.sharpened(factor).probability(evidence)
+        return float(-(answers.weight * np.log((probability * answers.likelihood).sum(-1))).sum())
 
     return float(minimize_scalar(loss, bounds=(1.0, 1.5), method="bounded").x)
 
@@ -482,16 +506,14 @@ def strength(evidence: Mapping[str, Tensor]) -> Tensor:
     return total if "network" in evidence else torch.ones_like(total)
 
 
-def exponents(
-    evidence: Mapping[str, Floats], answers: Answers, rows: NDArray[np.bool_]
-) -> tuple[dict[str, float], float]:
+def exponents(evidence: Mapping[str, Floats], answers: Answers) -> tuple[dict[str, float], float]:
     """Return powers of each part's evidence (rows, k) and an offset, by maximum likelihood.
 
     A penalty keeps them near those that change nothing, if there are few rows.
     """
     logs = np.stack([np.log(e + LEAST_EVIDENCE) for e in evidence.values()])  # (parts, rows, k)
     total = strength({name: torch.from_numpy(e) for name, e in evidence.items()}).numpy()
-    likelihood, weight, k = answers.likelihood[rows], answers.weight[rows], logs.shape[-1]
+    likelihood, weight, k = answers.likelihood, answers.weight, logs.shape[-1]
 
     def loss(numbers: Floats) -> tuple[float, Floats]:
         powers, offset = np.exp(numbers[:-1]), numbers[-1]
