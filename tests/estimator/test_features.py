@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from robustpll import InputError, PLLClassifier, RobustPLLClassifier
+from robustpll import PGD, InputError, PLLClassifier, RobustPLLClassifier
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.train import train
-from robustpll.estimator.features import Features
+from robustpll.estimator.features import Curve, Features
 from robustpll.methods import RobustPll
 
 NAN = float("nan")
@@ -283,3 +283,69 @@ def test_streamed_bytes_give_the_same_as_resident_ones() -> None:
     with patch.object(Rows, "on_host", new_callable=PropertyMock, return_value=True):
         streamed = train(RobustPll(epochs=2, batch_size=100), task)
     assert torch.equal(streamed.label_weights, resident.label_weights)
+
+
+RANDOM = np.random.default_rng(0)
+SPREAD, SKEWED = RANDOM.random(400), RANDOM.lognormal(sigma=2, size=400)
+OUTLIERS = np.where(np.arange(400) % 100 == 0, 1e6, SPREAD)
+BINARY = (np.arange(400) % 50 == 0) * 1.0
+COLUMNS = np.column_stack([SPREAD, SKEWED, OUTLIERS, BINARY])
+
+
+def in_one_go(scale: Any, later: np.ndarray = COLUMNS) -> np.ndarray:
+    rows = Features.fit_rows(COLUMNS, "cpu", scale)[0].rows(later)
+    return rows.x(rows.everything)[0].numpy()
+
+
+def test_columns_with_outliers_or_skew_are_spread_and_the_others_stay() -> None:
+    assert [*Features.fit_rows(COLUMNS, "cpu", "auto")[0].curves] == [1, 2]
+    assert [*Features.fit_rows(COLUMNS, "cpu", "quantile")[0].curves] == [0, 1, 2]
+    spread, plain = in_one_go("auto"), in_one_go("minmax")
+    np.testing.assert_array_equal(spread[:, [0, 3]], plain[:, [0, 3]])
+    for number in (1, 2):
+        assert np.quantile(plain[:, number], 0.9) < 0.2
+        middle = np.quantile(spread[:, number], (0.25, 0.5, 0.75))
+        np.testing.assert_allclose(middle, (0.25, 0.5, 0.75), atol=0.05)
+        order = np.argsort(COLUMNS[:, number])
+        assert (np.diff(spread[order, number]) >= 0).all()
+
+
+def test_beyond_the_training_range_scaled_values_grow_as_without_a_curve() -> None:
+    beyond = np.array([[0.5, 1e5, 1e7, 0.0], [0.5, -1e5, -1e7, 0.0]])
+    curved, plain = in_one_go("auto", beyond), in_one_go("minmax", beyond)
+    np.testing.assert_allclose(curved[:, 1:3], plain[:, 1:3], rtol=1e-5)
+
+
+def test_other_scales_are_what_they_say_and_unknown_ones_are_refused() -> None:
+    standard = in_one_go("standard")
+    np.testing.assert_allclose(standard.mean(0), 0, atol=1e-5)
+    np.testing.assert_allclose(standard.std(0), 1, rtol=1e-5)
+    np.testing.assert_allclose(in_one_go(None), COLUMNS, rtol=1e-6)
+    with pytest.raises(InputError, match=r"scale must be one of 'auto', .* got 'robust'"):
+        in_one_go("robust")
+
+
+def test_curves_survive_json_and_broken_ones_are_unsound() -> None:
+    features = Features.fit_rows(COLUMNS, "cpu", "auto")[0]
+    again = Features.from_json(json.loads(json.dumps(asdict(features))))
+    assert again == features
+    curve = features.curves[1]
+    assert curve.is_sound
+    assert not Curve(curve.knots[::-1], curve.levels).is_sound
+    assert not Curve((0.0, 0.5, 0.5, 1.0), (0.0, 0.4, 0.6, 1.0)).is_sound
+    assert not Curve((0.0, float("nan"), 1.0), (0.0, 0.4, 1.0)).is_sound
+
+
+def test_a_model_with_outliers_in_a_column_learns_and_one_without_a_range_is_not_attacked() -> None:
+    X = np.concatenate([OUTLIERS[:, None], RANDOM.random((400, 2))], 1)
+    y = (X[:, 0] > np.median(X[:, 0])).astype(int)
+    settings: Any = {"learner": "network", "members": 5, "epochs": 20, "random_state": 0}
+    scores = [
+        RobustPLLClassifier(scale=scale, **settings).fit(X[:300], y[:300]).score(X[300:], y[300:])
+        for scale in ("auto", "minmax")
+    ]
+    assert scores[0] > 0.8
+    assert scores[1] < 0.7
+    model = PLLClassifier(RobustPll(epochs=2), scale="standard").fit(X, y)
+    with pytest.raises(InputError, match="scale='auto'"):
+        model.predict_opinion(X, attack=PGD(0.1))

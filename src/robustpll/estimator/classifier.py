@@ -27,7 +27,7 @@ from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_share, refuse_other_length, some_of
 from robustpll.estimator.abstention import CalibrationSample, Decision, Recalibration, Reference
-from robustpll.estimator.features import Features, finite, is_byte_pictures, refuse_odd_table
+from robustpll.estimator.features import Features, Scale, finite, is_byte_pictures, refuse_odd_table
 from robustpll.labels.candidates import Candidates, candidates_with
 from robustpll.labels.parsing import as_pandas, is_frame
 from robustpll.methods import METHODS, Auto, Method, RobustPll, RobustPllAt
@@ -50,7 +50,8 @@ FORMER_PARAMETERS += ("kl_per_class", "balance", "averaged", "watch")
 class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base class of the classifiers of this library."""
 
-    class_weight: ClassWeight  # the parameters that all of them have
+    scale: Scale | None  # the parameters that all of them have
+    class_weight: ClassWeight
     random_state: Any
     device: str
     verbose: bool
@@ -95,7 +96,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         candidates = Candidates.of(y)
         refuse_other_length(len(X), len(candidates))
         weight = row_weights(candidates, self.class_weight, sample_weight)
-        self.features_, rows = Features.fit_rows(X, device)
+        self.features_, rows = Features.fit_rows(X, device, self.scale)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         arrays = (candidates.matrix, candidates.prior, weight)
         matrix, prior, weights = (torch.tensor(array)[None] for array in arrays)
@@ -131,11 +132,21 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "fitted_")
         if not isinstance(attack, Attack | None):
             raise InputError(f"attack must be an Attack such as PGD(0.1); got {attack!r}.")
+        if attack is not None:
+            self.refuse_attack()
         if labels is None:
             return self._opinion(self._rows(X), attack)
         rows, candidates = self._labelled_rows(X, labels)
         truth = torch.tensor(candidates.matrix.argmax(-1), device=self.fitted_.device)[None]
         return self._opinion(rows, attack, truth)
+
+    def refuse_attack(self) -> None:
+        """Raise InputError if features are not scaled to the range in which attacks move them."""
+        if self.scale == "standard":
+            raise InputError(
+                "Attacks move features between 0 and 1, but scale='standard' has another range. "
+                "Fit with scale='auto', 'minmax' or 'quantile'."
+            )
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probability of each class, (n, k)."""
@@ -342,6 +353,8 @@ class PLLClassifier(CandidateClassifier):
     method : str or Method
         A name of `robustpll.METHODS`, or a method object such as ``Proden(epochs=50)``. Its fields
         are parameters too: ``set_params(method__epochs=50)``.
+    scale : {"auto", "minmax", "standard", "quantile"} or None
+        As for `RobustPLLClassifier`; "minmax" is that of the published experiments.
     class_weight : dict, "balanced" or None
         Weights of the classes. A row's weight is the mean of its candidates' weights under the
         prior.
@@ -366,6 +379,7 @@ class PLLClassifier(CandidateClassifier):
 
     method: str | Method = "robust_pll"
     _: KW_ONLY
+    scale: Scale | None = "minmax"
     class_weight: ClassWeight = None
     random_state: Any = None
     device: str = "auto"
@@ -438,6 +452,12 @@ class RobustPLLClassifier(CandidateClassifier):
     precision : {"auto", "float32", "bf16"}
         "auto" lets CUDA use TF32 for matrix products; "bf16" computes them in bfloat16, on devices
         that have units for it.
+    scale : {"auto", "minmax", "standard", "quantile"} or None
+        How features are scaled by the training rows. "minmax": to the range 0 to 1. "quantile":
+        each column is then bent so that its quantiles are evenly spread. "auto": this is done to
+        columns with outliers or skew, those with 90 % of their values in a fifth of their range.
+        "standard": to mean 0 and standard deviation 1; such a model cannot be attacked. None: not
+        at all. Pictures are never bent.
     class_weight, random_state, device, verbose
         As for `PLLClassifier`.
     kl_ceiling, anneal, loss, update, evidence, kl_scale_large_k, kl_per_class, balance, averaged
@@ -465,6 +485,7 @@ class RobustPLLClassifier(CandidateClassifier):
     adversary: float | tuple[float, ...] | None = None
     early_stopping: bool = False
     precision: Literal["auto", "float32", "bf16"] = "auto"
+    scale: Scale | None = "auto"
     class_weight: ClassWeight = None
     random_state: Any = None
     device: str = "auto"

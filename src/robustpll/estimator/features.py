@@ -1,8 +1,8 @@
 """Conversion of arrays, images and tables into scaled numbers."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -14,6 +14,11 @@ from robustpll.engine.device import room
 from robustpll.errors import InputError, some_of
 from robustpll.labels.parsing import is_frame
 
+Scale = Literal["auto", "minmax", "standard", "quantile"]
+SCALES = (*get_args(Scale), None)
+KNOTS = 33  # quantiles of a column that its curve goes through
+FEW_VALUES = 10  # a column with fewer has no curve
+NARROW = 0.2  # share of its range that holds 90 % of the rows of a column with outliers or skew
 BYTES = frozenset(range(256))
 FARTHEST = 2.0**64  # bound on scaled values: networks multiply them in float32, up to 3e38
 FEW_WORDS, MOST_WORDS = 20, 1000  # categories of a text column; each costs a number in every row
@@ -49,37 +54,40 @@ class Features:
     shape: tuple[int, ...]  # of one row: (d,), (h, w) or (c, h, w)
     categories: dict[str, tuple[str, ...]]  # column -> its categories
     fill: dict[str, float]  # numeric column with gaps -> its training median
-    shift: tuple[float, ...]  # flattened, as in `Rows.of` of the training rows
+    shift: tuple[float, ...]  # flattened; with the scale, the range of the training rows is 0 to 1
     scale: tuple[float, ...]
+    curves: dict[int, "Curve"] = field(default_factory=dict)  # of some numbers, after scaling
 
     @classmethod
-    def fit_rows(cls, X: Any, device: str | torch.device) -> tuple[Self, Rows]:
-        """Learn from an array (n, d), images or a DataFrame; return its scaled rows, too."""
-        categories: dict[str, tuple[str, ...]] = {}
-        fill: dict[str, float] = {}
-        if is_frame(X):
-            refuse_odd_table(X)
-            for name in X.columns:
-                if fault := column_fault(X[name]):
-                    raise _bad_column(name, fault, REMEDY)
-                known = X[name].dropna()
-                if _kind(known) not in NUMBERS:
-                    categories[str(name)] = tuple(sorted(set(_words(known))))
-                elif len(known) < len(X):
-                    fill[str(name)] = float(known.astype(np.float64).median())
+    def fit_rows(
+        cls, X: Any, device: str | torch.device, scale: Scale | None = "minmax"
+    ) -> tuple[Self, Rows]:
+        """Learn from an array (n, d), images or a DataFrame; return its scaled rows, too.
+
+        `scale` is explained at `RobustPLLClassifier`.
+        """
+        if scale not in SCALES:
+            words = ", ".join(map(repr, SCALES))
+            raise InputError(f"scale must be one of {words}; got {scale!r}.")
+        categories, fill = _table_rules(X) if is_frame(X) else ({}, {})
         rules = cls((), (), categories, fill, (), ())
         columns = tuple(rules.names(X.columns)) if is_frame(X) else ()
         numbers = rules._numbers(X)
-        rows = Rows.of(torch.from_numpy(numbers), torch.arange(len(numbers))[None])
-        parts = (rows.shift.double(), rows.scale.double())
-        shift, scale = (tuple(part.flatten().tolist()) for part in parts)
-        wide = np.flatnonzero(~np.isfinite(scale))
+        shift, width = _linear(numbers, scale)
+        wide = np.flatnonzero(~np.isfinite(width))
         if len(wide):
             raise InputError(
                 f"X spans more than a float64 can hold in {len(wide)} of its columns (from 0: "
                 f"{some_of(wide)}). Divide these columns by a large number."
             )
-        features = cls(columns, numbers.shape[1:], categories, fill, shift, scale)
+        shape = numbers.shape[1:]
+        features = cls(
+            columns, shape, categories, fill, tuple(shift.tolist()), tuple(width.tolist())
+        )
+        if scale in ("auto", "quantile") and len(shape) == 1:
+            for number, column in enumerate((numbers.T - shift[:, None]) / width[:, None]):
+                if curve := Curve.of(column, always=scale == "quantile"):
+                    features.curves[number] = curve
         return features, features._scaled(numbers, device)
 
     def rows(self, X: Any, device: str | torch.device = "cpu") -> Rows:
@@ -110,7 +118,10 @@ class Features:
             torch.tensor(part, dtype=raw.dtype, device=raw.device).view(self.shape)
             for part in (self.shift, self.scale)
         )
-        scaled = raw.sub_(shift).div_(scale).float()
+        raw = raw.sub_(shift).div_(scale)
+        for number, curve in self.curves.items():
+            raw[:, number] = curve(raw[:, number].contiguous())
+        scaled = raw.float()
         if scaled.numel() and not (torch.stack(scaled.aminmax()).abs() <= FARTHEST).all():
             far = (~(scaled.abs() <= FARTHEST)).flatten(1).any(1).nonzero()[:, 0].tolist()
             raise InputError(
@@ -134,7 +145,11 @@ class Features:
         tuples = {name: tuple(saved[name]) for name in ("columns", "shift", "scale")}
         tuples["shape"] = tuple(map(int, saved["shape"]))
         categories = {name: tuple(map(str, words)) for name, words in saved["categories"].items()}
-        return cls(**saved | tuples | {"categories": categories})
+        curves = {
+            int(number): Curve(*(tuple(map(float, curve[name])) for name in ("knots", "levels")))
+            for number, curve in saved.get("curves", {}).items()
+        }
+        return cls(**saved | tuples | {"categories": categories, "curves": curves})
 
     def names(self, columns: Iterable[Any]) -> Iterator[str]:
         """Names of the numbers that these columns of a table become."""
@@ -184,6 +199,88 @@ class Features:
             problem = f"holds no word that training saw: {new}, not {old}"
             raise _bad_column(column.name, problem, "Read it in the same way as the training rows.")
         return np.asarray(codes[:, None] == np.arange(len(known)), dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A piecewise linear, increasing map of a column from 0 to 1; outside of it, the identity.
+
+    It goes through quantiles, so that a few far values do not press all others together.
+
+    >>> curve = Curve((0.0, 0.1, 1.0), (0.0, 0.5, 1.0))
+    >>> curve(torch.tensor([-1.0, 0.05, 0.1, 0.55, 3.0]))
+    tensor([-1.0000,  0.2500,  0.5000,  0.7500,  3.0000])
+    """
+
+    knots: tuple[float, ...]  # increasing, from 0 to 1
+    levels: tuple[float, ...]  # likewise
+
+    @classmethod
+    def of(cls, column: NDArray[np.float64], *, always: bool) -> Self | None:
+        """The curve of a column (n,) with the range 0 to 1.
+
+        None for one with few values or, unless `always`, if its values are spread over its range.
+        """
+        low, high = np.quantile(column, (0.05, 0.95))
+        if (high - low >= NARROW and not always) or len(np.unique(column)) < FEW_VALUES:
+            return None
+        steps = np.linspace(0, 1, KNOTS)
+        knots, position, counts = np.unique(
+            np.quantile(column, steps), return_inverse=True, return_counts=True
+        )
+        if len(knots) < 3:
+            return None
+        levels = np.bincount(position, steps) / counts  # of equal quantiles, the mean
+        levels = (levels - levels[0]) / (levels[-1] - levels[0])
+        return cls(tuple(knots.tolist()), tuple(levels.tolist()))
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it can be computed with; a file may hold anything."""
+        pair = np.array([self.knots, self.levels])  # raises if their lengths differ
+        ends_fit = pair.shape[1] >= 2 and (pair[:, 0] == 0).all() and (pair[:, -1] == 1).all()
+        return bool(ends_fit and (np.diff(pair) > 0).all())
+
+    def __call__(self, column: Tensor) -> Tensor:
+        knots, levels = (column.new_tensor(part) for part in (self.knots, self.levels))
+        after = torch.searchsorted(knots, column).clamp(1, len(knots) - 1)
+        slope = levels.diff() / knots.diff()
+        inside = column.clamp(0, 1)
+        curved = levels[after - 1] + (inside - knots[after - 1]) * slope[after - 1]
+        return curved + (column - inside)
+
+
+def _table_rules(X: Any) -> tuple[dict[str, tuple[str, ...]], dict[str, float]]:
+    """The categories of a table's columns, and the medians of those that have gaps."""
+    categories: dict[str, tuple[str, ...]] = {}
+    fill: dict[str, float] = {}
+    refuse_odd_table(X)
+    for name in X.columns:
+        if fault := column_fault(X[name]):
+            raise _bad_column(name, fault, REMEDY)
+        known = X[name].dropna()
+        if _kind(known) not in NUMBERS:
+            categories[str(name)] = tuple(sorted(set(_words(known))))
+        elif len(known) < len(X):
+            fill[str(name)] = float(known.astype(np.float64).median())
+    return categories, fill
+
+
+def _linear(
+    numbers: NDArray[Any], scale: Scale | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """What is subtracted from each number of a row, and what it is then divided by, flattened."""
+    size = int(np.prod(numbers.shape[1:]))
+    if scale is None:
+        return np.zeros(size), np.ones(size)
+    if scale == "standard":
+        flat = numbers.reshape(len(numbers), -1).astype(np.float64)
+        deviation = flat.std(0)
+        return flat.mean(0), np.where(deviation > 0, deviation, 1.0)
+    rows = Rows.of(torch.from_numpy(numbers), torch.arange(len(numbers))[None])
+    parts = (rows.shift.double(), rows.scale.double())
+    shift, width = (part.flatten().numpy() for part in parts)
+    return shift, width
 
 
 def is_byte_pictures(X: Any) -> bool:

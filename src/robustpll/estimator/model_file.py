@@ -91,7 +91,7 @@ def save(classifier: Any, path: Path) -> None:
         "method": _described(method),
         "stack": _described_stack(fitted.runs[0]) if isinstance(fitted, Stack) else None,
         "classes": {"type": classifier.classes_.dtype.kind, "names": classifier.classes_.tolist()},
-        "features": asdict(classifier.features_),
+        "features": _described_features(classifier.features_),
         "n_features_in": classifier.n_features_in_,
         "feature_names_in": getattr(classifier, "feature_names_in_", np.empty(0)).tolist(),
         "seeds": list(networks[0].seeds) if networks else [],
@@ -105,6 +105,12 @@ def save(classifier: Any, path: Path) -> None:
     except Exception as error:
         raise InputError(f"The model is not saved: {error}.") from error
     write_whole(path, _content(description, tensors))
+
+
+def _described_features(features: Features) -> dict[str, Any]:
+    """Fields of the features; curves only if there are any, so that 0.1 reads other files."""
+    fields = asdict(features)
+    return fields if fields["curves"] else {n: v for n, v in fields.items() if n != "curves"}
 
 
 def _learned(fitted: Any) -> dict[str, Tensor]:
@@ -309,6 +315,9 @@ def _check_columns(features: Features, names: list[str], width: Any) -> None:
         min(features.shape, default=0) > 0 and len(features.shape) <= 3,
         sizes == {size},
         bool(np.isfinite(numbers).all()) and 0 not in features.scale,
+        not features.curves or len(features.shape) == 1,
+        all(0 <= number < size for number in features.curves),
+        all(curve.is_sound for curve in features.curves.values()),
         isinstance(width, int),
         not names or (*features.names(names),) == features.columns,
         bool(features.columns and not names) or width == (len(names) or size),

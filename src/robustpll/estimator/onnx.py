@@ -132,6 +132,8 @@ class Scaling(nn.Module):
 
     shift: Tensor
     scale: Tensor
+    knots: Tensor
+    levels: Tensor
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -139,8 +141,26 @@ class Scaling(nn.Module):
             numbers = torch.tensor(getattr(model.features_, name), dtype=torch.float64)
             self.register_buffer(name, numbers.view(model.features_.shape))
 
+        curves = model.features_.curves
+        self.bent = sorted(curves)  # numbers with a curve
+        most = max((len(curve.knots) for curve in curves.values()), default=0)
+        for name in ("knots", "levels"):  # (numbers with a curve, most); the rest is 1
+            padded = torch.ones(len(curves), most, dtype=torch.float64)
+            for row, number in enumerate(self.bent):
+                values = torch.tensor(getattr(curves[number], name), dtype=torch.float64)
+                padded[row, : len(values)] = values
+            self.register_buffer(name, padded)
+
     def forward(self, x: Tensor) -> Tensor:
-        return ((x - self.shift) / self.scale).float()
+        x = (x - self.shift) / self.scale
+        if self.bent:  # the sum of each piece's rise; ONNX has no searchsorted
+            column = x[:, self.bent]
+            inside = column.clamp(0, 1)
+            width = self.knots.diff().clamp(min=1e-300)  # of padding: 0, and its rise is 0
+            share = ((inside[..., None] - self.knots[:, :-1]) / width).clamp(0, 1)
+            curved = (share * self.levels.diff()).sum(-1) + column - inside
+            x = x.index_copy(1, torch.tensor(self.bent), curved)
+        return x.float()
 
 
 class Members(nn.Module):

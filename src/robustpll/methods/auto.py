@@ -453,7 +453,7 @@ class OneStack:
         """Names of the parts to keep: those that count, but no trees that predict distractors."""
         least = LEAST_SHARE * sum(self.powers.values())
         names = [name for name, power in self.powers.items() if power >= least]
-        if answers.codes is not None or len(names) == 1:
+        if answers.codes is not None or "trees" not in names or "network" not in evidence:
             return names
         networks = {"network": evidence["network"]}
         alone, _ = self.fitted_to(networks, answers)

@@ -1,0 +1,90 @@
+"""The default method: what counts, how sure it is, and what it leaves out."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from robustpll import RobustPLLClassifier, Votes
+from robustpll.methods.auto import Answers, OneStack, exponents, normalized
+
+N, K = 3000, 4
+
+
+def sets(depend: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, Answers]:
+    """Probabilities, the class with the largest distractor score of each row, and answers.
+
+    A share of the rows has this class as a distractor, the others a random one.
+    """
+    rng = np.random.default_rng(seed)
+    probability = rng.dirichlet(np.full(K, 0.4), N)
+    truth = (probability.cumsum(-1) > rng.random((N, 1))).argmax(-1)
+    plausible = np.where(np.arange(K) == truth[:, None], -1, probability).argmax(-1)
+    other = (truth + rng.integers(1, K, N)) % K
+    distractor = np.where(rng.random(N) < depend, plausible, other)
+    candidates = (np.arange(K) == truth[:, None]) | (np.arange(K) == distractor[:, None])
+    prior = candidates / candidates.sum(-1, keepdims=True)
+    return probability, distractor, Answers(candidates, prior, prior, np.ones(N), None)
+
+
+@pytest.mark.parametrize("power", [0.5, 2.0])
+def test_exponents_undo_what_made_a_learner_too_sure_or_not_sure_enough(power: float) -> None:
+    probability, _, answers = sets(0.0)
+    evidence = 1e5 * normalized(probability**power)
+    powers, _ = exponents({"network": evidence}, answers)
+    assert powers["network"] == pytest.approx(1 / power, rel=0.1)
+
+
+def test_trees_that_predict_distractors_are_left_out() -> None:
+    probability, distractor, answers = sets(0.5)
+    learned = 0.7 * probability + 0.3 * np.eye(K)[distractor]
+    for trees, are_used in ((probability, True), (learned, False)):
+        evidence = {"network": 1e4 * normalized(probability**0.8), "trees": trees}
+        fitted, judged = OneStack({}).fitted_to(evidence, answers)
+        assert fitted.powers["trees"] > fitted.powers["network"]  # likelihood prefers them
+        assert ("trees" in fitted.useful(evidence, judged)) == are_used
+
+
+def test_what_answers_tell_depends_on_who_gave_them_and_candidates_on_their_class() -> None:
+    rng = np.random.default_rng(0)
+    truth = rng.integers(K, size=N)
+    right = rng.random((N, 3)) < [0.9, 0.9, 0.4]
+    codes = np.where(right, truth[:, None], rng.integers(K, size=(N, 3)))
+    matrix = np.ones((N, K), dtype=bool)
+    flat = np.full((N, K), 1 / K)
+    answers = Answers(matrix, flat, flat, np.ones(N), codes).given(None)
+    differ = (codes[:, 0] == codes[:, 1]) & (codes[:, 0] != codes[:, 2])
+    assert (answers.likelihood.argmax(-1) == codes[:, 0])[differ].all()
+    frequent = (np.arange(K) == truth[:, None]) | (np.arange(K) == 0)
+    prior = normalized(frequent * 1.0)
+    of_sets = Answers(frequent, prior, prior, np.ones(N), None)
+    told = of_sets.given(np.full((N, K), 1 / K)).likelihood
+    assert (told[truth > 0].argmax(-1) == truth[truth > 0]).all()  # class 0 is in every set
+
+
+def blobs(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(K, size=n)
+    centres = np.random.default_rng(7).normal(0, 1.6, (K, 5))
+    return rng.normal(centres[truth], 1.0), truth
+
+
+@pytest.mark.parametrize("form", ["sets", "votes"])
+def test_the_model_is_about_as_sure_as_it_is_right(form: str) -> None:
+    (X, y), (X_test, y_test) = blobs(800, 0), blobs(2000, 1)
+    rng = np.random.default_rng(2)
+    if form == "sets":
+        labels: Any = (np.arange(K) == y[:, None]) | (rng.random((800, K)) < [0.1, 0.2, 0.4, 0.6])
+    else:
+        right = rng.random((800, 4)) < [0.9, 0.7, 0.6, 0.5]
+        labels = Votes(np.where(right, y[:, None], rng.integers(K, size=(800, 4))))
+    settings: Any = {"epochs": 30, "members": 5, "random_state": 0}
+    model = RobustPLLClassifier(**settings).fit(X, labels)
+    accuracy, sure = model.score(X_test, y_test), model.predict_proba(X_test).max(-1).mean()
+    assert 0.7 < accuracy < 0.98
+    assert abs(sure - accuracy) < 0.05
+    accepted = model.decide(X_test, error=0.1).accepted
+    assert accepted.mean() > 0.3
+    assert (model.predict(X_test) != y_test)[accepted].mean() < 0.14
+    assert torch.tensor(model.held_out_.probability).isfinite().all()
