@@ -153,11 +153,14 @@ def default_table() -> Lines:
     for name in real[:3]:
         frame[name] = means(test, "accuracy", [name])
     frame["labels resolved"] = means(train, "accuracy", common)
-    frame["calibration error"] = means(test, "ece", common)
+    chance = means(test, "ece_chance", common).map(" ({:.1f})".format)
+    frame["calibration error"] = means(test, "ece", common).map("{:.1f}".format)
+    frame["calibration error"] += chance.replace(" (nan)", "")
     frame["accepted at 5 %"] = means(test, "accepted", common)
     of_these = test[test["dataset"].isin(common)].groupby(["label", "dataset"])["accepted_error"]
     frame["of these wrong"] = 100 * of_these.mean().groupby("label").mean()
-    return frame_table(frame.map("{:.1f}".format), "mean of 5 seeds, in %")
+    shown = frame.map(lambda cell: cell if isinstance(cell, str) else f"{cell:.1f}")
+    return frame_table(shown, "mean of 5 seeds, in %")
 
 
 PARTS = ("test", "train")

@@ -172,6 +172,7 @@ def small(tmp_path: Path) -> Path:
         (PLLClassifier(Wrapped("forest"), random_state=0), TABLE, WORDS),
         (PLLClassifier(Wrapped("random_forest", labels="prior"), random_state=0), X, LABELS),
         (RobustPLLClassifier(epochs=2, members=5, random_state=0), MANY, MANY_LABELS),
+        (RobustPLLClassifier(epochs=2, scale="quantile", random_state=0), MANY, MANY_LABELS),
         (PLLClassifier(Auto(epochs=2, learner="trees"), random_state=0), MANY, MANY_LABELS),
         (PLLClassifier(Auto(epochs=2, network="lenet"), random_state=0), PICTURES, WORDS),
         (PLLClassifier(Auto(epochs=2, members=2), random_state=0), X[:9], LABELS[:9]),
@@ -179,7 +180,8 @@ def small(tmp_path: Path) -> Path:
     ids=[
         *("table", "numbered columns", "lenet", "resnet", "members", "name and bool", "ensemble"),
         *("method object", "numpy settings", "state of random numbers", "knn", "ipal"),
-        *("wrapped", "forest", "forest of classes", "default", "default with trees alone"),
+        *("wrapped", "forest", "forest of classes", "default", "quantiles"),
+        "default with trees alone",
         *("default with pictures", "default with few rows"),
     ],
 )
@@ -352,6 +354,7 @@ def matrices(replacement: Callable[[Tensor], Tensor]) -> Change:
 
 FIELDS, SHAPE, NAMES = ("method", "fields"), ("features", "shape"), ("classes", "names")
 KEPT, TRIAL = "robustpll.reference", "robustpll.trial"
+LINE = {"knots": [0, 1], "levels": [0, 1]}
 NO_ROW = {"shift": [], "scale": []}
 ANY_LIES: dict[str, Change] = {
     "unknown method": at("method", "name", value="foo"),
@@ -364,6 +367,10 @@ ANY_LIES: dict[str, Change] = {
     "negative shape": at(*SHAPE, value=[-2, -2]),
     "no shape": lambda about, _: about["features"].update(NO_ROW, shape=[]),
     "empty shape": lambda about, _: about["features"].update(NO_ROW, shape=[0]),
+    "a curve of no number": at("features", "curves", value={"99999": LINE}),
+    "a falling curve": at("features", "curves", value={"0": LINE | {"levels": [1, 0]}}),
+    "a curve without end": at("features", "curves", value={"0": LINE | {"knots": [0, 2]}}),
+    "a curve of odd lengths": at("features", "curves", value={"0": LINE | {"knots": [0, 0.5, 1]}}),
     "no tensors": lambda _, tensors: tensors.clear(),
     "fewer tensors": lambda _, tensors: tensors.pop(min(tensors)),
     "more tensors": lambda _, tensors: tensors.update(more=torch.zeros(3)),

@@ -203,6 +203,17 @@ def test_the_default_method_answers_the_same(learner: Any, tmp_path: Path) -> No
     assert (session.run(["predicted"], {"X": rows})[0] == -1).all()
 
 
+@pytest.mark.parametrize("scale", ["auto", "quantile", "standard", None])
+def test_scales_are_part_of_the_graph(scale: Any, tmp_path: Path) -> None:
+    far = X.copy()
+    far[::30, :2] *= 1e4  # outliers
+    settings: Any = {"learner": "network", "members": 2, "epochs": 5, "random_state": 0}
+    model = RobustPLLClassifier(scale=scale, **settings).fit(far, NAMES[LABELS])
+    assert len(model.features_.curves) == {"auto": 2, "quantile": 5}.get(scale, 0)
+    wide = np.random.default_rng(1).normal(0, 5000, (200, 5))  # within and beyond all ranges
+    check_same(written(model, tmp_path), model, np.concatenate([far, wide]))
+
+
 def test_a_forest_from_a_file_answers_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ EVERY = PRESETS | {
     "robust_pll softplus": lambda: RobustPll(evidence="softplus"),
     "robust_pll balanced": lambda: RobustPll(balance=1.0),
     "robust_pll exp": lambda: RobustPll(evidence="exp", kl_ceiling=1.0),
+    "auto network": lambda: m.Auto(learner="network"),
     "proden_l2 l2": lambda: m.ProdenL2(decay="l2"),
     "dst_pll codes": lambda: m.DstPll(encoder="always", encoder_epochs=12),
 }

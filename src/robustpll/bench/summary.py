@@ -66,6 +66,9 @@ MEASURES = {  # by their columns in `Summary.runs`
     "ece": Measure(
         "ECE in %", lambda c: reliability(*c["calls"]).error, _TRUTH, 100, 1, is_loss=True
     ),
+    "ece_chance": Measure(
+        "ECE by chance in %", lambda c: reliability(*c["calls"]).chance, _TRUTH, 100, 1
+    ),
     "accepted": Measure(
         "accepted at 5 % in %", lambda c: c["accepted"].mean(), _TRUTH, 100, 1, in_table=True
     ),

@@ -14,7 +14,7 @@ from robustpll.engine.history import progress_bars
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_count
 from robustpll.estimator.abstention import Recalibration, Scaled
-from robustpll.estimator.features import Features, Scale
+from robustpll.estimator.features import Features
 from robustpll.labels.candidates import Candidates
 from robustpll.methods import Auto, Method
 from robustpll.methods.neighbours import neighbours
@@ -60,8 +60,7 @@ def judge(
 
     `Auto` holds out folds by itself, and calibrates; it is fitted once, if it holds out all rows.
     """
-    scale: Scale = "auto" if isinstance(method, Auto) else "minmax"
-    _, rows = Features.fit_rows(X, chosen_device(device), scale)  # by all rows, without labels
+    _, rows = Features.fit_rows(X, chosen_device(device), method.scale)  # by all rows
     n = len(rows)
     if not is_count(folds, least=2) or folds > n // 2:
         raise InputError(f"folds must be an int of at least 2, at most {n // 2}; got {folds!r}.")

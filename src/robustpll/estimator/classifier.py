@@ -133,14 +133,14 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(attack, Attack | None):
             raise InputError(f"attack must be an Attack such as PGD(0.1); got {attack!r}.")
         if attack is not None:
-            self.refuse_attack()
+            self._refuse_attack()
         if labels is None:
             return self._opinion(self._rows(X), attack)
         rows, candidates = self._labelled_rows(X, labels)
         truth = torch.tensor(candidates.matrix.argmax(-1), device=self.fitted_.device)[None]
         return self._opinion(rows, attack, truth)
 
-    def refuse_attack(self) -> None:
+    def _refuse_attack(self) -> None:
         """Raise InputError if features are not scaled to the range in which attacks move them."""
         if self.scale == "standard":
             raise InputError(

@@ -117,7 +117,7 @@ def robustness_report(
     (1.0, (1.0, 0.0))
     """
     audit = Audit(tuple(epsilons), **settings)
-    model.refuse_attack()
+    model._refuse_attack()
     rows = rows_of(model, X)
     labels = _true_labels(model, y, len(rows))
     return audit.reports(model.fitted_, rows, torch.tensor(labels, device=rows.device)[None])[0]

@@ -22,7 +22,7 @@ from robustpll.engine.history import progress_bars
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_count, refuse_other_length
 from robustpll.estimator.classifier import PLLClassifier
-from robustpll.estimator.features import Features, Scale
+from robustpll.estimator.features import Features
 from robustpll.labels.candidates import Candidates
 from robustpll.methods import Auto, Method, Wrapped
 
@@ -230,8 +230,7 @@ def compare(
     if truth is not None and np.shape(truth) != (n,):
         raise InputError(f"truth must hold one label for each of {n} rows; got {np.shape(truth)}.")
     seed = int(check_random_state(random_state).randint(2**31 - 1))
-    scale: Scale = "auto" if isinstance(learner, Auto) else "minmax"
-    _, rows = Features.fit_rows(X, chosen_device(device), scale)  # by all rows, without labels
+    _, rows = Features.fit_rows(X, chosen_device(device), learner.scale)  # by all rows
     splits = sampled_folds(n, folds, seed)
     with progress_bars() if verbose else nullcontext():
         ours = _held_out_by_itself(learner, rows, candidates, seed)

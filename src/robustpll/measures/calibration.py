@@ -26,6 +26,19 @@ class Reliability:
         """Expected calibration error: mean distance of `promised` and `right` over the rows."""
         return float(np.average(np.abs(self.promised - self.right), weights=self.rows))
 
+    @property
+    def chance(self) -> float:
+        """The error that a perfectly calibrated model would have by chance, about.
+
+        It is the mean distance of a bin's share of right predictions from its expectation; bins of
+        few rows make it large.
+
+        >>> reliability(np.full(100, 0.8), np.arange(100) < 80).chance.__round__(3)
+        0.032
+        """
+        variance = self.promised * (1 - self.promised) / self.rows
+        return float(np.average(np.sqrt(2 / np.pi * variance), weights=self.rows))
+
 
 def _outcomes(values: ArrayLike, name: str, n: int) -> Floats:
     """Check and return n outcomes of 0 or 1."""

@@ -126,6 +126,7 @@ class Auto(Method):
     )
     family = "ensemble"
     published = False
+    scale = "auto"
     uncertain = True
 
     learner: Literal["auto", "network", "trees"] = "auto"

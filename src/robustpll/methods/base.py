@@ -56,6 +56,7 @@ class Method(ABC):
     family: ClassVar[str] = "network"  # or "classical", "ensemble"
     published: ClassVar[bool] = True  # False: the paper's grids and tables do not have it
     on_host: ClassVar[bool] = False  # True: a GPU does not make it faster
+    scale: ClassVar[Any] = "minmax"  # of features, where nobody chooses it
     uncertain: ClassVar[bool] = False  # whether uncertainty differs from spread-out probability
     added_fields: ClassVar[dict[str, Any]] = {}  # newer than stored runs: values in these runs
     paper_fields: ClassVar[dict[str, Any]] = {}  # values that differ in the published version
