@@ -144,7 +144,7 @@ def default_table() -> Lines:
     def means(rows: pd.DataFrame, measure: str, datasets: Iterable[str]) -> "pd.Series[float]":
         """Means over the datasets of a method's means over seeds; NaN if it lacks one."""
         wide = rows.pivot_table(index="label", columns="dataset", values=measure, sort=False)
-        return 100 * wide[list(datasets)].mean(axis=1, skipna=False)
+        return 100 * wide.reindex(columns=list(datasets)).mean(axis=1, skipna=False)
 
     names = list(dict.fromkeys(test["dataset"]))
     real = ("lost", "msrc-v2", "bird-song", "fg-net", "italian")

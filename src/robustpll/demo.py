@@ -13,6 +13,7 @@ from robustpll._files import OutFolder
 from robustpll.attacks import PGD
 from robustpll.datasets.noise import InstanceDependent
 from robustpll.engine.history import progress_bars
+from robustpll.estimator.abstention import networks_of
 from robustpll.estimator.classifier import PLLClassifier
 from robustpll.methods import Auto, Proden, RobustPll, Wrapped
 from robustpll.plots import BAD, COLOURS, GOOD, MUTED, new_figure, picture_bytes, plain
@@ -62,14 +63,13 @@ def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
     columns = (Column(name, justify="right", no_wrap=True) for name in MEASURES)
     table = Table("\nmethod", *columns, box=None, padding=(0, 1))
     for model in models:
-        is_baseline = model.method == baseline
-        title = BASELINE if is_baseline else model.resolved_method().title
+        title = BASELINE if model.method == baseline else model.resolved_method().title
         opinions = [clean := model.predict_opinion(test)]
-        if not is_baseline:
+        if can_be_attacked := bool(networks_of(model.fitted_)):
             opinions += [model.predict_opinion(test, PGD(EPSILON, labels="clean", joint=True))]
         tested = [model.classes_[opinion.predicted()] for opinion in opinions]
         right = model.labels_ == truth, *(labels == test_truth for labels in tested)
-        accuracies[title] = [100 * rows.mean() for rows in right] + [np.nan] * is_baseline
+        accuracies[title] = [100 * rows.mean() for rows in right] + [np.nan] * (not can_be_attacked)
         entropies[title] = clean.entropy, model.predict_opinion(X[~known]).entropy
         shares = ["-" if np.isnan(share) else f"{share:.1f} %" for share in accuracies[title]]
         table.add_row(title, *shares, *(f"{rows.mean():.2f}" for rows in entropies[title]))

@@ -117,8 +117,8 @@ def robustness_report(
     (1.0, (1.0, 0.0))
     """
     audit = Audit(tuple(epsilons), **settings)
-    model._refuse_attack()
     rows = rows_of(model, X)
+    model._refuse_attack()
     labels = _true_labels(model, y, len(rows))
     return audit.reports(model.fitted_, rows, torch.tensor(labels, device=rows.device)[None])[0]
 
