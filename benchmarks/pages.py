@@ -153,9 +153,9 @@ def default_table() -> Lines:
     for name in real[:3]:
         frame[name] = means(test, "accuracy", [name])
     frame["labels resolved"] = means(train, "accuracy", common)
-    chance = means(test, "ece_chance", common).map(" ({:.1f})".format)
+    chance = means(test, "ece_chance", common).dropna().map(" ({:.1f})".format)  # of newer runs
     frame["calibration error"] = means(test, "ece", common).map("{:.1f}".format)
-    frame["calibration error"] += chance.replace(" (nan)", "")
+    frame["calibration error"] += chance.reindex(frame.index, fill_value="")
     frame["accepted at 5 %"] = means(test, "accepted", common)
     of_these = test[test["dataset"].isin(common)].groupby(["label", "dataset"])["accepted_error"]
     frame["of these wrong"] = 100 * of_these.mean().groupby("label").mean()

@@ -88,3 +88,12 @@ def test_the_model_is_about_as_sure_as_it_is_right(form: str) -> None:
     assert accepted.mean() > 0.3
     assert (model.predict(X_test) != y_test)[accepted].mean() < 0.14
     assert torch.tensor(model.held_out_.probability).isfinite().all()
+
+
+@pytest.mark.parametrize("k", [60, 1000])
+def test_many_classes_do_not_outweigh_a_sure_one(k: int) -> None:
+    sure = 0.999 * np.eye(k) + 0.001 / k
+    matrix = np.eye(k, dtype=bool)
+    answers = Answers(matrix, 1.0 * matrix, 1.0 * matrix, np.ones(k), None)
+    stack, _ = OneStack({}).fitted_to({"network": sure}, answers)
+    assert stack.probability({"network": sure}).max(-1).min() > 0.97

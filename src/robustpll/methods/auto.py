@@ -46,7 +46,7 @@ LEAF_ROWS = 4_000  # rows for each further row that a leaf needs: bounds the siz
 CLEAR_SHARE = 0.5  # share of rows with one candidate that makes sets clear
 TURNS = 3  # of exponents and rates of distractors
 MORE_DEPENDENT = 0.05  # dependence of distractors on a prediction that trees may add
-LEAST_EVIDENCE = 1e-3  # of a class: its logarithm must be finite
+LEAST_EVIDENCE = 1e-3  # of a class: its logarithm must be finite; see `log_evidence`
 LEAST_SHARE = 0.05  # of the exponents; a learner with less is dropped
 MOST_EVIDENCE = 1e6  # of all classes: an uncertainty of k / 1,000,000
 JUDGED = 2e6  # numbers (rows * classes) that exponents are fitted to
@@ -316,6 +316,17 @@ def evidence_of(opinion: Opinion) -> Tensor:
     return evidence
 
 
+def log_evidence(evidence: Tensor) -> Tensor:
+    """Logarithms of evidence (..., k), bounded from below.
+
+    Many classes without evidence must not outweigh one with evidence: their least is so small that
+    all of them together count little, even after a square root.
+    """
+    k = evidence.shape[-1]
+    least = LEAST_EVIDENCE if k < MANY_CLASSES else (0.01 / k) ** 2
+    return (evidence + least).log()
+
+
 def fold_positions(task: Task, members: int, folds: int) -> tuple[Tensor, Tensor]:
     """Positions of each member's training rows and held-out rows, (members, rows) each."""
     seed, partitions = task.seeds[0], range(-(-members // folds))
@@ -396,8 +407,7 @@ class OneStack:
     def combined(self, evidence: Mapping[str, Tensor]) -> Opinion:
         """The opinion of rows with this evidence (..., k) of each part."""
         scores: Any = sum(
-            self.powers.get(name, 1.0) * (support + LEAST_EVIDENCE).log()
-            for name, support in evidence.items()
+            self.powers.get(name, 1.0) * log_evidence(support) for name, support in evidence.items()
         )
         amount = strength(evidence) * math.exp(self.offset)
         return Opinion.of_evidence(scores.softmax(-1) * amount.clamp(max=MOST_EVIDENCE)[..., None])
@@ -512,8 +522,9 @@ def exponents(evidence: Mapping[str, Floats], answers: Answers) -> tuple[dict[st
 
     A penalty keeps them near those that change nothing, if there are few rows.
     """
-    logs = np.stack([np.log(e + LEAST_EVIDENCE) for e in evidence.values()])  # (parts, rows, k)
-    total = strength({name: torch.from_numpy(e) for name, e in evidence.items()}).numpy()
+    tensors = {name: torch.from_numpy(e) for name, e in evidence.items()}
+    logs = torch.stack([*map(log_evidence, tensors.values())]).numpy()  # (parts, rows, k)
+    total = strength(tensors).numpy()
     likelihood, weight, k = answers.likelihood, answers.weight, logs.shape[-1]
 
     def loss(numbers: Floats) -> tuple[float, Floats]:
@@ -532,7 +543,7 @@ def exponents(evidence: Mapping[str, Floats], answers: Answers) -> tuple[dict[st
         return float(value.sum() + penalty), gradient + away
 
     start = np.append(np.full(len(logs), -math.log(len(logs))), 0.0)
-    bounds = [(-6.0, 2.0)] * len(logs) + [(-10.0, 10.0)]
+    bounds = [(-6.0, 2.0)] * len(logs) + [(-10.0, math.log(MOST_EVIDENCE))]
     best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
     return dict(zip(evidence, np.exp(best.x[:-1]).tolist(), strict=True)), float(best.x[-1])
 
