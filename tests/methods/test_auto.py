@@ -96,4 +96,4 @@ def test_many_classes_do_not_outweigh_a_sure_one(k: int) -> None:
     matrix = np.eye(k, dtype=bool)
     answers = Answers(matrix, 1.0 * matrix, 1.0 * matrix, np.ones(k), None)
     stack, _ = OneStack({}).fitted_to({"network": sure}, answers)
-    assert stack.probability({"network": sure}).max(-1).min() > 0.97
+    assert stack.probability({"network": sure}).max(-1).min() > 0.95
