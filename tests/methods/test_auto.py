@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from robustpll import RobustPLLClassifier, Votes
-from robustpll.methods.auto import Answers, OneStack, exponents, normalized
+from robustpll.methods.auto import Answers, OneStack, exponents
+from robustpll.methods.wrapped import normalized
 
 N, K = 3000, 4
 

@@ -26,7 +26,7 @@ from robustpll.methods.base import DeepMethod, Method, Positive
 from robustpll.methods.evidential import RobustPll, RobustPllAt
 from robustpll.methods.forest import Forest, ForestModel
 from robustpll.methods.proden import Proden
-from robustpll.methods.wrapped import Wrapped
+from robustpll.methods.wrapped import Wrapped, normalized
 from robustpll.opinion import Opinion, each_part
 
 Floats = NDArray[np.float64]
@@ -274,11 +274,6 @@ class Answers:
         rows = np.zeros(len(self.weight), dtype=bool)
         rows[chosen[:: -(-len(chosen) // most)]] = True
         return rows
-
-
-def normalized(likelihood: Floats) -> Floats:
-    """Rows (n, k) divided by their sums."""
-    return np.asarray(likelihood / likelihood.sum(-1, keepdims=True))
 
 
 @dataclass(frozen=True)

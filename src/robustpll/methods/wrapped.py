@@ -344,7 +344,7 @@ def out_of_bag(estimator: Any) -> Floats | None:
     return None if prediction is None else np.clip(prediction, 0, None).astype(np.float64)
 
 
-def normalized(weights: Floats, otherwise: Floats) -> Floats:
+def normalized(weights: Floats, otherwise: Floats | float = 0.0) -> Floats:
     """Return rows (n, k) divided by their sums; a row of zeros becomes that of `otherwise`."""
     total = weights.sum(-1, keepdims=True)
     return np.asarray(np.where(total > 0, weights / np.where(total > 0, total, 1), otherwise))
