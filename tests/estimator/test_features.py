@@ -17,7 +17,7 @@ from robustpll import PGD, InputError, PLLClassifier, RobustPLLClassifier
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.train import train
 from robustpll.estimator.features import Curve, Features
-from robustpll.methods import RobustPll
+from robustpll.methods import Auto, RobustPll
 
 NAN = float("nan")
 TABLE = pd.DataFrame(
@@ -336,6 +336,31 @@ def test_curves_survive_json_and_broken_ones_are_unsound() -> None:
     assert not Curve((0.0, float("nan"), 1.0), (0.0, 0.4, 1.0)).is_sound
 
 
+def test_curves_that_cannot_be_computed_with_are_not_made() -> None:
+    steep = np.append(SPREAD, [1e308] * 10)[:, None]
+    assert Features.fit_rows(steep, "cpu", "auto")[0].curves == {}
+    assert not Curve((0.0, 5e-324, 1.0), (0.0, 0.5, 1.0)).is_sound
+    many = tuple(np.linspace(0, 1, 1000).tolist())
+    assert not Curve(many, many).is_sound
+    constant = np.column_stack([np.full(10, 0.1), np.arange(10.0)])
+    standard = Features.fit_rows(constant, "cpu", "standard")[0]
+    assert (standard.shift[0], standard.scale[0]) == (0.1, 1.0)
+
+
+def test_a_method_has_its_own_scale_unless_one_is_chosen() -> None:
+    y = COLUMNS[:, 0] > 0.5
+    for model, numbers in (
+        (PLLClassifier(Auto(epochs=1, members=5, learner="network")), [1, 2]),
+        (PLLClassifier(RobustPll(epochs=1)), []),
+        (PLLClassifier(RobustPll(epochs=1), scale="auto"), [1, 2]),
+    ):
+        assert [*model.fit(COLUMNS, y).features_.curves] == numbers
+    with pytest.warns(DeprecationWarning, match="kl_ceiling"):
+        former = RobustPLLClassifier(epochs=1, kl_ceiling=1.0).fit(COLUMNS, y)
+    assert former.features_.curves == {}
+    assert RobustPLLClassifier(scale=None).resolved_method().adversary == 0
+
+
 def test_a_model_with_outliers_in_a_column_learns_and_one_without_a_range_is_not_attacked() -> None:
     X = np.concatenate([OUTLIERS[:, None], RANDOM.random((400, 2))], 1)
     y = (X[:, 0] > np.median(X[:, 0])).astype(int)
@@ -346,6 +371,7 @@ def test_a_model_with_outliers_in_a_column_learns_and_one_without_a_range_is_not
     ]
     assert scores[0] > 0.8
     assert scores[1] < 0.7
-    model = PLLClassifier(RobustPll(epochs=2), scale="standard").fit(X, y)
-    with pytest.raises(InputError, match="scale='auto'"):
-        model.predict_opinion(X, attack=PGD(0.1))
+    for scale in ("standard", None):
+        model = PLLClassifier(RobustPll(epochs=2), scale=scale).fit(X[:, 1:], y)
+        with pytest.raises(InputError, match="scale='auto'"):
+            model.predict_opinion(X[:, 1:], attack=PGD(0.1))

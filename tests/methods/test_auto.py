@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from robustpll import RobustPLLClassifier, Votes
-from robustpll.methods.auto import Answers, OneStack, exponents
+from robustpll import InputError, PLLClassifier, RobustPLLClassifier, Votes
+from robustpll.methods.auto import Answers, Auto, OneStack, exponents
 from robustpll.methods.wrapped import normalized
 
 N, K = 3000, 4
 
 
 def sets(depend: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, Answers]:
-    """Probabilities, the class with the largest distractor score of each row, and answers.
+    """Probabilities, the distractor of each row, and answers.
 
-    A share of the rows has this class as a distractor, the others a random one.
+    In a share of the rows, the distractor is the most plausible wrong class, else a random one.
     """
     rng = np.random.default_rng(seed)
     probability = rng.dirichlet(np.full(K, 0.4), N)
@@ -89,6 +89,34 @@ def test_the_model_is_about_as_sure_as_it_is_right(form: str) -> None:
     assert accepted.mean() > 0.3
     assert (model.predict(X_test) != y_test)[accepted].mean() < 0.14
     assert torch.tensor(model.held_out_.probability).isfinite().all()
+
+
+@pytest.mark.parametrize("members", [1, 3])
+def test_rows_that_no_member_left_out_are_labelled_by_all_members(members: int) -> None:
+    X, y = blobs(300, 0)
+    sets = (np.arange(K) == y[:, None]) | (np.random.default_rng(1).random((300, K)) < 0.4)
+    settings: Any = {"epochs": 20, "learner": "network", "random_state": 0}
+    model = RobustPLLClassifier(members=members, **settings).fit(X, sets)
+    assert model.held_out_ is None
+    assert (model.labels_ == y).mean() > (model.predict(X) == y).mean() - 0.05
+
+
+def test_one_row_may_have_all_the_weight_and_folds_may_be_more_than_half_of_the_rows() -> None:
+    X, y = blobs(40, 0)
+    settings: Any = {"epochs": 2, "random_state": 0}
+    for learner in ("auto", "network", "trees"):
+        model = RobustPLLClassifier(members=5, learner=learner, **settings)
+        model.fit(X, y, sample_weight=np.arange(40) == 7)
+        assert np.isfinite(model.predict_proba(X)).all()
+    alone = RobustPLLClassifier(members=1, learner="network", **settings)
+    alone.fit(X, y, sample_weight=np.arange(40) == 0)
+    assert PLLClassifier(Auto(folds=30, epochs=1)).fit(X, y).predict(X).shape == (40,)
+
+
+def test_an_adversary_is_refused_where_there_is_none() -> None:
+    X = np.random.default_rng(0).random((120, 3))
+    with pytest.raises(InputError, match="adversary must be None or 0 with 50 classes"):
+        RobustPLLClassifier(adversary=0.1, epochs=1).fit(X, np.arange(120) % 60)
 
 
 @pytest.mark.parametrize("k", [60, 1000])

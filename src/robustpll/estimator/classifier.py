@@ -50,7 +50,7 @@ FORMER_PARAMETERS += ("kl_per_class", "balance", "averaged", "watch")
 class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base class of the classifiers of this library."""
 
-    scale: Scale | None  # the parameters that all of them have
+    scale: Any  # the parameters that all of them have
     class_weight: ClassWeight
     random_state: Any
     device: str
@@ -60,6 +60,10 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def validation_share(self) -> float | None:
         """The share of rows that are held out for early stopping, if any."""
         return None
+
+    def _scale_for(self, method: Method) -> Any:
+        """How features are scaled for a method."""
+        return method.scale if self.scale == "method" else self.scale
 
     def resolved_method(self) -> Method:
         """The method object that `fit` uses; raises if a parameter is illegal."""
@@ -96,7 +100,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         candidates = Candidates.of(y)
         refuse_other_length(len(X), len(candidates))
         weight = row_weights(candidates, self.class_weight, sample_weight)
-        self.features_, rows = Features.fit_rows(X, device, self.scale)
+        self.features_, rows = Features.fit_rows(X, device, self._scale_for(method))
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         arrays = (candidates.matrix, candidates.prior, weight)
         matrix, prior, weights = (torch.tensor(array)[None] for array in arrays)
@@ -142,10 +146,10 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _refuse_attack(self) -> None:
         """Raise InputError if features are not scaled to the range in which attacks move them."""
-        if self.scale == "standard":
+        if self.scale in ("standard", None):
             raise InputError(
-                "Attacks move features between 0 and 1, but scale='standard' has another range. "
-                "Fit with scale='auto', 'minmax' or 'quantile'."
+                f"Attacks move features between 0 and 1, but scale={self.scale!r} has another "
+                "range. Fit with scale='auto', 'minmax' or 'quantile'."
             )
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -353,8 +357,9 @@ class PLLClassifier(CandidateClassifier):
     method : str or Method
         A name of `robustpll.METHODS`, or a method object such as ``Proden(epochs=50)``. Its fields
         are parameters too: ``set_params(method__epochs=50)``.
-    scale : {"auto", "minmax", "standard", "quantile"} or None
-        As for `RobustPLLClassifier`; "minmax" is that of the published experiments.
+    scale : {"method", "auto", "minmax", "standard", "quantile"} or None
+        "method" is "auto" for `Auto`, and "minmax" as published for all others. The rest is as for
+        `RobustPLLClassifier`.
     class_weight : dict, "balanced" or None
         Weights of the classes. A row's weight is the mean of its candidates' weights under the
         prior.
@@ -379,7 +384,7 @@ class PLLClassifier(CandidateClassifier):
 
     method: str | Method = "robust_pll"
     _: KW_ONLY
-    scale: Scale | None = "minmax"
+    scale: Scale | Literal["method"] | None = "method"
     class_weight: ClassWeight = None
     random_state: Any = None
     device: str = "auto"
@@ -446,7 +451,8 @@ class RobustPLLClassifier(CandidateClassifier):
         "small" has two hidden layers of 256, "mlp" three of 300; the next two need images.
     adversary : float or None
         Adversarial training: rows are moved by up to this share of each feature's range. None is
-        0.02 for candidate sets (pictures: 0.05), and 0 for votes.
+        0.02 for candidate sets (pictures: 0.05), and 0 for votes, if half of the rows have one
+        candidate, and from 50 classes on.
     early_stopping : bool
         Keep the epoch in which most held-out predictions are candidates. Needs no true label.
     precision : {"auto", "float32", "bf16"}
@@ -456,8 +462,8 @@ class RobustPLLClassifier(CandidateClassifier):
         How features are scaled by the training rows. "minmax": to the range 0 to 1. "quantile":
         each column is then bent so that its quantiles are evenly spread. "auto": this is done to
         columns with outliers or skew, those with 90 % of their values in a fifth of their range.
-        "standard": to mean 0 and standard deviation 1; such a model cannot be attacked. None: not
-        at all. Pictures are never bent.
+        "standard": to mean 0 and standard deviation 1. None: not at all. With these two there are
+        no adversaries, and the model cannot be attacked. Pictures are never bent.
     class_weight, random_state, device, verbose
         As for `PLLClassifier`.
     kl_ceiling, anneal, loss, update, evidence, kl_scale_large_k, kl_per_class, balance, averaged
@@ -518,11 +524,17 @@ class RobustPLLClassifier(CandidateClassifier):
         if not {*former} - {"watch"} and not isinstance(self.adversary, tuple):
             auto = {name: chosen[name] for name in Auto.field_names() if name in chosen}
             early_stopping = self.early_stopping or self.validation_share is not None
+            if self.scale in ("standard", None):
+                auto = {"adversary": 0.0} | auto
             return Auto(**auto | {"early_stopping": early_stopping})
         kind = RobustPll if self.adversary is None else RobustPllAt
         unused = {*FORMER_PARAMETERS} - {*former}
         fields = {n: chosen[n] for n in kind.field_names() if n in chosen and n not in unused}
         return kind(**fields | ({"network": "mlp"} if self.network == "auto" else {}))
+
+    def _scale_for(self, method: Method) -> Any:
+        is_former = self.scale == "auto" and not isinstance(method, Auto)  # scaled as in 0.1
+        return method.scale if is_former else self.scale
 
     @property
     def validation_share(self) -> float | None:

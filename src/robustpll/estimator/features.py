@@ -54,8 +54,8 @@ class Features:
     shape: tuple[int, ...]  # of one row: (d,), (h, w) or (c, h, w)
     categories: dict[str, tuple[str, ...]]  # column -> its categories
     fill: dict[str, float]  # numeric column with gaps -> its training median
-    shift: tuple[float, ...]  # flattened; with the scale, the range of the training rows is 0 to 1
-    scale: tuple[float, ...]
+    shift: tuple[float, ...]  # flattened: what is subtracted,
+    scale: tuple[float, ...]  # and what the difference is divided by
     curves: dict[int, "Curve"] = field(default_factory=dict)  # of some numbers, after scaling
 
     @classmethod
@@ -85,7 +85,8 @@ class Features:
             columns, shape, categories, fill, tuple(shift.tolist()), tuple(width.tolist())
         )
         if scale in ("auto", "quantile") and len(shape) == 1:
-            for number, column in enumerate((numbers.T - shift[:, None]) / width[:, None]):
+            for number in range(shape[0]):  # one after another: X may be large
+                column = (numbers[:, number] - shift[number]) / width[number]
                 if curve := Curve.of(column, always=scale == "quantile"):
                     features.curves[number] = curve
         return features, features._scaled(numbers, device)
@@ -232,14 +233,19 @@ class Curve:
             return None
         levels = np.bincount(position, steps) / counts  # of equal quantiles, the mean
         levels = (levels - levels[0]) / (levels[-1] - levels[0])
-        return cls(tuple(knots.tolist()), tuple(levels.tolist()))
+        curve = cls(tuple(knots.tolist()), tuple(levels.tolist()))
+        return curve if curve.is_sound else None  # knots may be too close to divide by
 
     @property
     def is_sound(self) -> bool:
         """Whether it can be computed with; a file may hold anything."""
-        pair = np.array([self.knots, self.levels])  # raises if their lengths differ
-        ends_fit = pair.shape[1] >= 2 and (pair[:, 0] == 0).all() and (pair[:, -1] == 1).all()
-        return bool(ends_fit and (np.diff(pair) > 0).all())
+        if not 2 <= len(self.knots) == len(self.levels) <= KNOTS:
+            return False
+        pair = np.array([self.knots, self.levels])
+        ends_fit = (pair[:, 0] == 0).all() and (pair[:, -1] == 1).all()
+        steps = np.diff(pair)
+        with np.errstate(all="ignore"):
+            return bool(ends_fit and (steps > 0).all() and np.isfinite(steps[1] / steps[0]).all())
 
     def __call__(self, column: Tensor) -> Tensor:
         knots, levels = (column.new_tensor(part) for part in (self.knots, self.levels))
@@ -275,8 +281,10 @@ def _linear(
         return np.zeros(size), np.ones(size)
     if scale == "standard":
         flat = numbers.reshape(len(numbers), -1).astype(np.float64)
-        deviation = flat.std(0)
-        return flat.mean(0), np.where(deviation > 0, deviation, 1.0)
+        with np.errstate(over="ignore"):  # an infinite deviation is refused
+            deviation = flat.std(0)
+        is_constant = flat.min(0) == flat.max(0)  # rounding may leave a deviation
+        return np.where(is_constant, flat[0], flat.mean(0)), np.where(is_constant, 1.0, deviation)
     rows = Rows.of(torch.from_numpy(numbers), torch.arange(len(numbers))[None])
     parts = (rows.shift.double(), rows.scale.double())
     shift, width = (part.flatten().numpy() for part in parts)

@@ -108,7 +108,7 @@ def save(classifier: Any, path: Path) -> None:
 
 
 def _described_features(features: Features) -> dict[str, Any]:
-    """Fields of the features; curves only if there are any, so that 0.1 reads other files."""
+    """Fields of the features; curves only if there are any."""
     fields = asdict(features)
     return fields if fields["curves"] else {n: v for n, v in fields.items() if n != "curves"}
 

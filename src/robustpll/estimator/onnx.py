@@ -134,6 +134,7 @@ class Scaling(nn.Module):
     scale: Tensor
     knots: Tensor
     levels: Tensor
+    width: Tensor
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -150,14 +151,15 @@ class Scaling(nn.Module):
                 values = torch.tensor(getattr(curves[number], name), dtype=torch.float64)
                 padded[row, : len(values)] = values
             self.register_buffer(name, padded)
+        width = self.knots.diff()
+        self.register_buffer("width", torch.where(width > 0, width, 1.0))  # padding rises by 0
 
     def forward(self, x: Tensor) -> Tensor:
         x = (x - self.shift) / self.scale
         if self.bent:  # the sum of each piece's rise; ONNX has no searchsorted
             column = x[:, self.bent]
             inside = column.clamp(0, 1)
-            width = self.knots.diff().clamp(min=1e-300)  # of padding: 0, and its rise is 0
-            share = ((inside[..., None] - self.knots[:, :-1]) / width).clamp(0, 1)
+            share = ((inside[..., None] - self.knots[:, :-1]) / self.width).clamp(0, 1)
             curved = (share * self.levels.diff()).sum(-1) + column - inside
             x = x.index_copy(1, torch.tensor(self.bent), curved)
         return x.float()
@@ -382,12 +384,13 @@ def _graph(served: nn.Module, inputs: dict[str, Tensor], outputs: tuple[str, ...
 
 
 def _refuse_other_answers(session: Any, model: CandidateClassifier) -> None:
-    """Compare the graph with torch on 20 rows and on one, drawn from the training range.
+    """Compare the graph with torch on 20 rows and on one: drawn between shift and shift + scale.
 
     With trees, two may differ: another rounding moves a row that is on a threshold.
     """
     features, differ = model.features_, 0
     drawn = np.random.default_rng(0).random((20, len(features.scale)))
+    drawn[:2] = [[0.0], [1.0]]  # the ends of the range, too
     sample = (drawn * features.scale + features.shift).reshape(-1, *features.shape)
     for rows in (sample, sample[:1]):
         opinion = model._opinion(features.rows(rows))

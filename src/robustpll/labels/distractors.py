@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 IMAGINED = 10.0  # rows with the mean rate that are added to each class, so that few rows say little
-RARE, FREQUENT = 1e-3, 1 - 1e-3  # bounds of a rate: each divides, and so does its complement
+RARE, FREQUENT = 1e-3, 1 - 1e-3  # bounds of a rate: probabilities are divided by it
 ROUNDS = 20
 STABLE = 1e-3  # largest change of a rate after which rounds end
 

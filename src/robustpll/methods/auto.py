@@ -146,7 +146,13 @@ class Auto(Method):
             raise InputError(
                 "Auto holds out rows by itself. Use early_stopping=True instead of watch."
             )
-        runs = [self._fit_run(task.part(slice(run, run + 1))) for run in range(task.models)]
+        if self.adversary and task.k >= MANY_CLASSES:
+            raise InputError(
+                f"adversary must be None or 0 with {MANY_CLASSES} classes or more, because the "
+                f"networks are those of Proden; got {self.adversary!r} and {task.k} classes."
+            )
+        method = replace(self, folds=min(self.folds, max(2, len(task) // 2)))
+        runs = [method._fit_run(task.part(slice(run, run + 1))) for run in range(task.models)]
         return Stack.joined(self, runs)
 
     def networks(self, task: Task) -> DeepMethod:
@@ -200,6 +206,8 @@ class Auto(Method):
         if len(task) >= FEWEST_ROWS:
             stack = stack.weighed(parts, answers)
         stack = stack.with_labels(parts, answers)
+        if any(part.seen is not None for part in parts.values()):
+            stack = replace(stack, held_out=None)
         moved: dict[str, Any] = {
             name: opinion and each_part(lambda part: part.to(task.prior.device), opinion)
             for name, opinion in (("opinion", stack.opinion), ("held_out", stack.held_out))
@@ -272,7 +280,7 @@ class Answers:
         chosen = np.flatnonzero(self.weight > 0)
         most = max(500, int(JUDGED / self.candidates.shape[1]))
         rows = np.zeros(len(self.weight), dtype=bool)
-        rows[chosen[:: -(-len(chosen) // most)]] = True
+        rows[chosen[:: max(1, -(-len(chosen) // most))]] = True
         return rows
 
 
@@ -284,6 +292,7 @@ class FoldPart:
     held_out: Tensor  # (members, rows): positions of these rows
     opinion: Opinion  # of them, (members, rows, ...)
     folds: int
+    seen: Opinion | None = None  # (n, ...): by all members, if some rows were held out by none
 
     def evidence(self, n: int, most: int) -> tuple[Floats, NDArray[np.int64]]:
         """Evidence (n, k) by the members that held a row out, at most `most`; how many, (n,)."""
@@ -299,7 +308,11 @@ class FoldPart:
             ),
             opinion,
         )
-        return evidence_of(mean).numpy(), number.numpy()
+        evidence = evidence_of(mean)
+        if self.seen is not None:
+            by_all = each_part(lambda part: part.double().cpu(), self.seen)
+            evidence = torch.where(number[:, None] > 0, evidence, evidence_of(by_all))
+        return evidence.numpy(), number.numpy()
 
 
 def evidence_of(opinion: Opinion) -> Tensor:
@@ -325,7 +338,6 @@ def log_evidence(evidence: Tensor) -> Tensor:
 def fold_positions(task: Task, members: int, folds: int) -> tuple[Tensor, Tensor]:
     """Positions of each member's training rows and held-out rows, (members, rows) each."""
     seed, partitions = task.seeds[0], range(-(-members // folds))
-    folds = min(folds, len(task) // 2)
     pairs = [fold_indices(len(task), folds, seed_of(seed, "fold", number)) for number in partitions]
     train, test = (torch.cat(part)[:members] for part in zip(*pairs, strict=True))
     return train, test
@@ -337,12 +349,14 @@ def fold_task(task: Task, positions: Tensor) -> Task:
     seeds = tuple(seed_of(task.seeds[0], "member", member) for member in range(members))
     rows, at = task.rows.repeated(members), positions.to(task.rows.indices.device)
     where = positions.to(task.prior.device)
+    weight = task.weight[0][where]
+    has_weight = weight.any(-1, keepdim=True)  # all rows of a fold's complement may have none
     return Task.of(
         replace(rows, indices=rows.indices.gather(1, at)),
         task.candidates[0][where],
         seeds,
         task.prior[0][where],
-        task.weight[0][where],
+        torch.where(has_weight, weight, 1.0),
     )
 
 
@@ -366,7 +380,9 @@ def fold_networks(method: Auto, task: Task) -> FoldPart:
         label_weights=nothing,
         opinion=Opinion.of_probability(nothing),
     )
-    return FoldPart(fitted, test, opinion, method.folds)
+    reaches_all = len(test) >= method.folds or train is test
+    seen = None if reaches_all else fitted.predict(task.rows)[0]
+    return FoldPart(fitted, test, opinion, method.folds, seen)
 
 
 def fold_trees(method: Auto, task: Task) -> FoldPart:
@@ -419,6 +435,8 @@ class OneStack:
         once = {name: part.evidence(n, 1) for name, part in parts.items()}
         is_held_out = np.logical_and.reduce([number > 0 for _, number in once.values()])
         rows = answers.judged & is_held_out
+        if not rows.any():  # nothing to go by
+            return self
         evidence = {name: e[rows] for name, (e, _) in once.items()}
         stack, judged = self.fitted_to(evidence, answers.part(rows))
         useful = stack.useful(evidence, judged)
@@ -507,7 +525,10 @@ def sharpening(stack: OneStack, evidence: Mapping[str, Floats], answers: Answers
 
 
 def strength(evidence: Mapping[str, Tensor]) -> Tensor:
-    """The sum of the networks' evidence, (...): small for rows unlike the others; 1 for trees."""
+    """The sum of the networks' evidence, (...): small for rows unlike the others.
+
+    It is 1 for trees, and for the networks of Proden, which have no evidence.
+    """
     total: Tensor = evidence.get("network", next(iter(evidence.values()))).sum(-1)
     return total if "network" in evidence else torch.ones_like(total)
 
@@ -589,7 +610,7 @@ class Stack(Fitted):
 
     @property
     def learners(self) -> str:
-        """Which learners the first run uses, in words: "network and trees (0.6 : 0.4)"."""
+        """Which learners the first run uses: "networks and trees (powers 60% : 40%)"."""
         run = self.runs[0]
         names = {"network": "networks", "trees": "trees"}
         total = sum(run.powers.get(name, 1.0) for name in run.parts)
