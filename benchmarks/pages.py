@@ -136,9 +136,10 @@ def readme_table() -> Lines:
     return frame_table(frame.assign(seconds=values("paper", "timing")["seconds per run"]))
 
 
-def default_table() -> Lines:
-    """Return the default and what people do without this library, on tables."""
+def default_table(labels: Iterable[str] = ()) -> Lines:
+    """Return the default and other methods on tables; without labels, all of the report."""
     runs = summary("tables").runs
+    runs = runs[runs["label"].isin(list(labels))] if labels else runs
     test, train = (runs[(runs["part"] == p) & (runs["condition"] == "clean")] for p in PARTS)
 
     def means(rows: pd.DataFrame, measure: str, datasets: Iterable[str]) -> "pd.Series[float]":
@@ -164,6 +165,8 @@ def default_table() -> Lines:
 
 
 PARTS = ("test", "train")
+USUAL = ("Auto", "Majority + RF", "Majority + HGB", "Majority + LR", "Vote-weighted RF")
+USUAL += ("RobustPll", "Proden")
 
 
 def best(dataset: str, *, ensembles: bool) -> str:
@@ -447,7 +450,8 @@ SCRIPT_TABLES = tomllib.loads((ROOT / "benchmarks" / "tables.toml").read_text())
 NOTES = {"error": promise_note, "labels": label_note}
 OF_RUNS: dict[str, Callable[[], Lines]] = {
     "results": readme_table,
-    "default": default_table,
+    "default": partial(default_table, USUAL),
+    "default and all": default_table,
     "datasets": dataset_table,
     "methods": method_table,
     "paired": paired_table,

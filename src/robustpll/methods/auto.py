@@ -42,6 +42,7 @@ MANY_CLASSES = 50  # from here on, networks learn by the cross-entropy of Proden
 ADVERSARY = {"rows": 0.02, "pictures": 0.05}  # share of a feature's range, for candidate sets
 CEILING = {"rows": 0.3, "pictures": 3.0}  # of the divergence, see `RobustPll`
 TREES, TREE_WORK = 300, 2e6  # trees in all, up to so many rows * classes * sqrt(features)
+EVEN_SHARES = 2.0  # most frequent to rarest class, up to which classes of sets count as equal
 LEAF_ROWS = 4_000  # rows for each further row that a leaf needs: bounds the size of a forest
 CLEAR_SHARE = 0.5  # share of rows with one candidate that makes sets clear
 TURNS = 3  # of exponents and rates of distractors
@@ -176,7 +177,10 @@ class Auto(Method):
         if task.k >= MANY_CLASSES:  # the expected squared error is nearly flat
             return Proden(**settings)
         settings |= {"evidence": "exp", "kl_ceiling": CEILING[form], "balance": 0.5}
-        settings |= {"balance_to": "candidates", "prior_on": "evidence"}
+        shares = (task.prior * task.weight[..., None]).sum((0, 1))
+        # Sets inflate the shares of classes that are often distractors; clear labels do not.
+        is_even = not is_clear and bool(shares.max() <= EVEN_SHARES * shares.min())
+        settings |= {"balance_to": "equal" if is_even else "candidates", "prior_on": "evidence"}
         if not adversary:
             return RobustPll(**settings)
         return RobustPllAt(**settings, adversary=adversary, attack_steps=1)
