@@ -80,8 +80,9 @@ class Auto(Method):
     Answers of annotators count by their reliability, and candidates of a set by how often their
     class is a distractor, a candidate beside the true class. Both are estimated with the model. If
     distractors depend on the row, trees tend to learn them: trees are dropped if their predictions
-    tell more about distractors than those of the networks. From 50 classes on, the networks are
-    those of Proden.
+    tell more about distractors than those of the networks. Label weights of networks are balanced
+    towards the class shares of the candidates; in sets, towards equal shares if no class has more
+    than twice the share of another. From 50 classes on, the networks are those of Proden.
 
     Parameters
     ----------
