@@ -1,51 +1,254 @@
-"""How reliable annotators are, estimated from their answers."""
+"""How reliable annotators are, and what their answers tell about the class of each row.
+
+Annotators err by themselves, and together: a misleading row gets the same wrong answer from many.
+`Crowd` describes both. What it cannot tell is whether annotators err on rows that also mislead the
+model; `shared_doubt` measures that.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from scipy.special import logsumexp, softmax
 
 from robustpll.labels.votes import votes_for
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Kind = Literal["number", "confusion", "hierarchical"]
+
 RIGHT, WRONG = 5.0, 2.0  # imagined answers of each annotator, so that few answers say little
+CONFUSED = 10.0  # imagined answers to each class, distributed as those of the whole crowd
 ROUNDS = 50
-STABLE = 1e-4  # largest change of a reliability after which rounds end
+STABLE = 1e-3  # largest change of a probability after which rounds end
+MOST_CLASSES = 50  # above, a matrix per annotator is too large, and known too little
+MISTAKES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25)  # shares of misleading rows to weigh
+USUAL_MISTAKES = 0.1  # mean of such shares before answers are seen: exponentially distributed
+DOUBT = 2.5  # factor on the measured slope: noise in both measures of doubt flattens it
+LEAST_SHARED, UNKNOWN_SHARED = 0.05, 0.5  # MORE_SHARED: of the upper end of an interval
+MORE_SHARED = 0.2
+FEWEST_PAIRS = 30  # rows with two answers, below which nothing is known about shared doubt
 
 
-def reliabilities(answers: NDArray[np.int64], k: int, prior: Floats | None = None) -> Floats:
-    """Estimate how often each annotator names the true class, (annotators,).
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """What annotators answer for rows of each class.
 
-    The model of Dawid and Skene (1979) with one number per annotator, by expectation maximisation:
-    wrong answers are equally likely. `answers` (n, annotators) are class indices, -1 for none;
-    `prior` (n, k) is what else is known about the classes of each row.
-
+    Examples
+    --------
     >>> answers = np.array([[0, 0, 1], [1, 1, 0], [0, 0, 0], [1, 1, 0], [0, 0, 1]] * 20)
-    >>> reliabilities(answers, 2).round(2)
+    >>> crowd = Crowd.fit(answers, 2, kind="number")
+    >>> crowd.reliability.round(2)
     array([0.98, 0.98, 0.23])
+    >>> softmax(crowd.log_likelihood(answers[:2]), axis=-1).round(2)
+    array([[1., 0.],
+           [0., 1.]])
     """
-    known = answers >= 0
-    votes = votes_for(answers, k)
-    posterior = votes / votes.sum(-1, keepdims=True).clip(min=1)
-    reliable = np.full(answers.shape[1], RIGHT / (RIGHT + WRONG))
-    for _ in range(ROUNDS):
-        agreement = np.take_along_axis(posterior, answers.clip(min=0), 1) * known
-        before = reliable
-        reliable = (agreement.sum(0) + RIGHT) / (known.sum(0) + RIGHT + WRONG)
-        if np.abs(reliable - before).max() < STABLE:
-            break
-        posterior = answer_likelihood(answers, k, reliable) * (1.0 if prior is None else prior)
-        posterior /= posterior.sum(-1, keepdims=True).clip(min=1e-300)
-    return reliable
+
+    reliability: Floats  # (annotators,): share of right answers
+    confusion: Floats | None  # (annotators, k, k): of each answer, by true class; None: equal
+    mistakes: float  # share of rows that look like another class, to all annotators
+    k: int
+
+    @classmethod
+    def fit(
+        cls,
+        answers: Ints,
+        k: int,
+        prior: Floats | None = None,
+        *,
+        kind: Kind = "hierarchical",
+        mistakes: float = 0.0,
+    ) -> Self:
+        """Estimate a crowd from answers (n, annotators), -1 for none, by expectation maximisation.
+
+        `prior` (n, k) is what else is known about each row, such as a model's probabilities for
+        rows that it did not learn from. Without it, classes have shares that are estimated, too.
+
+        - "number": one reliability per annotator, wrong answers are equally likely.
+        - "confusion": a matrix per annotator, after Dawid and Skene (1979).
+        - "hierarchical": between both. A matrix starts from that of the whole crowd, with more or
+          fewer mistakes, and changes as far as an annotator's answers show it.
+        """
+        told, annotators = _one_hot(answers, k), answers.shape[1]
+        votes = votes_for(answers, k)
+        looks = _normalized((votes + 0.1) * (1.0 if prior is None else np.sqrt(prior)))
+        kind = kind if k <= MOST_CLASSES else "number"
+        for _ in range(ROUNDS):
+            if kind == "number":
+                right = _right_answers(answers, looks)
+                total = (answers >= 0).sum(0)
+                crowd = cls((right + RIGHT) / (total + RIGHT + WRONG), None, mistakes, k)
+            else:
+                counts = (told.T @ looks).reshape(annotators, k, k).transpose(0, 2, 1)
+                crowd = cls.of_counts(counts, kind, mistakes)
+            known = looks.mean(0) if prior is None else prior
+            before = looks
+            looks = softmax(crowd._logs(told) + np.log(crowd._misled(known).clip(1e-12)), axis=-1)
+            if np.abs(looks - before).max(initial=0.0) < STABLE:
+                break
+        return crowd
+
+    @classmethod
+    def of_counts(cls, counts: Floats, kind: Kind, mistakes: float = 0.0) -> Self:
+        """Return a crowd with these numbers (annotators, k, k) of answers, by true class."""
+        k, same = counts.shape[-1], np.eye(counts.shape[-1])
+        if kind == "confusion":
+            expected = np.broadcast_to((0.5 + same) / (0.5 * k + 1), counts.shape)
+            strength = 0.5 * k + 1
+        else:
+            usual = counts.sum(0) + 1 + 3 * same
+            usual /= usual.sum(-1, keepdims=True)
+            diagonal, number = np.diag(usual), counts.sum((1, 2))
+            wrong = number - np.einsum("acc->a", counts)
+            relative = (wrong + 3) / ((counts.sum(-1) * (1 - diagonal)).sum(-1) + 3)
+            right = (1 - (1 - diagonal) * relative[:, None]).clip(0.02, 0.999)  # (annotators, k)
+            others = usual * (1 - same)
+            others /= others.sum(-1, keepdims=True)
+            expected = (1 - right)[..., None] * others + right[..., None] * same
+            strength = CONFUSED
+        totals = counts.sum(-1, keepdims=True)
+        confusion = (counts + strength * expected) / (totals + strength)
+        shares = counts.sum((0, 2)) + 1e-9
+        reliability = np.einsum("acc,c->a", confusion, shares / shares.sum())
+        return cls(reliability, confusion, mistakes, k)
+
+    def log_likelihood(self, answers: Ints) -> Floats:
+        """Return the logarithm of how likely each row's answers are for each class, (n, k)."""
+        logs = self._logs(_one_hot(answers, self.k))
+        highest = logs.max(-1, keepdims=True)
+        return np.asarray(np.log(self._misled(np.exp(logs - highest)).clip(1e-300)) + highest)
+
+    def _misled(self, values: Floats) -> Floats:
+        """Mix values (..., k) of a class with those of the others, by the share of mistakes."""
+        others = (values.sum(-1, keepdims=True) - values) / max(self.k - 1, 1)
+        return np.asarray((1 - self.mistakes) * values + self.mistakes * others)
+
+    def _logs(self, told: Any) -> Floats:
+        """As `log_likelihood`, of rows that look like their class, from one-hot answers."""
+        if self.confusion is not None:
+            table = self.confusion.transpose(0, 2, 1).reshape(-1, self.k)
+            return np.asarray(told @ np.log(table.clip(1e-6)))
+        sure = self.reliability.clip(1e-3, 1 - 1e-3)
+        wrong = np.log((1 - sure) / max(self.k - 1, 1))
+        gain = np.repeat(np.log(sure) - wrong, self.k)  # of the class that an answer names
+        weighted = told.multiply(gain) @ np.tile(np.eye(self.k), (len(sure), 1))
+        return np.asarray(weighted + told @ np.repeat(wrong, self.k)[:, None])
 
 
-def answer_likelihood(answers: NDArray[np.int64], k: int, reliable: Floats) -> Floats:
-    """Return how likely each row's answers are for each true class, (n, k), scaled to sum to 1.
+class Resolved(NamedTuple):
+    """What answers and a model tell together about n rows, see `resolve`."""
 
-    Answers are independent given the class. A class that nobody named has a small likelihood, too.
+    crowd: Crowd
+    probability: Floats  # (n, k)
+    shared: float  # the part of the model's doubt that annotators are assumed to share, 0 to 1
+    missing: tuple[float, float, float]  # share of rows whose class nobody named: low, mean, high
+
+
+def resolve(
+    answers: Ints,
+    probability: Floats,
+    *,
+    kind: Kind = "hierarchical",
+    mistakes: float | None = None,
+) -> Resolved:
+    """Combine answers (n, annotators) with probabilities (n, k) of models that did not see them.
+
+    The share of misleading rows is estimated by how likely it makes the answers, unless it is
+    given. With the probability `shared`, annotators know no more about a row than the model; then
+    its probabilities stay as they are. Else both err independently, and multiply.
+
+    Examples
+    --------
+    >>> model = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]] * 20)
+    >>> answers = np.array([[0, 0, 1], [0, 0, -1], [1, 1, 1]] * 20)
+    >>> resolved = resolve(answers, model)
+    >>> resolved.probability[:3].argmax(-1)
+    array([0, 0, 1])
     """
-    sure = reliable.clip(1e-3, 1 - 1e-3)
-    gain = np.log(sure) - np.log((1 - sure) / max(k - 1, 1))  # of an answer, over any other
+    k = probability.shape[1]
+    if mistakes is None:
+        crowds = [Crowd.fit(answers, k, probability, kind=kind, mistakes=m) for m in MISTAKES]
+        likely = [joint_likelihood(crowd, answers, probability).sum() for crowd in crowds]
+        mistakes = float(weights_of_mistakes(likely) @ MISTAKES)
+    crowd = Crowd.fit(answers, k, probability, kind=kind, mistakes=mistakes)
+    shared = shared_doubt(answers, probability)
+    named = votes_for(answers, k) > 0
+    counted = named.any(-1)
+
+    def missing_of(given: Floats) -> float:
+        return float((given * ~named)[counted].sum(-1).mean()) if counted.any() else 0.0
+
+    alone = crowd if crowd.mistakes == 0 else replace(crowd, mistakes=0.0)
+    independent, least = (posterior(c, answers, probability) for c in (crowd, alone))
+    mixed = shared * probability + (1 - shared) * independent
+    logs = np.log(probability.clip(1e-12)) + (1 - shared / 2) * crowd.log_likelihood(answers)
+    rows, leader, highest = np.arange(len(mixed)), logs.argmax(-1), mixed.argmax(-1)
+    exchanged = mixed[rows, leader]
+    mixed[rows, leader] = mixed[rows, highest]
+    mixed[rows, highest] = np.where(leader == highest, mixed[rows, highest], exchanged)
+    mean = missing_of(mixed)
+    error = 1.64 * np.sqrt(max(mean * (1 - mean), 1e-9) / max(counted.sum(), 1))
+    high = max(mean, missing_of(MORE_SHARED * probability + (1 - MORE_SHARED) * independent))
+    low = min(missing_of(least), mean)
+    return Resolved(crowd, mixed, shared, (max(low - error, 0.0), mean, min(high + error, 1.0)))
+
+
+def weights_of_mistakes(log_likelihoods: list[float]) -> Floats:
+    """Return how probable each share in `MISTAKES` is, given the likelihood of all answers."""
+    prior = -np.array(MISTAKES) / USUAL_MISTAKES
+    return np.asarray(softmax(np.array(log_likelihoods) + prior))
+
+
+def posterior(crowd: Crowd, answers: Ints, probability: Floats) -> Floats:
+    """Multiply probabilities (n, k) by the likelihood of the answers, and normalize."""
+    logs = crowd.log_likelihood(answers) + np.log(probability.clip(1e-12))
+    return np.asarray(softmax(logs, axis=-1))
+
+
+def joint_likelihood(crowd: Crowd, answers: Ints, probability: Floats) -> Floats:
+    """Return the logarithm of how likely each row's answers are, given probabilities, (n,)."""
+    logs = crowd.log_likelihood(answers) + np.log(probability.clip(1e-12))
+    return np.asarray(logsumexp(logs, axis=-1))
+
+
+def shared_doubt(answers: Ints, probability: Floats) -> float:
+    """Return which part of a model's doubt about rows annotators share, between 0.05 and 1.
+
+    If people and the model err independently, people agree equally often about rows of which the
+    model is sure and of which it is not. The slope of their disagreement on the model's expected
+    disagreement with itself, 1 - sum(p^2), is 0 then; it is 1 if people answer as the model does.
+    """
+    votes = votes_for(answers, probability.shape[1])
+    number = votes.sum(-1)
+    several = number >= 2
+    if several.sum() < FEWEST_PAIRS:
+        return UNKNOWN_SHARED
+    votes, number = votes[several], number[several]
+    disagree = 1 - (votes * (votes - 1)).sum(-1) / (number * (number - 1))
+    doubt, weight = 1 - (probability[several] ** 2).sum(-1), number - 1
+    from_mean = doubt - np.average(doubt, weights=weight)
+    spread = np.average(from_mean**2, weights=weight)
+    if spread < 1e-6:  # the model has the same doubt about all rows
+        return UNKNOWN_SHARED if doubt.mean() > 0.01 else LEAST_SHARED
+    slope = np.average(from_mean * disagree, weights=weight) / spread
+    return float(np.clip(DOUBT * slope, LEAST_SHARED, 1))
+
+
+def _one_hot(answers: Ints, k: int) -> Any:
+    """Return a sparse matrix (n, annotators * k) with a 1 for each answer."""
     row, column = np.nonzero(answers >= 0)
-    logs = np.zeros((len(answers), k))
-    np.add.at(logs, (row, answers[row, column]), gain[column])
-    likelihood = np.exp(logs - logs.max(-1, keepdims=True))
-    return np.asarray(likelihood / likelihood.sum(-1, keepdims=True))
+    shape = (len(answers), answers.shape[1] * k)
+    return csr_matrix((np.ones(len(row)), (row, column * k + answers[row, column])), shape)
+
+
+def _right_answers(answers: Ints, looks: Floats) -> Floats:
+    """Return the expected number of each annotator's answers that name what a row looks like."""
+    named = np.take_along_axis(looks, answers.clip(min=0), 1)
+    return np.asarray((named * (answers >= 0)).sum(0))
+
+
+def _normalized(values: Floats) -> Floats:
+    return np.asarray(values / values.sum(-1, keepdims=True).clip(min=1e-300))

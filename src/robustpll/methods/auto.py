@@ -20,13 +20,20 @@ from robustpll.engine.networks import NETWORK_NAMES, Network
 from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, Rule, is_count, is_number
-from robustpll.labels.annotators import answer_likelihood, reliabilities
-from robustpll.labels.distractors import dependence, distractor_rates
+from robustpll.labels.annotators import (
+    LEAST_SHARED,
+    MISTAKES,
+    Kind,
+    shared_doubt,
+    weights_of_mistakes,
+)
+from robustpll.labels.distractors import dependence
+from robustpll.methods.answers import Answers
 from robustpll.methods.base import DeepMethod, Method, Positive
 from robustpll.methods.evidential import RobustPll, RobustPllAt
 from robustpll.methods.forest import Forest, ForestModel
 from robustpll.methods.proden import Proden
-from robustpll.methods.wrapped import Wrapped, normalized
+from robustpll.methods.wrapped import Wrapped
 from robustpll.opinion import Opinion, each_part
 
 Floats = NDArray[np.float64]
@@ -50,7 +57,6 @@ MORE_DEPENDENT = 0.05  # dependence of distractors on a prediction that trees ma
 LEAST_EVIDENCE = 1e-3  # of a class: its logarithm must be finite; see `log_evidence`
 LEAST_SHARE = 0.05  # of the exponents; a learner with less is dropped
 MOST_EVIDENCE = 1e6  # of all classes: an uncertainty of k / 1,000,000
-JUDGED = 2e6  # numbers (rows * classes) that exponents are fitted to
 
 
 def _or_none(words: str, holds: Any) -> Rule:
@@ -77,12 +83,13 @@ class Auto(Method):
     that probabilities are calibrated without a true label. A learner with a small power is dropped.
     All members predict other rows together.
 
-    Answers of annotators count by their reliability, and candidates of a set by how often their
-    class is a distractor, a candidate beside the true class. Both are estimated with the model. If
-    distractors depend on the row, trees tend to learn them: trees are dropped if their predictions
-    tell more about distractors than those of the networks. Label weights of networks are balanced
-    towards the class shares of the candidates; in sets, towards equal shares if no class has more
-    than twice the share of another. From 50 classes on, the networks are those of Proden.
+    Answers of annotators count by their reliability, less if annotators doubt the same rows as the
+    model. Candidates of a set count by how often their class is a distractor, a candidate beside
+    the true class. Both are estimated with the model. If distractors depend on the row, trees tend
+    to learn them: trees are dropped if their predictions tell more about distractors than those of
+    the networks. Label weights of networks are balanced towards the class shares of the candidates;
+    in sets, towards equal shares if no class has more than twice the share of another. From 50
+    classes on, the networks are those of Proden.
 
     Parameters
     ----------
@@ -109,6 +116,8 @@ class Auto(Method):
         Number of folds; each network and each forest leaves out one.
     precision : {"auto", "float32", "bf16"}
         See `RobustPLLClassifier`.
+    crowd : {"hierarchical", "confusion", "number"}
+        How annotators are described, see `robustpll.labels.annotators.Crowd`.
 
     Examples
     --------
@@ -142,6 +151,7 @@ class Auto(Method):
     early_stopping: bool = False
     folds: Annotated[int, Rule("of at least 2", lambda folds: folds >= 2)] = 5
     precision: Literal["auto", "float32", "bf16"] = "auto"
+    crowd: Kind = "hierarchical"
 
     def fit(self, task: Task, *, validation: Task | None = None) -> "Stack":
         if validation is not None:
@@ -199,7 +209,7 @@ class Auto(Method):
 
     def _fit_run(self, task: Task) -> "OneStack":
         """Fit one run: learners, their exponents, and the labels of the training rows."""
-        answers = Answers.of(task)
+        answers = Answers.of(task, self.crowd)
         prior = torch.from_numpy(answers.within_candidates())[None].to(task.prior)
         task = replace(task, prior=prior)
         parts = {}
@@ -231,62 +241,6 @@ def _has_trees(task: Task, *, is_required: bool) -> bool:
             f"most {10 * TREE_WORK:.0e} rows * classes * sqrt(features). Use learner='network'."
         )
     return suited
-
-
-@dataclass(frozen=True)
-class Answers:
-    """What is known about the labels of one run's rows, on the host."""
-
-    candidates: NDArray[np.bool_]  # (n, k)
-    prior: Floats  # (n, k): of the candidates; rows sum to 1
-    likelihood: Floats  # (n, k): of the answers or the set, for each true class; rows sum to 1
-    weight: Floats  # (n,): sample weights
-    codes: NDArray[np.int64] | None  # (n, annotators), see Task.answers
-
-    @classmethod
-    def of(cls, task: Task) -> Self:
-        """Read them from a task of one run; sets are equally likely for each of their classes."""
-        candidates, weight = task.candidates[0].cpu().numpy(), task.weight[0].double().cpu().numpy()
-        prior = normalized(task.prior[0].double().cpu().numpy())
-        answers = cls(candidates, prior, prior, weight, None)
-        if task.answers is None:
-            return answers
-        return replace(answers, codes=task.answers[0].cpu().numpy()).given(None)
-
-    def given(self, probability: Floats | None) -> Self:
-        """Estimate anew what answers or candidates tell, given a model's probabilities (n, k)."""
-        k = self.candidates.shape[1]
-        if self.codes is None:
-            if probability is None:
-                return self
-            rows = self.judged
-            rates = distractor_rates(self.candidates[rows], probability[rows], self.weight[rows])
-            return replace(self, likelihood=normalized(self.prior / rates))
-        answered = (self.codes >= 0).any(-1)
-        known = None if probability is None else probability[answered]
-        reliable = reliabilities(self.codes[answered], k, known)
-        likelihood = self.likelihood.copy()
-        likelihood[answered] = answer_likelihood(self.codes[answered], k, reliable)
-        return replace(self, likelihood=likelihood)
-
-    def part(self, rows: NDArray[np.bool_]) -> Self:
-        """The answers of some of the rows."""
-        codes = None if self.codes is None else self.codes[rows]
-        arrays = ("candidates", "prior", "likelihood", "weight")
-        return replace(self, codes=codes, **{name: getattr(self, name)[rows] for name in arrays})
-
-    def within_candidates(self) -> Floats:
-        """The likelihood of the candidates alone, (n, k); rows sum to 1."""
-        return normalized(self.likelihood * self.candidates)
-
-    @property
-    def judged(self) -> NDArray[np.bool_]:
-        """Rows that exponents are fitted to, (n,); at most so many that it takes seconds."""
-        chosen = np.flatnonzero(self.weight > 0)
-        most = max(500, int(JUDGED / self.candidates.shape[1]))
-        rows = np.zeros(len(self.weight), dtype=bool)
-        rows[chosen[:: max(1, -(-len(chosen) // most))]] = True
-        return rows
 
 
 @dataclass(frozen=True)
@@ -417,6 +371,7 @@ class OneStack:
     parts: Mapping[str, Networks | ForestModel]  # "network" and "trees", with all members
     powers: Mapping[str, float] = field(default_factory=dict)  # exponents; 1 without held-out rows
     offset: float = 0.0  # added to the logarithm of the evidence
+    mistakes: float = 0.0  # share of rows that mislead all annotators
     held_out: Opinion | None = None  # (n, ...): calibrated, by members that did not see the row
     opinion: Opinion | None = None  # (n, ...): of the training rows' labels
 
@@ -463,15 +418,50 @@ class OneStack:
     def fitted_to(self, evidence: Mapping[str, Floats], answers: Answers) -> tuple[Self, Answers]:
         """Fit the exponents to rows with this evidence; return also what their answers tell.
 
-        Distractors are estimated with the model: in turns.
+        Distractors and annotators are estimated with the model: in turns.
         """
+        if answers.codes is not None:
+            return self.fitted_to_crowd(evidence, answers)
         stack = self
-        for turn in range(1 if answers.codes is not None else TURNS):
+        for turn in range(TURNS):
             if turn:
                 answers = answers.given(stack.probability(evidence))
-            powers, offset = exponents(evidence, answers)
-            stack = replace(self, powers=powers, offset=offset)
+            stack = self.with_numbers(evidence, exponents(evidence, answers)[0])
         return stack, answers
+
+    def fitted_to_crowd(
+        self, evidence: Mapping[str, Floats], answers: Answers
+    ) -> tuple[Self, Answers]:
+        """As `fitted_to`, for answers: weigh the shares of misleading rows by their likelihood.
+
+        If annotators doubt the same rows as the model, they do not tell how sure it may be. So far
+        as they do, exponents are those for annotators who err independently of one another.
+        """
+        assert answers.codes is not None
+        careful, _ = exponents(evidence, answers)
+        numbers, likely = [], []
+        for mistakes in MISTAKES:
+            stack, told = self.with_numbers(evidence, careful), answers
+            for _ in range(TURNS - 1):
+                told = answers.told(answers.kind, stack.probability(evidence), mistakes)
+                fitted, loss = exponents(evidence, told)
+                stack = self.with_numbers(evidence, fitted)
+            numbers.append(fitted)
+            likely.append(told.total - loss)
+        weights = weights_of_mistakes(likely)
+        sure, mistakes = weights @ np.stack(numbers), float(weights @ MISTAKES)
+        probability = self.with_numbers(evidence, careful).probability(evidence)
+        shared = shared_doubt(answers.codes, probability) - LEAST_SHARED
+        shared /= 1 - LEAST_SHARED
+        stack = self.with_numbers(evidence, shared * careful + (1 - shared) * sure)
+        told = answers.told(answers.kind, stack.probability(evidence), mistakes)
+        likelihood = shared * answers.likelihood + (1 - shared) * told.likelihood
+        return replace(stack, mistakes=mistakes), replace(answers, likelihood=likelihood)
+
+    def with_numbers(self, evidence: Mapping[str, Floats], numbers: Floats) -> Self:
+        """A stack with the numbers of `exponents`."""
+        powers = dict(zip(evidence, np.exp(numbers[:-1]).tolist(), strict=True))
+        return replace(self, powers=powers, offset=float(numbers[-1]))
 
     def probability(self, evidence: Mapping[str, Floats]) -> Floats:
         """The probability (rows, k) of rows with this evidence of each part."""
@@ -507,6 +497,9 @@ class OneStack:
             held_out = self.combined(evidence)
         else:
             held_out = self.held_out
+        if answers.codes is not None:
+            return replace(self, opinion=answers.resolved(held_out, self.mistakes))
+        if self.held_out is not None:
             answers = answers.given(held_out.probability.numpy())
         prior = torch.from_numpy(answers.within_candidates())
         candidates = torch.from_numpy(answers.candidates)
@@ -538,10 +531,11 @@ def strength(evidence: Mapping[str, Tensor]) -> Tensor:
     return total if "network" in evidence else torch.ones_like(total)
 
 
-def exponents(evidence: Mapping[str, Floats], answers: Answers) -> tuple[dict[str, float], float]:
-    """Return powers of each part's evidence (rows, k) and an offset, by maximum likelihood.
+def exponents(evidence: Mapping[str, Floats], answers: Answers) -> tuple[Floats, float]:
+    """Return what makes answers most likely, and the negative logarithm of that likelihood.
 
-    A penalty keeps them near those that change nothing, if there are few rows.
+    These are the logarithms of the powers of each part's evidence (rows, k), and the offset. A
+    penalty keeps them near those that change nothing, if there are few rows.
     """
     tensors = {name: torch.from_numpy(e) for name, e in evidence.items()}
     logs = torch.stack([*map(log_evidence, tensors.values())]).numpy()  # (parts, rows, k)
@@ -566,7 +560,7 @@ def exponents(evidence: Mapping[str, Floats], answers: Answers) -> tuple[dict[st
     start = np.append(np.full(len(logs), -math.log(len(logs))), 0.0)
     bounds = [(-6.0, 2.0)] * len(logs) + [(-10.0, math.log(MOST_EVIDENCE))]
     best = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
-    return dict(zip(evidence, np.exp(best.x[:-1]).tolist(), strict=True)), float(best.x[-1])
+    return best.x, float(best.fun)
 
 
 @dataclass(frozen=True)
