@@ -15,6 +15,7 @@ from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_count
 from robustpll.estimator.abstention import Recalibration, Scaled
 from robustpll.estimator.features import Features
+from robustpll.labels.annotators import Resolved, resolve
 from robustpll.labels.candidates import Candidates
 from robustpll.methods import Auto, Method
 from robustpll.methods.neighbours import neighbours
@@ -24,7 +25,8 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-FAULTY = 0.05  # assumed share of candidate sets that miss the true class
+FAULTY = 0.05  # assumed share of candidate sets that miss the true class, if nobody's answers are
+# known; what people leave out is estimated from their answers
 NEIGHBOURS = 5
 FACTORS = np.geomspace(0.01, 4, 41)  # on the evidence; sets that favour confused classes want 100
 
@@ -37,12 +39,13 @@ class Judgement:
     opinion: Opinion  # (n, k), recalibrated, of models that did not see the row's candidates
     decided: Bools  # (n,): whether a person chose the label
     probability: Floats  # (n, k), given the model and the candidates
-    resolved: Ints  # (n,): index of the most probable candidate
-    best_outside: Ints  # (n,): index of the most probable other class; `resolved` if there is none
+    resolved: Ints  # (n,): index of the most probable candidate; with answers, of any class
+    best_outside: Ints  # (n,): index of the most probable class that is no candidate; or `resolved`
     labels: NDArray[Any]  # (n,): names of the resolved classes
     confidence: Floats  # (n,): probability that the resolved label is right
     missing: Floats  # (n,): probability that the true class is not a candidate
     near: tuple[Ints, Floats]  # indices and distances of the nearest other rows, (n, 5) or fewer
+    crowd: Resolved | None = None  # of the rows with answers of annotators
 
 
 def judge(
@@ -64,21 +67,24 @@ def judge(
     n = len(rows)
     if not is_count(folds, least=2) or folds > n // 2:
         raise InputError(f"folds must be an int of at least 2, at most {n // 2}; got {folds!r}.")
+    mistakes = None
     with progress_bars() if verbose else nullcontext():
         if isinstance(method, Auto) and method.holds_out_all(n, int(folds)):
-            opinion = _held_out(rows, candidates, replace(method, folds=int(folds)), seed)
+            method = replace(method, folds=int(folds))
+            opinion, mistakes = _held_out(rows, candidates, method, seed)
         else:
             opinion = _out_of_fold(rows, candidates, method, int(folds), seed)
-    return judgement(candidates, opinion, rows.x(rows.everything)[0], decided)
+    x = rows.x(rows.everything)[0]
+    return judgement(candidates, opinion, x, decided, mistakes)
 
 
-def _held_out(rows: Rows, candidates: Candidates, method: Auto, seed: int) -> Opinion:
-    """Calibrated opinions of the method's own folds, (n, ...)."""
+def _held_out(rows: Rows, candidates: Candidates, method: Auto, seed: int) -> tuple[Opinion, float]:
+    """Calibrated opinions of the method's own folds, (n, ...), and the share of misleading rows."""
     matrix, prior = (torch.from_numpy(a)[None] for a in (candidates.matrix, candidates.prior))
     answers = None if candidates.answers is None else torch.from_numpy(candidates.answers)[None]
     fitted = method.fit(Task.of(rows, matrix, (seed_of(seed, "fold", 0),), prior, answers=answers))
     assert fitted.held_out is not None
-    return fitted.held_out[0].numpy()
+    return fitted.held_out[0].numpy(), fitted.runs[0].mistakes
 
 
 def _out_of_fold(
@@ -98,14 +104,28 @@ def _out_of_fold(
 
 
 def judgement(
-    candidates: Candidates, opinion: Opinion, rows: torch.Tensor, decided: Bools | None = None
+    candidates: Candidates,
+    opinion: Opinion,
+    rows: torch.Tensor,
+    decided: Bools | None = None,
+    mistakes: float | None = None,
 ) -> Judgement:
-    """Combine what models and candidates say about n rows with scaled features (n, *shape)."""
-    matrix = candidates.matrix
+    """Combine what models and candidates say about n rows with scaled features (n, *shape).
+
+    `mistakes` is the share of rows that mislead all annotators; None estimates it.
+    """
+    matrix, answers = candidates.matrix, candidates.answers
     decided = np.zeros(len(matrix), dtype=bool) if decided is None else decided
-    probability = posterior(np.asarray(opinion.probability), candidates.prior)
+    model = np.asarray(opinion.probability, dtype=np.float64)
+    probability, crowd, allowed = posterior(model, candidates.prior), None, matrix
+    if answers is not None:
+        known = np.where(decided[:, None], matrix, model)
+        crowd = resolve(answers, known, mistakes=mistakes)
+        answered = (answers >= 0).any(-1, keepdims=True)
+        probability = np.where(answered, crowd.probability, probability)
+        allowed = matrix | answered
     probability[decided] = matrix[decided]
-    resolved = np.where(matrix, probability, -1.0).argmax(-1)
+    resolved = np.where(allowed, probability, -1.0).argmax(-1)
     outside = np.where(matrix, -1.0, probability).argmax(-1)
     nearest = neighbours(rows.flatten(1), rows.flatten(1), NEIGHBOURS, itself=True)
     return Judgement(
@@ -119,6 +139,7 @@ def judgement(
         confidence=probability[np.arange(len(matrix)), resolved],
         missing=np.asarray((probability * ~matrix).sum(-1)),
         near=(nearest.indices.cpu().numpy(), nearest.distance.cpu().numpy()),
+        crowd=crowd,
     )
 
 

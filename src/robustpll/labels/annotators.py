@@ -220,6 +220,7 @@ def shared_doubt(answers: Ints, probability: Floats) -> float:
     If people and the model err independently, people agree equally often about rows of which the
     model is sure and of which it is not. The slope of their disagreement on the model's expected
     disagreement with itself, 1 - sum(p^2), is 0 then; it is 1 if people answer as the model does.
+    Its standard error is subtracted.
     """
     votes = votes_for(answers, probability.shape[1])
     number = votes.sum(-1)
@@ -228,13 +229,15 @@ def shared_doubt(answers: Ints, probability: Floats) -> float:
         return UNKNOWN_SHARED
     votes, number = votes[several], number[several]
     disagree = 1 - (votes * (votes - 1)).sum(-1) / (number * (number - 1))
+    disagree -= np.average(disagree, weights=number - 1)
     doubt, weight = 1 - (probability[several] ** 2).sum(-1), number - 1
     from_mean = doubt - np.average(doubt, weights=weight)
     spread = np.average(from_mean**2, weights=weight)
     if spread < 1e-6:  # the model has the same doubt about all rows
         return UNKNOWN_SHARED if doubt.mean() > 0.01 else LEAST_SHARED
     slope = np.average(from_mean * disagree, weights=weight) / spread
-    return float(np.clip(DOUBT * slope, LEAST_SHARED, 1))
+    noise = np.sqrt(np.average(disagree**2, weights=weight) / (spread * len(doubt)))
+    return float(np.clip(DOUBT * (slope - noise), LEAST_SHARED, 1))
 
 
 def _one_hot(answers: Ints, k: int) -> Any:
