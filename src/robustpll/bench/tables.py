@@ -216,7 +216,7 @@ def _columns_of_tables(summary: Summary) -> dict[str, Columns]:
 
 def _has_tables(summary: Summary) -> bool:
     """Return whether some results are on ordinary tables, whose means are compared."""
-    return any(entry_of(name).kind == "tables" for name in summary.stored)
+    return any(entry_of(name).kind in ("tables", "crowds") for name in summary.stored)
 
 
 def _mean_cells(

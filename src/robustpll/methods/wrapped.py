@@ -18,6 +18,8 @@ from robustpll.engine.data import Task
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, Rule
+from robustpll.labels.annotators import Crowd, Kind, posterior
+from robustpll.labels.votes import votes_for
 from robustpll.methods.base import Count
 from robustpll.methods.classical import Classical, ClassicalMethod, Layout, OneRun, Tensors
 from robustpll.methods.forest import Forest
@@ -27,6 +29,7 @@ Floats = NDArray[np.float64]
 
 LEAST = 1e-4  # a smaller label weight is not learned
 SETTLED = 1e-2  # mean share of a row's weight that moves in the last round
+CROWDS: dict[str, Kind] = {"one_coin": "number", "dawid_skene": "confusion"}
 COPIES = 5  # of a row with drawn labels, for a classifier that takes no weights
 
 
@@ -104,10 +107,11 @@ class Wrapped(ClassicalMethod):
         "forest" (soft labels, out-of-bag), "random_forest", "hist_gradient_boosting",
         "logistic_regression", or an unfitted estimator or pipeline. A ``random_state`` of None is
         set by the seed.
-    labels : {"resolved", "majority", "prior"}
-        "resolved" learns the label weights as above. The other two are baselines without rounds:
-        the classes with the largest prior (most votes) share the row equally, or the prior itself
-        is learned.
+    labels : {"resolved", "majority", "prior", "one_coin", "dawid_skene"}
+        "resolved" learns the label weights as above. The others are baselines without rounds: the
+        classes with the largest prior (most votes) share the row equally, the prior itself is
+        learned, or what annotators tell by the models "number" or "confusion" of
+        `robustpll.labels.annotators.Crowd`, which need `Votes`.
     folds : int
         Folds of held-out predictions, at least 2; not used with out-of-bag predictions.
     rounds : int
@@ -132,7 +136,7 @@ class Wrapped(ClassicalMethod):
     cost = (20.0, 1.1)
 
     estimator: Annotated[str | Any, LEARNER] = "forest"
-    labels: Literal["resolved", "majority", "prior"] = "resolved"
+    labels: Literal["resolved", "majority", "prior", "one_coin", "dawid_skene"] = "resolved"
     folds: Annotated[int, Rule("of at least 2", lambda folds: folds >= 2)] = 5
     rounds: Count = 3
 
@@ -144,6 +148,8 @@ class Wrapped(ClassicalMethod):
             )
 
     def fit(self, task: Task, *, validation: Task | None = None) -> "WrappedModels":
+        if kind := CROWDS.get(self.labels):
+            task = replace(task, prior=_told_by_annotators(task, kind))
         fitted: Any = super().fit(task, validation=validation)
         held_out = [learned.pop("held_out") for learned in fitted.learned]
         stacked = None
@@ -208,6 +214,18 @@ class Wrapped(ClassicalMethod):
 
     def layout(self, shape: Shape, k: int) -> Layout:
         return {"estimator": (torch.uint8, ("bytes",)), "columns": (torch.bool, (k,))}
+
+
+def _told_by_annotators(task: Task, kind: Kind) -> Tensor:
+    """Return the probability (R, n, k) of each class, by the answers of annotators alone."""
+    if task.answers is None:
+        raise InputError("labels='one_coin' and 'dawid_skene' need answers of annotators: Votes.")
+    priors = []
+    for answers in task.answers.cpu().numpy():
+        crowd = Crowd.fit(answers, task.k, kind=kind)
+        shares = votes_for(answers, task.k).sum(0) + 1e-9
+        priors.append(posterior(crowd, answers, np.tile(shares / shares.sum(), (len(task), 1))))
+    return torch.from_numpy(np.stack(priors)).to(task.prior)
 
 
 @dataclass(frozen=True)
