@@ -1,0 +1,108 @@
+"""Real crowds: arrays of answers, files that are damaged or dangerous, and the true files."""
+
+import io
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from robustpll import InputError, load_dataset
+from robustpll.datasets.catalog import CATALOG
+from robustpll.datasets.mat import add
+from robustpll.datasets.problem import Problem
+from robustpll.methods import Wrapped
+
+CROWDS = [name for name, entry in CATALOG.items() if entry.kind == "crowds"]
+
+
+def arrays(**changed: Any) -> dict[str, Any]:
+    random = np.random.default_rng(0)
+    made = {f"x_{part}": random.random((n, 3)) for part, n in (("train", 40), ("test", 5))}
+    made |= {f"y_{part}": random.integers(8, size=n) for part, n in (("train", 40), ("test", 5))}
+    votes = np.where(random.random((40, 4)) < 0.6, made["y_train"][:, None], -1)
+    votes[:, 0] = made["y_train"]
+    return made | {"votes": votes} | changed
+
+
+@pytest.fixture
+def written(data: Path) -> Any:
+    def write(content: bytes | dict[str, Any]) -> Path:
+        path = data / "labelme-crowd" / "labelme.npz"
+        path.parent.mkdir(exist_ok=True)
+        if isinstance(content, dict):
+            buffer = io.BytesIO()
+            np.savez(buffer, **content)
+            content = buffer.getvalue()
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+def test_training_rows_have_answers_and_test_rows_have_none(written: Any) -> None:
+    made = arrays()
+    written(made)
+    dataset = load_dataset("labelme-crowd")
+    train, test = dataset.split(seed=3)
+    y = dataset.candidates
+    assert y is not None
+    assert y.answers is not None
+    assert (y.answers[train] == made["votes"]).all()
+    assert (y.answers[test] == -1).all()
+    assert y.matrix[test].all()
+    assert (dataset.features[test] == made["x_test"]).all()
+    assert len(dataset.content) == 16  # not the usual file
+    problem = Problem.of(dataset, None, (0, 1), "cpu")
+    for labels in ("one_coin", "dawid_skene"):
+        method = Wrapped("logistic_regression", labels=labels)  # type: ignore[arg-type]
+        fitted = method.fit(problem.task)
+        assert (fitted.label_weights.argmax(-1) == problem.train_labels).all()
+
+
+def test_files_that_are_no_crowds_are_refused(written: Any, tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> Any:
+            return Path.touch, (tmp_path / "executed",)
+
+    fewer = arrays()
+    del fewer["votes"]
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x_train.npy", bytes(2**27))
+    for content in (
+        fewer,
+        arrays(votes=np.full((60, 4), 0)),  # more rows than there are
+        arrays(votes=np.full((40, 4), 8)),  # a class that there is not
+        arrays(x_test=np.zeros((5, 4))),
+        arrays(votes=np.array([Evil()], dtype=object)),
+        pickle.dumps(Evil()),
+        b"PK\3\4 but no archive",
+        bomb.getvalue(),
+    ):
+        written(content)
+        with pytest.raises(InputError):
+            load_dataset("labelme-crowd")
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_missing_file_says_where_it_comes_from(data: Path) -> None:
+    for read in (
+        lambda: load_dataset("labelme-crowd"),
+        lambda: add(CATALOG["labelme-crowd"], data, print),
+    ):
+        with pytest.raises(InputError, match="fprodrigues"):
+            read()
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", CROWDS)
+def test_the_files_hold_what_the_catalog_says(name: str) -> None:
+    dataset, entry = load_dataset(name), CATALOG[name]
+    assert dataset.features.shape == (entry.rows, entry.features)
+    assert dataset.content == ""
+    assert dataset.candidates is not None
+    sizes = dataset.candidates[dataset.split(0).train].sizes
+    assert sizes.mean() == pytest.approx(entry.candidates, abs=0.01)
