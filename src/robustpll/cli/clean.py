@@ -43,7 +43,7 @@ def clean(
     resolved labels, lists of what looks wrong, and review.html; --decisions reads what people
     decided there.
     """
-    columns.check_form()
+    columns.check_form(path)
     if not 0 < wrong < 1:
         raise BadParameter("--wrong must be above 0 and below 1.")
     with errors_as_messages():
