@@ -123,7 +123,7 @@ def _labelled_table(source: Any, table: Table, judged: Judgement, review: pd.Dat
     decimal = source.reading.decimal or "."
 
     def as_text(cell: Any) -> str:
-        if cell is None or cell != cell:  # gaps of an export
+        if pd.isna(cell):  # gaps of an export
             return ""
         if isinstance(cell, float):
             return str(cell).replace(".", decimal)

@@ -64,10 +64,11 @@ def label_variants(labels: Any) -> LabelVariants:
 
     `Votes.renamed(variants.mapping)` applies the proposal.
     """
-    if isinstance(labels, Votes | Candidates):
-        y = Candidates.of(labels)
-        counts = y.matrix[y.sizes < len(y.classes)].sum(0)  # sets of all classes say nothing
-        labels = dict(zip(y.classes.tolist(), counts.tolist(), strict=True))
+    if isinstance(labels, Votes):
+        labels = labels.named_in()
+    elif isinstance(labels, Candidates):
+        counts = labels.matrix[labels.sizes < len(labels.classes)].sum(0)  # all classes: unknown
+        labels = dict(zip(labels.classes.tolist(), counts.tolist(), strict=True))
     rows = labels if isinstance(labels, Mapping) else Counter(labels)
     rows = {name: count for name, count in rows.items() if isinstance(name, str) and name}
     placeholders: dict[str, int] = {}

@@ -91,6 +91,8 @@ class Spread:
 
     def renamed(self, rename: Callable[[Any], Any]) -> Any:
         """Return the answer with other names; without those that become None."""
+        if not self.names:  # Unsure
+            return self
         shares: dict[Any, float] = {}
         for name, share in zip(map(rename, self.names), self.shares, strict=True):
             if name is not None:
@@ -115,7 +117,8 @@ def plain_answer(cell: Any) -> Any:
         rest = 1.0 - cell.confidence
         return Spread((cell.label,), (cell.confidence,), rest) if rest else cell.label
     if isinstance(cell, dict):
-        if not all(map(is_share, cell.values())) or abs(sum(cell.values()) - 1) > 1e-3 * bool(cell):
+        is_valid = all(map(is_share, cell.values())) and abs(sum(cell.values()) - 1) < 1e-3
+        if cell and not is_valid:
             rule = "probabilities must be numbers from 0 to 1 with the sum 1"
             raise InputError(f"Votes holds {some_of([cell])}: {rule}. Divide them by their sum.")
         shares = {name: share for name, share in cell.items() if share}
@@ -326,6 +329,15 @@ class Votes:
         for vector, row, _ in _vectors(soft, names):
             np.add.at(votes, row, vector)
         return votes, answers, names
+
+    def named_in(self) -> dict[Any, int]:
+        """Return the number of rows in which each class is named, and not excluded."""
+        answers, soft, names = self._parsed()
+        is_named, index = votes_for(answers, len(names)) > 0, {n: i for i, n in enumerate(names)}
+        for row, _, answer in soft:
+            pairs = zip(answer.names, answer.shares, strict=True)
+            is_named[row, [index[name] for name, share in pairs if share]] = True
+        return dict(zip(names.tolist(), is_named.sum(0).tolist(), strict=True))
 
     def counts(self, classes: NDArray[Any]) -> NDArray[np.float64]:
         """Return the number of votes for each of these classes in each row, (n, k)."""

@@ -229,7 +229,9 @@ class ExportFile(Source):
                     fault = f"{self.title}, record {item}: {answer.question!r} holds {answer.kind}"
                     raise InputError(f"{fault}, not a choice of classes. Pass another `question`.")
                 names = frozenset(answer.names)
-                rows.append((item, answer.annotator, [*names][0] if len(names) == 1 else names))
+                rows.append(
+                    (item, answer.annotator, next(iter(names)) if len(names) == 1 else names)
+                )
         items, annotators, labels = zip(*rows, strict=True) if rows else ((), (), ())
         duplicates: Any = self.reading.duplicates or "error"
         long = Votes.long(items, annotators, labels, duplicates=duplicates).answers
@@ -286,7 +288,7 @@ class ExportFile(Source):
                 self.tool.predicted(record, question, label, score, by) if label else record
             )
         if self.__dict__["is_list"]:
-            return json.dumps(records, indent=1).encode()
+            return f"{json.dumps(records, indent=1)}\n".encode()
         return "".join(f"{json.dumps(record)}\n" for record in records).encode()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
@@ -70,6 +71,9 @@ def read_labels(
 def _renaming(counts: Counter[Any], options: Any) -> Renaming:
     """Return how names become class names, as `options` say; "1.0" becomes "1" in any case."""
     plain, names = plain_integers(counts), read_names(options.rename)
+    if absent := [name for name in names if name not in {*counts, *plain.values()}]:
+        message = f"`rename` names classes that the table does not have ({some_of(absent)})."
+        warnings.warn(message, UserWarning, stacklevel=2)
     mapping = {name: names.get(new, new) for name, new in plain.items()} | names
     return Renaming.of(counts, mapping, options.fold_case)
 
@@ -325,9 +329,9 @@ def true_labels(truth: "pd.Series[Any]", classes: Any, renaming: Renaming) -> ND
     if classes is None or not {*values} <= {*classes.tolist()}:
         plain = plain_integers(values)
         values = [plain.get(value, value) for value in values]
-    values = [*map(renaming, values)]
-    gaps = np.array([*(value is None for value in values), False])[codes]
-    codes = np.where(gaps, -1, codes)
+    new = [*map(renaming, values)]
+    values = [name for name in dict.fromkeys(new) if name is not None]
+    codes = np.array([*(values.index(name) if name in values else -1 for name in new), -1])[codes]
     true_names = as_names(values)
     if classes is not None:
         true_names = true_names.astype(str) if classes.dtype.kind == "U" else true_names
