@@ -151,7 +151,7 @@ def test_a_question_is_chosen_and_must_be_a_choice_of_classes(write: Write) -> N
         for n in (0, 1)
     ]
     path = write(json.dumps(tasks), "export.json")
-    with pytest.raises(InputError, match="several questions .*'box', 'animal', 'part'.*question"):
+    with pytest.raises(InputError, match=r"several questions .*'box', 'animal', 'part'.*question"):
         read_table(path)
     table = read_table(path, question="animal")
     assert Candidates.of(table.y).sets() == [{"a"}, {"b"}]
@@ -170,7 +170,7 @@ def test_a_question_is_chosen_and_must_be_a_choice_of_classes(write: Write) -> N
 def test_two_annotations_of_one_annotator_need_a_rule(write: Write) -> None:
     tasks = [task(1, (1, ["a"]), (1, ["b", "c"]), x=0.5), task(2, (1, ["b"]), x=1.5)]
     path = write(json.dumps(tasks), "export.json")
-    with pytest.raises(InputError, match="about item '1'.*duplicates='last'"):
+    with pytest.raises(InputError, match=r"about item '1'.*duplicates='last'"):
         read_table(path)
     for rule, first in (("last", {"b", "c"}), ("set", {"a", "b", "c"})):
         table = read_table(path, duplicates=rule)  # type: ignore[arg-type]
@@ -189,6 +189,7 @@ BROKEN = {
     "numbers": ("[1, 2]", "must hold tasks or records"),
     "an object": ('{"a": 1}', "is no export of Label Studio"),
     "two tools": (json.dumps([TASKS[0], RECORDS[0]]), "records 1 are not of Label Studio"),
+    "surrogate in a class": (json.dumps([task(1, (1, ["\ud800"]), x=1)]), "not Unicode"),
     "surrogate": ('[{"data": {"x": "\\ud800"}}]', "not Unicode"),
     "clash": ('[{"data": {"answer: bob": 1}}]', "Rename it"),
 }
@@ -260,7 +261,7 @@ def test_predictions_are_given_back_in_the_same_format(write: Write) -> None:
 def test_unlabelled_records_need_the_name_of_the_question(write: Write) -> None:
     path = write('[{"fields": {"x": 1}}]', "new.json")
     rows = pd.DataFrame({"label": ["cat"], "probability": ["1"]})
-    with pytest.raises(InputError, match="has no answers. Pass the name"):
+    with pytest.raises(InputError, match=r"has no answers\. Pass the name"):
         ExportFile(path, Reading()).with_predictions(rows, "m")
     text = ExportFile(path, Reading(question="animal")).with_predictions(rows, "m")
     assert json.loads(text)[0]["suggestions"]["animal"]["value"] == "cat"

@@ -1,6 +1,7 @@
 """Exports of labelling tools: Label Studio, Argilla 2 and doccano. Only JSON is parsed."""
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -251,14 +252,16 @@ class ExportFile(Source):
         names = dict.fromkeys(name for row in first.values() for name in row)
         if odd := [name for name in names if name.startswith(PREFIX)]:
             raise InputError(f"{self.title} has a field {odd[0]!r}. Rename it.")
-        columns: dict[str, Any] = {ID: pa.array([*first])} | {
-            name: column
-            for name in names
-            if (column := _column([row.get(name) for row in first.values()], name)) is not None
-        }
-        for name in self.answers:
-            columns[f"{PREFIX}{name}"] = pa.array([*map(_text, self.answers[name])], pa.string())
-        return pa.table(columns)
+        try:
+            columns = {ID: pa.array([*first])}
+            for name in names:
+                column = _column([row.get(name) for row in first.values()])
+                columns |= {} if column is None else {name: column}
+            for name, answers in self.answers.items():
+                columns[f"{PREFIX}{name}"] = pa.array([*map(_text, answers)], pa.string())
+            return pa.table(columns)
+        except UnicodeError as error:
+            raise InputError(f"{self.title} has text that is not Unicode ({error}).") from error
 
     @cached_property
     def names(self) -> list[str]:
@@ -303,25 +306,18 @@ def _text(answer: Any) -> str | None:
     return answer if isinstance(answer, str) else None
 
 
-def _column(values: list[Any], name: str) -> Any:
+def _column(values: list[Any]) -> Any:
     """Return a column of text or numbers; None if some cells are lists or objects."""
     known = [value for value in values if value is not None]
-    if any(isinstance(value, list | dict) for value in known) or not known:
+    if not known or any(isinstance(value, list | dict) for value in known):
         return None
-    try:
-        if any(isinstance(value, str) for value in known):
-            return pa.array(
-                [None if value is None else str(value) for value in values], pa.string()
-            )
-        if all(isinstance(value, int) and abs(value) < 2**53 for value in known):
-            return pa.array(values, pa.int64())
-        return pa.array([None if value is None else _float(value) for value in values])
-    except UnicodeError as error:
-        raise InputError(f"Field {name!r} has text that is not Unicode ({error}).") from error
+    as_type: Any = _float
+    if any(isinstance(value, str) for value in known):
+        as_type = str
+    elif all(isinstance(value, int) and abs(value) < 2**53 for value in known):
+        as_type = int
+    return pa.array([None if value is None else as_type(value) for value in values])
 
 
 def _float(value: Any) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return np.inf  # which is refused by row
+    return float(value) if abs(value) <= sys.float_info.max else np.inf  # refused by row
