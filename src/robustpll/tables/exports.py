@@ -241,7 +241,7 @@ class ExportFile(Source):
     @property
     def prefix(self) -> str | None:
         """What columns of answers begin with; None without answers."""
-        return PREFIX if len(self.answers.columns) else None
+        return PREFIX if any(name.startswith(PREFIX) for name in self.names) else None
 
     @cached_property
     def table(self) -> Any:
@@ -257,8 +257,9 @@ class ExportFile(Source):
             for name in names:
                 column = _column([row.get(name) for row in first.values()])
                 columns |= {} if column is None else {name: column}
-            for name, answers in self.answers.items():
-                columns[f"{PREFIX}{name}"] = pa.array([*map(_text, answers)], pa.string())
+            for name in self.answers:
+                texts = [*map(_text, self.answers[name])]
+                columns[f"{PREFIX}{name}"] = pa.array(texts, pa.string())
             return pa.table(columns)
         except UnicodeError as error:
             raise InputError(f"{self.title} has text that is not Unicode ({error}).") from error

@@ -220,7 +220,8 @@ def long_answers(items: "pd.Series[Any]", options: Any) -> pd.DataFrame:
         reading = replace(reading, encoding=formats[0], delimiter=formats[1], decimal=formats[2])
     source: Any = opened_source(options.answers, reading)
     answers = source.answers if export else _long(source, options)
-    if unknown := [item for item in answers.index if item not in {*names}]:
+    known = {*names}
+    if unknown := [item for item in answers.index if item not in known]:
         fault = f"`answers`: {len(unknown):,} items are not in the table ({some_of(unknown)})"
         raise InputError(f"{fault}. Delete them, or check the column {items.name!r}.")
     return pd.DataFrame(answers.reindex(names).set_axis(items.index))
