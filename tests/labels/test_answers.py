@@ -164,7 +164,7 @@ def test_confidences_of_a_long_table() -> None:
             Votes.long([1, 2, 3], [*"uvu"], [*"aba"], confidences)
     with pytest.raises(InputError, match="'set' and confidences"):
         Votes.long([1], ["u"], ["a"], [0.5], duplicates="set")
-    with pytest.raises(InputError, match="lengths"):
+    with pytest.raises(InputError, match="equal lengths"):
         Votes.long([1, 2], ["u"], ["a"])
     with pytest.raises(InputError, match="no item or annotator in 1 rows"):
         Votes.long([1, None], ["u", "v"], ["a", "b"])

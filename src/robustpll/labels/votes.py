@@ -202,16 +202,17 @@ class Votes:
         if duplicates not in DUPLICATES:
             raise InputError(f"duplicates={duplicates!r}: it must be one of {DUPLICATES}.")
         cells = parsing.object_array([*labels])
-        sizes = {len(cells), len(np.asarray(items)), len(np.asarray(annotators))}
+        columns = [np.asarray(one, dtype=object) for one in (items, annotators)]
         if confidences is not None:
-            cells, size = _with_confidences(cells, np.asarray(confidences, dtype=np.float64))
-            sizes |= {size}
+            columns.append(np.asarray(confidences, dtype=np.float64))
+        if any(len(one) != len(cells) for one in columns):
+            sizes = some_of([*map(len, columns), len(cells)])
+            raise InputError(f"The columns of Votes.long have {sizes} rows: pass equal lengths.")
+        if confidences is not None:
             if duplicates == "set":
                 raise InputError("duplicates='set' and confidences are passed: pass 'last'.")
-        if len(sizes) > 1:
-            raise InputError(f"items, annotators and labels have lengths {sizes}: pass equal ones.")
-        row, row_names = pd.factorize(np.asarray(items, dtype=object))
-        column, column_names = pd.factorize(np.asarray(annotators, dtype=object))
+            cells = _with_confidences(cells, columns[-1])
+        (row, row_names), (column, column_names) = map(pd.factorize, columns[:2])
         refuse_rows((row < 0) | (column < 0), "Votes.long has no item or annotator", "Name both.")
         if len(row_names) * len(column_names) > MOST_CELLS:
             size_of = f"{len(row_names):,} items and {len(column_names):,} annotators"
@@ -417,18 +418,16 @@ def _each(cells: NDArray[Any], kinds: Any) -> NDArray[np.bool_]:
     return is_kind.reshape(cells.shape)
 
 
-def _with_confidences(
-    cells: NDArray[Any], confidences: NDArray[np.float64]
-) -> tuple[NDArray[Any], int]:
-    """Return the cells as `Sure` where there is a confidence, and the number of confidences."""
+def _with_confidences(cells: NDArray[Any], confidences: NDArray[Any]) -> NDArray[Any]:
+    """Return the cells (n,) as `Sure` where there is a confidence."""
     odd = (confidences <= 0) | (confidences > 1)
     refuse_rows(odd, "A confidence is not above 0, and at most 1,", "Divide percentages by 100.")
-    wrapped = cells.copy()
-    for row in np.flatnonzero(~np.isnan(confidences[: len(cells)]) & ~missing_cells(cells)):
+    cells = cells.copy()
+    for row in np.flatnonzero(~np.isnan(confidences) & ~missing_cells(cells)):
         if isinstance(cells[row], SOFT):
             raise InputError(f"Row {row} has a confidence for {cells[row]!r}, which is no class.")
-        wrapped[row] = Sure(cells[row], float(confidences[row]))
-    return wrapped, len(confidences)
+        cells[row] = Sure(cells[row], float(confidences[row]))
+    return cells
 
 
 def _vectors(soft: list[tuple[int, int, Spread]], names: NDArray[Any]) -> Any:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -176,7 +176,8 @@ class ExportFile(Source):
         try:
             text = path.read_bytes().decode("utf-8-sig")
             is_list = text.lstrip()[:1] == "["
-            records = json.loads(text) if is_list else [*map(json.loads, _lines(text))]
+            lines = (line for line in text.split("\n") if line.strip())
+            records = json.loads(text) if is_list else [*map(json.loads, lines)]
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path} is not JSON, or nested too deeply ({error}).") from error
         self.__dict__["is_list"] = is_list
@@ -212,10 +213,8 @@ class ExportFile(Source):
                 found.setdefault(answer.question, answer)
         wanted = self.reading.question
         if wanted is None and len(found) > 1:
-            names = some_of(map(repr, found))
-            raise InputError(
-                f"{self.title} has answers to several questions ({names}). Pass `question`."
-            )
+            several = f"has answers to several questions ({some_of(map(repr, found))})"
+            raise InputError(f"{self.title} {several}. Name one as `question`.")
         return found.get(wanted) if wanted else next(iter(found.values()), None)
 
     @cached_property
@@ -229,10 +228,8 @@ class ExportFile(Source):
                 if answer.names is None:
                     fault = f"{self.title}, record {item}: {answer.question!r} holds {answer.kind}"
                     raise InputError(f"{fault}, not a choice of classes. Pass another `question`.")
-                names = frozenset(answer.names)
-                rows.append(
-                    (item, answer.annotator, next(iter(names)) if len(names) == 1 else names)
-                )
+                label = answer.names[0] if len(answer.names) == 1 else frozenset(answer.names)
+                rows.append((item, answer.annotator, label))
         items, annotators, labels = zip(*rows, strict=True) if rows else ((), (), ())
         duplicates: Any = self.reading.duplicates or "error"
         long = Votes.long(items, annotators, labels, duplicates=duplicates).answers
@@ -257,9 +254,9 @@ class ExportFile(Source):
             for name in names:
                 column = _column([row.get(name) for row in first.values()])
                 columns |= {} if column is None else {name: column}
-            for name in self.answers:
-                texts = [*map(_text, self.answers[name])]
-                columns[f"{PREFIX}{name}"] = pa.array(texts, pa.string())
+            for annotator, answers in self.answers.items():
+                texts = [*map(_text, answers)]
+                columns[f"{PREFIX}{annotator}"] = pa.array(texts, pa.string())
             return pa.table(columns)
         except UnicodeError as error:
             raise InputError(f"{self.title} has text that is not Unicode ({error}).") from error
@@ -279,25 +276,20 @@ class ExportFile(Source):
 
     def with_predictions(self, predictions: pd.DataFrame, by: str) -> bytes:
         """Return the file with predictions; they have a `label` ("" for none) and `probability`."""
-        question = self.question or (Answer(self.reading.question or "", "", None))
+        question = self.question or Answer(self.reading.question or "", "", None)
         if not question.question:
             raise InputError(f"{self.title} has no answers. Pass the name of the `question`.")
         row = {item: number for number, item in enumerate(dict.fromkeys(self.items))}
         labels, scores = (predictions[name].to_dict() for name in ("label", "probability"))
         records = []
         for item, record in zip(self.items, self.records, strict=True):
-            label = labels.get(row[item], "")
-            score = float(scores.get(row[item]) or 0)
-            records.append(
-                self.tool.predicted(record, question, label, score, by) if label else record
-            )
+            records.append(record)
+            if label := labels.get(row[item]):
+                score = float(scores[row[item]])
+                records[-1] = self.tool.predicted(record, question, label, score, by)
         if self.__dict__["is_list"]:
             return f"{json.dumps(records, indent=1)}\n".encode()
         return "".join(f"{json.dumps(record)}\n" for record in records).encode()
-
-
-def _lines(text: str) -> Iterable[str]:
-    return (line for line in text.split("\n") if line.strip())
 
 
 def _text(answer: Any) -> str | None:

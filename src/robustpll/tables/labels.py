@@ -5,7 +5,6 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,12 @@ from numpy.typing import NDArray
 
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
-from robustpll.labels.parsing import SETS, TEXT_OF_NOTHING, as_names
+from robustpll.labels.parsing import SETS, TEXT_OF_NOTHING, as_names, is_frame
 from robustpll.labels.spelling import Renaming, read_names
 from robustpll.labels.votes import Not, Spread, Unsure, Votes, plain_answer
 from robustpll.tables.source import (
     EXPORTS,
+    PARQUET,
     SHOWN,
     BadRow,
     Lines,
@@ -155,10 +155,8 @@ def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, options: Any) 
         parsed[str(name).removeprefix(prefix)] = codes, answers
     counts = Counter({name: n for name, n in counts.items() if name not in (None, NO_ANSWER)})
     renaming = _renaming(counts, options)
-    cells_of = {
-        title: _renamed(answers, renaming)[codes] for title, (codes, answers) in parsed.items()
-    }
-    votes = Votes(pd.DataFrame(cells_of, columns.index), options.unanswered)
+    frame = {name: _renamed(answers, renaming)[codes] for name, (codes, answers) in parsed.items()}
+    votes = Votes(pd.DataFrame(frame, columns.index), options.unanswered)
     is_empty = votes.answers.isna().all(axis=1).to_numpy() & ~is_bad
 
     def build(rows: Any) -> Votes:
@@ -171,9 +169,7 @@ def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, options: Any) 
 
 def _renamed(answers: list[Any], renaming: Renaming) -> NDArray[Any]:
     """Return answers with other names, and None after the last, for gaps."""
-    is_spread = [isinstance(answer, Spread) for answer in answers]
-    pairs = zip(answers, is_spread, strict=True)
-    new = [one.renamed(renaming) if spread else renaming(one) for one, spread in pairs]
+    new = (a.renamed(renaming) if isinstance(a, Spread) else renaming(a) for a in answers)
     return np.array([*new, None], dtype=object)
 
 
@@ -204,22 +200,16 @@ def _name(name: Any) -> str:
 def long_answers(items: "pd.Series[Any]", options: Any) -> pd.DataFrame:
     """Return the answers to these items in the file `options.answers`, a column per annotator."""
     names = [item_name(cell) for cell in items]
-    for fault, odd in (
-        ("no name", {None, ""}),
-        ("the same name", Counter(names) - Counter({*names})),
-    ):
-        if rows := [row for row, name in enumerate(names) if name in odd]:
-            where = f"Column {items.name!r} has {fault} in {len(rows)} rows ({some_of(rows)})"
-            raise InputError(f"{where}. Each row needs a name of its own.")
-    formats = (options.encoding, options.delimiter, options.decimal)
-    is_frame = not isinstance(options.answers, str | Path)
-    export = not is_frame and Path(options.answers).suffix.lower() in EXPORTS
-    reading = Reading(missing=several(options.missing), question=options.question)
-    reading = replace(reading, duplicates=options.duplicates)
-    if not is_frame and not export:
-        reading = replace(reading, encoding=formats[0], delimiter=formats[1], decimal=formats[2])
+    twice = Counter(names) - Counter({*names})
+    if rows := [row for row, name in enumerate(names) if not name or name in twice]:
+        where = f"Column {items.name!r} has no name, or that of another row, in {len(rows)} rows"
+        raise InputError(f"{where} ({some_of(rows)}). Each row needs a name of its own.")
+    ending = "" if is_frame(options.answers) else Path(options.answers).suffix.lower()
+    used = ["encoding", "delimiter", "decimal"] if ending and ending not in PARQUET else []
+    used = ["question", "duplicates"] if ending in EXPORTS else used
+    reading = Reading(missing=several(options.missing), **{n: getattr(options, n) for n in used})
     source: Any = opened_source(options.answers, reading)
-    answers = source.answers if export else _long(source, options)
+    answers = source.answers if ending in EXPORTS else _long(source, options)
     known = {*names}
     if unknown := [item for item in answers.index if item not in known]:
         fault = f"`answers`: {len(unknown):,} items are not in the table ({some_of(unknown)})"
