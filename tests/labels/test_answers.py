@@ -152,6 +152,11 @@ def test_two_answers_of_one_annotator_are_refused_or_joined_by_request() -> None
     y = Candidates.of(Votes.long(*long, duplicates="set"))
     assert y.sets() == [{"a", "b"}, {"c"}]
     assert Votes.long([1, 1], ["ann"] * 2, ["a", "a"]).shape == (1, 1)
+    arrays = Votes.long([1, 2, 2], [*"uvu"], ["a", np.array(["a", "b"]), ["c"]])
+    assert Candidates.of(arrays).sets() == [{"a"}, {"a", "b", "c"}]
+    for odd in (Not("a"), {"a": 0.5, "b": 0.5}, Unsure()):
+        with pytest.raises(InputError, match="Delete one"):
+            Votes.long([1, 1], ["u", "u"], ["a", odd], duplicates="set")
     with pytest.raises(InputError, match="duplicates='first'"):
         Votes.long(*long, duplicates="first")  # type: ignore[arg-type]
 

@@ -103,7 +103,8 @@ class Spread:
         return plain_answer({name: share / total for name, share in shares.items() if total})
 
 
-SOFT = (*SETS, dict, Not, Sure, Unsure, Spread)
+NO_SETS = (dict, Not, Sure, Unsure)
+SOFT = (*SETS, *NO_SETS, Spread)
 
 
 def plain_answer(cell: Any) -> Any:
@@ -201,6 +202,7 @@ class Votes:
 
         if duplicates not in DUPLICATES:
             raise InputError(f"duplicates={duplicates!r}: it must be one of {DUPLICATES}.")
+        labels = (tuple(one) if isinstance(one, np.ndarray) else one for one in labels)
         cells = parsing.object_array([*labels])
         columns = [np.asarray(one, dtype=object) for one in (items, annotators)]
         if confidences is not None:
@@ -214,23 +216,9 @@ class Votes:
             cells = _with_confidences(cells, columns[-1])
         (row, row_names), (column, column_names) = map(pd.factorize, columns[:2])
         refuse_rows((row < 0) | (column < 0), "Votes.long has no item or annotator", "Name both.")
-        if len(row_names) * len(column_names) > MOST_CELLS:
-            size_of = f"{len(row_names):,} items and {len(column_names):,} annotators"
-            raise InputError(f"Votes.long has {size_of}: too many. Merge those with few answers.")
         known = ~missing_cells(cells, also=(options.get("missing"),))
-        table = np.full((len(row_names), len(column_names)), None, dtype=object)
-        for i, j, cell in zip(row[known], column[known], cells[known], strict=True):
-            before = table[i, j]
-            if before is None or before == cell or duplicates == "last":
-                table[i, j] = cell
-            elif duplicates == "set":
-                both = ({*one} if isinstance(one, SETS) else {one} for one in (before, cell))
-                table[i, j] = frozenset(chain(*both))
-            else:
-                who = f"{column_names[j]!r} answers {before!r} and {cell!r}"
-                remedy = "Delete one, or pass duplicates='last' or 'set'"
-                raise InputError(f"Votes.long: {who} about item {row_names[i]!r}. {remedy}.")
-        return cls(pd.DataFrame(table, row_names, column_names), **options)
+        answers = zip(row[known], column[known], cells[known], strict=True)
+        return cls(_wide(answers, row_names, column_names, duplicates), **options)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -364,14 +352,10 @@ class Votes:
         if self.unanswered == "error":
             remedy = "Drop these rows, or pass Votes(answers, unanswered='all classes')."
             refuse_rows(~answered.any(-1), "Votes has no answer", remedy)
-        soft, is_class = list[tuple[int, int, Spread]](), answered
-        if self.unsure is not None:
-            is_class = is_class & (cells != self.unsure)
-        if cells.dtype == object:
-            is_soft = _each(cells, Spread)
-            soft = [(i, j, cells[i, j]) for i, j in np.argwhere(is_soft).tolist()]
-            is_class = is_class & ~is_soft
-        row, column = np.nonzero(is_class)
+        is_soft = _each(cells, Spread)
+        soft = [(i, j, cells[i, j]) for i, j in np.argwhere(is_soft).tolist()]
+        is_unsure = False if self.unsure is None else cells == self.unsure
+        row, column = np.nonzero(answered & ~is_soft & ~np.asarray(is_unsure))
         named = [(i, name) for i, _, answer in soft for name in answer.names]
         values = [*cells[row, column].tolist(), *(name for _, name in named)]
         rows = np.concatenate([row, np.array([i for i, _ in named], dtype=np.int64)])
@@ -390,7 +374,7 @@ class Votes:
     def _plain_cells(self) -> NDArray[Any]:
         """The cells, with one form for each kind of soft answer; see `plain_answer`."""
         cells = self._cells()
-        if cells.dtype == object and (is_soft := _each(cells, SOFT)).any():
+        if (is_soft := _each(cells, SOFT)).any():
             cells = cells.copy()
             cells[is_soft] = parsing.object_array([*map(plain_answer, cells[is_soft])])
         return cells
@@ -413,9 +397,34 @@ class Votes:
 
 
 def _each(cells: NDArray[Any], kinds: Any) -> NDArray[np.bool_]:
-    """Which cells are of these types."""
+    """Which cells are of these types; quick if none is."""
+    types = {*map(type, cells.ravel().tolist())} if cells.dtype == object else ()
+    if not any(issubclass(kind, kinds) for kind in types):
+        return np.zeros(cells.shape, dtype=bool)
     is_kind = np.fromiter((isinstance(cell, kinds) for cell in cells.flat), bool, cells.size)
     return is_kind.reshape(cells.shape)
+
+
+def _wide(answers: Iterable[Any], items: Any, annotators: Any, duplicates: str) -> Any:
+    """Return a DataFrame of answers, from their row, column and content."""
+    import pandas as pd
+
+    if len(items) * len(annotators) > MOST_CELLS:
+        size = f"{len(items):,} items and {len(annotators):,} annotators"
+        raise InputError(f"Votes.long has {size}: too many. Merge those with few answers.")
+    table = np.full((len(items), len(annotators)), None, dtype=object)
+    for row, column, cell in answers:
+        before = table[row, column]
+        if before is None or before == cell or duplicates == "last":
+            table[row, column] = cell
+        elif duplicates == "set" and not isinstance(before, NO_SETS) | isinstance(cell, NO_SETS):
+            both = ({*one} if isinstance(one, SETS) else {one} for one in (before, cell))
+            table[row, column] = frozenset(chain(*both))
+        else:
+            who = f"{annotators[column]!r} answers {before!r} and {cell!r}"
+            remedy = "Delete one, or pass duplicates='last' or 'set'"
+            raise InputError(f"Votes.long: {who} about item {items[row]!r}. {remedy}.")
+    return pd.DataFrame(table, items, annotators)
 
 
 def _with_confidences(cells: NDArray[Any], confidences: NDArray[Any]) -> NDArray[Any]:
