@@ -108,8 +108,8 @@ LIMITS = {
     # docstrings of public reports (400), baselines beside a model (425), the default method (20)
     "evaluate": 1225,
     "html": 95,
-    # answers of annotators and their reliability (80), rates of distractors (75), answers in any form
-    # and long tables (390), spelling of class names (165, of which 75 were in tables)
+    # answers of annotators and their reliability (80), rates of distractors (75), answers in any
+    # form and long tables (390), spelling of class names (165, of which 75 were in tables)
     "labels": 1240,
     "measures": 800,
     "methods": 3915,  # wrapped estimators (360), the default method (640), forests (220)

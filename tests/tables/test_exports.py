@@ -223,6 +223,57 @@ def test_parts_of_a_wrong_type_harm_nothing(write: Write, odd: Any) -> None:
     assert {*np.unique(table.rows)} <= {0, 1, 2, 3}
 
 
+@pytest.mark.parametrize("name", EXPORTS)
+def test_damaged_exports_are_read_or_refused(write: Write, name: str) -> None:
+    random, text = np.random.default_rng(0), EXPORTS[name]
+    parts = [
+        "null",
+        "[]",
+        "{}",
+        "1e999",
+        "-1",
+        '"x"',
+        "true",
+        '"\\ud800"',
+        "[[]]",
+        ",",
+        '{"id": 1}',
+    ]
+    for _ in range(60):
+        start, stop = np.sort(random.integers(0, len(text), 2))
+        stop = min(stop, start + random.integers(0, 30))
+        damaged = text[:start] + str(random.choice(parts)) + text[stop:]
+        try:
+            table = read_table(write(damaged, name), ignore=(), on_bad_rows="skip")
+        except InputError:
+            continue
+        assert len(table) > 0
+
+
+@pytest.mark.parametrize("name", EXPORTS)
+def test_values_of_any_type_are_read_or_refused(write: Write, name: str) -> None:
+    random = np.random.default_rng(1)
+    values: list[Any] = [None, [], {}, 10**400, -1.5, "x", True, [[]], [None], {"a": [1]}, [{}]]
+
+    def changed(value: Any) -> Any:
+        if random.random() < 0.03:
+            return values[random.integers(len(values))]
+        if isinstance(value, dict):
+            return {key: changed(one) for key, one in value.items()}
+        return [*map(changed, value)] if isinstance(value, list) else value
+
+    records = {"doccano.jsonl": ROWS, "argilla.json": RECORDS}.get(name, TASKS)
+    for _ in range(60):
+        path = write(lines([*map(changed, records)]), "any.jsonl")
+        try:
+            read_table(path, on_bad_rows="skip", unanswered="all classes", duplicates="set")
+            ExportFile(path, Reading(question="q")).with_predictions(
+                pd.DataFrame({"label": ["a"] * 5, "probability": ["0.5"] * 5}), "m"
+            )
+        except InputError:
+            continue
+
+
 def test_an_export_that_is_too_large_is_refused(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,7 +70,7 @@ def clean(
             decisions=training.decisions or (),
             images=images,
             images_root=images_root,
-            also_shown=columns.ignore or (),
+            also_shown=[*([columns.item] if columns.item else ()), *(columns.ignore or ())],
             folds=folds,
             seed=training.seed,
             device=training.device,

@@ -270,7 +270,7 @@ def predict(
         columns = {str(n): features.categories.get(str(n)) for n in classifier.feature_names_in_}
         before = Reading.from_json(classifier.notes_.get("reading") or {})
         options = asdict(file) | {"missing": several(file.missing), "question": question}
-        requested = Reading(**options)
+        requested = Reading(**options, duplicates="last")  # answers do not matter here
         table = TableInPieces(path, columns, features.fill, before, requested)
         if clash := [name for name in keep if name in (*COLUMNS, table.source.unit)]:
             raise InputError(f"--keep {clash[0]}: the output has a column of this name. Rename it.")

@@ -117,43 +117,32 @@ def read_table(
     decimal: str | None = None,
     like: Table | None = None,
 ) -> Table:
-    """Read features and candidates from a file (.csv, .tsv, .csv.gz, .parquet) or a DataFrame.
-
-    Exports of Label Studio (.json), Argilla 2 (.json) and doccano (.jsonl) are read, too. Their
-    scalar fields are features.
+    """Read features and candidates from a table file, a DataFrame, or a labelling tool's export.
 
     Parameters
     ----------
     candidates, separator, indicators, votes
         A column whose cells are ``cat|dog``, ``["cat", "a|b"]`` or lists; or the prefix of 0/1
-        columns, one for each class; or the prefix of columns with answers, one for each annotator.
-        An answer is a name, a JSON list of names, probabilities ``{"cat": 0.7, "dog": 0.3}``, or
-        ``{"not": ["cat"]}``. For prediction, pass none of the three.
-    answers, item, annotator, label, confidence, duplicates
-        A long table with one answer per row, or an export of a labelling tool; its columns. The
-        column `item` names the rows of both tables. For `duplicates`, see `Votes.long`.
-    question, unsure
-        The question of an export, if it has several; an answer that means "cannot tell".
+        columns, one for each class; or the prefix of columns with answers, one for each annotator:
+        names, or JSON of names, probabilities or ``{"not": ["cat"]}``. For prediction, pass none.
+    answers, item, annotator, label, confidence, duplicates, question, unsure
+        A long table or an export with the answers, and its columns; `item` names the rows of both
+        tables. See `Votes.long`; a question of an export; an answer that means "cannot tell".
     rename, fold_case
-        New names of classes, as a mapping or a CSV file with the columns ``from`` and ``to``; None
-        or no name makes a gap. `fold_case` merges names that differ in case, blanks and Unicode
-        form, to the most frequent one.
+        New names of classes: a dict, or a CSV file with columns ``from`` and ``to``; None is a gap.
+        Whether to merge names that differ in case, blanks or Unicode form.
     truth, ignore, categories
-        The column of true labels, for scoring; columns to leave out; columns to treat as
-        categorical even if their values are numeric. All other columns are features.
+        True labels, for scoring; columns to leave out; categorical columns, even if of numbers.
     missing, encoding, delimiter, decimal
-        Words that mean "no value", in addition to "", NA, NaN and null in CSV files; the format of
-        a CSV file that is not UTF-8 with commas (or tabs) and decimal points.
+        Words that mean "no value", besides "", NA, NaN and null of CSV; the format of a CSV file.
     unanswered, on_bad_rows, errors_to
-        A row without candidates is bad, or has "all classes". Bad rows also have too many or few
-        cells, huge numbers, or a word in a column with 99 % numbers. They are an "error", or
-        "skip" leaves them out. `errors_to` is a CSV file to list them in.
+        A row without candidates is bad, or has "all classes". Bad rows have odd cells, too. They
+        are an "error", or "skip" leaves them out; `errors_to` is a CSV file that lists them.
     like
         A table read before. Its features are read in the same way; its other columns are left out.
 
     Examples
     --------
-    >>> import pandas as pd
     >>> pets = pd.DataFrame({"weight": [4, 30, 4], "seen": ["cat", "dog|wolf", "cat|dog"]})
     >>> read_table(pets, candidates="seen").y
     Candidates(3 rows, 3 classes, 1.67 candidates on average)
