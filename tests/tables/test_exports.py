@@ -188,7 +188,7 @@ BROKEN = {
     "bytes": (b"\xff\xfe[]", "is not JSON"),
     "numbers": ("[1, 2]", "must hold tasks or records"),
     "an object": ('{"a": 1}', "is no export of Label Studio"),
-    "two tools": (json.dumps([TASKS[0], RECORDS[0]]), "records 1 are not of Label Studio"),
+    "two tools": (json.dumps([TASKS[0], RECORDS[0]]), "not of Label Studio: records 1"),
     "surrogate in a class": (json.dumps([task(1, (1, ["\ud800"]), x=1)]), "not Unicode"),
     "surrogate": ('[{"data": {"x": "\\ud800"}}]', "not Unicode"),
     "clash": ('[{"data": {"answer: bob": 1}}]', "Rename it"),
@@ -343,6 +343,8 @@ def test_a_long_table_beside_the_features(write: Write) -> None:
         FEATURES, answers=LONG.assign(p=[0.5, 1, None, None]), confidence="p", **COLUMNS
     )
     assert Candidates.of(sure.y).prior.tolist() == [[0.75, 0.25], [0.5, 0.5], [1, 0]]
+    some = read_table(FEATURES, answers=LONG[:3], unanswered="all classes", **COLUMNS)
+    assert Candidates.of(some.y).prior[2].tolist() == [0.5, 0.5]
     export = read_table(FEATURES.assign(id=[7, 8, 9]), item="id",
                         answers=write(EXPORTS["label studio.json"], "ls.json"))  # fmt: skip
     assert Candidates.of(export.y).prior.tolist() == [[0.75, 0.25], [0, 1], [0, 1]]
@@ -362,7 +364,8 @@ def test_a_long_table_beside_the_features(write: Write) -> None:
         (FEATURES, LONG, {"candidates": "x"}, "pass only one"),
         (FEATURES, LONG, {"duplicates": "no"}, "duplicates='no'"),
         (FEATURES, LONG.assign(what='["cat"'), {}, "begins like JSON"),
-        (FEATURES, LONG.assign(what='{"cat": 0.5}'), {}, "begins like JSON"),
+        (FEATURES, LONG.assign(what='{"cat": 0.5, "dog": 0.4}'), {}, "begins like JSON"),
+        (FEATURES, LONG.assign(what='{"cat": 50}'), {}, "begins like JSON"),
         (FEATURES, LONG.assign(what="[[1]]"), {}, "begins like JSON"),
         (FEATURES, LONG.assign(p="much"), {"confidence": "p"}, "rows that do not parse"),
     ],
@@ -395,6 +398,13 @@ def test_names_are_changed_in_every_form_of_labels() -> None:
             read_table(gap, **form, rename=rename | {"??": None} if "is dog" in frame else rename)
     with pytest.warns(UserWarning, match=r"does not have \(Katz\)"):
         read_table(frame, votes="by ", rename={"Katz": "cat"})
+
+
+def test_cells_with_answers_may_be_json() -> None:
+    cells = ['{"a": 0.75}', '{"a": 0.5, "b": 0.5}', '{"not": ["a"]}', '["a"]', '{"not": "b"}']
+    frame = pd.DataFrame({"x": [n + 0.5 for n in range(5)], "by u": cells})
+    prior = Candidates.of(read_table(frame, votes="by ").y).prior
+    assert prior.tolist() == [[0.75, 0.25], [0.5, 0.5], [0, 1], [1, 0], [1, 0]]
 
 
 def test_an_answer_that_cannot_tell_is_no_gap() -> None:

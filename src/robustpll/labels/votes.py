@@ -352,7 +352,7 @@ class Votes:
         if self.unanswered == "error":
             remedy = "Drop these rows, or pass Votes(answers, unanswered='all classes')."
             refuse_rows(~answered.any(-1), "Votes has no answer", remedy)
-        is_soft = _each(cells, Spread)
+        is_soft = _of_types(cells, Spread)
         soft = [(i, j, cells[i, j]) for i, j in np.argwhere(is_soft).tolist()]
         is_unsure = False if self.unsure is None else cells == self.unsure
         row, column = np.nonzero(answered & ~is_soft & ~np.asarray(is_unsure))
@@ -374,7 +374,7 @@ class Votes:
     def _plain_cells(self) -> NDArray[Any]:
         """The cells, with one form for each kind of soft answer; see `plain_answer`."""
         cells = self._cells()
-        if (is_soft := _each(cells, SOFT)).any():
+        if (is_soft := _of_types(cells, SOFT)).any():
             cells = cells.copy()
             cells[is_soft] = parsing.object_array([*map(plain_answer, cells[is_soft])])
         return cells
@@ -396,7 +396,7 @@ class Votes:
         return np.asarray(cells)
 
 
-def _each(cells: NDArray[Any], kinds: Any) -> NDArray[np.bool_]:
+def _of_types(cells: NDArray[Any], kinds: Any) -> NDArray[np.bool_]:
     """Which cells are of these types; quick if none is."""
     types = {*map(type, cells.ravel().tolist())} if cells.dtype == object else ()
     if not any(issubclass(kind, kinds) for kind in types):

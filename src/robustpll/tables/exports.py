@@ -40,9 +40,12 @@ def _choices(value: Any) -> list[str] | None:
 
 
 def _dicts(values: Any) -> list[Record]:
-    return (
-        [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
-    )
+    """Return the objects of a list; others may be anything in a damaged file."""
+    return [one for one in values if isinstance(one, dict)] if isinstance(values, list) else []
+
+
+def _dict(value: Any) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 class LabelStudio:
@@ -66,7 +69,7 @@ class LabelStudio:
                 who = who.get("email") or who.get("id", "unknown")
             for result in _dicts(annotation.get("result")):
                 kind, value, question = (result.get(key) for key in ("type", "value", "from_name"))
-                value = value if isinstance(value, dict) else {}
+                value = _dict(value)
                 is_choice = kind == "choices" and not REGION & {*value}
                 names = _choices(value.get("choices")) if is_choice else None
                 if isinstance(question, str) and not annotation.get("was_cancelled"):
@@ -78,9 +81,8 @@ class LabelStudio:
         result = {"from_name": question.question, "to_name": target, "type": "choices"}
         ours = {"model_version": by, "score": score}
         ours |= {"result": [result | {"value": {"choices": [label]}}]}
-        others = (
-            old for old in _dicts(record.get("predictions")) if old.get("model_version") != by
-        )
+        old = _dicts(record.get("predictions"))
+        others = (one for one in old if one.get("model_version") != by)
         return record | {"predictions": [*others, ours]}
 
 
@@ -95,22 +97,20 @@ class Argilla:
 
     @staticmethod
     def features(record: Record) -> Record:
-        metadata = record.get("metadata")
-        return {**(metadata if isinstance(metadata, dict) else {}), **record["fields"]}
+        return {**_dict(record.get("metadata")), **record["fields"]}
 
     @staticmethod
     def answers(record: Record) -> Iterator[Answer]:
         responses = record.get("responses")
-        flat = [one | {"question_name": one.get("question_name")} for one in _dicts(responses)]
+        flat = _dicts(responses)
         for one in _dicts(responses):  # of the API: all questions of a user
-            values = one.get("values")
-            for name, value in values.items() if isinstance(values, dict) else ():
+            for name, value in _dict(one.get("values")).items():
                 content = value if isinstance(value, dict) else {"value": value}
                 flat.append(one | content | {"question_name": name})
-        for name, several in responses.items() if isinstance(responses, dict) else ():
+        for name, several in _dict(responses).items():
             flat += [one | {"question_name": name} for one in _dicts(several)]
         for one in flat:
-            name, value, status = one.get("question_name"), one.get("value"), one.get("status")
+            name, value, status = (one.get(key) for key in ("question_name", "value", "status"))
             if isinstance(name, str) and value is not None and status not in LEFT_OUT:
                 kind = type(value).__name__
                 yield Answer(name, str(one.get("user_id", "unknown")), _choices(value), kind)
@@ -122,7 +122,7 @@ class Argilla:
         if isinstance(old, list):
             others = (one for one in _dicts(old) if one.get("question_name") != name)
             return record | {"suggestions": [*others, {"question_name": name, **ours}]}
-        return record | {"suggestions": (old if isinstance(old, dict) else {}) | {name: ours}}
+        return record | {"suggestions": _dict(old) | {name: ours}}
 
 
 class Doccano:
@@ -138,8 +138,7 @@ class Doccano:
 
     @classmethod
     def features(cls, record: Record) -> Record:
-        meta = record.get("meta")
-        fields = (meta if isinstance(meta, dict) else {}) | record
+        fields = _dict(record.get("meta")) | record
         others = (*cls.keys, *cls.users, ID, "Comments", "annotations", "meta")
         return {name: value for name, value in fields.items() if name not in others}
 
@@ -193,9 +192,7 @@ class ExportFile(Source):
                 others = [n for n, one in enumerate(self.records) if not tool.recognises(one)]
                 if not others:
                     return tool
-                raise InputError(
-                    f"{self.title}: records {some_of(others)} are not of {tool.title}."
-                )
+                raise InputError(f"{self.title}: not of {tool.title}: records {some_of(others)}.")
         rule = "is no export of Label Studio (JSON), Argilla 2 (to_json) or doccano (JSONL)"
         raise InputError(f"{self.title} {rule}: its first record has {some_of(self.records[0])}.")
 
@@ -207,15 +204,15 @@ class ExportFile(Source):
     @cached_property
     def question(self) -> Answer | None:
         """The question that is answered; None if the export has no answers."""
-        found = dict[str, Answer]()
+        first = dict[str, Answer]()
         for record in self.records:
             for answer in self.tool.answers(record):
-                found.setdefault(answer.question, answer)
+                first.setdefault(answer.question, answer)
         wanted = self.reading.question
-        if wanted is None and len(found) > 1:
-            several = f"has answers to several questions ({some_of(map(repr, found))})"
+        if wanted is None and len(first) > 1:
+            several = f"has answers to several questions ({some_of(map(repr, first))})"
             raise InputError(f"{self.title} {several}. Name one as `question`.")
-        return found.get(wanted) if wanted else next(iter(found.values()), None)
+        return first.get(wanted) if wanted else next(iter(first.values()), None)
 
     @cached_property
     def answers(self) -> pd.DataFrame:

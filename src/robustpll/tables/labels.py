@@ -16,7 +16,7 @@ from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import SETS, TEXT_OF_NOTHING, as_names, is_frame
 from robustpll.labels.spelling import Renaming, read_names
-from robustpll.labels.votes import Not, Spread, Unsure, Votes, plain_answer
+from robustpll.labels.votes import Not, Spread, Sure, Unsure, Votes, plain_answer
 from robustpll.tables.source import (
     EXPORTS,
     PARQUET,
@@ -41,7 +41,7 @@ NOT_JSON = (
 )
 NO_ANSWER = (
     'begins like JSON, but is not a list of names ["cat", "dog"], probabilities {"cat": 0.7, '
-    '"dog": 0.3} with the sum 1, or excluded classes {"not": ["cat"]}'
+    '"dog": 0.3} with the sum 1, a confidence {"cat": 0.7}, or excluded classes {"not": ["cat"]}'
 )
 
 # faults, rows -> y, and how names in the table become class names
@@ -185,6 +185,8 @@ def _answer_in(cell: Any, unsure: str | None) -> Any:
                 names = [excluded] if isinstance(excluded, str) else excluded
                 return plain_answer(Not(*map(_name, names)))
             keys = [_name(key) for key in cell]
+            if isinstance(cell, dict) and len(cell) == 1:
+                return plain_answer(Sure(keys[0], *cell.values()))
             cell = dict(zip(keys, cell.values(), strict=True)) if isinstance(cell, dict) else keys
         return plain_answer(cell)
     except (ValueError, RecursionError):  # InputError is a ValueError

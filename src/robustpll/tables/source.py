@@ -407,8 +407,8 @@ def opened_source(source: Any, requested: Reading, before: Reading | None = None
 
             kind = ExportFile
         elif _ending(source) not in FILES:
-            remedy = "tables end in .csv, .tsv, .csv.gz, .tsv.gz, .parquet or .pq. Rename it"
-            raise InputError(f"{source} ends in {source.suffix!r}: {remedy}.")
+            remedy = "tables end in .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .pq, .json or .jsonl"
+            raise InputError(f"{source} ends in {source.suffix!r}: {remedy}. Rename it.")
         else:
             kind = FILES[_ending(source)]
     elif not is_frame(source):
