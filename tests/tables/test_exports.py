@@ -155,6 +155,8 @@ def test_a_question_is_chosen_and_must_be_a_choice_of_classes(write: Write) -> N
         read_table(path)
     table = read_table(path, question="animal")
     assert Candidates.of(table.y).sets() == [{"a"}, {"b"}]
+    with pytest.raises(InputError, match=r"question='color': .* no answers to it"):
+        read_table(path, question="color")
     for question in ("box", "part"):
         with pytest.raises(InputError, match=f"record 0: '{question}' holds .* not a choice"):
             read_table(path, question=question)

@@ -166,6 +166,9 @@ def _read(options: Any, with_cells: bool = False) -> Table:
     source = opened_source(options.source, requested, before)
     if like is None and all(getattr(options, form) is None for form in FORMS):
         options.votes = getattr(source, "prefix", None)  # of an export
+        if options.question is not None and options.votes is None:
+            fault = f"question={options.question!r}: {source.title} has no answers to it"
+            raise InputError(f"{fault}. Check the name, or leave it out.")
     form, labels, features = _roles(source, options)
     kinds: dict[str, bool | None] = dict.fromkeys((*labels, *several(options.truth)), True)
     for name in features:
