@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from robustpll import Candidates, InputError, Not, Sure, Unsure, Votes, label_variants
 from robustpll.labels.spelling import Renaming, read_names
+from robustpll.tables.source import safe_csv
 
 NAMES = ["a", "b", "c"]
 REST: list[Any] = ["a", "b", "c"]  # rows that name every class
@@ -264,6 +265,9 @@ def test_a_file_of_names_is_read_or_refused(tmp_path: Path) -> None:
 
     assert read("from,to\nCat,cat\n?,\n'=x,x\n") == {"Cat": "cat", "?": None, "=x": "x"}
     assert read("\ufefffrom,to\nb,b\na,b\n") == {"b": "b", "a": "b"}
+    odd = ["=x", "'=x", "--", "＝x", "\tx", "'x", "a,b", 'a"b', "\nx"]
+    frame = pd.DataFrame({"from": odd, "to": [*map(str, range(len(odd)))]})
+    assert [*read(safe_csv(frame, index=False))] == odd
     assert read_names(None) == {}
     for text, message in (
         ("old,new\na,b\n", "columns from and to"),

@@ -142,7 +142,8 @@ def read_names(rename: Any) -> dict[Any, Any]:
 
 def _unguarded(name: str) -> str:
     """Remove the apostrophe that protects spreadsheets; see `tables.source.safe_cell`."""
-    return name[1:] if name.startswith("'") and name.lstrip("'").startswith(tuple("=+-@")) else name
+    is_guarded = name.startswith("'") and name.lstrip("'").startswith((*"=+-@＝＋－＠\t\r\n",))
+    return name[1:] if is_guarded else name
 
 
 def _typing_errors(rows: Mapping[str, int]) -> Iterator[tuple[str, str]]:
