@@ -53,16 +53,13 @@ class LabelStudio:
 
     title = "Label Studio"
 
-    @staticmethod
-    def recognises(record: Record) -> bool:
+    def recognises(self, record: Record) -> bool:
         return isinstance(record.get("data"), dict)
 
-    @staticmethod
-    def features(record: Record) -> Record:
+    def features(self, record: Record) -> Record:
         return {**record["data"]}
 
-    @staticmethod
-    def answers(record: Record) -> Iterator[Answer]:
+    def answers(self, record: Record) -> Iterator[Answer]:
         for annotation in _dicts(record.get("annotations")):
             who = annotation.get("completed_by", "unknown")
             if isinstance(who, dict):
@@ -75,8 +72,7 @@ class LabelStudio:
                 if isinstance(question, str) and not annotation.get("was_cancelled"):
                     yield Answer(question, str(who), names, str(kind), str(result.get("to_name")))
 
-    @staticmethod
-    def predicted(record: Record, question: Answer, label: str, score: float, by: str) -> Record:
+    def predicted(self, record: Record, question: Answer, label: str, score: float, by: str) -> Any:
         target = question.target or next(iter(record["data"]), "")
         result = {"from_name": question.question, "to_name": target, "type": "choices"}
         ours = {"model_version": by, "score": score}
@@ -91,16 +87,13 @@ class Argilla:
 
     title = "Argilla"
 
-    @staticmethod
-    def recognises(record: Record) -> bool:
+    def recognises(self, record: Record) -> bool:
         return isinstance(record.get("fields"), dict)
 
-    @staticmethod
-    def features(record: Record) -> Record:
+    def features(self, record: Record) -> Record:
         return {**_dict(record.get("metadata")), **record["fields"]}
 
-    @staticmethod
-    def answers(record: Record) -> Iterator[Answer]:
+    def answers(self, record: Record) -> Iterator[Answer]:
         responses = record.get("responses")
         flat = _dicts(responses)
         for one in _dicts(responses):  # of the API: all questions of a user
@@ -115,8 +108,7 @@ class Argilla:
                 kind = type(value).__name__
                 yield Answer(name, str(one.get("user_id", "unknown")), _choices(value), kind)
 
-    @staticmethod
-    def predicted(record: Record, question: Answer, label: str, score: float, by: str) -> Record:
+    def predicted(self, record: Record, question: Answer, label: str, score: float, by: str) -> Any:
         name, ours = question.question, {"value": label, "score": score, "agent": by}
         old = record.get("suggestions")
         if isinstance(old, list):
@@ -132,32 +124,28 @@ class Doccano:
     keys = ("label", "labels", "cats")
     users = ("username", "annotator", "user")
 
-    @classmethod
-    def recognises(cls, record: Record) -> bool:
-        return any(key in record for key in ("text", "filename", "annotations", *cls.keys))
+    def recognises(self, record: Record) -> bool:
+        return any(key in record for key in ("text", "filename", "annotations", *self.keys))
 
-    @classmethod
-    def features(cls, record: Record) -> Record:
+    def features(self, record: Record) -> Record:
         fields = _dict(record.get("meta")) | record
-        others = (*cls.keys, *cls.users, ID, "Comments", "annotations", "meta")
+        others = (*self.keys, *self.users, ID, "Comments", "annotations", "meta")
         return {name: value for name, value in fields.items() if name not in others}
 
-    @classmethod
-    def answers(cls, record: Record) -> Iterator[Answer]:
-        who = next((str(record[key]) for key in cls.users if record.get(key)), "unknown")
-        for key in cls.keys:
+    def answers(self, record: Record) -> Iterator[Answer]:
+        who = next((str(record[key]) for key in self.users if record.get(key)), "unknown")
+        for key in self.keys:
             if record.get(key):
                 yield Answer(key, who, _choices(record[key]), "spans or numbers")
         for one in _dicts(record.get("annotations")):  # of early versions: numbers of classes
             names = None if "start_offset" in one else [str(one.get("label"))]
             yield Answer("annotations", str(one.get("user", who)), names, "spans")
 
-    @staticmethod
-    def predicted(record: Record, question: Answer, label: str, score: float, by: str) -> Record:
+    def predicted(self, record: Record, question: Answer, label: str, score: float, by: str) -> Any:
         return record | {question.question.replace("annotations", "label"): [label]}
 
 
-TOOLS: tuple[Any, ...] = (LabelStudio, Argilla, Doccano)
+TOOLS: tuple[Any, ...] = (LabelStudio(), Argilla(), Doccano())
 
 
 class ExportFile(Source):
