@@ -12,6 +12,7 @@ from robustpll import METHODS, bench
 API = {
     "Learn": ("RobustPLLClassifier", "PLLClassifier", "METHODS", "load"),
     "Candidates, opinions, decisions": ("Candidates", "Votes", "Opinion", "Decision"),
+    "Answers": ("Not", "Sure", "Unsure", "label_variants"),
     "Data": ("load_dataset", "Dataset", "read_table", "Table"),
     "Trust": ("calibration_report", "ConformalSets", "missing_truth_scores", "ood_report"),
     "Comparison with baselines": ("compare", "Comparison"),

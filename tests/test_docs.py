@@ -34,7 +34,11 @@ FACTS = {  # by page: what holds after its code has run
         "(model.labels_ == y_train).mean() > 0.98",
         "Path('animals.pll').exists()",
     ],
-    "data.md": ["len(y) == 1437", "model.predict(table.features).shape == (40,)"],
+    "data.md": [
+        "len(y) == 1437",
+        "model.predict(table.features).shape == (40,)",
+        "prior.shape == (4, 3)",
+    ],
     "trust.md": [
         "decision.coverage > 0.3",
         "(decision.label != labels[1300:])[decision.accepted].mean() < 0.1",

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from robustpll.evaluate.ood import ood_report
     from robustpll.evaluate.reports import calibration_report, missing_truth_scores
     from robustpll.labels.candidates import Candidates
-    from robustpll.labels.votes import Votes
+    from robustpll.labels.spelling import label_variants
+    from robustpll.labels.votes import Not, Sure, Unsure, Votes
     from robustpll.measures.conformal import ConformalSets
     from robustpll.methods import METHODS
     from robustpll.opinion import Opinion
@@ -29,6 +30,7 @@ __all__ = ["METHODS", "Candidates", "Decision", "Opinion", "PLLClassifier", "Rob
 __all__ += ["Dataset", "Table", "Votes", "load", "load_dataset", "read_table"]
 __all__ += ["PGD", "AutoPGD", "Square", "ood_report", "robustness_report"]
 __all__ += ["Comparison", "ConformalSets", "calibration_report", "compare", "missing_truth_scores"]
+__all__ += ["Not", "Sure", "Unsure", "label_variants"]
 __all__ += ["InputError", "ModelFileError", "RobustPLLError", "__version__"]
 
 _NAMES = {  # of each module, imported on first use
@@ -44,7 +46,8 @@ _NAMES = {  # of each module, imported on first use
     "evaluate.ood": ("ood_report",),
     "evaluate.reports": ("calibration_report", "missing_truth_scores"),
     "labels.candidates": ("Candidates",),
-    "labels.votes": ("Votes",),
+    "labels.spelling": ("label_variants",),
+    "labels.votes": ("Not", "Sure", "Unsure", "Votes"),
     "measures.conformal": ("ConformalSets",),
     "methods": ("METHODS",),
     "opinion": ("Opinion",),

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from robustpll import Candidates, InputError, PLLClassifier, read_table
+from robustpll.labels.spelling import _typing_errors, label_variants
 from robustpll.tables import labels, source
-from robustpll.tables.labels import _typing_errors, suspicious_names
 from robustpll.tables.read import TableInPieces
 
 Write = Callable[..., Path]
@@ -345,7 +345,7 @@ MEANT = ["cat car", "class10 class11", "Grade.A Grade.B", "grade_a grade_b", "ty
 
 
 def groups(rows: dict[str, int]) -> list[set[str]]:
-    return [{*names} for names in suspicious_names(rows)[0]]
+    return [{*names} for names in label_variants(rows).groups]
 
 
 @pytest.mark.parametrize("other", OTHERS)
@@ -369,7 +369,7 @@ def test_names_that_are_meant_are_left_alone(names: str) -> None:
 
 
 def test_rare_names_are_errors_of_the_most_frequent_one() -> None:
-    ((names,), _) = suspicious_names({"Katz": 1, "katze": 9, "KATZE": 2, "Katze": 90})
+    (names,) = label_variants({"Katz": 1, "katze": 9, "KATZE": 2, "Katze": 90}).groups
     assert list(names.items()) == [("Katze", 90), ("katze", 9), ("KATZE", 2), ("Katz", 1)]
     assert groups({"horse": 100, "house": 80}) == []
     assert groups({"horse": 0, "house": 0, "mouse": 0}) == []
@@ -377,7 +377,7 @@ def test_rare_names_are_errors_of_the_most_frequent_one() -> None:
 
 def test_words_for_no_answer_are_found_whatever_their_case() -> None:
     rows = {"-": 3, "N/A": 2, "?": 1, "None": 4, "cat": 9, "dog": 7}
-    assert suspicious_names(rows)[1] == {"-": 3, "N/A": 2, "?": 1, "None": 4}
+    assert label_variants(rows).placeholders == {"-": 3, "N/A": 2, "?": 1, "None": 4}
     assert groups(rows) == []
 
 

@@ -15,6 +15,7 @@ from scipy.stats import binomtest
 from robustpll.clean.judge import Floats, Ints, Judgement, posterior
 from robustpll.estimator.abstention import mean_threshold
 from robustpll.evaluate.reports import suspicion
+from robustpll.labels.parsing import moved_codes
 from robustpll.labels.votes import Votes
 
 UNLIKELY = 0.05  # candidates with a lower probability look wrong
@@ -43,9 +44,7 @@ def candidates_that_look_wrong(judged: Judgement, rows: Ints, votes: Votes | Non
 
 def _answers(votes: Votes, classes: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
     """Return annotators and the class index that each named, (n, annotators); -1 for none."""
-    names = np.array([str(name) for name in votes.answers], dtype=object)
-    index = pd.Index(classes)
-    return names, np.stack([index.get_indexer(column) for _, column in votes.answers.items()], 1)
+    return np.array(votes.annotators, dtype=object), moved_codes(*votes.codes(), classes)
 
 
 def sets_that_miss_the_truth(judged: Judgement, rows: Ints, *_: Any) -> pd.DataFrame:

@@ -123,6 +123,8 @@ def _labelled_table(source: Any, table: Table, judged: Judgement, review: pd.Dat
     decimal = source.reading.decimal or "."
 
     def as_text(cell: Any) -> str:
+        if pd.isna(cell):  # gaps of an export
+            return ""
         if isinstance(cell, float):
             return str(cell).replace(".", decimal)
         is_gap = cell in table.reading.missing

@@ -43,7 +43,7 @@ def clean(
     resolved labels, lists of what looks wrong, and review.html; --decisions reads what people
     decided there.
     """
-    columns.check_form()
+    columns.check_form(path)
     if not 0 < wrong < 1:
         raise BadParameter("--wrong must be above 0 and below 1.")
     with errors_as_messages():
@@ -70,7 +70,7 @@ def clean(
             decisions=training.decisions or (),
             images=images,
             images_root=images_root,
-            also_shown=columns.ignore or (),
+            also_shown=[*([columns.item] if columns.item else ()), *(columns.ignore or ())],
             folds=folds,
             seed=training.seed,
             device=training.device,

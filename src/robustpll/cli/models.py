@@ -59,7 +59,7 @@ def fit(
     A random part of the rows is held out. It is used to evaluate the model, and to calibrate which
     of its predictions are accepted. Two baselines learn the same rows, to compare with.
     """
-    columns.check_form()
+    columns.check_form(path)
     if not 0 <= held_out < 1 or not 0 < coverage < 1:
         raise BadParameter("--held-out and --coverage must be shares below 1.")
     if columns.errors is not None and columns.errors.resolve() == out.resolve():
@@ -169,7 +169,7 @@ def compare(
 
     All learners predict the same held-out rows. No true label is needed; --truth adds the accuracy.
     """
-    columns.check_form()
+    columns.check_form(path)
     with errors_as_messages():
         method = training.method_in_folds(network)
     table = shared.read(path, columns, file)
@@ -240,10 +240,11 @@ def predict(
     model: shared.ModelPath,
     path: shared.TablePath,
     *,
-    out: Annotated[Path, Option(help="The CSV file to write.")],
+    out: Annotated[Path, Option(help="The CSV file to write; or an export, like the table.")],
     keep: Annotated[shared.Texts, shared.column_option(help="Column to copy; repeatable.")] = None,
     truth: shared.Truth = None,
     error: Annotated[float, shared.share_option(help="Accepted rows that may be wrong.")] = ERROR,
+    question: Annotated[shared.Text, Option(help="Question of an export, if several.")] = None,
     file: shared.FileOptions,
     skip_bad_rows: shared.SkipBadRows = False,
     device: shared.Device = "auto",
@@ -251,27 +252,30 @@ def predict(
     """Predict each row of a table of any size: the label, its certainty, and a decision.
 
     The output has one line for each row, in the same order. A row that does not parse is marked
-    for review, with the reason.
+    for review, with the reason. If the table is an export of a labelling tool, --out may be one,
+    too: it gets the predictions.
     """
     if not 0 < error < 1:
         raise BadParameter("--error must be above 0 and below 1.")
-    if out.suffix.lower() != ".csv":
-        raise BadParameter(f"--out writes CSV: {out} must end in .csv.")
+    is_export = _is_export(path, out)
     keep = keep or []
     with errors_as_messages(stopped=f"{out} is not written."):
         from robustpll.tables.read import TableInPieces
         from robustpll.tables.source import Reading, several
 
         classifier = _load(model, device)
-        refuse_unwritable(out, (model, path), PREDICTIONS_START, "a file of predict")
+        start = rb"(?!)" if is_export else PREDICTIONS_START  # an export is never replaced
+        refuse_unwritable(out, (model, path), start, "a file of predict")
         features = classifier.features_
         columns = {str(n): features.categories.get(str(n)) for n in classifier.feature_names_in_}
         before = Reading.from_json(classifier.notes_.get("reading") or {})
-        requested = Reading(**asdict(file) | {"missing": several(file.missing)})
+        options = asdict(file) | {"missing": several(file.missing), "question": question}
+        requested = Reading(**options, duplicates="last")  # answers do not matter here
         table = TableInPieces(path, columns, features.fill, before, requested)
         if clash := [name for name in keep if name in (*COLUMNS, table.source.unit)]:
             raise InputError(f"--keep {clash[0]}: the output has a column of this name. Rename it.")
-        counts = _write(classifier, table, out, error, keep=keep, truth=truth)
+        by = model.stem if is_export else ""
+        counts = _write(classifier, table, out, error, keep=keep, truth=truth, by=by)
     for name, unseen in table.new_words.items():
         if unseen:
             words = f"words that training did not see ({some_of(map(repr, unseen))})"
@@ -282,6 +286,17 @@ def predict(
     if bad := counts["rows"][counts["reason"] == BAD].sum():
         say(f"{bad:,} rows do not parse and are for review (--skip-bad-rows accepts that).")
         raise typer.Exit(0 if skip_bad_rows else 1)
+
+
+def _is_export(path: Path, out: Path) -> bool:
+    """Whether an export is written; raise unless it is like the table, or CSV is written."""
+    from robustpll.tables.source import EXPORTS
+
+    ending = out.suffix.lower()
+    if ending != ".csv" and not ending == path.suffix.lower() in EXPORTS:
+        rule = "it must end in .csv, or like the export that is read (.json or .jsonl)"
+        raise BadParameter(f"--out writes CSV, or an export: {out}: {rule}.")
+    return ending != ".csv"
 
 
 def _load(path: Path, device: str) -> Any:
@@ -298,9 +313,19 @@ def _load(path: Path, device: str) -> Any:
 
 
 def _write(
-    model: Any, table: "TableInPieces", out: Path, error: float, *, keep: list[str], truth: Any
+    model: Any,
+    table: "TableInPieces",
+    out: Path,
+    error: float,
+    *,
+    keep: list[str],
+    truth: Any,
+    by: str = "",
 ) -> "pd.DataFrame":
-    """Predict a table piece by piece, write the rows, and count them, see `_tally`."""
+    """Predict a table piece by piece, write the rows, and count them, see `_tally`.
+
+    With the name of a model (`by`), an export of a labelling tool gets the predictions.
+    """
     import pandas as pd
     from rich.console import Console
 
@@ -309,9 +334,9 @@ def _write(
     copied = [*keep, truth] if truth else keep
     classes = {str(name) for name in model.classes_}
     gaps, unit = {*GAPS, *table.source.gaps} - classes, table.source.unit
-    counts, done = [], 0
+    counts, predictions, done = [], [], 0
     with writing(out) as file, Console(stderr=True).status("0 rows") as status:
-        file.write(codecs.BOM_UTF8)  # spreadsheets recognise UTF-8 by it
+        file.write(b"" if by else codecs.BOM_UTF8)  # spreadsheets recognise UTF-8 by it
         max_rows = MAX_NUMBERS // max(len(classes), *model.features_.shape)
         for piece in table.pieces(copied, max_rows):
             rows = _predict_piece(model, piece, error)
@@ -321,13 +346,19 @@ def _write(
             counts.append(_tally(rows, true, classes, gaps))
             copies.columns = [*map(safe_cell, keep)]
             rows = pd.concat([copies, rows], axis=1)
-            file.write(safe_csv(rows, header=not done, index_label=unit).encode())
+            if by:
+                predictions.append(rows)
+            else:
+                file.write(safe_csv(rows, header=not done, index_label=unit).encode())
             done += len(rows)
             status.update(f"{done:,} rows")
         total = pd.concat(counts).groupby(["reason", "outcome"]).sum().reset_index(name="rows")
         if (total["reason"] == BAD).all():
             first = [f"{unit} {line}: {text}" for line, text in rows["reason"].items()]
             raise InputError(f"No row of the table parses ({some_of(first, 1)}).")
+        if by:
+            source: Any = table.source
+            file.write(source.with_predictions(pd.concat(predictions), by))
     return total
 
 

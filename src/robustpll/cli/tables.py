@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, BadParameter, Option
 
-from robustpll.cli.messages import as_options, errors_as_messages, say, show_list
+from robustpll.cli.messages import as_options, errors_as_messages, refuse_unwritable, say, show_list
 from robustpll.errors import InputError, count_of_variable, some_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ prefix_option = functools.partial(Option, metavar="PREFIX")
 file_option = functools.partial(Option, metavar="FILE")
 share_option = functools.partial(Option, metavar="SHARE")
 
-TablePath = Annotated[Path, Argument(metavar="TABLE", help="A .csv, .tsv or .parquet file.")]
+TABLE = "A .csv, .tsv or .parquet file, or an export of Label Studio, Argilla or doccano."
+TablePath = Annotated[Path, Argument(metavar="TABLE", help=TABLE)]
 ModelPath = Annotated[Path, Argument(metavar="MODEL", help="A file that `fit` wrote.")]
 Truth = Annotated[Text, column_option(help="Column of true labels, to compare with.")]
 SkipBadRows = Annotated[bool, Option("--skip-bad-rows", help="Go on if rows do not parse.")]
@@ -42,6 +43,9 @@ SAMPLE_BYTES = 2**20  # to estimate the length of the rows of a CSV file
 COMPRESSION = 4  # usual size of a table divided by the size of its gzip file
 BAD_ROWS_SHOWN = 5
 MAX_GROUPS = 10  # of similar class names
+FOLD_CASE = "Merge class names that differ in case, blanks or Unicode form."
+MERGE = "--fold-case merges case and blanks; `table --propose map.csv` and --rename merge all."
+PROPOSE = "CSV file for new names of similar classes, to edit and pass as --rename."
 HELD_OUT = 0.2  # share of rows for early stopping, if the method holds out none by itself
 
 
@@ -53,6 +57,16 @@ class ColumnOptions:
     separator: Annotated[str, Option(help="Character between the names of a set.")] = "|"
     indicators: Annotated[Text, prefix_option(help="Prefix of 0/1 columns, as in 'is '.")] = None
     votes: Annotated[Text, prefix_option(help="Prefix of columns with answers.")] = None
+    answers: Annotated[Path | None, file_option(help="Long table, an answer per row.")] = None
+    item: Annotated[Text, column_option(help="Names of rows, also in --answers.")] = None
+    annotator: Annotated[Text, column_option(help="Who answered, in --answers.")] = None
+    label: Annotated[Text, column_option(help="The answer, in --answers.")] = None
+    confidence: Annotated[Text, column_option(help="How sure it is, in --answers.")] = None
+    duplicates: Annotated[str, Option(help="Two answers of one: error, last or set.")] = "error"
+    question: Annotated[Text, Option(help="Question of an export, if several.")] = None
+    unsure: Annotated[Text, Option(metavar="WORD", help='Answer for "cannot tell".')] = None
+    rename: Annotated[Path | None, file_option(help="CSV with new names: from,to.")] = None
+    fold_case: Annotated[bool, Option("--fold-case", help=FOLD_CASE)] = False
     truth: Truth = None
     ignore: Annotated[Texts, column_option(help="Column to leave out; repeatable.")] = None
     categories: Annotated[Texts, column_option(help="Categorical column; repeatable.")] = None
@@ -60,11 +74,14 @@ class ColumnOptions:
     skip_bad_rows: SkipBadRows = False
     errors: Annotated[Path | None, file_option(help="CSV file that lists bad rows.")] = None
 
-    def check_form(self, *, required: bool = True) -> None:
+    def check_form(self, path: Path, *, required: bool = True) -> None:
         """Refuse more than one form of candidates, and none if one is required."""
-        passed = sum(form is not None for form in (self.candidates, self.indicators, self.votes))
-        if passed > 1 or (required and not passed):
-            raise BadParameter("pass one of --candidates, --indicators and --votes.")
+        from robustpll.tables.source import EXPORTS
+
+        forms = (self.candidates, self.indicators, self.votes, self.answers)
+        passed = sum(form is not None for form in forms)
+        if passed > 1 or (required and not passed and path.suffix.lower() not in EXPORTS):
+            raise BadParameter("pass one of --candidates, --indicators, --votes and --answers.")
 
 
 @dataclass(frozen=True)
@@ -150,6 +167,8 @@ def read(
         if not show:
             refuse_too_large(path)
         table = reader(path, on_bad_rows="skip", **arguments)
+        if table.y is None and not show:
+            raise InputError(f"{path} has no answers to learn from. Label some records first.")
     for message in (*_bad_rows(table, path, columns), *_class_names(table, path, columns)):
         say(message)
     if table.bad and not show and not columns.skip_bad_rows:
@@ -159,9 +178,9 @@ def read(
 
 def _bad_rows(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[str]:
     """Yield how many rows do not parse, the first of them, and the remedies."""
-    from robustpll.tables.source import PARQUET
+    from robustpll.tables.source import EXPORTS, PARQUET
 
-    bad, where = table.bad, "row" if path.suffix.lower() in PARQUET else "line"
+    bad, where = table.bad, "row" if path.suffix.lower() in (*PARQUET, *EXPORTS) else "line"
     if not bad:
         return
     yield f"{path}: {len({row.line for row in bad}):,} rows do not parse and are left out:"
@@ -176,18 +195,19 @@ def _bad_rows(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[st
 
 def _class_names(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[str]:
     """Yield class names that may be one class, and words that may mean "no answer"."""
-    from robustpll.labels.candidates import Candidates
-    from robustpll.tables.labels import suspicious_names
+    from robustpll.labels.spelling import label_variants
 
-    if table.y is None or (y := Candidates.of(table.y)).classes.dtype.kind != "U":
+    if table.y is None:
         return
-    counts = y.matrix[y.sizes < len(y.classes)].sum(0)  # sets of all classes say nothing
-    groups, words = suspicious_names(dict(zip(y.classes.tolist(), counts.tolist(), strict=True)))
-    for names in groups[:MAX_GROUPS]:
+    variants = label_variants(table.y)
+    for names in variants.groups[:MAX_GROUPS]:
         similar = some_of(f"{name!r} ({rows:,} rows)" for name, rows in names.items())
-        yield f"{path}: {similar} may mean the same class. If so, correct the table."
+        yield f"{path}: {similar} may mean the same class. {next(iter(names))!r} is proposed."
+    if variants.groups:
+        more = max(0, len(variants.groups) - MAX_GROUPS)
+        yield f"{path}: {f'There are {more:,} more. ' if more else ''}{MERGE}"
     prefix, option = columns.indicators or "", "--ignore" if columns.indicators else "--missing"
-    for word in words:
+    for word in variants.placeholders:
         remedy = f"{option} {prefix + word!r}"
         yield f'{path}: {word!r} became a class. Pass {remedy} if it means "no answer".'
 
@@ -243,10 +263,22 @@ def right_shares(right: Any, groups: dict[str, Any], weights: Any = 1) -> str:
 
 
 @with_options
-def table(path: TablePath, *, columns: ColumnOptions, file: FileOptions) -> None:
+def table(
+    path: TablePath,
+    *,
+    columns: ColumnOptions,
+    file: FileOptions,
+    propose: Annotated[Path | None, file_option(help=PROPOSE)] = None,
+) -> None:
     """Show the rows, classes, features and annotators of a table, and rows that do not parse."""
-    columns.check_form(required=False)
+    columns.check_form(path, required=False)
+    with errors_as_messages():
+        if propose is not None:
+            refuse_unwritable(propose, (path,), rb"from,to\n", "a file of --propose")
     table = read(path, columns, file, show=True)
+    if propose is not None and table.y is not None:
+        with errors_as_messages():
+            _propose(table.y, propose)
     typer.echo(f"{path}: {len(table):,} rows, {table.features.shape[1]:,} features")
     if table.y is not None:
         _show_labels(table)
@@ -257,6 +289,20 @@ def table(path: TablePath, *, columns: ColumnOptions, file: FileOptions) -> None
     show_list(("feature", "is read as", "gaps"), kinds)
     if table.bad and not columns.skip_bad_rows:
         raise typer.Exit(1)
+
+
+def _propose(y: Any, path: Path) -> None:
+    """Write new names of similar classes, and gaps for words that may mean "no answer"."""
+    import pandas as pd
+
+    from robustpll._files import write_whole
+    from robustpll.labels.spelling import FROM, TO, label_variants
+    from robustpll.tables.source import safe_csv
+
+    mapping = label_variants(y).mapping
+    names = pd.DataFrame({FROM: [*mapping], TO: [new or "" for new in mapping.values()]})
+    write_whole(path, safe_csv(names, index=False).encode())
+    say(f"{path} proposes new names for {len(mapping):,} classes. Correct it, and pass --rename.")
 
 
 def _show_labels(table: "Table") -> None:

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from robustpll.errors import InputError
 from robustpll.labels import parsing
-from robustpll.labels.votes import Votes, votes_for
+from robustpll.labels.votes import Votes
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,8 @@ class Candidates:
     prior : float32 array of shape (n, k)
         Shares of votes, or uniform on the candidates; rows sum to 1 and are 0 elsewhere.
     answers : int array of shape (n, annotators), optional
-        The class that each annotator named, -1 for none; None if `y` was not `Votes`.
+        The class that each annotator named, -1 for none; None if `y` was not `Votes`, or if no
+        answer is certain of one class.
 
     Examples
     --------
@@ -49,7 +50,14 @@ class Candidates:
     answers: NDArray[np.int64] | None = None
 
     @classmethod
-    def of(cls, y: Any, *, classes: ArrayLike | None = None) -> Self:
+    def of(
+        cls,
+        y: Any,
+        *,
+        classes: ArrayLike | None = None,
+        unanswered: Literal["error", "all classes"] = "error",
+        missing: str | int | None = None,
+    ) -> Self:
         """Read candidates from any accepted form of `y`.
 
         Parameters
@@ -61,6 +69,11 @@ class Candidates:
         classes : array of shape (k,), optional
             The names of all classes, in the order of the columns. By default the sorted names that
             occur; ``0 .. k-1`` for a matrix; the column names of a DataFrame.
+        unanswered : {"error", "all classes"}
+            How to treat rows without a label (None, NaN, "", an empty set): refuse them, or make
+            every class a candidate. `Votes` have such an option of their own.
+        missing : str or int, optional
+            Another label that means "no label", such as -1.
 
         Notes
         -----
@@ -71,13 +84,29 @@ class Candidates:
         --------
         >>> Candidates.of(["cat", "dog"], classes=["cat", "dog", "emu"]).sets()
         [frozenset({'cat'}), frozenset({'dog'})]
+        >>> Candidates.of([0, 1, -1], missing=-1, unanswered="all classes").prior[2]
+        array([0.5, 0.5], dtype=float32)
         """
-        return cls._of(y, None if classes is None else parsing.checked_classes(classes))
+        if unanswered not in ("error", "all classes"):
+            raise InputError(f"unanswered={unanswered!r}: it must be 'error' or 'all classes'.")
+        names = None if classes is None else parsing.checked_classes(classes)
+        form, items = _form_of(y)
+        if form not in ("labels", "sets") or (unanswered == "error" and missing is None):
+            return cls._of(y, names)
+        is_gap = parsing.missing_labels(items, missing)
+        if unanswered == "error":
+            remedy = "Drop these rows, or pass unanswered='all classes'."
+            parsing.refuse_rows(is_gap, "y has no label", remedy)
+        known = cls._of(items[~is_gap], names)
+        matrix = np.ones((len(items), len(known.classes)), dtype=bool)
+        prior = np.full(matrix.shape, 1 / len(known.classes), dtype=np.float32)
+        matrix[~is_gap], prior[~is_gap] = known.matrix, known.prior
+        return cls(matrix, known.classes, prior)
 
     @classmethod
     def _of(cls, y: Any, classes: NDArray[Any] | None, further: bool = False) -> Self:
         """Read `y`; if `further`, classes that only `y` names follow the others."""
-        matrix, names, prior, answers = _read(y)
+        matrix, names, prior, answers = _read(y, classes)
         if names is None:
             names = np.arange(matrix.shape[1]) if classes is None else classes
         if matrix.shape[1] != len(names):
@@ -91,10 +120,8 @@ class Candidates:
         if isinstance(y, Votes):  # without answers, every class is equally likely
             unanswered = ~matrix.any(-1)
             matrix[unanswered], prior[unanswered] = True, 1 / len(classes)
-        if answers is not None:  # indices into `names` become indices into `classes`
-            position = {name: index for index, name in enumerate(classes.tolist())}
-            index = np.array([*(position.get(name, -1) for name in names.tolist()), -1])
-            answers = index[answers]
+        if answers is not None:
+            answers = parsing.moved_codes(answers, names, classes)
         return cls(matrix, classes, prior, answers)
 
     @property
@@ -167,7 +194,7 @@ def _form_of(y: Any) -> tuple[Literal["candidates", "votes", "matrix", "labels",
 
 
 def _read(
-    y: Any,
+    y: Any, classes: NDArray[Any] | None
 ) -> tuple[NDArray[np.bool_], NDArray[Any] | None, NDArray[np.float32], NDArray[np.int64] | None]:
     """Return candidates (n, k), names of the columns (None: numbers), prior, and answers."""
     form, items = _form_of(y)
@@ -175,10 +202,11 @@ def _read(
         return items.matrix, items.classes, items.prior, items.answers
     names: NDArray[Any] | None = None
     if form == "votes":
-        answers, names = items.codes()
-        counts = votes_for(answers, len(names))
-        shares = counts / counts.sum(-1, keepdims=True).clip(min=1)
-        return counts > 0, names, shares.astype(np.float32), answers
+        counts, answers, names = items.counted(classes)
+        total = counts.sum(-1, keepdims=True)
+        shares = np.divide(counts, total, out=np.zeros_like(counts), where=total > 0)
+        is_hard = (answers >= 0).any() or not counts.any()
+        return counts > 0, names, shares.astype(np.float32), answers if is_hard else None
     if form == "matrix":
         if parsing.is_frame(items) and not np.array_equal(items.columns, np.arange(items.shape[1])):
             names = parsing.checked_classes(items.columns)

@@ -65,11 +65,11 @@ def array_of(values: Any) -> NDArray[Any]:
     if is_text == {True}:
         refuse_odd_text(set(values))
     if len(is_text) > 1 or any(isinstance(item, SETS) for item in values):
-        return _object_array(values)
+        return object_array(values)
     return np.asarray(values)
 
 
-def _object_array(items: Collection[Any]) -> NDArray[Any]:
+def object_array(items: Collection[Any]) -> NDArray[Any]:
     """Keep lists as items; numpy would turn lists of equal length into a matrix."""
     array = np.empty(len(items), dtype=object)
     array[:] = list(items)
@@ -106,6 +106,15 @@ def missing_cells(cells: NDArray[Any], also: tuple[Any, ...] = ()) -> NDArray[np
     others = cells[~is_missing]
     is_missing[~is_missing] = np.any([others == word for word in ("", *also)], axis=0)
     return is_missing
+
+
+def missing_labels(items: NDArray[Any], missing: Any) -> NDArray[np.bool_]:
+    """Which of the labels or sets (n,) are gaps; an empty set is one."""
+    is_set = np.array([isinstance(item, SETS) for item in items.tolist()], dtype=bool)
+    is_gap = np.zeros(len(items), dtype=bool)
+    is_gap[is_set] = [not len(item) for item in items[is_set]]
+    is_gap[~is_set] = missing_cells(items[~is_set], also=(missing,))
+    return is_gap
 
 
 def refuse_odd_labels(labels: NDArray[Any]) -> None:
@@ -152,8 +161,8 @@ def coded(values: list[Any], rows: NDArray[Any]) -> tuple[NDArray[np.int64], NDA
     `rows` has the row of each value, for error messages.
     """
     distinct = list(distinct_of(values))
-    if missing_cells(_object_array(distinct)).any():
-        is_bad = np.isin(np.arange(rows.max() + 1), rows[missing_cells(_object_array(values))])
+    if missing_cells(object_array(distinct)).any():
+        is_bad = np.isin(np.arange(rows.max() + 1), rows[missing_cells(object_array(values))])
         refuse_rows(is_bad, "y holds a missing class name", "Leave it out of the set.")
     names = np.unique(as_names(distinct))
     index = {name: number for number, name in enumerate(names.tolist())}
@@ -176,6 +185,14 @@ def aligned(table: NDArray[Any], names: NDArray[Any], classes: NDArray[Any]) -> 
     moved = np.zeros((len(table), len(classes)), dtype=table.dtype)
     moved[:, columns[is_known]] = table[:, is_known]
     return moved
+
+
+def moved_codes(
+    codes: NDArray[np.int64], names: NDArray[Any], classes: NDArray[Any]
+) -> NDArray[np.int64]:
+    """Turn indices into `names` into indices into `classes`; -1 stays, and is for other names."""
+    position = {name: index for index, name in enumerate(classes.tolist())}
+    return np.array([*(position.get(name, -1) for name in names.tolist()), -1])[codes]
 
 
 def as_names(values: list[Any]) -> NDArray[Any]:

@@ -1,10 +1,11 @@
-"""Read candidates from a column of sets, from 0/1 columns, or from annotators' answers."""
+"""Read candidates from columns of sets, 0/1 columns, annotators' answers, or a long table."""
 
 import json
 import re
-import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,21 @@ from numpy.typing import NDArray
 
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
-from robustpll.labels.parsing import SETS, TEXT_OF_NOTHING, as_names
-from robustpll.labels.votes import Votes
-from robustpll.tables.source import SHOWN, BadRow, Lines, bad_rows
+from robustpll.labels.parsing import SETS, TEXT_OF_NOTHING, as_names, is_frame
+from robustpll.labels.spelling import Renaming, read_names
+from robustpll.labels.votes import Not, Spread, Sure, Unsure, Votes, plain_answer
+from robustpll.tables.source import (
+    EXPORTS,
+    PARQUET,
+    SHOWN,
+    BadRow,
+    Lines,
+    Reading,
+    bad_rows,
+    check_names,
+    opened_source,
+    several,
+)
 
 NO_CLASS = "names no class: give it candidates, or pass unanswered='all classes' to keep such rows"
 NOTHING = frozenset(("", *TEXT_OF_NOTHING))
@@ -26,8 +39,13 @@ NOT_JSON = (
     'begins like a JSON list, but is not one of names such as ["cat", "dog"]: write it with '
     "json.dumps(sorted(names)), or save the table with lists as Parquet"
 )
+NO_ANSWER = (
+    'begins like JSON, but is not a list of names ["cat", "dog"], probabilities {"cat": 0.7, '
+    '"dog": 0.3} with the sum 1, a confidence {"cat": 0.7}, or excluded classes {"not": ["cat"]}'
+)
 
-Labels = tuple[list[BadRow], Callable[[Any], Candidates | Votes | None]]  # faults, rows -> y
+# faults, rows -> y, and how names in the table become class names
+Labels = tuple[list[BadRow], Callable[[Any], Candidates | Votes | None], Renaming]
 
 
 def read_labels(
@@ -35,43 +53,66 @@ def read_labels(
 ) -> Labels:
     """Return faults, and a function that makes `y` from rows; `gaps` are words for "no value"."""
     if form is None:
-        return [], lambda rows: None
+        return [], lambda rows: None, Renaming(read_names(options.rename))
     if form == "candidates":
-        bad, build = _read_sets(columns[options.candidates], lines, options.separator, gaps)
+        bad, build, renaming = _read_sets(columns[options.candidates], lines, gaps, options)
     elif form == "indicators":
-        bad, build = _read_indicators(columns, lines, options.indicators)
+        bad, build, renaming = _read_indicators(columns, lines, options)
     else:
-        bad, build = _read_votes(columns, lines, options.votes, options.unanswered)
+        if form == "answers":
+            columns = long_answers(columns[options.item], options)
+        prefix = options.votes if form == "votes" else ""
+        bad, build, renaming = _read_votes(columns, lines, prefix, options)
     if options.unanswered == "all classes":
         bad = [fault for fault in bad if fault.reason != NO_CLASS]
-    return bad, build
+    return bad, build, renaming
+
+
+def _renaming(counts: Counter[Any], options: Any) -> Renaming:
+    """Return how names become class names, as `options` say; "1.0" becomes "1" in any case."""
+    plain, names = plain_integers(counts), read_names(options.rename)
+    if absent := [name for name in names if name not in {*counts, *plain.values()}]:
+        message = f"`rename` names classes that the table does not have ({some_of(absent)})."
+        warnings.warn(message, UserWarning, stacklevel=2)
+    mapping = {name: names.get(new, new) for name, new in plain.items()} | names
+    return Renaming.of(counts, mapping, options.fold_case)
 
 
 def _read_sets(
-    column: "pd.Series[Any]", lines: Lines, separator: str, gaps: Collection[str]
+    column: "pd.Series[Any]", lines: Lines, gaps: Collection[str], options: Any
 ) -> Labels:
     """Read a column of sets, each distinct cell once."""
     codes, cells = distinct(column)
     cells.append("")  # of gaps, whose code is -1
-    parsed = [_names_in(cell, separator, gaps) for cell in cells]
-    plain = plain_integers(name for names, _ in parsed for name in names)
+    parsed, counts = [_names_in(cell, options.separator, gaps) for cell in cells], Counter[Any]()
+    for (names, _), count in zip(parsed, _sizes(codes, cells), strict=True):
+        counts.update(dict.fromkeys(names, count))
+    renaming = _renaming(counts, options)
+    new = [frozenset(map(renaming, names)) - {None} for names, _ in parsed]
     bad = []
-    for row in np.flatnonzero(np.array([not names for names, _ in parsed])[codes]):
-        value, fault = str(cells[codes[row]])[:SHOWN], parsed[codes[row]][1]
+    for row in np.flatnonzero(np.array([not names for names in new])[codes]):
+        value, fault = str(cells[codes[row]])[:SHOWN], parsed[codes[row]][1] or NO_CLASS
         bad.append(BadRow(int(lines[row]), str(column.name), value, fault))
 
     def build(rows: Any) -> Candidates:
         used, code = np.unique(codes[rows], return_inverse=True)
-        sets = [frozenset(plain.get(name, name) for name in parsed[number][0]) for number in used]
+        sets = [new[number] for number in used]
         classes = frozenset[Any]().union(*sets)
         _refuse_too_many(len(code), len(classes))
         return Candidates.of([names or classes for names in sets])[code]
 
-    return bad, build
+    return bad, build, renaming
 
 
-def _read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels:
+def _sizes(codes: NDArray[np.int64], cells: Sequence[Any]) -> list[int]:
+    """Return the number of rows of each distinct cell."""
+    counts: list[int] = np.bincount(codes[codes >= 0], minlength=len(cells)).tolist()
+    return counts
+
+
+def _read_indicators(columns: pd.DataFrame, lines: Lines, options: Any) -> Labels:
     """Read 0/1 columns, one for each class."""
+    prefix = options.indicators
     matrix, bad = np.empty(columns.shape, dtype=bool), list[BadRow]()
     for number, (name, column) in enumerate(columns.items()):
         codes, cells = distinct(column)
@@ -79,37 +120,133 @@ def _read_indicators(columns: pd.DataFrame, lines: Lines, prefix: str) -> Labels
         values = np.array([INDICATORS.get(word.lower(), -1) for word in words])[codes]
         matrix[:, number] = values != 0  # a row with a bad cell is not empty as well
         bad += bad_rows(values < 0, lines, name, words[codes], "is neither 0 nor 1")
+    names = [str(name).removeprefix(prefix) for name in columns]
+    counts = Counter[Any](dict(zip(names, matrix.sum(0).tolist(), strict=True)))
+    renaming = _renaming(counts, options)
+    new = [*map(renaming, names)]
+    classes = [name for name in dict.fromkeys(new) if name is not None]
+    if len(classes) < len(names):
+        same = [[number for number, name in enumerate(new) if name == one] for one in classes]
+        matrix = np.stack([matrix[:, numbers].any(-1) for numbers in same], 1)
     is_empty = ~matrix.any(-1)
     bad += bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS)
     matrix[is_empty] = True
-    names = [str(name).removeprefix(prefix) for name in columns]
-    plain = plain_integers(names)
-    classes = [plain.get(name, name) for name in names]
 
     def build(rows: Any) -> Candidates:
         _refuse_too_many(len(matrix), len(classes))
         return Candidates.of(matrix[rows], classes=classes)
 
-    return bad, build
+    return bad, build, renaming
 
 
-def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, unanswered: Any) -> Labels:
-    """Read columns of answers, one for each annotator."""
-    by_column = {str(name).removeprefix(prefix): distinct(columns[name]) for name in columns}
-    plain = plain_integers(name for _, names in by_column.values() for name in names)
-    answers = {
-        title: np.array([*(plain.get(name, name) for name in names), None], dtype=object)[codes]
-        for title, (codes, names) in by_column.items()
-    }
-    votes = Votes(pd.DataFrame(answers, columns.index), unanswered)
-    is_empty = votes.answers.isna().all(axis=1)
+def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, options: Any) -> Labels:
+    """Read columns of answers, one for each annotator, each distinct cell once."""
+    parsed, counts, bad = dict[str, Any](), Counter[Any](), list[BadRow]()
+    is_bad = np.zeros(len(columns), dtype=bool)
+    for name, column in columns.items():
+        codes, cells = distinct(column)
+        answers = [_answer_in(cell, options.unsure) for cell in cells]
+        faulty = np.array([*(answer is NO_ANSWER for answer in answers), False])[codes]
+        bad += bad_rows(faulty, lines, name, np.array([*cells, ""], object)[codes], NO_ANSWER)
+        is_bad |= faulty
+        for answer, count in zip(answers, _sizes(codes, cells), strict=True):
+            names = answer.names if isinstance(answer, Spread) else (answer,)
+            counts.update(dict.fromkeys(names, 0 if answer is NO_ANSWER else count))
+        parsed[str(name).removeprefix(prefix)] = codes, answers
+    counts = Counter({name: n for name, n in counts.items() if name not in (None, NO_ANSWER)})
+    renaming = _renaming(counts, options)
+    frame = {name: _renamed(answers, renaming)[codes] for name, (codes, answers) in parsed.items()}
+    votes = Votes(pd.DataFrame(frame, columns.index), options.unanswered)
+    is_empty = votes.answers.isna().all(axis=1).to_numpy() & ~is_bad
 
     def build(rows: Any) -> Votes:
         good = votes[rows]
-        _refuse_too_many(len(good), pd.Series(good.answers.to_numpy().ravel()).nunique())
+        _refuse_too_many(len(good), len({*map(renaming, counts)}))
         return good
 
-    return bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS), build
+    return [*bad, *bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS)], build, renaming
+
+
+def _renamed(answers: list[Any], renaming: Renaming) -> NDArray[Any]:
+    """Return answers with other names, and None after the last, for gaps."""
+    new = (a.renamed(renaming) if isinstance(a, Spread) else renaming(a) for a in answers)
+    return np.array([*new, None], dtype=object)
+
+
+def _answer_in(cell: Any, unsure: str | None) -> Any:
+    """Return the answer in a cell, see `plain_answer`; NO_ANSWER if it cannot be read."""
+    if unsure is not None and str(cell) == unsure:
+        return plain_answer(Unsure())
+    try:
+        if isinstance(cell, str) and cell.lstrip()[:1] in ("[", "{"):
+            cell = json.loads(cell)
+            excluded = cell.get("not") if isinstance(cell, dict) and len(cell) == 1 else None
+            if isinstance(excluded, str | list):
+                names = [excluded] if isinstance(excluded, str) else excluded
+                return plain_answer(Not(*map(_name, names)))
+            keys = [_name(key) for key in cell]
+            if isinstance(cell, dict) and len(cell) == 1:
+                return plain_answer(Sure(keys[0], *cell.values()))
+            cell = dict(zip(keys, cell.values(), strict=True)) if isinstance(cell, dict) else keys
+        return plain_answer(cell)
+    except (ValueError, RecursionError):  # InputError is a ValueError
+        return NO_ANSWER
+
+
+def _name(name: Any) -> str:
+    if type(name) not in (str, int):
+        raise InputError(f"{name!r} is no class name.")
+    return str(name).strip()
+
+
+def long_answers(items: "pd.Series[Any]", options: Any) -> pd.DataFrame:
+    """Return the answers to these items in the file `options.answers`, a column per annotator."""
+    names = [item_name(cell) for cell in items]
+    twice = Counter(names) - Counter({*names})
+    if rows := [row for row, name in enumerate(names) if not name or name in twice]:
+        where = f"Column {items.name!r} has no name, or that of another row, in {len(rows)} rows"
+        raise InputError(f"{where} ({some_of(rows)}). Each row needs a name of its own.")
+    ending = "" if is_frame(options.answers) else Path(options.answers).suffix.lower()
+    used = ["encoding", "delimiter", "decimal"] if ending and ending not in PARQUET else []
+    used = ["question", "duplicates"] if ending in EXPORTS else used
+    reading = Reading(missing=several(options.missing), **{n: getattr(options, n) for n in used})
+    source: Any = opened_source(options.answers, reading)
+    answers = source.answers if ending in EXPORTS else _long(source, options)
+    known = {*names}
+    if unknown := [item for item in answers.index if item not in known]:
+        fault = f"`answers`: {len(unknown):,} items are not in the table ({some_of(unknown)})"
+        raise InputError(f"{fault}. Delete them, or check the column {items.name!r}.")
+    return pd.DataFrame(answers.reindex(names).set_axis(items.index))
+
+
+def _long(source: Any, options: Any) -> pd.DataFrame:
+    """Return the answers of a long table by item and annotator."""
+    for argument in ("item", "annotator", "label"):
+        if getattr(options, argument) is None:
+            raise InputError(f"`answers` is passed: pass its column `{argument}`, too.")
+    columns = [options.item, options.annotator, options.label]
+    kinds: dict[str, bool | None] = dict.fromkeys(columns, True)
+    if options.confidence is not None:
+        kinds[options.confidence] = False
+    check_names(source.names, kinds, "answers")
+    ((frame, batch),) = source.typed(kinds)
+    if batch.bad:
+        first = some_of((f"{source.unit} {fault.line}: {fault}" for fault in sorted(batch.bad)), 3)
+        raise InputError(f"`answers`: {source.title} has rows that do not parse ({first}).")
+    items, annotators = (
+        frame[name].astype(object).map(item_name, na_action="ignore") for name in columns[:2]
+    )
+    labels = frame[options.label].astype(object).map(_hashable)
+    confidences = None if options.confidence is None else frame[options.confidence]
+    votes = Votes.long(items, annotators, labels, confidences, duplicates=options.duplicates)
+    return pd.DataFrame(votes.answers)
+
+
+def item_name(cell: Any) -> str | None:
+    """Return the name of an item as text; integers beside gaps are floats."""
+    if pd.isna(cell):
+        return None
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
 
 
 def _refuse_too_many(rows: int, classes: int) -> None:
@@ -172,10 +309,12 @@ def _hashable(cell: Any) -> Any:
     if not isinstance(cell, (*SETS, dict)):
         return cell
     is_flat = not isinstance(cell, dict) and all(isinstance(name, Hashable) for name in cell)
+    if isinstance(cell, dict) and all(isinstance(name, str) for name in cell):
+        return json.dumps(cell, default=str)
     return tuple(cell) if is_flat else str(cell)
 
 
-def true_labels(truth: "pd.Series[Any]", classes: Any) -> NDArray[Any]:
+def true_labels(truth: "pd.Series[Any]", classes: Any, renaming: Renaming) -> NDArray[Any]:
     """Return the true labels, with None where a row has none; some must be in `classes`."""
     codes, values = distinct(truth)
     if not values:
@@ -183,6 +322,9 @@ def true_labels(truth: "pd.Series[Any]", classes: Any) -> NDArray[Any]:
     if classes is None or not {*values} <= {*classes.tolist()}:
         plain = plain_integers(values)
         values = [plain.get(value, value) for value in values]
+    new = [*map(renaming, values)]
+    values = [name for name in dict.fromkeys(new) if name is not None]
+    codes = np.array([*(values.index(name) if name in values else -1 for name in new), -1])[codes]
     true_names = as_names(values)
     if classes is not None:
         true_names = true_names.astype(str) if classes.dtype.kind == "U" else true_names
@@ -194,53 +336,3 @@ def true_labels(truth: "pd.Series[Any]", classes: Any) -> NDArray[Any]:
         return np.asarray(true_names[codes])
     # objects store each text once, and not at the length of the longest
     return np.array([*true_names.tolist(), None], dtype=object)[codes]
-
-
-# Typing errors in class names
-
-SIGNS = "- -- --- ? ?? ??? . .. ... _ /"
-WORDS = "#n/a <na> (blank) n/a na n.a. nan none (none) null nil missing tbd k.a."
-PLACEHOLDERS = frozenset([*SIGNS.split(), *WORDS.split()])
-SHORTEST_WORD = 5  # letters of a word with a typing error: "cat" and "car" are two words
-LONGEST_NAME = 40  # letters; longer names are compared by case and blanks alone
-RARE = 5  # a correct name has at least this many times as many rows
-
-
-def suspicious_names(rows: Mapping[str, int]) -> tuple[list[dict[str, int]], dict[str, int]]:
-    """Return groups of names that may be one class, and words for "no answer".
-
-    `rows` has the number of rows of each name. Names of a group, a most frequent one first, differ
-    in case, blanks, hyphens, Unicode form or a typing error.
-    """
-    placeholders: dict[str, int] = {}
-    by_key: dict[str, dict[str, int]] = defaultdict(dict)
-    for name, count in sorted(rows.items(), key=lambda item: (-item[1], item[0])):
-        key = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-        key = " ".join(re.sub(r"(?<=\w)[\s_-]+(?=\w)", " ", key).split())
-        (placeholders if key in PLACEHOLDERS else by_key[key])[name] = count
-    correct = dict(_typing_errors({key: sum(names.values()) for key, names in by_key.items()}))
-    for key in sorted(correct, key=lambda key: sum(by_key[key].values())):
-        by_key[correct[key]] |= by_key.pop(key)
-    groups = [names for names in by_key.values() if len(names) > 1]
-    return sorted(groups, key=lambda names: -sum(names.values())), placeholders
-
-
-def _typing_errors(rows: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Yield rare names and the frequent name they resemble, in linear time.
-
-    Two names that differ by one letter, or by two swapped neighbours, become equal when one letter
-    is removed from one or both. The letters must be in long words, and the names without digits.
-    """
-    names = [name for name in rows if len(name) <= LONGEST_NAME and not re.search(r"\d", name)]
-    most_frequent: dict[str, str] = {}  # of the names that become equal
-    for name in sorted(names, key=lambda name: -rows[name]):
-        keys = [name]
-        for word in re.finditer(r"[^\W_]+", name):
-            if len(word[0]) >= SHORTEST_WORD:
-                keys += [name[:place] + name[place + 1 :] for place in range(*word.span())]
-        for other in {most_frequent.setdefault(key, name) for key in keys}:
-            is_rare = rows[other] >= max(1, RARE * rows[name])
-            # "stable" and "tables" become equal, too, but differ in all letters
-            differing = sum(a != b for a, b in zip(name, other, strict=False))
-            if is_rare and (differing <= 2 or len(name) != len(other)):
-                yield name, other

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from robustpll._files import refuse_replacing, write_whole
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
-from robustpll.labels.votes import Votes
+from robustpll.labels.votes import DUPLICATES, Votes
 from robustpll.tables.checks import refuse_odd_features
 from robustpll.tables.labels import read_labels, true_labels
 from robustpll.tables.source import (
@@ -30,8 +30,9 @@ from robustpll.tables.source import (
     several,
 )
 
-FORMS = ("candidates", "indicators", "votes")
+FORMS = ("candidates", "indicators", "votes", "answers")
 CHOICES = {
+    "duplicates": DUPLICATES,
     "unanswered": ("error", "all classes"),
     "on_bad_rows": ("error", "skip"),
     "decimal": (None, ".", ","),
@@ -81,7 +82,7 @@ class Table:
     @property
     def annotators(self) -> tuple[str, ...]:
         """The annotators: the names of the vote columns without their prefix."""
-        return tuple(self.y.answers.columns) if isinstance(self.y, Votes) else ()
+        return self.y.annotators if isinstance(self.y, Votes) else ()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -94,6 +95,16 @@ def read_table(
     separator: str = "|",
     indicators: str | None = None,
     votes: str | None = None,
+    answers: str | Path | pd.DataFrame | None = None,
+    item: str | None = None,
+    annotator: str | None = None,
+    label: str | None = None,
+    confidence: str | None = None,
+    duplicates: Literal["error", "last", "set"] = "error",
+    question: str | None = None,
+    unsure: str | None = None,
+    rename: str | Path | Mapping[str, str | None] | None = None,
+    fold_case: bool = False,
     truth: str | None = None,
     ignore: str | Sequence[str] = (),
     categories: str | Sequence[str] = (),
@@ -106,30 +117,32 @@ def read_table(
     decimal: str | None = None,
     like: Table | None = None,
 ) -> Table:
-    """Read features and candidates from a file (.csv, .tsv, .csv.gz, .parquet) or a DataFrame.
+    """Read features and candidates from a table file, a DataFrame, or a labelling tool's export.
 
     Parameters
     ----------
     candidates, separator, indicators, votes
         A column whose cells are ``cat|dog``, ``["cat", "a|b"]`` or lists; or the prefix of 0/1
-        columns, one for each class; or the prefix of columns with answers, one for each annotator.
-        For prediction, pass none of the three.
+        columns, one for each class; or the prefix of columns with answers, one for each annotator:
+        names, or JSON of names, probabilities or ``{"not": ["cat"]}``. For prediction, pass none.
+    answers, item, annotator, label, confidence, duplicates, question, unsure
+        A long table or an export with the answers, and its columns; `item` names the rows of both
+        tables. See `Votes.long`; a question of an export; an answer that means "cannot tell".
+    rename, fold_case
+        New names of classes: a dict, or a CSV file with columns ``from`` and ``to``; None is a gap.
+        Whether to merge names that differ in case, blanks or Unicode form.
     truth, ignore, categories
-        The column of true labels, for scoring; columns to leave out; columns to treat as
-        categorical even if their values are numeric. All other columns are features.
+        True labels, for scoring; columns to leave out; categorical columns, even if of numbers.
     missing, encoding, delimiter, decimal
-        Words that mean "no value", in addition to "", NA, NaN and null in CSV files; the format of
-        a CSV file that is not UTF-8 with commas (or tabs) and decimal points.
+        Words that mean "no value", besides "", NA, NaN and null of CSV; the format of a CSV file.
     unanswered, on_bad_rows, errors_to
-        A row without candidates is bad, or has "all classes". Bad rows also have too many or few
-        cells, huge numbers, or a word in a column with 99 % numbers. They are an "error", or
-        "skip" leaves them out. `errors_to` is a CSV file to list them in.
+        A row without candidates is bad, or has "all classes". Bad rows have odd cells, too. They
+        are an "error", or "skip" leaves them out; `errors_to` is a CSV file that lists them.
     like
         A table read before. Its features are read in the same way; its other columns are left out.
 
     Examples
     --------
-    >>> import pandas as pd
     >>> pets = pd.DataFrame({"weight": [4, 30, 4], "seen": ["cat", "dog|wolf", "cat|dog"]})
     >>> read_table(pets, candidates="seen").y
     Candidates(3 rows, 3 classes, 1.67 candidates on average)
@@ -147,9 +160,15 @@ def _read(options: Any, with_cells: bool = False) -> Table:
     """Read a table; `options` are the arguments of `read_table`."""
     _check(options)
     like, words = options.like, (several(options.categories), several(options.missing))
-    requested = Reading((), *words, options.encoding, options.delimiter, options.decimal)
+    formats = (options.encoding, options.delimiter, options.decimal)
+    requested = Reading((), *words, *formats, options.question, options.duplicates)
     before = None if like is None else like.reading
     source = opened_source(options.source, requested, before)
+    if like is None and all(getattr(options, form) is None for form in FORMS):
+        options.votes = getattr(source, "prefix", None)  # of an export
+        if options.question is not None and options.votes is None:
+            fault = f"question={options.question!r}: {source.title} has no answers to it"
+            raise InputError(f"{fault}. Check the name, or leave it out.")
     form, labels, features = _roles(source, options)
     kinds: dict[str, bool | None] = dict.fromkeys((*labels, *several(options.truth)), True)
     for name in features:
@@ -158,7 +177,7 @@ def _read(options: Any, with_cells: bool = False) -> Table:
     ((frame, batch),) = source.typed(kinds, source.names if with_cells else ())
     lines, X = batch.lines, frame[features]
     faults = feature_faults(X, lines)
-    bad_labels, build = read_labels(form, frame[labels], lines, source.gaps, options)
+    bad_labels, build, renaming = read_labels(form, frame[labels], lines, source.gaps, options)
     bad = tuple(sorted([*batch.bad, *faults, *bad_labels]))
     is_good = ~np.isin(lines, [fault.line for fault in bad])
     is_fatal = options.on_bad_rows == "error" or not is_good.any()
@@ -171,11 +190,13 @@ def _read(options: Any, with_cells: bool = False) -> Table:
     named = like.y if y is None and like is not None else y
     sets = None if named is None else Candidates.of(named)
     if options.truth is not None:
-        truth = true_labels(frame.loc[rows, options.truth], None if sets is None else sets.classes)
+        classes = None if sets is None else sets.classes
+        truth = true_labels(frame.loc[rows, options.truth], classes, renaming)
     if y is not None and sets is not None:
         refuse_odd_features(X, sets)
     left_out = tuple(name for name in source.names if name not in X)
-    reading = replace(source.reading, left_out=left_out)
+    question = getattr(getattr(source, "question", None), "question", None)
+    reading = replace(source.reading, left_out=left_out, question=question)
     table = Table(X, y, truth, lines[rows], bad, reading)
     if with_cells:
         object.__setattr__(table, "cells", batch.cells.filter(is_good))
@@ -192,6 +213,8 @@ def _check(options: Any) -> None:
             raise InputError(f"{argument}={value!r}: it must be one of {permitted}.")
     if not isinstance(options.like, Table | None):
         raise InputError(f"like={options.like!r}: it must be a result of read_table.")
+    if (options.item is None) != (options.answers is None):
+        raise InputError("`answers` and `item` belong together: pass both, or neither.")
     if options.errors_to is not None:
         refuse_replacing(Path(options.errors_to), is_list_of_bad_rows, BAD_ROWS)
 
@@ -205,7 +228,7 @@ def _roles(source: Source, options: Any) -> tuple[str | None, list[str], list[st
     form, prefix = passed[0] if passed else (None, "")
     check_names(names, names)
     role_of: dict[str, str] = {}
-    for argument in ("candidates", "truth", "ignore", "categories"):
+    for argument in ("candidates", "item", "truth", "ignore", "categories"):
         used = categories if argument == "categories" else several(getattr(options, argument))
         check_names(names, used, argument)
         for name in used:
@@ -213,14 +236,14 @@ def _roles(source: Source, options: Any) -> tuple[str | None, list[str], list[st
                 both = f"both `{role_of[name]}` and `{argument}`"
                 raise InputError(f"Column {name!r} is named in {both}: name it in one.")
             role_of[name] = argument
-    labels = [*several(options.candidates)]
+    labels = [*several(options.candidates or options.item)]
     if form in ("indicators", "votes"):
         labels = [n for n in names if str(n).startswith(str(prefix)) and n not in role_of]
         if not prefix or not labels or prefix in labels:
             rule = f"it must be the beginning of some of {some_of(map(repr, names))}"
             raise InputError(f"{form}={prefix!r}: {rule}, and not the whole name of one.")
     if options.like is None:
-        others = {*role_of, *labels}.difference(categories)
+        others = {*role_of, *labels, *source.left_out}.difference(categories)
         return form, labels, [name for name in names if name not in others]
     features = options.like.features.columns.tolist()
     check_names(names, features, "like")

@@ -28,6 +28,7 @@ from robustpll.errors import InputError, ModelFileError, some_of
 from robustpll.labels.parsing import SETS, is_frame
 
 PARQUET = (".parquet", ".pq")
+EXPORTS = (".json", ".jsonl")
 GAPS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "<NA>")  # cells without a value
 LEADING_ZERO = r"^[+-]?0[0-9]+$"  # a code: as a number, 00102 would lose its zeros
 NUMBER = r"(?i)^[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity|nan)$"
@@ -53,9 +54,11 @@ class Reading:
     left_out: tuple[str, ...] = ()  # columns that are not features
     categories: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    encoding: str | None = None  # None: not passed; the same for the next two
+    encoding: str | None = None  # None: not passed; the same for the next four
     delimiter: str | None = None
     decimal: str | None = None
+    question: str | None = None  # of an export of a labelling tool
+    duplicates: str | None = None
 
     def after(self, before: Self) -> Self:
         """Return how a second table is read: these options add to, or replace, the first ones."""
@@ -116,6 +119,7 @@ class Source:
     content: Any  # a DataFrame, or the path of a file
     reading: Reading
     unit: ClassVar[str] = "row"  # of `Batch.lines`
+    left_out: ClassVar[tuple[str, ...]] = ()  # columns that never are features
 
     @property
     def title(self) -> str:
@@ -398,10 +402,15 @@ def opened_source(source: Any, requested: Reading, before: Reading | None = None
         source = Path(source)
         if not source.is_file():
             raise InputError(f"There is no file {source}. Check the path and the current folder.")
-        if _ending(source) not in FILES:
-            remedy = "tables end in .csv, .tsv, .csv.gz, .tsv.gz, .parquet or .pq. Rename it"
-            raise InputError(f"{source} ends in {source.suffix!r}: {remedy}.")
-        kind = FILES[_ending(source)]
+        if source.suffix.lower() in EXPORTS:
+            from robustpll.tables.exports import ExportFile
+
+            kind = ExportFile
+        elif _ending(source) not in FILES:
+            remedy = "tables end in .csv, .tsv, .csv.gz, .tsv.gz, .parquet, .pq, .json or .jsonl"
+            raise InputError(f"{source} ends in {source.suffix!r}: {remedy}. Rename it.")
+        else:
+            kind = FILES[_ending(source)]
     elif not is_frame(source):
         raise InputError(f"source must be a path or a DataFrame; got a {type(source).__name__}.")
     format_options = (requested.encoding, requested.delimiter, requested.decimal)

@@ -1,0 +1,167 @@
+"""Class names that may be spellings of one name, words for "no answer", and other names."""
+
+import csv
+import io
+import re
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from robustpll._files import plain_text
+from robustpll.errors import InputError
+from robustpll.labels.candidates import Candidates
+from robustpll.labels.votes import Votes
+
+SIGNS = "- -- --- ? ?? ??? . .. ... _ /"
+WORDS = "#n/a <na> (blank) n/a na n.a. nan none (none) null nil missing unknown tbd k.a."
+PLACEHOLDERS = frozenset([*SIGNS.split(), *WORDS.split()])
+SHORTEST_WORD = 5  # letters of a word with a typing error: "cat" and "car" are two words
+LONGEST_NAME = 40  # letters; longer names are compared by case and blanks alone
+RARE = 5  # a correct name has at least this many times as many rows
+FROM, TO = "from", "to"  # columns of a file of names
+LARGEST = 2**26  # bytes of a file of names
+
+
+@dataclass(frozen=True)
+class LabelVariants:
+    """Names that may be one class, with their counts, and words that may mean "no answer".
+
+    The names of a group, a most frequent one first, differ in case, blanks, hyphens, Unicode form
+    or a typing error.
+    """
+
+    groups: tuple[dict[str, int], ...]
+    placeholders: dict[str, int]
+
+    @property
+    def mapping(self) -> dict[str, str | None]:
+        """A proposal: each name of a group becomes the first, and placeholders become None."""
+        pairs = ((name, next(iter(names))) for names in self.groups for name in [*names][1:])
+        return dict(pairs) | dict.fromkeys(self.placeholders)
+
+    def __bool__(self) -> bool:
+        return bool(self.groups or self.placeholders)
+
+
+def label_variants(labels: Any) -> LabelVariants:
+    """Find class names that may be spellings of one name. Nothing is merged.
+
+    Parameters
+    ----------
+    labels : iterable of names, dict of counts, Votes or Candidates
+        The class names. Names that are not strings, and None, are left out.
+
+    Examples
+    --------
+    >>> variants = label_variants(["Katze"] * 9 + ["katze ", "Katz", "Hund", "?"])
+    >>> variants.groups
+    ({'Katze': 9, 'katze ': 1, 'Katz': 1},)
+    >>> variants.mapping
+    {'katze ': 'Katze', 'Katz': 'Katze', '?': None}
+
+    `Votes.renamed(variants.mapping)` applies the proposal.
+    """
+    if isinstance(labels, Votes):
+        labels = labels.named_in()
+    elif isinstance(labels, Candidates):
+        counts = labels.matrix[labels.sizes < len(labels.classes)].sum(0)  # all classes: unknown
+        labels = dict(zip(labels.classes.tolist(), counts.tolist(), strict=True))
+    rows = labels if isinstance(labels, Mapping) else Counter(labels)
+    rows = {name: count for name, count in rows.items() if isinstance(name, str) and name}
+    placeholders: dict[str, int] = {}
+    by_key: dict[str, dict[str, int]] = defaultdict(dict)
+    for name, count in sorted(rows.items(), key=lambda item: (-item[1], item[0])):
+        key = folded(re.sub(r"(?<=\w)[\s_-]+(?=\w)", " ", folded(name)))
+        (placeholders if key in PLACEHOLDERS else by_key[key])[name] = count
+    correct = dict(_typing_errors({key: sum(names.values()) for key, names in by_key.items()}))
+    for key in sorted(correct, key=lambda key: sum(by_key[key].values())):
+        by_key[correct[key]] |= by_key.pop(key)
+    groups = [names for names in by_key.values() if len(names) > 1]
+    return LabelVariants((*sorted(groups, key=lambda names: -sum(names.values())),), placeholders)
+
+
+def folded(name: str) -> str:
+    """Return a name in one form of case, Unicode and blanks."""
+    name = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    return " ".join(name.split())
+
+
+@dataclass(frozen=True)
+class Renaming:
+    """A function from class names to class names, or to None for a gap."""
+
+    mapping: Mapping[Any, Any] = field(default_factory=dict)
+    forms: Mapping[str, str] = field(default_factory=dict)  # of folded names, if these are merged
+
+    @classmethod
+    def of(cls, counts: Mapping[Any, int], mapping: Mapping[Any, Any], fold_case: bool) -> Self:
+        """Rename by the mapping, then merge names of one folded form to the most frequent one."""
+        renaming, forms = cls(mapping), dict[str, str]()
+        if fold_case:
+            totals = Counter[str]()
+            for name, count in counts.items():
+                if isinstance(new := renaming(name), str):
+                    totals[new] += count
+            for name, _ in sorted(totals.items(), key=lambda item: (-item[1], item[0])):
+                forms.setdefault(folded(name), name)
+        return cls(mapping, forms)
+
+    def __call__(self, name: Any) -> Any:
+        new = self.mapping.get(name, name)
+        if not isinstance(new, str):
+            return new
+        return (self.forms.get(folded(new), new) if self.forms else new) or None
+
+
+def read_names(rename: Any) -> dict[Any, Any]:
+    """Return new names by old ones, from a mapping or a CSV file with columns `from` and `to`."""
+    pairs = [*rename.items()] if isinstance(rename, Mapping) else []
+    if rename is not None and not isinstance(rename, Mapping):
+        path = Path(rename)
+        if path.is_file() and path.stat().st_size > LARGEST:
+            raise InputError(f"`rename`: {path} has more than {LARGEST:,} bytes. Shorten it.")
+        try:
+            text = plain_text(path).removeprefix("\ufeff")
+            lines = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+            pairs = [(_unguarded(line[FROM]), _unguarded(line[TO])) for line in lines]
+        except (OSError, UnicodeError, csv.Error, KeyError, TypeError, AttributeError) as error:
+            rule = f"must be a CSV file with the columns {FROM} and {TO}, such as --propose writes"
+            raise InputError(f"`rename`: {path} {rule} ({error}).") from error
+    names = dict(pairs)
+    for old, new in pairs:
+        if names[old] != new:
+            raise InputError(f"`rename` names {old!r} twice, with different names. Delete one.")
+        if new in names and names[new] != new:
+            fault = f"`rename` makes {old!r} to {new!r}, which is renamed, too"
+            raise InputError(f"{fault}. Write the last name for both.")
+    return {old: new if new != "" else None for old, new in names.items()}
+
+
+def _unguarded(name: str) -> str:
+    """Remove the apostrophe that protects spreadsheets; see `tables.source.safe_cell`."""
+    is_guarded = name.startswith("'") and name.lstrip("'").startswith((*"=+-@＝＋－＠\t\r\n",))
+    return name[1:] if is_guarded else name
+
+
+def _typing_errors(rows: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yield rare names and the frequent name they resemble, in linear time.
+
+    Two names that differ by one letter, or by two swapped neighbours, become equal when one letter
+    is removed from one or both. The letters must be in long words, and the names without digits.
+    """
+    names = [name for name in rows if len(name) <= LONGEST_NAME and not re.search(r"\d", name)]
+    most_frequent: dict[str, str] = {}  # of the names that become equal
+    for name in sorted(names, key=lambda name: -rows[name]):
+        keys = [name]
+        for word in re.finditer(r"[^\W_]+", name):
+            if len(word[0]) >= SHORTEST_WORD:
+                keys += [name[:place] + name[place + 1 :] for place in range(*word.span())]
+        for other in {most_frequent.setdefault(key, name) for key in keys}:
+            is_rare = rows[other] >= max(1, RARE * rows[name])
+            # "stable" and "tables" become equal, too, but differ in all letters
+            differing = sum(a != b for a, b in zip(name, other, strict=False))
+            if is_rare and (differing <= 2 or len(name) != len(other)):
+                yield name, other
