@@ -161,7 +161,12 @@ def default_table(labels: Iterable[str] = ()) -> Lines:
     of_these = test[test["dataset"].isin(common)].groupby(["label", "dataset"])["accepted_error"]
     frame["of these wrong"] = 100 * of_these.mean().groupby("label").mean()
     shown = frame.map(lambda cell: cell if isinstance(cell, str) else f"{cell:.1f}")
-    return frame_table(shown, "mean of 5 seeds, in %")
+    lines = frame_table(shown, "mean of 5 seeds, in %")
+    if labels:
+        return lines
+    made = f"robustpll bench run {GRIDS}/tables-report.toml --store results"
+    where = ", ".join(summary("tables").facts["machine"])
+    return [*lines, "", f"Made by `{made}` on {where}, {max(summary('tables').facts['date'])}."]
 
 
 PARTS = ("test", "train")

@@ -17,12 +17,8 @@ import pandas as pd
 from pages import DOCS, ROOT, WAYS, Results, stored
 
 from robustpll import Opinion
-from robustpll.plots import BAD, COLOURS, GOOD, MUTED, new_figure, picture_bytes, plain
+from robustpll.plots import COLOURS, GOOD, MUTED, new_figure, picture_bytes, plain
 
-AGAIN = {
-    "robustpll, again, in its order": "robustpll, trained again",
-    "robustpll, again, at random": "trained again, at random",
-}
 CROWD = "5, hard rows"  # after which questions are asked
 SHOWN = ("pl_knn", "proden", "proden_ens", "robust_pll", "robust_pll_ens")
 
@@ -116,10 +112,10 @@ def cleaning_picture(sets: Results) -> Any:
 
     for way, colour in zip(WAYS, (MUTED, COLOURS[2], COLOURS[0], GOOD, COLOURS[1]), strict=True):
         left.plot(percents("labels", way), places, "o", color=colour, label=WAYS[way])
-    asked = {"majority": MUTED, "cleanlab": COLOURS[0]} | dict(zip(AGAIN, (GOOD, BAD), strict=True))
+    asked = {"majority": MUTED, "cleanlab": COLOURS[0], "robustpll": GOOD}
     for number, (way, colour) in enumerate(asked.items()):
-        look = {"color": colour, "label": (WAYS | AGAIN)[way]}
-        right.barh(places + 0.2 * (number - 1.5), percents("questions", way), 0.2, **look)
+        look = {"color": colour, "label": WAYS[way]}
+        right.barh(places + 0.25 * (number - 1), percents("questions", way), 0.25, **look)
     below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.2), "ncols": 2}
     for axes in (left, right):
         axes.set_yticks(places, list(sets))
