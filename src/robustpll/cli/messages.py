@@ -20,7 +20,7 @@ from robustpll.errors import InputError, RobustPLLError
 
 ARGUMENTS = (
     "candidates|separator|indicators|votes|truth|ignore|categories|unanswered|errors|missing|"
-    "encoding|delimiter|decimal|images"
+    "encoding|delimiter|decimal|images|id"
 )
 
 
