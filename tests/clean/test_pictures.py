@@ -13,7 +13,15 @@ import pytest
 from PIL import Image
 
 from robustpll.clean import page as page_module
-from robustpll.clean.page import FORMATS, MISSING, NO_PICTURE, OUTSIDE, load_pictures, thumbnail
+from robustpll.clean.page import (
+    FORMATS,
+    MISSING,
+    NO_PICTURE,
+    OUTSIDE,
+    Picture,
+    load_pictures,
+    thumbnail,
+)
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
 AVIF = io.BytesIO()
@@ -66,7 +74,8 @@ def test_nothing_starts_a_program(folder: Path, monkeypatch: pytest.MonkeyPatch)
 def test_what_is_no_picture_or_fails_in_pillow_is_a_placeholder(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert load_pictures([*HOSTILE], folder, folder) == [("", name, NO_PICTURE) for name in HOSTILE]
+    expected = [Picture(link=name, fault=NO_PICTURE) for name in HOSTILE]
+    assert load_pictures([*HOSTILE], folder, folder, large=99) == expected
 
     def fail(*_: object, **__: object) -> None:
         raise KeyError("encoder")
@@ -101,7 +110,7 @@ def test_a_thumbnail_has_at_most_96_pixels_a_side(tmp_path: Path, kind: str, mod
 def test_what_is_outside_missing_or_no_file_gets_neither_thumbnail_nor_link(
     folder: Path, names: list[str], fault: str
 ) -> None:
-    assert load_pictures(names, folder, folder) == [("", "", fault)] * len(names)
+    assert load_pictures(names, folder, folder) == [Picture(fault=fault)] * len(names)
 
 
 def test_links_are_quoted_and_relative_to_the_page(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def review_page(
     those of all rows, `pictures` are by position, and `reliability` is by annotator.
     """
     rows, pictures, reliability = review.index.to_numpy(), pictures or {}, reliability or {}
-    annotators, answers = (None, None) if votes is None else answers_of(votes, judged)
+    annotators, answers = ((), None) if votes is None else answers_of(votes, judged)
     leading, confidence = judged.probability.argmax(-1), judged.confidence.round(4)
     fields = {
         "name": review["row"].astype(str).tolist(),
@@ -94,7 +94,7 @@ def review_page(
         "classes": [str(name) for name in judged.candidates.classes],
         "columns": list(columns),
         "notes": notes,
-        "annotators": annotators and [[n, reliability.get(n)] for n in annotators],
+        "annotators": [[name, reliability.get(name)] for name in annotators],
         "resolved": resolved,
         "fields": [*fields],
         "rows": [*zip(*fields.values(), strict=True)],

@@ -207,8 +207,9 @@ class Review {
     if (picture) face.append(picture);
     face.append(this.choices(row));
     const title = make("h2", { id: "card-title" }, `Row ${row.name}`);
-    const parts = [this.said(row), face, this.others(row), this.answers(row), this.similar(row)];
-    card.replaceChildren(title, this.headline(row), why, ...parts, ...this.cells(row));
+    const sides = make("div", { class: "sides" }, this.answers(row), this.similar(row));
+    const parts = [this.headline(row), why, this.said(row), face, this.others(row), sides];
+    card.replaceChildren(title, ...parts, ...this.cells(row));
     card.scrollTop = 0;
     if (card.getBoundingClientRect().top < 0) card.scrollIntoView(); // on a narrow screen
   }
@@ -250,7 +251,8 @@ class Review {
     const button = make("button", toggle, image);
     button.addEventListener("click", () => this.resize(true));
     const caption = make("figcaption", {}, make("a", about, "open the file"));
-    return make("figure", this.large ? { class: "large" } : {}, button, caption);
+    const size = { class: this.large ? (large ? "large whole" : "large") : "" };
+    return make("figure", size, button, caption);
   }
 
   resize(focus = false) {
@@ -268,7 +270,7 @@ class Review {
     row.options.forEach(([label, inside, belief, probability], at) => {
       const name = this.data.classes[label];
       const votes = row.answers.filter(([, answer]) => answer === label).length;
-      const note = inside ? (this.data.annotators ? counted(votes) : "") : "no candidate";
+      const note = inside ? (this.data.annotators.length ? counted(votes) : "") : "no candidate";
       const key = at < 9 ? make("kbd", {}, String(at + 1)) : make("span", {});
       const button = make(
         "button",
@@ -336,7 +338,7 @@ class Review {
       const head = make("th", { scope: "row" }, `row ${name}`);
       if (small) head.append(make("img", { src: small, alt: `picture of row ${name}` }));
       const cells = [make("td", {}, make("b", {}, this.data.classes[label])), make("td", { class: "number" }, by)];
-      return make("tr", {}, head, ...cells, ...texts.map((text) => make("td", {}, short(clipped(text)) || "–")));
+      return make("tr", {}, head, ...cells, ...texts.map((text) => make("td", { class: "feature" }, short(clipped(text)) || "–")));
     });
     const part = make("section", { class: "similar" }, make("h3", {}, "Similar rows that are resolved"));
     part.append(table(["", "label", "probability", ...names], rows));
@@ -561,8 +563,10 @@ function clipped(text) {
   return text.length > 40 ? `${text.slice(0, 39)}…` : text;
 }
 
-function table(heads, rows) {
-  const head = make("tr", {}, ...heads.map((text) => make("th", { scope: "col" }, text)));
+// A table; columns after the first `most` are features, for which a narrow screen has no room.
+function table(heads, rows, most = 3) {
+  const cell = (text, at) => make("th", { scope: "col", class: at < most ? "" : "feature" }, text);
+  const head = make("tr", {}, ...heads.map(cell));
   const whole = make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows));
   return make("div", { class: "wide" }, whole);
 }

@@ -115,10 +115,10 @@ def _page(path: Path, out: Path, cleaned: Cleaned, most: int, columns: PageColum
     pictures = {}
     if columns.images is not None:
         similar = {position for row in shown for position, _ in row.similar}
-        positions = np.array([*rows.tolist(), *sorted(similar)], dtype=np.int64)
+        positions = [*rows.tolist(), *sorted(similar)]
         paths = [cells[columns.images] for cells in texts_of(table, [columns.images], positions)]
         loaded = load_pictures(paths, path.parent, out, columns.images_root, len(rows))
-        pictures = dict(zip(positions.tolist(), loaded, strict=True))
+        pictures = dict(zip(positions, loaded, strict=True))
         faults = (picture.fault for picture in loaded[: len(rows)])
         cleaned.not_shown.update(fault for fault in faults if fault)
     votes = table.y if isinstance(table.y, Votes) else None

@@ -86,7 +86,7 @@ def shown_rows(
     is_open = decided.cannot_tell | np.isin(np.arange(len(table)), review.index)
     similar = [near[~is_open[near]][:SIMILAR] for near in judged.near[0][rows]]
     others = {row: n for n, row in enumerate(np.unique(np.concatenate([*similar, rows])).tolist())}
-    other_texts = texts_of(table, columns, np.array([*others]))
+    other_texts = texts_of(table, columns, [*others])
     counts, shown = Counter(keys.contents), []
     for index, row, near, order in zip(rows, texts, similar, best.tolist(), strict=True):
         place = int(decided.remaining[index])
@@ -112,9 +112,10 @@ def shown_rows(
     return columns, shown
 
 
-def texts_of(table: Table, columns: Sequence[str], rows: Ints) -> list[dict[str, str]]:
+def texts_of(table: Table, columns: Sequence[str], rows: Any) -> list[dict[str, str]]:
     """Return the cells of these columns and rows as text, by name."""
-    records = table.cells.select(list(dict.fromkeys(columns))).take(rows).to_pylist()
+    cells = table.cells.select(list(dict.fromkeys(columns)))
+    records = cells.take(np.asarray(rows, dtype=np.int64)).to_pylist()
     return [{n: "" if c is None else str(c).strip() for n, c in row.items()} for row in records]
 
 
