@@ -54,7 +54,9 @@ def labels(path: Path, out: str = "again") -> pd.DataFrame:
 
 
 def asked(path: Path, count: int, out: str = "out") -> list[str]:
-    return pd.read_csv(path.parent / out / "rows_for_review.csv")["row"].astype(str)[:count].tolist()
+    return (
+        pd.read_csv(path.parent / out / "rows_for_review.csv")["row"].astype(str)[:count].tolist()
+    )
 
 
 def name_of(row: str) -> str:
