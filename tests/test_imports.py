@@ -93,8 +93,10 @@ LIMITS = {
     "": 340,  # rules of fields (60), output folders that lose no file (60), former paths (47)
     "attacks": 450,
     "bench": 2695,  # tables by dataset with a mean (50), measures of accepted rows (35), by chance
-    "clean": 800,
-    "cli": 1310,  # compare, and baselines of fit and clean (110)
+    # decisions by row, of several people, of other kinds (235); cells by relevance, earlier versions
+    # of rows (185); pictures in full size, annotators (50); excluded rows (50)
+    "clean": 1320,
+    "cli": 1345,  # compare, and baselines of fit and clean (110); ids of rows (35)
     # own reader of .mat files (SciPy crashes on damaged ones), archives; KEEL tables (75), answers
     # of annotators (80)
     "datasets": 1330,
@@ -114,7 +116,7 @@ LIMITS = {
     "plots": 105,
     "tables": 1130,  # CSV with line numbers and quotes (230), spelling, columns that leak labels
 }
-MOST_LINES, MOST_FILES = 19_100, 100
+MOST_LINES, MOST_FILES = 19_660, 100
 
 
 def test_packages_stay_within_their_limits() -> None:

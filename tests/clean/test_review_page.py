@@ -66,6 +66,7 @@ def rich(**options: Any) -> str:
 
 def page_of(
     rows: int = 40,
+    *,
     key: str = KEY,
     picture: Picture | None = None,
     names: np.ndarray = NAMES,
@@ -348,7 +349,8 @@ def test_screen_readers_are_told_what_is_chosen_and_where_and_help_is_a_dialog(s
     assert page.get_by_role("progressbar", name="Decided").count() == 1
     unnamed = page.evaluate(
         "[...document.querySelectorAll('button, input, select')].filter((node) =>"
-        " !node.textContent.trim() && !node.labels?.length && !node.querySelector('img[alt]')).length"
+        " !node.textContent.trim() && !node.labels?.length"
+        " && !node.querySelector('img[alt]')).length"
     )
     assert unnamed == 0
     reopen(page, page_of(picture=Picture(fault="outside the folder")))

@@ -3,7 +3,6 @@
 import csv
 import hashlib
 import io
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from sklearn.metrics import cohen_kappa_score
 
@@ -59,11 +60,21 @@ def row_contents(cells: Any) -> list[str]:
     """
     names, contents = sorted(cells.column_names), []
     for batch in cells.select(names).to_batches(max_chunksize=BATCH):
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            texts = ("" if cell is None else str(cell).strip() for cell in row)
-            filled = [pair for pair in zip(names, texts, strict=True) if pair[1]]
-            contents.append(hashlib.sha256(json.dumps(filled).encode()).hexdigest()[:16])
+        pairs = []
+        for name, column in zip(names, batch.columns, strict=True):
+            text = pc.utf8_trim_whitespace(_as_text(column))
+            filled = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+            pairs.append(pc.binary_join_element_wise(name, filled, "\x1e"))
+        rows = pc.binary_join_element_wise(*pairs, "\x1f", null_handling="skip").to_pylist()
+        contents += [hashlib.sha256(row.encode()).hexdigest()[:16] for row in rows]
     return contents
+
+
+def _as_text(column: Any) -> Any:
+    try:
+        return column.cast(pa.string())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # lists, bytes that are no text
+        return pa.array([None if cell is None else str(cell) for cell in column.to_pylist()])
 
 
 def row_ids(table: Table, column: str) -> list[str]:

@@ -411,7 +411,7 @@ class Review {
       return [row.key, this.memory.get(row.key).when];
     });
     this.memory.batch = batch;
-    this.undone = [null]; // what was decided before stays
+    this.undone = [...this.undone.filter((entry) => entry !== null), null];
     this.refresh();
     this.say(`${rows.length} labels accepted`);
     this.go(this.nextOpen(0));

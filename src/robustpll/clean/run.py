@@ -133,7 +133,7 @@ def _page(path: Path, out: Path, cleaned: Cleaned, most: int, columns: PageColum
         review.head(most),
         columns=names,
         shown=shown,
-        notes=len(columns.notes),
+        notes=len(names) - table.features.shape[1],
         names=table.rows.astype(str).tolist(),
         table=decided.keys.table,
         pictures=pictures,

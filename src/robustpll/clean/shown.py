@@ -79,23 +79,30 @@ def shown_rows(
     have. The rows of `review` are open, and not similar rows of others.
     """
     table, keys, notes = decided.table, decided.keys, notes[:MAX_COLUMNS]
-    columns, room = [*notes, *map(str, table.features)], ROOM
+    columns, room = [*notes, *map(str, table.features), *labels], ROOM
     scores = relevance(table.features, judged.probability, rows)
     best = np.argsort(-scores, axis=-1, kind="stable")[:, : MAX_COLUMNS - len(notes)] + len(notes)
-    texts = texts_of(table, [*columns, *labels], rows)
+    fixed = [*range(len(notes)), *range(len(columns) - len(labels), len(columns))]
+    used = np.concatenate([np.tile(np.array(fixed, dtype=np.int64), (len(rows), 1)), best], 1)
+    texts = _texts_at(table, columns, np.repeat(rows, used.shape[1]), used.flatten())
     is_open = decided.cannot_tell | np.isin(np.arange(len(table)), review.index)
-    similar = [near[~is_open[near]][:SIMILAR] for near in judged.near[0][rows]]
-    others = {row: n for n, row in enumerate(np.unique(np.concatenate([*similar, rows])).tolist())}
-    other_texts = texts_of(table, columns, [*others])
+    similar = [near[~is_open[near]][:SIMILAR].tolist() for near in judged.near[0][rows]]
+    pairs = [
+        (n, c)
+        for near, row in zip(similar, best, strict=True)
+        for n in near
+        for c in row[:SIMILAR_CELLS]
+    ]
+    texts |= _texts_at(table, columns, *np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
     counts, shown = Counter(keys.contents), []
-    for index, row, near, order in zip(rows, texts, similar, best.tolist(), strict=True):
-        place = int(decided.remaining[index])
-        most = MAX_TEXT if room > 0 else SHORT
-        cells = [(n, cut(row[columns[n]], most)) for n in (*range(len(notes)), *order)]
+    for row, near, order in zip(rows.tolist(), similar, best.tolist(), strict=True):
+        place, most = int(decided.remaining[row]), MAX_TEXT if room > 0 else SHORT
+        cells = [(n, cut(texts[row, n], most)) for n in (*range(len(notes)), *order)]
         room -= sum(len(text) for _, text in cells)
-        main = [columns[n] for n in order[:SIMILAR_CELLS]]
-        said = decided.decisions.again.get(place, [])
-        is_changed = decided.decisions.why.get(place) == CHANGED
+        said, is_changed = decided.decisions.again.get(place, []), False
+        if said and decided.decisions.why[place] == CHANGED:
+            (now,) = texts_of(table, columns, [row])
+            is_changed = True
         shown.append(
             Shown(
                 keys.contents[place],
@@ -103,13 +110,31 @@ def shown_rows(
                 keys.ids[place] if keys.ids else "",
                 counts[keys.contents[place]],
                 round=1 if is_changed or not said else said[0].round + 1,
-                snapshot=_snapshot(row, [*notes, *labels, *(columns[n] for n in order)]),
+                snapshot=_snapshot([(columns[n], texts[row, n]) for n in (*fixed, *order)]),
                 said=[(one.reviewer, one.name, f"{one.when:%Y-%m-%d}") for one in said],
-                versions=versions(said[-1].cells, row) if is_changed else (),
-                similar=[(n, [other_texts[others[n]][c] for c in main]) for n in near.tolist()],
+                versions=versions(said[-1].cells, now) if is_changed else (),
+                similar=[
+                    (n, [cut(texts[n, c], SNAPSHOT_CELL) for c in order[:SIMILAR_CELLS]])
+                    for n in near
+                ],
             )
         )
-    return columns, shown
+    return columns[: len(columns) - len(labels)], shown
+
+
+def _texts_at(
+    table: Table, columns: Sequence[str], rows: Ints, numbers: Ints
+) -> dict[tuple[int, int], str]:
+    """Return the text of single cells by row and number of the column; few of many are needed."""
+    texts: dict[tuple[int, int], str] = {}
+    for number in np.unique(numbers).tolist():
+        wanted = np.unique(rows[numbers == number])
+        cells = texts_of(table, [columns[number]], wanted)
+        texts |= {
+            (row, number): cell[columns[number]]
+            for row, cell in zip(wanted.tolist(), cells, strict=True)
+        }
+    return texts
 
 
 def texts_of(table: Table, columns: Sequence[str], rows: Any) -> list[dict[str, str]]:
@@ -124,11 +149,11 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _snapshot(cells: Mapping[str, str], names: Sequence[str]) -> str:
+def _snapshot(cells: Sequence[tuple[str, str]]) -> str:
     """Return the first of these cells that are not empty, as JSON of limited length."""
     kept, size = {}, 0
-    for name in names:
-        text = cut(cells[name], SNAPSHOT_CELL)
+    for name, cell in cells:
+        text = cut(cell, SNAPSHOT_CELL)
         size += len(name) + len(text) + 8  # with quotes, colon and comma
         if text and size <= SNAPSHOT:
             kept[name] = text
