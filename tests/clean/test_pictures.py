@@ -166,3 +166,24 @@ def test_when_thumbnails_take_too_much_room_the_others_are_linked(
     assert [bool(picture.thumbnail) for picture in pictures] == [True, True, False, False]
     assert {picture.link for picture in pictures} == {"../a%20b.png"}
     assert pictures[-1].fault.startswith("linked only")
+
+
+def pixels_of(address: str) -> int:
+    content = base64.b64decode(address.removeprefix("data:image/").split(",")[1])
+    return max(Image.open(io.BytesIO(content)).size)
+
+
+def test_the_first_pictures_are_stored_in_full_size_while_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["large.png", "small.png", "none.png", "large.png", "large.png"]
+    save(tmp_path / "large.png", size=(3000, 100))
+    save(tmp_path / "small.png", size=(90, 10))
+    pictures = load_pictures(names, tmp_path, tmp_path, large=4)
+    assert [bool(picture.large) for picture in pictures] == [True, False, False, True, False]
+    assert (pixels_of(pictures[0].thumbnail), pixels_of(pictures[0].large)) == (96, 1024)
+    used = sum(len(picture.thumbnail) for picture in pictures) + len(pictures[0].large)
+    monkeypatch.setattr(page_module, "MOST_BYTES", used + 10)
+    again = load_pictures(names, tmp_path, tmp_path, large=4)
+    assert [bool(picture.large) for picture in again] == [True, False, False, False, False]
+    assert all(one.thumbnail == other.thumbnail for one, other in zip(again, pictures, strict=True))

@@ -367,7 +367,12 @@ def test_screen_readers_are_told_what_is_chosen_and_where_and_help_is_a_dialog(s
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_words_stand_out_from_the_ground(show: Open, contrast: Any, scheme: str) -> None:
     """By the contrast that WCAG asks of small text, 4.5."""
-    page = show(page_of(), color_scheme=scheme)
+    page = show(rich(picture=PICTURE), color_scheme=scheme)
+    new = ("#headline", ".said li", ".changed td", ".answers td", ".answers thead th", "summary")
+    for place in (*new, ".similar td", ".all output", "#accept", ".text", "figcaption a"):
+        assert contrast(page.locator(place).first) >= 4.5, place
+    press(page, "a")
+    assert contrast(page.locator("#accept.sure")) >= 4.5
     press(page, "1")
     places = (".item .small", ".item .share", ".item.decided .mark", ".chip", ".options .name")
     for place in (*places, ".options .note", ".cells dt", "#tally", "#download", "kbd"):
@@ -620,3 +625,32 @@ def test_decisions_in_the_browser_survive_another_page_of_the_table(
     ]
     assert tally(page) == "1 of 40"
     assert len(lines_of(download(page, tmp_path))) == 2  # the other one stays in the file
+
+
+def test_two_people_review_a_table_and_a_third_settles_their_conflict(
+    show: Open, pets: Path, run: Callable[..., Any]
+) -> None:
+    folder, options = pets.parent, ("--wrong", "0.001", "--id", "name")
+    assert run(pets, *options).exit_code == 0
+
+    def decide(name: str, keys: str, out: str) -> list[str]:
+        page = show((folder / out / "review.html").read_text(encoding="utf-8"))  # a new browser
+        page.get_by_label("Reviewer").fill(name)
+        page.keyboard.press("Tab")
+        page.locator("#list").focus()
+        press(page, keys)
+        path = download(page, folder).rename(folder / f"{name}.csv")
+        return ["--decisions", str(path)]
+
+    files = [*decide("ada", "1xc", "out"), *decide("bob", "2xc", "out")]
+    result = run(pets, *options, *files, out="again")
+    assert "decided by several people: 3 rows, 66.7% alike, Cohen's kappa 0.57" in result.stdout
+    assert "cannot tell: 1 rows; excluded: 1 rows" in result.stdout
+    files += decide("eve", "c", "again")  # the conflict comes first
+    result = run(pets, *options, *files, out="third")
+    assert "cannot tell: 2 rows; excluded: 1 rows" in result.stdout
+    assert "decided differently" not in result.stdout
+    table = pd.read_csv(folder / "third" / "table.csv", keep_default_na=False)
+    counts = table["resolved_by"].value_counts()
+    assert (counts["person: cannot tell"], counts["excluded"]) == (2, 1)
+    assert "person" not in counts

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from robustpll.clean.shown import relevance, versions
 from robustpll.cli import app
 
 HEAD = ("row", "decision", "when", "table", "kind", "id", "content", "reviewer", "round", "cells")
@@ -198,3 +200,35 @@ def test_fit_and_compare_leave_out_excluded_rows_and_keep_the_sets_of_others(
     command = ["compare", str(path), *form, "--id", "name", "--decisions", decisions]
     output = succeeded(CliRunner().invoke(app, command))
     assert f"{path}: 119 rows" in output
+
+
+def test_features_that_tell_the_two_leading_classes_apart_come_first() -> None:
+    """A constant, a number that differs between the classes, noise, and words."""
+    random, labels = np.random.default_rng(0), np.arange(60) % 3
+    features = pd.DataFrame(
+        {
+            "constant": 1,
+            "all gaps": np.nan,
+            "third": np.where(labels == 2, 9.0, 0.0),  # tells only the third class apart
+            "word": np.array(["up", "down", "up"])[labels],
+            "number": labels + random.normal(0, 0.1, 60),
+        }
+    )
+    features.loc[5, ["number", "word"]] = None
+    probability = np.eye(3)[labels] * 0.7 + 0.1
+    probability[3] = (0.5, 0.4, 0.1)
+    score = relevance(features, probability, np.array([3, 5]))
+    assert score.shape == (2, 5)
+    assert {*np.argsort(-score[0])[:2]} == {3, 4}
+    assert score[0, :3].max() < 0.1 < score[0, 3:].min()
+    assert np.isfinite(score).all()
+
+
+def test_snapshots_are_compared_with_what_is_there_even_if_they_were_edited() -> None:
+    now = {"size": "1.5", "name": "pet", "long": "x" * 100}
+    before = json.dumps({"name": "pet", "size": "2.5", "gone": "y", "long": "x" * 39 + "…"})
+    rows = versions(before, now)
+    assert rows[:2] == [["size", "2.5", "1.5"], ["gone", "y", ""]]
+    assert {row[0] for row in rows[2:]} == {"name", "long"}
+    for text in ("", "[1]", "{", "3", "null", "[" * 10_000):
+        assert versions(text, now) == []

@@ -77,17 +77,12 @@ def review_page(
         "picture": [pictures.get(row, []) for row in rows.tolist()],
     }
     fields |= {name: [getattr(row, name) for row in shown] for name in Shown._fields}
-    similar = sorted({position for row in shown for position, _ in row.similar})
-    resolved = {
-        position: [
-            str(position) if names is None else names[position],
-            int(judged.resolved[position]),
-            float(confidence[position]),
-            bool(judged.decided[position]),
-            pictures.get(position, Picture()).thumbnail,
-        ]
-        for position in similar
-    }
+    resolved = {}  # of rows that are similar to others
+    for position in sorted({position for row in shown for position, _ in row.similar}):
+        label, is_decided = int(judged.resolved[position]), bool(judged.decided[position])
+        picture = pictures.get(position, Picture()).thumbnail
+        name = str(position) if names is None else names[position]
+        resolved[position] = [name, label, float(confidence[position]), is_decided, picture]
     data = {
         "key": key,
         "table": table,

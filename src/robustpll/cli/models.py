@@ -79,10 +79,7 @@ def fit(
         decided = apply_decisions(whole, decisions, columns.id)
         table, y, X = decided.table, decided.candidates, decided.table.features
         train, test = split_rows(X, y, held_out, training.seed)
-        needed = math.ceil(round(coverage / (1 - coverage), 9))  # rows, for prediction sets
-        if MIN_HELD_OUT <= len(test) < needed:
-            message = f"--coverage {coverage:g} needs {needed:,} held-out rows"
-            raise InputError(f"{message}, but there are {len(test):,}. Pass a larger --held-out.")
+        _refuse_too_few(coverage, len(test))
         start, console = time.monotonic(), Console(stderr=True)
         with progress_bars(console) if console.is_terminal else nullcontext():
             model.fit(X.iloc[train], y[train])
@@ -90,8 +87,8 @@ def fit(
         model.notes_ = {"reading": asdict(table.reading)}
         model.save(out)  # the training must not be lost if the evaluation fails
     typer.echo(f"{path}: {len(whole):,} rows, {X.shape[1]:,} features, {shared.summary_of(y)}")
-    decided_rows = f"decided by a person: {decided.labelled.sum():,}"
-    typer.echo("\n".join([decided_rows, *decided.messages()]))
+    labelled = f"decided by a person: {decided.labelled.sum():,}"
+    typer.echo("\n".join([labelled, *decided.messages()]))
     title += f", {model.fitted_.learners}," if hasattr(model.fitted_, "learners") else ""
     typer.echo(f"{title} learned from {len(train):,} rows in {seconds:,.1f} s. The model is {out}.")
     with errors_as_messages(stopped="The model has no decisions and prediction sets."):
@@ -103,6 +100,14 @@ def fit(
             about: Any = {"seed": training.seed, "seconds": seconds}
             typer.echo(_compared(model, table, y, (train, test), **about))
     typer.echo(f"For predictions: robustpll predict {out} TABLE --out FILE.csv")
+
+
+def _refuse_too_few(coverage: float, held_out: int) -> None:
+    """Raise if so many held-out rows do not suffice for prediction sets of this coverage."""
+    needed = math.ceil(round(coverage / (1 - coverage), 9))
+    if MIN_HELD_OUT <= held_out < needed:
+        message = f"--coverage {coverage:g} needs {needed:,} held-out rows"
+        raise InputError(f"{message}, but there are {held_out:,}. Pass a larger --held-out.")
 
 
 def _refuse_added(table: "Table") -> None:
