@@ -40,9 +40,11 @@ class Memory {
   // Version 0.1 stored all rows of a table in one list, by the names of rows.
   takeOver(table, recordOf) {
     const list = this.attempt(() => localStorage.getItem(`robustpll-review-${table}`));
-    const rows = listed(list).map(([name, said]) => [recordOf(name), said]);
-    const known = rows.filter(([record, said]) => record && said);
-    const news = this.merge(known.map(([{ key, ...record }, said]) => [key, { ...record, ...said }]));
+    const rows = listed(list).map(([name, kind, label, when]) => {
+      const [key, said] = recordOf(name, kind, label) ?? [];
+      return [key, said ? { ...said, when } : null];
+    });
+    const news = this.merge(rows);
     for (const key of news) this.save(key);
   }
 
@@ -126,7 +128,7 @@ function parsed(text) {
 }
 
 const KINDS = ["label", "cannot tell", "exclude", "skip"];
-const TEXTS = ["row", "table", "id", "content", "by", "cells"];
+const TEXTS = ["row", "table", "id", "by", "cells"];
 
 function valid(said) {
   if (said === null || typeof said !== "object" || !KINDS.includes(said.kind)) return null;
@@ -142,8 +144,8 @@ function listed(text) {
     const rows = JSON.parse(text ?? "[]").filter(Array.isArray);
     const dated = rows.filter(([, , when]) => !Number.isNaN(Date.parse(when)));
     return dated.map(([name, label, when]) => {
-      const kind = typeof label === "string" ? "label" : "skip";
-      return [String(name), { kind, label: label ?? "", when, open: false }];
+      const named = typeof label === "string";
+      return [String(name), named ? "label" : "skip", named ? label : "", when];
     });
   } catch {
     return [];

@@ -19,10 +19,12 @@ const keyed = (key, words) => [words, " ", make("kbd", {}, key)];
 
 // A decimal number with four significant digits; whole numbers and words stay as they are.
 function short(text) {
-  if (!/^[+-]?(\d+\.\d*|\.\d+|\d+e[+-]?\d+)(e[+-]?\d+)?$/i.test(text)) return text;
-  const number = Number(text);
-  const rounded = Math.abs(number) >= 1e4 && Math.abs(number) < 1e15 ? Math.round(number) : number.toPrecision(4);
-  return String(Number(rounded)).length < text.length ? String(Number(rounded)) : text;
+  const [plain, comma] = [text.replace(",", "."), /^[^.]*,[^.]*$/.test(text)];
+  if (!/^[+-]?(\d+\.\d*|\.\d+|\d+(?=e))(e[+-]?\d+)?$/i.test(plain)) return text;
+  const [number, size] = [Number(plain), Math.abs(Number(plain))];
+  const rounded = size >= 1e4 && size < 1e15 ? Math.round(number) : Number(number.toPrecision(4));
+  const words = comma ? String(rounded).replace(".", ",") : String(rounded);
+  return words.length <= text.length ? words : text;
 }
 
 class Review {
@@ -30,8 +32,12 @@ class Review {
     this.data = data;
     this.rows = data.rows.map((row, rank) => this.read(row, rank));
     this.memory = new Memory(data.key, (keys) => this.changedElsewhere(keys));
+    this.snapshots = new Map(this.rows.map((row) => [row.key, row.snapshot]));
     const named = new Map(this.rows.map((row) => [row.name, row]));
-    this.memory.takeOver(data.table, (name) => named.has(name) && this.record(named.get(name)));
+    this.memory.takeOver(data.table, (name, kind, label) => {
+      const row = named.get(name);
+      return row ? [row.key, this.record(row, kind, label)] : null;
+    });
     this.shown = this.rows;
     this.current = null;
     this.undone = []; // [row, its state before] of each decision, null for many; the latest last
@@ -59,9 +65,9 @@ class Review {
   }
 
   // What is stored with each decision about a row, so that it survives changes of the table.
-  record({ key, name, id, content, round, snapshot }) {
-    const { table } = this.data;
-    return { key, row: name, table, id, content, round, cells: snapshot, by: byId("reviewer").value.trim() };
+  record({ name, id, snapshot }, kind, label = "") {
+    const by = byId("reviewer").value.trim();
+    return { kind, label, open: false, row: name, table: this.data.table, id, cells: snapshot, by };
   }
 
   fillLabels() {
@@ -338,7 +344,8 @@ class Review {
       const head = make("th", { scope: "row" }, `row ${name}`);
       if (small) head.append(make("img", { src: small, alt: `picture of row ${name}` }));
       const cells = [make("td", {}, make("b", {}, this.data.classes[label])), make("td", { class: "number" }, by)];
-      return make("tr", {}, head, ...cells, ...texts.map((text) => make("td", { class: "feature" }, short(clipped(text)) || "–")));
+      const features = texts.map((text) => make("td", { class: "feature" }, short(text) || "–"));
+      return make("tr", {}, head, ...cells, ...features);
     });
     const part = make("section", { class: "similar" }, make("h3", {}, "Similar rows that are resolved"));
     part.append(table(["", "label", "probability", ...names], rows));
@@ -371,7 +378,7 @@ class Review {
     const row = this.current;
     if (row === null) return;
     const at = this.isShown(row) ? row.place : 0;
-    this.undone.push([row, this.speak(row, { ...this.record(row), kind, label, open: false })]);
+    this.undone.push([row, this.speak(row, this.record(row, kind, label))]);
     this.refresh();
     this.say(`Row ${row.name}${kind === "skip" ? " skipped" : `: ${decisionOf({ kind, label })}`}`);
     this.go(this.nextOpen(this.isShown(row) ? at + 1 : at));
@@ -407,7 +414,7 @@ class Review {
     }
     const rows = this.acceptable();
     const batch = rows.map((row) => {
-      this.speak(row, { ...this.record(row), kind: "label", label: row.label, open: false });
+      this.speak(row, { ...this.record(row, "label", row.label), cells: "" }); // storage is scarce
       return [row.key, this.memory.get(row.key).when];
     });
     this.memory.batch = batch;
@@ -466,11 +473,12 @@ class Review {
     const lines = this.memory
       .decisions()
       .sort(([, a], [, b]) => Date.parse(a.when) - Date.parse(b.when))
-      .map(([, said]) => {
-        const { row, kind, label, when, table, id, content, round, cells, by } = said;
+      .map(([key, { row, kind, label, when, table, id, cells, by }]) => {
+        const [content, round = "1"] = key.split("/");
         const reviewer = by || byId("reviewer").value.trim();
         const decision = kind === "label" ? safe(label) : "";
-        const texts = [row, decision, when, table, kind, safe(id), content, safe(reviewer), String(round), cells];
+        const seen = cells || this.snapshots.get(key) || "{}";
+        const texts = [row, decision, when, table, kind, safe(id), content, safe(reviewer), round, seen];
         return texts.map(quoted).join(",");
       });
     const text = [HEAD.join(","), ...lines, ""].join("\n");
@@ -557,10 +565,6 @@ class Review {
 // A decision in words.
 function decisionOf({ kind, label }) {
   return kind === "label" ? label : kind === "exclude" ? "excluded" : kind;
-}
-
-function clipped(text) {
-  return text.length > 40 ? `${text.slice(0, 39)}…` : text;
 }
 
 // A table; columns after the first `most` are features, for which a narrow screen has no room.
