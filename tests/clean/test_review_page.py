@@ -504,7 +504,7 @@ def test_the_list_shows_the_probability_of_the_label_and_the_headline_names_the_
     item, headline = page.locator(".item"), page.locator("#headline")
     share = page.locator(".options button .number").first.inner_text()
     assert item.nth(0).locator(".share").inner_text() == share
-    assert headline.inner_text() == f"Looks like ant ({share})."
+    assert headline.inner_text() == f"Probably ant ({share})."
     press(page, "j")
     assert headline.inner_text().startswith("Looks like dodo (")
     assert headline.inner_text().endswith("%), which nobody named.")

@@ -222,9 +222,9 @@ class Review {
 
   headline(row) {
     const name = make("b", {}, this.data.classes[row.leading]);
-    const words = row.unnamed ? ", which nobody named" : "";
+    const [before, after] = row.unnamed ? ["Looks like ", ", which nobody named"] : ["Probably ", ""];
     const same = row.same > 1 ? ` ${row.same} equal rows share this decision.` : "";
-    return make("p", { id: "headline" }, "Looks like ", name, ` (${percent(row.lead)})${words}.${same}`);
+    return make("p", { id: "headline" }, before, name, ` (${percent(row.lead)})${after}.${same}`);
   }
 
   // Who said what before, and how the row has changed since.

@@ -189,7 +189,8 @@ def _reasons(judged: Judgement, order: Ints, twins: Sequence[list[int]]) -> list
         label, outside = judged.labels[index], classes[judged.best_outside[index]]
         reasons = {}
         if suspect[index]:
-            reasons["truth missing"] = f"looks like {outside}, which is not a candidate"
+            seems = f"by its features alone it looks like {outside}"
+            reasons["truth missing"] = f"{seems}, which is not a candidate"
         if twins_of:
             near = f"nearly equals row {', '.join(map(str, twins_of[:3]))}"
             reasons["contradicts twin"] = f"{near}, but shares no candidate with it"
