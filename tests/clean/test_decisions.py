@@ -209,6 +209,10 @@ def test_files_without_names_are_several_people_and_repeated_lines_count_once(
     assert (decisions.settled, decisions.why) == ({0: 0}, {1: CONFLICT})
     assert len(decisions.shared) == 1  # row 2 was decided once
     assert {one.reviewer for one in decisions.again[1]} == {str(one), str(other)}
+    nameless = new(tmp_path / "one.csv", {"reviewer": ""})
+    named = new(tmp_path / "other.csv", {"reviewer": "ada"}, {"reviewer": "ada", "when": LATER})
+    decisions = read(nameless, named)  # ada told her name later
+    assert (decisions.settled, decisions.shared) == ({0: 0}, [])
 
 
 def test_cannot_tell_and_exclude_are_decisions_unlike_classes_of_these_names(

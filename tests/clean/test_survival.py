@@ -202,6 +202,28 @@ def test_fit_and_compare_leave_out_excluded_rows_and_keep_the_sets_of_others(
     assert f"{path}: 119 rows" in output
 
 
+def test_decisions_about_a_parquet_table_with_numbers_as_labels_and_ids(
+    tmp_path: Path, run: Run
+) -> None:
+    rows = np.arange(60)
+    answers = {"by 1": rows % 3, "by 2": np.where(rows % 7, rows % 3, 0)}
+    frame = pd.DataFrame({"number": rows + 100, "x": rows % 3 + rows / 500, **answers})
+    path, form = tmp_path / "numbers.parquet", ("--votes", "by ", "--id", "number")
+    frame.to_parquet(path)
+    succeeded(run(path, "--wrong", "1e-9", form=form))
+    data = page_data(tmp_path / "out")["rows"]
+    assert data["7"]["id"] == "107"
+    said = {"7": ("label", "2"), "14": ("exclude", ""), "28": ("cannot tell", "")}
+    options = ("--wrong", "1e-9", "--decisions", decide(path, said))
+    frame.iloc[::-1].to_parquet(path)
+    succeeded(run(path, *options, form=form, out="again"))
+    table = pd.read_parquet(tmp_path / "again" / "table.parquet").set_index("number")
+    assert table.loc[107, ["resolved_label", "resolved_by"]].tolist() == [2, "person"]
+    assert table.loc[[114, 128], ["resolved_label", "confidence"]].isna().all(axis=None)
+    by = table["resolved_by"]
+    assert [by[114], by[128]] == ["excluded", "person: cannot tell"]
+
+
 def test_features_that_tell_the_two_leading_classes_apart_come_first() -> None:
     """A constant, a number that differs between the classes, noise, and words."""
     random, labels = np.random.default_rng(0), np.arange(60) % 3

@@ -4,7 +4,7 @@ import csv
 import hashlib
 import io
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -33,6 +33,7 @@ DATES = ("%d.%m.%Y", "%Y.%m.%d", "%Y/%m/%d", "%d/%m/%Y", "%m/%d/%Y")  # of sprea
 CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
 REMEDY = "Pass the table and options that the page was made with, and the file as it wrote it."
 BATCH = 2**13  # rows whose cells are hashed at once
+_Line = tuple[str, Path, dict[str, str]]  # file and line, file, cells
 
 
 class RowKeys(NamedTuple):
@@ -169,12 +170,8 @@ def read_decisions(paths: Sequence[Path], keys: RowKeys, classes: NDArray[Any]) 
     places, number = _Places(keys), {str(name): index for index, name in enumerate(classes)}
     matched = defaultdict[int, list[Decision]](list)  # by row
     changed = defaultdict[int, list[Decision]](list)
-    seen, unmatched = set(), 0
-    for where, path, cells in _lines(paths):
-        identity = tuple(cells[name] for name in (*COLUMNS, *FURTHER) if name != "cells")
-        if identity in seen:  # a later file of a person repeats the decisions of the first
-            continue
-        seen.add(identity)
+    unmatched = 0
+    for where, path, cells in _without_repeats(_lines(paths)):
         decision = _decision(where, path, cells, number)
         indices, is_changed = places.find(where, cells, decision)
         unmatched += not indices
@@ -196,6 +193,17 @@ def read_decisions(paths: Sequence[Path], keys: RowKeys, classes: NDArray[Any]) 
         if len({one.reviewer for one in first}) > 1:
             shared.append(_latest(first, row))
     return Decisions(settled, again, why, unmatched, shared)
+
+
+def _without_repeats(lines: Iterable[_Line]) -> Iterator[_Line]:
+    """Yield lines once: a later file of a person repeats the first, and may add the name."""
+    groups = defaultdict[tuple[str, ...], dict[str, _Line]](dict)
+    for line in lines:
+        same = tuple(line[2][name] for name in (*COLUMNS, *FURTHER[:3], "round"))
+        groups[same].setdefault(line[2]["reviewer"], line)
+    for by_reviewer in groups.values():
+        named = [line for reviewer, line in by_reviewer.items() if reviewer]
+        yield from named or by_reviewer.values()
 
 
 class _Places:
@@ -284,7 +292,7 @@ def parse_times(text: str) -> set[datetime]:
     return moments
 
 
-def _lines(paths: Sequence[Path]) -> Iterator[tuple[str, Path, dict[str, str]]]:
+def _lines(paths: Sequence[Path]) -> Iterator[_Line]:
     """Yield the file and line of each decision, its file, and its cells, "" for missing ones."""
     for path in paths:
         try:
