@@ -177,7 +177,7 @@ def cleaned_digits(folder: Path) -> Path:
         grey = Image.fromarray(255 - (row.reshape(8, 8) * 15.9).astype(np.uint8))
         grey.resize((96, 96), Image.Resampling.BICUBIC).save(folder / path)
     frame.to_csv(folder / "digits.csv", index=False)
-    options = ["--votes", "vote ", "--truth", "truth", "--images", "picture", "--wrong", "0.002"]
+    options = ["--votes", "vote ", "--truth", "truth", "--images", "picture", "--wrong", "2e-4"]
     command = ["clean", str(folder / "digits.csv"), "--out", str(folder / "out"), *options]
     result = CliRunner().invoke(app, [*command, "--epochs", "50"])
     assert result.exit_code == 0, result.output

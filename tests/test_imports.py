@@ -93,9 +93,12 @@ LIMITS = {
     "": 345,  # rules of fields (60), output folders that lose no file (60), former paths (47)
     "attacks": 450,
     "bench": 2695,  # tables by dataset with a mean (50), measures of accepted rows (35), by chance
-    "clean": 800,
-    # compare, and baselines of fit and clean (110), long tables, exports and new names (70)
-    "cli": 1380,
+    # decisions by row, of several people, of other kinds (235); cells by relevance, former versions
+    # of rows (185); pictures in full size, annotators (50); excluded rows (50)
+    "clean": 1380,
+    # compare, and baselines of fit and clean (110), long tables, exports and new names (70); ids of
+    # rows (35)
+    "cli": 1430,
     # own reader of .mat files (SciPy crashes on damaged ones), archives; KEEL tables (75), answers
     # of annotators (80)
     "datasets": 1330,
@@ -119,7 +122,7 @@ LIMITS = {
     # tools (310), long tables, answers in JSON and new names (170)
     "tables": 1570,
 }
-MOST_LINES, MOST_FILES = 20_150, 100
+MOST_LINES, MOST_FILES = 21_200, 105
 
 
 def test_packages_stay_within_their_limits() -> None:

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,26 +9,49 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from robustpll.clean.decisions_file import read_decisions
+from robustpll.clean.decisions_file import (
+    CANNOT_TELL,
+    CHANGED,
+    CONFLICT,
+    EXCLUDE,
+    GONE,
+    Decisions,
+    RowKeys,
+    read_decisions,
+)
 from robustpll.errors import InputError
 
 KEY = "0123456789abcdef"
 ROWS = np.arange(2, 12)
+KEYS = RowKeys(ROWS, KEY, [f"content {row}" for row in ROWS], [f"id {row}" for row in ROWS])
 NAMES = np.array(["ant", "bee", "cow"])
-NOON = "2026-11-15T12:00:00.000Z"
+NOON, LATER = "2026-11-15T12:00:00.000Z", "2026-11-15T13:00:00.000Z"
 LINE_ENDS = ["\u2028", "\u2029", "\x85", "\x0c", "\x0b", "\x1c", "\r", "\r\n"]
+HEAD = ("row", "decision", "when", "table", "kind", "id", "content", "reviewer", "round", "cells")
 
 
-def write(path: Path, *lines: tuple[object, ...]) -> Path:
+def write(path: Path, *lines: tuple[object, ...], head: tuple[str, ...] = HEAD[:4]) -> Path:
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\r\n")  # else a carriage return is not quoted
-    writer.writerows([("row", "decision", "when", "table"), *((*line, KEY) for line in lines)])
+    writer.writerows([head, *lines])
     path.write_bytes(text.getvalue().encode())
     return path
 
 
-def read(*paths: Path, names: np.ndarray = NAMES) -> dict[int, int]:
-    return read_decisions(paths, ROWS, names, KEY)
+def old(path: Path, *lines: tuple[object, ...]) -> Path:
+    """A file as version 0.1 wrote it."""
+    return write(path, *((*line, KEY) for line in lines))
+
+
+def new(path: Path, *lines: dict[str, object]) -> Path:
+    """A file with all columns; rows are 2 to 11."""
+    usual = {"row": 2, "decision": "ant", "when": NOON, "table": "another", "kind": "label"}
+    usual |= {"id": "", "content": "content 2", "reviewer": "eve", "round": 1, "cells": "{}"}
+    return write(path, *(tuple((usual | line)[name] for name in HEAD) for line in lines), head=HEAD)
+
+
+def read(*paths: Path, names: np.ndarray = NAMES, keys: RowKeys = KEYS) -> Decisions:
+    return read_decisions(paths, keys, names)
 
 
 @settings(max_examples=15)
@@ -38,8 +60,8 @@ def read(*paths: Path, names: np.ndarray = NAMES) -> dict[int, int]:
 def test_any_name_is_read_back(tmp_path_factory: pytest.TempPathFactory, names: list[str]) -> None:
     classes = np.array([name for name in names if not name.startswith("'")] or ["a"], dtype=object)
     lines = [(row, name, NOON) for row, name in zip(ROWS, classes, strict=False)]
-    path = write(tmp_path_factory.mktemp("decided") / "d.csv", *lines)
-    assert list(read(path, names=classes).values()) == list(range(len(classes)))
+    path = old(tmp_path_factory.mktemp("decided") / "d.csv", *lines)
+    assert list(read(path, names=classes).settled.values()) == list(range(len(classes)))
 
 
 def test_names_like_formulas_are_read_with_the_apostrophe_of_the_page_and_without(
@@ -47,8 +69,8 @@ def test_names_like_formulas_are_read_with_the_apostrophe_of_the_page_and_withou
 ) -> None:
     names = np.array(["=1+1", "'=1+1", "'tis", "-1"])
     cells = [(2, "'=1+1"), (3, "''=1+1"), (4, "'tis"), (5, "-1"), (6, "'-1"), (7, "=1+1")]
-    path = write(tmp_path / "d.csv", *((*line, NOON) for line in cells))
-    assert list(read(path, names=names).values()) == [0, 1, 2, 3, 3, 0]
+    path = old(tmp_path / "d.csv", *((*line, NOON) for line in cells))
+    assert list(read(path, names=names).settled.values()) == [0, 1, 2, 3, 3, 0]
 
 
 @pytest.mark.parametrize(
@@ -69,8 +91,8 @@ def test_the_latest_moment_counts_and_not_the_largest_text(
 ) -> None:
     lines = [(2, "ant", earlier), (2, "bee", later)]
     for order in (lines, lines[::-1]):
-        with pytest.warns(UserWarning, match="1 rows were decided more than once"):
-            assert read(write(tmp_path / "d.csv", *order)) == {0: 1}
+        decisions = read(old(tmp_path / "d.csv", *order))
+        assert (decisions.settled, decisions.again) == ({0: 1}, {})
 
 
 @pytest.mark.parametrize(
@@ -86,32 +108,22 @@ def test_the_latest_moment_counts_and_not_the_largest_text(
     ],
 )
 def test_what_is_no_date_or_may_be_two_is_refused_with_its_line(tmp_path: Path, when: str) -> None:
-    path = write(tmp_path / "d.csv", (2, "ant", NOON), (3, "bee", when))
+    path = old(tmp_path / "d.csv", (2, "ant", NOON), (3, "bee", when))
     with pytest.raises(InputError) as refused:
         read(path)
     assert str(refused.value).startswith(f"{path}, line 3: `when` is {when!r}, which is not a date")
     assert "2026-11-15T10:00:00.000Z" in str(refused.value)
 
 
-def test_people_who_disagree_are_reported_and_the_later_one_counts(tmp_path: Path) -> None:
-    one = write(tmp_path / "one.csv", (2, "ant", "2026-11-15T12:00:00Z"), (3, "ant", NOON))
-    other = write(tmp_path / "other.csv", (2, "cow", "2026-11-15T11:00:00Z"), (3, "ant", NOON))
-    with pytest.warns(UserWarning, match=r"1 rows .* \(rows 2\)"):
-        assert read(one, other) == {0: 0, 1: 0}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")  # they agree with themselves
-        assert read(one, one) == {0: 0, 1: 0}
-
-
-def test_different_decisions_of_the_same_moment_are_refused(tmp_path: Path) -> None:
-    one = write(tmp_path / "one.csv", (5, "ant", "2026-11-15T12:00:00Z"))
-    other = write(tmp_path / "other.csv", (5, "cow", "2026-11-15T13:00:00+01:00"))
-    reason = r"other\.csv, line 2 and .*one\.csv, line 2 decide row 5 differently at the same time"
+def test_different_decisions_of_a_person_at_the_same_moment_are_refused(tmp_path: Path) -> None:
+    path = old(
+        tmp_path / "one.csv",
+        (5, "ant", "2026-11-15T12:00:00Z"),
+        (5, "cow", "2026-11-15T13:00:00+01:00"),
+    )
+    reason = r"one\.csv, line 2 and .*one\.csv, line 3 decide row 5 differently at the same time"
     with pytest.raises(InputError, match=reason):
-        read(one, other)
-    late = write(tmp_path / "late.csv", (5, "bee", "2026-11-16T12:00:00Z"))
-    with pytest.warns(UserWarning, match="1 rows"):
-        assert read(one, other, late) == {3: 1}
+        read(path)
 
 
 @pytest.mark.parametrize(
@@ -124,10 +136,92 @@ def test_different_decisions_of_the_same_moment_are_refused(tmp_path: Path) -> N
         (f"2,{'a' * 200_000},{NOON},{KEY}", "cannot be read"),
         (f'2,"a"b,{NOON},{KEY}', "cannot be read"),
         (f'2,"never closed,{NOON},{KEY}', "cannot be read"),
+        (f"2,ant,{NOON},{KEY},guess", "`kind` is 'guess', and should be label, cannot tell or"),
+        (f"2,ant,{NOON},{KEY},label,x,content 2,eve,x", "`round` is 'x'"),
     ],
 )
 def test_lines_that_do_not_fit_are_refused(tmp_path: Path, line: str, reason: str) -> None:
     path = tmp_path / "d.csv"
-    path.write_text(f"row,decision,when,table\n{line}\n")
+    path.write_text(f"{','.join(HEAD)}\n{line}\n")
     with pytest.raises(InputError, match=reason):
         read(path)
+
+
+def test_rows_are_found_by_their_content_and_changed_ones_by_their_id(tmp_path: Path) -> None:
+    path = new(
+        tmp_path / "d.csv",
+        {"content": "content 3", "row": 99},
+        {"content": "content 4", "kind": "cannot tell", "decision": ""},
+        {"content": "content 5", "kind": "exclude", "decision": ""},
+        {"content": "before", "id": "id 6", "decision": "cow"},
+        {"content": "elsewhere", "id": "id 77"},
+        {"content": "elsewhere"},
+        {"content": "content 8", "decision": "emu"},
+    )
+    decisions = read(path)
+    assert decisions.settled == {1: 0, 2: CANNOT_TELL, 3: EXCLUDE}
+    assert decisions.why == {4: CHANGED, 6: GONE}
+    assert [decision.name for decision in decisions.again[4]] == ["cow"]
+    assert decisions.unmatched == 2
+    assert [*decisions.messages()] == [
+        "1 rows changed after they were decided; they need a new decision",
+        "1 rows were decided as a class that the table no longer has; they need a new decision",
+        "2 decisions match no row of the table, and are not applied",
+    ]
+    both = new(tmp_path / "d.csv", {"content": "before", "id": "id 6"}, {"content": "content 6"})
+    assert (read(both).settled, read(both).again) == ({4: 0}, {})  # the changed row was decided
+
+
+def test_equal_rows_share_a_decision(tmp_path: Path) -> None:
+    keys = RowKeys(ROWS[:3], KEY, ["content 2", "other", "content 2"])
+    assert read(new(tmp_path / "d.csv", {}), keys=keys).settled == {0: 0, 2: 0}
+
+
+def test_people_who_agree_settle_a_row_and_others_are_asked_again(tmp_path: Path) -> None:
+    names = {2: "ant bee", 3: "ant ant", 4: "bee bee", 5: "cow cow"}
+    lines = [
+        {"content": f"content {row}", "reviewer": who, "decision": name, "id": ""}
+        for row, both in names.items()
+        for who, name in zip(("ada", "bob"), both.split(), strict=True)
+    ]
+    decisions = read(new(tmp_path / "d.csv", *lines))
+    assert decisions.settled == {1: 0, 2: 1, 3: 2}
+    assert decisions.why == {0: CONFLICT}
+    assert {d.reviewer: d.name for d in decisions.again[0]} == {"ada": "ant", "bob": "bee"}
+    several, conflicts = decisions.messages()
+    assert several == "decided by several people: 4 rows, 75.0% alike, Cohen's kappa 0.64"
+    assert conflicts.startswith("1 rows were decided differently by several people")
+    settling = {"content": "content 2", "reviewer": "bob", "decision": "bee", "round": 2}
+    decisions = read(new(tmp_path / "d.csv", *lines, settling | {"when": LATER}))
+    assert (decisions.settled[0], decisions.again) == (1, {})
+    assert next(decisions.messages()) == several  # by what they said on their own
+    late = settling | {"reviewer": "ada", "decision": "cow"}
+    decisions = read(new(tmp_path / "d.csv", *lines, settling, late))
+    assert {one.name for one in decisions.again[0]} == {"bee", "cow"}  # of the second round
+
+
+def test_files_without_names_are_several_people_and_repeated_lines_count_once(
+    tmp_path: Path,
+) -> None:
+    one = old(tmp_path / "one.csv", (2, "ant", NOON), (3, "ant", NOON))
+    other = old(tmp_path / "other.csv", (2, "ant", NOON), (3, "bee", LATER))
+    decisions = read(one, other)
+    assert (decisions.settled, decisions.why) == ({0: 0}, {1: CONFLICT})
+    assert len(decisions.shared) == 1  # row 2 was decided once
+    assert {one.reviewer for one in decisions.again[1]} == {str(one), str(other)}
+    nameless = new(tmp_path / "one.csv", {"reviewer": ""})
+    named = new(tmp_path / "other.csv", {"reviewer": "ada"}, {"reviewer": "ada", "when": LATER})
+    decisions = read(nameless, named)  # ada told her name later
+    assert (decisions.settled, decisions.shared) == ({0: 0}, [])
+
+
+def test_cannot_tell_and_exclude_are_decisions_unlike_classes_of_these_names(
+    tmp_path: Path,
+) -> None:
+    lines: list[dict[str, object]] = [
+        {"reviewer": "ada", "decision": "exclude"},
+        {"reviewer": "bob", "decision": "", "kind": "exclude"},
+    ]
+    names = np.array(["ant", "exclude"])
+    assert read(new(tmp_path / "d.csv", *lines), names=names).why == {0: CONFLICT}
+    assert read(new(tmp_path / "d.csv", lines[0]), names=names).settled == {0: 1}

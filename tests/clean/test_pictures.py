@@ -13,7 +13,15 @@ import pytest
 from PIL import Image
 
 from robustpll.clean import page as page_module
-from robustpll.clean.page import FORMATS, MISSING, NO_PICTURE, OUTSIDE, load_pictures, thumbnail
+from robustpll.clean.page import (
+    FORMATS,
+    MISSING,
+    NO_PICTURE,
+    OUTSIDE,
+    Picture,
+    load_pictures,
+    thumbnail,
+)
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
 AVIF = io.BytesIO()
@@ -66,7 +74,8 @@ def test_nothing_starts_a_program(folder: Path, monkeypatch: pytest.MonkeyPatch)
 def test_what_is_no_picture_or_fails_in_pillow_is_a_placeholder(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert load_pictures([*HOSTILE], folder, folder) == [("", name, NO_PICTURE) for name in HOSTILE]
+    expected = [Picture(link=name, fault=NO_PICTURE) for name in HOSTILE]
+    assert load_pictures([*HOSTILE], folder, folder, large=99) == expected
 
     def fail(*_: object, **__: object) -> None:
         raise KeyError("encoder")
@@ -101,7 +110,7 @@ def test_a_thumbnail_has_at_most_96_pixels_a_side(tmp_path: Path, kind: str, mod
 def test_what_is_outside_missing_or_no_file_gets_neither_thumbnail_nor_link(
     folder: Path, names: list[str], fault: str
 ) -> None:
-    assert load_pictures(names, folder, folder) == [("", "", fault)] * len(names)
+    assert load_pictures(names, folder, folder) == [Picture(fault=fault)] * len(names)
 
 
 def test_links_are_quoted_and_relative_to_the_page(tmp_path: Path) -> None:
@@ -157,3 +166,24 @@ def test_when_thumbnails_take_too_much_room_the_others_are_linked(
     assert [bool(picture.thumbnail) for picture in pictures] == [True, True, False, False]
     assert {picture.link for picture in pictures} == {"../a%20b.png"}
     assert pictures[-1].fault.startswith("linked only")
+
+
+def pixels_of(address: str) -> int:
+    content = base64.b64decode(address.removeprefix("data:image/").split(",")[1])
+    return max(Image.open(io.BytesIO(content)).size)
+
+
+def test_the_first_pictures_are_stored_in_full_size_while_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["large.png", "small.png", "none.png", "large.png", "large.png"]
+    save(tmp_path / "large.png", size=(3000, 100))
+    save(tmp_path / "small.png", size=(90, 10))
+    pictures = load_pictures(names, tmp_path, tmp_path, large=4)
+    assert [bool(picture.large) for picture in pictures] == [True, False, False, True, False]
+    assert (pixels_of(pictures[0].thumbnail), pixels_of(pictures[0].large)) == (96, 1024)
+    used = sum(len(picture.thumbnail) for picture in pictures) + len(pictures[0].large)
+    monkeypatch.setattr(page_module, "MOST_BYTES", used + 10)
+    again = load_pictures(names, tmp_path, tmp_path, large=4)
+    assert [bool(picture.large) for picture in again] == [True, False, False, False, False]
+    assert all(one.thumbnail == other.thumbnail for one, other in zip(again, pictures, strict=True))

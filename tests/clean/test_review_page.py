@@ -1,6 +1,7 @@
 """The review page in a real browser: decided by keyboard, kept, downloaded, read back."""
 
 import csv
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 
-from robustpll.clean.decisions_file import read_decisions
+from robustpll.clean.decisions_file import CANNOT_TELL, EXCLUDE, RowKeys, read_decisions
 from robustpll.clean.judge import judgement
 from robustpll.clean.page import Picture, review_page
+from robustpll.clean.shown import Shown
+from robustpll.html import data_uri
 from robustpll.labels.candidates import Candidates
+from robustpll.labels.votes import Votes
 from robustpll.opinion import Opinion
 
 if TYPE_CHECKING:
@@ -27,29 +32,76 @@ NAMES = np.array(["ant", 'bee, "large"', "cöw", EVIL])
 KEY = "0123456789abcdef"
 Open = Callable[..., "Page"]
 PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
+SIZES = pytest.mark.parametrize("width", [1280, 390])
+LONG = "A story of an ant. " * 40 + "\n\nIt ends well."
+# the first row with all that a row can have; columns are those of `rich`
+FULL: dict[int, dict[str, Any]] = {
+    0: {
+        "cells": [(0, "pet 0"), (1, LONG), *((n, f"{n}.123456789") for n in range(2, 32))],
+        "same": 2,
+        "round": 2,
+        "said": [["ada", "ant", "2026-11-15"], [EVIL, "exclude", "2026-11-16"]],
+        "versions": [["size of the animal in all", "1.5", "2.5"], ["name", "x" * 40, "x" * 40]],
+        "similar": [(30, ["1.23456", "b" * 200, ""]), (31, ["2", "c", "d"])],
+    }
+}
+
+
+def picture_of(width: int, height: int) -> str:
+    content = io.BytesIO()
+    Image.new("RGB", (width, height), "green").save(content, "PNG")
+    return data_uri(content.getvalue(), "image/png")
+
+
+PICTURE = Picture(picture_of(96, 48), "../pet.png", large=picture_of(1024, 512))
+
+
+def rich(**options: Any) -> str:
+    """A page whose first row has all that a row can have."""
+    columns = ["name", "story", *(f"feature {n}" for n in range(30))]
+    reliability = {"ada": 0.954, "zoe": 0.41}
+    about = {"columns": columns, "reliability": reliability, "shown": FULL}
+    return page_of(**about | options)
 
 
 def page_of(
-    rows: int = 40, key: str = KEY, picture: Picture | None = None, names: np.ndarray = NAMES
+    rows: int = 40,
+    *,
+    key: str = KEY,
+    picture: Picture | None = None,
+    names: np.ndarray = NAMES,
+    shown: dict[int, dict[str, Any]] | None = None,
+    unnamed: tuple[int, ...] = (),
+    **options: Any,
 ) -> str:
-    """Row 2 is the most doubtful, then 3, and so on; candidates of all are the first three."""
+    """Row 2 is the most doubtful, then 3, and so on; candidates of all are the first three.
+
+    `shown` are fields of `Shown` by position. Rows that are `unnamed` look like the fourth class.
+    """
     doubt = np.linspace(0.6, 0.1, rows)
     p = np.stack([1 - doubt, 0.5 * doubt, 0.3 * doubt, 0.2 * doubt], 1)
     p[1::2, :2] = p[1::2, 1::-1]  # every other one is a bee
+    p[[*unnamed]] = [0.001, 0.001, 0.001, 0.997]
     matrix = np.tile([True, True, True, False], (rows, 1))
     y = Candidates(matrix, names, (matrix / 3).astype(np.float32))
     judged = judgement(y, Opinion.of_evidence(20 * p), torch.arange(rows * 1.0)[:, None])
     review = {"row": np.arange(2, rows + 2), "why": "ambiguous", "reason": "an ant or a bee"}
+    usual: dict[str, Any] = {"columns": ["name", EVIL], "notes": 2, "table": KEY}
+    usual["votes"] = Votes(pd.DataFrame({"ada": [names[0]] * rows, "zoe": [names[1]] * rows}))
+    facts = [
+        {"content": f"content {row}", "cells": [(0, f"pet {row}"), (1, EVIL)]}
+        | (shown or {}).get(row, {})
+        for row in range(rows)
+    ]
     return review_page(
         "pets.csv",
         key,
         judged,
         pd.DataFrame(review),
-        columns=["name", EVIL],
-        cells=[[f"pet {row}", EVIL] for row in range(rows)],
-        pictures=None if picture is None else [picture] * rows,
-        votes=np.tile([1.0, 1, 0, 0], (rows, 1)),
+        shown=[Shown(**fact) for fact in facts],
+        pictures={} if picture is None else dict.fromkeys(range(rows), picture),
         assumption="Few sets miss it.",
+        **usual | options,
     )
 
 
@@ -99,7 +151,8 @@ def wait_for_tally(page: "Page", words: str) -> None:
 
 
 def decided_in(page: "Page", folder: Path, names: np.ndarray = NAMES) -> dict[int, int]:
-    return read_decisions([download(page, folder)], np.arange(2, 42), names, KEY)
+    keys = RowKeys(np.arange(2, 42), "another", [f"content {row}" for row in range(40)])
+    return read_decisions([download(page, folder)], keys, names).settled
 
 
 def test_rows_are_decided_by_keyboard_undone_downloaded_and_read_back(
@@ -213,11 +266,11 @@ def test_decisions_outlive_the_page_also_those_of_the_first_version_but_not_dama
     page = show("<title>nothing</title>")
     rows = [["2", "ant", when], ["3", None, when], ["4", "cöw", when], 7, ["5"]]
     page.evaluate(store, [KEY, json.dumps(rows)])
-    page.evaluate(store, [f"{KEY}/9", "[3]"])
+    page.evaluate("localStorage.setItem('robustpll-decisions-0123456789abcdef/content 9', '[3]')")
     reopen(page, page_of())
     assert state(page) == ("Row 5", "2 of 40")
     press(page, "kkk3")  # row 2 again, otherwise
-    reopen(page, page_of(key="another"))  # decisions of tables do not mix
+    reopen(page, page_of(key="another", table="other"))  # decisions of tables do not mix
     assert tally(page) == "0 of 40"
     reopen(page, page_of())
     assert decided_in(page, tmp_path) == {0: 2, 2: 2}
@@ -296,7 +349,8 @@ def test_screen_readers_are_told_what_is_chosen_and_where_and_help_is_a_dialog(s
     assert page.get_by_role("progressbar", name="Decided").count() == 1
     unnamed = page.evaluate(
         "[...document.querySelectorAll('button, input, select')].filter((node) =>"
-        " !node.textContent.trim() && !node.labels?.length).length"
+        " !node.textContent.trim() && !node.labels?.length"
+        " && !node.querySelector('img[alt]')).length"
     )
     assert unnamed == 0
     reopen(page, page_of(picture=Picture(fault="outside the folder")))
@@ -313,7 +367,12 @@ def test_screen_readers_are_told_what_is_chosen_and_where_and_help_is_a_dialog(s
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_words_stand_out_from_the_ground(show: Open, contrast: Any, scheme: str) -> None:
     """By the contrast that WCAG asks of small text, 4.5."""
-    page = show(page_of(), color_scheme=scheme)
+    page = show(rich(picture=PICTURE), color_scheme=scheme)
+    new = ("#headline", ".said li", ".changed td", ".answers td", ".answers thead th", "summary")
+    for place in (*new, ".similar td", ".all output", "#accept", ".text", "figcaption a"):
+        assert contrast(page.locator(place).first) >= 4.5, place
+    press(page, "a")
+    assert contrast(page.locator("#accept.sure")) >= 4.5
     press(page, "1")
     places = (".item .small", ".item .share", ".item.decided .mark", ".chip", ".options .name")
     for place in (*places, ".options .note", ".cells dt", "#tally", "#download", "kbd"):
@@ -323,9 +382,275 @@ def test_words_stand_out_from_the_ground(show: Open, contrast: Any, scheme: str)
 def test_a_narrow_screen_cuts_nothing_off_and_a_page_without_scripts_says_why_it_is_empty(
     show: Open,
 ) -> None:
-    page = show(page_of(), viewport={"width": 360, "height": 740})
+    page = show(rich(picture=PICTURE), viewport={"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    press(page, "f")
     assert page.evaluate("document.documentElement.scrollWidth") == 360
     press(page, "1")
     assert tally(page) == "1 of 40"
     page = show(page_of(), java_script_enabled=False)
     assert page.get_by_text("scripts are off").is_visible()
+
+
+def lines_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def opened(show: Open, width: int, text: str) -> "Page":
+    """A page of some width; nothing is cut off at its side."""
+    page = show(text, viewport={"width": width, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    return page
+
+
+@SIZES
+@pytest.mark.parametrize("by", ["keys", "mouse"])
+def test_classes_doubt_and_exclusion_are_decided_at_any_width(
+    show: Open, tmp_path: Path, width: int, by: str
+) -> None:
+    page = opened(show, width, page_of())
+
+    def act(key: str, name: str) -> None:
+        if by == "keys":
+            press(page, key)
+        else:
+            page.locator("#card, .acts").get_by_role("button", name=name).first.click()
+
+    for key, name in (("1", "ant"), ("c", "Cannot tell"), ("x", "Exclude"), ("s", "Skip")):
+        act(key, name)
+    act("2", "ant")  # of row 6 the first is the ant, so 2 is the bee by keys
+    expected = 1 if by == "keys" else 0
+    assert state(page) == ("Row 7", "4 of 40")
+    decisions = {0: 0, 1: CANNOT_TELL, 2: EXCLUDE, 4: expected}
+    assert decided_in(page, tmp_path) == decisions
+    names = page.locator(".item .name").all_inner_texts()[:4]
+    assert names == ["ant", "cannot tell", "excluded", 'bee, "large"? (skipped)']
+    act("u", "Undo")
+    assert state(page) == ("Row 6", "3 of 40")
+    page.locator(".item").nth(1).click()
+    assert page.get_by_role("button", name="Cannot tell").get_attribute("aria-pressed") == "true"
+    page.reload()
+    assert tally(page) == "3 of 40"
+    with page.expect_download() as waiting:  # by mouse
+        page.get_by_role("button", name="Download").click()
+    waiting.value.save_as(tmp_path / "d.csv")
+    kinds = [line["kind"] for line in lines_of(tmp_path / "d.csv")]
+    assert kinds == ["label", "cannot tell", "exclude"]
+
+
+@SIZES
+def test_a_row_shows_annotators_similar_rows_texts_and_few_features(show: Open, width: int) -> None:
+    page = opened(show, width, rich())
+    answers = page.locator(".answers tbody tr").all_inner_texts()
+    assert [text.split("\t") for text in answers] == [
+        ["ada", "ant", "95 %"],
+        ["zoe", 'bee, "large"', "41 %"],
+    ]
+    similar = page.locator(".similar tbody tr")
+    assert similar.count() == 2
+    assert "ant" in similar.first.inner_text()
+    assert (similar.first.locator(".feature").first.is_visible()) == (width > 1000)
+    assert similar.first.locator(".feature").all_text_contents()[0] == "1.235"
+    assert page.locator("p.text").inner_text() == LONG
+    facts = page.locator(".cells > dl dd")
+    assert facts.count() == 1 + 12  # the name, and features
+    assert facts.nth(1).inner_text() == "2.123"  # four digits
+    folded = page.locator(".cells details dd")
+    assert (folded.count(), folded.first.is_visible()) == (18, False)
+    page.get_by_text("18 more features").click()
+    assert folded.first.inner_text() == "14.12"
+    assert "2 equal rows share this decision" in page.locator("#headline").inner_text()
+    assert page.evaluate("typeof hacked") == "undefined"
+
+
+@SIZES
+def test_pictures_and_texts_are_shown_in_full_size_by_key_click_and_enter(
+    show: Open, width: int
+) -> None:
+    page = opened(show, width, rich(picture=PICTURE))
+    image, text = page.locator("#picture img"), page.locator("p.text")
+
+    def sizes() -> tuple[int, int]:
+        box, words = image.bounding_box(), text.bounding_box()
+        assert box is not None
+        assert words is not None
+        return round(box["width"]), round(words["height"])
+
+    small = sizes()
+    assert small[0] == 96
+    room = 600 if width > 1000 else 300
+    for act in ("f", "click", "Enter"):
+        for is_large in (True, False):
+            if act == "click":
+                page.locator("#picture").click()
+            elif act == "Enter":
+                page.locator("#picture").focus()
+                page.keyboard.press("Enter")
+            else:
+                press(page, "f")
+            assert (sizes()[0] > room) == is_large
+            assert (sizes()[1] > small[1]) in (is_large, False)
+            assert page.evaluate("document.documentElement.scrollWidth") == width
+    press(page, "f1")
+    assert image.get_attribute("src") == PICTURE.large  # the next row is shown as large
+
+
+def test_the_list_shows_the_probability_of_the_label_and_the_headline_names_the_leading_class(
+    show: Open,
+) -> None:
+    names = np.array(["ant", "bee", "cow", "dodo"])
+    page = show(page_of(names=names, unnamed=(1,)))
+    item, headline = page.locator(".item"), page.locator("#headline")
+    share = page.locator(".options button .number").first.inner_text()
+    assert item.nth(0).locator(".share").inner_text() == share
+    assert headline.inner_text() == f"Probably ant ({share})."
+    press(page, "j")
+    assert headline.inner_text().startswith("Looks like dodo (")
+    assert headline.inner_text().endswith("%), which nobody named.")
+    assert "looks like dodo" in item.nth(1).locator(".small").inner_text()
+    assert page.locator(".options button .name").first.inner_text() == "dodo"  # by key 1
+    labels = page.locator(".options button").filter(has_text="no candidate")
+    assert labels.locator(".name").all_inner_texts() == ["dodo"]
+    press(page, "1")
+    assert item.nth(1).locator(".name").inner_text() == "dodo"
+
+
+@SIZES
+@pytest.mark.parametrize("by", ["keys", "mouse"])
+def test_all_labels_of_a_filtered_list_are_accepted_and_undone_after_reloading(
+    show: Open, tmp_path: Path, width: int, by: str
+) -> None:
+    conflict: Any = {2: {"said": [["ada", "ant", "2026-11-15"]]}}
+    page = opened(show, width, page_of(unnamed=(4,), shown=conflict))
+    press(page, "3")  # row 2 is decided by hand
+    page.locator("#label").select_option("ant")
+    accept = page.locator("#accept")
+
+    def act() -> None:
+        if by == "keys":
+            press(page, "a")
+        else:
+            accept.click()
+
+    # of 20 ants one is decided, one was decided differently, and one looks like another class
+    expect(accept).to_have_text("Accept all 17 labels a")
+    act()
+    expect(accept).to_have_text("Really accept 17? a")
+    assert tally(page) == "1 of 40"
+    page.locator("#label").select_option("")  # another list, so it asks again
+    expect(accept).to_have_text("Accept all 37 labels a")
+    page.locator("#label").select_option("ant")
+    act()
+    act()
+    assert tally(page) == "18 of 40"
+    settled = decided_in(page, tmp_path)
+    assert (len(settled), settled.pop(0), {*settled.values()}) == (18, 2, {0})
+    page.reload()
+    page.locator("#label").select_option("ant")
+    page.locator(".item").nth(3).click()
+    press(page, "2")  # row 8, one of the accepted ones, is decided by hand and stays so
+    undo = page.get_by_role("button", name="Undo accepting 17")
+    undo.click()
+    assert page.get_by_role("status").last.inner_text().startswith("16 rows are open again")
+    assert not undo.is_visible()
+    assert decided_in(page, tmp_path) == {0: 2, 6: 1}
+    page.reload()
+    assert page.locator("#unaccept").is_hidden()
+
+
+def test_u_undoes_accepting_all_at_once(show: Open) -> None:
+    page = show(page_of())
+    press(page, "1aa")
+    assert tally(page) == "40 of 40"
+    press(page, "u")
+    assert tally(page) == "1 of 40"
+
+
+@SIZES
+def test_what_people_said_and_both_versions_are_shown_and_a_new_decision_has_a_new_round(
+    show: Open, tmp_path: Path, width: int
+) -> None:
+    page = opened(show, width, page_of())
+    press(page, "1")
+    assert tally(page) == "1 of 40"
+    reopen(page, rich())  # the first row has a conflict now, and is asked again
+    assert state(page) == ("Row 2", "0 of 40")
+    assert page.locator(".said li").all_inner_texts() == [
+        "ada: ant on 2026-11-15",
+        f"{EVIL}: exclude on 2026-11-16",
+    ]
+    changed = page.locator(".said tr.changed")
+    assert changed.all_inner_texts() == ["size of the animal in all\t1.5\t2.5"]
+    press(page, "3")
+    lines = lines_of(download(page, tmp_path))
+    assert [(line["decision"], line["round"]) for line in lines] == [("ant", "1"), ("cöw", "2")]
+    assert decided_in(page, tmp_path) == {0: 2}
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_the_reviewer_is_asked_once_and_named_in_the_file(show: Open, tmp_path: Path) -> None:
+    snapshot = json.dumps({"size": "1,5", "note": 'a "b"'})
+    facts: Any = {row: {"id": f"=id {row}", "snapshot": snapshot} for row in range(40)}
+    page = show(page_of(shown=facts))
+    press(page, "1")  # before there is a name
+    page.get_by_label("Reviewer").fill(" Ada, =1 ")
+    page.keyboard.press("Tab")
+    page.reload()
+    assert page.get_by_label("Reviewer").input_value() == "Ada, =1"
+    press(page, "1")
+    first, second = lines_of(download(page, tmp_path))
+    assert first["reviewer"] == second["reviewer"] == "Ada, =1"
+    assert (first["id"], first["content"]) == ("'=id 0", "content 0")
+    assert json.loads(first["cells"]) == json.loads(snapshot)
+    page.get_by_label("Reviewer").fill("Bob")
+    page.keyboard.press("Tab")
+    press(page, "1")
+    named = [line["reviewer"] for line in lines_of(download(page, tmp_path))]
+    assert named == ["Bob", "Ada, =1", "Bob"]  # the first one was decided without a name
+
+
+def test_decisions_in_the_browser_survive_another_page_of_the_table(
+    show: Open, tmp_path: Path
+) -> None:
+    page = show(page_of())
+    press(page, "1c")
+    facts: Any = {0: {"content": "changed"}, 1: {"content": "content 39"}}
+    facts |= {2: {"content": "content 1"}}  # rows moved
+    reopen(page, page_of(shown=facts, table="changed"))
+    assert page.locator(".item .name").all_inner_texts()[:3] == [
+        "ant?",
+        'bee, "large"?',
+        "cannot tell",
+    ]
+    assert tally(page) == "1 of 40"
+    assert len(lines_of(download(page, tmp_path))) == 2  # the other one stays in the file
+
+
+def test_two_people_review_a_table_and_a_third_settles_their_conflict(
+    show: Open, pets: Path, run: Callable[..., Any]
+) -> None:
+    folder, options = pets.parent, ("--wrong", "0.001", "--id", "name")
+    assert run(pets, *options).exit_code == 0
+
+    def decide(name: str, keys: str, out: str) -> list[str]:
+        page = show((folder / out / "review.html").read_text(encoding="utf-8"))  # a new browser
+        page.get_by_label("Reviewer").fill(name)
+        page.keyboard.press("Tab")
+        page.locator("#list").focus()
+        press(page, keys)
+        path = download(page, folder).rename(folder / f"{name}.csv")
+        return ["--decisions", str(path)]
+
+    files = [*decide("ada", "1xc", "out"), *decide("bob", "2xc", "out")]
+    result = run(pets, *options, *files, out="again")
+    assert "decided by several people: 3 rows, 66.7% alike, Cohen's kappa 0.57" in result.stdout
+    assert "cannot tell: 1 rows; excluded: 1 rows" in result.stdout
+    files += decide("eve", "c", "again")  # the conflict comes first
+    result = run(pets, *options, *files, out="third")
+    assert "cannot tell: 2 rows; excluded: 1 rows" in result.stdout
+    assert "decided differently" not in result.stdout
+    table = pd.read_csv(folder / "third" / "table.csv", keep_default_na=False)
+    counts = table["resolved_by"].value_counts()
+    assert (counts["person: cannot tell"], counts["excluded"]) == (2, 1)
+    assert "person" not in counts

@@ -22,8 +22,9 @@ from safetensors.torch import load as tensors_of
 from safetensors.torch import save
 
 from robustpll import load
-from robustpll.clean.decisions_file import read_decisions
+from robustpll.clean.decisions_file import RowKeys, read_decisions
 from robustpll.clean.page import thumbnail
+from robustpll.clean.shown import versions
 from robustpll.errors import RobustPLLError
 from robustpll.estimator.model_file import KEY, SUM, checksum
 from robustpll.tables.read import read_table
@@ -71,8 +72,12 @@ def try_picture(path: Path) -> None:
 
 def try_decisions(path: Path) -> None:
     classes = np.array(["ant", "b\u2028e\re", "cow"])
-    decided = read_decisions([path], np.arange(2, 9), classes, "key")
-    assert all(0 <= row < 7 and 0 <= label < 3 for row, label in decided.items())
+    keys = RowKeys(np.arange(2, 9), "key", [f"content {row}" for row in range(7)], [*"abcdefg"])
+    decisions = read_decisions([path], keys, classes)
+    assert all(0 <= row < 7 and -2 <= label < 3 for row, label in decisions.settled.items())
+    for row, said in decisions.again.items():
+        assert all(len(cells) == 3 for one in said for cells in versions(one.cells, {})), row
+    assert all(decisions.messages())
 
 
 TARGETS: dict[str, Callable[[Path], None]] = {

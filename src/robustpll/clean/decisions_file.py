@@ -1,45 +1,103 @@
-"""Decisions that people made on the review page, read back from CSV files."""
+"""Decisions that people made on the review page: read from CSV files, and applied to a table."""
 
 import csv
 import hashlib
 import io
-import warnings
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
+from sklearn.metrics import cohen_kappa_score
 
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
 from robustpll.tables.read import Table
 from robustpll.tables.source import FORMULA
 
-COLUMNS = ("row", "decision", "when", "table")
+COLUMNS = ("row", "decision", "when", "table")  # all columns of version 0.1
+FURTHER = ("kind", "id", "content", "reviewer", "round", "cells")
+CANNOT_TELL, EXCLUDE = -1, -2
+KINDS = {"cannot tell": CANNOT_TELL, "exclude": EXCLUDE}  # and "label", or "" in version 0.1
+CONFLICT, CHANGED, GONE = "conflict", "row changed", "class is gone"  # why rows are asked again
 DATES = ("%d.%m.%Y", "%Y.%m.%d", "%Y/%m/%d", "%d/%m/%Y", "%m/%d/%Y")  # of spreadsheets
 CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
 REMEDY = "Pass the table and options that the page was made with, and the file as it wrote it."
+BATCH = 2**13  # rows whose cells are hashed at once
+_Line = tuple[str, Path, dict[str, str]]  # file and line, file, cells
 
 
-def decided_candidates(
-    table: Table, paths: Sequence[Path]
-) -> tuple[Candidates, NDArray[np.bool_], str]:
-    """Return the candidates after decisions, which rows (n,) are decided, and the fingerprint."""
-    candidates = Candidates.of(table.y)
-    key = fingerprint(table, candidates)
-    decisions = read_decisions(paths, table.rows, candidates.classes, key)
-    is_decided = np.isin(np.arange(len(table)), [*decisions])
-    return with_decisions(candidates, decisions), is_decided, key
+class RowKeys(NamedTuple):
+    """How decisions find their rows."""
+
+    rows: NDArray[np.int64]  # (n,): lines or row numbers in the source
+    table: str  # fingerprint of the whole table, in files of version 0.1
+    contents: Sequence[str] = ()  # a hash of all cells of each row; equal rows share it
+    ids: Sequence[str] = ()  # cells of the column `id`, if one is named
+
+    @classmethod
+    def of(cls, table: Table, id_column: str | None = None) -> "RowKeys":
+        """Return the keys of a table; without `Table.cells`, they find files of version 0.1."""
+        keys = cls(table.rows, fingerprint(table, Candidates.of(table.y)))
+        if table.cells is None:
+            return keys
+        ids = () if id_column is None else row_ids(table, id_column)
+        return keys._replace(contents=row_contents(table.cells), ids=ids)
+
+
+def row_contents(cells: Any) -> list[str]:
+    """Return 16 hex digits for each row of a pyarrow table, from the text of all its cells.
+
+    Empty cells and the order of the columns do not count.
+    """
+    names, contents = sorted(cells.column_names), []
+    for batch in cells.select(names).to_batches(max_chunksize=BATCH):
+        pairs = []
+        for name, column in zip(names, batch.columns, strict=True):
+            text = pc.utf8_trim_whitespace(_as_text(column))
+            filled = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+            pairs.append(pc.binary_join_element_wise(name, filled, "\x1e"))
+        rows = pc.binary_join_element_wise(*pairs, "\x1f", null_handling="skip").to_pylist()
+        contents += [hashlib.sha256(row.encode()).hexdigest()[:16] for row in rows]
+    return contents
+
+
+def _as_text(column: Any) -> Any:
+    try:
+        return column.cast(pa.string())
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # lists, bytes that are no text
+        return pa.array([None if cell is None else str(cell) for cell in column.to_pylist()])
+
+
+def row_ids(table: Table, column: str) -> list[str]:
+    """Return the ids of all rows; raise InputError if some are missing, or not unique."""
+    ids = ["" if cell is None else str(cell).strip() for cell in table.cells[column].to_pylist()]
+    counts = Counter(ids)
+    repeated = [value for value, count in counts.items() if count > 1 and value]
+    if "" in counts or repeated:
+        value = repeated[0] if repeated else ""
+        rows = some_of([row for row, text in zip(table.rows, ids, strict=True) if text == value])
+        fault = (
+            f"{some_of(map(repr, repeated))} occur more than once" if repeated else "some do not"
+        )
+        raise InputError(
+            f"`id`: each row must have its own value in column {column!r}, but {fault} "
+            f"({value!r} in rows {rows}). Correct the table, or name another column."
+        )
+    return ids
 
 
 def fingerprint(table: Table, candidates: Candidates) -> str:
-    """Return 16 hex digits that depend on the table's content, so that reviews do not mix."""
+    """Return 16 hex digits that depend on the content of the whole table."""
     hashed = hashlib.sha256(repr([str(name) for name in candidates.classes]).encode())
     hashed.update(candidates.matrix.tobytes() + table.rows.astype("<i8").tobytes())
     features = pd.util.hash_pandas_object(table.features, index=False)
@@ -47,46 +105,179 @@ def fingerprint(table: Table, candidates: Candidates) -> str:
     return hashed.hexdigest()[:16]
 
 
-def read_decisions(
-    paths: Sequence[Path], rows: NDArray[np.int64], classes: NDArray[Any], key: str
-) -> dict[int, int]:
-    """Return the index of the chosen class for each decided row, by position in the table.
+class Decision(NamedTuple):
+    """A line of a file of decisions."""
 
-    The latest decision about a row counts; different ones of the same moment are refused.
+    when: datetime
+    label: int | None  # index of a class, CANNOT_TELL or EXCLUDE; None if there is no such class
+    name: str  # of the class, or the kind of the decision
+    reviewer: str  # the file, if the reviewer has no name
+    round: int  # 1, or higher if the reviewer saw a conflict of decisions of the round before
+    where: str  # file and line
+    cells: str = ""  # what the reviewer saw of the row: JSON of names and texts
+
+    @property
+    def verdict(self) -> tuple[int | None, str]:
+        """What two decisions have in common if they agree: a class may be called "exclude"."""
+        return self.label, self.name
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What people decided; rows are positions in the table."""
+
+    settled: dict[int, int]  # row -> index of the class, CANNOT_TELL or EXCLUDE
+    again: dict[int, list[Decision]]  # row to ask again -> what people said about it
+    why: dict[int, str]  # row to ask again -> CONFLICT, CHANGED or GONE
+    unmatched: int = 0  # decisions about rows that the table does not have
+    shared: list[list[Decision]] = field(default_factory=list)  # of several people about a row
+
+    def messages(self) -> Iterator[str]:
+        """Yield how far several people agree, and what was not applied."""
+        if self.shared:
+            same = sum(len({one.verdict for one in row}) == 1 for row in self.shared)
+            text = f"decided by several people: {len(self.shared):,} rows, "
+            yield f"{text}{same / len(self.shared):.1%} alike{self._kappa()}"
+        about = {
+            CONFLICT: "rows were decided differently by several people",
+            CHANGED: "rows changed after they were decided",
+            GONE: "rows were decided as a class that the table no longer has",
+        }
+        counts = Counter(self.why.values())
+        for why, text in about.items():
+            if counts[why]:
+                yield f"{counts[why]:,} {text}; they need a new decision"
+        if self.unmatched:
+            yield f"{self.unmatched:,} decisions match no row of the table, and are not applied"
+
+    def _kappa(self) -> str:
+        """Cohen's kappa, if there are just two people, and more than one decision."""
+        if len({one.reviewer for row in self.shared for one in row}) != 2:
+            return ""
+        names = [[one.name for one in sorted(row, key=lambda d: d.reviewer)] for row in self.shared]
+        first, second = zip(*names, strict=True)
+        if len({*first, *second}) < 2:
+            return ""
+        return f", Cohen's kappa {cohen_kappa_score(first, second):.2f}"
+
+
+def read_decisions(paths: Sequence[Path], keys: RowKeys, classes: NDArray[Any]) -> Decisions:
+    """Read files of decisions, and find their rows by content, or else by id.
+
+    The latest decision of a person about a row counts, and only those of the highest round. If
+    several people decided differently, the row is asked again.
     """
-    position = {str(row): index for index, row in enumerate(rows)}
-    number = {str(name): index for index, name in enumerate(classes)}
-    decisions = defaultdict(list)  # position -> (moment, label, file and line)
-    for where, (row, name, when, table) in _lines(paths):
-        # the page puts an apostrophe before a name that looks like a formula
-        guarded = name.startswith("'") and name.lstrip("'").startswith(FORMULA)
-        label = number.get(name[1:] if guarded else name, number.get(name))
-        moments = parse_times(when)
-        if table != key:
-            problem = f"this line was decided for another table ({some_of([table])}, not {key})"
-        elif row not in position or label is None:
-            problem = f"the table has no row {some_of([row])}, or no class {some_of([repr(name)])}"
-        elif len(moments) != 1:
-            fault = f"`when` is {some_of([repr(when)])}, which is not a date or may be several"
-            problem = f"{fault}, and should look like 2026-11-15T10:00:00.000Z"
+    places, number = _Places(keys), {str(name): index for index, name in enumerate(classes)}
+    matched = defaultdict[int, list[Decision]](list)  # by row
+    changed = defaultdict[int, list[Decision]](list)
+    unmatched = 0
+    for where, path, cells in _without_repeats(_lines(paths)):
+        decision = _decision(where, path, cells, number)
+        indices, is_changed = places.find(where, cells, decision)
+        unmatched += not indices
+        for index in indices:
+            (changed if is_changed else matched)[index].append(decision)
+    settled, again, why, shared = {}, {}, {}, []
+    for index in sorted({*matched, *changed}):
+        row = int(keys.rows[index])
+        latest = _latest(matched[index] or changed[index], row)
+        if not matched[index]:
+            again[index], why[index] = latest, CHANGED
+        elif len({one.verdict for one in latest}) > 1:
+            again[index], why[index] = latest, CONFLICT
+        elif latest[0].label is None:
+            again[index], why[index] = latest, GONE
         else:
-            decisions[position[row]].append((moments.pop(), label, where))
-            continue
+            settled[index] = latest[0].label
+        first = [one for one in matched[index] if one.round == 1]
+        if len({one.reviewer for one in first}) > 1:
+            shared.append(_latest(first, row))
+    return Decisions(settled, again, why, unmatched, shared)
+
+
+def _without_repeats(lines: Iterable[_Line]) -> Iterator[_Line]:
+    """Yield lines once: a later file of a person repeats the first, and may add the name."""
+    groups = defaultdict[tuple[str, ...], dict[str, _Line]](dict)
+    for line in lines:
+        same = tuple(line[2][name] for name in (*COLUMNS, *FURTHER[:3], "round"))
+        groups[same].setdefault(line[2]["reviewer"], line)
+    for by_reviewer in groups.values():
+        named = [line for reviewer, line in by_reviewer.items() if reviewer]
+        yield from named or by_reviewer.values()
+
+
+class _Places:
+    """Finds the rows of a line."""
+
+    def __init__(self, keys: RowKeys) -> None:
+        self.table = keys.table
+        self.by_row = {str(row): index for index, row in enumerate(keys.rows)}
+        self.by_id = {text: index for index, text in enumerate(keys.ids)}
+        self.by_content = defaultdict[str, list[int]](list)
+        for index, content in enumerate(keys.contents):
+            self.by_content[content].append(index)
+
+    def find(
+        self, where: str, cells: Mapping[str, str], decision: Decision
+    ) -> tuple[list[int], bool]:
+        """Return positions, and whether the row is another one than that which was decided."""
+        if cells["content"]:
+            if indices := self.by_content.get(cells["content"]):
+                return indices, False
+            index = self.by_id.get(_unguarded(cells["id"]))
+            return [] if index is None else [index], True
+        row, table = cells["row"], cells["table"]
+        if table != self.table:
+            name = some_of([table])
+            problem = f"this line was decided for another table ({name}, not {self.table})"
+        elif row not in self.by_row or decision.label is None:
+            name = some_of([repr(decision.name)])
+            problem = f"the table has no row {some_of([row])}, or no class {name}"
+        else:
+            return [self.by_row[row]], False
         raise InputError(f"{where}: {problem}. {REMEDY}")
-    latest, conflicts = {}, []
-    for index, choices in decisions.items():
-        moment, latest[index], where = max(choices)
-        others = [choice for choice in choices if choice[1] != latest[index]]
-        if others and max(others)[0] == moment:
-            both = f"{where} and {max(others)[2]} decide row {rows[index]} differently"
+
+
+def _unguarded(text: str) -> str:
+    """Remove the apostrophe that the page puts before text that looks like a formula."""
+    is_guarded = text.startswith("'") and text.lstrip("'").startswith(FORMULA)
+    return text[1:] if is_guarded else text
+
+
+def _decision(
+    where: str, path: Path, cells: Mapping[str, str], number: Mapping[str, int]
+) -> Decision:
+    kind, when = cells["kind"] or "label", cells["when"]
+    names = (_unguarded(cells["decision"]), cells["decision"])
+    name = kind if kind in KINDS else next((name for name in names if name in number), names[0])
+    label = KINDS.get(kind, number.get(name))
+    moments, turn = parse_times(when), cells["round"] or "1"
+    if kind != "label" and kind not in KINDS:
+        problem = f"`kind` is {some_of([repr(kind)])}, and should be label, cannot tell or exclude"
+    elif len(moments) != 1:
+        fault = f"`when` is {some_of([repr(when)])}, which is not a date or may be several"
+        problem = f"{fault}, and should look like 2026-11-15T10:00:00.000Z"
+    elif not (turn.isascii() and turn.isdecimal() and len(turn) < 10):
+        problem = f"`round` is {some_of([repr(turn)])}, and should be a number such as 1"
+    else:
+        reviewer = _unguarded(cells["reviewer"]).strip() or str(path)
+        return Decision(moments.pop(), label, name, reviewer, int(turn), where, cells["cells"])
+    raise InputError(f"{where}: {problem}. {REMEDY}")
+
+
+def _latest(decisions: Sequence[Decision], row: int) -> list[Decision]:
+    """Return the latest decision of each reviewer in the highest round."""
+    last = max(one.round for one in decisions)
+    latest: dict[str, Decision] = {}
+    for one in sorted(decisions, key=lambda decision: decision.when):
+        before = latest.get(one.reviewer)
+        if one.round < last:
+            continue
+        if before is not None and before.when == one.when and before.verdict != one.verdict:
+            both = f"{before.where} and {one.where} decide row {row} differently"
             raise InputError(f"decisions: {both} at the same time. Delete the wrong line.")
-        if others:
-            conflicts.append(rows[index])
-    if conflicts:
-        fault = f"{len(conflicts):,} rows were decided more than once, with different classes"
-        message = f"decisions: {fault}. The latest decision counts (rows {some_of(conflicts)})."
-        warnings.warn(message, UserWarning, stacklevel=2)
-    return latest
+        latest[one.reviewer] = one
+    return [*latest.values()]
 
 
 def parse_times(text: str) -> set[datetime]:
@@ -101,8 +292,8 @@ def parse_times(text: str) -> set[datetime]:
     return moments
 
 
-def _lines(paths: Sequence[Path]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the file and line of each decision, and its cells in the order of COLUMNS."""
+def _lines(paths: Sequence[Path]) -> Iterator[_Line]:
+    """Yield the file and line of each decision, its file, and its cells, "" for missing ones."""
     for path in paths:
         try:
             text = path.read_bytes().decode("utf-8-sig")
@@ -114,16 +305,68 @@ def _lines(paths: Sequence[Path]) -> Iterator[tuple[str, list[str]]]:
         if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
             raise InputError(f"decisions: {path} has no column {missing[0]!r}. {REMEDY}")
         for where, cells in lines:
-            yield where, [cells[name] or "" for name in COLUMNS]
+            yield where, path, {name: cells.get(name) or "" for name in (*COLUMNS, *FURTHER)}
 
 
-def with_decisions(candidates: Candidates, decisions: dict[int, int]) -> Candidates:
-    """Return candidates in which each decided row has only the chosen class."""
-    rows, labels = [*decisions], [*decisions.values()]
+def with_decisions(candidates: Candidates, decisions: Mapping[int, int]) -> Candidates:
+    """Return candidates in which each row with a decided class has only that class."""
+    labels = {row: label for row, label in decisions.items() if label >= 0}
+    rows, chosen = [*labels], [*labels.values()]
     matrix, prior = candidates.matrix.copy(), candidates.prior.copy()
     matrix[rows], prior[rows] = False, 0.0
-    matrix[rows, labels], prior[rows, labels] = True, 1.0
+    matrix[rows, chosen], prior[rows, chosen] = True, 1.0
     answers = None if candidates.answers is None else candidates.answers.copy()
     if answers is not None:  # nobody's answer counts in a decided row
         answers[rows] = -1
     return Candidates(matrix, candidates.classes, prior, answers)
+
+
+@dataclass(frozen=True, eq=False)
+class Decided:
+    """A table after decisions: m of its n rows are not excluded, and remain."""
+
+    table: Table  # of the remaining rows
+    candidates: Candidates  # of the remaining rows
+    keys: RowKeys  # of all rows
+    remaining: NDArray[np.int64]  # (m,): positions in the whole table
+    labelled: NDArray[np.bool_]  # (m,): whether a person chose the label
+    cannot_tell: NDArray[np.bool_]  # (m,): whether a person could not tell the label
+    decisions: Decisions  # rows are positions in the whole table
+
+    def messages(self) -> Iterator[str]:
+        """Yield how many rows people left undecided or excluded, and what was not applied."""
+        excluded = len(self.keys.rows) - len(self.remaining)
+        if excluded or self.cannot_tell.any():
+            yield f"cannot tell: {self.cannot_tell.sum():,} rows; excluded: {excluded:,} rows"
+        yield from self.decisions.messages()
+
+
+def apply_decisions(table: Table, paths: Sequence[Path], id_column: str | None = None) -> Decided:
+    """Read decisions about a table that `read_with_cells` read, and apply them to its rows."""
+    candidates, keys = Candidates.of(table.y), RowKeys.of(table, id_column)
+    decisions = read_decisions(paths, keys, candidates.classes)
+    verdict = np.full(len(table), len(candidates.classes))  # not decided
+    verdict[[*decisions.settled]] = [*decisions.settled.values()]
+    remaining = np.flatnonzero(verdict != EXCLUDE)
+    if not len(remaining):
+        raise InputError("decisions: all rows are excluded. Leave out some of these decisions.")
+    verdict, decided = verdict[remaining], with_decisions(candidates, decisions.settled)
+    is_label = (verdict >= 0) & (verdict < len(candidates.classes))
+    masks = is_label, verdict == CANNOT_TELL
+    return Decided(
+        _rows_of(table, remaining), decided[remaining], keys, remaining, *masks, decisions
+    )
+
+
+def _rows_of(table: Table, rows: NDArray[np.int64]) -> Table:
+    """Return a table with some of its rows."""
+    if len(rows) == len(table):
+        return table
+    truth = None if table.truth is None else table.truth[rows]
+    y = None if table.y is None else table.y[rows]
+    fewer = replace(
+        table, features=table.features.iloc[rows], y=y, truth=truth, rows=table.rows[rows]
+    )
+    if table.cells is not None:
+        object.__setattr__(fewer, "cells", table.cells.take(rows))
+    return fewer

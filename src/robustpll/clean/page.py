@@ -1,9 +1,9 @@
-"""The review page: one HTML file in which people decide rows, with thumbnails of pictures."""
+"""The review page: one HTML file in which people decide rows, with their pictures."""
 
 import io
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -13,14 +13,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from robustpll.clean.judge import Judgement
+from robustpll.clean.review import answers_of
+from robustpll.clean.shown import Shown
 from robustpll.html import data_uri, render_page
+from robustpll.labels.votes import Votes
 
 TEMPLATE = Path(__file__).parent / "review.html.j2"
 MAX_OUTSIDE, LIKELY = 2, 0.02  # offered non-candidates, and their least probability
-MAX_COLUMNS = 40  # of the table
-MAX_CELL = 300  # characters
-THUMBNAIL = 96  # pixels of the longer side
-MOST_BYTES = 50 * 10**6  # of all thumbnails in a page
+THUMBNAIL, LARGE = 96, 1024  # pixels of the longer side, in a list and in full size
+MOST_BYTES = 50 * 10**6  # of all pictures in a page
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")  # other formats may run programs
 
 MISSING, OUTSIDE = "missing", "outside the folder"
@@ -34,6 +35,7 @@ class Picture(NamedTuple):
     thumbnail: str = ""  # a data URI
     link: str = ""  # from the page to the file
     fault: str = ""  # why there is no thumbnail
+    large: str = ""  # a data URI; "" if the thumbnail is large enough, or there is no room
 
 
 def review_page(
@@ -43,63 +45,96 @@ def review_page(
     review: pd.DataFrame,
     *,
     columns: Sequence[str],
-    cells: Sequence[Sequence[str]],
-    pictures: Sequence[Sequence[str]] | None = None,
-    votes: NDArray[np.float64] | None = None,
+    shown: Sequence[Shown],
+    notes: int = 0,
+    names: Sequence[str] | None = None,
+    table: str = "",
+    pictures: Mapping[int, Picture] | None = None,
+    votes: Votes | None = None,
+    reliability: Mapping[str, float] | None = None,
     assumption: str = "",
 ) -> str:
     """Return the page with the rows of `review`, as `robustpll.clean.review` gives them.
 
-    The browser stores decisions under the `key`, see `fingerprint`. `columns` and `cells` are what
-    the table says about these rows; `votes` (n, k) counts the votes for each class in all rows.
+    The browser stores decisions under the `key`; `table` is the fingerprint, see `RowKeys`. `shown`
+    has the cells of each row; the first `notes` of their `columns` are no features. `names` are
+    those of all rows, `pictures` are by position, and `reliability` is by annotator.
     """
-    indices = review.index.to_numpy()
-    rows = zip(  # in the order that review.js expects
-        review["row"].astype(str),
-        review["why"],
-        review["reason"],
-        (1 - judged.confidence[indices]).round(4).tolist(),
-        judged.resolved[indices].tolist(),
-        np.asarray(judged.opinion.uncertainty)[indices].round(3).tolist(),
-        [_options(judged, index, votes) for index in indices],
-        [[c if len(c) <= MAX_CELL else f"{c[: MAX_CELL - 1]}…" for c in row] for row in cells],
-        pictures or [[]] * len(review),
-        strict=True,
-    )
-    classes = [str(name) for name in judged.candidates.classes]
-    data = {"key": key, "classes": classes, "columns": list(columns), "voted": votes is not None}
-    shown = {"title": title, "kinds": sorted(set(review["why"])), "count": len(review)}
-    return render_page(TEMPLATE, data=data | {"rows": list(rows)}, assumption=assumption, **shown)
+    rows, pictures, reliability = review.index.to_numpy(), pictures or {}, reliability or {}
+    annotators, answers = ((), None) if votes is None else answers_of(votes, judged)
+    leading, confidence = judged.probability.argmax(-1), judged.confidence.round(4)
+    fields = {
+        "name": review["row"].astype(str).tolist(),
+        "kind": review["why"].tolist(),
+        "reason": review["reason"].tolist(),
+        "confidence": confidence[rows].tolist(),
+        "resolved": judged.resolved[rows].tolist(),
+        "leading": leading[rows].tolist(),
+        "lead": judged.probability[rows, leading[rows]].round(4).tolist(),
+        "unsure": np.asarray(judged.opinion.uncertainty)[rows].round(3).tolist(),
+        "options": [_options(judged, row) for row in rows],
+        "answers": [[] if answers is None else _given(answers[row]) for row in rows],
+        "picture": [pictures.get(row, []) for row in rows.tolist()],
+    }
+    fields |= {name: [getattr(row, name) for row in shown] for name in Shown._fields}
+    resolved = {}  # of rows that are similar to others
+    for position in sorted({position for row in shown for position, _ in row.similar}):
+        label, is_decided = int(judged.resolved[position]), bool(judged.decided[position])
+        picture = pictures.get(position, Picture()).thumbnail
+        name = str(position) if names is None else names[position]
+        resolved[position] = [name, label, float(confidence[position]), is_decided, picture]
+    data = {
+        "key": key,
+        "table": table,
+        "classes": [str(name) for name in judged.candidates.classes],
+        "columns": list(columns),
+        "notes": notes,
+        "annotators": [[name, reliability.get(name)] for name in annotators],
+        "resolved": resolved,
+        "fields": [*fields],
+        "rows": [*zip(*fields.values(), strict=True)],
+    }
+    head = {"title": title, "kinds": sorted(set(review["why"])), "count": len(review)}
+    return render_page(TEMPLATE, data=data, assumption=assumption, **head)
 
 
-def _options(judged: Judgement, row: int, votes: NDArray[np.float64] | None) -> list[list[Any]]:
-    """Return the candidates of a row, the most probable first, then likely other classes."""
+def _given(answers: NDArray[np.int64]) -> list[list[int]]:
+    """Return annotator and class of each answer of a row."""
+    return [[number, label] for number, label in enumerate(answers.tolist()) if label >= 0]
+
+
+def _options(judged: Judgement, row: int) -> list[list[Any]]:
+    """Return the candidates of a row and likely other classes, the most probable first."""
     inside, probability = judged.candidates.matrix[row], judged.probability[row]
     order = np.argsort(-probability, kind="stable")
     others = order[~inside[order]][:MAX_OUTSIDE]
-    labels = np.concatenate([order[inside[order]], others[probability[others] >= LIKELY]])
+    is_offered = inside.copy()
+    is_offered[others] = probability[others] >= LIKELY
+    is_offered[order[0]] = True
+    labels = order[is_offered[order]]
     columns = (
         labels,
         inside[labels],
         np.asarray(judged.opinion.belief)[row, labels].astype(float).round(3),
         probability[labels].round(3),
-        np.zeros_like(labels) if votes is None else votes[row, labels].astype(int),
     )
     return [list(option) for option in zip(*(column.tolist() for column in columns), strict=True)]
 
 
 def load_pictures(
-    paths: Sequence[str], table_folder: Path, out: Path, root: Path | None = None
+    paths: Sequence[str], table_folder: Path, out: Path, root: Path | None = None, large: int = 0
 ) -> list[Picture]:
     """Return a thumbnail and a link from the folder `out` for each path.
 
     Paths are relative to `root` or to the table's folder, and must lead to files below `root`
     (by default the table's folder), also through links. When all thumbnails together exceed
-    50 MB, the remaining pictures are only linked.
+    50 MB, the remaining pictures are only linked. The first `large` paths get a picture of at most
+    1,024 pixels, too, as long as there is room.
     """
-    root, room, pictures = root or table_folder, MOST_BYTES, []
+    root, room, pictures, files = root or table_folder, MOST_BYTES, [], []
     for name in paths:
         path = _located(name, table_folder, root) if name else ""
+        files.append(path)
         if isinstance(path, str):
             pictures.append(Picture(fault=path))
             continue
@@ -112,6 +147,12 @@ def load_pictures(
         except ValueError:  # on another drive
             link = path.as_uri()
         pictures.append(Picture("" if fault else small, link, fault))
+    for index, path in enumerate(files[:large]):
+        if room > 0 and pictures[index].thumbnail and isinstance(path, Path):
+            whole = thumbnail(path, LARGE)
+            if len(pictures[index].thumbnail) < len(whole) <= room:
+                room -= len(whole)
+                pictures[index] = pictures[index]._replace(large=whole)
     return pictures
 
 
@@ -126,8 +167,8 @@ def _located(name: str, table_folder: Path, root: Path) -> Path | str:
     return files[0] if files else MISSING if inside else OUTSIDE
 
 
-def thumbnail(path: Path) -> str:
-    """Return a picture of at most 96 pixels as a data URI; "" if the file is not a picture."""
+def thumbnail(path: Path, pixels: int = THUMBNAIL) -> str:
+    """Return a picture of at most so many pixels as a data URI; "" if it is not a picture."""
     from PIL import Image, ImageOps
 
     content = io.BytesIO()
@@ -137,11 +178,11 @@ def thumbnail(path: Path) -> str:
             # a picture of 10**8 pixels may be meant to fill the memory
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path, formats=FORMATS) as opened:
-                opened.draft("RGB", (2 * THUMBNAIL, 2 * THUMBNAIL))  # faster for JPEG
+                opened.draft("RGB", (2 * pixels, 2 * pixels))  # faster for JPEG
                 small = ImageOps.exif_transpose(opened)
                 transparent = small.mode in ("RGBA", "LA", "PA") or "transparency" in small.info
                 small = small.convert("RGBA" if transparent else "RGB")
-                small.thumbnail((THUMBNAIL, THUMBNAIL))
+                small.thumbnail((pixels, pixels))
             kind = "PNG" if transparent or max(small.size) <= 32 else "JPEG"
             small.save(content, kind, quality=80)
     except Exception:  # Pillow documents no exceptions for damaged files

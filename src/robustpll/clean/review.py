@@ -4,6 +4,7 @@ Each of `FINDINGS` gets a judgement, the line or row numbers (n,) in the source,
 """
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -12,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from robustpll.clean.judge import Floats, Ints, Judgement, posterior
+from robustpll.clean.judge import Bools, Floats, Ints, Judgement, posterior
 from robustpll.estimator.abstention import mean_threshold
 from robustpll.evaluate.reports import suspicion
 from robustpll.labels.parsing import moved_codes
@@ -37,14 +38,15 @@ def candidates_that_look_wrong(judged: Judgement, rows: Ints, votes: Votes | Non
         "confidence": judged.confidence[row],
     }
     if votes is not None:
-        names, answers = _answers(votes, classes)
+        names, answers = answers_of(votes, judged)
         columns["annotators"] = ["|".join(names[m]) for m in answers[row] == label[:, None]]
     return pd.DataFrame(columns).sort_values("probability", kind="stable")
 
 
-def _answers(votes: Votes, classes: NDArray[Any]) -> tuple[NDArray[Any], Ints]:
+def answers_of(votes: Votes, judged: Judgement) -> tuple[NDArray[Any], Ints]:
     """Return annotators and the class index that each named, (n, annotators); -1 for none."""
-    return np.array(votes.annotators, dtype=object), moved_codes(*votes.codes(), classes)
+    names = np.array([str(name) for name in votes.annotators], dtype=object)
+    return names, moved_codes(*votes.codes(), judged.candidates.classes)
 
 
 def sets_that_miss_the_truth(judged: Judgement, rows: Ints, *_: Any) -> pd.DataFrame:
@@ -111,7 +113,7 @@ def annotators(judged: Judgement, _: Ints, votes: Any) -> pd.DataFrame:
     """Return how often each annotator agrees with the model and all other annotators."""
     classes, model = judged.candidates.classes, np.asarray(judged.opinion.probability)
     counts = votes.counts(classes)
-    rows, (names, answers) = [], _answers(votes, classes)
+    rows, (names, answers) = [], answers_of(votes, judged)
     for name, answer in zip(names, answers.T, strict=True):
         answered = np.flatnonzero(answer >= 0)
         n, label = len(answered), answer[answered]
@@ -131,12 +133,22 @@ def annotators(judged: Judgement, _: Ints, votes: Any) -> pd.DataFrame:
 FINDINGS = (candidates_that_look_wrong, sets_that_miss_the_truth, twins, confused_pairs, annotators)
 
 
-def review(judged: Judgement, rows: Ints, twins: pd.DataFrame, error: float) -> pd.DataFrame:
+def review(
+    judged: Judgement,
+    rows: Ints,
+    twins: pd.DataFrame,
+    error: float,
+    *,
+    closed: Bools | None = None,
+    again: Mapping[int, tuple[str, str]] | None = None,
+) -> pd.DataFrame:
     """Return the rows for a person to decide, in `query_order`; the index is the position.
 
     The other rows have an expected share of wrong labels of at most `error`, and no `twins`.
+    Rows that are `closed` (n,) are not asked. Rows to ask `again` come first; for each of these
+    positions, it has the kind of doubt and the reason.
     """
-    confidence, classes = judged.confidence, judged.candidates.classes
+    confidence, again = judged.confidence, again or {}
     descending = np.sort(confidence)[::-1]
     asked = confidence < mean_threshold(descending, 1 - descending, error)
     contrary = defaultdict(list)  # row number -> numbers of its twins
@@ -144,31 +156,13 @@ def review(judged: Judgement, rows: Ints, twins: pd.DataFrame, error: float) -> 
         contrary[row].append(twin)
         contrary[twin].append(row)
     asked |= np.isin(rows, [*contrary])
-    undecided = np.flatnonzero(asked & ~judged.decided)
-    order, value = query_order(1 - confidence, judged.near[0], undecided)
-    uncertainty = np.asarray(judged.opinion.uncertainty)
-    differs = uncertainty > max(UNSURE, float(np.quantile(uncertainty, UNSURE_QUANTILE)))
-    suspect = suspicion(judged.opinion, judged.candidates.matrix, "rival") > 0.5
-    suspect &= judged.missing > (1 - confidence) / 2
-    others = np.where(judged.candidates.matrix, judged.probability, -1.0)
-    others[np.arange(len(others)), judged.resolved] = -1.0  # of the other candidates; -1: none
-
-    why = []
-    for index in order.tolist():
-        label, outside = judged.labels[index], classes[judged.best_outside[index]]
-        reasons = {}  # of each kind of doubt, the main one first
-        if suspect[index]:
-            reasons["truth missing"] = f"looks like {outside}, which is not a candidate"
-        if twins_of := contrary.get(int(rows[index])):
-            near = f"nearly equals row {', '.join(map(str, twins_of[:3]))}"
-            reasons["contradicts twin"] = f"{near}, but shares no candidate with it"
-        if differs[index]:
-            reasons["unlike others"] = "differs from others, so the model knows little about it"
-        if others[index].max() >= 0:
-            reasons["ambiguous"] = f"{label} or {classes[others[index].argmax()]}"
-        elif not suspect[index]:
-            reasons["ambiguous"] = f"{label}, or perhaps {outside}, which is not a candidate"
-        why.append(reasons)
+    asked &= ~judged.decided & (True if closed is None else ~closed)
+    asked[[*again]] = True
+    order, value = query_order(1 - confidence, judged.near[0], np.flatnonzero(asked))
+    first = np.argsort(~np.isin(order, [*again]), kind="stable")
+    order, value = order[first], value[first]
+    why = _reasons(judged, order, [contrary.get(int(row), []) for row in rows[order]])
+    why = [dict([again[i]] if i in again else []) | w for i, w in zip(order, why, strict=True)]
     columns = {
         "row": rows[order],
         "value_of_asking": value,
@@ -179,6 +173,35 @@ def review(judged: Judgement, rows: Ints, twins: pd.DataFrame, error: float) -> 
         "candidates": candidate_names(judged, order),
     }
     return pd.DataFrame(columns, index=order)
+
+
+def _reasons(judged: Judgement, order: Ints, twins: Sequence[list[int]]) -> list[dict[str, str]]:
+    """Return the reasons of each kind of doubt about each row, the main one first."""
+    classes, confidence = judged.candidates.classes, judged.confidence
+    uncertainty = np.asarray(judged.opinion.uncertainty)
+    differs = uncertainty > max(UNSURE, float(np.quantile(uncertainty, UNSURE_QUANTILE)))
+    suspect = suspicion(judged.opinion, judged.candidates.matrix, "rival") > 0.5
+    suspect &= judged.missing > (1 - confidence) / 2
+    others = np.where(judged.candidates.matrix, judged.probability, -1.0)
+    others[np.arange(len(others)), judged.resolved] = -1.0  # of the other candidates; -1: none
+    why = []
+    for index, twins_of in zip(order.tolist(), twins, strict=True):
+        label, outside = judged.labels[index], classes[judged.best_outside[index]]
+        reasons = {}
+        if suspect[index]:
+            seems = f"by its features alone it looks like {outside}"
+            reasons["truth missing"] = f"{seems}, which is not a candidate"
+        if twins_of:
+            near = f"nearly equals row {', '.join(map(str, twins_of[:3]))}"
+            reasons["contradicts twin"] = f"{near}, but shares no candidate with it"
+        if differs[index]:
+            reasons["unlike others"] = "differs from others, so the model knows little about it"
+        if others[index].max() >= 0:
+            reasons["ambiguous"] = f"{label} or {classes[others[index].argmax()]}"
+        elif not suspect[index]:
+            reasons["ambiguous"] = f"{label}, or perhaps {outside}, which is not a candidate"
+        why.append(reasons)
+    return why
 
 
 def query_order(doubt: Floats, near: Ints, asked: Ints) -> tuple[Ints, Floats]:

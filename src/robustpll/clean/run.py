@@ -1,8 +1,10 @@
 """All steps of `robustpll clean`: from a table to labels, findings and the review page."""
 
+import hashlib
 import io
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,10 +14,11 @@ import pyarrow as pa
 from pyarrow.parquet import write_table
 
 from robustpll._files import OutFolder
-from robustpll.clean.decisions_file import decided_candidates
+from robustpll.clean.decisions_file import Decided, apply_decisions
 from robustpll.clean.judge import FAULTY, Judgement, judge
-from robustpll.clean.page import MAX_COLUMNS, load_pictures, review_page
-from robustpll.clean.review import FINDINGS, review
+from robustpll.clean.page import load_pictures, review_page
+from robustpll.clean.review import FINDINGS, annotators, review
+from robustpll.clean.shown import asked_again, shown_rows, texts_of
 from robustpll.errors import InputError
 from robustpll.labels.votes import Votes
 from robustpll.methods import Method
@@ -32,10 +35,22 @@ ASSUMPTION = (
 )
 
 
+@dataclass(frozen=True)
+class PageColumns:
+    """What columns of a table are for the review page."""
+
+    id: str | None = None  # of unique ids of rows
+    notes: Sequence[str] = ()  # columns to show that are no features
+    images: str | None = None  # paths of pictures
+    images_root: Path | None = None
+    truth: str | None = None  # not shown
+
+
 class Cleaned(NamedTuple):
     """The results of cleaning a table."""
 
-    judged: Judgement
+    judged: Judgement  # of the rows that are not excluded
+    decided: Decided
     findings: dict[str, pd.DataFrame]  # by file; `rows_for_review` is indexed by position
     table: Path  # written with labels
     assumption: str  # what the expected share of wrong labels assumes
@@ -51,9 +66,7 @@ def clean_table(
     error: float,
     most: int,
     decisions: Sequence[Path],
-    images: str | None,
-    images_root: Path | None,
-    also_shown: Sequence[str],
+    columns: PageColumns,
     **training: Any,
 ) -> Cleaned:
     """Clean a table that `read_with_cells` read from `path`; write the results to `out`.
@@ -67,57 +80,87 @@ def clean_table(
     if added := [name for name in ADDED if name in names]:
         remedy = "Rename it, or pass the table without the columns that were added before"
         raise InputError(f"{path} has a column {added[0]!r} already. {remedy}.")
-    votes = table.y if isinstance(table.y, Votes) else None
-    searches = {search.__name__: search for search in (FINDINGS if votes else FINDINGS[:-1])}
+    is_voted = isinstance(table.y, Votes)
+    searches = {search.__name__: search for search in FINDINGS if is_voted or search != annotators}
     folder = OutFolder.of(out, "clean")
     folder.refuse_others([target.name, *(f"{name}.csv" for name in (*searches, REVIEW)), PAGE])
-    candidates, decided, key = decided_candidates(table, decisions)
-    judged = judge(table.features, candidates, method, decided=decided, **training)
-    findings = {name: find(judged, table.rows, votes) for name, find in searches.items()}
-    findings[REVIEW] = review(judged, table.rows, findings["twins"], error)
-    shown, suspects = findings[REVIEW].head(most), len(findings["sets_that_miss_the_truth"])
-    share = suspects / max(int((~decided).sum()), 1)
+    decided = apply_decisions(table, decisions, columns.id)
+    X, rows, y = decided.table.features, decided.table.rows, decided.table.y
+    votes = y if isinstance(y, Votes) else None
+    judged = judge(X, decided.candidates, method, decided=decided.labelled, **training)
+    findings = {name: find(judged, rows, votes) for name, find in searches.items()}
+    asked: Any = {"closed": decided.cannot_tell, "again": asked_again(decided)}
+    findings[REVIEW] = review(judged, rows, findings["twins"], error, **asked)
+    suspects = len(findings["sets_that_miss_the_truth"])
+    share = suspects / max(int((~decided.labelled).sum()), 1)
     assumption = ASSUMPTION.format(error=error, faulty=FAULTY, suspects=suspects, share=share)
-    pictures = None
-    if images is not None:
-        paths = [cells[0] for cells in _shown_cells(table, [images], shown)]
-        pictures = load_pictures(paths, path.parent, out, images_root)
-    columns = [*also_shown, *map(str, table.features)][:MAX_COLUMNS]
-    page = review_page(
-        path.name,
-        key,
-        judged,
-        shown,
-        columns=columns,
-        cells=_shown_cells(table, columns, shown),
-        pictures=pictures,
-        votes=None if votes is None else votes.counts(candidates.classes),
-        assumption=assumption,
-    )
-    folder.write(target.name, _labelled_table(source, table, judged, findings[REVIEW]))
+    cleaned = Cleaned(judged, decided, findings, target, assumption, Counter())
+    page = _page(path, out, cleaned, most, columns)
+    folder.write(target.name, _labelled_table(source, table, cleaned))
     for name, frame in findings.items():
         text = safe_csv(frame, index=False, float_format="%.4g")
         folder.write(f"{name}.csv", text.encode(ENCODING))
     folder.write(PAGE, page.encode())
-    not_shown = Counter(picture.fault for picture in pictures or () if picture.fault)
-    return Cleaned(judged, findings, target, assumption, not_shown)
+    return cleaned
 
 
-def _shown_cells(table: Table, columns: list[str], review: pd.DataFrame) -> list[list[str]]:
-    """Return the cells of these columns in the rows for review, as text."""
-    rows = table.cells.select(columns).take(review.index.to_numpy()).to_pylist()
-    return [["" if cell is None else str(cell) for cell in row.values()] for row in rows]
+def _page(path: Path, out: Path, cleaned: Cleaned, most: int, columns: PageColumns) -> str:
+    """Return the review page; count pictures that it does not show."""
+    decided, judged, review = cleaned.decided, cleaned.judged, cleaned.findings[REVIEW]
+    table, rows = decided.table, review.index.to_numpy()[:most]
+    used = {*columns.notes, columns.truth, columns.images}
+    labels = [name for name in table.reading.left_out if name not in used]
+    about: Any = {"rows": rows, "notes": columns.notes, "labels": labels}
+    names, shown = shown_rows(decided, judged, review, **about)
+    pictures = {}
+    if columns.images is not None:
+        similar = {position for row in shown for position, _ in row.similar}
+        positions = [*rows.tolist(), *sorted(similar)]
+        paths = [cells[columns.images] for cells in texts_of(table, [columns.images], positions)]
+        loaded = load_pictures(paths, path.parent, out, columns.images_root, len(rows))
+        pictures = dict(zip(positions, loaded, strict=True))
+        faults = (picture.fault for picture in loaded[: len(rows)])
+        cleaned.not_shown.update(fault for fault in faults if fault)
+    votes = table.y if isinstance(table.y, Votes) else None
+    agreement: dict[str, float] = {}
+    if votes is not None:
+        frame = cleaned.findings[annotators.__name__]
+        agreement = dict(zip(frame["annotator"], frame["agreement"], strict=True))
+    return review_page(
+        path.name,
+        hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16],  # the table may change
+        judged,
+        review.head(most),
+        columns=names,
+        shown=shown,
+        notes=len(names) - table.features.shape[1],
+        names=table.rows.astype(str).tolist(),
+        table=decided.keys.table,
+        pictures=pictures,
+        votes=votes,
+        reliability=agreement,
+        assumption=cleaned.assumption,
+    )
 
 
-def _labelled_table(source: Any, table: Table, judged: Judgement, review: pd.DataFrame) -> bytes:
-    """Return the content of the table's file with the columns `ADDED`."""
-    is_open = np.isin(np.arange(len(table)), review.index)
-    resolved_by = np.where(judged.decided, "person", np.where(is_open, "", "model"))
-    cells, added = table.cells, (judged.labels, judged.confidence.round(4), resolved_by)
-    for name, column in zip(ADDED, added, strict=True):
-        cells = cells.append_column(name, pa.array(column.tolist()))
+def _labelled_table(source: Any, table: Table, cleaned: Cleaned) -> bytes:
+    """Return the content of the table's file with the columns `ADDED`; excluded rows are in it."""
+    judged, decided = cleaned.judged, cleaned.decided
+    is_open = np.isin(np.arange(len(judged.labels)), cleaned.findings[REVIEW].index)
+    unknown = decided.cannot_tell & ~is_open
+    resolved_by = np.where(is_open, "", np.where(unknown, "person: cannot tell", "model"))
+    columns = (judged.labels, judged.confidence.round(4), resolved_by)
+    added = {name: np.full(len(table), None) for name in ADDED}
+    added[ADDED[2]][:] = "excluded"
+    for (name, column), values in zip(added.items(), columns, strict=True):
+        column[decided.remaining] = values.tolist()
+        if name != ADDED[2]:
+            column[decided.remaining[unknown]] = None
+    added[ADDED[2]][decided.remaining[judged.decided]] = "person"
     if isinstance(source, ParquetTable):
-        content = io.BytesIO()
+        content, cells = io.BytesIO(), table.cells
+        for name, column in added.items():
+            cells = cells.append_column(name, pa.array(column))
         write_table(cells, content)
         return content.getvalue()
     decimal = source.reading.decimal or "."
@@ -131,6 +174,9 @@ def _labelled_table(source: Any, table: Table, judged: Judgement, review: pd.Dat
         return str(cell if is_gap else safe_cell(str(cell), decimal))
 
     text = CsvText()
-    frame = cells.to_pandas().map(as_text).rename(columns=safe_cell)
+    labels = pd.DataFrame(added, dtype=object).map(
+        lambda cell: "" if cell is None else as_text(cell)
+    )
+    frame = table.cells.to_pandas().map(as_text).assign(**labels).rename(columns=safe_cell)
     frame.to_csv(text, sep=source.delimiter, index=False, lineterminator="\r\n")
     return text.getvalue().encode(ENCODING)

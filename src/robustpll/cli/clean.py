@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,18 +47,14 @@ def clean(
     if not 0 < wrong < 1:
         raise BadParameter("--wrong must be above 0 and below 1.")
     with errors_as_messages():
-        from robustpll.tables.source import Reading, check_names, opened_source, several
-
         method = training.method_in_folds()
         if images_root and not (images and images_root.is_dir()):
             raise InputError("--images-root must be the folder of the pictures of --images.")
-        if images:
-            reading = Reading(**asdict(file) | {"missing": several(file.missing)})
-            check_names(opened_source(path, reading).names, [images], "images")
-    ignored = [*(columns.ignore or ()), *([images] if images else ())]
-    table = shared.read(path, replace(columns, ignore=ignored), file, cells=True)
+    also_read = replace(columns, ignore=[*columns.ignored(), *([images] if images else ())])
+    shared.check_columns(path, file, images=images)
+    table = shared.read(path, also_read, file, cells=True)
     with errors_as_messages("Files that were written are complete; the others did not change."):
-        from robustpll.clean.run import clean_table
+        from robustpll.clean.run import PageColumns, clean_table
 
         cleaned = clean_table(
             path,
@@ -68,9 +64,13 @@ def clean(
             error=wrong,
             most=most,
             decisions=training.decisions or (),
-            images=images,
-            images_root=images_root,
-            also_shown=[*([columns.item] if columns.item else ()), *(columns.ignore or ())],
+            columns=PageColumns(
+                columns.id or columns.item,
+                [*([columns.item] if columns.item else ()), *columns.ignored()],
+                images,
+                images_root,
+                columns.truth,
+            ),
             folds=folds,
             seed=training.seed,
             device=training.device,
@@ -79,7 +79,8 @@ def clean(
     typer.echo("\n".join(_summary(cleaned, table, path, out)))
     if not no_baselines:
         with errors_as_messages("All files are written; baselines are not compared."):
-            typer.echo(_compared(cleaned.judged, table, method.title, training.seed))
+            rows = cleaned.decided.table
+            typer.echo(_compared(cleaned.judged, rows, method.title, training.seed))
 
 
 def _compared(judged: "Judgement", table: "Table", title: str, seed: int) -> str:
@@ -100,15 +101,20 @@ def _summary(cleaned: "Cleaned", table: "Table", path: Path, out: Path) -> Itera
 
     from robustpll.clean.run import PAGE, REVIEW
 
-    y, decided, review = cleaned.judged.candidates, cleaned.judged.decided, cleaned.findings[REVIEW]
-    yield f"{path}: {len(y):,} rows, {shared.summary_of(y)}"
-    resolved = f"{len(y) - len(review) - decided.sum():,}; left to a person: {len(review):,}"
-    yield f"decided by a person: {decided.sum():,}; resolved by the model: {resolved}"
+    y, review, rows = cleaned.judged.candidates, cleaned.findings[REVIEW], cleaned.decided.table
+    by_person, unknown = cleaned.judged.decided, cleaned.decided.cannot_tell
+    is_open = np.isin(np.arange(len(y)), review.index)
+    by_model = ~is_open & ~by_person & ~unknown
+    yield f"{path}: {len(table):,} rows, {shared.summary_of(y)}"
+    resolved = f"{by_model.sum():,}; left to a person: {len(review):,}"
+    yield f"decided by a person: {by_person.sum():,}; resolved by the model: {resolved}"
+    yield from cleaned.decided.messages()
     yield cleaned.assumption
-    if table.truth is not None:
-        known, is_open = pd.notna(table.truth), np.isin(np.arange(len(y)), review.index)
-        groups = {"resolved ones": known & ~is_open, "that need a person": known & is_open}
-        yield shared.right_shares(cleaned.judged.labels == table.truth, groups)
+    if rows.truth is not None:
+        known = pd.notna(rows.truth)
+        resolved_rows = known & (by_model | by_person)
+        groups = {"resolved ones": resolved_rows, "that need a person": known & is_open}
+        yield shared.right_shares(cleaned.judged.labels == rows.truth, groups)
     yield f"  {cleaned.table}: the table with resolved labels"
     for name, frame in cleaned.findings.items():
         yield f"  {out / name}.csv: {len(frame):,} {name.replace('_', ' ')}"

@@ -21,7 +21,7 @@ from robustpll.errors import InputError, RobustPLLError
 ARGUMENTS = (
     "candidates|separator|indicators|votes|truth|ignore|categories|unanswered|errors|missing|"
     "encoding|delimiter|decimal|images|answers|item|annotator|label|confidence|duplicates|question|"
-    "unsure|rename"
+    "unsure|rename|id"
 )
 
 

@@ -68,29 +68,27 @@ def fit(
     with errors_as_messages():
         model = training.model(network)
         refuse_unwritable(out, (path, *decisions), MODEL_START, "a model of robustpll")
-    table = shared.read(path, columns, file)
-    X = table.features
+    whole = shared.read(path, columns, file, cells=bool(decisions))
     with errors_as_messages(stopped="No model is written."):
         from rich.console import Console
 
-        from robustpll.clean.decisions_file import decided_candidates
+        from robustpll.clean.decisions_file import apply_decisions
         from robustpll.engine.history import progress_bars
 
-        _refuse_added(table)
-        y, is_decided, _ = decided_candidates(table, decisions)
+        _refuse_added(whole)
+        decided = apply_decisions(whole, decisions, columns.id)
+        table, y, X = decided.table, decided.candidates, decided.table.features
         train, test = split_rows(X, y, held_out, training.seed)
-        needed = math.ceil(round(coverage / (1 - coverage), 9))  # rows, for prediction sets
-        if MIN_HELD_OUT <= len(test) < needed:
-            message = f"--coverage {coverage:g} needs {needed:,} held-out rows"
-            raise InputError(f"{message}, but there are {len(test):,}. Pass a larger --held-out.")
+        _refuse_too_few(coverage, len(test))
         start, console = time.monotonic(), Console(stderr=True)
         with progress_bars(console) if console.is_terminal else nullcontext():
             model.fit(X.iloc[train], y[train])
         seconds, title = time.monotonic() - start, model.resolved_method().title
         model.notes_ = {"reading": asdict(table.reading)}
         model.save(out)  # the training must not be lost if the evaluation fails
-    typer.echo(f"{path}: {len(table):,} rows, {X.shape[1]:,} features, {shared.summary_of(y)}")
-    typer.echo(f"decided by a person: {is_decided.sum():,}")
+    typer.echo(f"{path}: {len(whole):,} rows, {X.shape[1]:,} features, {shared.summary_of(y)}")
+    labelled = f"decided by a person: {decided.labelled.sum():,}"
+    typer.echo("\n".join([labelled, *decided.messages()]))
     title += f", {model.fitted_.learners}," if hasattr(model.fitted_, "learners") else ""
     typer.echo(f"{title} learned from {len(train):,} rows in {seconds:,.1f} s. The model is {out}.")
     with errors_as_messages(stopped="The model has no decisions and prediction sets."):
@@ -102,6 +100,14 @@ def fit(
             about: Any = {"seed": training.seed, "seconds": seconds}
             typer.echo(_compared(model, table, y, (train, test), **about))
     typer.echo(f"For predictions: robustpll predict {out} TABLE --out FILE.csv")
+
+
+def _refuse_too_few(coverage: float, held_out: int) -> None:
+    """Raise if so many held-out rows do not suffice for prediction sets of this coverage."""
+    needed = math.ceil(round(coverage / (1 - coverage), 9))
+    if MIN_HELD_OUT <= held_out < needed:
+        message = f"--coverage {coverage:g} needs {needed:,} held-out rows"
+        raise InputError(f"{message}, but there are {held_out:,}. Pass a larger --held-out.")
 
 
 def _refuse_added(table: "Table") -> None:
@@ -172,16 +178,18 @@ def compare(
     columns.check_form(path)
     with errors_as_messages():
         method = training.method_in_folds(network)
-    table = shared.read(path, columns, file)
+    decisions = training.decisions or []
+    table = shared.read(path, columns, file, cells=bool(decisions))
     with errors_as_messages():
-        from robustpll.clean.decisions_file import decided_candidates
+        from robustpll.clean.decisions_file import apply_decisions
         from robustpll.evaluate.compare import compare as compare_rows
 
         _refuse_added(table)
-        y, _, _ = decided_candidates(table, training.decisions or [])
+        decided = apply_decisions(table, decisions, columns.id)
+        X, y, truth = decided.table.features, decided.candidates, decided.table.truth
         options: Any = {"random_state": training.seed, "device": training.device}
-        options |= {"verbose": sys.stderr.isatty(), "truth": table.truth}
-        result = compare_rows(table.features, y, method=method, folds=folds, **options)
+        options |= {"verbose": sys.stderr.isatty(), "truth": truth}
+        result = compare_rows(X, y, method=method, folds=folds, **options)
     typer.echo(f"{path}: {len(y):,} rows, {shared.summary_of(y)}\n{result}")
 
 

@@ -69,6 +69,7 @@ class ColumnOptions:
     fold_case: Annotated[bool, Option("--fold-case", help=FOLD_CASE)] = False
     truth: Truth = None
     ignore: Annotated[Texts, column_option(help="Column to leave out; repeatable.")] = None
+    id: Annotated[Text, column_option(help="Column of unique ids, by which decisions last.")] = None
     categories: Annotated[Texts, column_option(help="Categorical column; repeatable.")] = None
     unanswered: Annotated[str, Option(help='No candidates: "error" or "all classes".')] = "error"
     skip_bad_rows: SkipBadRows = False
@@ -82,6 +83,10 @@ class ColumnOptions:
         passed = sum(form is not None for form in forms)
         if passed > 1 or (required and not passed and path.suffix.lower() not in EXPORTS):
             raise BadParameter("pass one of --candidates, --indicators, --votes and --answers.")
+
+    def ignored(self) -> list[str]:
+        """Return the columns that are not features, though the table is not told what they are."""
+        return [*dict.fromkeys([*([self.id] if self.id else ()), *(self.ignore or ())])]
 
 
 @dataclass(frozen=True)
@@ -159,9 +164,10 @@ def read(
     """
     from robustpll.tables.read import read_table, read_with_cells
 
-    arguments = asdict(columns) | asdict(file) | {"ignore": columns.ignore or ()}
+    arguments = asdict(columns) | asdict(file) | {"ignore": columns.ignored()}
     arguments["errors_to"] = arguments.pop("errors")
-    del arguments["skip_bad_rows"]
+    del arguments["skip_bad_rows"], arguments["id"]
+    check_columns(path, file, id=columns.id)
     reader = read_with_cells if cells else read_table
     with errors_as_messages(about=f"{path}: "):
         if not show:
@@ -174,6 +180,18 @@ def read(
     if table.bad and not show and not columns.skip_bad_rows:
         raise typer.Exit(1)
     return table
+
+
+def check_columns(path: Path, file: FileOptions, **columns: Text) -> None:
+    """Refuse options, by name, that name no column of the table."""
+    with errors_as_messages():
+        from robustpll.tables.source import Reading, check_names, opened_source, several
+
+        if passed := {option: name for option, name in columns.items() if name}:
+            reading = Reading(**asdict(file) | {"missing": several(file.missing)})
+            names = opened_source(path, reading).names
+            for option, name in passed.items():
+                check_names(names, [name], option)
 
 
 def _bad_rows(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[str]:
