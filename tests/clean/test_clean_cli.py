@@ -1,7 +1,9 @@
 """`robustpll clean`, as someone with a table runs it."""
 
 import csv
+import html
 import io
+import re
 import resource
 import subprocess
 import sys
@@ -88,10 +90,29 @@ def test_the_folder_has_the_table_its_labels_and_all_findings(cleaned: tuple[Pat
     assert ranked["annotator"].tolist() == ["ada", "bob", "zoe"]  # the best one comes first
     assert "120 rows, 3 classes" in result.stdout
     assert "right by the true labels" in result.stdout
-    suspects = len(pd.read_csv(out / "sets_that_miss_the_truth.csv"))
-    for text in (result.stdout, (out / "review.html").read_text(encoding="utf-8")):
-        assert "assumes that at most 5% of the sets miss the true class" in text
-        assert f"In {suspects:,} rows ({suspects / 120:.1%}) the model predicts" in text
+    assert ranked["reliability"].between(0.5, 1).all()
+    assert ranked["most_confused"].str.contains(" taken for ").all()
+    assert "3 annotators, right in " in result.stdout
+    assert re.search(r"Fleiss' kappa 0\.\d+, Krippendorff's alpha 0\.\d+", result.stdout)
+    page = (out / "review.html").read_text(encoding="utf-8")
+    for text in (result.stdout, html.unescape(page)):
+        assert "It estimates that nobody named the true class of" in text
+        assert "no promise" not in text
+
+
+def test_a_promise_says_what_it_rests_on(pets: Path, run: Run) -> None:
+    about = ("--truth", "gold", "--ignore", "name")
+    others = ("--ignore", "by bob", "--ignore", "by zoe")
+    one = run(pets, form=("--votes", "by a", *about, *others))
+    succeeded(one)
+    assert "This is no promise: fewer than 30 rows have two answers" in one.stdout
+    frame = pd.read_csv(pets)
+    answers = frame.filter(like="by ")
+    frame["set"] = ["|".join(sorted(set(row.dropna()))) for _, row in answers.iterrows()]
+    frame.drop(columns=answers.columns).to_csv(pets, index=False)
+    sets = run(pets, form=("--candidates", "set", *about))
+    succeeded(sets)
+    assert "assumes that at most 5% of the sets miss the true class" in sets.stdout
 
 
 def test_no_file_holds_formulas_and_cells_with_line_ends_stay_cells(pets: Path, run: Run) -> None:

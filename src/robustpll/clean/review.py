@@ -110,7 +110,11 @@ def confused_pairs(judged: Judgement, *_: Any) -> pd.DataFrame:
 
 
 def annotators(judged: Judgement, _: Ints, votes: Any) -> pd.DataFrame:
-    """Return how often each annotator agrees with the model and all other annotators."""
+    """Return how often each annotator agrees with the model and all others, and is right.
+
+    `reliability` is estimated together with the classes of all rows; `most_confused` is the class
+    that an annotator most often takes for another one.
+    """
     classes, model = judged.candidates.classes, np.asarray(judged.opinion.probability)
     counts = votes.counts(classes)
     rows, (names, answers) = [], answers_of(votes, judged)
@@ -126,8 +130,19 @@ def annotators(judged: Judgement, _: Ints, votes: Any) -> pd.DataFrame:
         interval = binomtest(agreed, n).proportion_ci(method="wilson") if n else (np.nan, np.nan)
         rows.append((name, n, agreed, agreed / n if n else np.nan, *interval))
     columns = ["annotator", "answers", "agreed", "agreement", "low", "high"]
+    frame = pd.DataFrame(rows, columns=columns)
+    if judged.crowd is not None:
+        crowd = judged.crowd.crowd
+        frame["reliability"] = crowd.reliability
+        if crowd.confusion is not None:
+            wrong = crowd.confusion * (1 - np.eye(crowd.k))  # (annotators, class, answer)
+            worst = wrong.reshape(len(wrong), -1).argmax(-1)
+            frame["most_confused"] = [
+                f"{classes[at // crowd.k]} taken for {classes[at % crowd.k]} ({share:.0%})"
+                for at, share in zip(worst, wrong.max((1, 2)), strict=True)
+            ]
     # by the lower end of the interval, or else few answers would win
-    return pd.DataFrame(rows, columns=columns).sort_values("low", ascending=False, kind="stable")
+    return frame.sort_values("low", ascending=False, kind="stable")
 
 
 FINDINGS = (candidates_that_look_wrong, sets_that_miss_the_truth, twins, confused_pairs, annotators)

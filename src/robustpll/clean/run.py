@@ -20,6 +20,7 @@ from robustpll.clean.page import load_pictures, review_page
 from robustpll.clean.review import FINDINGS, annotators, review
 from robustpll.clean.shown import asked_again, shown_rows, texts_of
 from robustpll.errors import InputError
+from robustpll.labels.annotators import FEWEST_PAIRS
 from robustpll.labels.votes import Votes
 from robustpll.methods import Method
 from robustpll.tables.read import Table
@@ -28,10 +29,20 @@ from robustpll.tables.source import CsvText, ParquetTable, opened_source, safe_c
 ADDED = ("resolved_label", "confidence", "resolved_by")  # columns; the last is "" for open rows
 REVIEW, PAGE = "rows_for_review", "review.html"
 ENCODING = "utf-8-sig"  # the mark at the start tells spreadsheets that it is UTF-8
-ASSUMPTION = (
-    "The model expects {error:.1%} or fewer of the labels it resolved to be wrong. This assumes "
-    "that at most {faulty:.0%} of the sets miss the true class. In {suspects:,} rows ({share:.1%}) "
-    "the model predicts a class that is not a candidate. If these are many, more labels are wrong."
+EXPECTED = "The model expects {:.1%} or fewer of the labels it resolved to be wrong. "
+OF_SETS = (
+    "This assumes that at most {faulty:.0%} of the sets miss the true class. In {suspects:,} rows "
+    "({share:.1%}) the model predicts a class that is not a candidate. If these are many, more "
+    "labels are wrong."
+)
+OF_ANSWERS = (
+    "It estimates that nobody named the true class of {:.1%} of the rows (between {:.1%} and "
+    "{:.1%}), and that annotators share {:.0%} of its own doubt; so far, their answers do not make "
+    "it surer. "
+)
+NO_PROMISE = (
+    "This is no promise: fewer than {} rows have two answers, so nobody can tell whether people "
+    "err in the same rows as the model. "
 )
 
 
@@ -91,9 +102,7 @@ def clean_table(
     findings = {name: find(judged, rows, votes) for name, find in searches.items()}
     asked: Any = {"closed": decided.cannot_tell, "again": asked_again(decided)}
     findings[REVIEW] = review(judged, rows, findings["twins"], error, **asked)
-    suspects = len(findings["sets_that_miss_the_truth"])
-    share = suspects / max(int((~decided.labelled).sum()), 1)
-    assumption = ASSUMPTION.format(error=error, faulty=FAULTY, suspects=suspects, share=share)
+    assumption = _assumption(judged, error, len(findings["sets_that_miss_the_truth"]))
     cleaned = Cleaned(judged, decided, findings, target, assumption, Counter())
     page = _page(path, out, cleaned, most, columns)
     folder.write(target.name, _labelled_table(source, table, cleaned))
@@ -102,6 +111,18 @@ def clean_table(
         folder.write(f"{name}.csv", text.encode(ENCODING))
     folder.write(PAGE, page.encode())
     return cleaned
+
+
+def _assumption(judged: Judgement, error: float, suspects: int) -> str:
+    """Return how many wrong labels the model expects, and what that depends on."""
+    expected, crowd, answers = EXPECTED.format(error), judged.crowd, judged.candidates.answers
+    if crowd is None or answers is None:
+        share = suspects / max(int((~judged.decided).sum()), 1)
+        return expected + OF_SETS.format(faulty=FAULTY, suspects=suspects, share=share)
+    low, mean, high = crowd.missing
+    if ((answers >= 0).sum(-1) >= 2).sum() < FEWEST_PAIRS:
+        expected += NO_PROMISE.format(FEWEST_PAIRS)
+    return (expected + OF_ANSWERS.format(mean, low, high, crowd.shared)).strip()
 
 
 def _page(path: Path, out: Path, cleaned: Cleaned, most: int, columns: PageColumns) -> str:
@@ -125,7 +146,8 @@ def _page(path: Path, out: Path, cleaned: Cleaned, most: int, columns: PageColum
     agreement: dict[str, float] = {}
     if votes is not None:
         frame = cleaned.findings[annotators.__name__]
-        agreement = dict(zip(frame["annotator"], frame["agreement"], strict=True))
+        measure = "agreement" if judged.crowd is None else "reliability"
+        agreement = dict(zip(frame["annotator"], frame[measure], strict=True))
     return review_page(
         path.name,
         hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16],  # the table may change

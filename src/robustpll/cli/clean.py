@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from robustpll.clean.run import Cleaned
     from robustpll.tables.read import Table
 
-WRONG = "Share of wrong labels to expect, if at most 5% of the sets miss the true class."
+WRONG = "Share of wrong labels to expect among those that no person decides."
 
 
 @shared.with_options
@@ -65,7 +65,7 @@ def clean(
             most=most,
             decisions=training.decisions or (),
             columns=PageColumns(
-                columns.id or columns.item,
+                columns.row_id,
                 [*([columns.item] if columns.item else ()), *columns.ignored()],
                 images,
                 images_root,
@@ -96,6 +96,22 @@ def _compared(judged: "Judgement", table: "Table", title: str, seed: int) -> str
     return str(comparison_of(judged.candidates, ours, others, table.truth))
 
 
+def _about_annotators(judged: "Judgement") -> Iterator[str]:
+    from robustpll.labels.votes import votes_for
+    from robustpll.measures.agreement import fleiss_kappa, krippendorff_alpha
+
+    y = judged.candidates
+    if judged.crowd is not None and y.answers is not None:
+        votes = votes_for(y.answers, len(y.classes))
+        right = judged.crowd.crowd.reliability
+        measures = (fleiss_kappa(votes), krippendorff_alpha(votes))
+        kappa, alpha = ("not defined" if np.isnan(m) else f"{m:.2f}" for m in measures)
+        yield (
+            f"{len(right):,} annotators, right in {right.min():.0%} to {right.max():.0%} of their "
+            f"answers (estimated); agreement: Fleiss' kappa {kappa}, Krippendorff's alpha {alpha}"
+        )
+
+
 def _summary(cleaned: "Cleaned", table: "Table", path: Path, out: Path) -> Iterator[str]:
     import pandas as pd
 
@@ -110,6 +126,7 @@ def _summary(cleaned: "Cleaned", table: "Table", path: Path, out: Path) -> Itera
     yield f"decided by a person: {by_person.sum():,}; resolved by the model: {resolved}"
     yield from cleaned.decided.messages()
     yield cleaned.assumption
+    yield from _about_annotators(cleaned.judged)
     if rows.truth is not None:
         known = pd.notna(rows.truth)
         resolved_rows = known & (by_model | by_person)

@@ -76,7 +76,7 @@ def fit(
         from robustpll.engine.history import progress_bars
 
         _refuse_added(whole)
-        decided = apply_decisions(whole, decisions, columns.id)
+        decided = apply_decisions(whole, decisions, columns.row_id)
         table, y, X = decided.table, decided.candidates, decided.table.features
         train, test = split_rows(X, y, held_out, training.seed)
         _refuse_too_few(coverage, len(test))
@@ -185,7 +185,7 @@ def compare(
         from robustpll.evaluate.compare import compare as compare_rows
 
         _refuse_added(table)
-        decided = apply_decisions(table, decisions, columns.id)
+        decided = apply_decisions(table, decisions, columns.row_id)
         X, y, truth = decided.table.features, decided.candidates, decided.table.truth
         options: Any = {"random_state": training.seed, "device": training.device}
         options |= {"verbose": sys.stderr.isatty(), "truth": truth}

@@ -84,6 +84,11 @@ class ColumnOptions:
         if passed > 1 or (required and not passed and path.suffix.lower() not in EXPORTS):
             raise BadParameter("pass one of --candidates, --indicators, --votes and --answers.")
 
+    @property
+    def row_id(self) -> str | None:
+        """The column by which decisions find their rows."""
+        return self.id or self.item
+
     def ignored(self) -> list[str]:
         """Return the columns that are not features, though the table is not told what they are."""
         return [*dict.fromkeys([*([self.id] if self.id else ()), *(self.ignore or ())])]
