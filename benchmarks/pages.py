@@ -419,6 +419,7 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "ms of 2": partial(time_text, digits=2),
     "count": count_text,
     "at most": "at most {:.1%}".format,
+    "interval": lambda found: "{mean:.1%} ({low:.1%} to {high:.1%})".format(**found),
 }
 
 
