@@ -98,10 +98,10 @@ LIMITS = {
     "clean": 1380,
     # compare, and baselines of fit and clean (110), long tables, exports and new names (70); ids of
     # rows (35)
-    "cli": 1430,
+    "cli": 1440,
     # own reader of .mat files (SciPy crashes on damaged ones), archives; KEEL tables (75), answers
-    # of annotators (80)
-    "datasets": 1330,
+    # of annotators (80), real crowds (60)
+    "datasets": 1395,
     "demo": 130,  # a baseline beside the methods
     "engine": 2000,  # a schedule of the learning rate (55), faster steps on a CPU, folds
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
@@ -111,18 +111,19 @@ LIMITS = {
     # docstrings of public reports (400), baselines beside a model (425), the default method (20)
     "evaluate": 1225,
     "html": 95,
-    # answers of annotators and their reliability (80), rates of distractors (75), answers in any
-    # form and long tables (390), spelling of class names (165, of which 75 were in tables)
-    "labels": 1240,
+    # confusions of annotators, and what they share with a model (270), rates of distractors (75),
+    # answers in any form and long tables (390), spelling of class names (165, of which 75 were in
+    # tables)
+    "labels": 1435,
     "measures": 800,
-    "methods": 3915,  # wrapped estimators (360), the default method (640), forests (220)
+    "methods": 4025,  # wrapped estimators (380), the default method (750), forests (220)
     "opinion": 250,
     "plots": 105,
     # CSV with line numbers and quotes (230), columns that leak labels, exports of three labelling
     # tools (310), long tables, answers in JSON and new names (170)
     "tables": 1570,
 }
-MOST_LINES, MOST_FILES = 21_200, 105
+MOST_LINES, MOST_FILES = 21_250, 105
 
 
 def test_packages_stay_within_their_limits() -> None:
