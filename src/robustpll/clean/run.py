@@ -37,8 +37,8 @@ OF_SETS = (
 )
 OF_ANSWERS = (
     "It estimates that nobody named the true class of {:.1%} of the rows (between {:.1%} and "
-    "{:.1%}), and that annotators share {:.0%} of its own doubt; so far, their answers do not make "
-    "it surer. "
+    "{:.1%}), and that annotators share {:.0%} of its own doubt. To that part, it does not count "
+    "that they agree. "
 )
 NO_PROMISE = (
     "This is no promise: fewer than {} rows have two answers, so nobody can tell whether people "
