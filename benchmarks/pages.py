@@ -324,6 +324,22 @@ def balance_table() -> Lines:
     return [*table(["", "FMNIST", "p"], rows), "", origin]
 
 
+def crowd_table() -> Lines:
+    """Return how models that learn from real crowds do on test rows, with 95 % intervals."""
+    runs = runs_of("crowds")
+    test = runs[runs["part"] == "test"]
+    frame = pd.DataFrame(index=test["label"].unique())
+    for name, rows in test.groupby("dataset", sort=False):
+        means = rows.groupby("label")[["accuracy", "ece", "rows"]].mean()
+        error = 1.96 * np.sqrt(means["accuracy"] * (1 - means["accuracy"]) / means["rows"])
+        title = {"labelme-crowd": "LabelMe", "sentiment-crowd": "Sentiment"}[name]
+        pairs = zip(100 * means["accuracy"], 100 * error, strict=True)
+        frame[title] = pd.Series([f"{a:.1f} ± {e:.1f}" for a, e in pairs], means.index)
+        frame[f"calibration error, {title}"] = 100 * means["ece"]
+    made = "Made by `robustpll bench run crowds --store results` with seed 0 (Auto: also 1) on "
+    return [*frame_table(frame), "", f"{made}AMD EPYC, 2 cores, {runs['date'].max()}."]
+
+
 def strength_table() -> Lines:
     runs = runs_of("choose-adversary").drop(columns=["seed", "date"])
     frame = runs.groupby(["dataset", "adversary"], sort=False).mean()
@@ -465,6 +481,7 @@ OF_RUNS: dict[str, Callable[[], Lines]] = {
     "ceilings": ceiling_table,
     "balance": balance_table,
     "strengths": strength_table,
+    "crowd models": crowd_table,
     "recall": recall_table,
 }
 
