@@ -80,5 +80,5 @@ def test_add_puts_a_real_file_at_its_place(data: Path) -> None:
     result = run("add", "lost", REAL)
     assert result.exit_code == 0
     path = data / "realworld" / "lost.mat"
-    assert lines(result, "lost") == [f"{'lost':14}{path}"]
+    assert lines(result, "lost") == [f"{'lost':16}{path}"]
     assert path.read_bytes() == REAL.read_bytes()

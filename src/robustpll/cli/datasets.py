@@ -30,7 +30,7 @@ def datasets(context: typer.Context) -> None:
     typer.echo("size: candidates per row on average; - if noise makes them\n")
     with errors_as_messages():
         for entry in CATALOG.values():  # below the table, because a path must not be folded
-            typer.echo(f"{entry.name:14}{_place(entry)}")
+            typer.echo(f"{entry.name:16}{_place(entry)}")
     typer.echo("\nWhat you download by hand: robustpll datasets add NAME ARCHIVE")
 
 
@@ -47,7 +47,7 @@ def get(names: Annotated[list[str], typer.Argument(metavar="NAME...", help=ALL)]
             try:
                 with _progress_bars() as report:
                     fetch(entry, say, report)
-                typer.echo(f"{entry.name:14}{_place(entry)}")
+                typer.echo(f"{entry.name:16}{_place(entry)}")
             except RobustPLLError as error:  # go on with the others
                 say(str(error))
                 failed = True
@@ -65,7 +65,7 @@ def add(
 
     with errors_as_messages():
         path = add_file(entry_of(name), file, say)
-    typer.echo(f"{name:14}{path}")
+    typer.echo(f"{name:16}{path}")
 
 
 @contextmanager
