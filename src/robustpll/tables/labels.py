@@ -164,8 +164,8 @@ def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, options: Any) 
         _refuse_too_many(len(good), len({*map(renaming, counts)}))
         return good
 
-    column = f"{prefix}*" if prefix else str(options.item)  # an item that nobody answered
-    return [*bad, *bad_rows(is_empty, lines, column, None, NO_CLASS)], build, renaming
+    place = f"{prefix}*" if prefix else str(options.item)  # an item that nobody answered
+    return [*bad, *bad_rows(is_empty, lines, place, None, NO_CLASS)], build, renaming
 
 
 def _renamed(answers: list[Any], renaming: Renaming) -> NDArray[Any]:
