@@ -34,9 +34,12 @@ SHOWN = {  # what tables show that do not show accuracy: columns of `Summary.pla
     "accepted-error": "accepted_error",
     "acceptable": "acceptable",
     "seconds": "seconds_train",
+    "accepted-labels": "accepted",
+    "accepted-labels-error": "accepted_error",
 }
 # More accepted rows may be too many, and few may hide errors; time depends on the machine.
-NEVER_BOLD = ("accepted", "accepted-error", "seconds")
+ACCEPTED_LABELS = ("accepted-labels", "accepted-labels-error")  # of crowds
+NEVER_BOLD = ("accepted", "accepted-error", "seconds", *ACCEPTED_LABELS)
 OOD_HEADS = {"area": "CDF area", "ks": "KS", "mmd": "MMD"}
 PUBLISHED_PAIR = ("mnist", "notmnist")
 PLACE = ["group", "line", "label", "column", "decimals"]
@@ -199,11 +202,14 @@ def _columns_of_tables(summary: Summary) -> dict[str, Columns]:
         tables = {"accuracy": by_dataset(stored), "seconds": by_dataset(stored)}
     # Reports of earlier versions lack them.
     accepted = stored if summary.runs["accepted"].notna().any() else ()
+    are_crowds = any(entry_of(name).kind == "crowds" for name in stored)
+    labels = accepted if are_crowds and grid.train_rows else ()
     tables |= {
         "table-3": by_strength(summary.attacked_sets),
         "resolved": by_dataset(stored if grid.train_rows else (), Condition("train")),
         "calibration": by_dataset(stored),
         **{name: by_dataset(accepted) for name in ("accepted", "accepted-error", "acceptable")},
+        **{name: by_dataset(labels, Condition("train")) for name in ACCEPTED_LABELS},
         "audit": {
             f"{title_of(name)} {epsilon:g}": ((name,), Condition("test", audit=epsilon))
             for name, epsilons in grid.audit
