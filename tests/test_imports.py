@@ -95,13 +95,13 @@ LIMITS = {
     "bench": 2705,  # tables by dataset with a mean (50), measures of accepted rows (45), by chance
     # decisions by row, of several people, of other kinds (235); cells by relevance, former versions
     # of rows (185); pictures in full size, annotators (50); excluded rows (50)
-    "clean": 1380,
+    "clean": 1400,
     # compare, and baselines of fit and clean (110), long tables, exports and new names (70); ids of
     # rows (35)
     "cli": 1440,
     # own reader of .mat files (SciPy crashes on damaged ones), archives; KEEL tables (75), answers
     # of annotators (80), real crowds (60)
-    "datasets": 1395,
+    "datasets": 1400,
     "demo": 130,  # a baseline beside the methods
     "engine": 2000,  # a schedule of the learning rate (55), faster steps on a CPU, folds
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
@@ -116,14 +116,14 @@ LIMITS = {
     # tables)
     "labels": 1435,
     "measures": 800,
-    "methods": 4025,  # wrapped estimators (380), the default method (750), forests (220)
+    "methods": 4040,  # wrapped estimators (380), the default method (750), forests (220)
     "opinion": 250,
     "plots": 105,
     # CSV with line numbers and quotes (230), columns that leak labels, exports of three labelling
     # tools (310), long tables, answers in JSON and new names (170)
     "tables": 1570,
 }
-MOST_LINES, MOST_FILES = 21_250, 105
+MOST_LINES, MOST_FILES = 21_260, 105
 
 
 def test_packages_stay_within_their_limits() -> None:

@@ -77,6 +77,8 @@ def test_files_that_are_no_crowds_are_refused(written: Any, tmp_path: Path) -> N
         arrays(votes=np.full((60, 4), 0)),  # more rows than there are
         arrays(votes=np.full((40, 4), 8)),  # a class that there is not
         arrays(x_test=np.zeros((5, 4))),
+        arrays(x_test=np.zeros((6, 3))),  # one row too many
+        arrays(y_test=np.full(5, 8)),
         arrays(votes=np.array([Evil()], dtype=object)),
         pickle.dumps(Evil()),
         b"PK\3\4 but no archive",

@@ -282,9 +282,9 @@ def test_get_downloads_once_and_says_where(served: Server, data: Path) -> None:
     path = data / "mnist" / "mnist.gz"
     result = get("mnist")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout == f"{'mnist':14}{path}\n"
+    assert result.stdout == f"{'mnist':16}{path}\n"
     assert path.read_bytes() == BODY
-    assert get("mnist", "digits").stdout == f"{'mnist':14}{path}\n{'digits':14}built in\n"
+    assert get("mnist", "digits").stdout == f"{'mnist':16}{path}\n{'digits':16}built in\n"
     assert served.requests == 1
     result = get("all")
     assert result.exit_code == 0
@@ -295,7 +295,7 @@ def test_what_fails_does_not_keep_the_others(served: Server, data: Path) -> None
     served.answers = [sends(b"", 404), sends()]
     result = get("fmnist", "lost", "mnist")
     assert result.exit_code == 1
-    assert result.stdout == f"{'mnist':14}{data / 'mnist' / 'mnist.gz'}\n"
+    assert result.stdout == f"{'mnist':16}{data / 'mnist' / 'mnist.gz'}\n"
     failure, steps = result.stderr.splitlines()
     assert f"{served.url} cannot be downloaded: 404" in failure
     assert "in a browser" in steps
@@ -327,7 +327,7 @@ def test_two_processes_download_once(server: Server, data: Path) -> None:
     wait_for(lambda: server.requests > 0)
     server.go_on.set()
     outputs = [process.communicate(timeout=PATIENCE)[0] for process in processes]
-    assert outputs == [f"{'toy':14}{data / 'toy' / 'numbers.gz'}\n"] * 2
+    assert outputs == [f"{'toy':16}{data / 'toy' / 'numbers.gz'}\n"] * 2
     assert server.requests == 1
     assert remaining(data) == ["numbers.gz"]
 

@@ -145,3 +145,10 @@ def read_votes(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray]:
     answers[at] = classes.get_indexer(told["answer"])
     true = truth.set_index("question")["truth"].reindex(questions)
     return answers, classes.get_indexer(true)
+
+
+def test_one_class_and_many_annotators_are_no_problem() -> None:
+    assert Crowd.fit(np.zeros((30, 2), dtype=int), 1).reliability.min() > 0.5
+    answers = np.full((50, 2000), -1)
+    answers[:, :3] = np.arange(50)[:, None]
+    assert (Crowd.fit(answers, 500).log_likelihood(answers).argmax(-1) == np.arange(50)).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from robustpll import InputError, PLLClassifier, RobustPLLClassifier, Votes
+from robustpll import Candidates, InputError, PLLClassifier, RobustPLLClassifier, Sure, Votes
 from robustpll.methods.answers import Answers
 from robustpll.methods.auto import Auto, OneStack, exponents
 from robustpll.methods.wrapped import normalized
@@ -150,3 +150,29 @@ def test_mistakes_that_annotators_share_are_not_believed() -> None:
     majority = (answers[:, :, None] == np.arange(K)).sum(1).argmax(-1)
     assert (model.labels_ == y).mean() > (majority == y).mean() + 0.08
     assert model.predict_proba(X).max(-1).mean() < model.score(X, y) + 0.05
+
+
+def test_uncertain_answers_and_weights_of_rows_count() -> None:
+    X, y = np.random.default_rng(0).normal(size=(160, 4)), np.arange(160) % K
+    cells = np.empty((160, 2), dtype=object)
+    for row, label in enumerate(y.tolist()):
+        cells[row] = [label, label] if row < 80 else [Sure(label, 0.95), Sure(label, 0.95)]
+    settings: Any = {"epochs": 2, "members": 5, "random_state": 0, "learner": "network"}
+    model = RobustPLLClassifier(**settings).fit(X, Votes(cells))
+    assert (model.labels_ == y).mean() > 0.9
+    weight = (np.arange(160) < 80).astype(float)
+    told = []
+    for others in (y, (y + 1) % K):  # differ in rows of weight 0
+        answers = np.where(weight[:, None] > 0, y[:, None], others[:, None]).repeat(2, 1)
+        model = RobustPLLClassifier(**settings).fit(X, Votes(answers), sample_weight=weight)
+        told.append(model.predict_proba(X))
+    np.testing.assert_allclose(*told, atol=0.05)
+
+
+def test_nobody_may_have_answered() -> None:
+    nothing = Candidates.of(
+        Votes(np.full((40, 2), None), unanswered="all classes"), classes=list("abc")
+    )
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    model = PLLClassifier(Auto(epochs=2, learner="network")).fit(X, nothing)
+    assert np.isfinite(model.predict_proba(X)).all()

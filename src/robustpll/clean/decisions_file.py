@@ -331,6 +331,7 @@ class Decided:
     remaining: NDArray[np.int64]  # (m,): positions in the whole table
     labelled: NDArray[np.bool_]  # (m,): whether a person chose the label
     cannot_tell: NDArray[np.bool_]  # (m,): whether a person could not tell the label
+    answers: NDArray[np.int64] | None  # (m, annotators): of the remaining rows, before decisions
     decisions: Decisions  # rows are positions in the whole table
 
     def messages(self) -> Iterator[str]:
@@ -353,9 +354,9 @@ def apply_decisions(table: Table, paths: Sequence[Path], id_column: str | None =
     verdict, decided = verdict[remaining], with_decisions(candidates, decisions.settled)
     is_label = (verdict >= 0) & (verdict < len(candidates.classes))
     masks = is_label, verdict == CANNOT_TELL
-    return Decided(
-        _rows_of(table, remaining), decided[remaining], keys, remaining, *masks, decisions
-    )
+    answers = None if candidates.answers is None else candidates.answers[remaining]
+    fewer = _rows_of(table, remaining)
+    return Decided(fewer, decided[remaining], keys, remaining, *masks, answers, decisions)
 
 
 def _rows_of(table: Table, rows: NDArray[np.int64]) -> Table:

@@ -15,8 +15,9 @@ from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_count
 from robustpll.estimator.abstention import Recalibration, Scaled
 from robustpll.estimator.features import Features
-from robustpll.labels.annotators import Resolved, resolve
+from robustpll.labels.annotators import Kind, Resolved, resolve
 from robustpll.labels.candidates import Candidates
+from robustpll.labels.votes import votes_for
 from robustpll.methods import Auto, Method
 from robustpll.methods.neighbours import neighbours
 from robustpll.opinion import Opinion
@@ -46,6 +47,7 @@ class Judgement:
     missing: Floats  # (n,): probability that the true class is not a candidate
     near: tuple[Ints, Floats]  # indices and distances of the nearest other rows, (n, 5) or fewer
     crowd: Resolved | None = None  # of the rows with answers of annotators
+    answers: Ints | None = None  # (n, annotators), -1 for none; also of decided rows
 
 
 def judge(
@@ -58,8 +60,11 @@ def judge(
     device: str = "auto",
     verbose: bool = False,
     decided: Bools | None = None,
+    answers: Ints | None = None,
 ) -> Judgement:
-    """Predict each fold by a model trained on the others; `decided` is as in `Judgement`.
+    """Predict each fold by a model trained on the others.
+
+    `decided` and `answers` are as in `Judgement`; without the latter, they are those of candidates.
 
     `Auto` holds out folds by itself, and calibrates; it is fitted once, if it holds out all rows.
     """
@@ -67,7 +72,8 @@ def judge(
     n = len(rows)
     if not is_count(folds, least=2) or folds > n // 2:
         raise InputError(f"folds must be an int of at least 2, at most {n // 2}; got {folds!r}.")
-    mistakes = None
+    mistakes, kind = None, method.crowd if isinstance(method, Auto) else "hierarchical"
+    answers = candidates.answers if answers is None else answers
     with progress_bars() if verbose else nullcontext():
         if isinstance(method, Auto) and method.holds_out_all(n, int(folds)):
             method = replace(method, folds=int(folds))
@@ -75,7 +81,8 @@ def judge(
         else:
             opinion = _out_of_fold(rows, candidates, method, int(folds), seed)
     x = rows.x(rows.everything)[0]
-    return judgement(candidates, opinion, x, decided, mistakes)
+    crowd: Any = {"answers": answers, "mistakes": mistakes, "kind": kind}
+    return judgement(candidates, opinion, x, decided, **crowd)
 
 
 def _held_out(rows: Rows, candidates: Candidates, method: Auto, seed: int) -> tuple[Opinion, float]:
@@ -108,19 +115,25 @@ def judgement(
     opinion: Opinion,
     rows: torch.Tensor,
     decided: Bools | None = None,
+    *,
+    answers: Ints | None = None,
     mistakes: float | None = None,
+    kind: Kind = "hierarchical",
 ) -> Judgement:
     """Combine what models and candidates say about n rows with scaled features (n, *shape).
 
     `mistakes` is the share of rows that mislead all annotators; None estimates it.
     """
-    matrix, answers = candidates.matrix, candidates.answers
+    matrix = candidates.matrix
     decided = np.zeros(len(matrix), dtype=bool) if decided is None else decided
     model = np.asarray(opinion.probability, dtype=np.float64)
     probability, crowd, allowed = posterior(model, candidates.prior), None, matrix
     if answers is not None:
         known = np.where(decided[:, None], matrix, model)
-        crowd = resolve(answers, known, mistakes=mistakes)
+        told: Any = {"mistakes": mistakes, "kind": kind, "doubted": model}
+        named = matrix | (votes_for(answers, len(candidates.classes)) > 0)
+        named[decided] &= votes_for(answers[decided], len(candidates.classes)) > 0
+        crowd = resolve(answers, known, named=named, **told)
         answered = (answers >= 0).any(-1, keepdims=True)
         probability = np.where(answered, crowd.probability, probability)
         allowed = matrix | answered
@@ -140,6 +153,7 @@ def judgement(
         missing=np.asarray((probability * ~matrix).sum(-1)),
         near=(nearest.indices.cpu().numpy(), nearest.distance.cpu().numpy()),
         crowd=crowd,
+        answers=answers,
     )
 
 

@@ -135,11 +135,15 @@ def annotators(judged: Judgement, _: Ints, votes: Any) -> pd.DataFrame:
         crowd = judged.crowd.crowd
         frame["reliability"] = crowd.reliability
         if crowd.confusion is not None:
-            wrong = crowd.confusion * (1 - np.eye(crowd.k))  # (annotators, class, answer)
-            worst = wrong.reshape(len(wrong), -1).argmax(-1)
+            shares = judged.probability.mean(0)  # of classes; rare ones are confused rarely
+            wrong = crowd.confusion * (1 - np.eye(crowd.k)) * shares[:, None]
+            worst = wrong.reshape(len(wrong), -1).argmax(-1)  # class and answer
+            rate = crowd.confusion.reshape(len(wrong), -1)[np.arange(len(wrong)), worst]
             frame["most_confused"] = [
                 f"{classes[at // crowd.k]} taken for {classes[at % crowd.k]} ({share:.0%})"
-                for at, share in zip(worst, wrong.max((1, 2)), strict=True)
+                if number and share >= 0.01
+                else ""
+                for at, share, number in zip(worst, rate, frame["answers"], strict=True)
             ]
     # by the lower end of the interval, or else few answers would win
     return frame.sort_values("low", ascending=False, kind="stable")

@@ -98,7 +98,8 @@ def clean_table(
     decided = apply_decisions(table, decisions, columns.id)
     X, rows, y = decided.table.features, decided.table.rows, decided.table.y
     votes = y if isinstance(y, Votes) else None
-    judged = judge(X, decided.candidates, method, decided=decided.labelled, **training)
+    known: Any = {"decided": decided.labelled, "answers": decided.answers}
+    judged = judge(X, decided.candidates, method, **known, **training)
     findings = {name: find(judged, rows, votes) for name, find in searches.items()}
     asked: Any = {"closed": decided.cannot_tell, "again": asked_again(decided)}
     findings[REVIEW] = review(judged, rows, findings["twins"], error, **asked)
@@ -115,7 +116,7 @@ def clean_table(
 
 def _assumption(judged: Judgement, error: float, suspects: int) -> str:
     """Return how many wrong labels the model expects, and what that depends on."""
-    expected, crowd, answers = EXPECTED.format(error), judged.crowd, judged.candidates.answers
+    expected, crowd, answers = EXPECTED.format(error), judged.crowd, judged.answers
     if crowd is None or answers is None:
         share = suspects / max(int((~judged.decided).sum()), 1)
         return expected + OF_SETS.format(faulty=FAULTY, suspects=suspects, share=share)

@@ -100,9 +100,8 @@ def _about_annotators(judged: "Judgement") -> Iterator[str]:
     from robustpll.labels.votes import votes_for
     from robustpll.measures.agreement import fleiss_kappa, krippendorff_alpha
 
-    y = judged.candidates
-    if judged.crowd is not None and y.answers is not None:
-        votes = votes_for(y.answers, len(y.classes))
+    if judged.crowd is not None and judged.answers is not None:
+        votes = votes_for(judged.answers, len(judged.candidates.classes))
         right = judged.crowd.crowd.reliability
         measures = (fleiss_kappa(votes), krippendorff_alpha(votes))
         kappa, alpha = ("not defined" if np.isnan(m) else f"{m:.2f}" for m in measures)

@@ -32,19 +32,25 @@ def load(entry: Entry) -> Dataset:
                 raise InputError(f"{path} unpacks to {size:,} bytes: too many for its size.")
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays |= {name: file[name] for name in file.files}
+    other = InputError(f"{paths_of(entry)[0]} has other arrays than {entry.title}.")
     try:
         parts = [(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test")]
         features = np.concatenate([x for x, _ in parts]).astype(np.float64)
         labels = np.concatenate([y for _, y in parts]).astype(np.int64)
         votes, k = arrays["votes"].astype(np.int64), entry.classes
-        answers = np.full((len(labels), votes.shape[1]), -1)
-        answers[: len(votes)] = votes
-        named = votes_for(answers, k)
+        sizes = {len(votes), len(parts[0][0]), len(parts[0][1])}
+        is_fitting = len(sizes) == 1 and len(features) == len(labels) and votes.ndim == 2
+        is_fitting = is_fitting and bool(((labels >= 0) & (labels < k)).all() & (votes < k).all())
     except (KeyError, IndexError, ValueError) as error:
-        raise InputError(f"{paths_of(entry)[0]} has other arrays than {entry.title}.") from error
+        raise other from error
+    if not is_fitting:
+        raise other
+    answers = np.full((len(labels), votes.shape[1]), -1)
+    answers[: len(votes)] = votes.clip(min=-1)
+    named = votes_for(answers, k)
     total = named.sum(-1, keepdims=True)
     matrix = np.where(total > 0, named > 0, True)
-    prior = np.where(total > 0, named / np.maximum(total, 1), 1 / k)
+    prior = np.where(total > 0, named / np.maximum(total, 1), 1 / k).astype(np.float32)
     classes = np.array(entry.class_names or range(k))
     count = len(parts[0][0])
     return Dataset.of(

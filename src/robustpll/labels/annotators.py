@@ -106,7 +106,7 @@ class Crowd:
             relative = (wrong + 3) / ((counts.sum(-1) * (1 - diagonal)).sum(-1) + 3)
             right = (1 - (1 - diagonal) * relative[:, None]).clip(0.02, 0.999)  # (annotators, k)
             others = usual * (1 - same)
-            others /= others.sum(-1, keepdims=True)
+            others /= others.sum(-1, keepdims=True).clip(min=1e-300)
             expected = (1 - right)[..., None] * others + right[..., None] * same
             strength = CONFUSED
         totals = counts.sum(-1, keepdims=True)
@@ -133,9 +133,11 @@ class Crowd:
             return np.asarray(told @ np.log(table.clip(1e-6)))
         sure = self.reliability.clip(1e-3, 1 - 1e-3)
         wrong = np.log((1 - sure) / max(self.k - 1, 1))
-        gain = np.repeat(np.log(sure) - wrong, self.k)  # of the class that an answer names
-        weighted = told.multiply(gain) @ np.tile(np.eye(self.k), (len(sure), 1))
-        return np.asarray(weighted + told @ np.repeat(wrong, self.k)[:, None])
+        gain = np.log(sure) - wrong  # of the class that an answer names
+        row, at = told.nonzero()
+        named = (gain[at // self.k], (row, at % self.k))
+        by_class = csr_matrix(named, (told.shape[0], self.k)).toarray()
+        return np.asarray(by_class + told @ np.repeat(wrong, self.k)[:, None])
 
 
 class Resolved(NamedTuple):
@@ -153,6 +155,8 @@ def resolve(
     *,
     kind: Kind = "hierarchical",
     mistakes: float | None = None,
+    named: NDArray[np.bool_] | None = None,
+    doubted: Floats | None = None,
 ) -> Resolved:
     """Combine answers (n, annotators) with probabilities (n, k) of models that did not see them.
 
@@ -174,9 +178,9 @@ def resolve(
         likely = [joint_likelihood(crowd, answers, probability).sum() for crowd in crowds]
         mistakes = float(weights_of_mistakes(likely) @ MISTAKES)
     crowd = Crowd.fit(answers, k, probability, kind=kind, mistakes=mistakes)
-    shared = shared_doubt(answers, probability)
-    named = votes_for(answers, k) > 0
-    counted = named.any(-1)
+    shared = shared_doubt(answers, probability if doubted is None else doubted)
+    named = votes_for(answers, k) > 0 if named is None else named
+    counted = (answers >= 0).any(-1)
 
     def missing_of(given: Floats) -> float:
         return float((given * ~named)[counted].sum(-1).mean()) if counted.any() else 0.0

@@ -51,9 +51,13 @@ class Answers:
         """Estimate anew what answers tell, given a model's probabilities (n, k), if any."""
         assert self.codes is not None
         answered = (self.codes >= 0).any(-1)
-        codes, known = self.codes[answered], None if probability is None else probability[answered]
-        crowd = Crowd.fit(codes, self.candidates.shape[1], known, kind=kind, mistakes=mistakes)
-        logs = crowd.log_likelihood(codes)
+        teaches = answered & (self.weight > 0)
+        if not teaches.any():
+            return self
+        known = None if probability is None else probability[teaches]
+        k = self.candidates.shape[1]
+        crowd = Crowd.fit(self.codes[teaches], k, known, kind=kind, mistakes=mistakes)
+        logs = crowd.log_likelihood(self.codes[answered])
         likelihood, sums = self.likelihood.copy(), logsumexp(logs, axis=-1)
         likelihood[answered] = np.exp(logs - sums[:, None])
         total = float(self.weight[answered] @ sums)
@@ -79,13 +83,17 @@ class Answers:
         rows[chosen[:: max(1, -(-len(chosen) // most))]] = True
         return rows
 
-    def resolved(self, held_out: Opinion, mistakes: float) -> Opinion:
-        """The opinion of rows with answers: the class may be one that nobody named."""
+    def resolved(self, held_out: Opinion, mistakes: float, *, is_seen: bool) -> Opinion:
+        """The opinion of rows with answers: the class may be one that nobody named.
+
+        A model that saw the answers is no second witness, and only tells about other rows.
+        """
         assert self.codes is not None
         model = held_out.probability.numpy()
-        found = resolve(self.codes, model, kind=self.kind, mistakes=mistakes).probability
-        silent = (self.codes < 0).all(-1)  # their candidates are not made of answers
-        found[silent] = normalized(model[silent] * self.candidates[silent])
+        witness = np.full_like(model, 1 / model.shape[-1]) if is_seen else model
+        found = resolve(self.codes, witness, kind=self.kind, mistakes=mistakes).probability
+        silent = (self.codes < 0).all(-1)  # their candidates are not made of certain answers
+        found[silent] = normalized(model[silent] * self.prior[silent])
         probability = torch.from_numpy(found)
         k = probability.shape[-1]
         uncertainty = torch.minimum(held_out.uncertainty, k * probability.amin(-1))

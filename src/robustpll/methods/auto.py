@@ -498,7 +498,9 @@ class OneStack:
         else:
             held_out = self.held_out
         if answers.codes is not None:
-            return replace(self, opinion=answers.resolved(held_out, self.mistakes))
+            is_seen = self.held_out is None or any(part.seen is not None for part in parts.values())
+            opinion = answers.resolved(held_out, self.mistakes, is_seen=is_seen)
+            return replace(self, opinion=opinion)
         if self.held_out is not None:
             answers = answers.given(held_out.probability.numpy())
         prior = torch.from_numpy(answers.within_candidates())

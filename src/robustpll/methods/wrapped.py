@@ -220,12 +220,16 @@ def _told_by_annotators(task: Task, kind: Kind) -> Tensor:
     """Return the probability (R, n, k) of each class, by the answers of annotators alone."""
     if task.answers is None:
         raise InputError("labels='one_coin' and 'dawid_skene' need answers of annotators: Votes.")
-    priors = []
-    for answers in task.answers.cpu().numpy():
-        crowd = Crowd.fit(answers, task.k, kind=kind)
+    priors = task.prior.clone()
+    for prior, answers in zip(priors, task.answers.cpu().numpy(), strict=True):
         shares = votes_for(answers, task.k).sum(0) + 1e-9
-        priors.append(posterior(crowd, answers, np.tile(shares / shares.sum(), (len(task), 1))))
-    return torch.from_numpy(np.stack(priors)).to(task.prior)
+        answered = (answers >= 0).any(-1)
+        if answered.any():
+            crowd = Crowd.fit(answers[answered], task.k, kind=kind)
+            known = np.tile(shares / shares.sum(), (answered.sum(), 1))
+            told = torch.from_numpy(posterior(crowd, answers[answered], known))
+            prior[torch.from_numpy(answered).to(prior.device)] = told.to(prior)
+    return priors
 
 
 @dataclass(frozen=True)
