@@ -73,8 +73,9 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learn from rows and their candidate labels.
 
         Afterwards ``labels_`` (n,) are the resolved labels of the training rows, ``opinion_`` their
-        opinions, and ``label_weights_`` (n, k) the distributions over their candidates.
-        ``held_out_`` are opinions of models that did not see the row, if the method has them.
+        opinions, and ``label_weights_`` (n, k) the distributions over their candidates, or over all
+        classes if the default learns from votes. ``held_out_`` are opinions of models that did not
+        see the row, if the method has them.
         ``history_`` has the ``"loss"`` of each epoch, if the method has epochs, and with `watch`
         the ``"covering_rate"`` of the validation rows.
 
