@@ -179,14 +179,14 @@ def test_a_table_is_cleaned_reviewed_and_cleaned_again(
     show: Open, pets: Path, run: Callable[..., Any]
 ) -> None:
     folder = pets.parent
-    assert run(pets, "--wrong", "0.001").exit_code == 0
+    assert run(pets, "--wrong", "1e-6").exit_code == 0
     asked = pd.read_csv(folder / "out" / "rows_for_review.csv")
     page = show((folder / "out" / "review.html").read_text(encoding="utf-8"))
     assert state(page)[0] == f"Row {asked['row'][0]}"
     assert page.locator(".cells dd").first.inner_text() == f"pet {asked['row'][0] - 2}"
     press(page, "11")
     path = str(download(page, folder))
-    assert run(pets, "--wrong", "0.001", "--decisions", path, out="again").exit_code == 0
+    assert run(pets, "--wrong", "1e-6", "--decisions", path, out="again").exit_code == 0
     table = pd.read_csv(folder / "again" / "table.csv")
     by_person = np.flatnonzero(table["resolved_by"] == "person") + 2
     assert sorted(by_person) == sorted(asked["row"][:2])
@@ -630,7 +630,7 @@ def test_decisions_in_the_browser_survive_another_page_of_the_table(
 def test_two_people_review_a_table_and_a_third_settles_their_conflict(
     show: Open, pets: Path, run: Callable[..., Any]
 ) -> None:
-    folder, options = pets.parent, ("--wrong", "0.001", "--id", "name")
+    folder, options = pets.parent, ("--wrong", "1e-6", "--id", "name")
     assert run(pets, *options).exit_code == 0
 
     def decide(name: str, keys: str, out: str) -> list[str]:
