@@ -162,7 +162,12 @@ def resolve(
 
     The share of misleading rows is estimated by how likely it makes the answers, unless it is
     given. With the probability `shared`, annotators know no more about a row than the model; then
-    its probabilities stay as they are. Else both err independently, and multiply.
+    its probabilities stay as they are. Else both err independently, and multiply. The class of a
+    row is the one that is likely by both if half of the shared doubt is ignored; it gets the
+    highest of the row's probabilities.
+
+    `named` (n, k) are the classes that somebody named; None: by `answers`. `doubted` (n, k) is what
+    the model says, where `probability` is better known.
 
     Examples
     --------
@@ -185,7 +190,7 @@ def resolve(
     def missing_of(given: Floats) -> float:
         return float((given * ~named)[counted].sum(-1).mean()) if counted.any() else 0.0
 
-    alone = crowd if crowd.mistakes == 0 else replace(crowd, mistakes=0.0)
+    alone = replace(crowd, mistakes=0.0)
     independent, least = (posterior(c, answers, probability) for c in (crowd, alone))
     mixed = shared * probability + (1 - shared) * independent
     logs = np.log(probability.clip(1e-12)) + (1 - shared / 2) * crowd.log_likelihood(answers)
