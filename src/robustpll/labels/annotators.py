@@ -74,7 +74,8 @@ class Crowd:
         """
         told, annotators = _one_hot(answers, k), answers.shape[1]
         votes = votes_for(answers, k)
-        looks = _normalized((votes + 0.1) * (1.0 if prior is None else np.sqrt(prior)))
+        looks = (votes + 0.1) * (1.0 if prior is None else np.sqrt(prior))
+        looks /= looks.sum(-1, keepdims=True).clip(min=1e-300)
         kind = kind if k <= MOST_CLASSES else "number"
         for _ in range(ROUNDS):
             if kind == "number":
@@ -260,7 +261,3 @@ def _right_answers(answers: Ints, looks: Floats) -> Floats:
     """Return the expected number of each annotator's answers that name what a row looks like."""
     named = np.take_along_axis(looks, answers.clip(min=0), 1)
     return np.asarray((named * (answers >= 0)).sum(0))
-
-
-def _normalized(values: Floats) -> Floats:
-    return np.asarray(values / values.sum(-1, keepdims=True).clip(min=1e-300))
