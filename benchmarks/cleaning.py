@@ -1,6 +1,6 @@
 """Does cleaning help? Votes of simulated annotators resolved in five ways, and questions asked.
 
-    pip install -r benchmarks/cleaning-requirements.txt
+    pip install 'robustpll[crowds]'
     python benchmarks/cleaning.py
 
 Each annotator is right in a share of the rows, drawn between 0.4 and 0.9, and answers a share drawn

@@ -324,20 +324,39 @@ def balance_table() -> Lines:
     return [*table(["", "FMNIST", "p"], rows), "", origin]
 
 
-def crowd_table() -> Lines:
-    """Return how models that learn from real crowds do on test rows, with 95 % intervals."""
-    runs = runs_of("crowds")
-    test = runs[runs["part"] == "test"]
-    frame = pd.DataFrame(index=test["label"].unique())
-    for name, rows in test.groupby("dataset", sort=False):
-        means = rows.groupby("label")[["accuracy", "ece", "rows"]].mean()
-        error = 1.96 * np.sqrt(means["accuracy"] * (1 - means["accuracy"]) / means["rows"])
-        title = {"labelme-crowd": "LabelMe", "sentiment-crowd": "Sentiment"}[name]
-        pairs = zip(100 * means["accuracy"], 100 * error, strict=True)
-        frame[title] = pd.Series([f"{a:.1f} ± {e:.1f}" for a, e in pairs], means.index)
-        frame[f"calibration error, {title}"] = 100 * means["ece"]
-    made = "Made by `robustpll bench run crowds --store results` with seed 0 (Auto: also 1) on "
-    return [*frame_table(frame), "", f"{made}AMD EPYC, 2 cores, {runs['date'].max()}."]
+CROWDS = {"LabelMe": ["LabelMe"], "Sentiment": ["Sentiment"]}  # columns of tables, datasets
+CROWDS["votes only"] = [f"{name}, votes" for name in ("Bluebirds", "Dogs", "Faces", "Products")]
+CROWDS["simulated"] = ["Digits", "Vowel", "Segment", "Satimage"]
+
+
+def crowd_means(name: str) -> pd.DataFrame:
+    """Return means over the datasets of each kind of crowd that have a value."""
+    frame = values("crowds", name)
+    kinds = {kind: [name for name in names if name in frame] for kind, names in CROWDS.items()}
+    return pd.DataFrame({kind: frame[names].mean(axis=1) for kind, names in kinds.items() if names})
+
+
+def crowd_label_table() -> Lines:
+    """Return right labels of training rows, and wrong ones of the accepted labels."""
+    frame, shares = crowd_means("resolved"), crowd_means("accepted-labels")
+    for kind, wrong in crowd_means("accepted-labels-error").items():
+        cells = wrong.map("{:.1f}".format) + shares[kind].map(" of {:.0f}".format)
+        frame[f"wrong of accepted, {kind}"] = cells.where(wrong.notna(), "none accepted")
+    return [*frame_table(frame), "", crowd_origin()]
+
+
+def crowd_model_table() -> Lines:
+    frame = crowd_means("accuracy")
+    return [
+        *frame_table(frame.join(crowd_means("calibration").add_prefix("calibration error, "))),
+        "",
+        crowd_origin(),
+    ]
+
+
+def crowd_origin() -> str:
+    seeds = len(summary("crowds").grid.seeds)
+    return report_origin("crowds").replace("crowds`", f"crowds --seeds {seeds} --store results`")
 
 
 def strength_table() -> Lines:
@@ -481,7 +500,8 @@ OF_RUNS: dict[str, Callable[[], Lines]] = {
     "ceilings": ceiling_table,
     "balance": balance_table,
     "strengths": strength_table,
-    "crowd models": crowd_table,
+    "crowd labels": crowd_label_table,
+    "crowd models": crowd_model_table,
     "recall": recall_table,
 }
 

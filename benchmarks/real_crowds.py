@@ -1,12 +1,11 @@
 """Labels of real crowds: how many are right, and whether `robustpll clean` keeps its promise.
 
-    pip install -r benchmarks/cleaning-requirements.txt
+    pip install 'robustpll[crowds]'
     ROBUSTPLL_DATA=... python benchmarks/real_crowds.py
 
 `clean` runs with its default settings and a column for each annotator. The other ways are those of
 cleaning.py. The pictures of CIFAR-10N are described by coarse colours and edges; no setting was
-chosen on them. Four crowds have no features: there, models of annotators are compared with those of
-crowd-kit.
+chosen on them. The grid `crowds` of `robustpll bench run` compares further ways and crowds.
 """
 
 import os
@@ -20,13 +19,9 @@ import numpy as np
 import pandas as pd
 from cleaning import Case, by_cleanlab, by_dawid_skene, by_majority, out_of_fold
 from common import begin
-from crowdkit.aggregation import DawidSkene, MajorityVote, OneCoinDawidSkene
 from typer.testing import CliRunner
 
-from robustpll import Votes
 from robustpll.cli import app
-from robustpll.labels.annotators import Crowd, posterior
-from robustpll.labels.votes import votes_for
 
 CROWDS = ("LabelMe, 59 people", "Sentiment, 203 people", "CIFAR-10N, 3 votes")
 PICTURES = 5_000
@@ -100,34 +95,10 @@ def cleaned(name: str, folder: Path) -> dict[str, float]:
     }
 
 
-def votes_alone(name: str, folder: Path) -> dict[str, float]:
-    """Return the share of right labels by models of annotators, ours and those of crowd-kit."""
-    told, known = (
-        pd.read_csv(folder / "votes-only" / f"{name}_{part}.csv.gz")
-        for part in ("answers", "truth")
-    )
-    truth = known.set_index("question")["truth"]
-    told = told.rename(columns={"question": "task", "answer": "label"})
-    theirs = {"majority": MajorityVote(), "one-coin": OneCoinDawidSkene(100)}
-    theirs["Dawid-Skene"] = DawidSkene(100)
-    right = {way: (m.fit_predict(told).reindex(truth.index) == truth) for way, m in theirs.items()}
-    votes = Votes.long(told["task"], told["worker"], told["label"])
-    answers, classes = votes.codes()
-    shares = votes_for(answers, len(classes)).sum(0)
-    prior = np.tile(shares / shares.sum(), (len(answers), 1))
-    for kind in ("number", "confusion", "hierarchical"):
-        crowd = Crowd.fit(answers, len(classes), kind=kind)
-        labels = pd.Series(classes[posterior(crowd, answers, prior).argmax(-1)], list(votes.items))
-        right[kind] = labels.reindex(truth.index) == truth
-    return {way: float(found.mean()) for way, found in right.items()}
-
-
 def main() -> None:
     _, report = begin(__doc__)
     warnings.filterwarnings("ignore")  # networks that have not converged
     folder = Path(os.environ["ROBUSTPLL_DATA"])
-    for name in ("bluebirds", "dogs", "faces", "products"):
-        report.add(name, votes_alone(name, folder), "votes")
     for name in CROWDS:
         if name not in report["sets"]:
             report.add(name, cleaned(name, folder))

@@ -27,9 +27,11 @@ REPORTS = ("paper", "sound")
 
 
 def method_page(method: type[Method]) -> str:
+    has_views = bool(getattr(method, "views", ()))
     kind = {"classical": "without a network", "network": "a network", "ensemble": "an ensemble"}
     has = "reports uncertainty" if method.uncertain else "does not report uncertainty"
-    further = ["It is not in the paper; see [beyond the paper](../beyond.md)."]
+    page = "pictures.md#networks-and-views" if has_views else "beyond.md"
+    further = [f"It is not in the paper; see [this page](../{page})."]
     lines = [
         f"# {method.title}",
         "",

@@ -19,6 +19,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from robustpll.datasets.catalog import CATALOG
+from robustpll.engine.data import Rows, Task
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -73,6 +74,23 @@ def candidates(digits: tuple[np.ndarray, ...]) -> np.ndarray:
     drawn = np.random.default_rng(0).random((len(labels), 10)) < 0.3
     drawn[np.arange(len(labels)), labels] = True
     return drawn
+
+
+@pytest.fixture(scope="session")
+def task_of(digits: Any, candidates: np.ndarray) -> Callable[..., Task]:
+    """Makes a task in float64; a run has so many rows, which are drawn by its seed."""
+
+    def make(
+        *seeds: int, rows: int = 300, device: str = "cpu", shape: tuple[int, ...] = (64,)
+    ) -> Task:
+        generators = (torch.Generator().manual_seed(seed) for seed in seeds)
+        drawn = [torch.randperm(len(candidates), generator=g)[:rows] for g in generators]
+        indices = torch.stack(drawn).to(device)
+        pool = torch.from_numpy(digits[0]).double().to(device)
+        sets = torch.from_numpy(candidates).to(device)[indices]
+        return Task.of(Rows.of(pool.view(-1, *shape), indices), sets, seeds)
+
+    return make
 
 
 @pytest.fixture

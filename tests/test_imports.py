@@ -92,38 +92,47 @@ def test_files_and_functions_stay_small() -> None:
 LIMITS = {
     "": 345,  # rules of fields (60), output folders that lose no file (60), former paths (47)
     "attacks": 450,
-    "bench": 2705,  # tables by dataset with a mean (50), measures of accepted rows (45), by chance
+    # tables by dataset with a mean (50), measures of accepted rows (45), by chance; of accepted
+    # labels, methods that need a package (25)
+    "bench": 2735,
     # decisions by row, of several people, of other kinds (235); cells by relevance, former versions
     # of rows (185); pictures in full size, annotators (50); excluded rows (50)
-    "clean": 1400,
+    "clean": 1385,
     # compare, and baselines of fit and clean (110), long tables, exports and new names (70); ids of
-    # rows (35)
-    "cli": 1440,
+    # rows (35), pictures (40), texts and embed (75)
+    "cli": 1560,
     # own reader of .mat files (SciPy crashes on damaged ones), archives; KEEL tables (75), answers
-    # of annotators (80), real crowds (60)
-    "datasets": 1400,
-    "demo": 130,  # a baseline beside the methods
-    "engine": 2000,  # a schedule of the learning rate (55), faster steps on a CPU, folds
+    # of annotators (80), real crowds (60), and without features (40); CIFAR-10 in two forms, with
+    # answers of people (120)
+    "datasets": 1565,
+    "demo": 160,  # a baseline beside the methods, pictures to review (30)
+    # a schedule of the learning rate (55), faster steps on a CPU, folds; random views of pictures
+    # (200)
+    "engine": 2180,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
-    # quantiles (150)
-    "estimator": 2350,
+    # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
+    # layers of any network (35)
+    "estimator": 2615,
     # docstrings of public reports (400), baselines beside a model (425), the default method (20)
-    "evaluate": 1225,
+    "evaluate": 1190,
     "html": 95,
     # confusions of annotators, and what they share with a model (270), rates of distractors (75),
     # answers in any form and long tables (390), spelling of class names (165, of which 75 were in
-    # tables)
-    "labels": 1435,
+    # tables); models that say the same about all rows (10)
+    "labels": 1430,
     "measures": 800,
-    "methods": 4040,  # wrapped estimators (380), the default method (750), forests (220)
+    # wrapped estimators (380), with labels of crowd-kit and cleanlab (70), the default method
+    # (750), forests (220), pruning (145), six methods that compare views (700)
+    "methods": 4935,
     "opinion": 250,
     "plots": 105,
     # CSV with line numbers and quotes (230), columns that leak labels, exports of three labelling
-    # tools (310), long tables, answers in JSON and new names (170)
-    "tables": 1570,
+    # tools (310), long tables, answers in JSON and new names (170), picture files (290), texts and
+    # encoders (300)
+    "tables": 2170,
 }
-MOST_LINES, MOST_FILES = 21_260, 105
+MOST_LINES, MOST_FILES = 23_670, 120  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

@@ -51,7 +51,7 @@ def test_the_page_of_a_method_tells_its_paper_fields_and_numbers(name: str) -> N
     assert page.count("| **`") == len(differing)
     assert all(f"| `{field}` | " in page for field in method.field_names())
     if method not in PUBLISHED:
-        assert "(../beyond.md)" in page
+        assert ("(../pictures.md#" if getattr(method, "views", ()) else "(../beyond.md)") in page
         return
     texts = pages.report_tables("paper")["table-1"].texts(strong="**{}**")
     assert f"| MNIST | {texts.set_index('method').loc[method.title, 'MNIST']} |" in page

@@ -138,9 +138,7 @@ class Attack(ABC):
         return Bounds(x, low, high, exact, len(sizes))
 
     @abstractmethod
-    def perturb(
-        self, outputs: Outputs, bounds: Bounds, draws: Draws, labels: Tensor | None
-    ) -> Tensor:
+    def perturb(self, outputs: Outputs, box: Bounds, draws: Draws, labels: Tensor | None) -> Tensor:
         """Return features moved away from `labels` (M, b), by default the current prediction."""
 
 
@@ -273,12 +271,10 @@ class PGD(Attack):
         if self.loss == "evidential" and self.target == "logits":
             raise InputError(f"loss='evidential' needs target='probabilities'. Got {self!r}.")
 
-    def perturb(
-        self, outputs: Outputs, bounds: Bounds, draws: Draws, labels: Tensor | None
-    ) -> Tensor:
-        evaluate, restarts = partial(self.evaluate, outputs, bounds, labels), range(self.restarts)
-        starts = (bounds.random_point(draws) if self.random_start else bounds.x for _ in restarts)
-        ends = (self.ascend(evaluate, bounds, start) for start in starts)
+    def perturb(self, outputs: Outputs, box: Bounds, draws: Draws, labels: Tensor | None) -> Tensor:
+        evaluate, restarts = partial(self.evaluate, outputs, box, labels), range(self.restarts)
+        starts = (box.random_point(draws) if self.random_start else box.x for _ in restarts)
+        ends = (self.ascend(evaluate, box, start) for start in starts)
         return reduce(Point.or_larger_margin, ends).x
 
     def ascend(self, evaluate: Evaluate, bounds: Bounds, start: Tensor) -> Point:
@@ -401,16 +397,14 @@ class Square(Attack):
 
     needs_gradient: ClassVar[bool] = False
 
-    def perturb(
-        self, outputs: Outputs, bounds: Bounds, draws: Draws, labels: Tensor | None
-    ) -> Tensor:
+    def perturb(self, outputs: Outputs, box: Bounds, draws: Draws, labels: Tensor | None) -> Tensor:
         assert labels is not None
-        best = _corner(bounds, draws, stripes=True)
+        best = _corner(box, draws, stripes=True)
         best_margin = margin(outputs(best), labels)  # (M, b)
         for query in range(1, self.queries):
             share = self.part / 2 ** sum(query > after * self.queries for after in HALVINGS)
-            changed = bounds.tile(_changed_features(bounds, share, draws))
-            trial = torch.where(changed, _corner(bounds, draws), best)
+            changed = box.tile(_changed_features(box, share, draws))
+            trial = torch.where(changed, _corner(box, draws), best)
             trial_margin = margin(outputs(trial), labels)
             better = trial_margin > best_margin
             best = torch.where(expand(better, best), trial, best)

@@ -1,5 +1,6 @@
-"""The demo: digits with ambiguous labels, the default, a baseline and two methods."""
+"""The demo: digits with ambiguous labels, four methods, and a review page with pictures."""
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,19 @@ from sklearn.model_selection import train_test_split
 
 from robustpll._files import OutFolder
 from robustpll.attacks import PGD
-from robustpll.datasets.noise import InstanceDependent
+from robustpll.clean.run import PAGE, PageColumns, clean_table
+from robustpll.datasets.noise import Annotators, InstanceDependent
 from robustpll.engine.history import progress_bars
 from robustpll.estimator.abstention import networks_of
 from robustpll.estimator.classifier import PLLClassifier
-from robustpll.methods import Auto, Proden, RobustPll, Wrapped
+from robustpll.methods import Auto, PlKnn, Proden, RobustPll, Wrapped
 from robustpll.plots import BAD, COLOURS, GOOD, MUTED, new_figure, picture_bytes, plain
+from robustpll.tables.read import read_with_cells
 
 UNKNOWN = (8, 9)  # classes that are not in the training data
 EPSILON = 0.1
-PICTURE = "tour.png"
+PICTURE, TABLE, FILES = "tour.png", "digits.csv", "digits"
+REVIEWED = 150  # digits on the review page, or resolved by a model
 
 INTRODUCTION = """\
 [bold]Learning digits from ambiguous labels.[/bold] A network that knows the true labels chooses, \
@@ -43,9 +47,9 @@ Entropies = dict[str, tuple[Any, Any]]  # of each method, for known (n,) and unk
 
 
 def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
-    """Train four methods, print a table and draw a picture; return the picture's path."""
+    """Train four methods, print a table, draw a picture, and clean votes; return the picture."""
     out, console = OutFolder.of(folder, "demo"), Console()
-    out.refuse_others([PICTURE])
+    out.refuse_others([PICTURE, TABLE])
     console.print(INTRODUCTION)
     X, y = load_digits(return_X_y=True)
     known = ~np.isin(y, UNKNOWN)
@@ -92,7 +96,31 @@ def run_demo(folder: Path, seed: int = 0, epochs: int = 100) -> Path:
     _show_entropies(plain(right, "Does it notice what it has never seen?"), entropies)
     out.write(PICTURE, picture_bytes(figure, "png"))
     console.print(f"Picture: [bold]{folder / PICTURE}[/bold]", soft_wrap=True)
+    page = _write_review(out, train[:REVIEWED], truth[:REVIEWED], seed)
+    console.print(f"Digits to decide, in a browser: [bold]{page}[/bold]", soft_wrap=True)
     return folder / PICTURE
+
+
+def _write_review(out: OutFolder, X: Any, truth: Any, seed: int) -> Path:
+    """Write digits as picture files with simulated answers, and clean them; return the page."""
+    from PIL import Image
+
+    answers: Any = Annotators(count=3, gaps=0.0).apply(X, truth, seed).answers
+    lines, path = ["file,answer ada,answer bob,answer eve"], out.path / TABLE
+    (out.path / FILES).mkdir(exist_ok=True)
+    for row, (pixels, digits) in enumerate(zip(X, answers, strict=True)):
+        name, content = f"{FILES}/{row}.png", io.BytesIO()
+        grey = (255 - 255 / 16 * pixels).reshape(8, 8).astype(np.uint8)
+        Image.fromarray(grey).save(content, "PNG")
+        out.write(name, content.getvalue())
+        lines.append(",".join([name, *map(str, digits)]))
+    out.write(TABLE, "\n".join([*lines, ""]).encode())
+    table = read_with_cells(path, votes="answer ", image_input="file")
+    limits: Any = {"error": 0.01, "most": REVIEWED, "decisions": (), "seed": seed}
+    clean_table(
+        path, table, out.path / "review", PlKnn(), columns=PageColumns(images="file"), **limits
+    )
+    return out.path / "review" / PAGE
 
 
 def _show_accuracies(axes: Any, accuracies: Accuracies) -> None:

@@ -18,9 +18,8 @@ Array = Any  # a Tensor or a numpy array; all arrays of one opinion are of the s
 class Opinion:
     """Opinions about rows: belief in each class, a prior, and uncertainty.
 
-    Users get numpy arrays, the engine uses tensors. Numpy arrays are checked: belief and
-    uncertainty are not negative and sum to 1, the prior sums to 1. Tensors are not checked, because
-    a GPU would have to wait.
+    Users get numpy arrays, the engine uses tensors. Arrays are checked: belief and uncertainty are
+    not negative and sum to 1, as the prior does. Tensors are not, as a GPU would have to wait.
 
     Attributes
     ----------
@@ -35,15 +34,6 @@ class Opinion:
 
     Examples
     --------
-    Two opinions may have equal probabilities but different uncertainty:
-
-    >>> prior = np.full((2, 3), 1 / 3)
-    >>> belief = np.array([[2 / 3, 1 / 6, 1 / 6], [1 / 2, 0, 0]])
-    >>> opinion = Opinion(belief, prior, uncertainty=np.array([0, 1 / 2]))
-    >>> opinion.probability.round(3)
-    array([[0.667, 0.167, 0.167],
-           [0.667, 0.167, 0.167]])
-
     Softmax gives the same result for (4, 1, 1) and (7, 4, 4); as evidence they differ:
 
     >>> opinion = Opinion.of_evidence(np.array([[4.0, 1, 1], [7, 4, 4]]))
@@ -174,10 +164,8 @@ class Opinion:
         for name, mass in (("belief and uncertainty", masses), ("prior", prior)):
             right = (mass >= -off).all(-1) & (abs(mass.sum(-1) - 1) <= off)
             if not right.all():
-                rows = some_of(np.flatnonzero(~right))
-                raise InputError(
-                    f"{name} must not be negative and must sum to 1. Correct the rows {rows}."
-                )
+                remedy = f"Correct the rows {some_of(np.flatnonzero(~right))}"
+                raise InputError(f"{name} must not be negative and must sum to 1. {remedy}.")
 
     def _repr_html_(self) -> str | None:
         """Ten rows as a table for notebooks; class names are escaped."""

@@ -2,13 +2,13 @@
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from matplotlib import colormaps, rc_context
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 # Distinguishable with the common forms of colour blindness (Okabe & Ito).
 COLOURS = ("#0072b2", "#56b4e9", "#e69f00", "#cc79a7", "#f0e442", "#000000")
@@ -17,10 +17,8 @@ DASHES = ("-", "--", "-.", ":")
 PANELS_PER_ROW = 5
 
 
-def new_figure(width: float, height: float) -> "Figure":
+def new_figure(width: float, height: float) -> Figure:
     """Return a figure that needs no screen and does not touch pyplot's global state."""
-    from matplotlib.figure import Figure
-
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -40,10 +38,8 @@ def unmarked(name: str) -> str:
     return (" " if name.startswith("_") else "") + " ".join(name.split()).replace("$", r"\$")
 
 
-def picture_bytes(figure: "Figure", kind: Literal["png", "svg"]) -> bytes:
+def picture_bytes(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
     """Return a figure as a file; the same figure always has the same bytes."""
-    from matplotlib import rc_context
-
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # a second layout would differ slightly
     nothing = {"png": ("Software",), "svg": ("Date", "Creator", "Format", "Type")}[kind]
@@ -53,13 +49,11 @@ def picture_bytes(figure: "Figure", kind: Literal["png", "svg"]) -> bytes:
     return buffer.getvalue()
 
 
-def distribution_lines(panels: Sequence[Mapping[str, tuple[ArrayLike, ArrayLike]]]) -> "Figure":
+def distribution_lines(panels: Sequence[Mapping[str, tuple[ArrayLike, ArrayLike]]]) -> Figure:
     """Plot distribution functions of test entropies (dark) and OOD entropies (light).
 
     Each panel maps up to four methods to the points (p, 2) of their two lines.
     """
-    from matplotlib import colormaps
-
     figure, shades = new_figure(3.0 * len(panels), 1.8), colormaps["tab20"]  # dark, light, dark ...
     places = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, panel in zip(places, panels, strict=True):
@@ -78,13 +72,11 @@ def distribution_lines(panels: Sequence[Mapping[str, tuple[ArrayLike, ArrayLike]
     return figure
 
 
-def attack_panels(accuracies: Mapping[str, Mapping[float, float]], title: str) -> "Figure":
+def attack_panels(accuracies: Mapping[str, Mapping[float, float]], title: str) -> Figure:
     """Draw accuracy against the strength of an attack: a panel for each method, others in grey.
 
     `accuracies` are in percent, by method and epsilon; `title` says what the rows are.
     """
-    from matplotlib.collections import LineCollection
-
     across = min(PANELS_PER_ROW, len(accuracies))
     down = -(-len(accuracies) // across)
     figure = new_figure(0.4 + 1.7 * across, 0.6 + 1.5 * down)

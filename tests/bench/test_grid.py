@@ -10,7 +10,14 @@ from torch import nn
 from robustpll import InputError
 from robustpll.bench.grid import GRIDS, Condition, Grid, GridMethod, Run, runs_here
 from robustpll.datasets.catalog import entry_of
-from robustpll.datasets.noise import Annotators, ClassDependent, Flip, InstanceDependent, Uniform
+from robustpll.datasets.noise import (
+    Annotators,
+    ClassDependent,
+    Flip,
+    Independent,
+    InstanceDependent,
+    Uniform,
+)
 from robustpll.methods import METHODS, PUBLISHED, Proden, ProdenEdl, ProdenEns, RobustPll
 
 GRID_FILES = sorted((Path(__file__).parents[2] / "benchmarks" / "grids").glob("*.toml"))
@@ -227,6 +234,25 @@ def test_absent_datasets_are_named_and_left_out(
     assert not any("ood" in name for run in runs for name in names_of(run))
 
 
+def test_methods_whose_package_is_absent_are_named_and_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grid = Grid.named("crowds").changed(datasets=["digits"])
+    monkeypatch.setattr("robustpll.bench.grid.find_spec", lambda _: None)
+    runs, absent = runs_here(grid)
+    assert set(absent) == {"cleanlab + LR", "crowd-kit Dawid-Skene + LR"}
+    assert all("robustpll[crowds]" in remedy for remedy in absent.values())
+    assert {run.label for run in runs} == {entry.label for entry in grid.entries} - set(absent)
+    monkeypatch.setattr("robustpll.bench.grid.find_spec", lambda _: "here")
+    assert runs_here(grid) == (grid.runs(), {})
+
+
+def test_labels_alone_are_asked_for_where_there_are_no_features() -> None:
+    for run in Grid.named("crowds").runs():
+        parts = [condition.part for condition in run.conditions]
+        assert parts == (["train"] if run.dataset.endswith("-votes") else ["train", "test"])
+
+
 def test_a_changed_grid_has_a_name_of_its_own_and_methods_in_its_order(tmp_path: Path) -> None:
     paper, mine = Grid.named("paper"), read(tmp_path, MINE)
     assert paper.changed() is paper
@@ -269,6 +295,27 @@ def test_the_grids_of_tables_choose_and_report_on_other_tables_with_other_seeds(
             has_candidates = entry_of(run.dataset).candidates is not None
             assert run.noise == (None if has_candidates else Annotators())
     assert (pictures.noise, pictures.ood) == (InstanceDependent(), (("mnist", "notmnist"),))
+
+
+def test_the_grids_of_cifar_differ_in_noise_and_answers_of_people_need_none() -> None:
+    grid = Grid.named("cifar")
+    runs = grid.runs()
+    assert len(runs) == 36
+    assert {run.method.name for run in runs} == {
+        *("proden", "robust_pll", "crdpll", "pico", "papi", "auto")
+    }
+    noises = {run.dataset: run.noise for run in runs}
+    assert noises == {"cifar10": Independent(0.5), "cifar10n": None}
+    assert len({run.key for run in runs}) == 36
+    for name, noise in (
+        ("cifar-01", Independent(0.1)),
+        ("cifar-03", Independent(0.3)),
+        ("cifar-instance", InstanceDependent()),
+    ):
+        other = Grid.named(name)
+        assert other.entries == grid.entries
+        assert {run.noise for run in other.runs()} == {noise}
+        assert not {run.key for run in other.runs()} & {run.key for run in runs}
 
 
 def test_answers_of_annotators_are_part_of_a_runs_key_but_are_not_stored_apart(

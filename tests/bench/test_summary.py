@@ -122,6 +122,17 @@ def test_a_model_accepts_what_it_promises_and_the_best_threshold_what_is_right(
     assert shares == pytest.approx(expected, nan_ok=True)
 
 
+def test_labels_are_accepted_at_a_stricter_promise(made: Any, store: ResultStore) -> None:
+    """The mean of 1 - p is 0.005 over three rows, 0.029 over four."""
+    grid = Grid.of({"methods": ["proden"], "datasets": ["lost"], "seeds": 1})
+    columns = made.predictions(np.array([True, False, True, True]))
+    columns["probability"] = np.array([0.999, 0.995, 0.99, 0.9])
+    made.keep(store, grid.runs()[0], lambda *_: columns)
+    (row,) = summarize(store, grid).runs.to_dict("records")
+    assert (row["labels_accepted"], row["accepted"]) == (3 / 4, 1)
+    assert row["labels_accepted_error"] == pytest.approx(1 / 3)
+
+
 def test_entropies_are_pooled_over_seeds_as_the_paper_does(ood_store: ResultStore) -> None:
     summary = summarize(ood_store, OOD_GRID)
     (row,) = summary.ood.to_dict("records")

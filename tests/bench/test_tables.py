@@ -382,6 +382,28 @@ def test_tables_have_a_column_for_each_dataset_and_their_mean() -> None:
         assert not any("Bold" in note for note in tables[name].notes)
 
 
+def test_datasets_without_features_are_in_tables_of_labels_alone() -> None:
+    names = ["wine", "bluebirds-votes"]
+    summary = summary_of(
+        Grid.of(TABLES | {"methods": ["pl_knn"], "datasets": names}), lambda *_: 0.7
+    )
+    for measure in ("labels_accepted", "labels_accepted_error"):
+        summary.planned[measure] = summary.planned["accuracy"].where(summary.planned["seed"] == 0)
+    tables = all_tables(summary)
+    titles = ["Wine", "Bluebirds, votes", "mean"]
+    for name in ("resolved", "accepted-labels", "accepted-labels-error", "calibration-labels"):
+        assert tables[name].columns == titles, name
+    for name in ("accuracy", "calibration", "seconds"):
+        assert tables[name].columns == ["Wine"], name
+    assert text(tables["accepted-labels"], "PlKnn", titles[1]) == "70.0 ± 0.0 (1 of 2 runs)"
+
+
+def test_an_ensemble_that_is_alone_is_compared_with_all_methods_on_tables() -> None:
+    grid = Grid.of(TABLES | {"methods": ["pl_knn", "proden", "auto"], "seeds": 3})
+    table = tables_of(grid, lambda run, _: 0.8 - 0.1 * (run.label != "Proden"))["accuracy"]
+    assert bold_in(table, "Wine") == ["Proden"]
+
+
 def test_the_bold_of_a_mean_takes_a_dataset_once_whatever_the_number_of_seeds() -> None:
     """Means differ by 1, 2, 0 and 1 points: p = 0.09 over datasets, below 0.001 over 5 seeds."""
     points = {"wine": 0.01, "lost": 0.02, "hayes-roth": 0.0, "breast-cancer": 0.01}

@@ -15,12 +15,14 @@ from sklearn.datasets import load_digits
 from robustpll import METHODS, load_dataset
 from robustpll.bench import worker
 from robustpll.bench.grid import Grid, runs_here
-from robustpll.bench.store import REALS
+from robustpll.bench.store import REALS, ResultStore
+from robustpll.bench.summary import summarize
 from robustpll.bench.worker import MOST_SECONDS, bundles, compute, perform
 from robustpll.datasets.noise import Uniform
 from robustpll.datasets.problem import Problem
 from robustpll.errors import RobustPLLError
 from robustpll.evaluate.audit import Audit
+from robustpll.measures.people import People
 from robustpll.methods import Method, Proden
 
 TRAIN, TEST = 300, 120
@@ -131,6 +133,31 @@ def test_datasets_of_one_shape_train_at_once_and_are_told_apart(
         assert (unknown["truth"] == -1).all()
         assert unknown["probability_of_truth"].isna().all()
         assert list(unknown["row"]) == list(range(len(unknown)))
+
+
+def test_agreement_with_people_is_recorded_where_they_saw_the_test_rows(
+    monkeypatch: pytest.MonkeyPatch, store: ResultStore
+) -> None:
+    digits = load_dataset("digits")
+    assert digits.labels is not None
+    rows = digits.split(0).test
+    counts = 9 * np.eye(10, dtype=np.int64)[digits.labels[rows]]
+    counts[::3] += 3  # they doubt every third row
+    people = People(rows, counts, np.arange(5), np.eye(10, dtype=bool)[digits.labels[rows[:5]]])
+    monkeypatch.setattr(worker, "load_dataset", lambda name: replace(digits, people=people))
+    grid = Grid.of(DIGITS | {"methods": ["proden"], "seeds": 2, "epochs": 5})
+    for joined in (True, False):  # the other seed has other test rows
+        for bundle in bundles(grid.runs(), joined=joined):
+            tables = compute(bundle.with_candidates(true_classes(grid))).tables
+            for run, table in zip(bundle.runs, tables, strict=True):
+                store.write(run, table)
+        measured = summarize(store, grid).runs.set_index("seed")
+        assert measured["people_cross_entropy"].isna().tolist() == [joined, True]
+    first = measured.loc[0]
+    assert 0 < first["people_cross_entropy"] < np.log(10)
+    assert first["people_rank"] > 0.5
+    assert 0.3 < first["people_auroc"] < 0.7  # digits do not show which rows people doubt
+    assert first["people_possible"] >= 0.6
 
 
 def test_files_of_other_sizes_than_usual_are_no_bundle(

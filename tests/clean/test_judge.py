@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robustpll.clean.judge import Judgement, judge, posterior, recalibrated
+from robustpll.clean.judge import Judgement, judge, posterior_given_candidates, recalibrated
 from robustpll.clean.review import (
     annotators,
     candidates_that_look_wrong,
@@ -110,11 +110,11 @@ def test_decided_rows_are_certain(judged_as: Judged) -> None:
 
 def test_votes_and_the_model_are_weighed_together() -> None:
     prior = np.array([[0.75, 0.25, 0]])
-    indifferent = posterior(np.full((1, 3), 1 / 3), prior)[0]
+    indifferent = posterior_given_candidates(np.full((1, 3), 1 / 3), prior)[0]
     assert indifferent[0] / indifferent[1] == pytest.approx(3)
-    convinced = posterior(np.array([[0.05, 0.9, 0.05]]), prior)[0]
+    convinced = posterior_given_candidates(np.array([[0.05, 0.9, 0.05]]), prior)[0]
     assert convinced[1] > convinced[0]
-    both = posterior(np.array([[0.5, 0.4, 0.1]]), np.array([[0.25, 0.75, 0.0]]))[0]
+    both = posterior_given_candidates(np.array([[0.5, 0.4, 0.1]]), np.array([[0.25, 0.75, 0.0]]))[0]
     np.testing.assert_allclose(both, [0.29, 0.70, 0.01], atol=0.006)
 
 
@@ -124,7 +124,7 @@ def test_probabilities_sum_to_one_even_where_the_model_rules_all_candidates_out(
     p: list[float],
 ) -> None:
     for prior in ([[0.5, 0.5, 0]], [[1.0, 0, 0]], [[0.2, 0.3, 0.5]]):
-        probability = posterior(np.array([p]) / sum(p), np.array(prior))
+        probability = posterior_given_candidates(np.array([p]) / sum(p), np.array(prior))
         assert probability.sum() == pytest.approx(1)
         assert (probability >= 0).all()
 

@@ -13,15 +13,8 @@ import pytest
 from PIL import Image
 
 from robustpll.clean import page as page_module
-from robustpll.clean.page import (
-    FORMATS,
-    MISSING,
-    NO_PICTURE,
-    OUTSIDE,
-    Picture,
-    load_pictures,
-    thumbnail,
-)
+from robustpll.clean.page import NO_PICTURE, Picture, load_pictures, thumbnail
+from robustpll.tables.images import FORMATS, MISSING, OUTSIDE
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
 AVIF = io.BytesIO()
@@ -181,7 +174,8 @@ def test_the_first_pictures_are_stored_in_full_size_while_there_is_room(
     save(tmp_path / "small.png", size=(90, 10))
     pictures = load_pictures(names, tmp_path, tmp_path, large=4)
     assert [bool(picture.large) for picture in pictures] == [True, False, False, True, False]
-    assert (pixels_of(pictures[0].thumbnail), pixels_of(pictures[0].large)) == (96, 1024)
+    assert (pixels_of(pictures[0].thumbnail), pixels_of(pictures[0].large)) == (320, 1024)
+    assert pixels_of(pictures[-1].thumbnail) == 96  # of a similar row
     used = sum(len(picture.thumbnail) for picture in pictures) + len(pictures[0].large)
     monkeypatch.setattr(page_module, "MOST_BYTES", used + 10)
     again = load_pictures(names, tmp_path, tmp_path, large=4)

@@ -105,13 +105,27 @@ def page_of(
     )
 
 
+def wait_for_scripts(page: "Page") -> None:
+    """On a busy machine they start late, and keys before that are lost."""
+    title = page.locator("#card-title").filter(has_not_text="needs JavaScript")
+    title.wait_for(state="attached")
+
+
+def reload(page: "Page") -> None:
+    page.reload()
+    wait_for_scripts(page)
+
+
 def press(page: "Page", keys: str) -> None:
+    wait_for_scripts(page)
+    page.bring_to_front()  # another tab may have got the keys
     for key in keys:
         page.keyboard.press(key)
 
 
 def state(page: "Page") -> tuple[str, str]:
     """The row that is shown, and how many are decided."""
+    wait_for_scripts(page)
     return page.locator("#card-title").inner_text(), page.locator("#tally").inner_text()
 
 
@@ -129,7 +143,7 @@ def download(page: "Page", folder: Path) -> Path:
 
 def reopen(page: "Page", text: str) -> None:
     Path(page.url.removeprefix("file://")).write_text(text, encoding="utf-8")
-    page.reload()
+    reload(page)
 
 
 def other_tab(page: "Page", script: str = "") -> "Page":
@@ -254,7 +268,7 @@ def test_a_tab_that_heard_nothing_writes_over_nothing(show: Open, tmp_path: Path
     press(one, "u")
     press(other, "jj33")
     wait_for_tally(one, "3 of 40")
-    one.reload()
+    reload(one)
     assert decided_in(one, tmp_path) == {0: 0, 2: 2, 3: 2}
 
 
@@ -280,7 +294,7 @@ def test_decisions_outlive_the_page_also_those_of_the_first_version_but_not_dama
     press(other, "u")
     wait_for_tally(page, "2 of 40")
     page.evaluate(store, [KEY, "{"])  # does not hide what is whole
-    page.reload()
+    reload(page)
     assert decided_in(page, tmp_path) == {0: 2, 2: 2}
 
 
@@ -292,7 +306,7 @@ def test_a_browser_that_stores_nothing_says_so_when_it_happens(show: Open) -> No
     press(page, "1")
     assert alert.inner_text().startswith("This browser does not keep decisions")
     page.add_init_script(full)
-    page.reload()
+    reload(page)
     assert alert.is_visible()
     press(page, "1")
     assert tally(page) == "1 of 40"
@@ -430,7 +444,7 @@ def test_classes_doubt_and_exclusion_are_decided_at_any_width(
     assert state(page) == ("Row 6", "3 of 40")
     page.locator(".item").nth(1).click()
     assert page.get_by_role("button", name="Cannot tell").get_attribute("aria-pressed") == "true"
-    page.reload()
+    reload(page)
     assert tally(page) == "3 of 40"
     with page.expect_download() as waiting:  # by mouse
         page.get_by_role("button", name="Download").click()
@@ -477,8 +491,9 @@ def test_pictures_and_texts_are_shown_in_full_size_by_key_click_and_enter(
         assert words is not None
         return round(box["width"]), round(words["height"])
 
+    expect(image).to_have_css("width", "192px")
     small = sizes()
-    assert small[0] == 96
+    assert small[0] == 192  # enlarged, to judge it by
     room = 600 if width > 1000 else 300
     for act in ("f", "click", "Enter"):
         for is_large in (True, False):
@@ -494,6 +509,31 @@ def test_pictures_and_texts_are_shown_in_full_size_by_key_click_and_enter(
             assert page.evaluate("document.documentElement.scrollWidth") == width
     press(page, "f1")
     assert image.get_attribute("src") == PICTURE.large  # the next row is shown as large
+
+
+@pytest.mark.parametrize(
+    ("size", "width", "enlarged", "is_sharp"),
+    [
+        ((8, 8), 192, 384, True),
+        ((28, 28), 196, 392, True),
+        ((20, 60), 80, 140, True),
+        ((96, 96), 192, 384, False),
+        ((320, 240), 320, 640, False),
+    ],
+)
+def test_small_pictures_are_enlarged_and_their_pixels_stay_squares(
+    show: Open, size: tuple[int, int], width: int, enlarged: int, is_sharp: bool
+) -> None:
+    page = show(page_of(picture=Picture(picture_of(*size), "../pet.png")))
+    image = page.locator("#picture img")
+    for expected in (width, enlarged):
+        expect(image).to_have_css("width", f"{expected}px")
+        box = image.bounding_box()
+        assert box is not None
+        assert round(box["height"]) == round(expected * size[1] / size[0])
+        rendering = image.evaluate("image => getComputedStyle(image).imageRendering")
+        assert (rendering == "pixelated") == is_sharp
+        press(page, "f")
 
 
 def test_the_list_shows_the_probability_of_the_label_and_the_headline_names_the_leading_class(
@@ -546,7 +586,7 @@ def test_all_labels_of_a_filtered_list_are_accepted_and_undone_after_reloading(
     assert tally(page) == "18 of 40"
     settled = decided_in(page, tmp_path)
     assert (len(settled), settled.pop(0), {*settled.values()}) == (18, 2, {0})
-    page.reload()
+    reload(page)
     page.locator("#label").select_option("ant")
     page.locator(".item").nth(3).click()
     press(page, "2")  # row 8, one of the accepted ones, is decided by hand and stays so
@@ -555,7 +595,7 @@ def test_all_labels_of_a_filtered_list_are_accepted_and_undone_after_reloading(
     assert page.get_by_role("status").last.inner_text().startswith("16 rows are open again")
     assert not undo.is_visible()
     assert decided_in(page, tmp_path) == {0: 2, 6: 1}
-    page.reload()
+    reload(page)
     assert page.locator("#unaccept").is_hidden()
 
 
@@ -597,7 +637,7 @@ def test_the_reviewer_is_asked_once_and_named_in_the_file(show: Open, tmp_path: 
     press(page, "1")  # before there is a name
     page.get_by_label("Reviewer").fill(" Ada, =1 ")
     page.keyboard.press("Tab")
-    page.reload()
+    reload(page)
     assert page.get_by_label("Reviewer").input_value() == "Ada, =1"
     press(page, "1")
     first, second = lines_of(download(page, tmp_path))

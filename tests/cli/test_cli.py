@@ -70,6 +70,9 @@ def test_a_demo_draws_a_picture_and_replaces_no_other(
     printed = capsys.readouterr().out
     assert str(path) in printed.replace("\n", "")
     assert all(title in printed for title in ("Auto", "each candidate + RF", "RobustPll", "Proden"))
+    page = path.parent / "review" / "review.html"
+    assert str(page) in printed.replace("\n", "")
+    assert page.read_text(encoding="utf-8").count("data:image/png") > 5
     path.write_bytes(b"my own")
     with pytest.raises(InputError, match=r"holds tour.png, not written by robustpll demo"):
         run_demo(path.parent)

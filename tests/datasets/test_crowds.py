@@ -1,5 +1,6 @@
 """Real crowds: arrays of answers, files that are damaged or dangerous, and the true files."""
 
+import gzip
 import io
 import pickle
 import zipfile
@@ -15,7 +16,9 @@ from robustpll.datasets.mat import add
 from robustpll.datasets.problem import Problem
 from robustpll.methods import Wrapped
 
-CROWDS = [name for name, entry in CATALOG.items() if entry.kind == "crowds"]
+CROWDS = [name for name, entry in CATALOG.items() if entry.kind in ("crowds", "votes")]
+ANSWERS = "question,worker,answer\nq2,9,1\nq1,9,0\nq1,8,1\nq2,8,1\n"
+TRUTH = "question,truth\nq1,0\nq2,1\nq3,1\n"
 
 
 def arrays(**changed: Any) -> dict[str, Any]:
@@ -97,6 +100,48 @@ def test_a_missing_file_says_where_it_comes_from(data: Path) -> None:
     ):
         with pytest.raises(InputError, match="fprodrigues"):
             read()
+
+
+def write_votes(data: Path, answers: str, truth: str) -> None:
+    folder = data / "votes-only"
+    folder.mkdir(exist_ok=True)
+    for part, text in (("answers", answers), ("truth", truth)):
+        (folder / f"bluebirds_{part}.csv.gz").write_bytes(gzip.compress(text.encode()))
+
+
+def test_answers_alone_have_no_features_and_no_test_rows(data: Path) -> None:
+    write_votes(data, ANSWERS, TRUTH)
+    dataset = load_dataset("bluebirds-votes")
+    assert dataset.candidates is not None
+    assert dataset.candidates.answers is not None
+    assert dataset.candidates.answers.tolist() == [[0, 1], [1, 1], [-1, -1]]
+    assert dataset.labels is not None
+    assert dataset.labels.tolist() == [0, 1, 1]
+    assert dataset.features.tolist() == [[0.0], [0.0], [0.0]]
+    assert [len(part) for part in dataset.split(seed=5)] == [3, 0]
+    assert "only answers" in dataset.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("answers", "truth"),
+    [
+        (ANSWERS.replace("answer", "reply"), TRUTH),
+        (ANSWERS.replace("q1,8,1", "q1,8,2"), TRUTH),  # a class that there is not
+        (ANSWERS.replace("q1,8,1", "q1,8,-1"), TRUTH),
+        (ANSWERS.replace("q1,8,1", "q1,8,0.5"), TRUTH),
+        (ANSWERS.replace("q1,8,1", "q1,8,"), TRUTH),
+        (ANSWERS.replace("q1,8", "q1,9"), TRUTH),  # two answers of one
+        (ANSWERS.replace("q1", "q4"), TRUTH),  # a question without truth
+        (ANSWERS, TRUTH.replace("q3", "q1")),
+        (ANSWERS, TRUTH.replace("q3,1", "q3,2")),
+        ("question,worker,answer\n", "question,truth\n"),
+        ("", ""),
+    ],
+)
+def test_tables_of_other_answers_are_refused(data: Path, answers: str, truth: str) -> None:
+    write_votes(data, answers, truth)
+    with pytest.raises(InputError, match="bluebirds_answers"):
+        load_dataset("bluebirds-votes")
 
 
 @pytest.mark.data

@@ -261,7 +261,7 @@ def test_a_file_without_address_comes_with_the_steps(server: Server, data: Path)
 
 # The command
 
-PICTURES = ("mnist", "fmnist", "kmnist", "notmnist")
+PICTURES = ("mnist", "fmnist", "kmnist", "notmnist", "cifar10")
 
 
 @pytest.fixture

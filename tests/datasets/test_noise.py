@@ -16,6 +16,7 @@ from robustpll.datasets.noise import (
     Annotators,
     ClassDependent,
     Flip,
+    Independent,
     InstanceDependent,
     Noise,
     Teacher,
@@ -77,7 +78,8 @@ def test_true_label_stays_and_is_never_alone(mean_over: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "noise", [FAST, Uniform(), ClassDependent(), Flip(0.2, ClassDependent()), Annotators()]
+    "noise",
+    [FAST, Uniform(), Independent(), ClassDependent(), Flip(0.2, ClassDependent()), Annotators()],
 )
 def test_a_run_depends_on_its_seed_but_not_on_the_other_runs(noise: Noise) -> None:
     together = noise.candidates(*runs(0, 2, 1), K, (5, 7, 6))
@@ -121,6 +123,30 @@ def labels_of(k: int, n: int, seeds: int = 2) -> tuple[Rows, Tensor]:
     indices = torch.arange(n).expand(seeds, -1)
     labels = torch.arange(n) % k
     return Rows.of(torch.ones(n, 1, dtype=torch.float64), indices), labels.expand(seeds, -1)
+
+
+@pytest.mark.parametrize(
+    ("chance", "average", "alone"),  # published: 1 + 9 q, and (1 - q)^9
+    [(0.0, 1, 1), (0.1, 1.9, 0.387420), (0.3, 3.7, 0.040354), (0.5, 5.5, 0.001953), (1.0, 10, 0)],
+)
+def test_independent_classes_join_at_their_rate_and_some_rows_stay_clean(
+    chance: float, average: float, alone: float
+) -> None:
+    rows, labels = labels_of(k=10, n=50_000)
+    drawn = Independent(chance).candidates(rows, labels, 10, (0, 1))
+    assert drawn.dtype == torch.bool
+    assert drawn.gather(-1, labels[..., None]).all()
+    sizes = drawn.sum(-1).double()
+    assert ((sizes.mean(-1) - average).abs() < 0.05).all()
+    assert (((sizes == 1).double().mean(-1) - alone).abs() < 0.01).all()
+    others = drawn & (torch.arange(10) != labels[..., None])
+    shares = others.double().sum(1) / 45_000  # (2, 10): each class among rows of the others
+    assert ((shares - chance).abs() < 0.02).all()
+
+
+def test_independent_noise_needs_a_share() -> None:
+    with pytest.raises(InputError, match="'chance' of Independent must be a float from 0 to 1"):
+        Independent(1.5)
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,10 @@ from torch.optim import AdamW
 
 from robustpll import METHODS
 from robustpll.engine import graphs
+from robustpll.engine.augment import Views
 from robustpll.engine.data import Task
 from robustpll.engine.layers import Dropout
-from robustpll.engine.networks import Shape
+from robustpll.engine.networks import CONVOLUTIONAL, Shape
 from robustpll.engine.random import Draws
 from robustpll.engine.train import Training, train
 from robustpll.methods import DeepMethod, RobustPll, RobustPllAt
@@ -29,14 +30,17 @@ DEEP: dict[str, type[DeepMethod]] = {
 KINDS = DEEP | {kind.name: kind for kind in (AutoEncoder, RobustPllAt)}
 COMPILABLE = [name for name, kind in KINDS.items() if kind.compilable]
 # numbers in a step come from the host unless it is captured
-RANDOM = {"proden_dropout", "valen", "robust_pll_at", "robust_pll_at_ens"}
+RANDOM = {"proden_dropout", "valen", "robust_pll_at", "robust_pll_at_ens", "papi", "alim"}
 SIZE = {"rows": 600}  # two batches of 256 and one of 88
 WAYS = [(name, compiled) for name in KINDS for compiled in (False, True)]
 
 
 @contextmanager
 def nothing_random() -> Iterator[None]:
-    """Within it dropout is off, and samples are means: draws differ in a captured step."""
+    """Within it dropout is off, samples are means, and views and mixtures are the same for all.
+
+    Draws differ in a captured step.
+    """
 
     def mean(_: Draws, concentration: torch.Tensor) -> torch.Tensor:
         return concentration / concentration.sum(-1, keepdim=True)
@@ -47,11 +51,21 @@ def nothing_random() -> Iterator[None]:
     def middle(_: RobustPllAt, rows: int, shape: Shape, draws: Draws) -> torch.Tensor:
         return zeros(draws, rows, *shape) + 0.5
 
+    def views(self: Views, rows: int, draws: Draws) -> dict[str, torch.Tensor]:
+        return {name: zeros(draws, rows, v.numbers) + 0.3 for name, v in self.recipes.items()}
+
+    def mixing(rows: int, draws: Draws, concentration: int) -> tuple[torch.Tensor, torch.Tensor]:
+        partner = torch.arange(rows, device=draws.device).flip(0).expand(draws.models, -1)
+        return partner, zeros(draws, 1) + 0.7
+
     with (
         patch.object(Dropout, "draw", lambda *_: None),
         patch.object(Draws, "dirichlet", mean),
         patch.object(Draws, "normal", zeros),
         patch.object(RobustPllAt, "draw", middle),
+        patch.object(Views, "draw", views),
+        patch("robustpll.methods.pico.draw_mixing", mixing),
+        patch("robustpll.methods.papi.draw_mixing", mixing),
     ):
         yield
 
@@ -62,11 +76,17 @@ def parameters(method: DeepMethod, task: Task) -> list[torch.Tensor]:
 
 @contextmanager
 def own_adam(used: bool) -> Iterator[None]:
-    """Within it steps are those of the library's Adam, not compiled: torch's is less exact."""
+    """Within it steps are those of the library's Adam, not compiled: torch's is less exact.
+
+    Those of SGD are torch's.
+    """
 
     def advance(training: Training) -> None:
+        if not isinstance(training.optimizer, AdamW):
+            training.optimizer.step()
+            return
         with torch.no_grad():
-            graphs.adam(training.optimizer, graphs.adam_update)  # type: ignore[arg-type]
+            graphs.adam(training.optimizer, graphs.adam_update)
 
     with patch("robustpll.engine.train.optimizer_step", advance) if used else nullcontext():
         yield
@@ -86,6 +106,20 @@ def test_captured_and_eager_training_agree_to_rounding(
     with nothing_random(), patch.object(graphs, "pays_back", return_value=compiled):
         captured = parameters(method, task)
     torch.testing.assert_close(eager, captured, rtol=0, atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("network", ["small", "convnet"])
+@pytest.mark.parametrize("name", ["proden", "crdpll", "pico"])
+def test_captured_and_eager_training_agree_on_views(name: str, network: str, task_of: Any) -> None:
+    """Convolutions add in any order, which SGD and Adam enlarge."""
+    method = replace(KINDS[name](epochs=5, network=network), augment="strong")
+    task = task_of(0, 1, **SIZE, device="cuda", shape=(8, 8))
+    with nothing_random(), patch.object(type(method), "captured", new=False):
+        eager = parameters(method, task)
+    with nothing_random():
+        captured = parameters(method, task)
+    torch.testing.assert_close(eager, captured, rtol=0, atol=1e-5)
 
 
 @pytest.mark.gpu
@@ -143,7 +177,7 @@ def test_a_step_never_waits_for_the_device(name: str, task_of: Any) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("network", ["lenet", "resnet"])
+@pytest.mark.parametrize("network", CONVOLUTIONAL)
 def test_networks_of_the_library_are_captured(network: str, task_of: Any) -> None:
     task = task_of(0, 1, **SIZE, device="cuda", shape=(8, 8))
     plain = graphs.CapturedStep.__call__

@@ -10,7 +10,13 @@ from torch import Tensor, nn
 
 from robustpll.engine.data import Rows
 from robustpll.engine.layers import BatchNorm, Dropout, Linear, Stack
-from robustpll.engine.networks import NETWORK_NAMES, Residual, build_network
+from robustpll.engine.networks import (
+    CONVOLUTIONAL,
+    NETWORK_NAMES,
+    Residual,
+    build_network,
+    named_network,
+)
 from robustpll.engine.random import Draws, seed_of
 from robustpll.errors import InputError
 
@@ -137,14 +143,20 @@ def test_a_copy_in_a_stack_is_as_alone_and_leaves_the_global_generator() -> None
 # Networks
 
 
-@pytest.mark.parametrize("shape", [(8, 8), (3, 32, 32), (4, 4), (1, 5, 9)])
-@pytest.mark.parametrize("name", NETWORK_NAMES)
+SHAPES = [(8, 8), (3, 32, 32), (28, 28), (4, 4), (1, 5, 9)]
+LARGE = {"convnet", "resnet9", "resnet18", "wide_resnet"}  # for pictures of at least 8 x 8
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [(n, shape) for n in NETWORK_NAMES for shape in SHAPES[: 3 if n in LARGE else 5]],
+)
 def test_every_network_maps_pictures_to_logits_and_learns_with_every_parameter(
     name: str, shape: tuple[int, ...]
 ) -> None:
     net = built(name, shape)
-    logits = net(torch.rand(2, 8, *shape, generator=torch.Generator().manual_seed(0)))
-    assert logits.shape == (2, 8, 7)
+    logits = net(torch.rand(2, 4, *shape, generator=torch.Generator().manual_seed(0)))
+    assert logits.shape == (2, 4, 7)
     assert torch.isfinite(logits).all()
     meta = torch.empty(0, device="meta")
     blank = build_network(name, shape, 7, Draws.of((0, 1), like=meta)).state_dict()
@@ -159,10 +171,58 @@ def test_every_network_maps_pictures_to_logits_and_learns_with_every_parameter(
 
 
 @pytest.mark.parametrize("shape", [(64,), (3, 28), (28, 3), (2, 3, 8, 8), ()])
-@pytest.mark.parametrize("name", ["lenet", "resnet"])
+@pytest.mark.parametrize("name", CONVOLUTIONAL)
 def test_rows_that_are_no_pictures_are_refused(name: str, shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match=f"network='{name}' needs pictures.*network='mlp'"):
         built(name, shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    # published numbers, and a bias of the last layer that ResNet-9 has not
+    [("resnet9", 6_573_120 + 10), ("resnet18", 11_173_962), ("wide_resnet", 1_467_610)],
+)
+def test_networks_have_the_published_number_of_weights(name: str, count: int) -> None:
+    one = Draws.of((0,), like=torch.empty(0, device="meta"))
+    net = build_network(name, (3, 32, 32), 10, one)
+    assert sum(parameter.numel() for parameter in net.parameters()) == count
+    embedded = build_network(name, (3, 32, 32), 10, one, embedding=128)
+    width = 128 if name == "wide_resnet" else 512
+    added = width * (width + 1) + (width + 1) * 128
+    assert sum(parameter.numel() for parameter in embedded.parameters()) == count + added
+
+
+@pytest.mark.parametrize("name", sorted(LARGE))
+def test_a_network_starts_with_evidence_for_every_class(name: str) -> None:
+    """By ReLU, a class whose output is never above 0 could not learn."""
+    logits = built(name, (16, 16))(torch.rand(2, 32, 16, 16))
+    assert ((logits > 0).sum(1) > 0).all()
+    with pytest.raises(InputError, match="h and w at least 8; the rows of X have shape \\(7, 20"):
+        built(name, (7, 20))
+
+
+def test_auto_is_an_mlp_for_rows_and_tiny_pictures_and_convolutions_for_others() -> None:
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    for shape in ((64,), (8, 8), (3, 15, 20)):
+        assert named_network("auto", shape, cuda) == named_network("auto", shape, cpu) == "mlp"
+    assert named_network("auto", (28, 28), cpu) == "convnet"
+    assert named_network("auto", (3, 32, 32), cuda) == "resnet9"
+    assert named_network("wide", (28, 28), cuda) == "wide"
+
+
+@pytest.mark.parametrize("network", ["small", "convnet", None])
+def test_embeddings_have_length_one_and_predictions_are_logits(network: str | None) -> None:
+    def own(shape: tuple[int, ...], k: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, k))
+
+    draws = Draws.of((0, 1), like=torch.empty(0))
+    net, x = build_network(network or own, (8, 8), 7, draws, embedding=5), torch.rand(2, 9, 8, 8)
+    outputs = net(x)
+    assert outputs.shape == (2, 9, 12)
+    torch.testing.assert_close(outputs[..., 7:].norm(dim=-1), torch.ones(2, 9))
+    assert net.eval()(x).shape == (2, 9, 7)
+    with pytest.raises(InputError, match=r"torch\.nn\.Sequential that ends in a linear layer"):
+        build_network(lambda shape, k: nn.Flatten(), (8, 8), 7, draws, embedding=5)
 
 
 def test_mlp_takes_rows_of_any_shape_and_a_callable_builds_a_model_per_seed() -> None:

@@ -8,24 +8,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 from sklearn.exceptions import NotFittedError
 from torch import nn
 
-from robustpll import InputError, Opinion, PLLClassifier, load, load_dataset
+from robustpll import InputError, ModelFileError, Opinion, PLLClassifier, load, load_dataset
 from robustpll.datasets.noise import Uniform
+from robustpll.estimator import abstention
 from robustpll.estimator.abstention import (
     Recalibration,
+    Reference,
     ambiguities,
     bounded_threshold,
     mean_threshold,
+    representation,
     share_threshold,
 )
 from robustpll.evaluate.ood import OodScorer, rows_of
 from robustpll.evaluate.reports import decision_report
-from robustpll.methods import DstPll, Method, PlKnn, Proden, ProdenEns, RobustPll, Valen
+from robustpll.methods import Auto, DstPll, Method, Pico, PlKnn, Proden, ProdenEns, RobustPll, Valen
 from robustpll.opinion import named_as
 
 REFERENCE = Path(__file__).parents[1] / "reference"
@@ -370,6 +374,131 @@ def test_the_distance_is_that_to_all_training_rows_if_they_are_few() -> None:
     assert wide.reference_.rows.shape == (1, 34, 30_000)  # a million numbers
     many = PLLClassifier(PlKnn()).fit(np.random.default_rng(0).random((2000, 4)), [0, 1] * 1000)
     assert many.reference_.rows.shape == (1, 1000, 4)
+
+
+PICTURES = np.random.default_rng(0).random((40, 8, 8))
+KINDS = np.arange(40) % 3
+
+
+def pixel_distance(model: PLLClassifier, rows: np.ndarray) -> np.ndarray:
+    """From scaled pixels to those of the nearest training row."""
+    x, training = (rows_of(model, part) for part in (rows, PICTURES))
+    flat = [part.x(part.everything)[0].flatten(1).double() for part in (x, training)]
+    return np.asarray(torch.cdist(*flat).amin(1))
+
+
+@pytest.mark.parametrize(
+    ("method", "models", "width"),
+    [
+        (Proden(epochs=1, network="lenet"), 1, 84),
+        (Proden(epochs=1, network="convnet", members=2), 2, 128),
+        (Auto(epochs=1, network="convnet", members=2, folds=2), 2, 128),
+    ],
+    ids=["lenet", "convnet", "auto"],
+)
+def test_convolutional_networks_compare_rows_in_their_last_hidden_layer(
+    method: Method, models: int, width: int, tmp_path: Path
+) -> None:
+    model = PLLClassifier(method, random_state=0).fit(PICTURES, KINDS)
+    assert model.reference_.rows.shape == (models, 40, width)
+    np.testing.assert_allclose(model.reference_.rows.norm(dim=-1), 1, atol=1e-5)
+    rows = np.concatenate([PICTURES[:5], np.random.default_rng(1).random((15, 8, 8))])
+    before = model.predict_proba(rows)
+    distance = model._distance(rows_of(model, rows))
+    assert distance[:5].max() < 1e-5 < distance[5:].min()
+    score = OodScorer.of(model, PICTURES).scores(rows)["row distance"]
+    np.testing.assert_allclose(distance, score, atol=1e-6)
+    np.testing.assert_array_equal(model.predict_proba(rows), before)  # the network is unchanged
+    model.save(tmp_path / "model.pll")
+    again = load(tmp_path / "model.pll", device="cpu")
+    np.testing.assert_array_equal(again._distance(rows_of(again, rows)), distance)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        (Proden(epochs=1, network="lenet"), "copies.0.16"),
+        (Pico(epochs=1, network="lenet"), "fast.copies.0.head"),
+        (Pico(epochs=1, network="small"), "fast.head"),
+    ],
+    ids=["lenet", "pico", "pico rows"],
+)
+def test_the_last_hidden_layer_is_what_the_last_layer_gets(method: Method, name: str) -> None:
+    model = PLLClassifier(method, random_state=0).fit(PICTURES, KINDS)
+    rows, fitted = rows_of(model, PICTURES[:20]), model.fitted_
+    head = fitted.net.get_submodule(name)
+    hidden = []
+    hook = head.register_forward_hook(lambda _, inputs, output: hidden.append(inputs[0].double()))
+    fitted.predict(rows)
+    hook.remove()
+    expected = torch.nn.functional.normalize(torch.cat(hidden), dim=-1)
+    torch.testing.assert_close(representation(fitted, rows).view_as(expected), expected)
+
+
+def test_a_file_whose_reference_rows_are_pixels_works_as_before(tmp_path: Path) -> None:
+    """Earlier versions stored pixels for networks without a model axis, and only for these."""
+    path, rows = tmp_path / "model.pll", np.random.default_rng(1).random((15, 8, 8))
+    for network in ("lenet", "mlp"):
+        model = PLLClassifier(Proden(epochs=1, network=network), random_state=0)
+        model.fit(PICTURES, KINDS)
+        training = rows_of(model, PICTURES)
+        pixels = training.x(training.everything).flatten(2).float()
+        model.reference_ = Reference(pixels.contiguous())
+        model.save(path)
+        if network == "mlp":
+            with pytest.raises(ModelFileError, match=r"should be \(1, 40, 300\)"):
+                load(path, device="cpu")
+            continue
+        again = load(path, device="cpu")
+        distance = again._distance(rows_of(again, rows))
+        np.testing.assert_allclose(distance, pixel_distance(model, rows), atol=1e-5)
+
+
+def test_a_network_of_ones_own_is_cut_only_if_it_is_a_plain_sequence() -> None:
+    class Residual(nn.Sequential):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            flat = x.flatten(1)
+            return torch.as_tensor(super().forward(flat)) + flat[:, :3]
+
+    def sequence(shape: tuple[int, ...], k: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 20), nn.ReLU(), nn.Linear(20, k))
+
+    def residual(shape: tuple[int, ...], k: int) -> nn.Module:
+        return Residual(nn.Linear(64, 20), nn.Linear(20, k))
+
+    def linear(shape: tuple[int, ...], k: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, k))
+
+    for network, width in ((sequence, 20), (residual, 64), (linear, 64)):
+        model = PLLClassifier(Proden(epochs=1, network=network), random_state=0)
+        model.fit(PICTURES, KINDS)
+        assert model.reference_.rows.shape == (1, 40, width)
+        distance = model._distance(rows_of(model, PICTURES + 0.1))
+        if width == 64:
+            expected = pixel_distance(model, PICTURES + 0.1)
+            np.testing.assert_allclose(distance, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", [PlKnn(), Proden(epochs=1, network="lenet")])
+def test_rows_are_compared_in_parts_so_that_many_fit_in_memory(
+    method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    def recorded(fitted: Any, rows: Any, *stored: int) -> torch.Tensor:
+        sizes.append(len(rows))
+        return representation(fitted, rows, *stored)
+
+    monkeypatch.setattr(abstention, "representation", recorded)
+    labels = np.arange(1200) % 3
+    many = np.random.default_rng(0).random((1200, 8, 8)) + labels[:, None, None]
+    model = PLLClassifier(method, random_state=0).fit(many, labels)
+    assert sizes == [abstention.MOST_ROWS]  # not all training rows
+    whole = model._distance(rows_of(model, many))
+    monkeypatch.setattr(abstention, "ROWS_AT_ONCE", 500)
+    sizes.clear()
+    np.testing.assert_allclose(model._distance(rows_of(model, many)), whole, atol=1e-6)
+    assert sizes == [500, 500, 200]
 
 
 def test_a_model_file_keeps_all_of_it(model: PLLClassifier, tmp_path: Path) -> None:

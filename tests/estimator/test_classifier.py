@@ -76,7 +76,9 @@ def images(*shape: int) -> np.ndarray:
 REASON = (
     "A repeated row changes the mini-batches and the statistics of BatchNorm, a weight does not"
 )
-CANNOT_HOLD = {"check_sample_weight_equivalence_on_dense_data": REASON}
+CANNOT_HOLD = {
+    f"check_sample_weight_equivalence_on_{kind}_data": REASON for kind in ("dense", "sparse")
+}
 
 
 # check_class_weight_classifiers gives one class 10,000,000 times the weight of another. A network
@@ -258,7 +260,7 @@ REFUSED: dict[str, Any] = {
     r"NaN or infinity in 1 rows \(3\).* pass": np.where(X[3, 0] == X, np.nan, X),
     "infinity": np.where(X[3, 0] == X, np.inf, X),
     "NaN": np.full((90, 4, 4), np.nan),
-    "[Ss]parse": sparse.csr_array(X),
+    r"NaN or infinity in 1 rows \(3\)": sparse.csr_array(np.where(X[3, 0] == X, np.nan, X)),
     "could not convert string to float": np.full((90, 2), "word"),
     "X must be": [np.ones((2, 2)), np.ones((3, 2))] * 45,
     "X has shape": np.ones((90, 1, 2, 2, 2)),

@@ -34,8 +34,21 @@ from sklearn.tree import DecisionTreeClassifier
 from torch import Tensor, nn
 
 from robustpll import InputError, ModelFileError, PLLClassifier, RobustPLLClassifier, load
+from robustpll.engine.augment import Augmentation
 from robustpll.estimator.model_file import KEY, SUM, checksum
-from robustpll.methods import Auto, Ipal, PlKnn, Proden, RobustPll, RobustPllEns, Wrapped
+from robustpll.methods import (
+    Auto,
+    Crdpll,
+    Dirk,
+    Ipal,
+    Papi,
+    Pico,
+    PlKnn,
+    Proden,
+    RobustPll,
+    RobustPllEns,
+    Wrapped,
+)
 
 REFERENCE = Path(__file__).parents[1] / "reference"
 RNG = np.random.default_rng(0)
@@ -176,13 +189,22 @@ def small(tmp_path: Path) -> Path:
         (PLLClassifier(Auto(epochs=2, learner="trees"), random_state=0), MANY, MANY_LABELS),
         (PLLClassifier(Auto(epochs=2, network="lenet"), random_state=0), PICTURES, WORDS),
         (PLLClassifier(Auto(epochs=2, members=2), random_state=0), X[:9], LABELS[:9]),
+        (
+            RobustPLLClassifier(epochs=1, random_state=0),
+            np.tile(PICTURES[:, None], (1, 1, 2, 2)),
+            WORDS,
+        ),
+        (PLLClassifier(Pico(epochs=1, network="convnet"), random_state=0), PICTURES, WORDS),
+        (PLLClassifier(Dirk(epochs=1, members=2), random_state=0), PICTURES, WORDS),
+        (PLLClassifier(Papi(epochs=1, network="auto"), random_state=0), X, WORDS),
     ],
     ids=[
         *("table", "numbered columns", "lenet", "resnet", "members", "name and bool", "ensemble"),
         *("method object", "numpy settings", "state of random numbers", "knn", "ipal"),
         *("wrapped", "forest", "forest of classes", "default", "quantiles"),
         "default with trees alone",
-        *("default with pictures", "default with few rows"),
+        *("default with pictures", "default with few rows", "views", "slow copy"),
+        *("slow copies", "embedding"),
     ],
 )
 def test_a_loaded_model_predicts_bit_by_bit_the_same(
@@ -195,6 +217,15 @@ def test_a_loaded_model_predicts_bit_by_bit_the_same(
     again.save(tmp_path / "again.pll")
     check_same(model, load(tmp_path / "again.pll"), rows)
     assert [file.name for file in sorted(tmp_path.iterdir())] == ["again.pll", "model.pll"]
+
+
+@pytest.mark.parametrize("augment", [Augmentation(flip=True), lambda rows: 1 - rows])
+def test_code_that_changes_pictures_is_not_stored(augment: Any, tmp_path: Path) -> None:
+    model = PLLClassifier(Crdpll(epochs=1, augment=augment), random_state=0).fit(PICTURES, WORDS)
+    model.save(tmp_path / "model.pll")
+    again = load(tmp_path / "model.pll")
+    assert again.method.augment == "auto"
+    np.testing.assert_array_equal(again.predict_proba(PICTURES), model.predict_proba(PICTURES))
 
 
 def test_a_loaded_model_checks_its_input_and_can_be_trained_again(tmp_path: Path) -> None:

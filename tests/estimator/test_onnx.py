@@ -19,10 +19,12 @@ from typer.testing import CliRunner
 
 from robustpll import InputError, PLLClassifier, RobustPLLClassifier, load
 from robustpll.cli import app
+from robustpll.engine.networks import CONVOLUTIONAL
 from robustpll.methods import (
     METHODS,
     Auto,
     ClassicalMethod,
+    Pico,
     PlKnn,
     Proden,
     ProdenDropout,
@@ -42,7 +44,8 @@ PICTURES = RNG.random((40, 8, 8)) * 255
 NAMES = np.array(["ant", "bee", "übel"])
 OPINION = ("probability", "belief", "uncertainty", "entropy")
 CLASSICAL = {name for name, method in METHODS.items() if issubclass(method, ClassicalMethod)}
-NETWORKS = [name for name in METHODS if name not in CLASSICAL | {"proden_dropout"}]
+# Pruned trains another method.
+NETWORKS = [name for name in METHODS if name not in CLASSICAL | {"proden_dropout", "pruned"}]
 
 
 def written(model: Any, folder: Path) -> Any:
@@ -137,9 +140,9 @@ def own(kind: type[Own]) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*NETWORKS, "lenet", "resnet", "members of your own"])
+@pytest.mark.parametrize("name", [*NETWORKS, *CONVOLUTIONAL, "members of your own"])
 def test_every_method_and_network_answers_the_same(name: str, tmp_path: Path) -> None:
-    rows = PICTURES if name in ("lenet", "resnet") else X
+    rows = PICTURES if name in CONVOLUTIONAL else X
     if name in METHODS:
         method = METHODS[name](epochs=2, batch_size=30)  # type: ignore[call-arg]
         model: Any = PLLClassifier(method, random_state=0)
@@ -160,6 +163,12 @@ def test_a_network_that_has_no_faithful_graph_is_refused(
         own(kind).fit(X, LABELS).export_onnx(tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_network_with_an_embedding_and_a_slow_copy_answers_the_same(tmp_path: Path) -> None:
+    method = Pico(epochs=1, batch_size=20, network="convnet")
+    model = PLLClassifier(method, random_state=0).fit(PICTURES, NAMES[LABELS[:40]])
+    check_same(written(model, tmp_path), model, PICTURES)
 
 
 def test_a_network_of_your_own_takes_the_numbers_that_the_metadata_name(tmp_path: Path) -> None:

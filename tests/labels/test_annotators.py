@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from robustpll.labels.annotators import Crowd, posterior, resolve, shared_doubt
+from robustpll.labels.annotators import Crowd, posterior_given_answers, resolve, shared_doubt
 from robustpll.labels.votes import votes_for
 
 N, K = 4000, 4
@@ -53,7 +53,9 @@ def test_confusions_are_found_and_few_answers_are_taken_for_those_of_the_crowd()
     np.testing.assert_allclose(crowd.confusion[1], usual, atol=0.25)
     np.testing.assert_allclose(crowd.confusion.sum(-1), 1)
     one = Crowd.fit(answers, K, kind="number")
-    truth_of = [posterior(c, answers, np.full((N, K), 0.25)).argmax(-1) for c in (crowd, one)]
+    truth_of = [
+        posterior_given_answers(c, answers, np.full((N, K), 0.25)).argmax(-1) for c in (crowd, one)
+    ]
     assert (truth_of[0] == truth).mean() > (truth_of[1] == truth).mean()
 
 
@@ -124,7 +126,9 @@ def test_real_votes_are_resolved_as_by_crowd_kit(name: str) -> None:
     right = {}
     for kind in ("number", "confusion", "hierarchical"):
         crowd = Crowd.fit(answers, k, kind=kind)  # type: ignore[arg-type]
-        right[kind] = (posterior(crowd, answers, prior).argmax(-1) == truth)[known].mean()
+        right[kind] = (posterior_given_answers(crowd, answers, prior).argmax(-1) == truth)[
+            known
+        ].mean()
     one_coin, dawid_skene = CROWD_KIT[name]
     assert right["number"] == pytest.approx(one_coin, abs=0.015)
     assert right["confusion"] == pytest.approx(dawid_skene, abs=0.015)
@@ -152,3 +156,23 @@ def test_one_class_and_many_annotators_are_no_problem() -> None:
     answers = np.full((50, 2000), -1)
     answers[:, :3] = np.arange(50)[:, None]
     assert (Crowd.fit(answers, 500).log_likelihood(answers).argmax(-1) == np.arange(50)).all()
+
+
+def test_a_model_that_says_the_same_about_all_rows_leaves_the_labels_to_the_people() -> None:
+    """Most rows are of class 0; a model that knows only that must not outvote all people."""
+    random = np.random.default_rng(0)
+    truth = (random.random(600) < 0.12).astype(int)
+    right = random.random((600, 3)) < 0.85
+    answers = np.where(right, truth[:, None], 1 - truth[:, None])
+    sure = np.tile([0.98, 0.02], (600, 1))
+    assert (resolve(answers, sure).probability.argmax(-1) == truth).mean() > 0.93
+
+
+def test_a_model_of_many_classes_counts_though_each_of_its_probabilities_is_small() -> None:
+    random, k, n = np.random.default_rng(0), 200, 1000
+    truth = random.integers(k, size=n)
+    right = random.random((n, 3)) < 0.5
+    answers = np.where(right, truth[:, None], random.integers(k, size=(n, 3)))
+    model = np.full((n, k), 0.85 / (k - 1))
+    model[np.arange(n), truth] = 0.15
+    assert (resolve(answers, model).probability.argmax(-1) == truth).mean() > 0.85

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from robustpll.labels.distractors import dependence, distractor_rates, posterior
+from robustpll.labels.distractors import dependence, distractor_rates, posterior_given_rates
 
 N, K = 4000, 6
 
@@ -23,7 +23,7 @@ def test_rates_that_sets_were_drawn_with_are_found(seed: int) -> None:
     candidates, probability, truth = drawn(rates, seed)
     found = distractor_rates(candidates, probability, np.ones(N))
     np.testing.assert_allclose(found, rates, atol=0.04)
-    resolved = posterior(candidates, probability, found).argmax(-1)
+    resolved = posterior_given_rates(candidates, probability, found).argmax(-1)
     plain = np.where(candidates, probability, 0).argmax(-1)
     assert (resolved == truth).mean() > (plain == truth).mean()
 

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from robustpll import Candidates, InputError, PLLClassifier, RobustPLLClassifier, Sure, Votes
+from robustpll.engine.data import Rows, Task
+from robustpll.methods import RobustPllViews
 from robustpll.methods.answers import Answers
 from robustpll.methods.auto import Auto, OneStack, exponents
 from robustpll.methods.wrapped import normalized
@@ -176,3 +178,42 @@ def test_nobody_may_have_answered() -> None:
     X = np.random.default_rng(0).normal(size=(40, 2))
     model = PLLClassifier(Auto(epochs=2, learner="network")).fit(X, nothing)
     assert np.isfinite(model.predict_proba(X)).all()
+
+
+def picture_task(n: int, *shape: int) -> Task:
+    pool = torch.zeros(1).expand(n, *shape)
+    sets = torch.ones(1, n, K, dtype=torch.bool)
+    ones = torch.ones(1, 1, *shape)
+    rows = Rows(pool, torch.arange(n)[None], torch.zeros_like(ones), ones)
+    return Task.of(rows, sets, (0,))
+
+
+def test_pictures_are_learned_from_views_unless_that_takes_too_long() -> None:
+    task = picture_task(2000, 1, 28, 28)
+    method = Auto().networks(task)
+    assert isinstance(method, RobustPllViews)
+    assert (method.network, method.batch_size, Auto().count(task)) == ("convnet", 100, 5)
+    assert method.learning_rate == pytest.approx(0.2 * 100 / 256)
+    assert method.weight_decay == 5e-4
+    seen = 2 * 5 * 2000 * 0.8 * 28 * 28  # pixels in an epoch: two views, five networks
+    assert method.epochs == int(5e8 / seen)
+    for large in (picture_task(13_000, 1, 28, 28), picture_task(3300, 3, 32, 32)):
+        assert Auto().networks(large).network == "mlp"  # on a CPU
+    for other in (picture_task(2000, 28, 28), picture_task(2000, 1, 8, 8)):
+        assert Auto().networks(other).network == "mlp"  # no axis of channels; too small
+    assert Auto().networks(picture_task(2000, 64)).network == "small"
+    assert Auto().count(picture_task(2000, 64)) == 10
+
+
+def test_what_is_set_for_pictures_is_heeded() -> None:
+    settings: Any = {"learning_rate": 0.05, "weight_decay": 0.0, "epochs": 3, "adversary": 0.1}
+    method = Auto(network="resnet9", batch_size=64, **settings).networks(picture_task(900, 28, 28))
+    assert isinstance(method, RobustPllViews)
+    assert {name: getattr(method, name) for name in settings} == settings
+    assert (method.network, method.batch_size) == ("resnet9", 45)
+
+
+def test_views_of_unscaled_pictures_are_refused() -> None:
+    pictures = np.zeros((30, 3, 16, 16), dtype=np.uint8)
+    with pytest.raises(InputError, match="scale=None has another range"):
+        RobustPLLClassifier(scale=None, epochs=1).fit(pictures, ["a", "b"] * 15)

@@ -11,6 +11,7 @@ from robustpll import PLLClassifier, robustness_report
 from robustpll.engine.data import Batch, Rows, State, Task
 from robustpll.engine.random import Draws
 from robustpll.methods import RobustPll, RobustPllAt
+from robustpll.methods.evidential import attacked
 from robustpll.opinion import Opinion
 
 BOUND = 0.07
@@ -66,17 +67,19 @@ def test_a_balance_gives_a_class_back_that_evidence_forgets(task: Task) -> None:
 
 def test_rows_move_within_bounds_and_range_to_where_the_error_is_larger(task: Task) -> None:
     net, method, batch = stepped(RobustPllAt(adversary=BOUND), task)
-    moved, start = method.attacked(net, batch), batch.x
+    start = batch.x
+
+    def error(x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(method.error(method.evidence_of(net(x)), batch))
+
+    moved = attacked(error, start, method.adversary, method.attack_steps, batch.drawn)
     assert ((moved - start).abs() <= BOUND + 1e-9).all()
     assert moved.min() >= 0
     assert moved.max() <= 1
-    errors = [
-        method.error(method.evidence_of(net(x)), batch).mean()
-        for x in (start, start + BOUND * (2 * batch.drawn - 1), moved)
-    ]
+    errors = [error(x).mean() for x in (start, start + BOUND * (2 * batch.drawn - 1), moved)]
     assert errors[2] > max(errors[:2])
     far = start + 2  # a feature outside of its range may stay there
-    moved = method.attacked(net, replace(batch, x=far))
+    moved = attacked(error, far, method.adversary, method.attack_steps, batch.drawn)
     assert (moved <= far + 1e-9).all()
     assert (moved >= far - BOUND - 1e-9).all()
 

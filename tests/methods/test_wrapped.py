@@ -1,8 +1,12 @@
 """Estimators of scikit-learn as learners: what they are given, and what comes back."""
 
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
@@ -255,6 +259,63 @@ def test_grids_take_names_and_refuse_objects() -> None:
     assert [condition.name for condition in grid.runs()[0].conditions] == ["clean"]  # no gradient
     with pytest.raises(InputError, match=r"Wrapped.estimator is GaussianNB\(\), which cannot"):
         fields_of(Wrapped(GaussianNB()))
+
+
+PEOPLE = np.where(  # the last one is mostly wrong; some did not answer
+    RNG.random((150, 4)) < [0.9, 0.9, 0.8, 0.2], LABELS[:, None], RNG.integers(3, size=(150, 4))
+)
+PEOPLE[::5, 0] = -1
+
+
+def crowd_labels(labels: Any, answers: Any = PEOPLE) -> Any:
+    cells = np.where(answers < 0, np.nan, answers)
+    classifier = PLLClassifier(Wrapped("logistic_regression", labels), random_state=0)
+    return classifier.fit(X, Votes(cells))
+
+
+@pytest.mark.parametrize("labels", ["one_coin", "dawid_skene", "crowd_kit", "cleanlab"])
+def test_reliable_annotators_count_more_than_a_majority(labels: str) -> None:
+    for package in filter(None, [Wrapped(labels=labels).package]):  # type: ignore[arg-type]
+        pytest.importorskip(package)
+    right = {name: (crowd_labels(name).labels_ == LABELS).mean() for name in (labels, "majority")}
+    assert right[labels] > max(right["majority"], 0.9)
+
+
+def test_cleanlab_gets_answers_and_held_out_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The consensus may be a class that nobody named; rows without answers keep their prior."""
+    given: list[Any] = []
+
+    def quality(answers: Any, probability: Any, verbose: bool) -> Any:
+        given.extend([answers, probability])
+        consensus = {"consensus_label": 2.0, "consensus_quality_score": 0.6}
+        return {"label_quality": pd.DataFrame(consensus, index=range(len(answers)))}
+
+    module = SimpleNamespace(get_label_quality_multiannotator=quality)
+    monkeypatch.setitem(sys.modules, "cleanlab.multiannotator", module)
+    task = task_of(np.eye(3)[LABELS], rows=X)
+    answers = np.column_stack([LABELS, LABELS, np.full(150, -1)])  # the last one is silent
+    answers[0] = -1
+    told = replace(task, answers=torch.from_numpy(answers)[None])
+    weights = Wrapped("logistic_regression", labels="cleanlab").fit(told).label_weights[0]
+    torch.testing.assert_close(weights[1], torch.tensor([0.2, 0.2, 0.6]).double())
+    assert weights[0].tolist() == [1, 0, 0]
+    assert given[0].shape == (149, 2)
+    assert (given[1].argmax(-1) == LABELS[1:]).mean() > 0.8
+    assert given[1].max(-1).mean() < 0.99  # not of models that saw the row
+
+
+@pytest.mark.parametrize(
+    ("labels", "module"),
+    [("crowd_kit", "crowdkit.aggregation"), ("cleanlab", "cleanlab.multiannotator")],
+)
+def test_a_missing_package_comes_with_the_remedy(
+    labels: Any, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(InputError, match=r"pip install 'robustpll\[crowds\]'"):
+        crowd_labels(labels)
+    with pytest.raises(InputError, match=f"labels='{labels}' needs answers of annotators"):
+        Wrapped(labels=labels).fit(task_of(np.eye(3)[LABELS], rows=X))
 
 
 def test_resolving_votes_beats_their_majority_on_noisy_annotators() -> None:

@@ -362,6 +362,8 @@ def test_a_long_table_beside_the_features(write: Write) -> None:
         (FEATURES.assign(id=[1, 2, None]), LONG, {}, "'id' has no name, .* in 1 rows"),
         (FEATURES, LONG, {"label": None}, "pass its column `label`"),
         (FEATURES, LONG, {"label": "wath"}, "no column 'wath'. There is 'what'"),
+        (FEATURES, LONG.rename(columns={"id": "row"}), {}, "one name in both files: rename it"),
+        (FEATURES.rename(columns={"id": "row"}), LONG, {}, "one name in both files: rename it"),
         (FEATURES, LONG, {"item": None}, "belong together"),
         (FEATURES, LONG, {"candidates": "x"}, "pass only one"),
         (FEATURES, LONG, {"duplicates": "no"}, "duplicates='no'"),

@@ -20,6 +20,7 @@ from multiprocessing import active_children, current_process, get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from filelock import BaseFileLock, FileLock, Timeout
@@ -69,14 +70,10 @@ class LocalWorker:
         if self.process is not None and self.process.is_alive():
             return self.pool.submit(perform, bundle, self.device)
         self.pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=start_worker)
-        variables, others = dict(os.environ), active_children()
-        os.environ.update(environment)  # before the process imports torch
-        try:
-            with handled_by(signal.SIG_IGN, signal.SIGINT):  # which the process inherits
-                future = self.pool.submit(perform, bundle, self.device)
-        finally:
-            os.environ.clear()
-            os.environ.update(variables)
+        others = active_children()
+        # The process inherits both, before it imports torch.
+        with patch.dict(os.environ, environment), handled_by(signal.SIG_IGN, signal.SIGINT):
+            future = self.pool.submit(perform, bundle, self.device)
         [self.process] = [child for child in active_children() if child not in others]
         return future
 
@@ -155,11 +152,9 @@ def handled_by(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
 
 @contextmanager
 def mps_service() -> Iterator[dict[str, str]]:
-    """Run NVIDIA's multi-process service; yields the environment of its clients.
-
-    Kernels of several processes then run at the same time on one GPU: on an H200, three bundles of
-    ten models were 1.8 times faster. If it is not here, or the user runs one, nothing happens.
-    """
+    """Run NVIDIA's multi-process service; yields the environment of its clients."""
+    # Kernels of several processes then run at the same time on one GPU: on an H200, three bundles
+    # of ten models were 1.8 times faster. If it is not here, or the user runs one, nothing happens.
     if MPS_PIPES in os.environ or shutil.which(MPS) is None:
         yield {}
         return
@@ -196,7 +191,20 @@ class RayExecutor(Executor):
     def __init__(self, address: str = "local", device: str = "auto") -> None:
         if device not in ("auto", "cpu", "cuda"):
             raise InputError(f"device must be auto, cpu or cuda; got {device!r}.")
-        self.ray = _connected(address)
+        try:
+            import ray
+
+            if address not in ("local", "auto"):  # Ray itself would try for many minutes
+                host, _, port = address.rpartition(":")
+                socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
+            quiet: Any = {"log_to_driver": False, "logging_level": logging.ERROR}
+            ray.init(address=address, include_dashboard=False, **quiet)
+        except Exception as error:  # Ray raises many kinds
+            raise InputError(
+                "A Ray cluster needs pip install 'robustpll[ray]', and an address that is local, "
+                f"auto or HOST:PORT, where 'ray start --head' was called; got {address!r}: {error}"
+            ) from error
+        self.ray: Any = ray
         self.uses_gpus = device != "cpu" and self.ray.cluster_resources().get("GPU", 0) >= 1
         if device == "cuda" and not self.uses_gpus:
             self.close()
@@ -234,24 +242,6 @@ class RayExecutor(Executor):
         self.ray.shutdown()  # ends the processes of this program on all machines
 
 
-def _connected(address: str) -> Any:
-    """The module ray, connected to a cluster."""
-    try:
-        import ray
-
-        if address not in ("local", "auto"):  # Ray itself would try for many minutes
-            host, _, port = address.rpartition(":")
-            socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
-        quiet: Any = {"log_to_driver": False, "logging_level": logging.ERROR}
-        ray.init(address=address, include_dashboard=False, **quiet)
-    except Exception as error:  # Ray raises many kinds
-        raise InputError(
-            "A Ray cluster needs pip install 'robustpll[ray]', and an address that is local, auto "
-            f"or HOST:PORT, where 'ray start --head' was called; got {address!r}: {error}"
-        ) from error
-    return ray
-
-
 @dataclass
 class Outcome:
     """What came of running a grid."""
@@ -261,7 +251,7 @@ class Outcome:
     missing: int = 0  # runs that it lacked
     done: int = 0  # runs that were added, by this or another process
     failed: dict[str, str] = field(default_factory=dict)  # errors by the names of runs
-    absent: dict[str, str] = field(default_factory=dict)  # how to get datasets that are not here
+    absent: dict[str, str] = field(default_factory=dict)  # how to get datasets and packages
     seconds: float = 0.0
 
     @property
@@ -290,7 +280,7 @@ def run_grid(
     ----------
     grid : Grid or str
         A grid, the name of one, such as "paper", "quick" or "tables", or a TOML file. Datasets
-        that are not here are left out, and named in the outcome.
+        that are not here, and methods whose package is not, are left out, and named in the outcome.
     store : ResultStore or path
         The folder of the results.
     device, workers : str, int or None
@@ -346,7 +336,9 @@ class Driver:
         runs, absent = runs_here(self.grid)
         messages = [f"{name} is not here and is left out. {how}" for name, how in absent.items()]
         if not runs:
-            raise InputError(f"The grid {self.grid.name!r} has no dataset. {' '.join(messages)}")
+            raise InputError(
+                f"The grid {self.grid.name!r} has nothing to run. {' '.join(messages)}"
+            )
         self.store.keep_grid(self.grid)
         self.store.sweep()
         for message in (*messages, *other_versions(self.store, runs)):

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
+from importlib.util import find_spec
 from itertools import chain, product
 from math import inf
 from pathlib import Path
@@ -20,6 +21,7 @@ from robustpll.datasets.noise import (
     Annotators,
     ClassDependent,
     Flip,
+    Independent,
     InstanceDependent,
     Noise,
     Uniform,
@@ -37,6 +39,7 @@ NOISES: dict[str, type[Noise]] = {
     "instance-dependent": InstanceDependent,
     "class-dependent": ClassDependent,
     "uniform": Uniform,
+    "independent": Independent,
     "flip": Flip,
     "annotators": Annotators,
 }
@@ -290,6 +293,8 @@ class Grid:
 
     def conditions(self, method: Method, dataset: str) -> tuple[Condition, ...]:
         """The conditions under which runs of a method on a dataset are evaluated."""
+        if entry_of(dataset).kind == "votes":  # without features, there is nothing to predict
+            return (Condition("train"),)
         conditions = [Condition("train")] if self.train_rows else []
         conditions.append(Condition("test"))
         under_attack = self.attacked is None or dataset in self.attacked
@@ -437,13 +442,19 @@ def _faults(grid: Grid) -> dict[str, Sequence[object]]:
 
 
 def runs_here(grid: Grid) -> tuple[tuple[Run, ...], dict[str, str]]:
-    """The runs and conditions whose data are here, by version, and how to get other datasets."""
+    """The runs and conditions that are possible here, by version, and how to get the others.
+
+    Datasets are absent by their names, and methods that need an optional package by their labels.
+    """
     names = (*grid.datasets, *(other for _, other in grid.ood))
     absent = {e.name: how_to_get(e) for e in map(entry_of, names) if not all(map(find, e.files))}
     versions = {name: version_here(name) for name in grid.datasets if name not in absent}
+    needed = {entry.label: entry.method.package for entry in grid.entries if entry.method.package}
+    get = "Run: pip install 'robustpll[crowds]'"
+    absent |= {label: get for label, package in needed.items() if not find_spec(package)}
     runs = []
     for run in grid.runs():
-        if run.dataset in versions:
+        if run.dataset in versions and run.label not in absent:
             conditions = tuple(c for c in run.conditions if c.ood not in absent)
             runs.append(replace(run, content=versions[run.dataset], conditions=conditions))
     return tuple(runs), absent

@@ -104,22 +104,6 @@ def attack_curves(summary: Summary, tables: Tables) -> Iterator[tuple[str, str, 
 def page(summary: Summary, tables: Tables, pictures: Pictures) -> str:
     """Return the page. It has the dates of the runs, and not its own."""
     missing = summary.missing.drop_duplicates([*RUN, "reason"])
-    return render_page(
-        TEMPLATE,
-        summary=summary,
-        stored=len(summary.runs[RUN].drop_duplicates()),
-        seconds=float(summary.timing[["seconds_train", "seconds_examine"]].to_numpy().sum()),
-        missing=missing.groupby("reason").size().to_dict(),
-        verdicts=[(f"Table {name[-1]}", t.notes[0]) for name, t in tables.items() if t.beside],
-        sections=_sections(tables, pictures),
-        runs=_run_table(summary),
-        number=number,
-        entry_of=entry_of,
-    )
-
-
-def _sections(tables: Tables, pictures: Pictures) -> list[dict[str, Any]]:
-    """Return the sections of the page that have a table or a figure."""
     sections = [
         {
             "title": title,
@@ -129,7 +113,18 @@ def _sections(tables: Tables, pictures: Pictures) -> list[dict[str, Any]]:
         }
         for title, names in SECTIONS.items()
     ]
-    return [section for section in sections if section["tables"] or section["figures"]]
+    return render_page(
+        TEMPLATE,
+        summary=summary,
+        stored=len(summary.runs[RUN].drop_duplicates()),
+        seconds=float(summary.timing[["seconds_train", "seconds_examine"]].to_numpy().sum()),
+        missing=missing.groupby("reason").size().to_dict(),
+        verdicts=[(f"Table {name[-1]}", t.notes[0]) for name, t in tables.items() if t.beside],
+        sections=[section for section in sections if section["tables"] or section["figures"]],
+        runs=_run_table(summary),
+        number=number,
+        entry_of=entry_of,
+    )
 
 
 def _page_table(table: Table, tables: Tables) -> dict[str, Any]:

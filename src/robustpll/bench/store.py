@@ -43,10 +43,7 @@ SCHEMA = pa.schema(  # of a table with one row for each prediction
 COLUMNS = tuple(SCHEMA.names)
 UNKNOWN = -1  # truth of out-of-distribution rows; prediction of rows that an audit fooled
 ABOUT = b"robustpll"  # key of the record in a file's footer
-JSON_FILES = {  # required keys of each kind of file
-    "grids": {"name", "methods"},
-    "failures": {"error"},
-}
+JSON_FILES = {"grids": {"name", "methods"}, "failures": {"error"}}  # folders, required keys
 TEMPORARY = ".*.*.????????"  # names of `write_whole`: .KEY.parquet.k3x_9abz
 STALE = 600.0  # seconds after which a temporary file has no writer any more
 
@@ -152,7 +149,8 @@ class ResultStore:
     def failed(self, run: Run, error: str, details: str = "") -> None:
         """Store the error of a run; the run stays missing."""
         record = {"description": run.description, "error": error, "details": details}
-        self._write_json("failures", run.key, json.dumps(record, indent=1))
+        path = self.root / "failures" / f"{run.key}.json"
+        self._write(path, json.dumps(record, indent=1).encode())
 
     def failure(self, run: Run) -> str | None:
         """The error message of a run that failed; None if it did not."""
@@ -164,7 +162,7 @@ class ResultStore:
 
     def keep_grid(self, grid: Grid) -> None:
         """Store a grid for `bench status` and `bench report`."""
-        self._write_json("grids", grid.name, grid.to_json())
+        self._write(self.root / "grids" / f"{grid.name}.json", grid.to_json().encode())
 
     def grids(self) -> dict[str, Grid]:
         """The stored grids by name."""
@@ -194,9 +192,6 @@ class ResultStore:
                     if time.time() - path.stat().st_mtime > STALE:
                         path.unlink()
 
-    def _write_json(self, folder: str, name: str, text: str) -> None:
-        self._write(self.root / folder / f"{name}.json", text.encode())
-
     def _write(self, path: Path, content: bytes) -> None:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -210,10 +205,8 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise StoreError(
-            f"{path} could not be written: {reason}. All earlier results are complete. Free some "
-            "space, and run the same command again."
-        ) from error
+        fault = f"{path} could not be written: {reason}. All earlier results are complete"
+        raise StoreError(f"{fault}. Free some space, and run the same command again.") from error
 
 
 @contextmanager
@@ -233,14 +226,8 @@ def with_record(
     table: pa.Table, run: Run, seconds: Mapping[str, float], facts: Mapping[str, Any]
 ) -> pa.Table:
     """Predictions of a run with its record in the footer; `seconds` is its share of a bundle."""
-    record = {
-        "format": FORMAT,
-        "key": run.key,
-        "description": run.description,
-        "conditions": [vars(condition) for condition in run.conditions],
-        "seconds": seconds,
-        "facts": facts,
-    }
+    record = {"format": FORMAT, "key": run.key, "description": run.description}
+    record |= {"conditions": [*map(vars, run.conditions)], "seconds": seconds, "facts": facts}
     footer = {ABOUT: json.dumps(record, sort_keys=True).encode()}
     return table.cast(SCHEMA).replace_schema_metadata(footer)
 
@@ -324,10 +311,8 @@ def set_aside(store: ResultStore, path: Path) -> Path:
 def of_store(
     store: ResultStore, runs: Iterable[Run], chosen: Mapping[str, str] | None = None
 ) -> tuple[Run, ...]:
-    """The runs on the stored versions of the datasets.
-
-    If there are several, `chosen` must name one: they are never mixed. Runs may name their own.
-    """
+    """The runs on the stored versions of the datasets."""
+    # If there are several, `chosen` must name one: they are never mixed. Runs may name their own.
     runs, contents = tuple(runs), {}
     for name, counts in store.versions(runs).items():
         titles = {content or USUAL: counts[content] for content in sorted(counts)} or {USUAL: 0}

@@ -8,13 +8,15 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from robustpll.bench.grid import REAL_WORLD, Grid, GridMethod, Run
@@ -33,6 +35,7 @@ Entropies = tuple[Floats, Floats]  # of test rows (n,) and of out-of-distributio
 
 CURVE_POINTS = 500  # more points cannot be seen in a figure
 ERROR = 0.05  # of the rows that a model accepts
+LABEL_ERROR = 0.01  # of the labels that `clean` accepts
 SMALLEST = 1e-6  # probabilities are stored to six decimals: 0 may mean any smaller number
 FORMAT = 1  # of runs.parquet
 NOT_RUN = {"reason": "not run", "sentence": "It was not run yet."}
@@ -52,44 +55,54 @@ class Measure:
     in_table: bool = False  # whether the page's table of runs shows it, or only a run's details
 
 
-_TRUTH, _OOD = ("truth", "probability"), ("pair", "probability")
-MEASURES = {  # by their columns in `Summary.runs`
+_TRUTH, _OOD, _PEOPLE = ("truth", "probability"), ("pair", "probability"), ("people",)
+_percent: Any = partial(Measure, scale=100, decimals=1)
+MEASURES: dict[str, Measure] = {  # by their columns in `Summary.runs`
     "rows": Measure("rows", lambda c: len(c["row"]), (), decimals=0),
-    "accuracy": Measure(
-        "accuracy in %", lambda c: c["right"].mean(), ("truth",), 100, 1, in_table=True
-    ),
+    "accuracy": _percent("accuracy in %", lambda c: c["right"].mean(), ("truth",), in_table=True),
     "guesses": Measure("guesses in %", lambda c: c["guess"].mean(), scale=100, decimals=2),
     "entropy": Measure("entropy", lambda c: c["entropy"].mean(), in_table=True),
     "uncertainty": Measure("uncertainty", lambda c: c["uncertainty"].mean(), in_table=True),
     "brier": Measure("Brier", lambda c: c["brier"].mean(), _TRUTH, is_loss=True, in_table=True),
     "log_loss": Measure("log loss", lambda c: c["log_loss"].mean(), _TRUTH, is_loss=True),
-    "ece": Measure(
-        "ECE in %", lambda c: reliability(*c["calls"]).error, _TRUTH, 100, 1, is_loss=True
+    "ece": _percent("ECE in %", lambda c: reliability(*c["calls"]).error, _TRUTH, is_loss=True),
+    "ece_chance": _percent("ECE by chance in %", lambda c: reliability(*c["calls"]).chance, _TRUTH),
+    "accepted": _percent(
+        "accepted at 5 % in %", lambda c: c["accepted"].mean(), _TRUTH, in_table=True
     ),
-    "ece_chance": Measure(
-        "ECE by chance in %", lambda c: reliability(*c["calls"]).chance, _TRUTH, 100, 1
-    ),
-    "accepted": Measure(
-        "accepted at 5 % in %", lambda c: c["accepted"].mean(), _TRUTH, 100, 1, in_table=True
-    ),
-    "accepted_error": Measure(
+    "accepted_error": _percent(
         "wrong of the accepted in %",
-        lambda c: 1 - c["right"][c["accepted"]].mean() if c["accepted"].any() else math.nan,
+        lambda c: error_of(c["right"], c["accepted"]),
         _TRUTH,
-        scale=100,
-        decimals=1,
         is_loss=True,
     ),
-    "acceptable": Measure(
+    "acceptable": _percent(
         "acceptable at 5 % in %",
         lambda c: most_certain(c["probability"], ~c["right"]).mean(),
         _TRUTH,
-        scale=100,
-        decimals=1,
+    ),
+    "labels_accepted": _percent(
+        "accepted at 1 % in %", lambda c: c["labels_accepted"].mean(), _TRUTH
+    ),
+    "labels_accepted_error": _percent(
+        "wrong of those at 1 % in %",
+        lambda c: error_of(c["right"], c["labels_accepted"]),
+        _TRUTH,
+        is_loss=True,
     ),
     "auroc": Measure("AUROC", lambda c: separation(*c["pair"]).auroc, _OOD, in_table=True),
     "ks": Measure("KS", lambda c: signed_ks(*c["pair"]), _OOD),
     "area": Measure("CDF area", lambda c: cdf_area(*c["pair"]), _OOD),
+    "people_cross_entropy": Measure(
+        "cross-entropy to people", lambda c: c["people"]["cross_entropy"], _PEOPLE, is_loss=True
+    ),
+    "people_rank": Measure(
+        "rank correlation with people", lambda c: c["people"]["rank_correlation"], _PEOPLE
+    ),
+    "people_auroc": Measure(
+        "AUROC of people's disagreement", lambda c: c["people"]["disagreement"], _PEOPLE
+    ),
+    "people_possible": _percent("held possible in %", lambda c: c["people"]["possible"], _PEOPLE),
 }
 FACTS = ["machine", "torch", "version", "date"]
 IDENTITY = ["label", "dataset", "seed", "part", "condition", "epsilon", "other"]
@@ -180,9 +193,6 @@ class Summary:
 
     def to_parquet(self) -> bytes:
         """Return the file `runs.parquet`: the rows of `planned`, and the rest in the footer."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
         about = {
             "format": FORMAT,
             "grid": json.loads(self.grid.to_json()),
@@ -200,8 +210,6 @@ class Summary:
 
 def _schema() -> Any:
     """Return the columns of `runs.parquet`."""
-    import pyarrow as pa
-
     numbers = ("epsilon", "seconds_train", "seconds_examine", *MEASURES)
     kinds = {"seed": pa.int64()} | dict.fromkeys(numbers, pa.float64())
     return pa.schema([(name, kinds.get(name, pa.string())) for name in COLUMNS])
@@ -209,9 +217,6 @@ def _schema() -> Any:
 
 def read_summary(path: str | Path) -> Summary:
     """Read the `runs.parquet` of a report. Nothing in the file is executed."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     errors: Any = (pa.ArrowException, OSError, ValueError, LookupError, TypeError, AttributeError)
     try:
         with pq.ParquetFile(path) as file:
@@ -230,20 +235,14 @@ def read_summary(path: str | Path) -> Summary:
         runs = {(run.label, run.dataset, run.seed) for run in grid.runs()}
         if not runs.issuperset(planned[IDENTITY[:3]].itertuples(index=False, name=None)):
             raise ValueError("runs that its grid does not plan")
-        return Summary(
-            grid,
-            planned,
-            pd.DataFrame(about["ood"], columns=OOD_COLUMNS),
-            {(m, d, o): (np.array(test), np.array(ood)) for m, d, o, test, ood in about["curves"]},
-            {name: (mean, single) for name, (mean, single) in about["candidates"].items()},
-            about["contents"],
-        )
+        ood = pd.DataFrame(about["ood"], columns=OOD_COLUMNS)
+        curves = {(m, d, o): (np.array(t), np.array(x)) for m, d, o, t, x in about["curves"]}
+        noise = {name: (mean, single) for name, (mean, single) in about["candidates"].items()}
+        return Summary(grid, planned, ood, curves, noise, about["contents"])
     except (*errors, RecursionError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(
-            f"{path} is not the runs.parquet of a report, or it is damaged ({reason}). Pass such a "
-            "file, or a folder of results."
-        ) from error
+        fault = f"{path} is not the runs.parquet of a report, or it is damaged ({reason})"
+        raise InputError(f"{fault}. Pass such a file, or a folder of results.") from error
 
 
 def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None = None) -> Summary:
@@ -293,13 +292,10 @@ def summarize(store: ResultStore, grid: Grid, versions: Mapping[str, str] | None
             entry = entry_of(row["dataset"])
             row["reason"] = "no data"  # the same on any machine, with or without the data
             row["sentence"] = f"No run on {entry.title} is stored; the data are at {entry.source}"
-    return Summary(
-        grid,
-        pd.DataFrame([*runs, *missing], columns=COLUMNS).astype(dict.fromkeys(MEASURES, float)),
-        *_pooled(entropies),
-        _candidates(store, planned),
-        {run.dataset: run.content for run in planned if run.content},
-    )
+    rows = pd.DataFrame([*runs, *missing], columns=COLUMNS)
+    rows = rows.astype(dict.fromkeys(MEASURES, float))
+    contents = {run.dataset: run.content for run in planned if run.content}
+    return Summary(grid, rows, *_pooled(entropies), _candidates(store, planned), contents)
 
 
 def _stored(
@@ -322,6 +318,8 @@ def _stored(
     }
     facts = {name: str(about["facts"].get(name, "unknown")) for name in FACTS}
     facts |= {f"seconds_{part}": about["seconds"][part] for part in ("train", "examine")}
+    if (people := about["facts"].get("people")) and ("test", "clean") in parts:
+        parts["test", "clean"]["people"] = people
     facts |= {"method": run.method.name, "kind": entry_of(run.dataset).kind, "key": run.key}
     return facts | {"date": facts["date"][:10]}, why, parts
 
@@ -329,10 +327,8 @@ def _stored(
 def _pooled(
     entropies: Mapping[tuple[str, str], Mapping[str, list[Entropies]]],
 ) -> tuple[pd.DataFrame, dict[tuple[str, str, str], tuple[Floats, Floats]]]:
-    """Return measures and curves of entropies that are pooled over the seeds.
-
-    The methods of a table share one bandwidth, so a method's MMD depends on which others are there.
-    """
+    """Return measures and curves of entropies that are pooled over the seeds."""
+    # The methods of a table share one bandwidth, so a method's MMD depends on the others.
     rows, curves = [], {}
     for (dataset, other), by_label in entropies.items():
         pools = {
@@ -361,15 +357,14 @@ def _candidates(store: ResultStore, runs: tuple[Run, ...]) -> dict[str, tuple[fl
 
 
 def measured(columns: Columns) -> dict[str, float]:
-    """Return all measures of one run under one condition, NaN where they are undefined.
-
-    OOD rows have no truth, but the pair of test and OOD entropies. An audit has no probabilities.
-    """
+    """Return all measures of one run under one condition, NaN where they are undefined."""
+    # OOD rows have no truth, but the pair of test and OOD entropies. An audit has no probabilities.
     values = columns | {name: columns[name].astype(float) for name in REALS}
     of_truth, right = values["probability_of_truth"], columns["truth"] == columns["predicted"]
     certainty = values["probability"]
     values |= {"right": right, "calls": (certainty, right)}
     values["accepted"] = most_certain(certainty, 1 - certainty)
+    values["labels_accepted"] = most_certain(certainty, 1 - certainty, LABEL_ERROR)
     values["brier"] = 1 - 2 * of_truth + values["probability_squared"]
     values["log_loss"] = -np.log(of_truth.clip(SMALLEST))
     values["entropy"] = as_recorded(columns["entropy"])
@@ -384,13 +379,16 @@ def measured(columns: Columns) -> dict[str, float]:
     }
 
 
-def most_certain(certainty: Floats, wrong: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which rows are in the largest set of most certain rows with an error of 5 %, (n,).
+def error_of(right: NDArray[np.bool_], accepted: NDArray[np.bool_]) -> float:
+    """Return the share of wrong rows among the accepted ones; NaN without any."""
+    return float(1 - right[accepted].mean()) if accepted.any() else math.nan
 
-    The error is the mean of `wrong`: the expected error if it holds probabilities, or the true one.
-    """
+
+def most_certain(certainty: Floats, wrong: NDArray[Any], error: float = ERROR) -> NDArray[np.bool_]:
+    """Return which rows are in the largest set of most certain rows with this error, (n,)."""
+    # The error is the mean of `wrong`: an expectation if it holds probabilities, or the truth.
     order = np.argsort(-certainty, kind="stable")
-    threshold = mean_threshold(certainty[order], wrong[order].astype(float), ERROR)
+    threshold = mean_threshold(certainty[order], wrong[order].astype(float), error)
     return np.asarray(certainty >= threshold)
 
 

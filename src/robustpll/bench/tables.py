@@ -3,6 +3,7 @@
 import math
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -34,13 +35,19 @@ SHOWN = {  # what tables show that do not show accuracy: columns of `Summary.pla
     "accepted-error": "accepted_error",
     "acceptable": "acceptable",
     "seconds": "seconds_train",
-    "accepted-labels": "accepted",
-    "accepted-labels-error": "accepted_error",
+    "accepted-labels": "labels_accepted",
+    "accepted-labels-error": "labels_accepted_error",
+    "calibration-labels": "ece",
+    "people": "people_cross_entropy",
+    "people-shares": "people_rank",
+    "people-disagreement": "people_auroc",
+    "people-possible": "people_possible",
 }
 # More accepted rows may be too many, and few may hide errors; time depends on the machine.
-ACCEPTED_LABELS = ("accepted-labels", "accepted-labels-error")  # of crowds
-NEVER_BOLD = ("accepted", "accepted-error", "seconds", *ACCEPTED_LABELS)
+OF_LABELS = ("accepted-labels", "accepted-labels-error", "calibration-labels")  # of crowds
+NEVER_BOLD = ("accepted", "accepted-error", "seconds", *OF_LABELS[:2])
 OOD_HEADS = {"area": "CDF area", "ks": "KS", "mmd": "MMD"}
+CROWDS = ("crowds", "votes")  # kinds of datasets
 PUBLISHED_PAIR = ("mnist", "notmnist")
 PLACE = ["group", "line", "label", "column", "decimals"]
 EMPTY = {"value": math.nan, "std": math.nan, "bold": 0, "runs": 0, "asked": 0, "note": ""}
@@ -184,7 +191,8 @@ def _measure_tables(summary: Summary) -> Iterator[Table]:
 def _columns_of_tables(summary: Summary) -> dict[str, Columns]:
     """Return the columns of each table of measures; a table without any is left out."""
     grid, stored, pool = summary.grid, summary.stored, summary.real_world
-    others = [name for name in stored if name not in (*PICTURES, *REAL_WORLD)]
+    tested = [name for name in stored if entry_of(name).kind != "votes"]
+    others = [name for name in tested if name not in (*PICTURES, *REAL_WORLD)]
 
     def by_dataset(names: Iterable[str], condition: Condition = CLEAN) -> Columns:
         return {title_of(name): ((name,), condition) for name in names}
@@ -199,17 +207,19 @@ def _columns_of_tables(summary: Summary) -> dict[str, Columns]:
         "extra": by_dataset(others),
     }
     if _has_tables(summary):  # the paper has none of them
-        tables = {"accuracy": by_dataset(stored), "seconds": by_dataset(stored)}
+        tables = {"accuracy": by_dataset(tested), "seconds": by_dataset(tested)}
     # Reports of earlier versions lack them.
-    accepted = stored if summary.runs["accepted"].notna().any() else ()
-    are_crowds = any(entry_of(name).kind == "crowds" for name in stored)
-    labels = accepted if are_crowds and grid.train_rows else ()
+    accepted = tested if summary.runs["accepted"].notna().any() else ()
+    asked = summary.runs["dataset"][summary.runs["people_rank"].notna()].unique()
+    are_crowds = any(entry_of(name).kind in CROWDS for name in stored)
+    labels = stored if are_crowds and grid.train_rows else ()
     tables |= {
         "table-3": by_strength(summary.attacked_sets),
         "resolved": by_dataset(stored if grid.train_rows else (), Condition("train")),
-        "calibration": by_dataset(stored),
+        "calibration": by_dataset(tested),
         **{name: by_dataset(accepted) for name in ("accepted", "accepted-error", "acceptable")},
-        **{name: by_dataset(labels, Condition("train")) for name in ACCEPTED_LABELS},
+        **{name: by_dataset(labels, Condition("train")) for name in OF_LABELS},
+        **{name: by_dataset(asked) for name in SHOWN if name.startswith("people")},
         "audit": {
             f"{title_of(name)} {epsilon:g}": ((name,), Condition("test", audit=epsilon))
             for name, epsilons in grid.audit
@@ -222,7 +232,7 @@ def _columns_of_tables(summary: Summary) -> dict[str, Columns]:
 
 def _has_tables(summary: Summary) -> bool:
     """Return whether some results are on ordinary tables, whose means are compared."""
-    return any(entry_of(name).kind in ("tables", "crowds") for name in summary.stored)
+    return any(entry_of(name).kind in ("tables", *CROWDS) for name in summary.stored)
 
 
 def _mean_cells(
@@ -305,6 +315,8 @@ def cells_of(
 def _bold(summary: Summary, labels: pd.Index, scores: pd.DataFrame) -> NDArray[np.int_]:
     """Return 1 for labels to print in bold, else 0; scores have a column for each run."""
     groups = {line.label: line.group for line in summary.lines}
+    if _has_tables(summary) and 1 in Counter(groups.values()).values():
+        groups = dict.fromkeys(groups, "all")  # a method that is alone would always be the best
     by_label: dict[Any, Any] = scores.T.to_dict()
     if scores.shape[1] > 1 or not by_label:
         best = bold(by_label, groups)

@@ -37,6 +37,7 @@ from robustpll.engine.predict import Fitted
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, RobustPLLError
 from robustpll.evaluate.audit import Audit
+from robustpll.measures.people import agreement_with
 from robustpll.methods import ClassicalMethod, DeepMethod
 from robustpll.opinion import Opinion
 
@@ -103,12 +104,10 @@ class Bundle:
 
 
 def bundles(runs: Iterable[Run], *, joined: bool, draw_noise: bool = False) -> list[Bundle]:
-    """Runs in bundles, the longest first; if `draw_noise`, bundles that draw their noise once.
-
-    If `joined`, runs of equal shape train at once, as suits a GPU. Otherwise each run is a bundle:
-    float32 results depend on the other runs of a bundle in the last digit, and results on a CPU
-    must not depend on what was left to do after an interruption.
-    """
+    """Runs in bundles, the longest first; if `draw_noise`, bundles that draw their noise once."""
+    # If `joined`, runs of equal shape train at once, as suits a GPU. Otherwise each run is a
+    # bundle: float32 results depend on the other runs of a bundle in the last digit, and results on
+    # a CPU must not depend on what was left to do after an interruption.
     if draw_noise:
         runs = {run.noise_key: run for run in runs if run.noise_key}.values()
     groups: dict[tuple[Any, ...], list[Run]] = {}
@@ -134,7 +133,7 @@ def bundles(runs: Iterable[Run], *, joined: bool, draw_noise: bool = False) -> l
 
 def _most_runs(bundle: Bundle) -> int:
     """How many runs of a bundle may train at once."""
-    [first, *_] = bundle.runs
+    first = bundle.runs[0]
     models = replace(bundle, runs=(first,)).models
     numbers = training_rows(first.dataset) * entry_of(first.dataset).classes * models
     most = max(1, min(len(bundle.runs), MOST_MODELS // models, MOST_NUMBERS // numbers))
@@ -163,15 +162,13 @@ class JobResult:
 
 def start_worker() -> None:
     """Prepare a worker process; it ends when its parent does, even if that is killed."""
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(1)
 
-
-def _end_with_parent() -> None:
-    parent = parent_process()
-    if parent is not None:
+    def end_with_parent(parent: Any) -> None:
         connection.wait([parent.sentinel])  # the system closes it, however the parent ends
         os._exit(1)
+
+    threading.Thread(target=end_with_parent, args=[parent_process()], daemon=True).start()
+    torch.set_num_threads(1)
 
 
 def perform(bundle: Bundle, device: str = "cpu") -> JobResult:
@@ -199,6 +196,7 @@ def compute(bundle: Bundle, device: str = "cpu") -> JobResult:
         seconds[name], last = time.perf_counter() - last, time.perf_counter()
 
     tables: list[pa.Table] = []
+    people: list[dict[str, Any]] = []
     candidates: dict[str, Candidates] = {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -215,23 +213,23 @@ def compute(bundle: Bundle, device: str = "cpu") -> JobResult:
             lap("train")
             for runs, part in parts:
                 subset = slice(len(tables), len(tables) + len(runs))
-                tables += evaluate(fitted if len(parts) == 1 else fitted.part(subset), runs, part)
+                models = fitted if len(parts) == 1 else fitted.part(subset)
+                tables += evaluate(models, runs, part)
+                people += _by_people(models, runs, part)
             lap("examine")
     notes = tuple(dict.fromkeys(str(warning.message) for warning in caught))
     share = {name: value / len(bundle.runs) for name, value in seconds.items()}
     date = datetime.now(UTC).isoformat(timespec="seconds")
     facts: dict[str, Any] = {"torch": torch.__version__, "version": __version__, "date": date}
     facts |= {"machine": device_name(torch.device(device)), "models_in_bundle": bundle.models}
-    pairs = zip(bundle.runs, tables, strict=not bundle.draws_noise)
-    records = [with_record(table, run, share, facts) for run, table in pairs]
+    triples = zip(bundle.runs, tables, people, strict=not bundle.draws_noise)
+    records = [with_record(table, run, share, facts | more) for run, table, more in triples]
     return JobResult(records, candidates, notes)
 
 
 def _problems(bundle: Bundle, device: str) -> list[tuple[tuple[Run, ...], Problem]]:
-    """The runs of each dataset, and their problem; before noise is drawn, with true labels only.
-
-    A run whose noise could not be drawn before draws it again, and tells the error.
-    """
+    """The runs of each dataset, and their problem; before noise is drawn, with true labels only."""
+    # A run whose noise could not be drawn before draws it again, and tells the error.
     parts = []
     for name, group in groupby(bundle.runs, key=lambda run: run.dataset):
         runs = tuple(group)
@@ -303,6 +301,16 @@ def evaluate(fitted: Fitted, runs: Sequence[Run], problem: Problem) -> list[pa.T
             if condition in run.conditions:
                 pieces[i].append(_table(condition, {name: v[i] for name, v in arrays.items()}))
     return [pa.concat_tables(tables).unify_dictionaries().combine_chunks() for tables in pieces]
+
+
+def _by_people(fitted: Fitted, runs: Sequence[Run], problem: Problem) -> list[dict[str, Any]]:
+    """How each run agrees with people, where a dataset has their answers about its test rows."""
+    people = _dataset(runs[0].dataset, runs[0].content).people
+    asked = None if people is None else torch.from_numpy(people.rows).expand(len(runs), -1)
+    if people is None or asked is None or not torch.equal(problem.test.indices.cpu(), asked):
+        return [{} for _ in runs]
+    probabilities = fitted.predict(problem.test).probability.cpu().numpy()
+    return [{"people": agreement_with(people, probability)} for probability in probabilities]
 
 
 def _columns(

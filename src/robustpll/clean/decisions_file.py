@@ -21,8 +21,8 @@ from sklearn.metrics import cohen_kappa_score
 
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
+from robustpll.labels.spelling import unguarded
 from robustpll.tables.read import Table
-from robustpll.tables.source import FORMULA
 
 COLUMNS = ("row", "decision", "when", "table")  # all columns of version 0.1
 FURTHER = ("kind", "id", "content", "reviewer", "round", "cells")
@@ -33,7 +33,7 @@ DATES = ("%d.%m.%Y", "%Y.%m.%d", "%Y/%m/%d", "%d/%m/%Y", "%m/%d/%Y")  # of sprea
 CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
 REMEDY = "Pass the table and options that the page was made with, and the file as it wrote it."
 BATCH = 2**13  # rows whose cells are hashed at once
-_Line = tuple[str, Path, dict[str, str]]  # file and line, file, cells
+_Line = dict[str, str]  # cells by column, and "file" and "where": file and line
 
 
 class RowKeys(NamedTuple):
@@ -55,10 +55,8 @@ class RowKeys(NamedTuple):
 
 
 def row_contents(cells: Any) -> list[str]:
-    """Return 16 hex digits for each row of a pyarrow table, from the text of all its cells.
-
-    Empty cells and the order of the columns do not count.
-    """
+    """Return 16 hex digits for each row of a pyarrow table, from the text of all its cells."""
+    # Empty cells and the order of the columns do not count.
     names, contents = sorted(cells.column_names), []
     for batch in cells.select(names).to_batches(max_chunksize=BATCH):
         pairs = []
@@ -86,9 +84,8 @@ def row_ids(table: Table, column: str) -> list[str]:
     if "" in counts or repeated:
         value = repeated[0] if repeated else ""
         rows = some_of([row for row, text in zip(table.rows, ids, strict=True) if text == value])
-        fault = (
-            f"{some_of(map(repr, repeated))} occur more than once" if repeated else "some do not"
-        )
+        several = f"{some_of(map(repr, repeated))} occur more than once"
+        fault = several if repeated else "some do not"
         raise InputError(
             f"`id`: each row must have its own value in column {column!r}, but {fault} "
             f"({value!r} in rows {rows}). Correct the table, or name another column."
@@ -162,18 +159,16 @@ class Decisions:
 
 
 def read_decisions(paths: Sequence[Path], keys: RowKeys, classes: NDArray[Any]) -> Decisions:
-    """Read files of decisions, and find their rows by content, or else by id.
-
-    The latest decision of a person about a row counts, and only those of the highest round. If
-    several people decided differently, the row is asked again.
-    """
+    """Read files of decisions, and find their rows by content, or else by id."""
+    # The latest decision of a person about a row counts, and only those of the highest round. If
+    # several people decided differently, the row is asked again.
     places, number = _Places(keys), {str(name): index for index, name in enumerate(classes)}
     matched = defaultdict[int, list[Decision]](list)  # by row
     changed = defaultdict[int, list[Decision]](list)
     unmatched = 0
-    for where, path, cells in _without_repeats(_lines(paths)):
-        decision = _decision(where, path, cells, number)
-        indices, is_changed = places.find(where, cells, decision)
+    for line in _without_repeats(_lines(paths)):
+        decision = _decision(line, number)
+        indices, is_changed = places.find(line, decision)
         unmatched += not indices
         for index in indices:
             (changed if is_changed else matched)[index].append(decision)
@@ -199,8 +194,8 @@ def _without_repeats(lines: Iterable[_Line]) -> Iterator[_Line]:
     """Yield lines once: a later file of a person repeats the first, and may add the name."""
     groups = defaultdict[tuple[str, ...], dict[str, _Line]](dict)
     for line in lines:
-        same = tuple(line[2][name] for name in (*COLUMNS, *FURTHER[:3], "round"))
-        groups[same].setdefault(line[2]["reviewer"], line)
+        same = tuple(line[name] for name in (*COLUMNS, *FURTHER[:3], "round"))
+        groups[same].setdefault(line["reviewer"], line)
     for by_reviewer in groups.values():
         named = [line for reviewer, line in by_reviewer.items() if reviewer]
         yield from named or by_reviewer.values()
@@ -217,16 +212,14 @@ class _Places:
         for index, content in enumerate(keys.contents):
             self.by_content[content].append(index)
 
-    def find(
-        self, where: str, cells: Mapping[str, str], decision: Decision
-    ) -> tuple[list[int], bool]:
+    def find(self, line: _Line, decision: Decision) -> tuple[list[int], bool]:
         """Return positions, and whether the row is another one than that which was decided."""
-        if cells["content"]:
-            if indices := self.by_content.get(cells["content"]):
+        if line["content"]:
+            if indices := self.by_content.get(line["content"]):
                 return indices, False
-            index = self.by_id.get(_unguarded(cells["id"]))
+            index = self.by_id.get(unguarded(line["id"]))
             return [] if index is None else [index], True
-        row, table = cells["row"], cells["table"]
+        row, table = line["row"], line["table"]
         if table != self.table:
             name = some_of([table])
             problem = f"this line was decided for another table ({name}, not {self.table})"
@@ -235,23 +228,15 @@ class _Places:
             problem = f"the table has no row {some_of([row])}, or no class {name}"
         else:
             return [self.by_row[row]], False
-        raise InputError(f"{where}: {problem}. {REMEDY}")
+        raise InputError(f"{line['where']}: {problem}. {REMEDY}")
 
 
-def _unguarded(text: str) -> str:
-    """Remove the apostrophe that the page puts before text that looks like a formula."""
-    is_guarded = text.startswith("'") and text.lstrip("'").startswith(FORMULA)
-    return text[1:] if is_guarded else text
-
-
-def _decision(
-    where: str, path: Path, cells: Mapping[str, str], number: Mapping[str, int]
-) -> Decision:
-    kind, when = cells["kind"] or "label", cells["when"]
-    names = (_unguarded(cells["decision"]), cells["decision"])
+def _decision(line: _Line, number: Mapping[str, int]) -> Decision:
+    kind, when, where = line["kind"] or "label", line["when"], line["where"]
+    names = (unguarded(line["decision"]), line["decision"])
     name = kind if kind in KINDS else next((name for name in names if name in number), names[0])
     label = KINDS.get(kind, number.get(name))
-    moments, turn = parse_times(when), cells["round"] or "1"
+    moments, turn = parse_times(when), line["round"] or "1"
     if kind != "label" and kind not in KINDS:
         problem = f"`kind` is {some_of([repr(kind)])}, and should be label, cannot tell or exclude"
     elif len(moments) != 1:
@@ -260,8 +245,8 @@ def _decision(
     elif not (turn.isascii() and turn.isdecimal() and len(turn) < 10):
         problem = f"`round` is {some_of([repr(turn)])}, and should be a number such as 1"
     else:
-        reviewer = _unguarded(cells["reviewer"]).strip() or str(path)
-        return Decision(moments.pop(), label, name, reviewer, int(turn), where, cells["cells"])
+        reviewer = unguarded(line["reviewer"]).strip() or line["file"]
+        return Decision(moments.pop(), label, name, reviewer, int(turn), where, line["cells"])
     raise InputError(f"{where}: {problem}. {REMEDY}")
 
 
@@ -293,7 +278,7 @@ def parse_times(text: str) -> set[datetime]:
 
 
 def _lines(paths: Sequence[Path]) -> Iterator[_Line]:
-    """Yield the file and line of each decision, its file, and its cells, "" for missing ones."""
+    """Yield the lines of all files, with "" for missing cells."""
     for path in paths:
         try:
             text = path.read_bytes().decode("utf-8-sig")
@@ -305,7 +290,8 @@ def _lines(paths: Sequence[Path]) -> Iterator[_Line]:
         if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
             raise InputError(f"decisions: {path} has no column {missing[0]!r}. {REMEDY}")
         for where, cells in lines:
-            yield where, path, {name: cells.get(name) or "" for name in (*COLUMNS, *FURTHER)}
+            line = {name: cells.get(name) or "" for name in (*COLUMNS, *FURTHER)}
+            yield line | {"file": str(path), "where": where}
 
 
 def with_decisions(candidates: Candidates, decisions: Mapping[int, int]) -> Candidates:
@@ -365,9 +351,9 @@ def _rows_of(table: Table, rows: NDArray[np.int64]) -> Table:
         return table
     truth = None if table.truth is None else table.truth[rows]
     y = None if table.y is None else table.y[rows]
-    fewer = replace(
-        table, features=table.features.iloc[rows], y=y, truth=truth, rows=table.rows[rows]
-    )
+    pictures = None if table.pictures is None else table.pictures[rows]
+    features, kept = table.features.iloc[rows], table.rows[rows]
+    fewer = replace(table, features=features, y=y, truth=truth, rows=kept, pictures=pictures)
     if table.cells is not None:
         object.__setattr__(fewer, "cells", table.cells.take(rows))
     return fewer

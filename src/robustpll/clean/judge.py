@@ -1,5 +1,6 @@
 """Out-of-fold predictions for each row, combined with its candidate set."""
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -8,13 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from robustpll.engine.data import Rows, Task, fold_indices
+from robustpll.engine.data import fold_indices
 from robustpll.engine.device import chosen_device
 from robustpll.engine.history import progress_bars
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_count
 from robustpll.estimator.abstention import Recalibration, Scaled
 from robustpll.estimator.features import Features
+from robustpll.evaluate.compare import _fit_once, _opinion_of_folds
 from robustpll.labels.annotators import Kind, Resolved, resolve
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.votes import votes_for
@@ -61,53 +63,34 @@ def judge(
     verbose: bool = False,
     decided: Bools | None = None,
     answers: Ints | None = None,
+    text: Sequence[str] = (),
 ) -> Judgement:
     """Predict each fold by a model trained on the others.
 
     `decided` and `answers` are as in `Judgement`; without the latter, they are those of candidates.
+    `text` are columns of texts.
 
     `Auto` holds out folds by itself, and calibrates; it is fitted once, if it holds out all rows.
     """
-    _, rows = Features.fit_rows(X, chosen_device(device), method.scale)  # by all rows
+    _, rows = Features.fit_rows(X, chosen_device(device), method.scale, text)  # by all rows
     n = len(rows)
     if not is_count(folds, least=2) or folds > n // 2:
         raise InputError(f"folds must be an int of at least 2, at most {n // 2}; got {folds!r}.")
     mistakes, kind = None, method.crowd if isinstance(method, Auto) else "hierarchical"
     answers = candidates.answers if answers is None else answers
     with progress_bars() if verbose else nullcontext():
-        if isinstance(method, Auto) and method.holds_out_all(n, int(folds)):
-            method = replace(method, folds=int(folds))
-            opinion, mistakes = _held_out(rows, candidates, method, seed)
+        itself = replace(method, folds=int(folds)) if isinstance(method, Auto) else method
+        if fitted := _fit_once(itself, rows, candidates, seed_of(seed, "fold", 0)):
+            opinion, mistakes = fitted.held_out[0].numpy(), fitted.runs[0].mistakes
         else:
-            opinion = _out_of_fold(rows, candidates, method, int(folds), seed)
+            train, test = fold_indices(n, int(folds), seed)
+            predicted = _opinion_of_folds(method, rows, candidates, (train, test), seed)
+            _, first = np.unique(test.numpy(), return_index=True)  # a fold may name a row twice
+            opinion = predicted[np.unravel_index(first, test.shape)]
+            opinion = recalibrated(opinion, candidates.matrix)
     x = rows.x(rows.everything)[0]
     crowd: Any = {"answers": answers, "mistakes": mistakes, "kind": kind}
     return judgement(candidates, opinion, x, decided, **crowd)
-
-
-def _held_out(rows: Rows, candidates: Candidates, method: Auto, seed: int) -> tuple[Opinion, float]:
-    """Calibrated opinions of the method's own folds, (n, ...), and the share of misleading rows."""
-    matrix, prior = (torch.from_numpy(a)[None] for a in (candidates.matrix, candidates.prior))
-    answers = None if candidates.answers is None else torch.from_numpy(candidates.answers)[None]
-    fitted = method.fit(Task.of(rows, matrix, (seed_of(seed, "fold", 0),), prior, answers=answers))
-    assert fitted.held_out is not None
-    return fitted.held_out[0].numpy(), fitted.runs[0].mistakes
-
-
-def _out_of_fold(
-    rows: Rows, candidates: Candidates, method: Method, folds: int, seed: int
-) -> Opinion:
-    """Opinions of one model per fold, (n, ...), calibrated by all candidates."""
-    train, test = fold_indices(len(rows), folds, seed)
-    seeds = tuple(seed_of(seed, "fold", fold) for fold in range(len(train)))
-    repeated, device_of = rows.repeated(len(train)), rows.indices.device
-    train_rows = repeated.others(rows.pool, train.to(device_of))
-    matrix, prior = torch.from_numpy(candidates.matrix), torch.from_numpy(candidates.prior)
-    answers = None if candidates.answers is None else torch.from_numpy(candidates.answers)[train]
-    task = Task.of(train_rows, matrix[train], seeds, prior[train], answers=answers)
-    predicted = method.fit(task).predict(repeated.others(rows.pool, test.to(device_of))).numpy()
-    _, first = np.unique(test.numpy(), return_index=True)  # a fold may name a row twice
-    return recalibrated(predicted[np.unravel_index(first, test.shape)], candidates.matrix)
 
 
 def judgement(
@@ -127,7 +110,7 @@ def judgement(
     matrix = candidates.matrix
     decided = np.zeros(len(matrix), dtype=bool) if decided is None else decided
     model = np.asarray(opinion.probability, dtype=np.float64)
-    probability, crowd, allowed = posterior(model, candidates.prior), None, matrix
+    probability, crowd, allowed = posterior_given_candidates(model, candidates.prior), None, matrix
     if answers is not None:
         known = np.where(decided[:, None], matrix, model)
         told: Any = {"mistakes": mistakes, "kind": kind, "doubted": model}
@@ -157,12 +140,10 @@ def judgement(
     )
 
 
-def posterior(probability: Floats, prior: NDArray[Any]) -> Floats:
-    """Multiply model probabilities (n, k) by the likelihood of the candidates, and normalize.
-
-    19 of 20 sets are assumed to contain the true class; their members are as likely as their shares
-    of votes, `prior` (n, k). In the other sets, all non-candidates are equally likely.
-    """
+def posterior_given_candidates(probability: Floats, prior: NDArray[Any]) -> Floats:
+    """Multiply model probabilities (n, k) by the likelihood of the candidates, and normalize."""
+    # 19 of 20 sets are assumed to contain the true class; their members are as likely as their
+    # shares of votes, `prior` (n, k). In the other sets, all non-candidates are equally likely.
     outside = prior == 0
     count = outside.sum(-1, keepdims=True)
     share = np.where(count > 0, FAULTY, 0.0)

@@ -2,7 +2,6 @@
 
 import io
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,14 +16,14 @@ from robustpll.clean.review import answers_of
 from robustpll.clean.shown import Shown
 from robustpll.html import data_uri, render_page
 from robustpll.labels.votes import Votes
+from robustpll.tables.images import FORMATS, bombs_as_errors, located, upright
 
 TEMPLATE = Path(__file__).parent / "review.html.j2"
 MAX_OUTSIDE, LIKELY = 2, 0.02  # offered non-candidates, and their least probability
-THUMBNAIL, LARGE = 96, 1024  # pixels of the longer side, in a list and in full size
+# pixels of the longer side: of similar rows, of the row that is asked, and in full size
+THUMBNAIL, MEDIUM, LARGE = 96, 320, 1024
+TINY = 64  # pixels: up to here, files lose nothing, and the page shows each pixel as a square
 MOST_BYTES = 50 * 10**6  # of all pictures in a page
-FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")  # other formats may run programs
-
-MISSING, OUTSIDE = "missing", "outside the folder"
 NO_ROOM = f"linked only, as the others take {MOST_BYTES // 10**6} MB"
 NO_PICTURE = f"damaged, too large, or not {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
 
@@ -112,12 +111,8 @@ def _options(judged: Judgement, row: int) -> list[list[Any]]:
     is_offered[others] = probability[others] >= LIKELY
     is_offered[order[0]] = True
     labels = order[is_offered[order]]
-    columns = (
-        labels,
-        inside[labels],
-        np.asarray(judged.opinion.belief)[row, labels].astype(float).round(3),
-        probability[labels].round(3),
-    )
+    belief = np.asarray(judged.opinion.belief)[row, labels].astype(float).round(3)
+    columns = (labels, inside[labels], belief, probability[labels].round(3))
     return [list(option) for option in zip(*(column.tolist() for column in columns), strict=True)]
 
 
@@ -128,17 +123,18 @@ def load_pictures(
 
     Paths are relative to `root` or to the table's folder, and must lead to files below `root`
     (by default the table's folder), also through links. When all thumbnails together exceed
-    50 MB, the remaining pictures are only linked. The first `large` paths get a picture of at most
-    1,024 pixels, too, as long as there is room.
+    50 MB, the remaining pictures are only linked. The first `large` paths get thumbnails of 320
+    pixels, until half of the room is taken, and a picture of at most 1,024, if there is room left.
     """
     root, room, pictures, files = root or table_folder, MOST_BYTES, [], []
-    for name in paths:
-        path = _located(name, table_folder, root) if name else ""
+    for index, name in enumerate(paths):
+        path = located(name, table_folder, root) if name else ""
         files.append(path)
         if isinstance(path, str):
             pictures.append(Picture(fault=path))
             continue
-        small = thumbnail(path) if room >= 0 else ""
+        pixels = MEDIUM if index < large and room > MOST_BYTES / 2 else THUMBNAIL
+        small = thumbnail(path, pixels) if room >= 0 else ""
         room -= len(small)
         fault = NO_ROOM if room < 0 else "" if small else NO_PICTURE
         target = root / path.relative_to(root.resolve())
@@ -156,34 +152,14 @@ def load_pictures(
     return pictures
 
 
-def _located(name: str, table_folder: Path, root: Path) -> Path | str:
-    """Return the file that a cell names, or why it is not shown."""
-    try:
-        paths = [(folder.resolve() / name).resolve() for folder in (root, table_folder)]
-        inside = [path for path in paths if path.is_relative_to(root.resolve())]
-        files = [path for path in inside if path.is_file()]  # a pipe or a device would block
-    except (OSError, ValueError, RuntimeError):  # impossible names, circular links
-        return MISSING
-    return files[0] if files else MISSING if inside else OUTSIDE
-
-
 def thumbnail(path: Path, pixels: int = THUMBNAIL) -> str:
     """Return a picture of at most so many pixels as a data URI; "" if it is not a picture."""
-    from PIL import Image, ImageOps
-
     content = io.BytesIO()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            # a picture of 10**8 pixels may be meant to fill the memory
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path, formats=FORMATS) as opened:
-                opened.draft("RGB", (2 * pixels, 2 * pixels))  # faster for JPEG
-                small = ImageOps.exif_transpose(opened)
-                transparent = small.mode in ("RGBA", "LA", "PA") or "transparency" in small.info
-                small = small.convert("RGBA" if transparent else "RGB")
-                small.thumbnail((pixels, pixels))
-            kind = "PNG" if transparent or max(small.size) <= 32 else "JPEG"
+        with bombs_as_errors():
+            small = upright(path, pixels)
+            small.thumbnail((pixels, pixels))
+            kind = "PNG" if small.mode == "RGBA" or max(small.size) <= TINY else "JPEG"
             small.save(content, kind, quality=80)
     except Exception:  # Pillow documents no exceptions for damaged files
         return ""

@@ -7,6 +7,7 @@ const HEIGHT = 52; // pixels of a row in the list, as in the style sheet
 const SPARE = 8; // rows drawn above and below the visible ones
 const FEATURES = 12; // shown at first; the others are folded
 const LONG = 120; // characters: longer cells are shown as text, below each other
+const [TINY, SIDE, LARGE_SIDE] = [64, 192, 384]; // pixels of a small picture, and of its enlargement
 const HEAD = ["row", "decision", "when", "table", "kind", "id", "content", "reviewer", "round", "cells"];
 
 const byId = (name) => document.getElementById(name);
@@ -25,6 +26,17 @@ function short(text) {
   const rounded = size >= 1e4 && size < 1e15 ? Math.round(number) : Number(number.toPrecision(4));
   const words = comma ? String(rounded).replace(".", ",") : String(rounded);
   return words.length <= text.length ? words : text;
+}
+
+// A picture; each pixel of a small one is shown as a square. `side` is the least length of its longer side.
+function picture(source, words, side = 0) {
+  const image = make("img", { src: source, alt: words });
+  image.addEventListener("load", () => {
+    const longest = Math.max(image.naturalWidth, image.naturalHeight);
+    if (longest <= TINY) image.className = "tiny";
+    if (longest < side) image.style.width = `${image.naturalWidth * Math.ceil(side / longest)}px`;
+  });
+  return image;
 }
 
 class Review {
@@ -252,13 +264,12 @@ class Review {
     const about = { href: link, target: "_blank", rel: "noopener" };
     const words = `picture of row ${row.name}`;
     if (!small) return make("p", {}, make("a", about, `Open the ${words}`));
-    const image = make("img", { src: (this.large && large) || small, alt: words });
+    const image = picture((this.large && large) || small, words, this.large ? LARGE_SIDE : SIDE);
     const toggle = { type: "button", id: "picture", "aria-pressed": String(this.large), title: "full size (f)" };
     const button = make("button", toggle, image);
     button.addEventListener("click", () => this.resize(true));
     const caption = make("figcaption", {}, make("a", about, "open the file"));
-    const size = { class: this.large ? (large ? "large whole" : "large") : "" };
-    return make("figure", size, button, caption);
+    return make("figure", { class: this.large ? "large" : "" }, button, caption);
   }
 
   resize(focus = false) {
@@ -342,7 +353,7 @@ class Review {
       const [name, label, confidence, decided, small] = this.data.resolved[position];
       const by = decided ? "by a person" : percent(confidence);
       const head = make("th", { scope: "row" }, `row ${name}`);
-      if (small) head.append(make("img", { src: small, alt: `picture of row ${name}` }));
+      if (small) head.append(picture(small, `picture of row ${name}`));
       const cells = [make("td", {}, make("b", {}, this.data.classes[label])), make("td", { class: "number" }, by)];
       const features = texts.map((text) => make("td", { class: "feature" }, short(text) || "–"));
       return make("tr", {}, head, ...cells, ...features);

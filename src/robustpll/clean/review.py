@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from robustpll.clean.judge import Bools, Floats, Ints, Judgement, posterior
+from robustpll.clean.judge import Bools, Floats, Ints, Judgement, posterior_given_candidates
 from robustpll.estimator.abstention import mean_threshold
 from robustpll.evaluate.reports import suspicion
 from robustpll.labels.parsing import moved_codes
@@ -110,11 +110,9 @@ def confused_pairs(judged: Judgement, *_: Any) -> pd.DataFrame:
 
 
 def annotators(judged: Judgement, _: Ints, votes: Any) -> pd.DataFrame:
-    """Return how often each annotator agrees with the model and all others, and is right.
-
-    `reliability` is estimated together with the classes of all rows; `most_confused` is the class
-    that an annotator most often takes for another one.
-    """
+    """Return how often each annotator agrees with the model and all others, and is right."""
+    # `reliability` is estimated together with the classes of all rows; `most_confused` is the class
+    # that an annotator most often takes for another one.
     classes, model = judged.candidates.classes, np.asarray(judged.opinion.probability)
     counts = votes.counts(classes)
     rows, (names, answers) = [], answers_of(votes, judged)
@@ -124,7 +122,9 @@ def annotators(judged: Judgement, _: Ints, votes: Any) -> pd.DataFrame:
         others = counts[answered]
         others[np.arange(n), label] -= 1
         others[others.sum(-1) == 0] = 1  # nobody else answered: the model alone decides
-        expected = posterior(model[answered], others / others.sum(-1, keepdims=True)).argmax(-1)
+        expected = posterior_given_candidates(
+            model[answered], others / others.sum(-1, keepdims=True)
+        ).argmax(-1)
         expected = np.where(judged.decided[answered], judged.resolved[answered], expected)
         agreed = int((expected == label).sum())
         interval = binomtest(agreed, n).proportion_ci(method="wilson") if n else (np.nan, np.nan)
@@ -224,11 +224,9 @@ def _reasons(judged: Judgement, order: Ints, twins: Sequence[list[int]]) -> list
 
 
 def query_order(doubt: Floats, near: Ints, asked: Ints) -> tuple[Ints, Floats]:
-    """Return the rows `asked` by the doubt that an answer removes, and this value.
-
-    An answer removes the doubt (n,) about its row, and an m-th of the doubt about each row that has
-    it among its m nearest rows, `near` (n, m).
-    """
+    """Return the rows `asked` by the doubt that an answer removes, and this value."""
+    # An answer removes the doubt (n,) about its row, and an m-th of the doubt about each row that
+    # has it among its m nearest rows, `near` (n, m).
     n, m = near.shape
     left = doubt.astype(np.float64)
     grouped = np.argsort(near.flatten(), kind="stable") // m  # rows, grouped by their neighbour

@@ -29,21 +29,6 @@ from robustpll.tables.source import CsvText, ParquetTable, opened_source, safe_c
 ADDED = ("resolved_label", "confidence", "resolved_by")  # columns; the last is "" for open rows
 REVIEW, PAGE = "rows_for_review", "review.html"
 ENCODING = "utf-8-sig"  # the mark at the start tells spreadsheets that it is UTF-8
-EXPECTED = "The model expects {:.1%} or fewer of the labels it resolved to be wrong. "
-OF_SETS = (
-    "This assumes that at most {faulty:.0%} of the sets miss the true class. In {suspects:,} rows "
-    "({share:.1%}) the model predicts a class that is not a candidate. If these are many, more "
-    "labels are wrong."
-)
-OF_ANSWERS = (
-    "It estimates that nobody named the true class of {:.1%} of the rows (between {:.1%} and "
-    "{:.1%}), and that annotators share {:.0%} of its own doubt. To that part, it does not count "
-    "that they agree. "
-)
-NO_PROMISE = (
-    "This is no promise: fewer than {} rows have two answers, so nobody can tell whether people "
-    "err in the same rows as the model. "
-)
 
 
 @dataclass(frozen=True)
@@ -96,9 +81,10 @@ def clean_table(
     folder = OutFolder.of(out, "clean")
     folder.refuse_others([target.name, *(f"{name}.csv" for name in (*searches, REVIEW)), PAGE])
     decided = apply_decisions(table, decisions, columns.id)
-    X, rows, y = decided.table.features, decided.table.rows, decided.table.y
+    X, rows, y = decided.table.X, decided.table.rows, decided.table.y
     votes = y if isinstance(y, Votes) else None
     known: Any = {"decided": decided.labelled, "answers": decided.answers}
+    known["text"] = table.reading.text
     judged = judge(X, decided.candidates, method, **known, **training)
     findings = {name: find(judged, rows, votes) for name, find in searches.items()}
     asked: Any = {"closed": decided.cannot_tell, "again": asked_again(decided)}
@@ -116,14 +102,24 @@ def clean_table(
 
 def _assumption(judged: Judgement, error: float, suspects: int) -> str:
     """Return how many wrong labels the model expects, and what that depends on."""
-    expected, crowd, answers = EXPECTED.format(error), judged.crowd, judged.answers
+    text = f"The model expects {error:.1%} or fewer of the labels it resolved to be wrong."
+    crowd, answers = judged.crowd, judged.answers
     if crowd is None or answers is None:
         share = suspects / max(int((~judged.decided).sum()), 1)
-        return expected + OF_SETS.format(faulty=FAULTY, suspects=suspects, share=share)
+        return (
+            f"{text} This assumes that at most {FAULTY:.0%} of the sets miss the true class. In "
+            f"{suspects:,} rows ({share:.1%}) the model predicts a class that is not a candidate. "
+            "If these are many, more labels are wrong."
+        )
     low, mean, high = crowd.missing
     if ((answers >= 0).sum(-1) >= 2).sum() < FEWEST_PAIRS:
-        expected += NO_PROMISE.format(FEWEST_PAIRS)
-    return (expected + OF_ANSWERS.format(mean, low, high, crowd.shared)).strip()
+        text += f" This is no promise: fewer than {FEWEST_PAIRS} rows have two answers, so nobody "
+        text += "can tell whether people err in the same rows as the model."
+    return (
+        f"{text} It estimates that nobody named the true class of {mean:.1%} of the rows (between "
+        f"{low:.1%} and {high:.1%}), and that annotators share {crowd.shared:.0%} of its own "
+        "doubt. To that part, it does not count that they agree."
+    )
 
 
 def _page(path: Path, out: Path, cleaned: Cleaned, most: int, columns: PageColumns) -> str:
@@ -189,17 +185,14 @@ def _labelled_table(source: Any, table: Table, cleaned: Cleaned) -> bytes:
     decimal = source.reading.decimal or "."
 
     def as_text(cell: Any) -> str:
-        if pd.isna(cell):  # gaps of an export
+        if pd.isna(cell):  # gaps of an export, and labels that nobody can tell
             return ""
         if isinstance(cell, float):
             return str(cell).replace(".", decimal)
         is_gap = cell in table.reading.missing
         return str(cell if is_gap else safe_cell(str(cell), decimal))
 
-    text = CsvText()
-    labels = pd.DataFrame(added, dtype=object).map(
-        lambda cell: "" if cell is None else as_text(cell)
-    )
-    frame = table.cells.to_pandas().map(as_text).assign(**labels).rename(columns=safe_cell)
+    text, frame = CsvText(), table.cells.to_pandas().assign(**added)
+    frame = frame.map(as_text).rename(columns=safe_cell)
     frame.to_csv(text, sep=source.delimiter, index=False, lineterminator="\r\n")
     return text.getvalue().encode(ENCODING)

@@ -1,9 +1,10 @@
 """What the review page shows of a row: cells by relevance, similar rows, earlier versions."""
 
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,16 +36,14 @@ class Shown(NamedTuple):
 
 
 def relevance(features: pd.DataFrame, probability: Floats, rows: Ints) -> Floats:
-    """Return how much each value tells apart the two most probable classes of these rows, (m, d).
-
-    For a number: the difference of its distances to the means of both classes, in standard
-    deviations. For a word: the difference of its shares in both classes. A row counts for a class
-    by its `probability` (n, k).
-    """
+    """Return how much each value tells apart the two likeliest classes of these rows, (m, d)."""
+    # For a number: the difference of its distances to the means of both classes, in standard
+    # deviations. For a word: the difference of its shares in both classes. A row counts for a class
+    # by its `probability` (n, k).
     order = np.argsort(-probability[rows], kind="stable")
     first, second = order[:, 0], order[:, min(1, order.shape[1] - 1)]
     weight = probability / probability.sum(0).clip(min=1e-12)
-    scores = np.zeros((len(rows), features.shape[1]))
+    scores, here = np.zeros((len(rows), features.shape[1])), np.arange(len(rows))
     for number, name in enumerate(features):
         column = features[name]
         if column.dtype.kind in "biuf":
@@ -53,9 +52,7 @@ def relevance(features: pd.DataFrame, probability: Floats, rows: Ints) -> Floats
             spread = (known.std() if len(known) else 0) or 1.0
             x = np.where(np.isfinite(x), (x - (known.mean() if len(known) else 0)) / spread, 0.0)
             away = np.abs(x[rows, None] - (x @ weight))
-            scores[:, number] = np.abs(
-                away[range(len(rows)), first] - away[range(len(rows)), second]
-            )
+            scores[:, number] = np.abs(away[here, first] - away[here, second])
         else:
             codes, words = pd.factorize(column, use_na_sentinel=False)
             share = np.zeros((len(words), weight.shape[1]))
@@ -83,26 +80,21 @@ def shown_rows(
     scores = relevance(table.features, judged.probability, rows)
     best = np.argsort(-scores, axis=-1, kind="stable")[:, : MAX_COLUMNS - len(notes)] + len(notes)
     fixed = [*range(len(notes)), *range(len(columns) - len(labels), len(columns))]
-    used = np.concatenate([np.tile(np.array(fixed, dtype=np.int64), (len(rows), 1)), best], 1)
-    texts = _texts_at(table, columns, np.repeat(rows, used.shape[1]), used.flatten())
     is_open = decided.cannot_tell | np.isin(np.arange(len(table)), review.index)
     similar = [near[~is_open[near]][:SIMILAR].tolist() for near in judged.near[0][rows]]
-    pairs = [
-        (n, c)
-        for near, row in zip(similar, best, strict=True)
-        for n in near
-        for c in row[:SIMILAR_CELLS]
-    ]
-    texts |= _texts_at(table, columns, *np.array(pairs, dtype=np.int64).reshape(-1, 2).T)
+    lines = [*zip(rows.tolist(), similar, best.tolist(), strict=True)]
+    cells_at = {(row, n) for row, _, order in lines for n in (*fixed, *order)}
+    for _, near, order in lines:
+        cells_at.update(product(near, order[:SIMILAR_CELLS]))
+    texts = _texts_at(table, columns, cells_at)
     counts, shown = Counter(keys.contents), []
-    for row, near, order in zip(rows.tolist(), similar, best.tolist(), strict=True):
+    for row, near, order in lines:
         place, most = int(decided.remaining[row]), MAX_TEXT if room > 0 else SHORT
         cells = [(n, cut(texts[row, n], most)) for n in (*range(len(notes)), *order)]
         room -= sum(len(text) for _, text in cells)
-        said, is_changed = decided.decisions.again.get(place, []), False
-        if said and decided.decisions.why[place] == CHANGED:
-            (now,) = texts_of(table, columns, [row])
-            is_changed = True
+        said = decided.decisions.again.get(place, [])
+        is_changed = decided.decisions.why.get(place) == CHANGED
+        now = texts_of(table, columns, [row] * is_changed)
         shown.append(
             Shown(
                 keys.contents[place],
@@ -112,7 +104,7 @@ def shown_rows(
                 round=1 if is_changed or not said else said[0].round + 1,
                 snapshot=_snapshot([(columns[n], texts[row, n]) for n in (*fixed, *order)]),
                 said=[(one.reviewer, one.name, f"{one.when:%Y-%m-%d}") for one in said],
-                versions=versions(said[-1].cells, now) if is_changed else (),
+                versions=versions(said[-1].cells, now[0]) if is_changed else (),
                 similar=[
                     (n, [cut(texts[n, c], SNAPSHOT_CELL) for c in order[:SIMILAR_CELLS]])
                     for n in near
@@ -123,17 +115,15 @@ def shown_rows(
 
 
 def _texts_at(
-    table: Table, columns: Sequence[str], rows: Ints, numbers: Ints
+    table: Table, columns: Sequence[str], places: Iterable[tuple[int, int]]
 ) -> dict[tuple[int, int], str]:
     """Return the text of single cells by row and number of the column; few of many are needed."""
-    texts: dict[tuple[int, int], str] = {}
-    for number in np.unique(numbers).tolist():
-        wanted = np.unique(rows[numbers == number])
-        cells = texts_of(table, [columns[number]], wanted)
-        texts |= {
-            (row, number): cell[columns[number]]
-            for row, cell in zip(wanted.tolist(), cells, strict=True)
-        }
+    texts, rows_by_column = {}, defaultdict[int, list[int]](list)
+    for row, number in places:
+        rows_by_column[number].append(row)
+    for number, rows in rows_by_column.items():
+        for row, cells in zip(rows, texts_of(table, [columns[number]], rows), strict=True):
+            texts[row, number] = cells[columns[number]]
     return texts
 
 

@@ -9,6 +9,7 @@ import typer
 from robustpll.cli.bench import app as bench
 from robustpll.cli.clean import clean
 from robustpll.cli.datasets import app as datasets
+from robustpll.cli.embed import embed
 from robustpll.cli.messages import errors_as_messages, safe_streams, show_list
 from robustpll.cli.models import compare, export, fit, predict
 from robustpll.cli.tables import Seed, table
@@ -28,7 +29,7 @@ class App(typer.Typer):
 app = App(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 app.add_typer(bench, name="bench")
 app.add_typer(datasets, name="datasets")
-for command in (table, fit, compare, predict, export, clean):
+for command in (table, fit, compare, predict, export, clean, embed):
     app.command()(command)
 
 
@@ -50,10 +51,10 @@ def main(version: Annotated[bool, Version] = False) -> None:
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Folder for all files.")] = Path("demo"),
     seed: Seed = 0,
 ) -> None:
-    """Train four methods on digits with ambiguous labels; print a table and draw a picture."""
+    """Train four methods on ambiguous digits: a table, a picture, and a page to review digits."""
     with errors_as_messages():
         from robustpll.demo import run_demo
 

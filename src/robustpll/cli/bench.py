@@ -102,14 +102,14 @@ def _show_status(store: "ResultStore", name: str, grid: "Grid") -> None:
     from robustpll.bench.store import other_versions
 
     (can_run, remedies), runs = runs_here(grid), {run.key: run for run in grid.runs()}.values()
-    without_data = [run for run in runs if run.dataset in remedies]
+    without_data = [run for run in runs if {run.dataset, run.label} & remedies.keys()]
     missing = store.missing(can_run)
     failures = [f"{run.name}: {error}" for run in missing if (error := store.failure(run))]
     absent = sum(not store.has_any_version(run) for run in without_data)
     done = f"{len(runs) - len(missing) - absent:,} of {len(runs):,} runs are here"
     to_run = f"{len(missing) - len(failures):,} to run, {len(failures):,} failed"
-    typer.echo(f"{name}: {done}; {to_run}, {absent:,} lack data")
-    advice = [f"{dataset} is not here. {remedy}" for dataset, remedy in remedies.items()]
+    typer.echo(f"{name}: {done}; {to_run}, {absent:,} lack data or a package")
+    advice = [f"{name} is not here. {remedy}" for name, remedy in remedies.items()]
     for message in (*failures, *advice, *other_versions(store, can_run)):
         typer.echo(f"  {message}")
 

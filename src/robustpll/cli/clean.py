@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from robustpll.clean.run import Cleaned
     from robustpll.tables.read import Table
 
+IMAGES = "Paths of pictures to show; by default those of --image-input."
 WRONG = "Share of wrong labels to expect among those that no person decides."
 
 
@@ -30,8 +31,7 @@ def clean(
     columns: shared.ColumnOptions,
     file: shared.FileOptions,
     training: shared.TrainingOptions,
-    images: Annotated[shared.Text, Option(metavar="COLUMN", help="Paths of pictures.")] = None,
-    images_root: Annotated[Path | None, Option(help="Folder of pictures, or the table's.")] = None,
+    images: Annotated[shared.Text, shared.column_option(help=IMAGES)] = None,
     wrong: Annotated[float, shared.share_option(help=WRONG)] = 0.01,
     most: Annotated[int, Option(min=1, help="Most rows on the page.")] = 10_000,
     folds: Annotated[int, Option(help="Number of cross-validation folds.")] = 5,
@@ -48,7 +48,8 @@ def clean(
         raise BadParameter("--wrong must be above 0 and below 1.")
     with errors_as_messages():
         method = training.method_in_folds()
-        if images_root and not (images and images_root.is_dir()):
+        images, root = images or columns.image_input, columns.images_root
+        if root and not (images and root.is_dir()):
             raise InputError("--images-root must be the folder of the pictures of --images.")
     also_read = replace(columns, ignore=[*columns.ignored(), *([images] if images else ())])
     shared.check_columns(path, file, images=images)
@@ -68,7 +69,7 @@ def clean(
                 columns.row_id,
                 [*([columns.item] if columns.item else ()), *columns.ignored()],
                 images,
-                images_root,
+                root,
                 columns.truth,
             ),
             folds=folds,
@@ -90,7 +91,7 @@ def _compared(judged: "Judgement", table: "Table", title: str, seed: int) -> str
 
     if len(table) < FEWEST_ROWS:
         return f"not compared with baselines, because there are fewer than {FEWEST_ROWS} rows"
-    _, rows = Features.fit_rows(table.features, "cpu")
+    _, rows = Features.fit_rows(table.X, "cpu", text=table.reading.text)
     ours = Predictions(title, np.asarray(judged.opinion.predicted()))
     others = baselines(rows, judged.candidates, seed)
     return str(comparison_of(judged.candidates, ours, others, table.truth))

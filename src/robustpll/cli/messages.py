@@ -21,7 +21,7 @@ from robustpll.errors import InputError, RobustPLLError
 ARGUMENTS = (
     "candidates|separator|indicators|votes|truth|ignore|categories|unanswered|errors|missing|"
     "encoding|delimiter|decimal|images|answers|item|annotator|label|confidence|duplicates|question|"
-    "unsure|rename|id"
+    "unsure|rename|id|image_input|image_size|images_root|text"
 )
 
 
@@ -34,8 +34,12 @@ def as_options(message: str) -> str:
     """Return a message about arguments, delimiter=';', in terms of options, --delimiter ';'."""
     message = message.replace("errors_to", "errors")
     message = re.sub(r"split it: y = .*split\((.*?)\).*", r"pass --separator \1.", message)
-    message = re.sub(rf"`({ARGUMENTS})`", r"--\1", message)
-    return re.sub(rf"\b({ARGUMENTS})=(?=['\"])", r"--\1 ", message)
+    message = re.sub(rf"`({ARGUMENTS})`", lambda name: _option(name[1]), message)
+    return re.sub(rf"\b({ARGUMENTS})=(?=['\"])", lambda name: f"{_option(name[1])} ", message)
+
+
+def _option(argument: str) -> str:
+    return f"--{argument.replace('_', '-')}"
 
 
 def show_list(heading: Sequence[str], rows: Iterable[Sequence[Any]], limit: int = 30) -> None:

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,34 +66,36 @@ def fit(
         raise BadParameter(f"--errors and --out are the same file, {out}.")
     decisions = training.decisions or []
     with errors_as_messages():
-        model = training.model(network)
+        model = training.model(network).set_params(text=tuple(columns.text or ()))
         refuse_unwritable(out, (path, *decisions), MODEL_START, "a model of robustpll")
     whole = shared.read(path, columns, file, cells=bool(decisions))
     with errors_as_messages(stopped="No model is written."):
         from rich.console import Console
+        from sklearn.utils import _safe_indexing
 
         from robustpll.clean.decisions_file import apply_decisions
         from robustpll.engine.history import progress_bars
 
         _refuse_added(whole)
         decided = apply_decisions(whole, decisions, columns.row_id)
-        table, y, X = decided.table, decided.candidates, decided.table.features
-        train, test = split_rows(X, y, held_out, training.seed)
+        table, y, X = decided.table, decided.candidates, decided.table.X
+        numbers = table.features.drop(columns=[*model.text])
+        train, test = split_rows(numbers, y, held_out, training.seed)
         _refuse_too_few(coverage, len(test))
         start, console = time.monotonic(), Console(stderr=True)
         with progress_bars(console) if console.is_terminal else nullcontext():
-            model.fit(X.iloc[train], y[train])
+            model.fit(_safe_indexing(X, train), y[train])
         seconds, title = time.monotonic() - start, model.resolved_method().title
         model.notes_ = {"reading": asdict(table.reading)}
         model.save(out)  # the training must not be lost if the evaluation fails
-    typer.echo(f"{path}: {len(whole):,} rows, {X.shape[1]:,} features, {shared.summary_of(y)}")
+    typer.echo(f"{path}: {len(whole):,} rows, {shared.input_of(table)}, {shared.summary_of(y)}")
     labelled = f"decided by a person: {decided.labelled.sum():,}"
     typer.echo("\n".join([labelled, *decided.messages()]))
     title += f", {model.fitted_.learners}," if hasattr(model.fitted_, "learners") else ""
     typer.echo(f"{title} learned from {len(train):,} rows in {seconds:,.1f} s. The model is {out}.")
     with errors_as_messages(stopped="The model has no decisions and prediction sets."):
         truth = None if table.truth is None else table.truth[test]
-        typer.echo("\n".join(_evaluate(model, X.iloc[test], y[test], coverage, truth)))
+        typer.echo("\n".join(_evaluate(model, _safe_indexing(X, test), y[test], coverage, truth)))
         model.save(out)
     if not no_baselines:
         with errors_as_messages(stopped=f"{out} is complete; it is not compared with baselines."):
@@ -132,6 +134,7 @@ def _compared(
 ) -> str:
     """Compare a model with baselines, by training rows that members held out, or by test rows."""
     import torch
+    from sklearn.utils import _safe_indexing
 
     from robustpll.evaluate.compare import (
         FEWEST_ROWS,
@@ -142,20 +145,20 @@ def _compared(
     )
 
     train, test = split
-    X, truth, splits = table.features, table.truth, None
+    X, truth, splits = table.X, table.truth, None
     held_out = getattr(model, "held_out_", None)
     if getattr(model.resolved_method(), "early_stopping", False):
         held_out = None  # these rows chose the epoch
     if len(train if held_out is not None else test) < FEWEST_ROWS:
         return f"not compared with baselines, because fewer than {FEWEST_ROWS} rows are held out"
     if held_out is not None:
-        X, y = X.iloc[train], y[train]
+        X, y = _safe_indexing(X, train), y[train]
         truth, predicted = None if truth is None else truth[train], held_out.predicted()
     else:
         sample = train[sampled(len(train), seed)]
         splits = torch.from_numpy(sample[None]), torch.from_numpy(test[None])
         predicted = np.full(len(y), -1)
-        predicted[test] = model.predict_opinion(X.iloc[test]).predicted()
+        predicted[test] = model.predict_opinion(_safe_indexing(X, test)).predicted()
     ours = Predictions(model.resolved_method().title, np.asarray(predicted), seconds)
     others = baselines(model.features_.rows(X), y, seed, splits)
     return str(comparison_of(y, ours, others, truth))
@@ -186,9 +189,9 @@ def compare(
 
         _refuse_added(table)
         decided = apply_decisions(table, decisions, columns.row_id)
-        X, y, truth = decided.table.features, decided.candidates, decided.table.truth
+        X, y, truth = decided.table.X, decided.candidates, decided.table.truth
         options: Any = {"random_state": training.seed, "device": training.device}
-        options |= {"verbose": sys.stderr.isatty(), "truth": truth}
+        options |= {"verbose": sys.stderr.isatty(), "truth": truth, "text": table.reading.text}
         result = compare_rows(X, y, method=method, folds=folds, **options)
     typer.echo(f"{path}: {len(y):,} rows, {shared.summary_of(y)}\n{result}")
 
@@ -215,9 +218,7 @@ def split_rows(
     return np.setdiff1d(np.arange(len(y)), test), test
 
 
-def _evaluate(
-    model: Any, X: "pd.DataFrame", y: "Candidates", coverage: float, truth: Any
-) -> Iterator[str]:
+def _evaluate(model: Any, X: Any, y: "Candidates", coverage: float, truth: Any) -> Iterator[str]:
     """Evaluate and calibrate a model on held-out rows; yield the summary."""
     import pandas as pd
 
@@ -253,6 +254,8 @@ def predict(
     truth: shared.Truth = None,
     error: Annotated[float, shared.share_option(help="Accepted rows that may be wrong.")] = ERROR,
     question: Annotated[shared.Text, Option(help="Question of an export, if several.")] = None,
+    image_input: shared.ImageInput = None,
+    images_root: shared.ImagesRoot = None,
     file: shared.FileOptions,
     skip_bad_rows: shared.SkipBadRows = False,
     device: shared.Device = "auto",
@@ -274,12 +277,19 @@ def predict(
         classifier = _load(model, device)
         start = rb"(?!)" if is_export else PREDICTIONS_START  # an export is never replaced
         refuse_unwritable(out, (model, path), start, "a file of predict")
-        features = classifier.features_
-        columns = {str(n): features.categories.get(str(n)) for n in classifier.feature_names_in_}
+        features, names = classifier.features_, getattr(classifier, "feature_names_in_", ())
+        words: Any = features.categories | dict.fromkeys(features.texts, ())
+        columns = {str(name): words.get(str(name)) for name in names}
         before = Reading.from_json(classifier.notes_.get("reading") or {})
+        pictures = _picture_column(features.shape, image_input or before.image_input, path)
+        if images_root is not None and (pictures is None or not images_root.is_dir()):
+            rule = "no such folder" if pictures else "no picture to read for this model"
+            raise InputError(f"images_root={str(images_root)!r}: there is {rule}.")
+        if pictures is not None:
+            pictures = replace(pictures, root=images_root)
         options = asdict(file) | {"missing": several(file.missing), "question": question}
         requested = Reading(**options, duplicates="last")  # answers do not matter here
-        table = TableInPieces(path, columns, features.fill, before, requested)
+        table = TableInPieces(path, columns, features.fill, before, requested, pictures)
         if clash := [name for name in keep if name in (*COLUMNS, table.source.unit)]:
             raise InputError(f"--keep {clash[0]}: the output has a column of this name. Rename it.")
         by = model.stem if is_export else ""
@@ -312,12 +322,24 @@ def _load(path: Path, device: str) -> Any:
     from robustpll import load
 
     model = load(path, device=device)
-    if not hasattr(model, "feature_names_in_"):
+    if not hasattr(model, "feature_names_in_") and len(model.features_.shape) == 1:
         raise InputError(f"{path} was fitted without names of columns. Use `robustpll fit`.")
     sets = model.notes_.get("sets", {"least": 0})
     if not isinstance(sets, dict) or not is_share(sets.get("least")):
         raise ModelFileError(f"{path} is damaged: its prediction sets are {sets!r}.")
     return model
+
+
+def _picture_column(shape: tuple[int, ...], name: str | None, path: Path) -> Any:
+    """Return how pictures are read for a model of this shape; None if it learned from columns."""
+    from robustpll.tables.images import PictureColumn
+
+    if len(shape) == 1 and name is None:
+        return None
+    if name is None or len(shape) == 1 or (len(shape) == 3 and shape[0] != 3):
+        rule = "It is the column of pictures, for a model of grey pictures or of RGB"
+        raise InputError(f"image_input={name!r}: the model takes rows of shape {shape}. {rule}.")
+    return PictureColumn(name, path.parent, None, (shape[-2], shape[-1]), len(shape) == 2)
 
 
 def _write(
@@ -345,7 +367,7 @@ def _write(
     counts, predictions, done = [], [], 0
     with writing(out) as file, Console(stderr=True).status("0 rows") as status:
         file.write(b"" if by else codecs.BOM_UTF8)  # spreadsheets recognise UTF-8 by it
-        max_rows = MAX_NUMBERS // max(len(classes), *model.features_.shape)
+        max_rows = MAX_NUMBERS // max(len(classes), math.prod(model.features_.shape))
         for piece in table.pieces(copied, max_rows):
             rows = _predict_piece(model, piece, error)
             copies: Any = pd.DataFrame.from_dict(piece.copies, "index", columns=range(len(copied)))
@@ -406,13 +428,13 @@ def _predict_piece(model: Any, piece: "Piece", error: float) -> "pd.DataFrame":
 
     from robustpll.estimator.abstention import NO_PROMISE
 
-    features = piece.features.set_axis(piece.lines)
+    features, lines = piece.features, pd.Index(piece.lines)
     too_far = model.features_.unusable_rows(features) if len(features) else np.zeros(0, bool)
     faults = [(row.line, as_options(str(row))) for row in piece.bad]
-    faults += [(line, TOO_FAR) for line in features.index[too_far]]
+    faults += [(line, TOO_FAR) for line in lines[too_far]]
     reasons = pd.DataFrame(faults, columns=["line", "reason"]).groupby("line").agg("; ".join)
     bad = reasons.assign(decision=REVIEW).reindex(columns=[*COLUMNS], fill_value="")
-    features = features[~too_far]
+    features, lines = features[~too_far], lines[~too_far]
     if not len(features):
         return bad
     opinion = model.predict_opinion(features)
@@ -432,7 +454,7 @@ def _predict_piece(model: Any, piece: "Piece", error: float) -> "pd.DataFrame":
             written = "|".join if plain else partial(json.dumps, ensure_ascii=False)
             members = opinion.probability >= model.notes_["sets"]["least"]
             cells["prediction_set"] = [written(names[row].tolist()) for row in members]
-    return pd.concat([pd.DataFrame(cells, features.index), bad]).sort_index()
+    return pd.concat([pd.DataFrame(cells, lines), bad]).sort_index()
 
 
 def export(

@@ -14,7 +14,7 @@ import typer
 from typer import Argument, BadParameter, Option
 
 from robustpll.cli.messages import as_options, errors_as_messages, refuse_unwritable, say, show_list
-from robustpll.errors import InputError, count_of_variable, some_of
+from robustpll.errors import InputError, some_of
 
 if TYPE_CHECKING:
     from robustpll.labels.candidates import Candidates
@@ -34,6 +34,10 @@ ModelPath = Annotated[Path, Argument(metavar="MODEL", help="A file that `fit` wr
 Truth = Annotated[Text, column_option(help="Column of true labels, to compare with.")]
 SkipBadRows = Annotated[bool, Option("--skip-bad-rows", help="Go on if rows do not parse.")]
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
+IMAGE_INPUT = "Paths of pictures, which are the only features then."
+IMAGE_SIZE = "Side of the pictures in pixels, or HEIGHTxWIDTH; by default theirs, or 64."
+ImageInput = Annotated[Text, column_option(help=IMAGE_INPUT)]
+ImagesRoot = Annotated[Path | None, Option(help="Folder of pictures, or the table's.")]
 NoBaselines = Annotated[bool, Option("--no-baselines", help="Do not compare with baselines.")]
 Seed = Annotated[int, Option(min=0, max=2**32 - 1, help="Seed of all random numbers.")]
 
@@ -71,6 +75,10 @@ class ColumnOptions:
     ignore: Annotated[Texts, column_option(help="Column to leave out; repeatable.")] = None
     id: Annotated[Text, column_option(help="Column of unique ids, by which decisions last.")] = None
     categories: Annotated[Texts, column_option(help="Categorical column; repeatable.")] = None
+    image_input: ImageInput = None
+    image_size: Annotated[Text, Option(metavar="SIZE", help=IMAGE_SIZE)] = None
+    images_root: ImagesRoot = None
+    text: Annotated[Texts, column_option(help="Column of texts to learn from; repeatable.")] = None
     unanswered: Annotated[str, Option(help='No candidates: "error" or "all classes".')] = "error"
     skip_bad_rows: SkipBadRows = False
     errors: Annotated[Path | None, file_option(help="CSV file that lists bad rows.")] = None
@@ -92,6 +100,13 @@ class ColumnOptions:
     def ignored(self) -> list[str]:
         """Return the columns that are not features, though the table is not told what they are."""
         return [*dict.fromkeys([*([self.id] if self.id else ()), *(self.ignore or ())])]
+
+    def unused(self, table: "Table") -> list[str]:
+        """Return the columns that would be features if pictures were not the only ones."""
+        prefix = self.votes or self.indicators
+        named = {self.candidates, self.item, self.truth, self.image_input, *self.ignored()}
+        names = table.reading.left_out if self.image_input else ()
+        return [n for n in names if n not in named and not (prefix and n.startswith(prefix))]
 
 
 @dataclass(frozen=True)
@@ -182,6 +197,8 @@ def read(
             raise InputError(f"{path} has no answers to learn from. Label some records first.")
     for message in (*_bad_rows(table, path, columns), *_class_names(table, path, columns)):
         say(message)
+    if unused := columns.unused(table):
+        say(f"{path}: pictures are the only features. Not used: {some_of(map(repr, unused))}.")
     if table.bad and not show and not columns.skip_bad_rows:
         raise typer.Exit(1)
     return table
@@ -237,14 +254,9 @@ def _class_names(table: "Table", path: Path, columns: ColumnOptions) -> Iterator
 
 def refuse_too_large(path: Path) -> None:
     """Raise, before a table is read, if training on it would take more memory than is free."""
-    import psutil
+    from robustpll.tables.images import free_memory
 
-    free = count_of_variable("ROBUSTPLL_HOST_BYTES")
-    if free is None:
-        free = int(psutil.virtual_memory().available)
-        with suppress(OSError, ValueError):  # there is a limit only in some containers
-            free = min(free, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    cells = rows = 0
+    free, cells, rows = free_memory(), 0, 0
     with suppress(OSError, EOFError, zlib.error):  # reading the table reports it
         cells, rows = _estimated_size(path)
     needed = cells * CELL_BYTES + rows * ROW_BYTES
@@ -275,6 +287,13 @@ def summary_of(y: "Candidates") -> str:
     return f"{len(y.classes):,} classes; {y.sizes.mean():.2f} candidates a row on average"
 
 
+def input_of(table: "Table") -> str:
+    """Return what a model of a table gets, in words."""
+    if table.pictures is None:
+        return f"{table.features.shape[1]:,} features"
+    return f"pictures of {' x '.join(map(str, table.pictures.shape[1:]))}"
+
+
 def right_shares(right: Any, groups: dict[str, Any], weights: Any = 1) -> str:
     """Return the share of correct labels in each group of rows; arrays have shape (n,)."""
     shares = []
@@ -302,14 +321,16 @@ def table(
     if propose is not None and table.y is not None:
         with errors_as_messages():
             _propose(table.y, propose)
-    typer.echo(f"{path}: {len(table):,} rows, {table.features.shape[1]:,} features")
+    typer.echo(f"{path}: {len(table):,} rows, {input_of(table)}")
     if table.y is not None:
         _show_labels(table)
     kinds = []
     for name, column in table.features.items():
         words = "" if column.dtype.kind in "biuf" else f"category of {column.nunique():,} words"
+        words = "text" if name in table.reading.text else words
         kinds.append((name, words or "number", f"{column.isna().sum():,}"))
-    show_list(("feature", "is read as", "gaps"), kinds)
+    if kinds:
+        show_list(("feature", "is read as", "gaps"), kinds)
     if table.bad and not columns.skip_bad_rows:
         raise typer.Exit(1)
 

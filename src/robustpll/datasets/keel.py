@@ -2,9 +2,10 @@
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from robustpll.datasets.bounded import damage_explained, read_content
 from robustpll.datasets.catalog import Entry, paths_of
@@ -13,9 +14,6 @@ from robustpll.datasets.mat import LARGEST
 from robustpll.errors import InputError
 from robustpll.estimator.features import Features
 from robustpll.labels.parsing import refuse_rows
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MOST_BYTES, MOST_COLUMNS = 2**24, 1000  # the largest tables have 1.4 MB and 65 columns
 GAPS = ("", "?", "<null>")
@@ -46,10 +44,8 @@ def load(entry: Entry) -> Dataset:
     return Dataset.of(entry, sums, features=features, labels=labels, classes=classes)
 
 
-def read_cells(path: Path, content: bytes) -> "pd.DataFrame":
+def read_cells(path: Path, content: bytes) -> pd.DataFrame:
     """Return the cells of a table as text, None for gaps; lines that start with @ are skipped."""
-    import pandas as pd
-
     if len(content) > MOST_BYTES:
         raise InputError(f"{path} has more than {MOST_BYTES} bytes: too much for such a table.")
     with damage_explained(path):
@@ -65,9 +61,7 @@ def read_cells(path: Path, content: bytes) -> "pd.DataFrame":
     return pd.DataFrame(cells, dtype=object)
 
 
-def _as_numbers(column: "pd.Series") -> "pd.Series":
+def _as_numbers(column: pd.Series) -> pd.Series:
     """Return a column of text as numbers, if all its cells are numbers or gaps."""
-    import pandas as pd
-
     numbers = pd.to_numeric(column, errors="coerce")
     return numbers if numbers.notna().equals(column.notna()) else column

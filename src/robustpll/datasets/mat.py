@@ -188,10 +188,8 @@ def _hdf5_matrices(raw: bytes, names: Sequence[str], room: int) -> Iterator[Matr
     try:
         import h5py  # type: ignore[import-untyped]
     except ImportError as error:
-        raise InputError(
-            "A .mat file of version 7.3 needs h5py. Run pip install 'robustpll[mat73]', or save "
-            "the file from MATLAB with '-v7'."
-        ) from error
+        remedy = "Run pip install 'robustpll[mat73]', or save the file from MATLAB with '-v7'"
+        raise InputError(f"A .mat file of version 7.3 needs h5py. {remedy}.") from error
     with h5py.File(io.BytesIO(raw)) as file:
         for name in names:
             arrays: dict[str, NDArray[Any]] = {}

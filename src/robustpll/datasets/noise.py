@@ -21,7 +21,7 @@ from robustpll.estimator.features import Features, finite
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import is_frame
 from robustpll.methods import DeepMethod
-from robustpll.methods.base import Count, Positive, Share
+from robustpll.methods.base import Count, Positive, Share, Step
 
 
 class Noise(ABC):
@@ -69,9 +69,7 @@ class Teacher(DeepMethod):
     name: ClassVar[str] = "teacher"
     title: ClassVar[str] = "Noise teacher"
 
-    def step(
-        self, net: nn.Module, batch: Batch, progress: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         error = batch.label_weights - net(batch.x).softmax(-1)
         return error.square().sum(-1), {}
 
@@ -169,6 +167,20 @@ class Uniform(ClassDependent):
     cooccurrence: Share = 0.0
 
 
+@dataclass(frozen=True)
+class Independent(Noise):
+    """Adds each wrong class with the same probability; rows that get none have one candidate."""
+
+    chance: Share = 0.5
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
+        draws = Draws.of(seeds, "independent noise", like=rows.shift)
+        return one_hot(labels, k).bool() | (draws.uniform(labels.shape[1], k) < self.chance)
+
+
 NOISE = Rule("a Noise such as Uniform(), or None", lambda value: isinstance(value, Noise | None))
 
 
@@ -237,10 +249,8 @@ class Annotators(Noise):
             )
 
     def answers(self, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
-        """Return the class that each annotator names, (R, n, count), -1 for none.
-
-        Each of R runs, with true labels (R, n), has annotators of its own.
-        """
+        """Return the class that each annotator names, (R, n, count), -1 for none."""
+        # Each of R runs, with true labels (R, n), has annotators of its own.
         if k < 2:
             raise InputError(f"Annotators need at least 2 classes to confuse; labels have {k}.")
         runs, n = labels.shape

@@ -63,11 +63,8 @@ def load_idx(entry: Entry) -> Dataset:
 
 
 def read_idx(path: Path) -> tuple[NDArray[np.uint8], str]:
-    """Return the array in an idx file of bytes, gzipped or plain, and its content's SHA-256.
-
-    The header has two zeros, the type of number (8: bytes), the number of axes, and the length of
-    each axis in four bytes.
-    """
+    """Return the array in an idx file of bytes, gzipped or plain, and its content's SHA-256."""
+    # The header has two zeros, the type (8: bytes), the number of axes, and 4 bytes per length.
     content = read_content(path)
     axes = content[3] if content.startswith(b"\0\0\x08") and len(content) > 3 else 0
     start = 4 + 4 * axes

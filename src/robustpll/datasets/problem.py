@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -49,7 +50,7 @@ class Problem:
         labels = torch.tensor(dataset.labels, device=pool.device)
         splits = zip(*map(dataset.split, seeds), strict=True)
         train, test = (torch.from_numpy(np.stack(part)).to(pool.device) for part in splits)
-        rows = Rows.of(pool, train)
+        rows = scaled_rows(pool, train)
         task = _task(dataset, noise, rows, labels[train], tuple(seeds))
         return cls(task, rows.others(pool, test), labels[train], labels[test])
 
@@ -61,14 +62,10 @@ class Problem:
         def cat(parts: Sequence[Any], name: str) -> Tensor:
             return torch.cat([getattr(part, name) for part in parts])
 
-        task = Task(
-            Rows.joined([task.rows for task in tasks]),
-            cat(tasks, "candidates"),
-            cat(tasks, "prior"),
-            cat(tasks, "weight"),
-            tuple(seed for task in tasks for seed in task.seeds),
-            None if any(task.answers is None for task in tasks) else cat(tasks, "answers"),
-        )
+        rows, seeds = Rows.joined([task.rows for task in tasks]), (task.seeds for task in tasks)
+        candidates, prior, weight = (cat(tasks, n) for n in ("candidates", "prior", "weight"))
+        answers = None if any(task.answers is None for task in tasks) else cat(tasks, "answers")
+        task = Task(rows, candidates, prior, weight, tuple(chain(*seeds)), answers)
         test = Rows.joined([problem.test for problem in problems])
         return cls(task, test, cat(problems, "train_labels"), cat(problems, "test_labels"))
 
@@ -76,11 +73,23 @@ class Problem:
 def pool_of(dataset: Dataset, device: torch.device) -> Tensor:
     """Return all rows in float32, (n, d) or (n, h, w); pictures from 0 to 1, all else unscaled.
 
-    The unit matters: a pixel that is always black in training keeps it in other rows.
+    The unit matters: a pixel that is always black in training keeps it in other rows. Pictures in
+    colour, (n, c, h, w), stay bytes.
     """
+    if dataset.image_shape is not None and len(dataset.image_shape) == 3:
+        pixels = torch.tensor(dataset.features).view(len(dataset), *dataset.image_shape)
+        return pixels.to(device)
     features = np.array(dataset.features, dtype=np.float32, order="C")  # a copy for torch to own
     features /= dataset.white
     return torch.from_numpy(features).view(len(dataset), *(dataset.image_shape or (-1,))).to(device)
+
+
+def scaled_rows(pool: Tensor, train: Tensor) -> Rows:
+    """Return training rows (R, n) scaled by their extremes; bytes, by 255."""
+    if pool.dtype != torch.uint8:
+        return Rows.of(pool, train)
+    scale = torch.full((len(train), 1, *pool.shape[1:]), 255.0, device=pool.device)
+    return Rows(pool, train, torch.zeros_like(scale), scale)
 
 
 def _task(
@@ -119,10 +128,8 @@ def ood_rows(
     the training rows ("train").
     """
     if subset not in ("reference", "all") or normalisation not in ("own", "train"):
-        raise InputError(
-            "subset must be 'reference' or 'all', and normalisation 'own' or 'train'; got "
-            f"{subset!r} and {normalisation!r}."
-        )
+        rule = "subset must be 'reference' or 'all', and normalisation 'own' or 'train'"
+        raise InputError(f"{rule}; got {subset!r} and {normalisation!r}.")
     rows = problem.task.rows
     pool = pool_of(other, rows.device)
     if tuple(pool.shape[1:]) != rows.shape:
@@ -138,8 +145,7 @@ def ood_rows(
 def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> tuple[Dataset, Dataset]:
     """Return a dataset without one of its classes, and the rows of that class.
 
-    Both keep their parts of the split as the official split. If the split is random, hold out the
-    class once per seed.
+    Both keep their parts of the split as the official split; a random one depends on the seed.
 
     >>> from robustpll import load_dataset
     >>> hold_out(load_dataset("digits"), 3)[0]
@@ -147,10 +153,8 @@ def hold_out(dataset: Dataset, name: Any, seed: int = 0) -> tuple[Dataset, Datas
     """
     labels, names, y = dataset.labels, dataset.classes.tolist(), dataset.candidates
     if labels is None or len(names) < 3 or name not in names:
-        raise InputError(
-            f"{dataset.title} must have true labels and at least 3 classes, one of them {name!r}; "
-            f"its classes are {some_of(names, 20)}."
-        )
+        rule = f"{dataset.title} must have true labels and at least 3 classes, one of them {name!r}"
+        raise InputError(f"{rule}; its classes are {some_of(names, 20)}.")
     position, split = names.index(name), dataset.split(seed)
     is_known, classes = labels != position, np.delete(dataset.classes, position)
     if y is not None:  # refuses rows that have no other candidate

@@ -213,11 +213,21 @@ class State:
         return cls({"label_weights": task.prior.clone(), **filled})
 
     def batch(
-        self, task: Task, indices: Tensor, stage: int, draws: Draws, drawn: Tensor | None = None
+        self,
+        task: Task,
+        indices: Tensor,
+        stage: int,
+        draws: Draws,
+        drawn: Tensor | None = None,
+        *,
+        views: Callable[[Tensor], dict[str, Tensor]] = lambda x: {},
     ) -> "Batch":
-        """Return the step's view of the rows at (M, b)."""
+        """Return the rows at (M, b) for a step; with `views`, changed by augmentation."""
+        x = task.rows.x(indices)
+        views_of_x = views(x)
         return Batch(
-            x=task.rows.x(indices),
+            x=views_of_x.get("weak", x),
+            views=views_of_x,
             candidates=pick(task.candidates, indices),
             prior=pick(task.prior, indices),
             weight=task.weight.gather(1, indices),
@@ -245,7 +255,8 @@ class State:
 class Batch:
     """The rows of one step, for all models."""
 
-    x: Tensor  # (M, b, *shape), scaled
+    x: Tensor  # (M, b, *shape), scaled; with augmentation, the view "weak"
+    views: dict[str, Tensor]  # by the names in `method.views`, each of the shape of x
     candidates: Tensor  # (M, b, k) bool
     prior: Tensor  # (M, b, k)
     weight: Tensor  # (M, b)

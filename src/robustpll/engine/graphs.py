@@ -32,6 +32,7 @@ def step_of(training: "Training") -> Callable[[Tensor, int], None]:
     """Return a function of positions (M, b) and a stage: a step, captured on CUDA."""
     # User modules are not captured, because they may draw from torch's global generator.
     foreign = any(isinstance(part, Stack) and part.random for part in training.net.modules())
+    foreign = foreign or (training.views is not None and training.views.is_foreign)
     on_cuda = training.task.prior.device.type == "cuda"
     captured = on_cuda and training.method.captured and not foreign
     return CapturedStep(training) if captured else training.step

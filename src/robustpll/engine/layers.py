@@ -96,7 +96,7 @@ class Stack(nn.Module):
         self.calls = 0
         self.copies = nn.ModuleList()
         for seed in self.seeds:
-            with _seeded(seed, draws.device), draws.device:
+            with seeded(seed, draws.device), draws.device:
                 module = build()
                 # `build` may return the same module every time. One that holds computed tensors,
                 # as with torch.nn.utils.weight_norm, cannot be copied.
@@ -122,7 +122,7 @@ class Stack(nn.Module):
         self.calls += 1
         outputs = []
         for seed, module, rows in zip(self.seeds, self.copies, x, strict=True):
-            with _seeded(seed_of(seed, self.calls), x.device):
+            with seeded(seed_of(seed, self.calls), x.device):
                 outputs.append(module(rows))
         return torch.stack(outputs)
 
@@ -222,7 +222,7 @@ def steady_statistics(net: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
     """Seed torch's generators of the CPU and this device, and restore them after the context."""
     on_cuda = device.type == "cuda"
     with torch.random.fork_rng(devices=[device] if on_cuda else []):

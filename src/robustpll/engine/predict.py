@@ -233,15 +233,20 @@ def logits_of(method: "DeepMethod", net: nn.Module, rows: Rows) -> Tensor:
 
 def in_pieces(rows: Rows, precision: str, compute: Compute, *, attacked: bool = True) -> Tensor:
     """Return the results (M, E n, ...) of `compute` for all rows, in pieces that fit in memory."""
-    results = []
+    # One tensor for all pieces: small results between large freed blocks keep glibc from reusing
+    # these, and the memory would grow with the rows.
+    results, done = torch.empty(0), 0
     with torch.no_grad(), computing(precision, rows.device):
         for piece in torch.split(rows.everything, piece_size(rows, attacked=attacked), dim=1):
             padding = piece[:, -1:].expand(-1, max(0, FEWEST_ROWS - piece.shape[1]))
             indices = torch.cat([piece, padding], 1)
             result = compute(rows.x(indices), indices)  # (M, E b, ...)
             result = torch.unflatten(result, 1, (-1, indices.shape[1]))
-            results.append(result[:, :, : piece.shape[1]])
-    return torch.cat(results, 2).flatten(1, 2)
+            if not done:
+                results = result.new_empty((*result.shape[:2], len(rows), *result.shape[3:]))
+            results[:, :, done : done + piece.shape[1]] = result[:, :, : piece.shape[1]]
+            done += piece.shape[1]
+    return results.flatten(1, 2)
 
 
 def epsilon_groups(epsilons: Epsilons, rows: Rows) -> list[Epsilons]:

@@ -7,17 +7,19 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from robustpll.engine.augment import Views
 from robustpll.engine.data import Feed, State, Task
 from robustpll.engine.device import computing, has_bf16
 from robustpll.engine.graphs import compiled, optimizer_step, step_of
 from robustpll.engine.history import History
 from robustpll.engine.layers import Autocast, Dropout, tensors_of
+from robustpll.engine.networks import CONVOLUTIONAL, named_network
 from robustpll.engine.predict import Networks, fused, logits_of, opinions_of
 from robustpll.engine.random import Draws
 from robustpll.errors import InputError
@@ -40,6 +42,7 @@ class Training:
     draws: Draws
     progress: Tensor  # ()
     total: Tensor  # (M,): the mean loss of the epoch so far
+    views: Views | None = None  # augmentation
     compiled: bool = False  # whether network and loss are compiled
     fast_adam: bool = False
 
@@ -48,7 +51,8 @@ class Training:
         for layer in self.random_layers:
             layer.draw(indices.shape[1])
         drawn = self.method.draw(indices.shape[1], self.task.rows.shape, self.draws)
-        loss, written = losses(self, indices, stage, drawn)  # (M,)
+        views = None if self.views is None else self.views.draw(indices.shape[1], self.draws)
+        loss, written = losses(self, indices, stage, drawn, views)  # (M,)
         self.optimizer.zero_grad()
         loss.sum().backward()  # models do not mix
         optimizer_step(self)
@@ -71,10 +75,16 @@ class Training:
 
 @compiled
 def losses(
-    training: Training, indices: Tensor, stage: int, drawn: Tensor | None
+    training: Training, indices: Tensor, stage: int, drawn: Tensor | None, of_views: Any
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the mean loss of each model (M,) and the row state to write."""
-    batch = training.state.batch(training.task, indices, stage, training.draws, drawn)
+
+    def views(x: Tensor) -> dict[str, Tensor]:
+        if training.views is None:  # rows, or no augmentation
+            return dict.fromkeys(training.method.views, x)
+        return training.views(x, of_views)
+
+    batch = training.state.batch(training.task, indices, stage, training.draws, drawn, views=views)
     loss, written = training.method.step(training.net, batch, training.progress)  # (M, b)
     return (loss * batch.weight).mean(-1), written
 
@@ -107,6 +117,8 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
     """Train all models together; Adam treats each parameter alone, so one optimizer is enough."""
     if method.precision == "bf16" and not has_bf16(task.prior.device):
         raise InputError("precision='bf16': the device has no units for bfloat16. Use 'auto'.")
+    network = named_network(method.network, task.rows.shape, task.prior.device)
+    method = replace(method, network=network) if method.network == "auto" else method
     task = task.repeated(method.members)  # R runs -> M models
     draws = Draws.of(task.seeds, method.name, like=task.prior)
     spread_method = method.spread(task.models, like=task.prior)
@@ -116,13 +128,14 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
         task = replace(task, rows=feed.rows)
     training = Training(
         spread_method,
-        Autocast(net) if method.precision == "bf16" else net,
+        Autocast(net) if in_bf16(method, task.prior.device) else net,
         task,
         spread_method.begin(task),
         spread_method.optimizer(_trainable(net)),
         draws,
         progress=task.prior.new_zeros(()),
         total=task.prior.new_zeros(task.models),
+        views=Views.of(method.views, method.augment, method.network, task.rows.shape),
     )
     history = History()
     schedule = Schedule(training) if method.schedule == "one-cycle" else None
@@ -151,6 +164,13 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
     if stopping is not None:
         stopping.restore()
     return _fitted(method, net, training, history)
+
+
+def in_bf16(method: "DeepMethod", device: torch.device) -> bool:
+    """Whether products are computed in bfloat16; "auto": those of our convolutions on CUDA."""
+    is_ours = isinstance(method.network, str) and method.network in CONVOLUTIONAL
+    fast = device.type == "cuda" and is_ours and has_bf16(device)
+    return method.precision == "bf16" or (method.precision == "auto" and fast)
 
 
 def _trainable(net: nn.Module) -> list[nn.Parameter]:

@@ -1,5 +1,6 @@
 """What a classifier needs to reject predictions: recalibration, novelty, and thresholds."""
 
+import copy
 import math
 import warnings
 from collections.abc import Callable
@@ -16,8 +17,9 @@ from scipy.stats import binom
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from robustpll.engine import layers
 from robustpll.engine.data import Rows
-from robustpll.engine.layers import Linear
+from robustpll.engine.networks import Embedded
 from robustpll.engine.predict import Fitted, Networks, logits_of
 from robustpll.engine.random import seed_of
 from robustpll.errors import POSITIVE, InputError, Rule, check_fields, refuse_other_than_share
@@ -30,6 +32,7 @@ Source = Literal["labels", "candidates"]
 Scaled = Literal["evidence", "logits"]
 FINITE = Rule("finite", math.isfinite)
 
+ROWS_AT_ONCE = 2**11  # rows that are compared together: 50 MiB for pictures of 32 x 32 in colour
 MOST_ROWS, MOST_NUMBERS = 1000, 2**20  # of the reference rows: 4 MiB in float32
 NEVER = -1.0  # certainty of a row that must not be accepted
 STARTS = 2  # sequences of tests in `bounded_threshold`
@@ -138,7 +141,11 @@ class Reference:
 
     def distance(self, fitted: Fitted, rows: Rows) -> Tensor:
         """Distance of each row to the nearest reference row, the mean over members, (n,)."""
-        return nearest_distance(representation(fitted, rows), self.rows.double()).mean(0)
+        reference, distances = self.rows.double(), []
+        for indices in torch.split(rows.indices, ROWS_AT_ONCE, dim=1):
+            x = representation(fitted, replace(rows, indices=indices), reference.shape[-1])
+            distances.append(nearest_distance(x, reference).mean(0))
+        return torch.cat(distances)
 
 
 def nearest_distance(rows: Tensor, reference: Tensor, *, itself: bool = False) -> Tensor:
@@ -162,31 +169,58 @@ def by_networks(fitted: Fitted, rows: Rows, compute: Callable[[Networks, Rows], 
     return torch.cat([compute(each, part.repeated(each.method.members)) for each, part in pairs])
 
 
-def representation(fitted: Fitted, rows: Rows) -> Tensor:
-    """The last hidden layers scaled to length 1, or else the features; (M, n, h) in float64."""
-    if _cut_network(fitted) is None:
+def representation(fitted: Fitted, rows: Rows, stored: int | None = None) -> Tensor:
+    """The last hidden layers scaled to length 1, or else the features; (M, n, h) in float64.
+
+    It is made as stored rows of the width `stored` were.
+    """
+    if not _hidden_width(fitted, rows.shape, stored):
         return rows.x(rows.everything).double().flatten(2)
 
     def hidden(networks: Networks, rows: Rows) -> Tensor:
-        net: Any = _cut_network(networks)
-        return F.normalize(logits_of(networks.method, net[:-1], rows), dim=-1)
+        body, _ = _body(networks.method.classifier(networks.net))
+        return F.normalize(logits_of(networks.method, body, rows), dim=-1)
 
     return by_networks(fitted, rows, hidden)
 
 
-def representation_shape(fitted: Fitted, shape: tuple[int, ...]) -> tuple[int, int]:
+def representation_shape(
+    fitted: Fitted, shape: tuple[int, ...], stored: int | None = None
+) -> tuple[int, int]:
     """The number of models and the width of `representation` of one run's rows of this shape."""
-    net: Any = _cut_network(fitted)
-    return (1, math.prod(shape)) if net is None else net[-1].weight.shape[:2]
+    width = _hidden_width(fitted, shape, stored)
+    return (len(networks_of(fitted)[0].seeds), width) if width else (1, math.prod(shape))
 
 
-def _cut_network(fitted: Fitted) -> nn.Sequential | None:
-    """The (first) predicting network, if it has a last linear layer to cut off."""
+def _hidden_width(fitted: Fitted, shape: tuple[int, ...], stored: int | None) -> int:
+    """The width of the last hidden layer, or 0 if features represent rows of this shape.
+
+    In former files, only networks with a model axis have a hidden layer. In other networks, stored
+    rows are features if they are as wide; so a hidden layer as wide as features is not used.
+    """
     for networks in networks_of(fitted)[:1]:
         net = networks.method.classifier(networks.net)
-        if isinstance(net, nn.Sequential) and isinstance(net[-1], Linear):
-            return net
-    return None
+        _, width = _body(net)
+        if type(net) is nn.Sequential or math.prod(shape) not in (width, stored):
+            return width
+    return 0
+
+
+def _body(net: Any) -> tuple[nn.Module, int]:
+    """A predicting network without its last linear layer, and its width; 0 without such a layer."""
+    if isinstance(net, layers.Stack):
+        bodies, widths = zip(*map(_body, net.copies), strict=True)
+        stack = copy.copy(net)
+        stack._modules, stack.in_eval = {"copies": nn.ModuleList(bodies)}, []
+        return stack, widths[0]
+    head = None
+    if isinstance(net, Embedded):
+        net, head = net.body, net.head
+    elif type(net) is nn.Sequential and len(net):  # another class may compute something else
+        net, head = net[:-1], net[-1]
+    if isinstance(head, layers.Linear):
+        return net, head.weight.shape[1]
+    return net, head.in_features if isinstance(head, nn.Linear) else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,12 +350,10 @@ def mean_threshold(certainty: Floats, wrong: Floats, error: float) -> float:
 
 
 def bounded_threshold(certainty: Floats, wrong: Floats, error: float, confidence: float) -> float:
-    """Threshold above which, with this confidence, at most `error` of rows are wrong.
-
-    Learn then Test (Angelopoulos et al., 2021): binomial tests of growing numbers of rows, the
-    most certain first, until one fails. One sequence starts with the fewest rows that can pass,
-    another half-way; each gets half of the error probability. It holds for rows drawn like these.
-    """
+    """Threshold above which, with this confidence, at most `error` of rows are wrong."""
+    # Learn then Test (Angelopoulos et al., 2021): binomial tests of growing numbers of rows, the
+    # most certain first, until one fails. One sequence starts with the fewest rows that can pass,
+    # another half-way; each gets half of the error probability. It holds for rows drawn like these.
     ends = _acceptable_counts(certainty)
     tested = np.geomspace(fewest_rows(error, confidence), len(certainty), 20).round()
     steps = np.searchsorted(ends, tested)

@@ -39,9 +39,8 @@ def estimator_as_tensor(estimator: Any) -> Tensor:
     try:
         estimator_of_tensor(tensor)
     except Exception as error:
-        raise InputError(
-            f"The model is not saved: {name} cannot be read again ({error})."
-        ) from error
+        fault = f"{name} cannot be read again ({error})"
+        raise InputError(f"The model is not saved: {fault}.") from error
     return tensor
 
 

@@ -3,7 +3,7 @@
 import copy
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -51,6 +51,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base class of the classifiers of this library."""
 
     scale: Any  # the parameters that all of them have
+    text: Sequence[str]
     class_weight: ClassWeight
     random_state: Any
     device: str
@@ -60,6 +61,11 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def validation_share(self) -> float | None:
         """The share of rows that are held out for early stopping, if any."""
         return None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _scale_for(self, method: Method) -> Any:
         """How features are scaled for a method."""
@@ -81,9 +87,13 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array (n, d), DataFrame, or images (n, h, w) or (n, c, h, w)
-            Numbers in an array must be finite. A DataFrame may hold numbers, categories, booleans
-            and gaps.
+        X : array or sparse matrix (n, d), DataFrame, or images
+            Numbers in an array must be finite. Images have the shape (n, h, w), (n, c, h, w) or (n,
+            h, w, c). With channels and of the type uint8, they are divided by 255, unless `scale`
+            is "standard" or None. A DataFrame may hold numbers, categories, booleans and gaps, and
+            texts if `text` names their columns. A sparse matrix of more than 500 columns is reduced
+            by a truncated SVD with a fixed seed, to 500 numbers a row or half the number of rows,
+            whichever is less. A narrower one is taken as an array.
         y : object
             Candidates in any form that `Candidates.of` accepts.
         sample_weight : array of shape (n,), optional
@@ -98,10 +108,11 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> None:
         method, device = self.resolved_method(), chosen_device(self.device)
         X = self._read(X, reset=True)
+        refuse_unscaled_views(method, self._scale_for(method), np.ndim(X))
         candidates = Candidates.of(y)
-        refuse_other_length(len(X), len(candidates))
+        refuse_other_length(X.shape[0], len(candidates))
         weight = row_weights(candidates, self.class_weight, sample_weight)
-        self.features_, rows = Features.fit_rows(X, device, self._scale_for(method))
+        self.features_, rows = Features.fit_rows(X, device, self._scale_for(method), self.text)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         arrays = (candidates.matrix, candidates.prior, weight)
         matrix, prior, weights = (torch.tensor(array)[None] for array in arrays)
@@ -321,9 +332,9 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.reference_.distance(self.fitted_, rows).cpu())
 
     def _read(self, X: Any, *, reset: bool) -> Any:
-        """X as a DataFrame or a finite array; unless `reset`, of the same form as in training.
+        """X as a DataFrame, a finite array or matrix; unless `reset`, of the form of the training.
 
-        Arrays become float64, except for pictures of bytes.
+        Arrays become float64, except for pictures of bytes, and sparse matrices CSR.
         """
         least, X = 2 if reset else 1, as_pandas(X)
         if is_frame(X):
@@ -331,17 +342,17 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
         dtype = np.uint8 if is_byte_pictures(X) else np.float64
-        checks = {"dtype": dtype, "ensure_min_samples": least, "ensure_all_finite": False}
+        checks: Any = {"dtype": dtype, "ensure_min_samples": least, "ensure_all_finite": False}
         try:
             if sparse.issparse(X) or np.asarray(X).ndim <= 2:
-                X = validate_data(self, X, reset=reset, **checks)
+                X = validate_data(self, X, reset=reset, accept_sparse="csr", **checks)
             else:
                 X = check_array(X, allow_nd=True, **checks)
         except ValueError as error:
             raise InputError(
                 f"{error} X must be an array of numbers, images of one shape, or a DataFrame."
             ) from error
-        if X.size == 0 or X.ndim > 4:
+        if not sparse.issparse(X) and (X.size == 0 or X.ndim > 4):
             raise InputError(f"X has shape {X.shape}, but images need (n, h, w) or (n, c, h, w).")
         if reset and X.ndim > 2:
             self.n_features_in_ = int(np.prod(X.shape[1:]))
@@ -361,6 +372,8 @@ class PLLClassifier(CandidateClassifier):
     scale : {"method", "auto", "minmax", "standard", "quantile"} or None
         "method" is "auto" for `Auto`, and "minmax" as published for all others. The rest is as for
         `RobustPLLClassifier`.
+    text : sequence of str
+        As for `RobustPLLClassifier`.
     class_weight : dict, "balanced" or None
         Weights of the classes. A row's weight is the mean of its candidates' weights under the
         prior.
@@ -386,6 +399,7 @@ class PLLClassifier(CandidateClassifier):
     method: str | Method = "robust_pll"
     _: KW_ONLY
     scale: Scale | Literal["method"] | None = "method"
+    text: Sequence[str] = ()
     class_weight: ClassWeight = None
     random_state: Any = None
     device: str = "auto"
@@ -445,15 +459,17 @@ class RobustPLLClassifier(CandidateClassifier):
     epochs : int or None
         Training epochs; None chooses by the number of rows and the form of the labels.
     batch_size, learning_rate, weight_decay
-        Of the training by Adam, with decoupled weight decay; None is 0.003.
+        Of the training by Adam, with decoupled weight decay. None: 0.003 and 0; for convolutional
+        networks, which SGD trains, 0.2 and 0.0005.
     members : int or None
         Number of networks; None is 10 up to 5,000 rows, else 5.
-    network : {"auto", "small", "mlp", "lenet", "resnet"} or callable (shape, k) -> torch module
-        "small" has two hidden layers of 256, "mlp" three of 300; the next two need images.
+    network : str or callable (shape, k) -> torch module
+        "small" has two hidden layers of 256, "mlp" three of 300. For pictures there are "convnet",
+        "resnet9", "resnet18", "wide_resnet", "lenet" and "resnet". "auto": see `Auto`.
     adversary : float or None
         Adversarial training: rows are moved by up to this share of each feature's range. None is
         0.02 for candidate sets (pictures: 0.05), and 0 for votes, if half of the rows have one
-        candidate, and from 50 classes on.
+        candidate, from 50 classes on, and for convolutional networks.
     early_stopping : bool
         Keep the epoch in which most held-out predictions are candidates. Needs no true label.
     precision : {"auto", "float32", "bf16"}
@@ -465,6 +481,9 @@ class RobustPLLClassifier(CandidateClassifier):
         columns with outliers or skew, those with 90 % of their values in a fifth of their range.
         "standard": to mean 0 and standard deviation 1. None: not at all. With these two there are
         no adversaries, and the model cannot be attacked. Pictures are never bent.
+    text : sequence of str
+        Columns of a DataFrame that hold texts. Each becomes 500 numbers or fewer: TF-IDF of its
+        words, reduced by a truncated SVD. Gaps are empty texts.
     class_weight, random_state, device, verbose
         As for `PLLClassifier`.
     kl_ceiling, anneal, loss, update, evidence, kl_scale_large_k, kl_per_class, balance, averaged
@@ -486,13 +505,14 @@ class RobustPLLClassifier(CandidateClassifier):
     epochs: int | None = None
     batch_size: int = 256
     learning_rate: float | None = None
-    weight_decay: float = 0.0
+    weight_decay: float | None = None
     members: int | None = None
     network: Network = "auto"
     adversary: float | tuple[float, ...] | None = None
     early_stopping: bool = False
     precision: Literal["auto", "float32", "bf16"] = "auto"
     scale: Scale | None = "auto"
+    text: Sequence[str] = ()
     class_weight: ClassWeight = None
     random_state: Any = None
     device: str = "auto"
@@ -541,6 +561,18 @@ class RobustPLLClassifier(CandidateClassifier):
     def validation_share(self) -> float | None:
         """The share of validation rows of version 0.1."""
         return None if isinstance(self.watch, str) and self.watch == DEPRECATED else self.watch
+
+
+def refuse_unscaled_views(method: Method, scale: Any, axes: int) -> None:
+    """Raise InputError if strong views are asked of pictures whose pixels are not from 0 to 1."""
+    augment = getattr(method, "augment", "auto")
+    has_views = bool(getattr(method, "views", ())) or isinstance(method, Auto)
+    is_strong = augment == "strong" or (has_views and augment == "auto")
+    if axes == 4 and scale in ("standard", None) and is_strong:
+        raise InputError(
+            f"Views of pictures need pixels from 0 to 1; scale={scale!r} has another range. Fit "
+            "with scale='auto' or 'minmax', or with augment=None."
+        )
 
 
 def row_weights(

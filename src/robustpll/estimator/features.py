@@ -1,17 +1,19 @@
 """Conversion of arrays, images and tables into scaled numbers."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 from torch import Tensor
 
 from robustpll.engine.data import Rows
 from robustpll.engine.device import room
 from robustpll.errors import InputError, some_of
+from robustpll.estimator.reduction import MOST_COMPONENTS, Reduction
 from robustpll.labels.parsing import is_frame
 
 Scale = Literal["auto", "minmax", "standard", "quantile"]
@@ -20,10 +22,15 @@ KNOTS = 33  # quantiles of a column that its curve goes through
 FEW_VALUES = 10  # a column with fewer has no curve
 NARROW = 0.2  # share of its range that holds 90 % of the rows of a column with outliers or skew
 BYTES = frozenset(range(256))
+CHANNELS = (1, 3, 4)  # of a picture: grey, RGB, with transparency
 FARTHEST = 2.0**64  # bound on scaled values: networks multiply them in float32, up to 3e38
 FEW_WORDS, MOST_WORDS = 20, 1000  # categories of a text column; each costs a number in every row
+LONG = 4  # words in a cell, on average: such cells are texts, not categories
 NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean", "decimal")  # pandas' kinds
 DATES = ("datetime64", "datetime", "date", "timedelta64", "timedelta", "time", "period")
+TEXT, REDUCTION = "robustpll.text.", "robustpll.reduction"  # names of tensors in a model file
+PARTS = ("components", "idf")
+TEXT_REMEDY = "If it holds texts to learn from, name it in `text`."
 REMEDY = (
     "Drop it, replace it by numbers (of text by pandas.to_numeric with errors='coerce'), or keep "
     "its words by converting it to the type 'category'."
@@ -42,7 +49,8 @@ class Features:
     """Rules learned from training rows that turn rows into scaled numbers; stored as JSON.
 
     In a table, gaps in a numeric column get the median and an extra 0/1 column. Each category gets
-    a 0/1 column; gaps and categories unseen in training are 0 in all of them.
+    a 0/1 column; gaps and categories unseen in training are 0 in all of them. Columns of texts, and
+    sparse rows of many columns, are reduced to a few numbers (`Reduction`).
 
     >>> import pandas as pd
     >>> table = pd.DataFrame({"age": [20.0, None, 40.0], "town": ["Rome", "Bonn", "Rome"]})
@@ -57,20 +65,29 @@ class Features:
     shift: tuple[float, ...]  # flattened: what is subtracted,
     scale: tuple[float, ...]  # and what the difference is divided by
     curves: dict[int, "Curve"] = field(default_factory=dict)  # of some numbers, after scaling
+    texts: dict[str, Reduction] = field(default_factory=dict)  # of columns
+    reduction: Reduction | None = None  # of sparse rows
 
     @classmethod
     def fit_rows(
-        cls, X: Any, device: str | torch.device, scale: Scale | None = "minmax"
+        cls,
+        X: Any,
+        device: str | torch.device,
+        scale: Scale | None = "minmax",
+        text: Iterable[str] = (),
     ) -> tuple[Self, Rows]:
-        """Learn from an array (n, d), images or a DataFrame; return its scaled rows, too.
+        """Learn from an array or a sparse matrix (n, d), images or a DataFrame.
 
-        `scale` is explained at `RobustPLLClassifier`.
+        Return its scaled rows, too. `scale` and `text` are explained at `RobustPLLClassifier`.
         """
         if scale not in SCALES:
             words = ", ".join(map(repr, SCALES))
             raise InputError(f"scale must be one of {words}; got {scale!r}.")
-        categories, fill = _table_rules(X) if is_frame(X) else ({}, {})
-        rules = cls((), (), categories, fill, (), ())
+        texts = _text_rules(X, text)
+        categories, fill = _table_rules(X, texts) if is_frame(X) else ({}, {})
+        is_wide = is_sparse(X) and X.shape[1] > MOST_COMPONENTS
+        reduction = Reduction.of_sparse(X) if is_wide else None
+        rules = cls((), (), categories, fill, (), (), {}, texts, reduction)
         columns = tuple(rules.names(X.columns)) if is_frame(X) else ()
         numbers = rules._numbers(X)
         shift, width = _linear(numbers, scale)
@@ -81,9 +98,8 @@ class Features:
                 f"{some_of(wide)}). Divide these columns by a large number."
             )
         shape = numbers.shape[1:]
-        features = cls(
-            columns, shape, categories, fill, tuple(shift.tolist()), tuple(width.tolist())
-        )
+        linear: Any = {"shift": tuple(shift.tolist()), "scale": tuple(width.tolist())}
+        features = replace(rules, columns=columns, shape=shape, **linear)
         if scale in ("auto", "quantile") and len(shape) == 1:
             for number in range(shape[0]):  # one after another: X may be large
                 column = (numbers[:, number] - shift[number]) / width[number]
@@ -135,14 +151,50 @@ class Features:
 
     def unusable_rows(self, X: Any) -> NDArray[np.bool_]:
         """Which rows `rows` refuses, (n,): numbers are missing, infinite or too large."""
-        numbers = self._numbers(X, refuse=False).reshape(len(X), -1)
+        numbers = self._numbers(X, refuse=False)
+        if numbers.dtype == np.uint8:
+            return np.zeros(len(numbers), dtype=np.bool_)
+        numbers = numbers.reshape(len(numbers), -1)
         with np.errstate(over="ignore", invalid="ignore"):
             scaled = (numbers - np.asarray(self.shift)) / np.asarray(self.scale)
             return np.asarray(~(np.abs(scaled) <= FARTHEST).all(-1))
 
+    def described(self) -> dict[str, Any]:
+        """The fields for JSON, without those that are empty or tensors, see `tensors`."""
+        plain = asdict(replace(self, texts={}, reduction=None))
+        plain["texts"] = {name: part.words for name, part in self.texts.items()}
+        return {n: v for n, v in plain.items() if n not in ("curves", "texts", "reduction") or v}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The arrays of reductions by name."""
+        parts = enumerate(self.texts.values())
+        named = {f"{TEXT}{number}": part for number, part in parts}
+        if self.reduction is not None:
+            named[REDUCTION] = self.reduction
+        arrays = {f"{name}.components": part.components for name, part in named.items()}
+        arrays |= {f"{n}.idf": part.idf for n, part in named.items() if part.idf is not None}
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
     @classmethod
-    def from_json(cls, saved: dict[str, Any]) -> Self:
-        """From `dataclasses.asdict` after a round trip by JSON, in which tuples became lists."""
+    def from_json(cls, saved: dict[str, Any], tensors: dict[str, Tensor] | None = None) -> Self:
+        """From `described` after a round trip by JSON, and `tensors`, which are removed.
+
+        In JSON, tuples became lists.
+        """
+        arrays = {} if tensors is None else tensors
+
+        def reduction(name: str, words: tuple[str, ...] = ()) -> Reduction:
+            used = PARTS if words else PARTS[:1]
+            components, *idf = (arrays.pop(f"{name}.{part}").numpy() for part in used)
+            return Reduction(components, words, *idf)
+
+        words_of = saved.get("texts", {}).items()
+        texts = {
+            str(name): reduction(f"{TEXT}{number}", tuple(words))
+            for number, (name, words) in enumerate(words_of)
+        }
+        is_reduced = f"{REDUCTION}.{PARTS[0]}" in arrays
+        reduced = {"texts": texts, "reduction": reduction(REDUCTION) if is_reduced else None}
         tuples = {name: tuple(saved[name]) for name in ("columns", "shift", "scale")}
         tuples["shape"] = tuple(map(int, saved["shape"]))
         categories = {name: tuple(map(str, words)) for name, words in saved["categories"].items()}
@@ -150,27 +202,36 @@ class Features:
             int(number): Curve(*(tuple(map(float, curve[name])) for name in ("knots", "levels")))
             for number, curve in saved.get("curves", {}).items()
         }
-        return cls(**saved | tuples | {"categories": categories, "curves": curves})
+        return cls(**saved | tuples | {"categories": categories, "curves": curves} | reduced)
 
     def names(self, columns: Iterable[Any]) -> Iterator[str]:
         """Names of the numbers that these columns of a table become."""
         for name in map(str, columns):
-            if name in self.categories:
+            if name in self.texts:
+                count = len(self.texts[name].components)
+                yield from (f"{name} component {number}" for number in range(count))
+            elif name in self.categories:
                 yield from (f"{name} is {word}" for word in self.categories[name])
             else:
                 yield from (name, f"{name} is missing") if name in self.fill else (name,)
 
     def _numbers(self, X: Any, *, refuse: bool = True) -> NDArray[Any]:
         """X as unscaled numbers (n, *shape), a copy unless bytes; `refuse` bad cells of a table."""
+        X = channels_first(X, self.shape)
         if is_byte_pictures(X):
             return np.require(X, requirements=["C", "W"])  # torch warns of read-only memory
+        if self.reduction is not None:
+            return self.reduction.numbers(X)
         if not is_frame(X):
+            X = X.toarray() if is_sparse(X) else X
             return np.array(X, dtype=np.float64, order="C")
         return np.column_stack([self._column(X[name], refuse) for name in X.columns])
 
     def _column(self, column: Any, refuse: bool) -> NDArray[np.float64]:
         """The numbers that one column of a table becomes, (n,) or (n, several)."""
         name, missing = str(column.name), column.isna().to_numpy()
+        if name in self.texts:
+            return self.texts[name].numbers(_texts(column))
         if name in self.categories:
             return self._indicators(column, missing)
         kind = NUMBERS[0] if missing.all() else _kind(column.dropna())
@@ -256,14 +317,36 @@ class Curve:
         return curved + (column - inside)
 
 
-def _table_rules(X: Any) -> tuple[dict[str, tuple[str, ...]], dict[str, float]]:
-    """The categories of a table's columns, and the medians of those that have gaps."""
+def _text_rules(X: Any, text: Iterable[str]) -> dict[str, Reduction]:
+    """The reductions of the columns of texts."""
+    texts: dict[str, Reduction] = {}
+    names = {str(name): name for name in X.columns} if is_frame(X) else {}
+    for name in [text] if isinstance(text, str) else text:
+        if name not in names:
+            known = some_of(map(repr, names)) if names else "a DataFrame is needed"
+            raise InputError(f"text names no column of X: {name!r} (there is: {known}).")
+        try:
+            texts[name] = Reduction.of_texts(_texts(X[names[name]]))
+        except InputError as error:
+            raise _bad_column(name, str(error), "Do not name it in `text`.") from error
+    return texts
+
+
+def _texts(column: Any) -> list[str]:
+    """The cells as texts; gaps are empty."""
+    return ["" if gap else str(cell) for cell, gap in zip(column, column.isna(), strict=True)]
+
+
+def _table_rules(
+    X: Any, texts: dict[str, Reduction]
+) -> tuple[dict[str, tuple[str, ...]], dict[str, float]]:
+    """The categories of a table's other columns, and the medians of those that have gaps."""
     categories: dict[str, tuple[str, ...]] = {}
     fill: dict[str, float] = {}
     refuse_odd_table(X)
-    for name in X.columns:
+    for name in (name for name in X.columns if str(name) not in texts):
         if fault := column_fault(X[name]):
-            raise _bad_column(name, fault, REMEDY)
+            raise _bad_column(name, fault, TEXT_REMEDY if "texts" in fault else REMEDY)
         known = X[name].dropna()
         if _kind(known) not in NUMBERS:
             categories[str(name)] = tuple(sorted(set(_words(known))))
@@ -279,6 +362,8 @@ def _linear(
     size = int(np.prod(numbers.shape[1:]))
     if scale is None:
         return np.zeros(size), np.ones(size)
+    if scale != "standard" and numbers.dtype == np.uint8 and numbers.ndim == 4:
+        return np.zeros(size), np.full(size, 255.0)  # an attack of 2/255 is what people expect
     if scale == "standard":
         flat = numbers.reshape(len(numbers), -1).astype(np.float64)
         with np.errstate(over="ignore"):  # an infinite deviation is refused
@@ -289,6 +374,34 @@ def _linear(
     parts = (rows.shift.double(), rows.scale.double())
     shift, width = (part.flatten().numpy() for part in parts)
     return shift, width
+
+
+def channels_first(X: Any, shape: tuple[int, ...] = ()) -> Any:
+    """Return pictures (n, c, h, w) of pictures with channels first or last, anything else as it is.
+
+    An axis of 1, 3 or 4 is that of the channels; if both or none are, the other two axes must be
+    equal. Rows of the known `shape` need no guess.
+
+    >>> channels_first(np.zeros((5, 32, 48, 3))).shape, channels_first(np.zeros((5, 3, 4, 4))).shape
+    ((5, 3, 32, 48), (5, 3, 4, 4))
+    """
+    if getattr(X, "ndim", 0) != 4 or X.shape[1:] == shape:
+        return X
+    _, second, third, last = X.shape
+    is_first, is_last = second in CHANNELS, last in CHANNELS
+    if is_first == is_last:
+        is_first, is_last = third == last, second == third
+    if is_first == is_last:
+        raise InputError(
+            f"X has shape {X.shape}, which may be (n, c, h, w) or (n, h, w, c). Transpose it to "
+            "(n, c, h, w) with 1, 3 or 4 channels c; with other numbers of them, pad to h = w."
+        )
+    return X if is_first else np.moveaxis(X, -1, 1)
+
+
+def is_sparse(X: Any) -> bool:
+    """Whether X is a sparse matrix or array of SciPy."""
+    return bool(sparse.issparse(X))
 
 
 def is_byte_pictures(X: Any) -> bool:
@@ -307,9 +420,13 @@ def _bad_column(name: Any, problem: str, remedy: str) -> InputError:
     return InputError(f"Column {name!r} {problem}. {remedy}")
 
 
-def finite(X: NDArray[np.float64]) -> NDArray[np.float64]:
-    """X, if it holds neither NaN nor infinity."""
-    rows = np.flatnonzero(~np.isfinite(X).reshape(len(X), -1).all(-1))
+def finite(X: Any) -> Any:
+    """X, an array or a sparse matrix, if it holds neither NaN nor infinity."""
+    if is_sparse(X):
+        entries = X.tocoo(copy=False)
+        rows = np.unique(entries.row[~np.isfinite(entries.data)])
+    else:
+        rows = np.flatnonzero(~np.isfinite(X).reshape(len(X), -1).all(-1))
     if len(rows):
         raise InputError(
             f"Input X contains NaN or infinity in {len(rows)} rows ({some_of(rows)}). Fill or drop "
@@ -359,9 +476,12 @@ def column_fault(column: Any) -> str:
     if len(odd) <= len(words) / 2:
         others = f", but for {some_of(map(repr, odd))}" if len(odd) else ""
         return f"holds numbers as text{others}"
-    names_rows = len(words) > max(FEW_WORDS, min(len(known) / 2, MOST_WORDS))
-    fault = f"has {len(words)} different words in {len(known)} rows, so it names rows"
-    return fault if names_rows else ""
+    is_long = words.str.count(r"\S+").mean() >= LONG
+    most = max(FEW_WORDS, min(len(known) / (10 if is_long else 2), MOST_WORDS))
+    what = "texts" if is_long else "words"
+    fault = f"has {len(words)} different {what} in {len(known)} rows"
+    fault += ", too many for categories" if is_long else ", so it names rows"
+    return fault if len(words) > most else ""
 
 
 def _kind(known: Any) -> str:

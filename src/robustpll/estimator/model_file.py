@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from itertools import zip_longest
@@ -24,21 +25,13 @@ from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Networks
 from robustpll.engine.random import Draws
 from robustpll.errors import InputError, ModelFileError, is_number
-from robustpll.estimator import PLLClassifier, RobustPLLClassifier
-from robustpll.estimator.abstention import (
-    MOST_ROWS,
-    CalibrationSample,
-    Recalibration,
-    Reference,
-    networks_of,
-    representation_shape,
-)
+from robustpll.estimator import PLLClassifier, RobustPLLClassifier, abstention
 from robustpll.estimator.archive import check_answers, estimator_as_tensor, estimator_of_tensor
 from robustpll.estimator.features import Features
 from robustpll.labels.parsing import checked_classes, refuse_odd_text
 from robustpll.methods import METHODS, DeepMethod, Method, RobustPll
 from robustpll.methods.auto import Auto, OneStack, Stack
-from robustpll.methods.classical import Classical, Layout
+from robustpll.methods.classical import Classical, Layout, Tensors
 from robustpll.methods.forest import Forest, ForestModel, is_forest
 from robustpll.methods.wrapped import Wrapped, WrappedModels
 from robustpll.opinion import Opinion
@@ -48,6 +41,7 @@ READABLE = (1, FORMAT)  # format 1 has no recalibration
 KEY = "robustpll"  # of the description in the file's metadata
 SUM = "robustpll.sha256"  # of the checksum; files of version 0.1.0 have none
 REFERENCE, TRIAL = "robustpll.reference", "robustpll.trial"  # names of tensors
+COPY = re.compile(r"(?:^|\.)copies\.(\d+)\.")  # in a tensor's name
 FOREST = "forest."  # prefix of the tensors of a wrapped forest
 PLAIN = str | int | float | bool | np.number | None  # parameters that are stored
 CALLABLE = "(callable)"  # stands for a network that only the user's code can build
@@ -73,7 +67,8 @@ def save(classifier: Any, path: Path) -> None:
     params = classifier.get_params(deep=False).items()
     trust: dict[str, Any] = {}
     tensors = {name: _stored(tensor) for name, tensor in _learned(fitted).items()}
-    networks = networks_of(fitted)
+    tensors |= classifier.features_.tensors()
+    networks = abstention.networks_of(fitted)
     if classifier.reference_ is not None:
         tensors[REFERENCE] = classifier.reference_.rows.cpu()
     if classifier.recalibration_ is not None:
@@ -91,7 +86,7 @@ def save(classifier: Any, path: Path) -> None:
         "method": _described(method),
         "stack": _described_stack(fitted.runs[0]) if isinstance(fitted, Stack) else None,
         "classes": {"type": classifier.classes_.dtype.kind, "names": classifier.classes_.tolist()},
-        "features": _described_features(classifier.features_),
+        "features": classifier.features_.described(),
         "n_features_in": classifier.n_features_in_,
         "feature_names_in": getattr(classifier, "feature_names_in_", np.empty(0)).tolist(),
         "seeds": list(networks[0].seeds) if networks else [],
@@ -101,23 +96,15 @@ def save(classifier: Any, path: Path) -> None:
     }
     description = json.dumps(about, default=lambda number: number.item())
     try:  # what `load` would refuse is not written
-        _classifier(json.loads(description[:LONGEST]), method, "cpu")
+        _classifier(json.loads(description[:LONGEST]), {**tensors}, method, "cpu")
     except Exception as error:
         raise InputError(f"The model is not saved: {error}.") from error
     write_whole(path, _content(description, tensors))
 
 
-def _described_features(features: Features) -> dict[str, Any]:
-    """Fields of the features; curves only if there are any."""
-    fields = asdict(features)
-    return fields if fields["curves"] else {n: v for n, v in fields.items() if n != "curves"}
-
-
-def _learned(fitted: Any) -> dict[str, Tensor]:
-    """The tensors of one run by name; the parts of a stack have the prefix "network." or "trees.".
-
-    Forests are tensors, other wrapped estimators are bytes.
-    """
+def _learned(fitted: Any) -> Tensors:
+    """The tensors of one run by name; parts of a stack have the prefix "network." or "trees."."""
+    # Forests are tensors, other wrapped estimators are bytes.
     if isinstance(fitted, Stack):
         parts = fitted.runs[0].parts.items()
         return {f"{part}.{name}": t for part, of in parts for name, t in _learned(of).items()}
@@ -138,7 +125,13 @@ def _learned(fitted: Any) -> dict[str, Tensor]:
 
 
 def _described(method: Method) -> dict[str, Any]:
-    fields = {name: _plain_field(getattr(method, name)) for name in method.field_names()}
+    """A method for JSON; marks stand for what only code or another part of the file has."""
+    fields: dict[str, Any] = {name: getattr(method, name) for name in method.field_names()}
+    for name, value in fields.items():
+        if callable(value) or hasattr(value, "get_params"):
+            fields[name] = ESTIMATOR if hasattr(value, "get_params") else CALLABLE
+    if fields.get("augment") == CALLABLE:  # predictions do not need it
+        fields["augment"] = "auto"
     return {"name": method.name, "fields": fields}
 
 
@@ -146,18 +139,8 @@ def _described_stack(run: OneStack) -> dict[str, Any]:
     """How the parts of a stack are combined, and the method of its networks."""
     powers = {name: run.powers.get(name, 1.0) for name in run.parts}
     networks = [part.method for part in run.parts.values() if isinstance(part, Networks)]
-    return {
-        "powers": powers,
-        "offset": run.offset,
-        "network": _described(networks[0]) if networks else None,
-    }
-
-
-def _plain_field(value: Any) -> Any:
-    """A field of a method for JSON; a mark for what only code or another part of the file has."""
-    if hasattr(value, "get_params"):
-        return ESTIMATOR
-    return CALLABLE if callable(value) else value
+    network = _described(networks[0]) if networks else None
+    return {"powers": powers, "offset": run.offset, "network": network}
 
 
 def _stored(tensor: Tensor) -> Tensor:
@@ -167,7 +150,7 @@ def _stored(tensor: Tensor) -> Tensor:
     return (short if lossless else tensor).cpu().contiguous()
 
 
-def checksum(description: str, tensors: dict[str, Tensor]) -> str:
+def checksum(description: str, tensors: Tensors) -> str:
     """SHA-256 of the description and of the tensors' names, types, shapes and bytes, in hex."""
     text = description.encode()
     digest = hashlib.sha256(f"{len(text)}:".encode() + text)
@@ -178,7 +161,7 @@ def checksum(description: str, tensors: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _content(description: str, tensors: dict[str, Tensor]) -> bytes:
+def _content(description: str, tensors: Tensors) -> bytes:
     """The bytes of a file; safetensors alone would write the metadata in random order."""
     content = to_bytes(tensors, {KEY: description, SUM: checksum(description, tensors)})
     end = 8 + int.from_bytes(content[:8], "little")
@@ -226,7 +209,7 @@ def load(
             fields = about["method"]["fields"]
             if (fields.get("network") == CALLABLE) == (network is not None):
                 method = _method(about["method"], network)
-                classifier = _classifier(about, method, device)
+                classifier = _classifier(about, tensors, method, device)
                 _read_learned(classifier, method, about, tensors, where, network=network)
                 return classifier
     except Exception as error:
@@ -258,7 +241,7 @@ def _method(about: dict[str, Any], network: Any = None) -> Any:
     return METHODS[about["name"]](**fields)
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _read(path: Path) -> tuple[dict[str, Any], Tensors]:
     """Description and tensors of a file that is whole and of a known format."""
     with safe_open(path, framework="pt") as opened:
         metadata = opened.metadata()
@@ -273,9 +256,15 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return about, tensors
 
 
-def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
-    """The classifier of a description, without tensors; raises any error if it is wrong."""
-    params = about["params"] | {"device": device}
+def _classifier(
+    about: dict[str, Any], tensors: dict[str, Tensor], method: Method, device: str
+) -> Any:
+    """The classifier of a description, without what it learned; raises any error if it is wrong.
+
+    Tensors of the features are removed.
+    """
+    features = Features.from_json(about["features"], tensors)
+    params = about["params"] | {"device": device, "text": tuple(features.texts)}
     if about["class_weight"] is not None:
         params["class_weight"] = dict(about["class_weight"])
     classifier: Any
@@ -294,7 +283,7 @@ def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
         refuse_odd_text(classes)  # before numpy makes all of them as long as the longest
     dtype: Any = {"U": str, "b": bool}.get(kind, f"{kind}8")
     classifier.classes_ = checked_classes(np.array(classes, dtype=dtype))
-    classifier.features_ = Features.from_json(about["features"])
+    classifier.features_ = features
     columns = list(about["feature_names_in"])
     if columns:
         classifier.feature_names_in_ = np.array(columns, dtype=object)
@@ -308,8 +297,9 @@ def _classifier(about: dict[str, Any], method: Method, device: str) -> Any:
 
 def _check_columns(features: Features, names: list[str], width: Any) -> None:
     """Raise unless columns, shape, shift and scale agree, and can be computed with."""
-    size = math.prod(features.shape)
+    size, reduction = math.prod(features.shape), features.reduction
     sizes = {len(features.shift), len(features.scale), len(features.columns) or size}
+    input_size = size if reduction is None else reduction.width
     numbers = [*features.shift, *features.scale, *features.fill.values()]
     rules = [
         min(features.shape, default=0) > 0 and len(features.shape) <= 3,
@@ -320,7 +310,11 @@ def _check_columns(features: Features, names: list[str], width: Any) -> None:
         all(curve.is_sound for curve in features.curves.values()),
         isinstance(width, int),
         not names or (*features.names(names),) == features.columns,
-        bool(features.columns and not names) or width == (len(names) or size),
+        bool(features.columns and not names) or width == (len(names) or input_size),
+        not names or features.texts.keys() <= {*names},
+        all(part.words and part.is_sound for part in features.texts.values()),
+        reduction is None
+        or (reduction.is_sound and (len(reduction.components),) == features.shape),
     ]
     if not all(rules):
         raise ValueError("the columns that it was fitted with are not those it computes with")
@@ -330,7 +324,7 @@ def _read_learned(
     model: Any,
     method: Any,
     about: dict[str, Any],
-    tensors: dict[str, Tensor],
+    tensors: Tensors,
     device: torch.device,
     *,
     network: Any,
@@ -356,11 +350,10 @@ def _read_learned(
 
 
 def _networks(
-    method: DeepMethod, tensors: dict[str, Tensor], nothing: Tensor, shape: Shape, seeds: list[int]
+    method: DeepMethod, tensors: Tensors, nothing: Tensor, shape: Shape, seeds: list[int]
 ) -> Networks:
     """Networks on the device of an empty tensor (1, 0, k), laid out without memory at first."""
-    parts = [name.split(".") for name in tensors]  # copies side by side, or stacked
-    copies = {part[1] for part in parts if part[0] == "copies" and len(part) > 1}
+    copies = {part[0] for part in map(COPY.findall, tensors) if part}  # side by side, or stacked
     stacked = max((len(tensor) for tensor in tensors.values() if tensor.ndim), default=0)
     if {len(seeds), len(copies) or stacked} != {method.members}:
         raise ValueError("its description names sizes that its tensors do not have")
@@ -375,14 +368,14 @@ def _networks(
 
 
 def _stack(
-    about: dict[str, Any], tensors: dict[str, Tensor], nothing: Tensor, shape: Shape, network: Any
+    about: dict[str, Any], tensors: Tensors, nothing: Tensor, shape: Shape, network: Any
 ) -> OneStack:
     """The parts of a stack of one run, and the numbers that combine them."""
     powers, offset = dict(about["stack"]["powers"]), about["stack"]["offset"]
     numbers = [*powers.values(), offset]
     if not all(is_number(number) and abs(number) <= LARGEST for number in numbers):
         raise ValueError("the powers of its learners are not numbers that it can compute with")
-    by_part: dict[str, dict[str, Tensor]] = {name: {} for name in powers}
+    by_part: dict[str, Tensors] = {name: {} for name in powers}
     for name, tensor in tensors.items():
         part, _, rest = name.partition(".")
         by_part[part][rest] = tensor
@@ -401,7 +394,7 @@ def _stack(
 
 
 def _wrapped(
-    method: Wrapped, tensors: dict[str, Tensor], nothing: Tensor, width: int, *, is_object: bool
+    method: Wrapped, tensors: Tensors, nothing: Tensor, width: int, *, is_object: bool
 ) -> WrappedModels:
     """A fitted estimator, or a forest; `is_object`: the method's estimator is no name."""
     nodes = {n.removeprefix(FOREST): t for n, t in tensors.items() if n.startswith(FOREST)}
@@ -422,27 +415,28 @@ def _wrapped(
     return WrappedModels(method, (learned,), Opinion.of_probability(nothing))
 
 
-def _read_abstention(
-    model: Any, about: dict[str, Any], tensors: dict[str, Tensor], device: torch.device
-) -> None:
+def _read_abstention(model: Any, about: Any, tensors: Tensors, device: torch.device) -> None:
     model.reference_ = model.recalibration_ = model.trial_ = None
     layout: Layout = {TRIAL: (torch.float64, (2, "rows"))} if "trial" in about else {}
     if REFERENCE in tensors:
-        members, width = representation_shape(model.fitted_, model.features_.shape)
-        rows = min(tensors[REFERENCE].shape[1], MOST_ROWS)
+        _, rows, width = tensors[REFERENCE].shape
+        members, width = abstention.representation_shape(
+            model.fitted_, model.features_.shape, width
+        )
+        rows = min(rows, abstention.MOST_ROWS)
         layout[REFERENCE] = (torch.float32, (members, rows, width))
-        model.reference_ = Reference(tensors[REFERENCE].to(device))
+        model.reference_ = abstention.Reference(tensors[REFERENCE].to(device))
     tensors = _fitting(layout, tensors)
     if "recalibration" in about:
-        model.recalibration_ = Recalibration(**about["recalibration"])
+        model.recalibration_ = abstention.Recalibration(**about["recalibration"])
     if "trial" in about:
         certainty, wrong = tensors[TRIAL].numpy()
         if (certainty[1:] > certainty[:-1]).any() or abs(wrong - 0.5).max() > 0.5 + 1e-6:
             raise ValueError(f"the rows of {TRIAL!r} are not in order")
-        model.trial_ = CalibrationSample(certainty, wrong, **about["trial"])
+        model.trial_ = abstention.CalibrationSample(certainty, wrong, **about["trial"])
 
 
-def _fitting(layout: Layout, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _fitting(layout: Layout, tensors: Tensors) -> Tensors:
     """The tensors in the types of the layout; raises ValueError for other names or shapes."""
     if layout.keys() != tensors.keys():
         raise ValueError(f"it has not exactly these tensors: {', '.join(layout)}")

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 import robustpll
 from robustpll._files import write_whole
@@ -72,12 +73,14 @@ def export_onnx(model: CandidateClassifier, path: str | Path) -> None:
             f"For an ONNX file, {error.name} is needed. Run pip install 'robustpll[onnx]', or use "
             "save(path), which needs no further package."
         ) from error
-    _refuse_without_graph(fitted)
+    _refuse_without_graph(model)
     model = copy.copy(model)
     model.fitted_ = fitted = _on_cpu(fitted)
     is_composed = isinstance(fitted, WrappedModels) or _forest_of(fitted) is not None
     with torch.no_grad():
-        proto = _composed_graph(model) if is_composed else _network_graph(model)
+        served = nn.Sequential(Scaling(model), Answers(model)).eval()
+        rows = {INPUT: _example(model)}
+        proto = _composed_graph(model) if is_composed else _graph(served, rows, OUTPUTS)
     features = ("shape", "columns", "categories", "fill")
     about = {
         "format": FORMAT,
@@ -95,14 +98,18 @@ def export_onnx(model: CandidateClassifier, path: str | Path) -> None:
     write_whole(Path(path), content)
 
 
-def _refuse_without_graph(fitted: Any) -> None:
+def _refuse_without_graph(model: CandidateClassifier) -> None:
+    if model.features_.texts or model.features_.reduction is not None:
+        raise InputError(
+            "A model of texts or of sparse rows has no ONNX graph: it would lack their reduction "
+            "to numbers. Use save(path) instead."
+        )
+    fitted: Any = model.fitted_
     networks = networks_of(fitted)
     draws = any(type(part.method).outputs is not DeepMethod.outputs for part in networks)
     if draws or not (networks or isinstance(fitted, WrappedModels | auto.Stack)):
-        raise InputError(
-            f"{fitted.method.title} is no network, or predicts by random passes through one: it "
-            "has no ONNX graph. Use save(path) instead."
-        )
+        problem = f"{fitted.method.title} is no network, or predicts by random passes through one"
+        raise InputError(f"{problem}: it has no ONNX graph. Use save(path) instead.")
 
 
 def _on_cpu(fitted: Any) -> Any:
@@ -130,29 +137,18 @@ def _forest_of(fitted: Any) -> Forest | None:
 class Scaling(nn.Module):
     """From raw rows (n, *shape) to scaled ones in float32."""
 
-    shift: Tensor
-    scale: Tensor
-    knots: Tensor
-    levels: Tensor
-    width: Tensor
-
     def __init__(self, model: Any) -> None:
         super().__init__()
-        for name in ("shift", "scale"):
-            numbers = torch.tensor(getattr(model.features_, name), dtype=torch.float64)
-            self.register_buffer(name, numbers.view(model.features_.shape))
-
-        curves = model.features_.curves
-        self.bent = sorted(curves)  # numbers with a curve
-        most = max((len(curve.knots) for curve in curves.values()), default=0)
-        for name in ("knots", "levels"):  # (numbers with a curve, most); the rest is 1
-            padded = torch.ones(len(curves), most, dtype=torch.float64)
-            for row, number in enumerate(self.bent):
-                values = torch.tensor(getattr(curves[number], name), dtype=torch.float64)
-                padded[row, : len(values)] = values
-            self.register_buffer(name, padded)
-        width = self.knots.diff()
-        self.register_buffer("width", torch.where(width > 0, width, 1.0))  # padding rises by 0
+        features = model.features_
+        self.bent = sorted(features.curves)  # numbers with a curve
+        self.shift, self.scale = (
+            nn.Buffer(torch.tensor(numbers, dtype=torch.float64).view(features.shape))
+            for numbers in (features.shift, features.scale)
+        )
+        if curves := [features.curves[number] for number in self.bent]:
+            self.knots, self.levels = (_padded(curves, name) for name in ("knots", "levels"))
+            width = self.knots.diff()
+            self.width = nn.Buffer(torch.where(width > 0, width, 1.0))  # padding rises by 0
 
     def forward(self, x: Tensor) -> Tensor:
         x = (x - self.shift) / self.scale
@@ -165,14 +161,22 @@ class Scaling(nn.Module):
         return x.float()
 
 
+def _padded(curves: list[Any], name: str) -> nn.Buffer:
+    """Numbers of curves, (curves, most); the rest is 1."""
+    numbers = [torch.tensor(getattr(curve, name), dtype=torch.float64) for curve in curves]
+    return nn.Buffer(pad_sequence(numbers, batch_first=True, padding_value=1.0))
+
+
 class Members(nn.Module):
     """From scaled rows (n, *shape) to the mean opinion of networks."""
 
     def __init__(self, networks: Networks) -> None:
         super().__init__()
-        method = networks.method
-        copies = [_member(networks.net, member) for member in range(method.members)]
-        self.members = nn.ModuleList(copies)
+        method, net = networks.method, networks.net
+        self.members = nn.ModuleList(net.copies if isinstance(net, Stack) else ())
+        for member in range(len(self.members), method.members):  # without the model axis
+            alone = joined([folded(net)], slice(member, member + 1))
+            self.members.append(nn.Sequential(nn.Unflatten(0, (1, -1)), alone, nn.Flatten(0, 1)))
         like = torch.empty(0, dtype=torch.float64)
         self.method = method.spread(method.members, like=like)
 
@@ -181,83 +185,48 @@ class Members(nn.Module):
         return self.method.opinion(logits).mean(0)
 
 
-class Served(nn.Module):
-    """From raw rows (n, *shape) to the opinion of a classifier with networks alone."""
+class Answers(nn.Module):
+    """From scaled rows x to the outputs of a graph: by networks, and opinions of other learners."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        (networks,) = networks_of(model.fitted_)
-        self.scaling, self.networks = Scaling(model), Members(networks)
-        self.run = _run_of(model.fitted_)
-        self.recalibration = model.recalibration_
-
-    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
-        x = self.scaling(x)
-        opinion = self.networks(x)
-        if self.run is not None:
-            opinion = self.run.combined({"network": auto.evidence_of(opinion)})
-        return _answers(opinion, x, self.recalibration)
-
-
-def _run_of(fitted: Any) -> auto.OneStack | None:
-    return fitted.runs[0] if isinstance(fitted, auto.Stack) else None
-
-
-class OfScores(nn.Module):
-    """From an estimator's numbers (n, m) and scaled rows to the opinion, as `probability_of`.
-
-    For the default method, the numbers are those of its trees, and networks may predict, too.
-    """
-
-    places: Tensor
-
-    def __init__(self, model: Any, columns: Tensor) -> None:
-        super().__init__()
-        places = torch.eye(len(columns), dtype=torch.float64)[columns]  # (m, k)
-        self.register_buffer("places", places)
         parts = [Members(networks) for networks in networks_of(model.fitted_)]
         self.networks = nn.ModuleList(parts)  # one, or none
-        self.run = _run_of(model.fitted_)
+        self.run = model.fitted_.runs[0] if isinstance(model.fitted_, auto.Stack) else None
         self.recalibration = model.recalibration_
 
-    def forward(self, scores: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, x: Tensor, *others: Opinion) -> tuple[Tensor, ...]:
+        opinions = [*(part(x) for part in self.networks), *others]
+        opinion = opinions[0]
+        if self.run is not None:
+            evidence = map(auto.evidence_of, opinions)
+            opinion = self.run.combined(dict(zip(self.run.parts, evidence, strict=True)))
+        if self.recalibration is not None:
+            opinion = self.recalibration.opinion(opinion)
+        fine = (x.flatten(1).abs() <= FARTHEST).all(1)  # as `Features.unusable_rows`
+        table = fine[:, None]
+        return (
+            torch.where(fine, opinion.predicted(), -1),
+            torch.where(table, opinion.probability, torch.nan),
+            torch.where(table, opinion.belief, torch.nan),
+            torch.where(fine, opinion.uncertainty, torch.nan),
+            torch.where(fine, opinion.entropy, torch.nan),
+        )
+
+
+class OfScores(Answers):
+    """From an estimator's numbers (n, m) and scaled rows to the outputs, as `probability_of`."""
+
+    def __init__(self, model: Any, columns: Tensor) -> None:
+        super().__init__(model)
+        self.places = nn.Buffer(torch.eye(len(columns), dtype=torch.float64)[columns])  # (m, k)
+
+    def forward(self, scores: Tensor, x: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
         weights = scores.double().clamp(min=0.0)
         total = weights.sum(-1, keepdim=True)
         weights = torch.where(total > 0, weights, 1.0)
         probability = (weights / weights.sum(-1, keepdim=True)) @ self.places
-        opinion = Opinion.of_probability(probability)
-        if self.run is not None:
-            opinions = [part(x) for part in self.networks] + [opinion]
-            evidence = dict(zip(self.run.parts, map(auto.evidence_of, opinions), strict=True))
-            opinion = self.run.combined(evidence)
-        return _answers(opinion, x, self.recalibration)
-
-
-def _answers(opinion: Opinion, x: Tensor, recalibration: Any) -> tuple[Tensor, ...]:
-    """The outputs of a graph for scaled rows x and their opinion; none for unusable rows."""
-    if recalibration is not None:
-        opinion = recalibration.opinion(opinion)
-    fine = (x.flatten(1).abs() <= FARTHEST).all(1)  # as `Features.unusable_rows`
-    table = fine[:, None]
-    return (
-        torch.where(fine, opinion.predicted(), -1),
-        torch.where(table, opinion.probability, torch.nan),
-        torch.where(table, opinion.belief, torch.nan),
-        torch.where(fine, opinion.uncertainty, torch.nan),
-        torch.where(fine, opinion.entropy, torch.nan),
-    )
-
-
-def _member(net: nn.Module, member: int) -> nn.Module:
-    """One of M models as a network without the model axis, (b, *shape) -> (b, k)."""
-    if isinstance(net, Stack):
-        return net.copies[member]
-    alone = joined([folded(net)], slice(member, member + 1))
-    return nn.Sequential(nn.Unflatten(0, (1, -1)), alone, nn.Flatten(0, 1))
-
-
-def _network_graph(model: CandidateClassifier) -> Any:
-    return _graph(Served(model).eval(), {INPUT: _example(model)}, OUTPUTS)
+        return super().forward(x, Opinion.of_probability(probability))
 
 
 def _example(model: CandidateClassifier) -> Tensor:
@@ -384,10 +353,8 @@ def _graph(served: nn.Module, inputs: dict[str, Tensor], outputs: tuple[str, ...
 
 
 def _refuse_other_answers(session: Any, model: CandidateClassifier) -> None:
-    """Compare the graph with torch on 20 rows and on one: drawn between shift and shift + scale.
-
-    With trees, two may differ: another rounding moves a row that is on a threshold.
-    """
+    """Compare the graph with torch on 20 rows and on one: drawn between shift and shift + scale."""
+    # With trees, two may differ: another rounding moves a row that is on a threshold.
     features, differ = model.features_, 0
     drawn = np.random.default_rng(0).random((20, len(features.scale)))
     drawn[:2] = [[0.0], [1.0]]  # the ends of the range, too

@@ -90,8 +90,7 @@ def robustness_report(
     Networks are attacked by `AutoPGD` in float64 on several losses. Those of `Auto` are attacked
     alone, and rows that fool them are shown to networks and trees together. Every method is
     attacked by `Square`, which needs no gradient, and by transfer: with rows that fool a surrogate,
-    a plain network trained on the classifier's predictions. Members of an ensemble see the same
-    row.
+    a plain network trained on the classifier's predictions. All members of an ensemble see one row.
 
     Parameters
     ----------
@@ -274,16 +273,11 @@ def report_of_run(
     if _share(unbounded) > chance and unbounded.sum() > few:
         always = f"{_share(unbounded):.1%} of the rows are right wherever features may go"
         warnings.append(f"{always}: the attack is too weak, or the answer is always the same.")
-    return RobustnessReport(
-        len(clean),
-        _share(clean),
-        epsilons,
-        tuple(map(_share, _under_all(attacks))),
-        {name: tuple(map(_share, rows)) for name, rows in attacks.items()},
-        _share(unbounded),
-        {precision: _share(rows) for precision, rows in zero_gradients.items()},
-        tuple(warnings),
-    )
+    worst = tuple(map(_share, _under_all(attacks)))
+    curves = {name: tuple(map(_share, rows)) for name, rows in attacks.items()}
+    zeros = {precision: _share(rows) for precision, rows in zero_gradients.items()}
+    start = len(clean), _share(clean), epsilons, worst, curves
+    return RobustnessReport(*start, _share(unbounded), zeros, tuple(warnings))
 
 
 def _right(opinion: Opinion, truth: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from robustpll.estimator.classifier import PLLClassifier
 from robustpll.estimator.features import Features
 from robustpll.labels.candidates import Candidates
 from robustpll.methods import Auto, Method, Wrapped
+from robustpll.opinion import Opinion
 
 Ints = NDArray[np.int64]
 
@@ -182,6 +183,7 @@ def compare(
     *,
     method: str | Method | None = None,
     truth: ArrayLike | None = None,
+    text: Sequence[str] = (),
     folds: int = FOLDS,
     random_state: Any = None,
     device: str = "auto",
@@ -190,28 +192,23 @@ def compare(
     """Compare a method with a majority vote and standard classifiers, on held-out rows.
 
     The baselines are a random forest and a logistic regression. They learn the class with most
-    votes, or each candidate as a row of its own if there are no votes. Above 20,000 rows, they
-    learn from a random sample.
+    votes, or each candidate as a row of its own without votes; at most 20,000 rows, at random.
 
     Votes are measured by the share of held-out answers that are the predicted class. Candidate sets
     are measured by rows with a single candidate if there are 50, else by the covering rate. These
-    measures can mislead: repeating the mistakes in the labels pays, and rows with one candidate may
-    be unlike others. On msrc-v2 they prefer a forest that is less accurate than `Auto`. If `truth`
-    is known, the verdict is by the accuracy.
+    measures can mislead: repeating mistakes in labels pays, and rows with one candidate may differ.
+    On msrc-v2 they prefer a forest that is less accurate than `Auto`. With `truth`, that decides.
 
     Parameters
     ----------
     X, y
         Rows, and candidates in any form that `Candidates.of` accepts.
     method : str, Method or None
-        The method to compare, `Auto` by default. `Auto` is fitted once, as it holds out rows by
-        itself. Other methods are fitted once for each fold.
+        `Auto` by default, which holds out rows by itself. Others are fitted once for each fold.
     truth : array of shape (n,), optional
         True labels, None or NaN if unknown. They are compared with, never learned from.
-    folds : int
-        Number of folds, at least 2.
-    random_state, device, verbose
-        As in `PLLClassifier`.
+    folds, text, random_state, device, verbose
+        Number of folds, at least 2; the others are those of `PLLClassifier`.
 
     Examples
     --------
@@ -224,32 +221,29 @@ def compare(
     model = PLLClassifier(Auto() if method is None else method)
     learner = model.resolved_method()
     X, candidates = model._read(X, reset=True), Candidates.of(y)
-    refuse_other_length(len(X), n := len(candidates))
+    refuse_other_length(X.shape[0], n := len(candidates))
     if not is_count(folds, least=2) or folds > n // 2:
         raise InputError(f"folds must be an int of at least 2, at most {n // 2}; got {folds!r}.")
     if truth is not None and np.shape(truth) != (n,):
         raise InputError(f"truth must hold one label for each of {n} rows; got {np.shape(truth)}.")
     seed = int(check_random_state(random_state).randint(2**31 - 1))
-    _, rows = Features.fit_rows(X, chosen_device(device), learner.scale)  # by all rows
+    _, rows = Features.fit_rows(X, chosen_device(device), learner.scale, text)  # by all rows
     splits = sampled_folds(n, folds, seed)
     with progress_bars() if verbose else nullcontext():
-        ours = _held_out_by_itself(learner, rows, candidates, seed)
+        start, ours = time.perf_counter(), None
+        if fitted := _fit_once(learner, rows, candidates, seed):
+            predicted = np.asarray(fitted.held_out[0].numpy().predicted())
+            ours = Predictions(learner.title, predicted, time.perf_counter() - start)
         ours = ours or out_of_fold(learner, rows, candidates, splits=splits, seed=seed)
         return comparison_of(candidates, ours, baselines(rows, candidates, seed, splits), truth)
 
 
-def _held_out_by_itself(
-    method: Method, rows: Rows, candidates: Candidates, seed: int
-) -> Predictions | None:
-    """Fit a method that predicts each row by members that did not see it; None for others."""
+def _fit_once(method: Method, rows: Rows, candidates: Candidates, seed: int) -> Any:
+    """Fit `Auto` if it predicts each row by members that did not see it; None for others."""
     if not isinstance(method, Auto) or not method.holds_out_all(len(rows), method.folds):
         return None
-    start, everything = time.perf_counter(), torch.arange(len(rows))[None]
-    held_out = method.fit(_task(rows, candidates, everything, (seed,))).held_out
-    if held_out is None:
-        return None
-    predicted = np.asarray(held_out[0].numpy().predicted())
-    return Predictions(method.title, predicted, time.perf_counter() - start)
+    fitted = method.fit(_task(rows, candidates, torch.arange(len(rows))[None], (seed,)))
+    return None if fitted.held_out is None else fitted
 
 
 def sampled(n: int, seed: int) -> Ints:
@@ -320,15 +314,22 @@ def out_of_fold(
     array([0, 0, 0, 0, 1, 1, 1, 1])
     """
     start, (train, test) = time.perf_counter(), splits
-    seeds = tuple(seed_of(seed, "fold", fold) for fold in range(len(train)))
-    fitted = method.fit(_task(rows, candidates, train, seeds))
-    opinion = fitted.predict(_at(rows, test)).numpy()
+    opinion = _opinion_of_folds(method, rows, candidates, splits, seed)
     predicted = np.full(len(rows), -1)
     predicted[test.numpy()] = opinion.predicted()  # a fold may name a row twice
     title, note = title or method.title, ""
     if len(np.union1d(train.numpy(), test.numpy())) < len(rows):
         note = SAMPLED.format(title=title, rows=train.shape[1], n=len(rows))
     return Predictions(title, predicted, time.perf_counter() - start, advice, note)
+
+
+def _opinion_of_folds(
+    method: Method, rows: Rows, candidates: Candidates, splits: tuple[Tensor, Tensor], seed: int
+) -> Opinion:
+    """Opinions (folds, b, ...) of test rows, by one model for each split."""
+    train, test = splits
+    seeds = tuple(seed_of(seed, "fold", fold) for fold in range(len(train)))
+    return method.fit(_task(rows, candidates, train, seeds)).predict(_at(rows, test)).numpy()
 
 
 def _at(rows: Rows, positions: Tensor) -> Rows:
@@ -338,13 +339,10 @@ def _at(rows: Rows, positions: Tensor) -> Rows:
 
 def _task(rows: Rows, candidates: Candidates, positions: Tensor, seeds: tuple[int, ...]) -> Task:
     """The task on the rows at (folds, b)."""
-    matrix, prior = torch.from_numpy(candidates.matrix), torch.from_numpy(candidates.prior)
-    answers = None
-    if candidates.answers is not None:
-        answers = torch.from_numpy(candidates.answers)[positions]
-    return Task.of(
-        _at(rows, positions), matrix[positions], seeds, prior[positions], answers=answers
-    )
+    arrays, named = (candidates.matrix, candidates.prior), candidates.answers
+    matrix, prior = (torch.from_numpy(array)[positions] for array in arrays)
+    answers = None if named is None else torch.from_numpy(named)[positions]
+    return Task.of(_at(rows, positions), matrix, seeds, prior, answers=answers)
 
 
 def comparison_of(
@@ -403,15 +401,8 @@ def _contrast(
     measure: str, every: Sequence[Predictions], hits: Sequence[Ints], counts: Ints
 ) -> Contrast:
     """Compare the last learner with the best of the others; see `Contrast`."""
-    total = counts.sum()
-    best = int(np.argmax([column.sum() for column in hits[:-1]]))
-    difference = hits[-1] - hits[best]
-    return Contrast(
-        measure,
-        every[-1].title,
-        float(hits[-1].sum() / total),
-        every[best].title,
-        float(hits[best].sum() / total),
-        float(np.sqrt(np.square(difference).sum()) / total),
-        every[best].advice,
-    )
+    shares = [float(column.sum() / counts.sum()) for column in hits]
+    best = int(np.argmax(shares[:-1]))
+    error = float(np.sqrt(np.square(hits[-1] - hits[best]).sum()) / counts.sum())
+    ours, baseline = (every[-1].title, shares[-1]), (every[best].title, shares[best])
+    return Contrast(measure, *ours, *baseline, error, every[best].advice)

@@ -18,12 +18,8 @@ from robustpll.engine.data import Rows
 from robustpll.engine.device import computing
 from robustpll.engine.predict import Fitted, logits_of
 from robustpll.errors import InputError, refuse_other_length
-from robustpll.estimator.abstention import (
-    by_networks,
-    nearest_distance,
-    networks_of,
-    representation,
-)
+from robustpll.estimator import abstention
+from robustpll.estimator.abstention import networks_of, representation
 from robustpll.estimator.classifier import CandidateClassifier
 from robustpll.labels.candidates import Candidates, label_vector
 from robustpll.measures.metrics import Gamma, as_recorded, cdf_area, sample, signed_ks, signed_mmd
@@ -53,11 +49,8 @@ def separation(known: ArrayLike, ood: ArrayLike) -> Separation:
     k, o = sample(known, "known"), sample(ood, "ood")
     is_ood, scores = np.repeat([0, 1], [len(k), len(o)]), np.concatenate([k, o])
     threshold = np.sort(o)[5 * len(o) // 100]  # of the 95 % rounded up that score highest
-    return Separation(
-        float(roc_auc_score(is_ood, scores)),
-        float(average_precision_score(is_ood, scores)),
-        float((k >= threshold).mean()),
-    )
+    auroc, aupr = roc_auc_score(is_ood, scores), average_precision_score(is_ood, scores)
+    return Separation(float(auroc), float(aupr), float((k >= threshold).mean()))
 
 
 def energy(logits: Tensor) -> Tensor:
@@ -148,14 +141,14 @@ class RunScorer:
         with computing("float32", rows.device):
             opinion = fitted.predict(rows)
             if networks_of(fitted):
-                by_member["energy"] = by_networks(
+                by_member["energy"] = abstention.by_networks(
                     fitted, rows, lambda net, x: energy(logits_of(net.method, net.net, x))
                 )
             if self.training is not None:
                 x = representation(fitted, rows)
                 of_classes = map(Gaussians.distance, self.gaussians, x)
                 by_member["class distance"] = torch.stack(list(of_classes))
-                by_member["row distance"] = nearest_distance(x, self.training)
+                by_member["row distance"] = abstention.nearest_distance(x, self.training)
         scores = {"entropy": opinion.entropy, "uncertainty": opinion.uncertainty}
         scores["missing probability"] = 1 - opinion.probability.amax(-1)
         for name, values in by_member.items():
@@ -170,8 +163,8 @@ class OodScorer:
     "entropy" of the probability and "uncertainty" (mass of no class), both from 0 to 1; "missing
     probability" (1 - the largest); "energy" (-logsumexp of the logits); "class distance"
     (Mahalanobis, to the nearest predicted class of the training rows); "row distance" (to the
-    nearest training row). Distances use the last hidden layer of the networks "mlp" and "wide",
-    with rows of length 1, and otherwise the scaled features. Ensembles average over members.
+    nearest training row). Distances use the last hidden layer of networks that end in a linear
+    layer, with rows of length 1, and otherwise the scaled features. Ensembles average over members.
 
     >>> from robustpll import PLLClassifier
     >>> X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat(["a", "b", "c"], 20)
@@ -251,13 +244,9 @@ def ood_report(
     scorer = OodScorer.of(model, X_train)
     known, ood = scorer.scores(X_known), scorer.scores(X_ood)
     entropies = as_recorded(known["entropy"]), as_recorded(ood["entropy"])
-    return OodReport(
-        {name: separation(known[name], ood[name]) for name in known},
-        scorer.run.absent,
-        cdf_area(*entropies),
-        signed_ks(*entropies),
-        signed_mmd(*entropies, gamma=gamma),
-    )
+    separations = {name: separation(known[name], ood[name]) for name in known}
+    measures = cdf_area(*entropies), signed_ks(*entropies), signed_mmd(*entropies, gamma=gamma)
+    return OodReport(separations, scorer.run.absent, *measures)
 
 
 def rows_of(model: CandidateClassifier, X: Any) -> Rows:

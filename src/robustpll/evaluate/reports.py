@@ -70,10 +70,8 @@ def decision_report(decision: Any, y: Any) -> DecisionReport:
     """
     labels = label_vector(y)
     if not isinstance(decision, Decision) or labels is None:
-        raise InputError(
-            "decision_report needs a Decision and one true label for each of its rows; got "
-            f"{type(decision).__name__} and {type(y).__name__}."
-        )
+        rule = "decision_report needs a Decision and one true label for each of its rows"
+        raise InputError(f"{rule}; got {type(decision).__name__} and {type(y).__name__}.")
     refuse_other_length(len(decision), len(labels))
     wrong, accepted = np.asarray(decision.label != labels), decision.accepted
     error, rejected_error = (
@@ -97,8 +95,7 @@ def covering_rate(probability: ArrayLike, candidates: ArrayLike) -> float:
 def approximated_accuracy(probability: ArrayLike, candidates: ArrayLike) -> float:
     """Expected accuracy if each row's true class is drawn from its candidates by probability.
 
-    Both arrays are (n, k). It is at most the covering rate, and high if a classifier is
-    overconfident.
+    Both arrays are (n, k). It is at most the covering rate; overconfidence raises it.
 
     >>> approximated_accuracy([[0.5, 0.25, 0.25], [0.5, 0.3, 0.2]], [[1, 1, 1], [0, 1, 1]])
     0.25
@@ -139,10 +136,8 @@ class LabelFreeScorer:
         return self.measure(probability, candidates.matrix[:, : probability.shape[1]])
 
 
-SCORERS = {
-    "covering_rate": LabelFreeScorer(covering_rate),
-    "approximated_accuracy": LabelFreeScorer(approximated_accuracy),
-}
+MEASURES = (covering_rate, approximated_accuracy)
+SCORERS = {measure.__name__: LabelFreeScorer(measure) for measure in MEASURES}
 
 
 def missing_truth_scores(
@@ -174,9 +169,8 @@ def missing_truth_scores(
     rows = _num_samples(X)
     refuse_other_length(rows, len(candidates))
     if not is_count(folds, least=2) or folds > rows // 2:
-        raise InputError(
-            f"folds must be an int of at least 2 and at most half of {rows} rows; got {folds!r}."
-        )
+        rule = f"folds must be an int of at least 2 and at most half of {rows} rows"
+        raise InputError(f"{rule}; got {folds!r}.")
     scores = np.empty(rows)
     splitter = KFold(folds, shuffle=True, random_state=random_state)
     for train, test in splitter.split(np.arange(rows)):

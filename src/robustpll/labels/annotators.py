@@ -29,6 +29,7 @@ USUAL_MISTAKES = 0.1  # mean of such shares before answers are seen: exponential
 DOUBT = 3.0  # factor on the measured slope: noise in both measures of doubt flattens it
 LEAST_SHARED, UNKNOWN_SHARED = 0.05, 0.5  # MORE_SHARED: of the upper end of an interval
 MORE_SHARED = 0.2
+SAME = 0.02  # distance of a model's probabilities from their mean, below which they tell nothing
 FEWEST_PAIRS = 30  # rows with two answers, below which nothing is known about shared doubt
 
 
@@ -179,6 +180,11 @@ def resolve(
     array([0, 0, 1])
     """
     k = probability.shape[1]
+    if says_the_same(probability):
+        # It knows only the shares of classes, and answers tell them better.
+        alone = Crowd.fit(answers, k, kind=kind)
+        shares = posterior_given_answers(alone, answers, np.full_like(probability, 1 / k)).mean(0)
+        probability, mistakes = np.tile(shares, (len(probability), 1)), 0.0
     if mistakes is None:
         crowds = [Crowd.fit(answers, k, probability, kind=kind, mistakes=m) for m in MISTAKES]
         likely = [joint_likelihood(crowd, answers, probability).sum() for crowd in crowds]
@@ -192,7 +198,7 @@ def resolve(
         return float((given * ~named)[counted].sum(-1).mean()) if counted.any() else 0.0
 
     alone = replace(crowd, mistakes=0.0)
-    independent, least = (posterior(c, answers, probability) for c in (crowd, alone))
+    independent, least = (posterior_given_answers(c, answers, probability) for c in (crowd, alone))
     mixed = shared * probability + (1 - shared) * independent
     logs = np.log(probability.clip(1e-12)) + (1 - shared / 2) * crowd.log_likelihood(answers)
     rows, leader, highest = np.arange(len(mixed)), logs.argmax(-1), mixed.argmax(-1)
@@ -206,13 +212,21 @@ def resolve(
     return Resolved(crowd, mixed, shared, (max(low - error, 0.0), mean, min(high + error, 1.0)))
 
 
+def says_the_same(probability: Floats) -> bool:
+    """Return whether a model's probabilities (n, k) are equal for all rows, but for rounding."""
+    if len(probability) < 2:
+        return False
+    from_mean = np.abs(probability - probability.mean(0)).sum(-1) / 2  # 0 to 1, for any k
+    return bool(from_mean.mean() < SAME)
+
+
 def weights_of_mistakes(log_likelihoods: list[float]) -> Floats:
     """Return how probable each share in `MISTAKES` is, given the likelihood of all answers."""
     prior = -np.array(MISTAKES) / USUAL_MISTAKES
     return np.asarray(softmax(np.array(log_likelihoods) + prior))
 
 
-def posterior(crowd: Crowd, answers: Ints, probability: Floats) -> Floats:
+def posterior_given_answers(crowd: Crowd, answers: Ints, probability: Floats) -> Floats:
     """Multiply probabilities (n, k) by the likelihood of the answers, and normalize."""
     logs = crowd.log_likelihood(answers) + np.log(probability.clip(1e-12))
     return np.asarray(softmax(logs, axis=-1))

@@ -16,8 +16,7 @@ from robustpll.labels.votes import Votes
 class Candidates:
     """Validated candidate sets with a prior, made by `Candidates.of`.
 
-    The constructor does not check its arguments. scikit-learn's splitters and searches accept
-    candidates as `y`.
+    The constructor checks nothing. scikit-learn's splitters and searches accept candidates as `y`.
 
     Attributes
     ----------

@@ -11,6 +11,7 @@ from sklearn.exceptions import DataConversionWarning
 
 from robustpll.errors import InputError, some_of
 
+Ints = NDArray[np.int64]
 SETS = (set, frozenset, list, tuple, np.ndarray)
 LONGEST_NAME = 10_000  # characters of a class name
 MOST_LETTERS = 2**26  # of all names at the length of the longest, as numpy stores them
@@ -173,23 +174,18 @@ def aligned(table: NDArray[Any], names: NDArray[Any], classes: NDArray[Any]) -> 
     """Move the columns (n, names) to those of `classes`; refuse rows with other classes."""
     if np.array_equal(names, classes):
         return table
-    position = {name: number for number, name in enumerate(classes.tolist())}
-    columns = np.array([position.get(name, -1) for name in names.tolist()], dtype=np.int64)
+    columns = moved_codes(np.arange(len(names)), names, classes)
     is_known = columns >= 0
-    refuse_rows(
-        table[:, ~is_known].any(-1),
-        f"y names unknown classes ({some_of(names[~is_known])})",
-        f"The classes are {some_of(classes, 10)}. Correct the names, or name all classes: "
-        "Candidates.of(y, classes=[...]).",
-    )
+    fault = f"y names unknown classes ({some_of(names[~is_known])})"
+    remedy = "Correct the names, or name all classes: Candidates.of(y, classes=[...])."
+    known = f"The classes are {some_of(classes, 10)}. {remedy}"
+    refuse_rows(table[:, ~is_known].any(-1), fault, known)
     moved = np.zeros((len(table), len(classes)), dtype=table.dtype)
     moved[:, columns[is_known]] = table[:, is_known]
     return moved
 
 
-def moved_codes(
-    codes: NDArray[np.int64], names: NDArray[Any], classes: NDArray[Any]
-) -> NDArray[np.int64]:
+def moved_codes(codes: Ints, names: NDArray[Any], classes: NDArray[Any]) -> Ints:
     """Turn indices into `names` into indices into `classes`; -1 stays, and is for other names."""
     position = {name: index for index, name in enumerate(classes.tolist())}
     return np.array([*(position.get(name, -1) for name in names.tolist()), -1])[codes]

@@ -126,7 +126,7 @@ def read_names(rename: Any) -> dict[Any, Any]:
         try:
             text = plain_text(path).removeprefix("\ufeff")
             lines = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-            pairs = [(_unguarded(line[FROM]), _unguarded(line[TO])) for line in lines]
+            pairs = [(unguarded(line[FROM]), unguarded(line[TO])) for line in lines]
         except (OSError, UnicodeError, csv.Error, KeyError, TypeError, AttributeError) as error:
             rule = f"must be a CSV file with the columns {FROM} and {TO}, such as --propose writes"
             raise InputError(f"`rename`: {path} {rule} ({error}).") from error
@@ -140,18 +140,16 @@ def read_names(rename: Any) -> dict[Any, Any]:
     return {old: new if new != "" else None for old, new in names.items()}
 
 
-def _unguarded(name: str) -> str:
+def unguarded(name: str) -> str:
     """Remove the apostrophe that protects spreadsheets; see `tables.source.safe_cell`."""
     is_guarded = name.startswith("'") and name.lstrip("'").startswith((*"=+-@＝＋－＠\t\r\n",))
     return name[1:] if is_guarded else name
 
 
 def _typing_errors(rows: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Yield rare names and the frequent name they resemble, in linear time.
-
-    Two names that differ by one letter, or by two swapped neighbours, become equal when one letter
-    is removed from one or both. The letters must be in long words, and the names without digits.
-    """
+    """Yield rare names and the frequent name they resemble, in linear time."""
+    # Two names that differ by one letter, or by two swapped neighbours, become equal without one
+    # letter of one or both. The letters must be in long words, and the names without digits.
     names = [name for name in rows if len(name) <= LONGEST_NAME and not re.search(r"\d", name)]
     most_frequent: dict[str, str] = {}  # of the names that become equal
     for name in sorted(names, key=lambda name: -rows[name]):

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from robustpll.errors import InputError, is_share, some_of
 from robustpll.labels import parsing
-from robustpll.labels.parsing import SETS, aligned, coded, missing_cells, refuse_rows, row_index
+from robustpll.labels.parsing import SETS, Ints, aligned, coded, missing_cells, refuse_rows
 
 DUPLICATES = ("error", "last", "set")
 MOST_CELLS = 2**28  # of a long table after it became wide
@@ -103,6 +103,8 @@ class Spread:
         return plain_answer({name: share / total for name, share in shares.items() if total})
 
 
+Names = NDArray[Any]  # of classes, (k,)
+Placed = tuple[int, int, Spread]  # row, column, and answer
 NO_SETS = (dict, Not, Sure, Unsure)
 SOFT = (*SETS, *NO_SETS, Spread)
 
@@ -240,7 +242,7 @@ class Votes:
 
     def __getitem__(self, rows: Any) -> Self:
         """Select rows, as scikit-learn's splitters do."""
-        rows = row_index(rows)
+        rows = parsing.row_index(rows)
         answers = self.answers.iloc[rows] if hasattr(self.answers, "iloc") else self._cells()[rows]
         return replace(self, answers=answers)
 
@@ -306,9 +308,7 @@ class Votes:
         votes, _, names = self.counted()
         return votes, names
 
-    def counted(
-        self, classes: NDArray[Any] | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[Any]]:
+    def counted(self, classes: Names | None = None) -> tuple[NDArray[np.float64], Ints, Names]:
         """Return votes (n, k), of which each answer has 1 in all, codes, and class names.
 
         `classes` that nobody names may have a share of `Not` and `Sure`.
@@ -339,14 +339,11 @@ class Votes:
         gaps = missing_cells(cells, also=(self.missing,))
         return np.array(np.where(gaps, "", cells.astype(str)), dtype=dtype, copy=copy)
 
-    def _parsed(
-        self, classes: NDArray[Any] | None = None
-    ) -> tuple[NDArray[np.int64], list[tuple[int, int, Spread]], NDArray[Any]]:
+    def _parsed(self, classes: Names | None = None) -> tuple[Ints, list[Placed], Names]:
         """Return codes (n, annotators), the place and content of soft answers, and class names."""
         if self.unanswered not in ("error", "all classes"):
-            raise InputError(
-                f"Votes(unanswered={self.unanswered!r}): it must be 'error' or 'all classes'."
-            )
+            rule = "it must be 'error' or 'all classes'"
+            raise InputError(f"Votes(unanswered={self.unanswered!r}): {rule}.")
         cells = self._plain_cells()
         answered = ~missing_cells(cells, also=(self.missing,))
         if self.unanswered == "error":
@@ -360,11 +357,8 @@ class Votes:
         values = [*cells[row, column].tolist(), *(name for _, name in named)]
         rows = np.concatenate([row, np.array([i for i, _ in named], dtype=np.int64)])
         code, names = coded(values, rows)
-        if (
-            classes is not None
-            and soft
-            and (classes.dtype.kind == "U") == (names.dtype.kind == "U")
-        ):
+        kinds = {array.dtype.kind == "U" for array in (names, classes) if array is not None}
+        if classes is not None and soft and len(kinds) == 1:
             more = np.union1d(names, classes)
             code, names = np.searchsorted(more, names)[code], more
         answers = np.full(cells.shape, -1)
@@ -439,7 +433,7 @@ def _with_confidences(cells: NDArray[Any], confidences: NDArray[Any]) -> NDArray
     return cells
 
 
-def _vectors(soft: list[tuple[int, int, Spread]], names: NDArray[Any]) -> Any:
+def _vectors(soft: list[Placed], names: Names) -> Any:
     """Yield the shares (k,) of each distinct answer, and the rows and columns where it is."""
     places: dict[Spread, list[tuple[int, int]]] = {}
     for row, column, answer in soft:

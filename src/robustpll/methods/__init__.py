@@ -21,6 +21,11 @@ from robustpll.methods.proden import ProdenDropout as ProdenDropout
 from robustpll.methods.proden import ProdenEns as ProdenEns, ProdenAdvEns as ProdenAdvEns
 from robustpll.methods.evidential import RobustPllEns as RobustPllEns, RobustPllAt as RobustPllAt
 from robustpll.methods.evidential import RobustPllAtEns as RobustPllAtEns
+from robustpll.methods.crdpll import Crdpll as Crdpll, RobustPllViews as RobustPllViews
+from robustpll.methods.pico import Pico as Pico, Alim as Alim
+from robustpll.methods.papi import Papi as Papi
+from robustpll.methods.dirk import Dirk as Dirk
+from robustpll.methods.pruning import Pruned as Pruned
 from robustpll.methods.auto import Auto as Auto
 # isort: on
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from robustpll.attacks import Attack
 from robustpll.engine.data import Rows, Task, fold_indices
 from robustpll.engine.history import History
-from robustpll.engine.networks import NETWORK_NAMES, Network
+from robustpll.engine.networks import CONVOLUTIONAL, Network, named_network
 from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, Rule, is_count, is_number
@@ -29,7 +29,8 @@ from robustpll.labels.annotators import (
 )
 from robustpll.labels.distractors import dependence
 from robustpll.methods.answers import Answers
-from robustpll.methods.base import DeepMethod, Method, Positive
+from robustpll.methods.base import NETWORK, DeepMethod, Method
+from robustpll.methods.crdpll import RobustPllViews
 from robustpll.methods.evidential import RobustPll, RobustPllAt
 from robustpll.methods.forest import Forest, ForestModel
 from robustpll.methods.proden import Proden
@@ -43,7 +44,9 @@ FEWEST_ROWS = 20  # with fewer, nothing is held out
 FEW_ROWS = 5_000  # up to here, every row is held out twice, by ten networks
 # Labels are clear if they are votes, or if half of the rows have one candidate.
 EPOCHS = {"clear": 40, "sets": 100}  # at most, and at most so many steps
-STEPS = {"clear": 8_000, "sets": 14_000}
+STEPS = {"clear": 8_000, "sets": 14_000, "views": 12_000}
+CPU_PIXELS = 5e8  # of all pictures that convolutional networks see on a CPU: minutes
+MOST_CPU_PIXELS = 1e7  # numbers in the training rows; with more, networks on a CPU are MLPs
 FEWEST_EPOCHS = 10
 MANY_CLASSES = 50  # from here on, networks learn by the cross-entropy of Proden
 ADVERSARY = {"rows": 0.02, "pictures": 0.05}  # share of a feature's range, for candidate sets
@@ -64,13 +67,8 @@ def _or_none(words: str, holds: Any) -> Rule:
 
 
 COUNT = _or_none("an int of at least 1", lambda value: is_count(value, least=1))
+RATE = _or_none("a float above 0", lambda value: is_number(value) and value > 0)
 EPSILON = _or_none("a float of at least 0", lambda value: is_number(value) and value >= 0)
-NETWORK = Rule(
-    f"'auto', {', '.join(map(repr, NETWORK_NAMES))}, or a callable (shape, k) -> module",
-    lambda network: (
-        callable(network) or (isinstance(network, str) and network in ("auto", *NETWORK_NAMES))
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -98,17 +96,24 @@ class Auto(Method):
         sqrt(features) exceeds 20 million.
     epochs : int or None
         None: 40 with clear labels (votes, or if half of the rows have one candidate), else 100; but
-        at most 8,000 or 14,000 steps, and at least 10 epochs.
+        at most 8,000 or 14,000 steps, and at least 10 epochs. Convolutional networks: 100, but at
+        most 12,000 steps, and on a CPU 500 million pixels.
     batch_size, learning_rate, weight_decay
-        Of Adam, with a one-cycle schedule.
+        Of Adam, with a one-cycle schedule. None: 0.003 and 0. Convolutional networks are trained by
+        SGD: 0.2 for batches of 256, less for smaller ones, and 0.0005. Their batches have at most
+        a twentieth of the rows, or 32.
     members : int or None
         Number of networks. None: twice as many as folds up to 5,000 rows, so that each row is
-        held out twice; else as many as folds.
-    network : {"auto", "small", "mlp", "wide", "lenet", "resnet"} or callable
-        "auto": "small", two hidden layers of 256, for rows; "mlp" for pictures.
+        held out twice; else, and for convolutional networks, as many as folds.
+    network : str or callable
+        A name of `robustpll.engine.networks.NETWORK_NAMES`. "auto": "small", two hidden layers of
+        256, for rows; "mlp" for grey pictures (n, h, w). For pictures with channels "resnet9" on
+        CUDA; on a CPU the narrower "convnet", or "mlp" if the training rows have more than ten
+        million numbers. Convolutional networks learn by `RobustPllViews`.
     adversary : float or None
-        How far rows are moved in adversarial training, see `RobustPllAt`. None: 0 with clear
-        labels, else 0.02 for rows and 0.05 for pictures, where it also resolves more labels.
+        How far rows are moved in adversarial training, see `RobustPllAt`. None: 0 with clear labels
+        and for convolutional networks, else 0.02 for rows and 0.05 for pictures, where it also
+        resolves more labels.
     early_stopping : bool
         Whether each network is that of the epoch in which most of its held-out predictions are
         candidates.
@@ -143,8 +148,8 @@ class Auto(Method):
     learner: Literal["auto", "network", "trees"] = "auto"
     epochs: Annotated[int | None, COUNT] = None
     batch_size: Annotated[int, Rule("of at least 2", lambda size: size >= 2)] = 256
-    learning_rate: Positive = 3e-3
-    weight_decay: float = 0.0
+    learning_rate: Annotated[float | None, RATE] = None
+    weight_decay: Annotated[float | None, EPSILON] = None
     members: Annotated[int | None, COUNT] = None
     network: Annotated[Network, NETWORK] = "auto"
     adversary: Annotated[float | None, EPSILON] = None
@@ -173,18 +178,18 @@ class Auto(Method):
         is_clear = task.answers is not None or float(is_single.double().mean()) >= CLEAR_SHARE
         labels = "clear" if is_clear else "sets"
         form = "rows" if len(task.rows.shape) == 1 else "pictures"
-        within_steps = STEPS[labels] * self.batch_size // len(task)
-        epochs = self.epochs or max(FEWEST_EPOCHS, min(EPOCHS[labels], within_steps))
-        network = self.network
-        if isinstance(network, str) and network == "auto":
-            network = "small" if form == "rows" else "mlp"
+        network = self._network(task)
+        settings: dict[str, Any] = {"network": network, "batch_size": self.batch_size}
+        settings |= {"precision": self.precision, "schedule": "one-cycle"}
+        if isinstance(network, str) and network in CONVOLUTIONAL:
+            return self._on_views(task, settings)
         adversary = self.adversary
         if adversary is None:
             adversary = 0.0 if is_clear else ADVERSARY[form]
-        settings: dict[str, Any] = {"network": network, "epochs": epochs}
-        settings |= {name: getattr(self, name) for name in ("batch_size", "learning_rate")}
-        settings |= {name: getattr(self, name) for name in ("weight_decay", "precision")}
-        settings |= {"averaged": 0.5, "schedule": "one-cycle"}
+        within_steps = STEPS[labels] * self.batch_size // len(task)
+        epochs = self.epochs or max(FEWEST_EPOCHS, min(EPOCHS[labels], within_steps))
+        settings |= {"epochs": epochs, "learning_rate": self.learning_rate or 3e-3}
+        settings |= {"weight_decay": self.weight_decay or 0.0, "averaged": 0.5}
         if task.k >= MANY_CLASSES:  # the expected squared error is nearly flat
             return Proden(**settings)
         settings |= {"evidence": "exp", "kl_ceiling": CEILING[form], "balance": 0.5}
@@ -196,9 +201,35 @@ class Auto(Method):
             return RobustPll(**settings)
         return RobustPllAt(**settings, adversary=adversary, attack_steps=1)
 
-    def count(self, n: int) -> int:
-        """Return the number of networks for n rows."""
-        return self.members or (2 * self.folds if n <= FEW_ROWS else self.folds)
+    def _network(self, task: Task) -> Network:
+        """Return the network that "auto" stands for."""
+        if self.network != "auto":
+            return self.network
+        shape, device = task.rows.shape, task.prior.device
+        if len(shape) < 3:
+            return "small" if len(shape) == 1 else "mlp"
+        is_slow = device.type == "cpu" and len(task) * math.prod(shape) > MOST_CPU_PIXELS
+        return "mlp" if is_slow else named_network("auto", shape, device)
+
+    def _on_views(self, task: Task, settings: dict[str, Any]) -> DeepMethod:
+        """Return the method of convolutional networks."""
+        n, pixels = len(task), math.prod(task.rows.shape)
+        batch_size = min(self.batch_size, max(32, n // 20))
+        epochs = STEPS["views"] * batch_size // n
+        if task.prior.device.type == "cpu":
+            pictures = 2 * self.count(task) * n * (self.folds - 1) / self.folds  # in an epoch
+            epochs = min(epochs, int(CPU_PIXELS / (pictures * pixels)))
+        settings["epochs"] = self.epochs or max(FEWEST_EPOCHS, min(100, epochs))
+        settings["learning_rate"] = self.learning_rate or 0.2 * batch_size / 256
+        settings["weight_decay"] = 5e-4 if self.weight_decay is None else self.weight_decay
+        settings |= {"batch_size": batch_size, "adversary": self.adversary or 0.0}
+        return RobustPllViews(**settings)
+
+    def count(self, task: Task) -> int:
+        """Return the number of networks for one run."""
+        network = self._network(task)
+        is_cheap = len(task) <= FEW_ROWS and str(network) not in CONVOLUTIONAL
+        return self.members or (2 * self.folds if is_cheap else self.folds)
 
     def holds_out_all(self, n: int, folds: int) -> bool:
         """Whether members that did not see a row predict it, for all of n rows in so many folds.
@@ -321,7 +352,7 @@ def fold_task(task: Task, positions: Tensor) -> Task:
 
 def fold_networks(method: Auto, task: Task) -> FoldPart:
     """Train networks, each on the rows of its folds, or all on all rows if these are few."""
-    inner, count = method.networks(task), method.count(len(task))
+    inner, count = method.networks(task), method.count(task)
     if len(task) < FEWEST_ROWS:
         positions = torch.arange(len(task)).expand(count, -1)
         train = test = positions
@@ -349,7 +380,7 @@ def fold_trees(method: Auto, task: Task) -> FoldPart:
     from sklearn.ensemble import RandomForestRegressor
 
     n, folds = len(task), method.folds
-    count = max(folds, method.count(n) // folds * folds)
+    count = max(folds, method.count(task) // folds * folds)
     work = n * task.k * math.sqrt(math.prod(task.rows.shape))
     trees = max(10, round(TREES / count * min(1.0, TREE_WORK / work)))
     leaf = -(-n // LEAF_ROWS)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_t
 
 import torch
 from torch import Tensor, nn
-from torch.optim import AdamW, Optimizer
+from torch.optim import SGD, AdamW, Optimizer
 
+from robustpll.engine.augment import AUGMENT, Augment
 from robustpll.engine.data import Batch, State, Task
 from robustpll.engine.layers import steady_statistics
 from robustpll.engine.networks import NETWORK_NAMES, Network, Shape, build_network
@@ -28,6 +29,7 @@ Step = tuple[Tensor, dict[str, Tensor]]  # loss per row (M, b), row state to wri
 Count = Annotated[int, AT_LEAST_1]
 Share = Annotated[float, SHARE]
 Positive = Annotated[float, POSITIVE]
+MOMENTUM = Rule("of at least 0 and below 1", lambda momentum: 0 <= momentum < 1)
 NETWORK = Rule(
     f"{', '.join(map(repr, NETWORK_NAMES))}, or a callable (shape, k) -> module",
     lambda network: callable(network) or (isinstance(network, str) and network in NETWORK_NAMES),
@@ -60,6 +62,11 @@ class Method(ABC):
     uncertain: ClassVar[bool] = False  # whether uncertainty differs from spread-out probability
     added_fields: ClassVar[dict[str, Any]] = {}  # newer than stored runs: values in these runs
     paper_fields: ClassVar[dict[str, Any]] = {}  # values that differ in the published version
+
+    @property
+    def package(self) -> str:
+        """An optional package that it imports; empty if it needs none."""
+        return ""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -132,8 +139,12 @@ class DeepMethod(Method):
     precision: Literal["auto", "float32", "bf16"] = "auto"
     averaged: Share = 0.0  # the final network is the mean over this share of the epochs, the last
     schedule: Literal["constant", "one-cycle"] = "constant"  # of the learning rate
+    augment: Annotated[Augment, AUGMENT] = "auto"  # how pictures are changed in training
+    momentum: Annotated[float, MOMENTUM] = 0.0  # above 0: Nesterov's, of SGD instead of Adam
 
     added_fields: ClassVar[dict[str, Any]] = {"averaged": 0.0, "schedule": "constant"}
+    added_fields |= {"augment": "auto", "momentum": 0.0}
+    views: ClassVar[tuple[str, ...]] = ()  # of pictures: "weak", "strong", "strong2"
     captured: ClassVar[bool] = True  # False: a step cannot be a CUDA graph, and runs eagerly
     compilable: ClassVar[bool] = True  # False: torch.compile does not support a step
     attacked_jointly: ClassVar[bool] = False  # members are one function, and attacked as one
@@ -237,13 +248,18 @@ class DeepMethod(Method):
             state.rows["label_weights"] = normalize(weights, task.prior.double())
 
     def optimizer(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
-        """Return Adam with decoupled weight decay; plain Adam if that is 0."""
+        """Return Adam with decoupled weight decay, or SGD with coupled one if it has momentum."""
         parameters = list(parameters)
         # On a CPU the fused step rounds the end of a tensor differently, so a model alone and in
         # a bundle would differ. Bits are compared in float64 only.
         fused = all(parameter.dtype != torch.float64 for parameter in parameters)
-        options: Any = {"fused": fused, "capturable": parameters[0].is_cuda}
-        return AdamW(parameters, self.learning_rate, weight_decay=self.weight_decay, **options)
+        options: Any = {"fused": fused, "weight_decay": self.weight_decay}
+        if self.momentum:
+            options["fused"] |= parameters[0].is_cuda  # else it waits for the rate of a schedule
+            rate, momentum = self.learning_rate, self.momentum
+            return SGD(parameters, rate, momentum=momentum, nesterov=True, **options)
+        options["capturable"] = parameters[0].is_cuda
+        return AdamW(parameters, self.learning_rate, **options)
 
     def outputs(self, net: nn.Module, x: Tensor, seeds: tuple[int, ...]) -> Tensor:
         """Return what `opinion` takes, (M, b, k): logits, in evaluation mode.

@@ -123,11 +123,7 @@ class DstPll(ClassicalMethod):
 
 @dataclass(frozen=True)
 class AutoEncoder(DeepMethod):
-    """Variational auto-encoder (Kingma and Welling, ICLR 2014).
-
-    The loss of a row x in [0, 1] is the cross-entropy of its decoded sample, summed over features,
-    plus the mean over the code's numbers of (m^2 + v - 1 - ln v) / 2, for mean m and variance v.
-    """
+    """Variational auto-encoder (Kingma and Welling, ICLR 2014)."""
 
     name = "auto_encoder"
     title = "Auto-encoder"
@@ -140,6 +136,8 @@ class AutoEncoder(DeepMethod):
         return draws.normal(rows, CODE)
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
+        # The loss of a row x in [0, 1] is the cross-entropy of its decoded sample, plus the mean of
+        # (m^2 + v - 1 - ln v) / 2 over the code's numbers, for mean m and variance v.
         x = batch.x.flatten(2)
         decoded, mean, log_variance = net(x, batch.drawn)
         error = F.binary_cross_entropy_with_logits(decoded, x, reduction="none").sum(-1)
@@ -155,9 +153,8 @@ class Variational(nn.Module):
         layers = {"hidden": Linear(features, HIDDEN, draws), "mean": Linear(HIDDEN, CODE, draws)}
         self.encoder = nn.ModuleDict(layers)  # all that codes need
         self.log_variance = Linear(HIDDEN, CODE, draws)
-        self.decoder = nn.Sequential(
-            Linear(CODE, HIDDEN, draws), nn.ReLU(), Linear(HIDDEN, features, draws)
-        )
+        decoder = Linear(CODE, HIDDEN, draws), nn.ReLU(), Linear(HIDDEN, features, draws)
+        self.decoder = nn.Sequential(*decoder)
 
     def forward(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         hidden = self.encoder["hidden"](x).relu()
@@ -194,11 +191,9 @@ def codes(encoder: Tensors, x: Tensor) -> Tensor:
 
 
 def opinion_of(candidates: Tensor, witnesses: Tensor, base: Tensor) -> Opinion:
-    """Return the opinion on the base's classes (q, k) by candidates (n, k) of witnesses (q, m).
-
-    If no class alone has mass, probability is uniform on the smallest of the sets with the largest
-    mass. That is unique: if X and Y have it, so has their intersection, or the base if it is empty.
-    """
+    """Return the opinion on the base's classes (q, k) by candidates (n, k) of witnesses (q, m)."""
+    # If no class alone has mass, probability is uniform on the smallest of the heaviest sets. It is
+    # unique: if X and Y are heaviest, so is their intersection, or the base if that is empty.
     # Only named classes are distinguished. One of several others stands for all of them.
     named = torch.zeros_like(base)
     for witness in witnesses.T:
@@ -224,11 +219,9 @@ def opinion_of(candidates: Tensor, witnesses: Tensor, base: Tensor) -> Opinion:
 
 
 def table_of(said: Tensor) -> Tensor:
-    """Return masses of all 2^k sets, (2^k, q), from named sets (q, m, k); the base has k classes.
-
-    The commonality of a set, the mass of all sets that contain it, is 2^-(number of witnesses whose
-    set does not). Masses follow from it by the Moebius transform.
-    """
+    """Return masses of all 2^k sets, (2^k, q), by named sets (q, m, k); the base has k classes."""
+    # The commonality of a set, the mass of all sets that contain it, is 2^-(number of witnesses
+    # whose set does not). Masses follow from it by the Moebius transform.
     m, k = said.shape[1:]
     named = said | ~said.any(-1, keepdim=True)  # the base says nothing
     sets = (named.long() << torch.arange(k, device=said.device)).sum(-1).T  # (m, q)

@@ -345,28 +345,34 @@ class RobustPllAt(RobustPll):
         return draws.uniform(rows, *shape)  # also without attacks: batches are drawn afterwards
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
-        with steady_statistics(net):
-            moved = self.attacked(net, batch) if self.attacks else batch.x
+        def error(rows: Tensor) -> Tensor:
+            return self.error(self.evidence_of(net(rows)), batch)
+
+        moved = batch.x
+        if self.attacks:
+            with steady_statistics(net):
+                moved = attacked(error, batch.x, self.adversary, self.attack_steps, batch.drawn)
         views = net(torch.cat([moved, batch.x], dim=1)).chunk(2, dim=1)  # (M, b, k) each
         worst, plain = (self.loss_of(self.evidence_of(view), batch, progress) for view in views)
         loss: Tensor = worst + self.clean_share * (plain - worst)
         return loss, self.before_step(views[1], batch)
 
-    def attacked(self, net: nn.Module, batch: Batch) -> Tensor:
-        """Return rows moved to a large error, within the bounds and the features' range."""
-        x, epsilon = batch.x, self.adversary.view(-1, *[1] * (batch.x.ndim - 1))
-        # a feature outside of its range in training may keep its value
-        low = torch.minimum((x - epsilon).clamp(min=0), x)
-        high = torch.maximum((x + epsilon).clamp(max=1), x)
-        moved: Tensor = low + (high - low) * batch.drawn
-        stride = 2.5 * epsilon / self.attack_steps  # enough to cross from one end to the other
 
-        def error(rows: Tensor) -> Tensor:
-            return self.error(self.evidence_of(net(rows)), batch)
+def attacked(
+    error: Callable[[Tensor], Tensor], x: Tensor, epsilon: Tensor, steps: int, drawn: Tensor
+) -> Tensor:
+    """Move rows to a large error, from a random start, by at most epsilon (M, 1).
 
-        for _ in range(self.attack_steps):
-            moved = torch.clamp(moved + stride * sign_of_gradient(error, moved), low, high)
-        return moved.detach()
+    Features stay in the range from 0 to 1, or keep their value if they are outside of it.
+    """
+    epsilon = epsilon.view(-1, *[1] * (x.ndim - 1))
+    low = torch.minimum((x - epsilon).clamp(min=0), x)
+    high = torch.maximum((x + epsilon).clamp(max=1), x)
+    moved: Tensor = low + (high - low) * drawn
+    stride = 2.5 * epsilon / steps  # enough to cross from one end to the other
+    for _ in range(steps):
+        moved = torch.clamp(moved + stride * sign_of_gradient(error, moved), low, high)
+    return moved.detach()
 
 
 @dataclass(frozen=True)

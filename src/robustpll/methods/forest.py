@@ -1,7 +1,7 @@
 """Fitted scikit-learn forests as plain tensors: to predict on any device, to save and to export."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -26,13 +26,10 @@ DEEPEST = 1_000  # levels that a file may have: each takes time
 
 def is_forest(estimator: Any) -> bool:
     """Whether an estimator is one of scikit-learn's forests, whose answer is the mean of trees."""
-    from sklearn import ensemble
+    from sklearn import ensemble as of
 
-    names = ("RandomForest", "ExtraTrees")
-    kinds = [
-        getattr(ensemble, name + kind) for name in names for kind in ("Classifier", "Regressor")
-    ]
-    return type(estimator) in kinds
+    random = of.RandomForestClassifier, of.RandomForestRegressor
+    return type(estimator) in (*random, of.ExtraTreesClassifier, of.ExtraTreesRegressor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,11 +39,9 @@ class Forest:
     Both children of a leaf are the leaf itself. Values belong to leaves, in the order of nodes.
 
     >>> from sklearn.ensemble import RandomForestRegressor
-    >>> X = np.arange(12, dtype=np.float32)[:, None]
-    >>> trees = RandomForestRegressor(5, random_state=0).fit(X, np.repeat(np.eye(2), 6, axis=0))
-    >>> Forest.of([trees]).probability(torch.tensor([[1.0], [10.0]]))
-    tensor([[1., 0.],
-            [0., 1.]])
+    >>> X, y = np.repeat(np.eye(2), 6, axis=0), np.repeat(np.eye(2), 6, axis=0)
+    >>> Forest.of([RandomForestRegressor(5).fit(X, y)]).probability(torch.eye(2)[:1])
+    tensor([[1., 0.]])
     """
 
     feature: Tensor  # (nodes,)
@@ -71,13 +66,8 @@ class Forest:
         value = np.concatenate(
             [tree.value.reshape(tree.node_count, -1)[tree.children_left < 0] for tree in trees]
         )
-        arrays = (
-            np.where(is_leaf, 0, feature).astype(np.int64),
-            np.where(is_leaf, 0, rounded_down(threshold)),
-            children.astype(np.int64),
-            value,
-            roots.astype(np.int64),
-        )
+        feature, threshold = (np.where(is_leaf, 0, x) for x in (feature, rounded_down(threshold)))
+        arrays = (feature, threshold, children, value, roots)
         forest = cls(*(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays))
         return replace(forest, value=forest.value.to(dtype))
 
@@ -95,9 +85,8 @@ class Forest:
     def tensors(self) -> dict[str, Tensor]:
         """The tensors as a file holds them."""
         if self.depth > DEEPEST:
-            raise InputError(
-                f"The model is not saved: a tree has more than {DEEPEST} levels. Set max_depth."
-            )
+            fault = f"a tree has more than {DEEPEST} levels"
+            raise InputError(f"The model is not saved: {fault}. Set max_depth.")
         pairs = {field.name: getattr(self, field.name) for field in fields(self)}
         return {n: t if t.is_floating_point() else t.int() for n, t in pairs.items()}
 
@@ -184,6 +173,7 @@ class ForestModel(Fitted):
     """A forest of one run that predicts rows; training rows are not part of it."""
 
     forest: Forest
+    history: History = field(default_factory=History)
 
     @property
     def label_weights(self) -> Tensor:  # type: ignore[override]
@@ -192,10 +182,6 @@ class ForestModel(Fitted):
     @property
     def opinion(self) -> Opinion:  # type: ignore[override]
         return Opinion.of_probability(self.label_weights)
-
-    @property
-    def history(self) -> History:  # type: ignore[override]
-        return History()
 
     @property
     def device(self) -> torch.device:

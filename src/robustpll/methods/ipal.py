@@ -143,10 +143,8 @@ def products(x: Tensor, rows: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def mixture_weights(gram: Tensor, along: Tensor) -> Tensor:
-    """Return w >= 0 (q, m) that minimises |x - sum_m w_m x_m|, from the products of `products`.
-
-    With L L' = G, the problem in d dimensions becomes min |L'w - L^-1 c| in m dimensions.
-    """
+    """Return w >= 0 (q, m) that minimises |x - sum_m w_m x_m|, from the products of `products`."""
+    # With L L' = G, the problem in d dimensions becomes min |L'w - L^-1 c| in m dimensions.
     device, gram, along = gram.device, gram.cpu(), along.cpu()
     lengths = gram.diagonal(dim1=-2, dim2=-1).sqrt()
     lengths = torch.where(lengths > 0, lengths, 1.0)

@@ -97,11 +97,9 @@ def _decisions(x: Tensor, weights: Tensor) -> Tensor:
 
 
 def dichotomies(candidates: Tensor, generator: torch.Generator) -> Tensor:
-    """Return which classes are on the positive side, (L, k) bool; the last class never is.
-
-    A dichotomy needs a row on each side, and a tenth of the rows (n, k) on either. With up to ten
-    classes, all are examined. Otherwise they are drawn by fair coins.
-    """
+    """Return which classes are on the positive side, (L, k) bool; the last class never is."""
+    # A dichotomy needs a row on each side, and a tenth of the rows (n, k) on either. With up to ten
+    # classes, all are examined. Otherwise they are drawn by fair coins.
     (n, k), device = candidates.shape, candidates.device
     sets, counts = torch.unique(candidates, dim=0, return_counts=True)
     most = math.ceil(10 * math.log2(k))
@@ -145,10 +143,8 @@ def reliability(decisions: Tensor, candidates: Tensor, codes: Tensor) -> Tensor:
 
 
 def decoded(decisions: Tensor, codes: Tensor, reliable: Tensor, decoding: Decoding) -> Tensor:
-    """Return logarithms of the scores, whose softmax are probabilities; (q, L) -> (q, k).
-
-    A class without reliable classifiers comes last: as a cost its sum, 0, would win.
-    """
+    """Return logarithms of the scores, whose softmax are probabilities; (q, L) -> (q, k)."""
+    # A class without reliable classifiers comes last: as a cost its sum, 0, would win.
     sign = 1 if decoding == "reference" else -1
     largest = decisions.abs().amax(1, keepdim=True)  # taken out, so that nothing overflows
     on_positive = (sign * decisions - largest).exp()  # (q, L): for classes on the positive side
@@ -204,11 +200,9 @@ def squared_hinge_classifiers(x: Tensor, sides: Tensor, error_cost: float = 1.0)
 
 
 def _optimum(rows: Tensor, weights: Tensor, cost: float, longest: float) -> Tensor:
-    """Weights (d,) for rows (b, d) that are multiplied by their sides, by Newton's method.
-
-    The objective curves at least as |w|²/2, so w is no farther from the optimum than the gradient
-    is long, and a decision value no farther than that times |x|.
-    """
+    """Weights (d,) for rows (b, d) that are multiplied by their sides, by Newton's method."""
+    # The objective curves at least as |w|²/2, so w is no farther from the optimum than the gradient
+    # is long, and a decision value no farther than that times |x|.
     ridge = 1 / (2 * cost) if cost else torch.inf
     slack = 1 - rows @ weights  # (b,)
     gram, counted = rows.new_zeros(()), torch.zeros_like(slack, dtype=torch.bool)

@@ -18,7 +18,9 @@ from robustpll.methods.classical import ClassicalMethod, Layout, OneRun, Tensors
 from robustpll.opinion import Opinion
 
 Floats = NDArray[np.float64]
-Steps = Callable[[Floats, NDArray[np.bool_], NDArray[np.int64], float], Floats]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Steps = Callable[[Floats, Bools, Ints, float], Floats]
 
 FEWEST_ITERATIONS = 100_000
 TIED = 1e-12  # scores this close are equal up to rounding; a row drawn twice makes such classes
@@ -78,9 +80,7 @@ class PlSvm(ClassicalMethod):
         return {"weights": (torch.float64, (k, math.prod(shape)))}
 
 
-def plain_steps(
-    x: Floats, candidates: NDArray[np.bool_], order: NDArray[np.int64], regularisation: float
-) -> Floats:
+def plain_steps(x: Floats, candidates: Bools, order: Ints, regularisation: float) -> Floats:
     """Return the weights (k, d) after Pegasos steps on rows (n, d) in this order (t,)."""
     weights = np.zeros((candidates.shape[1], x.shape[1]))
     longest = 1 / math.sqrt(regularisation)
@@ -112,14 +112,10 @@ def compiled_steps() -> Steps | None:
         return None
 
 
-def fast_steps(
-    x: Floats, candidates: NDArray[np.bool_], order: NDArray[np.int64], regularisation: float
-) -> Floats:
-    """As `plain_steps`, in the part of Python that numba compiles, with one pass over w a step.
-
-    The weights are factor * v, so that scaling all of them is one product, and |w|² follows from
-    |w'|² = r² |w|² + 2 η r (s_best - s_rival) + 2 η² |x|².
-    """
+def fast_steps(x: Floats, candidates: Bools, order: Ints, regularisation: float) -> Floats:
+    """As `plain_steps`, in the part of Python that numba compiles, with one pass over w a step."""
+    # The weights are factor * v, so that scaling all of them is one product, and |w|² follows from
+    # |w'|² = r² |w|² + 2 η r (s_best - s_rival) + 2 η² |x|².
     k, d = candidates.shape[1], x.shape[1]
     v, scores = np.zeros((k, d)), np.zeros(k)
     factor, square, largest = 1.0, 0.0, 1 / regularisation

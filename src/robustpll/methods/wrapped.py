@@ -1,9 +1,11 @@
 """Any scikit-learn estimator as the learner: label weights by its own held-out predictions."""
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -18,55 +20,39 @@ from robustpll.engine.data import Task
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, Rule
-from robustpll.labels.annotators import Crowd, Kind, posterior
+from robustpll.labels.annotators import Crowd, Kind, posterior_given_answers
 from robustpll.labels.votes import votes_for
 from robustpll.methods.base import Count
 from robustpll.methods.classical import Classical, ClassicalMethod, Layout, OneRun, Tensors
 from robustpll.methods.forest import Forest
-from robustpll.opinion import Opinion, each_part
+from robustpll.opinion import Opinion
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 LEAST = 1e-4  # a smaller label weight is not learned
 SETTLED = 1e-2  # mean share of a row's weight that moves in the last round
-CROWDS: dict[str, Kind] = {"one_coin": "number", "dawid_skene": "confusion"}
 COPIES = 5  # of a row with drawn labels, for a classifier that takes no weights
 
 
-def _forest(seed: int) -> Any:
-    """Multi-output squared error on label weights is Gini impurity: a forest of soft labels."""
-    from sklearn.ensemble import RandomForestRegressor
-
-    return RandomForestRegressor(200, max_features="sqrt", oob_score=True, random_state=seed)
+LEARNERS = ("forest", "random_forest", "hist_gradient_boosting", "logistic_regression")
 
 
-def _random_forest(seed: int) -> Any:
-    from sklearn.ensemble import RandomForestClassifier
-
-    return RandomForestClassifier(300, random_state=seed)
-
-
-def _hist_gradient_boosting(seed: int) -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    # Early stopping would need two rows of every class.
-    return HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
-
-
-def _logistic_regression(seed: int) -> Any:
+def _learner(name: str, seed: int) -> Any:
+    """Return one of the `LEARNERS`."""
+    from sklearn import ensemble
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
+    if name == "forest":  # squared error of label weights is Gini impurity: soft labels
+        options: Any = {"max_features": "sqrt", "oob_score": True, "random_state": seed}
+        return ensemble.RandomForestRegressor(200, **options)
+    if name == "random_forest":
+        return ensemble.RandomForestClassifier(300, random_state=seed)
+    if name == "hist_gradient_boosting":  # early stopping would need two rows of every class
+        return ensemble.HistGradientBoostingClassifier(early_stopping=False, random_state=seed)
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, random_state=seed))
-
-
-LEARNERS: dict[str, Callable[[int], Any]] = {
-    "forest": _forest,
-    "random_forest": _random_forest,
-    "hist_gradient_boosting": _hist_gradient_boosting,
-    "logistic_regression": _logistic_regression,
-}
 
 
 def _is_learner(value: Any) -> bool:
@@ -107,11 +93,16 @@ class Wrapped(ClassicalMethod):
         "forest" (soft labels, out-of-bag), "random_forest", "hist_gradient_boosting",
         "logistic_regression", or an unfitted estimator or pipeline. A ``random_state`` of None is
         set by the seed.
-    labels : {"resolved", "majority", "prior", "one_coin", "dawid_skene"}
-        "resolved" learns the label weights as above. The others are baselines without rounds: the
-        classes with the largest prior (most votes) share the row equally, the prior itself is
-        learned, or what annotators tell by the models "number" or "confusion" of
-        `robustpll.labels.annotators.Crowd`, which need `Votes`.
+    labels : str
+        "resolved" learns the label weights as above. The others are baselines without rounds.
+        "majority": the classes with the largest prior (most votes) share the row equally. "prior":
+        the prior itself. The rest need `Votes`. "one_coin" and "dawid_skene": the models "number"
+        and "confusion" of `robustpll.labels.annotators.Crowd`. "crowd_kit": Dawid-Skene of
+        crowd-kit. "cleanlab": its consensus of the answers and of the estimator's held-out
+        predictions, trained on the majority; its probability is its quality. These labels may be
+        classes that nobody named. Of the first three, the estimator learns the weights of the
+        candidates, and of cleanlab the consensus. The last two need
+        ``pip install 'robustpll[crowds]'``.
     folds : int
         Folds of held-out predictions, at least 2; not used with out-of-bag predictions.
     rounds : int
@@ -136,54 +127,84 @@ class Wrapped(ClassicalMethod):
     cost = (20.0, 1.1)
 
     estimator: Annotated[str | Any, LEARNER] = "forest"
-    labels: Literal["resolved", "majority", "prior", "one_coin", "dawid_skene"] = "resolved"
+    labels: Literal[
+        "resolved", "majority", "prior", "one_coin", "dawid_skene", "crowd_kit", "cleanlab"
+    ] = "resolved"
     folds: Annotated[int, Rule("of at least 2", lambda folds: folds >= 2)] = 5
     rounds: Count = 3
 
+    @property
+    def package(self) -> str:
+        return PACKAGES.get(self.labels, "")
+
     def check(self, task: Task, validation: Task | None) -> None:
         if validation is not None:
-            raise InputError(
-                f"{self.title} has no epochs to choose from. Leave out watch, or use a method "
-                "that trains networks."
-            )
+            fault = f"{self.title} has no epochs to choose from"
+            raise InputError(f"{fault}. Leave out watch, or use a method that trains networks.")
 
     def fit(self, task: Task, *, validation: Task | None = None) -> "WrappedModels":
-        if kind := CROWDS.get(self.labels):
-            task = replace(task, prior=_told_by_annotators(task, kind))
+        if self.labels in CROWDS:
+            task = self.with_told(task)
         fitted: Any = super().fit(task, validation=validation)
         held_out = [learned.pop("held_out") for learned in fitted.learned]
-        stacked = None
-        if held_out[0] is not None:
-            stacked = Opinion.of_probability(torch.stack(held_out))
-        return WrappedModels(self, fitted.learned, fitted.opinion, held_out=stacked)
+        known = held_out[0] is not None
+        opinion = Opinion.of_probability(torch.stack(held_out)) if known else None
+        return WrappedModels(self, fitted.learned, fitted.opinion, held_out=opinion)
+
+    def with_told(self, task: Task) -> Task:
+        """Return a task whose prior is what answers tell; rows without any keep theirs."""
+        if task.answers is None:
+            raise InputError(f"labels={self.labels!r} needs answers of annotators: Votes.")
+        prior, predicted = task.prior.clone(), task.prior
+        if self.labels == "cleanlab":
+            majority = torch.from_numpy(leaders(prior.double().cpu().numpy())).to(prior)
+            once = replace(self, labels="resolved", rounds=1)
+            held_out = once.fit(replace(task, prior=majority)).held_out
+            assert held_out is not None
+            predicted = held_out.probability
+        for run, answers in enumerate(task.answers.cpu().numpy()):
+            answered = (answers >= 0).any(-1)
+            if answered.any():
+                rows = torch.from_numpy(answered).to(prior.device)
+                model = predicted[run][rows].double().cpu().numpy()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # of pandas, about what the packages call
+                    told = CROWDS[self.labels](answers[answered], task.k, model)
+                prior[run, rows] = torch.from_numpy(told).to(prior)
+        return replace(task, prior=prior)
 
     def fit_run(self, run: OneRun) -> tuple[Tensors, Opinion]:
+        prior = run.prior.cpu().numpy()
         data = _Rows(
             as_float32(run.x),
-            run.prior.cpu().numpy() * run.candidates.cpu().numpy(),
+            prior * run.candidates.cpu().numpy(),
             run.weight.double().cpu().numpy(),
             np.random.default_rng(seed_of(run.seed, self.name)),
             torch.get_num_threads() if isinstance(self.estimator, str) else 1,
         )
         estimator, weights, held_out = self.seeded(run.seed), data.prior, None
         if self.labels == "majority":
-            weights = 1.0 * (weights >= weights.max(-1, keepdims=True) * (1 - 1e-6))
+            weights = leaders(weights)
         if self.labels == "resolved":
             weights, held_out = self.resolved(estimator, data)
-        weights = normalized(weights, data.prior)
-        learned = data.fit(estimator, weights)
+        learned_weights = weights = normalized(weights, data.prior)
+        if self.labels in CROWDS:
+            learned_weights, weights = normalized(data.prior, prior), prior
+        if self.labels == "cleanlab":
+            learned_weights = leaders(weights)
+        learned = data.fit(estimator, learned_weights)
         if held_out is None:
             held_out = out_of_bag(learned["estimator"])
         learned["held_out"] = None
         if held_out is not None:
-            uniform = np.full_like(held_out, 1 / weights.shape[1])
-            learned["held_out"] = torch.from_numpy(normalized(held_out, uniform)).to(run.x)
+            held_out = normalized(held_out, 1 / weights.shape[1])
+            learned["held_out"] = torch.from_numpy(held_out).to(run.x)
         return learned, Opinion.of_probability(torch.from_numpy(weights).to(run.x), None, run.prior)
 
     def seeded(self, seed: int) -> Any:
         """Return an unfitted copy of the estimator whose random states are set."""
         if isinstance(self.estimator, str):
-            return LEARNERS[self.estimator](seed_of(seed, self.name) % 2**32)
+            return _learner(self.estimator, seed_of(seed, self.name) % 2**32)
         estimator = clone(self.estimator)
         states = {
             name: seed_of(seed, self.name, name) % 2**32
@@ -216,30 +237,65 @@ class Wrapped(ClassicalMethod):
         return {"estimator": (torch.uint8, ("bytes",)), "columns": (torch.bool, (k,))}
 
 
-def _told_by_annotators(task: Task, kind: Kind) -> Tensor:
-    """Return the probability (R, n, k) of each class, by the answers of annotators alone."""
-    if task.answers is None:
-        raise InputError("labels='one_coin' and 'dawid_skene' need answers of annotators: Votes.")
-    priors = task.prior.clone()
-    for prior, answers in zip(priors, task.answers.cpu().numpy(), strict=True):
-        shares = votes_for(answers, task.k).sum(0) + 1e-9
-        answered = (answers >= 0).any(-1)
-        if answered.any():
-            crowd = Crowd.fit(answers[answered], task.k, kind=kind)
-            known = np.tile(shares / shares.sum(), (answered.sum(), 1))
-            told = torch.from_numpy(posterior(crowd, answers[answered], known))
-            prior[torch.from_numpy(answered).to(prior.device)] = told.to(prior)
-    return priors
+def _by_crowd(answers: Ints, k: int, _: Floats, kind: Kind) -> Floats:
+    shares = votes_for(answers, k).sum(0) + 1e-9
+    known = np.tile(shares / shares.sum(), (len(answers), 1))
+    return posterior_given_answers(Crowd.fit(answers, k, kind=kind), answers, known)
+
+
+def _by_crowd_kit(answers: Ints, k: int, _: Floats) -> Floats:
+    import pandas as pd
+
+    row, worker = np.nonzero(answers >= 0)
+    long = pd.DataFrame({"task": row, "worker": worker, "label": answers[row, worker]})
+    fitted = _imported("crowdkit.aggregation").DawidSkene(n_iter=100).fit(long)
+    probability = fitted.probas_.reindex(range(len(answers))).reindex(columns=range(k))
+    return np.array(probability.fillna(0.0))
+
+
+def _by_cleanlab(answers: Ints, k: int, held_out: Floats) -> Floats:
+    module = _imported("cleanlab.multiannotator")
+    told = np.where(answers >= 0, answers, np.nan)[:, (answers >= 0).any(0)]
+    try:
+        found = module.get_label_quality_multiannotator(told, held_out, verbose=False)
+    except ValueError as error:
+        raise InputError(f"cleanlab refuses the answers: {error}") from error
+    label, quality = (
+        found["label_quality"][f"consensus_{name}"].to_numpy()
+        for name in ("label", "quality_score")
+    )
+    quality = quality.clip(1 / k + 1e-6)  # so that the consensus stays the most probable class
+    is_consensus = np.arange(k) == label[:, None].astype(int)
+    return np.asarray(
+        np.where(is_consensus, quality[:, None], (1 - quality[:, None]) / max(k - 1, 1))
+    )
+
+
+# What answers (n, annotators) and held-out predictions (n, k) tell about each class, (n, k).
+CROWDS: dict[str, Callable[[Ints, int, Floats], Floats]] = {
+    "one_coin": partial(_by_crowd, kind="number"),
+    "dawid_skene": partial(_by_crowd, kind="confusion"),
+    "crowd_kit": _by_crowd_kit,
+    "cleanlab": _by_cleanlab,
+}
+PACKAGES = {"crowd_kit": "crowdkit", "cleanlab": "cleanlab"}  # to import
+
+
+def _imported(module: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise InputError(
+            f"{module} cannot be imported ({error}). Run: pip install 'robustpll[crowds]'"
+        ) from error
 
 
 @dataclass(frozen=True)
 class WrappedModels(Classical):
-    """Fitted estimators of R runs.
+    """Fitted estimators of R runs."""
 
-    Each element of `learned` has its ``"estimator"``, and ``"columns"`` (k,): which classes it has.
-    A random forest or extra trees come back from a file as a `Forest`.
-    """
-
+    # Each element of `learned` has its "estimator", and "columns" (k,): which classes it has.
+    # A random forest or extra trees come back from a file as a `Forest`.
     held_out: Opinion | None = None  # (R, n, k): each row by models that did not see it
 
     @property
@@ -258,9 +314,7 @@ class WrappedModels(Classical):
         return replace(super().without_training_rows(), held_out=None)
 
     def part(self, runs: slice) -> Self:
-        held_out = self.held_out
-        if held_out is not None:
-            held_out = each_part(lambda array: array[runs], held_out)
+        held_out = None if self.held_out is None else self.held_out[runs]
         return replace(super().part(runs), held_out=held_out)
 
 
@@ -303,7 +357,10 @@ class _Rows:
 
                 estimator, key = DummyClassifier(), None
         jobs: Any = parallel_config("threading", n_jobs=self.threads)
-        with jobs if self.threads > 1 else nullcontext(), _without_oob_warnings():
+        with jobs if self.threads > 1 else nullcontext(), warnings.catch_warnings():
+            # a row that is in every tree's sample keeps its prior
+            warnings.filterwarnings("ignore", "Some inputs do not have OOB scores")
+            warnings.filterwarnings("ignore", "R.2 score is not well-defined")
             estimator.fit(self.x[rows], y, **({key: sample_weight} if key else {}))
         return {"estimator": estimator, "columns": torch.from_numpy(columns)}
 
@@ -321,9 +378,8 @@ class _Rows:
         rows = np.repeat(np.arange(len(self.weight)), count)
         if np.ptp(self.weight) == 0:
             return rows
-        return np.sort(
-            self.random.choice(rows, len(rows), p=self.weight[rows] / self.weight[rows].sum())
-        )
+        share = self.weight[rows] / self.weight[rows].sum()
+        return np.sort(self.random.choice(rows, len(rows), p=share))
 
 
 def _weight_parameter(estimator: Any) -> str | None:
@@ -356,10 +412,8 @@ def probability_of(learned: dict[str, Any], x: NDArray[np.float32]) -> Floats:
 
 
 def out_of_bag(estimator: Any) -> Floats | None:
-    """Return the out-of-bag predictions (n, k) of a regressor that has them; else None.
-
-    A row that no tree left out has zeros. Those of a classifier would see other copies of a row.
-    """
+    """Return the out-of-bag predictions (n, k) of a regressor that has them; else None."""
+    # A row that no tree left out has zeros. Those of a classifier would see other copies of a row.
     if not _learns_matrix(estimator):
         return None
     prediction = getattr(estimator, "oob_prediction_", None)
@@ -372,15 +426,11 @@ def normalized(weights: Floats, otherwise: Floats | float = 0.0) -> Floats:
     return np.asarray(np.where(total > 0, weights / np.where(total > 0, total, 1), otherwise))
 
 
+def leaders(weights: Floats) -> Floats:
+    """Return 1 for the largest label weights of each row (n, k), also equal ones, else 0."""
+    return np.asarray(1.0 * (weights >= weights.max(-1, keepdims=True) * (1 - 1e-6)))
+
+
 def as_float32(x: Tensor) -> NDArray[np.float32]:
     """Return rows as scikit-learn's trees take them."""
     return x.float().cpu().contiguous().numpy()
-
-
-@contextmanager
-def _without_oob_warnings() -> Iterator[None]:
-    """Hide that some row is in every tree's sample: it keeps its prior."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Some inputs do not have OOB scores")
-        warnings.filterwarnings("ignore", "R.2 score is not well-defined")
-        yield

@@ -22,9 +22,9 @@ NUMBER = re.compile(
 )
 ROW_NAME = re.compile(r"(?i:|Unnamed: 0|(.*[\W_])?(id|idx|index|key|nr|row|uuid))|.*[a-z](Id|ID)")
 REMEDY = (
-    "Name such a column in `ignore` to leave it out, in `truth` if it has the true labels, or in "
-    "`categories` if its words or codes are a feature. Write numbers as 1234.5; `missing` names "
-    "words for no value, and decimal=',' reads decimal commas."
+    "Name such a column in `ignore` to leave it out, in `truth` if it has the true labels, in "
+    "`categories` if its words or codes are a feature, or in `text` if it has texts. Write numbers "
+    "as 1234.5; `missing` names words for no value, and decimal=',' reads decimal commas."
 )
 
 

@@ -229,7 +229,7 @@ def _long(source: Any, options: Any) -> pd.DataFrame:
     kinds: dict[str, bool | None] = dict.fromkeys(columns, True)
     if options.confidence is not None:
         kinds[options.confidence] = False
-    check_names(source.names, kinds, "answers")
+    check_names(source.names, kinds, "answers", options.item)
     ((frame, batch),) = source.typed(kinds)
     if batch.bad:
         first = some_of((f"{source.unit} {fault.line}: {fault}" for fault in sorted(batch.bad)), 3)

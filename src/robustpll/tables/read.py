@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from robustpll._files import refuse_replacing, write_whole
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
+from robustpll.labels.parsing import is_frame
 from robustpll.labels.votes import DUPLICATES, Votes
 from robustpll.tables.checks import refuse_odd_features
+from robustpll.tables.images import PictureColumn, Size, size_of
 from robustpll.tables.labels import read_labels, true_labels
 from robustpll.tables.source import (
     BadRow,
@@ -62,6 +64,8 @@ class Table:
         Faults of the rows that are left out: line, column, value and reason.
     reading : Reading
         How the table was read. ``read_table(other, like=table)`` repeats it.
+    pictures : uint8 array of shape (n, 3, h, w) or (n, h, w), or None
+        With `image_input`; `features` then has no columns.
 
     Examples
     --------
@@ -77,7 +81,13 @@ class Table:
     rows: NDArray[np.int64]
     bad: tuple[BadRow, ...] = ()
     reading: Reading = field(default_factory=Reading)
+    pictures: NDArray[np.uint8] | None = None
     cells: Any = field(default=None, init=False, repr=False)  # see `read_with_cells`
+
+    @property
+    def X(self) -> Any:
+        """What to fit a classifier with: the pictures, or else the features."""
+        return self.features if self.pictures is None else self.pictures
 
     @property
     def annotators(self) -> tuple[str, ...]:
@@ -108,6 +118,7 @@ def read_table(
     truth: str | None = None,
     ignore: str | Sequence[str] = (),
     categories: str | Sequence[str] = (),
+    text: str | Sequence[str] = (),
     missing: str | Sequence[str] = (),
     unanswered: Literal["error", "all classes"] = "error",
     on_bad_rows: Literal["error", "skip"] = "error",
@@ -115,6 +126,9 @@ def read_table(
     encoding: str | None = None,
     delimiter: str | None = None,
     decimal: str | None = None,
+    image_input: str | None = None,
+    image_size: int | str | Size | None = None,
+    images_root: str | Path | None = None,
     like: Table | None = None,
 ) -> Table:
     """Read features and candidates from a table file, a DataFrame, or a labelling tool's export.
@@ -122,27 +136,22 @@ def read_table(
     Parameters
     ----------
     candidates, separator, indicators, votes
-        A column whose cells are ``cat|dog``, ``["cat", "a|b"]`` or lists; or the prefix of 0/1
-        columns, one for each class; or the prefix of columns with answers, one for each annotator:
-        names, or JSON of names, probabilities or ``{"not": ["cat"]}``. For prediction, pass none.
+        A column of cells ``cat|dog``, ``["cat", "a|b"]`` or lists; or the prefix of 0/1 columns; or
+        of columns of answers: names, or JSON of names, probabilities or ``{"not": ["cat"]}``.
     answers, item, annotator, label, confidence, duplicates, question, unsure
         A long table or an export with the answers, and its columns; `item` names the rows of both
         tables. See `Votes.long`; a question of an export; an answer that means "cannot tell".
-    rename, fold_case
-        New names of classes: a dict, or a CSV file with columns ``from`` and ``to``; None is a gap.
-        Whether to merge names that differ in case, blanks or Unicode form.
-    truth, ignore, categories
-        True labels, for scoring; columns to leave out; categorical columns, even if of numbers.
-    missing, encoding, delimiter, decimal
-        Words that mean "no value", besides "", NA, NaN and null of CSV; the format of a CSV file.
-    unanswered, on_bad_rows, errors_to
-        A row without candidates is bad, or has "all classes". Bad rows have odd cells, too. They
-        are an "error", or "skip" leaves them out; `errors_to` is a CSV file that lists them.
-    like
-        A table read before. Its features are read in the same way; its other columns are left out.
+    rename, fold_case, truth, ignore, categories, text
+        New names of classes: a dict, or CSV with ``from,to``. Whether to merge names that differ in
+        case, blanks or Unicode form. True labels, to score; columns to leave out, of words, texts.
+    missing, unanswered, on_bad_rows, errors_to, encoding, delimiter, decimal
+        Words for "no value", besides "", NA, NaN and null of CSV. A row without candidates is bad,
+        or has "all classes"; odd cells are bad, too. Such rows are an "error", or "skip" leaves
+        them out; a CSV file that lists them. The format of a CSV file.
+    image_input, image_size, images_root, like
+        A column of paths: pictures are then the only features; see `read_images`. The folder of
+        all pictures, by default the table's or the current one. A table to be read like.
 
-    Examples
-    --------
     >>> pets = pd.DataFrame({"weight": [4, 30, 4], "seen": ["cat", "dog|wolf", "cat|dog"]})
     >>> read_table(pets, candidates="seen").y
     Candidates(3 rows, 3 classes, 1.67 candidates on average)
@@ -161,7 +170,9 @@ def _read(options: Any, with_cells: bool = False) -> Table:
     _check(options)
     like, words = options.like, (several(options.categories), several(options.missing))
     formats = (options.encoding, options.delimiter, options.decimal)
-    requested = Reading((), *words, *formats, options.question, options.duplicates)
+    asked = (options.question, options.duplicates)
+    requested = Reading((), *words, *formats, *asked, text=several(options.text))
+    requested = replace(requested, image_input=options.image_input)
     before = None if like is None else like.reading
     source = opened_source(options.source, requested, before)
     if like is None and all(getattr(options, form) is None for form in FORMS):
@@ -170,16 +181,21 @@ def _read(options: Any, with_cells: bool = False) -> Table:
             fault = f"question={options.question!r}: {source.title} has no answers to it"
             raise InputError(f"{fault}. Check the name, or leave it out.")
     form, labels, features = _roles(source, options)
-    kinds: dict[str, bool | None] = dict.fromkeys((*labels, *several(options.truth)), True)
+    image_input = source.reading.image_input
+    text = (*labels, *several(options.truth), *several(image_input))
+    kinds: dict[str, bool | None] = dict.fromkeys(text, True)
     for name in features:
         is_text = None if like is None else not pd.api.types.is_numeric_dtype(like.features[name])
-        kinds[name] = True if name in source.reading.categories else is_text
+        is_named = name in (*source.reading.categories, *source.reading.text)
+        kinds[name] = True if is_named else is_text
     ((frame, batch),) = source.typed(kinds, source.names if with_cells else ())
     lines, X = batch.lines, frame[features]
     faults = feature_faults(X, lines)
     bad_labels, build, renaming = read_labels(form, frame[labels], lines, source.gaps, options)
-    bad = tuple(sorted([*batch.bad, *faults, *bad_labels]))
+    bad = [*batch.bad, *faults, *bad_labels]
+    pictures = _read_pictures(frame, lines, bad, source, options)
     is_good = ~np.isin(lines, [fault.line for fault in bad])
+    bad.sort()
     is_fatal = options.on_bad_rows == "error" or not is_good.any()
     _report(bad, source, options.errors_to, is_fatal)
     rows = slice(None) if is_good.all() else is_good
@@ -193,14 +209,33 @@ def _read(options: Any, with_cells: bool = False) -> Table:
         classes = None if sets is None else sets.classes
         truth = true_labels(frame.loc[rows, options.truth], classes, renaming)
     if y is not None and sets is not None:
-        refuse_odd_features(X, sets)
+        refuse_odd_features(X.drop(columns=[*source.reading.text]), sets)
     left_out = tuple(name for name in source.names if name not in X)
     question = getattr(getattr(source, "question", None), "question", None)
     reading = replace(source.reading, left_out=left_out, question=question)
-    table = Table(X, y, truth, lines[rows], bad, reading)
+    table = Table(X, y, truth, lines[rows], tuple(bad), reading, pictures)
     if with_cells:
         object.__setattr__(table, "cells", batch.cells.filter(is_good))
     return table
+
+
+def _read_pictures(
+    frame: pd.DataFrame, lines: Lines, bad: list[BadRow], source: Source, options: Any
+) -> NDArray[np.uint8] | None:
+    """Return the pictures of rows that are not `bad`, if there is a column of them; add faults."""
+    if (name := source.reading.image_input) is None:
+        return None
+    folder = Path() if is_frame(source.content) else source.content.parent
+    root = None if options.images_root is None else Path(options.images_root)
+    size, grey = size_of(options.image_size), None
+    if options.like is not None and options.like.pictures is not None:
+        *channels, height, width = options.like.pictures.shape[1:]
+        size, grey = (height, width), not channels
+    is_good = ~np.isin(lines, [fault.line for fault in bad])
+    column = PictureColumn(name, folder, root, size, grey)
+    pictures, faults = column.read(frame[name][is_good], lines[is_good])
+    bad += faults
+    return pictures
 
 
 def _check(options: Any) -> None:
@@ -215,22 +250,26 @@ def _check(options: Any) -> None:
         raise InputError(f"like={options.like!r}: it must be a result of read_table.")
     if (options.item is None) != (options.answers is None):
         raise InputError("`answers` and `item` belong together: pass both, or neither.")
+    if options.image_size is not None and options.image_input is None:
+        raise InputError("image_size is the size of pictures: pass their column as image_input.")
+    if options.images_root is not None and not Path(options.images_root).is_dir():
+        raise InputError(f"images_root={str(options.images_root)!r}: there is no such folder.")
     if options.errors_to is not None:
         refuse_replacing(Path(options.errors_to), is_list_of_bad_rows, BAD_ROWS)
 
 
 def _roles(source: Source, options: Any) -> tuple[str | None, list[str], list[str]]:
     """Return the form of the labels, the columns of labels, and the columns of features."""
-    names, categories = source.names, source.reading.categories
+    names, declared = source.names, {n: getattr(source.reading, n) for n in ("categories", "text")}
     passed = [(form, text) for form in FORMS if (text := getattr(options, form)) is not None]
     if len(passed) > 1:
         raise InputError(f"{passed[0][0]} and {passed[1][0]} are passed: pass only one of them.")
     form, prefix = passed[0] if passed else (None, "")
     check_names(names, names)
     role_of: dict[str, str] = {}
-    for argument in ("candidates", "item", "truth", "ignore", "categories"):
-        used = categories if argument == "categories" else several(getattr(options, argument))
-        check_names(names, used, argument)
+    for argument in ("candidates", "item", "truth", "ignore", *declared):
+        used = declared.get(argument) or several(getattr(options, argument))
+        check_names(names, used, argument, options.item)
         for name in used:
             if name in role_of:
                 both = f"both `{role_of[name]}` and `{argument}`"
@@ -242,8 +281,15 @@ def _roles(source: Source, options: Any) -> tuple[str | None, list[str], list[st
         if not prefix or not labels or prefix in labels:
             rule = f"it must be the beginning of some of {some_of(map(repr, names))}"
             raise InputError(f"{form}={prefix!r}: {rule}, and not the whole name of one.")
+    if (image_input := source.reading.image_input) is not None:
+        check_names(names, [image_input], "image_input")
+        others = {*labels, options.truth} - {options.item}  # rows may be named by their files
+        if any(declared.values()) or image_input in others:
+            rule = "must be a column of its own, and the pictures the only features"
+            raise InputError(f"image_input={image_input!r} {rule}: pass no `categories` or `text`.")
+        return form, labels, []
     if options.like is None:
-        others = {*role_of, *labels, *source.left_out}.difference(categories)
+        others = {*role_of, *labels, *source.left_out}.difference(*declared.values())
         return form, labels, [name for name in names if name not in others]
     features = options.like.features.columns.tolist()
     check_names(names, features, "like")
@@ -276,7 +322,7 @@ def is_list_of_bad_rows(start: bytes) -> bool:
 class Piece(NamedTuple):
     """Consecutive rows of a table."""
 
-    features: pd.DataFrame
+    features: Any  # a DataFrame, or an array of pictures
     lines: Lines  # of the rows in `features`, as in `Table.rows`
     bad: list[BadRow]  # faults, also of rows that are not in `features`
     copies: dict[int, tuple[str, ...]]  # line -> cells of further columns
@@ -287,23 +333,27 @@ class TableInPieces:
     """A table file to predict; it is read once, from beginning to end."""
 
     path: Path
-    words: Mapping[str, tuple[str, ...] | None]  # of each feature in training; None for numbers
+    words: Mapping[str, tuple[str, ...] | None]  # categories; None: numbers, (): texts
     filled: Collection[str] = ()  # numbers that may be missing
     before: Reading = UNKNOWN  # how the training table was read
     requested: Reading = UNKNOWN  # options that add to `before`, or replace it
+    pictures: PictureColumn | None = None  # instead of `words`
 
     def __post_init__(self) -> None:
         self.source = opened_source(self.path, self.requested, self.before)
-        text = [name for name, words in self.words.items() if words is not None]
-        self.new_words = {name: Counter[str]() for name in text}  # words that training did not see
+        categories = [name for name, words in self.words.items() if words]
+        self.new_words = {name: Counter[str]() for name in categories}  # that training did not see
         self.known_rows = Counter[str]()  # column -> rows with a word of training, as read so far
 
     def pieces(self, keep: Sequence[str] = (), most_rows: int = MOST_ROWS) -> Iterator[Piece]:
         """Yield all rows in order, with copies of the columns to `keep`; new words become gaps."""
         names = self.source.names
         check_names(names, (*keep, *self.words))
+        picture = several(None if self.pictures is None else self.pictures.name)
+        check_names(names, picture, "image_input")
         most_rows = max(1, min(most_rows, MOST_ROWS, MOST_CELLS // len(names)))
         kinds = {name: words is not None for name, words in self.words.items()}
+        kinds |= dict.fromkeys(picture, True)
         required = [name for name in kinds if not kinds[name] and name not in self.filled]
         for frame, batch in self.source.typed(kinds, several(keep), most_rows):
             lines, bad = batch.lines, [*batch.bad, *feature_faults(frame, batch.lines)]
@@ -313,9 +363,13 @@ class TableInPieces:
                 reason = "is missing, and never was in training"
                 bad += bad_rows(is_gap, lines, name, None, reason)
             is_good = ~np.isin(lines, [fault.line for fault in bad])
-            features = frame.loc[is_good].copy()
+            features: Any = frame.loc[is_good].copy()
             for name in self.new_words:
                 features[name] = self._known_words(features[name])
+            if self.pictures is not None:
+                features, faults = self.pictures.read(features[picture[0]], lines[is_good])
+                bad += faults
+                is_good &= ~np.isin(lines, [fault.line for fault in faults])
             texts = [self.source.texts(batch.cells[name]) for name in keep]
             copies = dict(zip(lines.tolist(), zip(*texts, strict=True), strict=bool(keep)))
             yield Piece(features, lines[is_good], sorted(bad), copies)

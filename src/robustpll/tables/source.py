@@ -59,6 +59,8 @@ class Reading:
     decimal: str | None = None
     question: str | None = None  # of an export of a labelling tool
     duplicates: str | None = None
+    image_input: str | None = None  # column of pictures, which are the only features
+    text: tuple[str, ...] = ()  # columns of texts
 
     def after(self, before: Self) -> Self:
         """Return how a second table is read: these options add to, or replace, the first ones."""
@@ -163,6 +165,19 @@ class Source:
             rows += len(lines) + len(bad)
         if not rows:
             raise InputError(f"{self.title} has columns, but no rows.")
+
+    def as_read(self, cells: pa.Table) -> pa.Table:
+        """Return cells with their types; of CSV, numbers where a column has no other cells."""
+        if self.unit != "line":
+            return cells
+        columns = {}
+        for name in cells.column_names:
+            column, is_odd, _ = self._typed(cells[name], None)
+            if np.any(is_odd):  # a few words among numbers
+                column, *_ = self._typed(cells[name], kind=True)
+            is_text = isinstance(column.dtype, pd.CategoricalDtype)
+            columns[name] = pa.array(column.astype(object) if is_text else column, from_pandas=True)
+        return pa.table(columns)
 
     def texts(self, cells: Any) -> list[str]:
         """Return cells as text, those of CSV files without blanks around them."""
@@ -426,14 +441,22 @@ def several(names: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names or ()))
 
 
-def check_names(names: Sequence[str], used: Iterable[Any], argument: str = "") -> None:
+def check_names(
+    names: Sequence[str], used: Iterable[Any], argument: str = "", item: str | None = None
+) -> None:
     """Raise an error if the table lacks one of the used names, or has it twice."""
     counts = Counter(names)
     for name in used:
         if not counts[name]:
             close = get_close_matches(str(name), map(str, names)) or names
             lack = f"`{argument}`: there is no" if argument else "There is no"
-            raise InputError(f"{lack} column {name!r}. There is {some_of(map(repr, close))}.")
+            remedy = (
+                " `item` must have one name in both files: rename it in one."
+                if item == name
+                else ""
+            )
+            there = f"There is {some_of(map(repr, close))}.{remedy}"
+            raise InputError(f"{lack} column {name!r}. {there}")
         if counts[name] > 1:
             raise InputError(f"Several columns are named {name!r}. Rename all but one.")
 
