@@ -22,7 +22,6 @@ from robustpll.engine.train import minibatches, train
 from robustpll.methods import DeepMethod, Method, Proden, RobustPll, RobustPllEns
 from robustpll.methods.auto import OneStack, Stack
 from robustpll.methods.classical import Classical
-from robustpll.methods.forest import ForestModel
 from robustpll.methods.views import ViewMethod
 from robustpll.methods.wrapped import WrappedModels
 
@@ -225,8 +224,8 @@ def stacked_tensors(run: OneStack) -> list[torch.Tensor]:
     """Those of its networks and of its trees, and how both are weighed."""
     learned = [torch.tensor([*run.powers.values(), run.offset])]
     for part in run.parts.values():
-        if isinstance(part, ForestModel):
-            learned += [getattr(part.forest, field.name) for field in fields(part.forest)]
+        if isinstance(part, WrappedModels):
+            learned += part.forest.tensors().values()
         else:
             learned += part.net.state_dict().values()
     return learned

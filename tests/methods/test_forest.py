@@ -17,7 +17,8 @@ from torch import Tensor
 from robustpll import InputError, PLLClassifier
 from robustpll.engine.data import Rows
 from robustpll.methods import Auto, forest
-from robustpll.methods.forest import Forest, ForestModel, rounded_down
+from robustpll.methods.forest import Forest, rounded_down
+from robustpll.methods.wrapped import WrappedModels
 
 RNG = np.random.default_rng(0)
 LABELS = np.arange(150) % 3
@@ -79,8 +80,9 @@ def test_several_forests_have_the_mean_answer_and_rows_do_not_depend_on_each_oth
 def test_the_default_method_holds_no_estimator() -> None:
     model = PLLClassifier(Auto(epochs=2, members=5, learner="trees"), random_state=0)
     trees = model.fit(X, LABELS).fitted_.runs[0].parts["trees"]
-    assert isinstance(trees, ForestModel)
-    assert trees.part(slice(0, 1)).without_training_rows() is trees
+    assert isinstance(trees, WrappedModels)
+    assert isinstance(trees.estimators[0], Forest)
+    assert trees.part(slice(0, 1)).without_training_rows().forest is trees.forest
     probability = trees.predict(Rows.scaled(torch.rand(1, 20, 5))).probability
     assert probability.shape == (1, 20, 3)
     np.testing.assert_allclose(probability.sum(-1), 1.0)

@@ -32,8 +32,8 @@ from robustpll.labels.parsing import checked_classes, refuse_odd_text
 from robustpll.methods import METHODS, DeepMethod, Method, RobustPll
 from robustpll.methods.auto import Auto, OneStack, Stack
 from robustpll.methods.classical import Classical, Layout, Tensors
-from robustpll.methods.forest import Forest, ForestModel, is_forest
-from robustpll.methods.wrapped import Wrapped, WrappedModels
+from robustpll.methods.forest import Forest, is_forest
+from robustpll.methods.wrapped import Wrapped, WrappedModels, forest_model
 from robustpll.opinion import Opinion
 
 FORMAT = 2  # raised whenever an older reader would misread a file
@@ -106,10 +106,11 @@ def _learned(fitted: Any) -> Tensors:
     """The tensors of one run by name; parts of a stack have the prefix "network." or "trees."."""
     # Forests are tensors, other wrapped estimators are bytes.
     if isinstance(fitted, Stack):
-        parts = fitted.runs[0].parts.items()
-        return {f"{part}.{name}": t for part, of in parts for name, t in _learned(of).items()}
-    if isinstance(fitted, ForestModel):
-        return fitted.forest.tensors()
+        tensors: Tensors = {}
+        for name, part in fitted.runs[0].parts.items():
+            learned = _learned(part) if isinstance(part, Networks) else part.estimators[0].tensors()
+            tensors |= {f"{name}.{key}": tensor for key, tensor in learned.items()}
+        return tensors
     if isinstance(fitted, Networks):
         return fitted.net.state_dict()
     method, learned = fitted.method, fitted.learned[0]
@@ -379,7 +380,7 @@ def _stack(
     for name, tensor in tensors.items():
         part, _, rest = name.partition(".")
         by_part[part][rest] = tensor
-    parts: dict[str, Networks | ForestModel] = {}
+    parts: dict[str, Networks | WrappedModels] = {}
     for name, learned in by_part.items():
         if name == "network":
             method = _method(about["stack"]["network"], network)
@@ -387,7 +388,7 @@ def _stack(
         elif name == "trees":
             fitting = _fitting(Forest.layout(nothing.shape[-1]), learned)
             forest = Forest.of_tensors(fitting, math.prod(shape))
-            parts[name] = ForestModel(forest.to(nothing.device))
+            parts[name] = forest_model(forest.to(nothing.device))
     if not parts or parts.keys() != powers.keys():
         raise ValueError("it has other learners than networks and trees")
     return OneStack(parts, powers, float(offset))

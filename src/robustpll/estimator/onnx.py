@@ -25,7 +25,7 @@ from robustpll.estimator.abstention import networks_of
 from robustpll.estimator.classifier import CandidateClassifier
 from robustpll.estimator.features import FARTHEST
 from robustpll.methods import DeepMethod, auto
-from robustpll.methods.forest import Forest, ForestModel
+from robustpll.methods.forest import Forest
 from robustpll.methods.wrapped import WrappedModels
 from robustpll.opinion import Opinion
 
@@ -116,8 +116,9 @@ def _on_cpu(fitted: Any) -> Any:
     """A copy of a fitted model, or of a part of it, that predicts on the host."""
     if isinstance(fitted, Networks):
         return replace(fitted, net=copy.deepcopy(fitted.net).cpu())
-    if isinstance(fitted, ForestModel):
-        return ForestModel(fitted.forest.to(torch.device("cpu")))
+    if isinstance(fitted, WrappedModels) and fitted.forest is not None:
+        forest = fitted.forest.to(torch.device("cpu"))
+        return replace(fitted, learned=(fitted.learned[0] | {"estimator": forest},))
     if isinstance(fitted, auto.Stack):
         (run,) = fitted.runs
         parts = {name: _on_cpu(part) for name, part in run.parts.items()}
@@ -127,11 +128,8 @@ def _on_cpu(fitted: Any) -> Any:
 
 def _forest_of(fitted: Any) -> Forest | None:
     """The forest of a model that holds one as tensors."""
-    if isinstance(fitted, auto.Stack):
-        parts = fitted.runs[0].parts.values()
-        return next((part.forest for part in parts if isinstance(part, ForestModel)), None)
-    estimators = fitted.estimators if isinstance(fitted, WrappedModels) else ()
-    return next((each for each in estimators if isinstance(each, Forest)), None)
+    parts = fitted.runs[0].parts.values() if isinstance(fitted, auto.Stack) else (fitted,)
+    return next((part.forest for part in parts if isinstance(part, WrappedModels)), None)
 
 
 class Scaling(nn.Module):

@@ -32,9 +32,9 @@ from robustpll.methods.answers import Answers
 from robustpll.methods.base import NETWORK, DeepMethod, Method
 from robustpll.methods.crdpll import RobustPllViews
 from robustpll.methods.evidential import RobustPll, RobustPllAt
-from robustpll.methods.forest import Forest, ForestModel
+from robustpll.methods.forest import Forest
 from robustpll.methods.proden import Proden
-from robustpll.methods.wrapped import Wrapped
+from robustpll.methods.wrapped import Wrapped, WrappedModels, forest_model
 from robustpll.opinion import Opinion, each_part
 
 Floats = NDArray[np.float64]
@@ -392,14 +392,14 @@ def fold_trees(method: Auto, task: Task) -> FoldPart:
         forest = Wrapped(RandomForestRegressor(trees, **options), rounds=2)
         fitted = forest.fit(fold_task(task, train)).without_training_rows()
     everyone = Forest.of(fitted.estimators).to(task.rows.device)  # equally many trees each
-    return FoldPart(ForestModel(everyone), test, fitted.predict(held_out.rows), method.folds)
+    return FoldPart(forest_model(everyone), test, fitted.predict(held_out.rows), method.folds)
 
 
 @dataclass(frozen=True)
 class OneStack:
     """The learners of one run, and how their evidence is combined."""
 
-    parts: Mapping[str, Networks | ForestModel]  # "network" and "trees", with all members
+    parts: Mapping[str, Networks | WrappedModels]  # "network" and "trees", with all members
     powers: Mapping[str, float] = field(default_factory=dict)  # exponents; 1 without held-out rows
     offset: float = 0.0  # added to the logarithm of the evidence
     mistakes: float = 0.0  # share of rows that mislead all annotators

@@ -1,7 +1,7 @@
 """Fitted scikit-learn forests as plain tensors: to predict on any device, to save and to export."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -11,13 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
-from robustpll.attacks import Attack
-from robustpll.engine.data import Rows
-from robustpll.engine.history import History
-from robustpll.engine.predict import Fitted
 from robustpll.errors import InputError
-from robustpll.methods.classical import Layout, scaled_rows
-from robustpll.opinion import Opinion
+from robustpll.methods.classical import Layout
 
 AT_ONCE = 2**17  # rows * trees that are walked together: about 6 MiB, in a CPU's cache
 LEVELS = 4  # steps between two looks at which rows have reached a leaf
@@ -166,38 +161,3 @@ def rounded_down(threshold: NDArray[np.float64]) -> NDArray[np.float32]:
     """The largest float32 up to each threshold: x <= threshold stays true or false."""
     near = threshold.astype(np.float32)
     return np.where(near > threshold, np.nextafter(near, np.float32(-np.inf)), near)
-
-
-@dataclass(frozen=True)
-class ForestModel(Fitted):
-    """A forest of one run that predicts rows; training rows are not part of it."""
-
-    forest: Forest
-    history: History = field(default_factory=History)
-
-    @property
-    def label_weights(self) -> Tensor:  # type: ignore[override]
-        return self.forest.value[None, :0]
-
-    @property
-    def opinion(self) -> Opinion:  # type: ignore[override]
-        return Opinion.of_probability(self.label_weights)
-
-    @property
-    def device(self) -> torch.device:
-        return self.forest.value.device
-
-    def without_training_rows(self) -> Self:
-        return self
-
-    def part(self, runs: slice) -> Self:
-        return self
-
-    def predict(
-        self, rows: Rows, attack: Attack | None = None, truth: Tensor | None = None
-    ) -> Opinion:
-        if attack is not None:
-            rows = self.attacked(rows, attack, truth)
-        probability = self.forest.probability(scaled_rows(rows, 0)).double()
-        total = probability.sum(-1, keepdim=True).clamp(min=1e-12)
-        return Opinion.of_probability(probability / total)[None]

@@ -294,8 +294,9 @@ def _imported(module: str) -> Any:
 class WrappedModels(Classical):
     """Fitted estimators of R runs."""
 
-    # Each element of `learned` has its "estimator", and "columns" (k,): which classes it has.
-    # A random forest or extra trees come back from a file as a `Forest`.
+    # Each has its "estimator", and "columns" (k,): which classes it has. A random forest or extra
+    # trees come back from a file as a `Forest`, as `Auto` has them.
+    learned: tuple[dict[str, Any], ...]
     held_out: Opinion | None = None  # (R, n, k): each row by models that did not see it
 
     @property
@@ -307,8 +308,14 @@ class WrappedModels(Classical):
         return len(self.learned[0]["columns"])
 
     @property
+    def forest(self) -> Forest | None:
+        """The trees of the first run as tensors, if it has such."""
+        estimator = self.estimators[0]
+        return estimator if isinstance(estimator, Forest) else None
+
+    @property
     def device(self) -> torch.device:
-        return torch.device("cpu")
+        return torch.device("cpu") if self.forest is None else self.forest.value.device
 
     def without_training_rows(self) -> Self:
         return replace(super().without_training_rows(), held_out=None)
@@ -316,6 +323,13 @@ class WrappedModels(Classical):
     def part(self, runs: slice) -> Self:
         held_out = None if self.held_out is None else self.held_out[runs]
         return replace(super().part(runs), held_out=held_out)
+
+
+def forest_model(forest: Forest) -> WrappedModels:
+    """Return a model of one run that predicts by a forest, without its training rows."""
+    columns = torch.ones(forest.value.shape[1], dtype=torch.bool)
+    nothing = Opinion.of_probability(forest.value[None, :0])
+    return WrappedModels(Wrapped(), ({"estimator": forest, "columns": columns},), nothing)
 
 
 @dataclass(frozen=True)
@@ -397,8 +411,9 @@ def probability_of(learned: dict[str, Any], x: NDArray[np.float32]) -> Floats:
     """Return the probability (q, k) of each class for rows x (q, d); absent classes have 0."""
     estimator, columns = learned["estimator"], learned["columns"].cpu().numpy()
     probability = np.zeros((len(x), len(columns)))
-    if isinstance(estimator, Forest):  # of a file
-        answer = estimator.probability(torch.from_numpy(x)).numpy()
+    if isinstance(estimator, Forest):
+        rows = torch.from_numpy(x).to(estimator.value.device)
+        answer = estimator.probability(rows).cpu().numpy()
     else:
         predict = estimator.predict if _learns_matrix(estimator) else estimator.predict_proba
         answer = np.asarray(predict(x))
