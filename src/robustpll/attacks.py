@@ -314,8 +314,6 @@ class AutoPGD(PGD):
 
     It has the parameters of `PGD`, and always keeps the worst point.
 
-    Examples
-    --------
     >>> x = torch.tensor([[[0.6, 0.553]]], dtype=torch.float64)
     >>> AutoPGD(0.1, labels="clean")(lambda x: x, x, Draws.of([0], like=x))
     tensor([[[0.5000, 0.6530]]], dtype=torch.float64)

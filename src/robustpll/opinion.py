@@ -1,7 +1,7 @@
 """Subjective-logic opinions: belief in each class, and uncertainty."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -195,6 +195,11 @@ def each_part(change: Callable[..., Array], *opinions: Opinion) -> Opinion:
     if opinions[0]._leaders is not None:
         object.__setattr__(result, "_leaders", changed("_leaders"))
     return result
+
+
+def stacked(opinions: Iterable[Opinion]) -> Opinion:
+    """Opinions of single runs as one of R runs, (R, ...)."""
+    return each_part(lambda *parts: torch.stack(parts), *opinions)
 
 
 def named_as(opinion: Opinion, other: Opinion) -> Opinion:

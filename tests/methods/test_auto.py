@@ -35,7 +35,7 @@ def sets(depend: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray, Answers]
 @pytest.mark.parametrize("power", [0.5, 2.0])
 def test_exponents_undo_what_made_a_learner_too_sure_or_not_sure_enough(power: float) -> None:
     probability, _, answers = sets(0.0)
-    evidence = 1e5 * normalized(probability**power)
+    evidence = torch.from_numpy(1e5 * normalized(probability**power))
     (log_power, _), _ = exponents({"network": evidence}, answers)
     assert np.exp(log_power) == pytest.approx(1 / power, rel=0.1)
 
@@ -44,7 +44,8 @@ def test_trees_that_predict_distractors_are_left_out() -> None:
     probability, distractor, answers = sets(0.5)
     learned = 0.7 * probability + 0.3 * np.eye(K)[distractor]
     for trees, are_used in ((probability, True), (learned, False)):
-        evidence = {"network": 1e4 * normalized(probability**0.8), "trees": trees}
+        network = torch.from_numpy(1e4 * normalized(probability**0.8))
+        evidence = {"network": network, "trees": torch.from_numpy(trees)}
         fitted, judged = OneStack({}).fitted_to(evidence, answers)
         assert fitted.powers["trees"] > fitted.powers["network"]  # likelihood prefers them
         assert ("trees" in fitted.useful(evidence, judged)) == are_used

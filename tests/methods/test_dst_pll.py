@@ -137,11 +137,11 @@ def test_the_layout_is_that_of_what_is_learned(
     method = DstPll(encoder=encoder, encoder_epochs=1)
     model = PLLClassifier(method).fit(pictures[:30].reshape(30, *shape), candidates[:30])
     assert isinstance(model.fitted_, Classical)
-    layout = method.layout(shape, 10)
+    layout, known = method.layout(shape), {"n": 30, "d": 64, "k": 10}
     assert layout.keys() == model.fitted_.learned[0].keys()
     for name, tensor in model.fitted_.learned[0].items():
         dtype, sizes = layout[name]
-        assert (tensor.dtype, *tensor.shape) == (dtype, *(30 if s == "n" else s for s in sizes))
+        assert (tensor.dtype, *tensor.shape) == (dtype, *(known.get(s, s) for s in sizes))
 
 
 def test_predictions_that_are_wrong_are_less_certain(digits: Any, candidates: np.ndarray) -> None:

@@ -66,9 +66,14 @@ def save(classifier: Any, path: Path) -> None:
     method, weight, trial = fitted.method, classifier.class_weight, classifier.trial_
     params = classifier.get_params(deep=False).items()
     trust: dict[str, Any] = {}
+    stack = None
     tensors = {name: _stored(tensor) for name, tensor in _learned(fitted).items()}
     tensors |= classifier.features_.tensors()
     networks = abstention.networks_of(fitted)
+    if isinstance(fitted, Stack):
+        run, network = fitted.runs[0], _described(networks[0].method) if networks else None
+        powers = {name: run.powers.get(name, 1.0) for name in run.parts}
+        stack = {"powers": powers, "offset": run.offset, "network": network}
     if classifier.reference_ is not None:
         tensors[REFERENCE] = classifier.reference_.rows.cpu()
     if classifier.recalibration_ is not None:
@@ -84,7 +89,7 @@ def save(classifier: Any, path: Path) -> None:
         # pairs, since keys may be numbers
         "class_weight": [*map(list, weight.items())] if isinstance(weight, Mapping) else None,
         "method": _described(method),
-        "stack": _described_stack(fitted.runs[0]) if isinstance(fitted, Stack) else None,
+        "stack": stack,
         "classes": {"type": classifier.classes_.dtype.kind, "names": classifier.classes_.tolist()},
         "features": classifier.features_.described(),
         "n_features_in": classifier.n_features_in_,
@@ -134,14 +139,6 @@ def _described(method: Method) -> dict[str, Any]:
     if fields.get("augment") == CALLABLE:  # predictions do not need it
         fields["augment"] = "auto"
     return {"name": method.name, "fields": fields}
-
-
-def _described_stack(run: OneStack) -> dict[str, Any]:
-    """How the parts of a stack are combined, and the method of its networks."""
-    powers = {name: run.powers.get(name, 1.0) for name in run.parts}
-    networks = [part.method for part in run.parts.values() if isinstance(part, Networks)]
-    network = _described(networks[0]) if networks else None
-    return {"powers": powers, "offset": run.offset, "network": network}
 
 
 def _stored(tensor: Tensor) -> Tensor:
@@ -332,7 +329,8 @@ def _read_learned(
 ) -> None:
     """Set what the method learned."""
     shape, k = model.features_.shape, len(model.classes_)
-    nothing = torch.empty(1, 0, k, device=device)
+    width, nothing = math.prod(shape), torch.empty(1, 0, k, device=device)
+    sizes = {"d": width, "d + 1": width + 1, "k": k}
     extra = {name: tensors.pop(name) for name in (REFERENCE, TRIAL) if name in tensors}
     if isinstance(method, DeepMethod):
         model.fitted_ = _networks(method, tensors, nothing, shape, about["seeds"])
@@ -341,10 +339,10 @@ def _read_learned(
         model.fitted_ = Stack(method, (run,), nothing, Opinion.of_probability(nothing), History())
     elif isinstance(method, Wrapped):
         is_object = about["method"]["fields"]["estimator"] == ESTIMATOR
-        model.fitted_ = _wrapped(method, tensors, nothing, math.prod(shape), is_object=is_object)
+        model.fitted_ = _wrapped(method, tensors, nothing, width, is_object=is_object)
         model.method = model.fitted_.method
     else:
-        fitting = _fitting(method.layout(shape, k), tensors)
+        fitting = _fitting(method.layout(shape), tensors, **sizes)
         learned = {name: tensor.to(device) for name, tensor in fitting.items()}
         model.fitted_ = Classical(method, (learned,), Opinion.of_probability(nothing))
     _read_abstention(model, about.get("trust", {}), extra, model.fitted_.device)
@@ -386,7 +384,7 @@ def _stack(
             method = _method(about["stack"]["network"], network)
             parts[name] = _networks(method, learned, nothing, shape, about["seeds"])
         elif name == "trees":
-            fitting = _fitting(Forest.layout(nothing.shape[-1]), learned)
+            fitting = _fitting(Forest.layout, learned, k=nothing.shape[-1])
             forest = Forest.of_tensors(fitting, math.prod(shape))
             parts[name] = forest_model(forest.to(nothing.device))
     if not parts or parts.keys() != powers.keys():
@@ -399,11 +397,11 @@ def _wrapped(
 ) -> WrappedModels:
     """A fitted estimator, or a forest; `is_object`: the method's estimator is no name."""
     nodes = {n.removeprefix(FOREST): t for n, t in tensors.items() if n.startswith(FOREST)}
-    layout = method.layout((width,), nothing.shape[-1])
+    layout = {**method.learns}
     if nodes and not is_object:
         del layout["estimator"]
     others = {name: t for name, t in tensors.items() if not name.startswith(FOREST)}
-    learned: dict[str, Any] = _fitting(layout, others)
+    learned: dict[str, Any] = _fitting(layout, others, k=nothing.shape[-1])
     if "estimator" in learned:
         learned["estimator"] = estimator_of_tensor(learned["estimator"])
     if not nodes:
@@ -411,7 +409,8 @@ def _wrapped(
     if is_object:
         method = replace(method, estimator=clone(learned["estimator"]))
     if nodes:
-        fitting = _fitting(Forest.layout(int(learned["columns"].sum()), torch.float64), nodes)
+        in_double = Forest.layout | {"value": (torch.float64, ("leaves", "k"))}
+        fitting = _fitting(in_double, nodes, k=int(learned["columns"].sum()))
         learned["estimator"] = Forest.of_tensors(fitting, width)
     return WrappedModels(method, (learned,), Opinion.of_probability(nothing))
 
@@ -437,11 +436,13 @@ def _read_abstention(model: Any, about: Any, tensors: Tensors, device: torch.dev
         model.trial_ = abstention.CalibrationSample(certainty, wrong, **about["trial"])
 
 
-def _fitting(layout: Layout, tensors: Tensors) -> Tensors:
-    """The tensors in the types of the layout; raises ValueError for other names or shapes."""
+def _fitting(layout: Layout, tensors: Tensors, **sizes: int) -> Tensors:
+    """The tensors in the types of the layout; raises ValueError for other names or shapes.
+
+    `sizes` has those of the words in shapes that are known.
+    """
     if layout.keys() != tensors.keys():
         raise ValueError(f"it has not exactly these tensors: {', '.join(layout)}")
-    sizes: dict[str, int] = {}  # of the words in shapes
     fitting = {}
     for name, (dtype, words) in layout.items():
         tensor = tensors[name]

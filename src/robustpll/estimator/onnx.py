@@ -47,8 +47,6 @@ def export_onnx(model: CandidateClassifier, path: str | Path) -> None:
     (n,), recalibrated if the classifier is. Rows that `predict` refuses get NaN, and -1 as
     ``predicted``. The metadata ``robustpll`` is JSON with the names of classes and columns.
 
-    Examples
-    --------
     >>> import tempfile, onnxruntime
     >>> from robustpll import RobustPLLClassifier
     >>> model = RobustPLLClassifier(epochs=5).fit(np.eye(4), ["a", "b", "a", "b"])

@@ -37,8 +37,6 @@ FEWEST_PAIRS = 30  # rows with two answers, below which nothing is known about s
 class Crowd:
     """What annotators answer for rows of each class.
 
-    Examples
-    --------
     >>> answers = np.array([[0, 0, 1], [1, 1, 0], [0, 0, 0], [1, 1, 0], [0, 0, 1]] * 20)
     >>> crowd = Crowd.fit(answers, 2, kind="number")
     >>> crowd.reliability.round(2)
@@ -80,15 +78,15 @@ class Crowd:
         kind = kind if k <= MOST_CLASSES else "number"
         for _ in range(ROUNDS):
             if kind == "number":
-                right = _right_answers(answers, looks)
-                total = (answers >= 0).sum(0)
+                named = np.take_along_axis(looks, answers.clip(min=0), 1) * (answers >= 0)
+                right, total = named.sum(0), (answers >= 0).sum(0)
                 crowd = cls((right + RIGHT) / (total + RIGHT + WRONG), None, mistakes, k)
             else:
                 counts = (told.T @ looks).reshape(annotators, k, k).transpose(0, 2, 1)
                 crowd = cls.of_counts(counts, kind, mistakes)
             known = looks.mean(0) if prior is None else prior
             before = looks
-            looks = softmax(crowd._logs(told) + np.log(crowd._misled(known).clip(1e-12)), axis=-1)
+            looks = softmax(crowd._logs(told) + logarithms(crowd._misled(known)), axis=-1)
             if np.abs(looks - before).max(initial=0.0) < STABLE:
                 break
         return crowd
@@ -171,8 +169,6 @@ def resolve(
     `named` (n, k) are the classes that somebody named; None: by `answers`. `doubted` (n, k) is what
     the model says, where `probability` is better known.
 
-    Examples
-    --------
     >>> model = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]] * 20)
     >>> answers = np.array([[0, 0, 1], [0, 0, -1], [1, 1, 1]] * 20)
     >>> resolved = resolve(answers, model)
@@ -187,7 +183,8 @@ def resolve(
         probability, mistakes = np.tile(shares, (len(probability), 1)), 0.0
     if mistakes is None:
         crowds = [Crowd.fit(answers, k, probability, kind=kind, mistakes=m) for m in MISTAKES]
-        likely = [joint_likelihood(crowd, answers, probability).sum() for crowd in crowds]
+        joint = [crowd.log_likelihood(answers) + logarithms(probability) for crowd in crowds]
+        likely = [float(logsumexp(logs, axis=-1).sum()) for logs in joint]
         mistakes = float(weights_of_mistakes(likely) @ MISTAKES)
     crowd = Crowd.fit(answers, k, probability, kind=kind, mistakes=mistakes)
     shared = shared_doubt(answers, probability if doubted is None else doubted)
@@ -200,7 +197,7 @@ def resolve(
     alone = replace(crowd, mistakes=0.0)
     independent, least = (posterior_given_answers(c, answers, probability) for c in (crowd, alone))
     mixed = shared * probability + (1 - shared) * independent
-    logs = np.log(probability.clip(1e-12)) + (1 - shared / 2) * crowd.log_likelihood(answers)
+    logs = logarithms(probability) + (1 - shared / 2) * crowd.log_likelihood(answers)
     rows, leader, highest = np.arange(len(mixed)), logs.argmax(-1), mixed.argmax(-1)
     exchanged = mixed[rows, leader]
     mixed[rows, leader] = mixed[rows, highest]
@@ -228,14 +225,12 @@ def weights_of_mistakes(log_likelihoods: list[float]) -> Floats:
 
 def posterior_given_answers(crowd: Crowd, answers: Ints, probability: Floats) -> Floats:
     """Multiply probabilities (n, k) by the likelihood of the answers, and normalize."""
-    logs = crowd.log_likelihood(answers) + np.log(probability.clip(1e-12))
-    return np.asarray(softmax(logs, axis=-1))
+    return np.asarray(softmax(crowd.log_likelihood(answers) + logarithms(probability), axis=-1))
 
 
-def joint_likelihood(crowd: Crowd, answers: Ints, probability: Floats) -> Floats:
-    """Return the logarithm of how likely each row's answers are, given probabilities, (n,)."""
-    logs = crowd.log_likelihood(answers) + np.log(probability.clip(1e-12))
-    return np.asarray(logsumexp(logs, axis=-1))
+def logarithms(probability: Floats) -> Floats:
+    """Return logarithms that are finite."""
+    return np.asarray(np.log(probability.clip(1e-12)))
 
 
 def shared_doubt(answers: Ints, probability: Floats) -> float:
@@ -269,9 +264,3 @@ def _one_hot(answers: Ints, k: int) -> Any:
     row, column = np.nonzero(answers >= 0)
     shape = (len(answers), answers.shape[1] * k)
     return csr_matrix((np.ones(len(row)), (row, column * k + answers[row, column])), shape)
-
-
-def _right_answers(answers: Ints, looks: Floats) -> Floats:
-    """Return the expected number of each annotator's answers that name what a row looks like."""
-    named = np.take_along_axis(looks, answers.clip(min=0), 1)
-    return np.asarray((named * (answers >= 0)).sum(0))

@@ -21,8 +21,6 @@ MOST_CELLS = 2**28  # of a long table after it became wide
 class Not:
     """An answer that excludes classes: all the others remain.
 
-    Examples
-    --------
     >>> from robustpll import Candidates, Votes
     >>> Candidates.of(Votes([[Not("cat")], ["cat"], ["dog"], ["emu"]])).sets()[0] == {"dog", "emu"}
     True
@@ -41,8 +39,6 @@ class Not:
 class Sure:
     """A class with the annotator's confidence; the rest is spread equally over other classes.
 
-    Examples
-    --------
     >>> from robustpll import Candidates, Votes
     >>> Candidates.of(Votes([[Sure("cat", 0.8)], ["dog"], ["emu"]])).prior[0].round(2)
     array([0.8, 0.1, 0.1], dtype=float32)
@@ -62,8 +58,6 @@ class Sure:
 class Unsure:
     """An answer of someone who cannot tell: it says nothing, but the row is not unanswered.
 
-    Examples
-    --------
     >>> from robustpll import Candidates, Votes
     >>> Candidates.of(Votes([[Unsure()], ["cat"], ["dog"]])).prior[0]
     array([0.5, 0.5], dtype=float32)

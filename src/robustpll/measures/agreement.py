@@ -10,8 +10,6 @@ def fleiss_kappa(votes: NDArray[np.float64]) -> float:
     1 is full agreement, 0 that of chance. Rows with fewer than two answers do not count; rows may
     have different numbers of answers. It is NaN if there is no such row, or only one class.
 
-    Examples
-    --------
     >>> fleiss_kappa(np.array([[3, 0], [0, 3], [2, 1], [3, 0]])).__round__(2)
     0.63
     """
@@ -28,8 +26,6 @@ def krippendorff_alpha(votes: NDArray[np.float64]) -> float:
 
     It counts each pair of answers equally, and corrects chance for few answers.
 
-    Examples
-    --------
     >>> krippendorff_alpha(np.array([[3, 0], [0, 3], [2, 1], [3, 0]])).__round__(2)
     0.66
     """

@@ -20,13 +20,7 @@ from robustpll.engine.networks import CONVOLUTIONAL, Network, named_network
 from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, Rule, is_count, is_number
-from robustpll.labels.annotators import (
-    LEAST_SHARED,
-    MISTAKES,
-    Kind,
-    shared_doubt,
-    weights_of_mistakes,
-)
+from robustpll.labels import annotators
 from robustpll.labels.distractors import dependence
 from robustpll.methods.answers import Answers
 from robustpll.methods.base import NETWORK, DeepMethod, Method
@@ -35,10 +29,10 @@ from robustpll.methods.evidential import RobustPll, RobustPllAt
 from robustpll.methods.forest import Forest
 from robustpll.methods.proden import Proden
 from robustpll.methods.wrapped import Wrapped, WrappedModels, forest_model
-from robustpll.opinion import Opinion, each_part
+from robustpll.opinion import Opinion, each_part, stacked
 
 Floats = NDArray[np.float64]
-Part = Literal["network", "trees"]
+Evidence = Mapping[str, Tensor]  # of each part, (..., k)
 
 FEWEST_ROWS = 20  # with fewer, nothing is held out
 FEW_ROWS = 5_000  # up to here, every row is held out twice, by ten networks
@@ -156,7 +150,7 @@ class Auto(Method):
     early_stopping: bool = False
     folds: Annotated[int, Rule("of at least 2", lambda folds: folds >= 2)] = 5
     precision: Literal["auto", "float32", "bf16"] = "auto"
-    crowd: Kind = "hierarchical"
+    crowd: annotators.Kind = "hierarchical"
 
     def fit(self, task: Task, *, validation: Task | None = None) -> "Stack":
         if validation is not None:
@@ -284,7 +278,7 @@ class FoldPart:
     folds: int
     seen: Opinion | None = None  # (n, ...): by all members, if some rows were held out by none
 
-    def evidence(self, n: int, most: int) -> tuple[Floats, NDArray[np.int64]]:
+    def evidence(self, n: int, most: int) -> tuple[Tensor, NDArray[np.int64]]:
         """Evidence (n, k) by the members that held a row out, at most `most`; how many, (n,)."""
         members = slice(most * self.folds)  # a partition of the rows has as many members as folds
         positions, opinion = self.held_out[members].flatten(), self.opinion[members]
@@ -302,7 +296,7 @@ class FoldPart:
         if self.seen is not None:
             by_all = each_part(lambda part: part.double().cpu(), self.seen)
             evidence = torch.where(number[:, None] > 0, evidence, evidence_of(by_all))
-        return evidence.numpy(), number.numpy()
+        return evidence, number.numpy()
 
 
 def evidence_of(opinion: Opinion) -> Tensor:
@@ -406,7 +400,7 @@ class OneStack:
     held_out: Opinion | None = None  # (n, ...): calibrated, by members that did not see the row
     opinion: Opinion | None = None  # (n, ...): of the training rows' labels
 
-    def combined(self, evidence: Mapping[str, Tensor]) -> Opinion:
+    def combined(self, evidence: Evidence) -> Opinion:
         """The opinion of rows with this evidence (..., k) of each part."""
         scores: Any = sum(
             self.powers.get(name, 1.0) * log_evidence(support) for name, support in evidence.items()
@@ -437,16 +431,18 @@ class OneStack:
             return replace(self, parts=fitted).weighed(smaller, answers)
         twice = {name: part.evidence(n, 2) for name, part in parts.items()}
         if any((number < 2).any() for _, number in twice.values()):
-            return replace(stack, held_out=_opinion_of(stack, once))
+            held_out = stack.combined({name: e for name, (e, _) in once.items()})
+            return replace(stack, held_out=held_out)
         # A mean of members is more accurate than one of them, and less sure. The factor that
         # corrects this is known for two members, and changes as 1 / members.
         factor = sharpening(stack, {name: e[rows] for name, (e, _) in twice.items()}, judged)
-        held_out = _opinion_of(stack.sharpened(factor), twice)
+        evidence = {name: e for name, (e, _) in twice.items()}
+        held_out = stack.sharpened(factor).combined(evidence)
         members = min(len(part.held_out) for part in parts.values())
         factor += (factor - 1) * (1 - 2 / members)
         return replace(stack.sharpened(factor), held_out=held_out)
 
-    def fitted_to(self, evidence: Mapping[str, Floats], answers: Answers) -> tuple[Self, Answers]:
+    def fitted_to(self, evidence: Evidence, answers: Answers) -> tuple[Self, Answers]:
         """Fit the exponents to rows with this evidence; return also what their answers tell.
 
         Distractors and annotators are estimated with the model: in turns.
@@ -460,9 +456,7 @@ class OneStack:
             stack = self.with_numbers(evidence, exponents(evidence, answers)[0])
         return stack, answers
 
-    def fitted_to_crowd(
-        self, evidence: Mapping[str, Floats], answers: Answers
-    ) -> tuple[Self, Answers]:
+    def fitted_to_crowd(self, evidence: Evidence, answers: Answers) -> tuple[Self, Answers]:
         """As `fitted_to`, for answers: weigh the shares of misleading rows by their likelihood.
 
         If annotators doubt the same rows as the model, they do not tell how sure it may be. So far
@@ -471,7 +465,7 @@ class OneStack:
         assert answers.codes is not None
         careful, _ = exponents(evidence, answers)
         numbers, likely = [], []
-        for mistakes in MISTAKES:
+        for mistakes in annotators.MISTAKES:
             stack, told = self.with_numbers(evidence, careful), answers
             for _ in range(TURNS - 1):
                 told = answers.told(answers.kind, stack.probability(evidence), mistakes)
@@ -479,27 +473,26 @@ class OneStack:
                 stack = self.with_numbers(evidence, fitted)
             numbers.append(fitted)
             likely.append(told.total - loss)
-        weights = weights_of_mistakes(likely)
-        sure, mistakes = weights @ np.stack(numbers), float(weights @ MISTAKES)
+        weights = annotators.weights_of_mistakes(likely)
+        sure, mistakes = weights @ np.stack(numbers), float(weights @ annotators.MISTAKES)
         probability = self.with_numbers(evidence, careful).probability(evidence)
-        shared = shared_doubt(answers.codes, probability) - LEAST_SHARED
-        shared /= 1 - LEAST_SHARED
+        shared = annotators.shared_doubt(answers.codes, probability) - annotators.LEAST_SHARED
+        shared /= 1 - annotators.LEAST_SHARED
         stack = self.with_numbers(evidence, shared * careful + (1 - shared) * sure)
         told = answers.told(answers.kind, stack.probability(evidence), mistakes)
         likelihood = shared * answers.likelihood + (1 - shared) * told.likelihood
         return replace(stack, mistakes=mistakes), replace(answers, likelihood=likelihood)
 
-    def with_numbers(self, evidence: Mapping[str, Floats], numbers: Floats) -> Self:
+    def with_numbers(self, evidence: Evidence, numbers: Floats) -> Self:
         """A stack with the numbers of `exponents`."""
         powers = dict(zip(evidence, np.exp(numbers[:-1]).tolist(), strict=True))
         return replace(self, powers=powers, offset=float(numbers[-1]))
 
-    def probability(self, evidence: Mapping[str, Floats]) -> Floats:
+    def probability(self, evidence: Evidence) -> Floats:
         """The probability (rows, k) of rows with this evidence of each part."""
-        tensors = {name: torch.from_numpy(e) for name, e in evidence.items()}
-        return np.asarray(self.combined(tensors).probability.numpy())
+        return np.asarray(self.combined(evidence).probability.numpy())
 
-    def useful(self, evidence: Mapping[str, Floats], answers: Answers) -> list[str]:
+    def useful(self, evidence: Evidence, answers: Answers) -> list[str]:
         """Names of the parts to keep: those that count, but no trees that predict distractors."""
         least = LEAST_SHARE * sum(self.powers.values())
         names = [name for name, power in self.powers.items() if power >= least]
@@ -521,10 +514,8 @@ class OneStack:
         """Set the opinion of the training rows: held-out evidence times the answers' likelihood."""
         if self.held_out is None:
             n = len(answers.weight)
-            evidence = {
-                name: torch.from_numpy(parts[name].evidence(n, len(parts[name].held_out))[0])
-                for name in self.parts
-            }
+            used = {name: parts[name] for name in self.parts}
+            evidence = {name: p.evidence(n, len(p.held_out))[0] for name, p in used.items()}
             held_out = self.combined(evidence)
         else:
             held_out = self.held_out
@@ -541,11 +532,7 @@ class OneStack:
         return replace(self, opinion=opinion)
 
 
-def _opinion_of(stack: OneStack, evidence: Mapping[str, tuple[Floats, Any]]) -> Opinion:
-    return stack.combined({name: torch.from_numpy(e) for name, (e, _) in evidence.items()})
-
-
-def sharpening(stack: OneStack, evidence: Mapping[str, Floats], answers: Answers) -> float:
+def sharpening(stack: OneStack, evidence: Evidence, answers: Answers) -> float:
     """Return the factor from 1 to 1.5 on the powers that suits these rows best."""
 
     def loss(factor: float) -> float:
@@ -555,7 +542,7 @@ def sharpening(stack: OneStack, evidence: Mapping[str, Floats], answers: Answers
     return float(minimize_scalar(loss, bounds=(1.0, 1.5), method="bounded").x)
 
 
-def strength(evidence: Mapping[str, Tensor]) -> Tensor:
+def strength(evidence: Evidence) -> Tensor:
     """The sum of the networks' evidence, (...): small for rows unlike the others.
 
     It is 1 for trees, and for the networks of Proden, which have no evidence.
@@ -564,15 +551,14 @@ def strength(evidence: Mapping[str, Tensor]) -> Tensor:
     return total if "network" in evidence else torch.ones_like(total)
 
 
-def exponents(evidence: Mapping[str, Floats], answers: Answers) -> tuple[Floats, float]:
+def exponents(evidence: Evidence, answers: Answers) -> tuple[Floats, float]:
     """Return what makes answers most likely, and the negative logarithm of that likelihood.
 
     These are the logarithms of the powers of each part's evidence (rows, k), and the offset. A
     penalty keeps them near those that change nothing, if there are few rows.
     """
-    tensors = {name: torch.from_numpy(e) for name, e in evidence.items()}
-    logs = torch.stack([*map(log_evidence, tensors.values())]).numpy()  # (parts, rows, k)
-    total = strength(tensors).numpy()
+    logs = torch.stack([*map(log_evidence, evidence.values())]).numpy()  # (parts, rows, k)
+    total = strength(evidence).numpy()
     likelihood, weight, k = answers.likelihood, answers.weight, logs.shape[-1]
 
     def loss(numbers: Floats) -> tuple[float, Floats]:
@@ -610,12 +596,8 @@ class Stack(Fitted):
     @classmethod
     def joined(cls, method: Auto, runs: list[OneStack]) -> Self:
         """Several runs of equally many rows as one result."""
-
-        def of_all(opinions: list[Any]) -> Opinion:
-            return each_part(lambda *parts: torch.stack(parts), *opinions)
-
-        opinion = of_all([run.opinion for run in runs])
-        is_held_out = all(run.held_out is not None for run in runs)
+        opinion = stacked(run.opinion for run in runs if run.opinion is not None)
+        held_out = [run.held_out for run in runs if run.held_out is not None]
         networks = [run.parts["network"].history for run in runs if "network" in run.parts]
         losses = [torch.stack([h.loss.mean(-1) for h in networks], -1)] if networks else []
         history = History([*losses[0]] if len(networks) == len(runs) else [])
@@ -625,7 +607,7 @@ class Stack(Fitted):
             opinion.probability,
             opinion,
             history,
-            of_all([run.held_out for run in runs]) if is_held_out else None,
+            stacked(held_out) if len(held_out) == len(runs) else None,
         )
 
     @property
@@ -670,8 +652,7 @@ class Stack(Fitted):
     ) -> Opinion:
         if attack is not None:
             rows = self.attacked(rows, attack, truth)
-        opinions = [run.predict(rows.part([at])) for at, run in enumerate(self.runs)]
-        return each_part(lambda *parts: torch.stack(parts), *opinions)
+        return stacked(run.predict(rows.part([at])) for at, run in enumerate(self.runs))
 
     def attacked(self, rows: Rows, attack: Attack, truth: Tensor | None = None) -> Rows:
         """Attack the networks by their gradient, or all learners by an attack without one."""

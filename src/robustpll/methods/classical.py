@@ -16,11 +16,14 @@ from robustpll.engine.networks import Shape
 from robustpll.engine.predict import Fitted
 from robustpll.errors import InputError
 from robustpll.methods.base import Method
-from robustpll.opinion import Opinion, each_part
+from robustpll.opinion import Opinion, stacked
 
 Tensors = dict[str, Tensor]  # by name; what a run learned has its training rows as "rows"
-# Types and shapes of tensors. A word is any size of at least 1, the same wherever it occurs.
+# Types and shapes of tensors. A word is any size of at least 1, the same wherever it occurs: "d" is
+# the number of features of a row, "k" that of classes.
 Layout = dict[str, tuple[torch.dtype, tuple[int | str, ...]]]
+TABLE = torch.float64, ("n", "d")
+SETS = torch.bool, ("n", "k")
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class ClassicalMethod(Method):
     family = "classical"
     # (a, b): fitting n rows of d features takes about a (n / 1e4)^b (d / 100) seconds on one core
     cost: ClassVar[tuple[float, float]] = (1.0, 1.0)
+    learns: ClassVar[Layout]  # what `fit_run` returns, to check a file
 
     def precompute(self, x: Tensor, learned: Tensors | None = None) -> Tensors:
         """Return what depends on rows x (q, d) and training rows (default: x), for equal runs."""
@@ -55,9 +59,9 @@ class ClassicalMethod(Method):
     def predict_run(self, learned: Tensors, x: Tensor, precomputed: Tensors) -> Opinion:
         """Return the opinion of other scaled rows x (q, d) in float64."""
 
-    @abstractmethod
-    def layout(self, shape: Shape, k: int) -> Layout:
-        """Return types and shapes of what is learned from rows of this shape, to check a file."""
+    def layout(self, shape: Shape) -> Layout:
+        """Return types and shapes of what is learned from rows of this shape."""
+        return self.learns
 
     def fit(self, task: Task, *, validation: Task | None = None) -> Fitted:
         self.check(task, validation)
@@ -72,7 +76,7 @@ class ClassicalMethod(Method):
                     labels = task.candidates[run], prior, task.weight[run]
                     results[run] = self.fit_run(OneRun(x, precomputed, *labels, task.seeds[run]))
         learned, opinions = zip(*(results[run] for run in range(task.models)), strict=True)
-        return Classical(self, learned, _stacked(opinions))
+        return Classical(self, learned, stacked(opinions))
 
     def check(self, task: Task, validation: Task | None) -> None:
         """Refuse what only networks can use."""
@@ -124,7 +128,7 @@ class Classical(Fitted):
                 precomputed = self.method.precompute(x, self.learned[runs[0]])
                 for run in runs:
                     opinions[run] = self.method.predict_run(self.learned[run], x, precomputed)
-        return _stacked([opinions[run] for run in range(rows.models)])
+        return stacked([opinions[run] for run in range(rows.models)])
 
 
 def equal_runs(rows: Rows, keys: Sequence[int] | None = None) -> list[list[int]]:
@@ -141,8 +145,3 @@ def scaled_rows(rows: Rows, run: int) -> Tensor:
     """Return the rows of one run, (n, d) in float64."""
     part = rows.part([run])
     return part.x(part.everything)[0].double().flatten(1)
-
-
-def _stacked(opinions: Sequence[Opinion]) -> Opinion:
-    """Opinions of single runs as one of R runs."""
-    return each_part(lambda *parts: torch.stack(parts), *opinions)

@@ -7,7 +7,6 @@ ignored. Masses are multiples of 2^-m, so float64 does not round them. Sets are 
 numbers whose bit c stands for class c.
 """
 
-import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -74,6 +73,7 @@ class DstPll(ClassicalMethod):
     citation = "Fuchs, Kalinke, Böhm: Partial-Label Learning with a Reject Option. TMLR 2025"
     uncertain = True
     cost = (1.5, 2.0)
+    learns: ClassVar = {"rows": classical.TABLE, "candidates": classical.SETS}
     paper_fields: ClassVar = {"neighbours": 10, "encoder_epochs": 1000}
 
     neighbours: Witnesses = 20
@@ -81,12 +81,11 @@ class DstPll(ClassicalMethod):
     encoder: Literal["auto", "never", "always"] = "auto"
     encoder_epochs: Count = 100
 
-    def layout(self, shape: Shape, k: int) -> Layout:
-        features, candidates = math.prod(shape), (torch.bool, ("n", k))
+    def layout(self, shape: Shape) -> Layout:
         if not self._by_codes(shape):
-            return {"candidates": candidates, "rows": (torch.float64, ("n", features))}
-        layout: Layout = {"candidates": candidates, "rows": (torch.float64, ("n", CODE))}
-        for layer, inputs, outputs in (("hidden", features, HIDDEN), ("mean", HIDDEN, CODE)):
+            return self.learns
+        layout: Layout = {"rows": (torch.float64, ("n", CODE)), "candidates": classical.SETS}
+        for layer, inputs, outputs in (("hidden", "d", HIDDEN), ("mean", HIDDEN, CODE)):
             layout[f"encoder.{layer}.weight"] = (torch.float64, (inputs, outputs))
             layout[f"encoder.{layer}.bias"] = (torch.float64, (1, outputs))
         return layout

@@ -244,11 +244,10 @@ class RobustPll(Edl):
         if self.loss == "squared":  # label weights are the opinion's probability
             state = State.of(task, uncertainty=1.0)
             if self.balance_to == "candidates":
-                shares = (task.prior * task.weight[..., None]).sum(1, keepdim=True)
-                # (M, 1, k); classes that are no candidates must not divide by 0
-                state.memory["class_shares"] = (shares / shares.sum(-1, keepdim=True)).clamp(
-                    min=1e-6
-                )
+                shares = (task.prior * task.weight[..., None]).sum(1, keepdim=True)  # (M, 1, k)
+                shares = shares / shares.sum(-1, keepdim=True)
+                # classes that are no candidates must not divide by 0
+                state.memory["class_shares"] = shares.clamp(min=1e-6)
             return state
         return State.of(task, uncertainty=1.0, belief=torch.zeros_like(task.prior))
 

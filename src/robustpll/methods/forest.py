@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -45,6 +45,14 @@ class Forest:
     value: Tensor  # (leaves, k)
     roots: Tensor  # (trees,)
 
+    layout: ClassVar[Layout] = {  # in the file of a stack
+        "feature": (torch.int32, ("nodes",)),
+        "threshold": (torch.float32, ("nodes",)),
+        "children": (torch.int32, ("nodes", 2)),
+        "value": (torch.float32, ("leaves", "k")),
+        "roots": (torch.int32, ("trees",)),
+    }
+
     @classmethod
     def of(cls, estimators: Sequence[Any], dtype: torch.dtype = torch.float32) -> Self:
         """Read fitted forests; with float64 values, one forest answers bit by bit the same."""
@@ -65,17 +73,6 @@ class Forest:
         arrays = (feature, threshold, children, value, roots)
         forest = cls(*(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays))
         return replace(forest, value=forest.value.to(dtype))
-
-    @staticmethod
-    def layout(k: int, dtype: torch.dtype = torch.float32) -> Layout:
-        """Types and shapes of the tensors in a file."""
-        return {
-            "feature": (torch.int32, ("nodes",)),
-            "threshold": (torch.float32, ("nodes",)),
-            "children": (torch.int32, ("nodes", 2)),
-            "value": (dtype, ("leaves", k)),
-            "roots": (torch.int32, ("trees",)),
-        }
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors as a file holds them."""

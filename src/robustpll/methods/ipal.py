@@ -1,8 +1,7 @@
 """Ipal (Zhang and Yu, IJCAI 2015)."""
 
-import math
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -11,10 +10,9 @@ from scipy.sparse import csr_array
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from robustpll.engine.networks import Shape
 from robustpll.errors import Rule
 from robustpll.methods.base import Count, normalize
-from robustpll.methods.classical import ClassicalMethod, Layout, OneRun, Tensors
+from robustpll.methods.classical import SETS, TABLE, ClassicalMethod, OneRun, Tensors
 from robustpll.methods.neighbours import blocks, neighbours, weighted_sum
 from robustpll.opinion import Opinion
 
@@ -66,6 +64,7 @@ class Ipal(ClassicalMethod):
         "IJCAI 2015"
     )
     cost = (2.0, 2.0)
+    learns: ClassVar = {"rows": TABLE, "labels": SETS}
 
     neighbours: Count = 10
     alpha: Annotated[float, Rule("from 0 to below 1", lambda alpha: 0 <= alpha < 1)] = 0.95
@@ -92,10 +91,6 @@ class Ipal(ClassicalMethod):
 
     def predict_run(self, learned: Tensors, x: Tensor, precomputed: Tensors) -> Opinion:
         return Opinion.of_probability((-residuals(learned["labels"], **precomputed)).softmax(-1))
-
-    def layout(self, shape: Shape, k: int) -> Layout:
-        rows = torch.float64, ("n", math.prod(shape))
-        return {"rows": rows, "labels": (torch.bool, ("n", k))}
 
 
 def spread_as_table(

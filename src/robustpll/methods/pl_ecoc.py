@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from robustpll.engine.device import threads
-from robustpll.engine.networks import Shape
 from robustpll.engine.random import seed_of
-from robustpll.methods.classical import ClassicalMethod, Layout, OneRun, Tensors
+from robustpll.methods.classical import ClassicalMethod, OneRun, Tensors
 from robustpll.opinion import Opinion
 
 MOST_USELESS = 80  # draws of 128 dichotomies in a row, before the search for another one ends
@@ -58,6 +57,11 @@ class PlEcoc(ClassicalMethod):
     citation = "Zhang, Yu, Tang: Disambiguation-Free Partial Label Learning. IEEE TKDE 2017"
     on_host = True
     cost = (0.1, 1.0)
+    learns: ClassVar = {
+        "weights": (torch.float64, ("d + 1", "machines")),
+        "codes": (torch.bool, ("machines", "k")),
+        "reliability": (torch.float64, ("k", "machines")),
+    }
     paper_fields: ClassVar = {"decoding": "reference"}
 
     decoding: Decoding = "loss"
@@ -82,13 +86,6 @@ class PlEcoc(ClassicalMethod):
         decisions = _decisions(x, learned["weights"])
         scores = decoded(decisions, learned["codes"], learned["reliability"], self.decoding)
         return Opinion.of_probability(scores.softmax(-1))
-
-    def layout(self, shape: Shape, k: int) -> Layout:
-        return {
-            "weights": (torch.float64, (math.prod(shape) + 1, "machines")),
-            "codes": (torch.bool, ("machines", k)),
-            "reliability": (torch.float64, (k, "machines")),
-        }
 
 
 def _decisions(x: Tensor, weights: Tensor) -> Tensor:

@@ -1,15 +1,13 @@
 """PlKnn (Hüllermeier and Beringer, 2006)."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from robustpll.engine.networks import Shape
 from robustpll.methods.base import Count
-from robustpll.methods.classical import ClassicalMethod, Layout, OneRun, Tensors
+from robustpll.methods.classical import SETS, TABLE, ClassicalMethod, OneRun, Tensors
 from robustpll.methods.neighbours import neighbours, weighted_sum
 from robustpll.opinion import Opinion
 
@@ -50,6 +48,7 @@ class PlKnn(ClassicalMethod):
         "Intelligent Data Analysis 2006"
     )
     cost = (0.6, 2.0)
+    learns: ClassVar = {"rows": TABLE, "candidates": SETS}
     paper_fields: ClassVar = {"undecided": "all"}
 
     neighbours: Count = 10
@@ -67,10 +66,6 @@ class PlKnn(ClassicalMethod):
     def predict_run(self, learned: Tensors, x: Tensor, precomputed: Tensors) -> Opinion:
         votes = votes_of(candidates=learned["candidates"], **precomputed)
         return _opinion(votes, torch.ones_like(votes))
-
-    def layout(self, shape: Shape, k: int) -> Layout:
-        rows = torch.float64, ("n", math.prod(shape))
-        return {"rows": rows, "candidates": (torch.bool, ("n", k))}
 
 
 def votes_of(indices: Tensor, distance: Tensor, candidates: Tensor) -> Tensor:

@@ -4,17 +4,16 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from robustpll.engine.networks import Shape
 from robustpll.engine.random import seed_of
 from robustpll.methods.base import Positive
-from robustpll.methods.classical import ClassicalMethod, Layout, OneRun, Tensors
+from robustpll.methods.classical import ClassicalMethod, OneRun, Tensors
 from robustpll.opinion import Opinion
 
 Floats = NDArray[np.float64]
@@ -57,6 +56,7 @@ class PlSvm(ClassicalMethod):
     citation = "Nguyen, Caruana: Classification with Partial Labels. KDD 2008"
     on_host = True
     cost = (0.15, 0.5)
+    learns: ClassVar = {"weights": (torch.float64, ("k", "d"))}
 
     regularisation: Positive = 1.0
     iterations: int = 0
@@ -75,9 +75,6 @@ class PlSvm(ClassicalMethod):
 
     def predict_run(self, learned: Tensors, x: Tensor, precomputed: Tensors) -> Opinion:
         return Opinion.of_probability((x @ learned["weights"].T).softmax(-1))
-
-    def layout(self, shape: Shape, k: int) -> Layout:
-        return {"weights": (torch.float64, (k, math.prod(shape)))}
 
 
 def plain_steps(x: Floats, candidates: Bools, order: Ints, regularisation: float) -> Floats:

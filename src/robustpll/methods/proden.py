@@ -29,8 +29,6 @@ class Proden(DeepMethod):
     Cross-entropy against label weights, which are the network's own probabilities p restricted to
     the candidates S and renormalised: w_j = [j in S] p_j / sum_{S} p.
 
-    Examples
-    --------
     >>> Proden(epochs=50)
     Proden(epochs=50, batch_size=256, learning_rate=0.001, weight_decay=0.0, members=1,
            network='mlp', precision='auto', averaged=0.0, schedule='constant',

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -17,13 +17,12 @@ from sklearn.utils.validation import has_fit_parameter
 from torch import Tensor
 
 from robustpll.engine.data import Task
-from robustpll.engine.networks import Shape
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, Rule
 from robustpll.labels.annotators import Crowd, Kind, posterior_given_answers
 from robustpll.labels.votes import votes_for
 from robustpll.methods.base import Count
-from robustpll.methods.classical import Classical, ClassicalMethod, Layout, OneRun, Tensors
+from robustpll.methods.classical import Classical, ClassicalMethod, OneRun, Tensors
 from robustpll.methods.forest import Forest
 from robustpll.opinion import Opinion
 
@@ -125,6 +124,7 @@ class Wrapped(ClassicalMethod):
     published = False
     on_host = True
     cost = (20.0, 1.1)
+    learns: ClassVar = {"estimator": (torch.uint8, ("bytes",)), "columns": (torch.bool, ("k",))}
 
     estimator: Annotated[str | Any, LEARNER] = "forest"
     labels: Literal[
@@ -232,9 +232,6 @@ class Wrapped(ClassicalMethod):
     def predict_run(self, learned: Tensors, x: Tensor, precomputed: Tensors) -> Opinion:
         probability = probability_of(learned, as_float32(x))
         return Opinion.of_probability(torch.from_numpy(probability).to(x))
-
-    def layout(self, shape: Shape, k: int) -> Layout:
-        return {"estimator": (torch.uint8, ("bytes",)), "columns": (torch.bool, (k,))}
 
 
 def _by_crowd(answers: Ints, k: int, _: Floats, kind: Kind) -> Floats:
