@@ -8,10 +8,10 @@ import torch
 
 from robustpll import Candidates, InputError, PLLClassifier, RobustPLLClassifier, Sure, Votes
 from robustpll.engine.data import Rows, Task
+from robustpll.labels.votes import normalized
 from robustpll.methods import RobustPllViews
 from robustpll.methods.answers import Answers
 from robustpll.methods.auto import Auto, OneStack, exponents
-from robustpll.methods.wrapped import normalized
 
 N, K = 3000, 4
 
@@ -125,7 +125,7 @@ def test_an_adversary_is_refused_where_there_is_none() -> None:
 
 @pytest.mark.parametrize("k", [60, 1000])
 def test_many_classes_do_not_outweigh_a_sure_one(k: int) -> None:
-    sure = 0.999 * np.eye(k) + 0.001 / k
+    sure = torch.from_numpy(0.999 * np.eye(k) + 0.001 / k)
     matrix = np.eye(k, dtype=bool)
     answers = Answers(matrix, 1.0 * matrix, 1.0 * matrix, np.ones(k), None)
     stack, _ = OneStack({}).fitted_to({"network": sure}, answers)

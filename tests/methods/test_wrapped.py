@@ -200,7 +200,6 @@ def test_a_class_of_one_row_and_a_single_class_are_no_error(estimator: Any) -> N
     for prior in (rare, single):
         result = Wrapped(estimator, rounds=1).fit(task_of(prior))
         assert isinstance(result, WrappedModels)
-        assert result.k == 4
         probability = result.predict(task_of(prior).rows).probability
         assert probability.shape == (1, 20, 4)
         assert (probability[..., 3] == 0).all()

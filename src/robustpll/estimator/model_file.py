@@ -420,9 +420,8 @@ def _read_abstention(model: Any, about: Any, tensors: Tensors, device: torch.dev
     layout: Layout = {TRIAL: (torch.float64, (2, "rows"))} if "trial" in about else {}
     if REFERENCE in tensors:
         _, rows, width = tensors[REFERENCE].shape
-        members, width = abstention.representation_shape(
-            model.fitted_, model.features_.shape, width
-        )
+        shape = model.features_.shape
+        members, width = abstention.representation_shape(model.fitted_, shape, width)
         rows = min(rows, abstention.MOST_ROWS)
         layout[REFERENCE] = (torch.float32, (members, rows, width))
         model.reference_ = abstention.Reference(tensors[REFERENCE].to(device))

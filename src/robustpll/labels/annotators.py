@@ -13,10 +13,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.special import logsumexp, softmax
 
-from robustpll.labels.votes import votes_for
+from robustpll.labels.votes import Floats, Ints, votes_for
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Kind = Literal["number", "confusion", "hierarchical"]
 
 RIGHT, WRONG = 5.0, 2.0  # imagined answers of each annotator, so that few answers say little

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from robustpll.errors import InputError
 from robustpll.labels import parsing
-from robustpll.labels.votes import Votes
+from robustpll.labels.votes import Votes, normalized
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,10 +202,9 @@ def _read(
     names: NDArray[Any] | None = None
     if form == "votes":
         counts, answers, names = items.counted(classes)
-        total = counts.sum(-1, keepdims=True)
-        shares = np.divide(counts, total, out=np.zeros_like(counts), where=total > 0)
+        shares = normalized(counts).astype(np.float32)
         is_hard = (answers >= 0).any() or not counts.any()
-        return counts > 0, names, shares.astype(np.float32), answers if is_hard else None
+        return counts > 0, names, shares, answers if is_hard else None
     if form == "matrix":
         if parsing.is_frame(items) and not np.array_equal(items.columns, np.arange(items.shape[1])):
             names = parsing.checked_classes(items.columns)

@@ -3,7 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from robustpll.labels.votes import Floats, normalized
+
 Bools = NDArray[np.bool_]
 IMAGINED = 10.0  # rows with the mean rate that are added to each class, so that few rows say little
 RARE, FREQUENT = 1e-3, 1 - 1e-3  # bounds of a rate: probabilities are divided by it
@@ -38,8 +39,7 @@ def distractor_rates(candidates: Bools, probability: Floats, weight: Floats) -> 
 
 def posterior_given_rates(candidates: Bools, probability: Floats, rates: Floats) -> Floats:
     """Return the probability (n, k) of each candidate to be the true class, given the rates."""
-    joint = np.where(candidates, probability / rates, 0.0)
-    return np.asarray(joint / joint.sum(-1, keepdims=True).clip(min=1e-300))
+    return normalized(np.where(candidates, probability / rates, 0.0))
 
 
 def dependence(candidates: Bools, probability: Floats, weight: Floats) -> float:

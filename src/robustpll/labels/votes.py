@@ -97,6 +97,7 @@ class Spread:
         return plain_answer({name: share / total for name, share in shares.items() if total})
 
 
+Floats = NDArray[np.float64]
 Names = NDArray[Any]  # of classes, (k,)
 Placed = tuple[int, int, Spread]  # row, column, and answer
 NO_SETS = (dict, Not, Sure, Unsure)
@@ -438,9 +439,15 @@ def _vectors(soft: list[Placed], names: Names) -> Any:
         yield answer.over(index), row, column
 
 
-def votes_for(answers: NDArray[np.int64], k: int) -> NDArray[np.float64]:
+def votes_for(answers: Ints, k: int) -> Floats:
     """Return how many of the answers (n, annotators), -1 for none, name each class, (n, k)."""
     row, column = np.nonzero(answers >= 0)
     votes = np.zeros((len(answers), k))
     np.add.at(votes, (row, answers[row, column]), 1.0)
     return votes
+
+
+def normalized(weights: Floats, otherwise: Floats | float = 0.0) -> Floats:
+    """Return rows (n, k) divided by their sums; a row of zeros becomes that of `otherwise`."""
+    total = weights.sum(-1, keepdims=True)
+    return np.asarray(np.where(total > 0, weights / np.where(total > 0, total, 1), otherwise))

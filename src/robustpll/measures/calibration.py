@@ -8,9 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from robustpll.errors import InputError, is_count, some_of
 from robustpll.labels.parsing import refuse_rows
-from robustpll.measures.metrics import sample
-
-Floats = NDArray[np.float64]
+from robustpll.measures.metrics import Floats, sample
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from robustpll.errors import InputError, refuse_other_length, refuse_other_than_share
 from robustpll.labels.candidates import Candidates
+from robustpll.labels.votes import normalized
 
 Hold = Literal["all", "any", "weighted"]
 
@@ -109,9 +110,7 @@ def least_probability(
         fewest = math.ceil(round(coverage / (1 - coverage), 9))
         raise InputError(f"coverage={coverage} needs {fewest} rows or more; got {n}. Pass more.")
     if hold == "weighted":
-        weights = probability * candidates.prior
-        total = weights.sum(-1, keepdims=True)
-        weights = np.where(total > 0, weights / np.where(total > 0, total, 1), candidates.prior)
+        weights = normalized(probability * candidates.prior, candidates.prior)
         order = np.argsort(-probability, axis=None)
         mass = weights.ravel()[order].cumsum()
         index = int(np.searchsorted(mass, place - 1e-6))  # the slack is for rounding

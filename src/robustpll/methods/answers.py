@@ -11,10 +11,9 @@ from scipy.special import logsumexp
 from robustpll.engine.data import Task
 from robustpll.labels.annotators import Crowd, Kind, resolve
 from robustpll.labels.distractors import distractor_rates
-from robustpll.methods.wrapped import normalized
+from robustpll.labels.votes import Floats, normalized
 from robustpll.opinion import Opinion
 
-Floats = NDArray[np.float64]
 JUDGED = 2e6  # numbers (rows * classes) that a model is judged by
 ANSWERED = 20_000  # most rows with answers that annotators and a model are judged by together
 
@@ -91,11 +90,10 @@ class Answers:
         assert self.codes is not None
         model = held_out.probability.numpy()
         witness = np.full_like(model, 1 / model.shape[-1]) if is_seen else model
-        found = resolve(self.codes, witness, kind=self.kind, mistakes=mistakes).probability
+        resolved = resolve(self.codes, witness, kind=self.kind, mistakes=mistakes).probability
         silent = (self.codes < 0).all(-1)  # their candidates are not made of certain answers
-        found[silent] = normalized(model[silent] * self.prior[silent])
-        probability = torch.from_numpy(found)
-        k = probability.shape[-1]
+        resolved[silent] = normalized(model[silent] * self.prior[silent])
+        probability, k = torch.from_numpy(resolved), resolved.shape[-1]
         uncertainty = torch.minimum(held_out.uncertainty, k * probability.amin(-1))
         prior = torch.full_like(probability, 1 / k)
         return Opinion(probability - uncertainty[:, None] / k, prior, uncertainty)

@@ -283,16 +283,13 @@ class FoldPart:
         members = slice(most * self.folds)  # a partition of the rows has as many members as folds
         positions, opinion = self.held_out[members].flatten(), self.opinion[members]
         number = torch.bincount(positions, minlength=n)
-        mean = each_part(
-            lambda part: (
-                torch.zeros(n, *part.shape[2:], dtype=torch.float64).index_add_(
-                    0, positions, part.flatten(0, 1).double().cpu()
-                )
-                / number.clamp(min=1).view(-1, *[1] * (part.ndim - 2))
-            ),
-            opinion,
-        )
-        evidence = evidence_of(mean)
+
+        def mean(part: Tensor) -> Tensor:
+            sums = torch.zeros(n, *part.shape[2:], dtype=torch.float64)
+            sums.index_add_(0, positions, part.flatten(0, 1).double().cpu())
+            return sums / number.clamp(min=1).view(-1, *[1] * (part.ndim - 2))
+
+        evidence = evidence_of(each_part(mean, opinion))
         if self.seen is not None:
             by_all = each_part(lambda part: part.double().cpu(), self.seen)
             evidence = torch.where(number[:, None] > 0, evidence, evidence_of(by_all))
@@ -301,11 +298,8 @@ class FoldPart:
 
 def evidence_of(opinion: Opinion) -> Tensor:
     """Evidence (..., k) of an opinion; without uncertainty, its probability."""
-    doubt = opinion.uncertainty[..., None] / opinion.belief.shape[-1]
-    evidence: Tensor = torch.where(
-        doubt > 0, opinion.belief / doubt.clamp(min=1e-12), opinion.belief
-    )
-    return evidence
+    belief, doubt = opinion.belief, opinion.uncertainty[..., None] / opinion.belief.shape[-1]
+    return torch.where(doubt > 0, belief / doubt.clamp(min=1e-12), belief)
 
 
 def log_evidence(evidence: Tensor) -> Tensor:
@@ -410,9 +404,8 @@ class OneStack:
 
     def predict(self, rows: Rows) -> Opinion:
         """The opinion of other rows of the run, (n, ...)."""
-        return self.combined(
-            {name: evidence_of(part.predict(rows)[0]) for name, part in self.parts.items()}
-        )
+        opinions = {name: part.predict(rows)[0] for name, part in self.parts.items()}
+        return self.combined({name: evidence_of(opinion) for name, opinion in opinions.items()})
 
     def weighed(self, parts: Mapping[str, FoldPart], answers: Answers) -> Self:
         """Fit the exponents, drop learners without use, and set the held-out opinions."""
@@ -512,13 +505,11 @@ class OneStack:
 
     def with_labels(self, parts: Mapping[str, FoldPart], answers: Answers) -> Self:
         """Set the opinion of the training rows: held-out evidence times the answers' likelihood."""
-        if self.held_out is None:
-            n = len(answers.weight)
+        held_out, n = self.held_out, len(answers.weight)
+        if held_out is None:
             used = {name: parts[name] for name in self.parts}
             evidence = {name: p.evidence(n, len(p.held_out))[0] for name, p in used.items()}
             held_out = self.combined(evidence)
-        else:
-            held_out = self.held_out
         if answers.codes is not None:
             is_seen = self.held_out is None or any(part.seen is not None for part in parts.values())
             opinion = answers.resolved(held_out, self.mistakes, is_seen=is_seen)

@@ -1,6 +1,6 @@
 """Proden (Lv et al., ICML 2020), its variants, and Pop (Xu et al., ICML 2023)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -124,19 +124,16 @@ class ProdenDropout(Proden):
         masks = [draws.uniform(self.passes, 1, width) >= self.rate for _ in random]
         size = max(1, NUMBERS_PER_BLOCK // (models * b * width))
         blocks = zip(*(torch.split(mask, size, dim=1) for mask in masks), strict=True)
-        total = sum(self._passes(layers[random[0] :], x, iter(block)) for block in blocks)
-        return torch.log(torch.as_tensor(total) / self.passes)
-
-    def _passes(self, layers: list[nn.Module], x: Tensor, masks: Iterator[Tensor]) -> Tensor:
-        """The sum of some passes' probabilities, (M, b, k); masks are (M, passes, 1, width)."""
-        hidden = x[:, None]  # (M, 1, b, width)
-        for layer in layers:
-            if isinstance(layer, Dropout):
-                hidden = hidden * next(masks) / (1 - self.rate)  # (M, passes, b, width)
-            else:
-                flat = layer(hidden.flatten(1, 2))
-                hidden = torch.unflatten(flat, 1, (-1, x.shape[1]))
-        return hidden.softmax(-1).sum(1)
+        total = torch.zeros(())
+        for block in blocks:
+            hidden, dropped = x[:, None], iter(block)  # (M, 1, b, width)
+            for layer in layers[random[0] :]:
+                if isinstance(layer, Dropout):
+                    hidden = hidden * next(dropped) / (1 - self.rate)  # (M, passes, b, width)
+                else:
+                    hidden = torch.unflatten(layer(hidden.flatten(1, 2)), 1, (-1, b))
+            total = total + hidden.softmax(-1).sum(1)  # (M, b, k)
+        return torch.log(total / self.passes)
 
 
 @dataclass(frozen=True)

@@ -20,20 +20,15 @@ from robustpll.engine.data import Task
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, Rule
 from robustpll.labels.annotators import Crowd, Kind, posterior_given_answers
-from robustpll.labels.votes import votes_for
+from robustpll.labels.votes import Floats, Ints, normalized, votes_for
 from robustpll.methods.base import Count
 from robustpll.methods.classical import Classical, ClassicalMethod, OneRun, Tensors
 from robustpll.methods.forest import Forest
 from robustpll.opinion import Opinion
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 LEAST = 1e-4  # a smaller label weight is not learned
 SETTLED = 1e-2  # mean share of a row's weight that moves in the last round
 COPIES = 5  # of a row with drawn labels, for a classifier that takes no weights
-
-
 LEARNERS = ("forest", "random_forest", "hist_gradient_boosting", "logistic_regression")
 
 
@@ -254,18 +249,14 @@ def _by_cleanlab(answers: Ints, k: int, held_out: Floats) -> Floats:
     module = _imported("cleanlab.multiannotator")
     told = np.where(answers >= 0, answers, np.nan)[:, (answers >= 0).any(0)]
     try:
-        found = module.get_label_quality_multiannotator(told, held_out, verbose=False)
+        result = module.get_label_quality_multiannotator(told, held_out, verbose=False)
     except ValueError as error:
         raise InputError(f"cleanlab refuses the answers: {error}") from error
-    label, quality = (
-        found["label_quality"][f"consensus_{name}"].to_numpy()
-        for name in ("label", "quality_score")
-    )
-    quality = quality.clip(1 / k + 1e-6)  # so that the consensus stays the most probable class
-    is_consensus = np.arange(k) == label[:, None].astype(int)
-    return np.asarray(
-        np.where(is_consensus, quality[:, None], (1 - quality[:, None]) / max(k - 1, 1))
-    )
+    table = result["label_quality"]
+    is_consensus = np.arange(k) == table[["consensus_label"]].to_numpy().astype(int)
+    # so that the consensus stays the most probable class
+    quality = table[["consensus_quality_score"]].to_numpy().clip(1 / k + 1e-6)
+    return np.asarray(np.where(is_consensus, quality, (1 - quality) / max(k - 1, 1)))
 
 
 # What answers (n, annotators) and held-out predictions (n, k) tell about each class, (n, k).
@@ -299,10 +290,6 @@ class WrappedModels(Classical):
     @property
     def estimators(self) -> tuple[Any, ...]:
         return tuple(learned["estimator"] for learned in self.learned)
-
-    @property
-    def k(self) -> int:
-        return len(self.learned[0]["columns"])
 
     @property
     def forest(self) -> Forest | None:
@@ -430,12 +417,6 @@ def out_of_bag(estimator: Any) -> Floats | None:
         return None
     prediction = getattr(estimator, "oob_prediction_", None)
     return None if prediction is None else np.clip(prediction, 0, None).astype(np.float64)
-
-
-def normalized(weights: Floats, otherwise: Floats | float = 0.0) -> Floats:
-    """Return rows (n, k) divided by their sums; a row of zeros becomes that of `otherwise`."""
-    total = weights.sum(-1, keepdims=True)
-    return np.asarray(np.where(total > 0, weights / np.where(total > 0, total, 1), otherwise))
 
 
 def leaders(weights: Floats) -> Floats:
