@@ -197,9 +197,8 @@ def resolve(
     mixed = shared * probability + (1 - shared) * independent
     logs = logarithms(probability) + (1 - shared / 2) * crowd.log_likelihood(answers)
     rows, leader, highest = np.arange(len(mixed)), logs.argmax(-1), mixed.argmax(-1)
-    exchanged = mixed[rows, leader]
-    mixed[rows, leader] = mixed[rows, highest]
-    mixed[rows, highest] = np.where(leader == highest, mixed[rows, highest], exchanged)
+    exchanged = mixed[rows, highest], mixed[rows, leader]
+    mixed[rows, leader], mixed[rows, highest] = exchanged
     mean = missing_of(mixed)
     error = 1.64 * np.sqrt(max(mean * (1 - mean), 1e-9) / max(counted.sum(), 1))
     high = max(mean, missing_of(MORE_SHARED * probability + (1 - MORE_SHARED) * independent))
