@@ -91,7 +91,7 @@ def test_files_and_functions_stay_small() -> None:
 # raise the limits of the packages it touches, with a reason for each; otherwise they only fall.
 LIMITS = {
     "": 345,  # rules of fields (60), output folders that lose no file (60), former paths (47)
-    "attacks": 450,
+    "attacks": 440,
     # tables by dataset with a mean (50), measures of accepted rows (45), by chance; of accepted
     # labels, methods that need a package (25)
     "bench": 2735,
@@ -113,26 +113,26 @@ LIMITS = {
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
     # layers of any network (35)
-    "estimator": 2615,
+    "estimator": 2575,
     # docstrings of public reports (400), baselines beside a model (425), the default method (20)
     "evaluate": 1190,
     "html": 95,
     # confusions of annotators, and what they share with a model (270), rates of distractors (75),
     # answers in any form and long tables (390), spelling of class names (165, of which 75 were in
     # tables); models that say the same about all rows (10)
-    "labels": 1430,
-    "measures": 800,
+    "labels": 1415,
+    "measures": 695,
     # wrapped estimators (380), with labels of crowd-kit and cleanlab (70), the default method
     # (750), forests (220), pruning (145), six methods that compare views (700)
-    "methods": 4935,
-    "opinion": 250,
+    "methods": 4815,
+    "opinion": 225,
     "plots": 105,
     # CSV with line numbers and quotes (230), columns that leak labels, exports of three labelling
     # tools (310), long tables, answers in JSON and new names (170), picture files (290), texts and
     # encoders (300)
     "tables": 2170,
 }
-MOST_LINES, MOST_FILES = 23_670, 120  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 23_545, 120  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:
