@@ -61,19 +61,16 @@ def row_contents(cells: Any) -> list[str]:
     for batch in cells.select(names).to_batches(max_chunksize=BATCH):
         pairs = []
         for name, column in zip(names, batch.columns, strict=True):
-            text = pc.utf8_trim_whitespace(_as_text(column))
+            try:
+                text = column.cast(pa.string())
+            except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # lists, bytes that are no text
+                text = pa.array([None if c is None else str(c) for c in column.to_pylist()])
+            text = pc.utf8_trim_whitespace(text)
             filled = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
             pairs.append(pc.binary_join_element_wise(name, filled, "\x1e"))
         rows = pc.binary_join_element_wise(*pairs, "\x1f", null_handling="skip").to_pylist()
         contents += [hashlib.sha256(row.encode()).hexdigest()[:16] for row in rows]
     return contents
-
-
-def _as_text(column: Any) -> Any:
-    try:
-        return column.cast(pa.string())
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # lists, bytes that are no text
-        return pa.array([None if cell is None else str(cell) for cell in column.to_pylist()])
 
 
 def row_ids(table: Table, column: str) -> list[str]:

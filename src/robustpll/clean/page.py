@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from robustpll.clean.judge import Judgement
 from robustpll.clean.review import answers_of
@@ -60,7 +59,9 @@ def review_page(
     those of all rows, `pictures` are by position, and `reliability` is by annotator.
     """
     rows, pictures, reliability = review.index.to_numpy(), pictures or {}, reliability or {}
-    annotators, answers = ((), None) if votes is None else answers_of(votes, judged)
+    annotators, answers = (), np.empty((len(judged.labels), 0), dtype=np.int64)
+    if votes is not None:
+        annotators, answers = answers_of(votes, judged)
     leading, confidence = judged.probability.argmax(-1), judged.confidence.round(4)
     fields = {
         "name": review["row"].astype(str).tolist(),
@@ -72,7 +73,7 @@ def review_page(
         "lead": judged.probability[rows, leading[rows]].round(4).tolist(),
         "unsure": np.asarray(judged.opinion.uncertainty)[rows].round(3).tolist(),
         "options": [_options(judged, row) for row in rows],
-        "answers": [[] if answers is None else _given(answers[row]) for row in rows],
+        "answers": [[[n, c] for n, c in enumerate(a) if c >= 0] for a in answers[rows].tolist()],
         "picture": [pictures.get(row, []) for row in rows.tolist()],
     }
     fields |= {name: [getattr(row, name) for row in shown] for name in Shown._fields}
@@ -95,11 +96,6 @@ def review_page(
     }
     head = {"title": title, "kinds": sorted(set(review["why"])), "count": len(review)}
     return render_page(TEMPLATE, data=data, assumption=assumption, **head)
-
-
-def _given(answers: NDArray[np.int64]) -> list[list[int]]:
-    """Return annotator and class of each answer of a row."""
-    return [[number, label] for number, label in enumerate(answers.tolist()) if label >= 0]
 
 
 def _options(judged: Judgement, row: int) -> list[list[Any]]:

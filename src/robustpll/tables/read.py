@@ -255,7 +255,8 @@ def _check(options: Any) -> None:
     if options.images_root is not None and not Path(options.images_root).is_dir():
         raise InputError(f"images_root={str(options.images_root)!r}: there is no such folder.")
     if options.errors_to is not None:
-        refuse_replacing(Path(options.errors_to), is_list_of_bad_rows, BAD_ROWS)
+        starts = tuple(f"{unit},column,value,reason\n".encode() for unit in ("line", "row"))
+        refuse_replacing(Path(options.errors_to), lambda c: c.startswith(starts), BAD_ROWS)
 
 
 def _roles(source: Source, options: Any) -> tuple[str | None, list[str], list[str]]:
@@ -309,11 +310,6 @@ def _report(bad: Sequence[BadRow], source: Source, errors_to: Any, is_fatal: boo
             f"{source.title}: {len({fault.line for fault in bad})} rows do not parse ({first}). "
             f"{where}. Correct them, or leave them out with on_bad_rows='skip'."
         )
-
-
-def is_list_of_bad_rows(start: bytes) -> bool:
-    """Whether a file begins like a file that `errors_to` names."""
-    return start.startswith((b"line,column,value,reason\n", b"row,column,value,reason\n"))
 
 
 # Tables to predict, which may be larger than the memory
