@@ -16,9 +16,8 @@ from pyarrow.parquet import write_table
 from robustpll._files import OutFolder
 from robustpll.clean.decisions_file import Decided, apply_decisions
 from robustpll.clean.judge import FAULTY, Judgement, judge
-from robustpll.clean.page import load_pictures, review_page
+from robustpll.clean.page import asked_again, load_pictures, review_page, shown_rows, texts_of
 from robustpll.clean.review import FINDINGS, annotators, review
-from robustpll.clean.shown import asked_again, shown_rows, texts_of
 from robustpll.errors import InputError
 from robustpll.labels.annotators import FEWEST_PAIRS
 from robustpll.labels.votes import Votes

@@ -1,6 +1,5 @@
 """`robustpll embed`: adds features of pictures or texts to a table."""
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +23,7 @@ def embed(
     image_input: Annotated[
         shared.Text, shared.column_option(help="Column with paths of pictures.")
     ] = None,
-    images_root: Annotated[Path | None, Option(help="Folder of pictures, or the table's.")] = None,
+    images_root: shared.ImagesRoot = None,
     normalize: Annotated[shared.Text, Option(help=NORMALIZE)] = None,
     file: shared.FileOptions,
 ) -> None:
@@ -43,14 +42,12 @@ def embed(
         from rich.progress import Progress
 
         from robustpll.tables import encoders
-        from robustpll.tables.source import Reading, several
 
         shared.check_columns(path, file, text=text, image_input=image_input)
         refuse_unwritable(out, (path,), rb"(?!)", "a table of embed")  # it may be any table
         network = encoders.Encoder.of(
             encoder, pictures=image_input is not None, normalize=normalize
         )
-        reading = Reading(**asdict(file) | {"missing": several(file.missing)})
         with Progress(console=Console(stderr=True)) as progress:
             task = progress.add_task("rows", total=None)
             rows, count = encoders.embed(
@@ -59,7 +56,7 @@ def embed(
                 column,
                 network,
                 about=f"{encoder} {normalize} {_stamp(encoder)}",
-                reading=reading,
+                reading=file.reading(),
                 root=images_root,
                 progress=lambda done, total: progress.update(task, completed=done, total=total),
             )

@@ -19,6 +19,7 @@ from robustpll.errors import InputError, some_of
 if TYPE_CHECKING:
     from robustpll.labels.candidates import Candidates
     from robustpll.tables.read import Table
+    from robustpll.tables.source import Reading
 
 Text = str | None
 Texts = list[str] | None
@@ -118,6 +119,12 @@ class FileOptions:
     delimiter: Annotated[Text, Option(help="Character between the cells of a CSV file.")] = None
     decimal: Annotated[Text, Option(help="Decimal sign in a CSV file.")] = None
 
+    def reading(self, **further: Text) -> "Reading":
+        """Return how a table is read with these options, and with further ones by name."""
+        from robustpll.tables.source import Reading, several
+
+        return Reading(**asdict(self) | {"missing": several(self.missing)} | further)
+
 
 @dataclass(frozen=True)
 class TrainingOptions:
@@ -207,11 +214,10 @@ def read(
 def check_columns(path: Path, file: FileOptions, **columns: Text) -> None:
     """Refuse options, by name, that name no column of the table."""
     with errors_as_messages():
-        from robustpll.tables.source import Reading, check_names, opened_source, several
+        from robustpll.tables.source import check_names, opened_source
 
         if passed := {option: name for option, name in columns.items() if name}:
-            reading = Reading(**asdict(file) | {"missing": several(file.missing)})
-            names = opened_source(path, reading).names
+            names = opened_source(path, file.reading()).names
             for option, name in passed.items():
                 check_names(names, [name], option)
 
