@@ -203,15 +203,6 @@ class GridMethod:
         """Methods are compared within their group: "single" or "ensemble"."""
         return "ensemble" if self.method.family == "ensemble" else "single"
 
-    def limited(self, datasets: Sequence[str], epochs: int | None) -> Self:
-        """The method on some of its datasets, with other epochs, unless they are None."""
-        method, names = self.method, self.datasets
-        if epochs is not None and "epochs" in method.field_names():
-            method = replace(method, epochs=epochs)  # type: ignore[type-var]
-        if names is not None:
-            names = tuple(name for name in names if name in datasets)
-        return replace(self, method=method, datasets=names)
-
 
 @dataclass(frozen=True)
 class Grid:
@@ -375,7 +366,13 @@ class Grid:
             entries = tuple(e for e in entries if {e.label, e.method.name} & set(names))
         datasets = tuple(changes.pop("datasets", None) or self.datasets)
         epochs = changes.pop("epochs", None)
-        limited = [entry.limited(datasets, epochs) for entry in entries]
+        limited = []
+        for entry in entries:
+            method = entry.method
+            if epochs is not None and "epochs" in method.field_names():
+                method = replace(method, epochs=epochs)  # type: ignore[type-var]
+            names = entry.datasets and tuple(name for name in entry.datasets if name in datasets)
+            limited.append(replace(entry, method=method, datasets=names))
         if "epsilons" in changes and set(datasets).isdisjoint(self.attacked or ()):
             changes.setdefault("attacked", None)  # new epsilons must apply to some dataset
         narrowed = {

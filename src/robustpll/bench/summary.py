@@ -361,7 +361,7 @@ def measured(columns: Columns) -> dict[str, float]:
     for name, measure in MEASURES.items():
         if usable.issuperset(measure.needs):
             rule = measure.compute
-            results[name] = np.mean(values[rule]) if isinstance(rule, str) else rule(values)
+            results[name] = float(np.mean(values[rule])) if isinstance(rule, str) else rule(values)
     return results
 
 

@@ -227,18 +227,11 @@ def _mean_cells(
     """
     about = MEASURES.get(measure, SECONDS)
     values = pd.DataFrame(
-        {heading: c["value"].where(c["runs"] == c["asked"]) for heading, c in columns.items()}
+        {h: c["value"].where(c["runs"] == c["asked"]) for h, c in columns.items()}
     )
-    complete = values.dropna()
-    scores = 100 - complete if about.is_loss else complete
-    return pd.DataFrame(
-        {
-            "value": values.mean(axis="columns", skipna=False),
-            "decimals": about.decimals,
-            "bold": _bold(summary, values.index, scores),
-            "note": "not all",
-        }
-    )
+    cells = values.mean(axis="columns", skipna=False).to_frame("value")
+    is_bold = _bold(summary, values.index, values.dropna(), about.is_loss)
+    return cells.assign(decimals=about.decimals, bold=is_bold, note="not all")
 
 
 def _table(
@@ -282,12 +275,11 @@ def cells_of(
     failed = wide.index.isin(chosen["label"][chosen["reason"] == "failed"])
     undefined = wide.index.isin(chosen["label"][chosen["reason"].isna()])
     notes = ["", "undefined", "not attacked" if condition.epsilon else "not asked for", "failed"]
-    complete = wide[runs == asked]
     columns = {
         "value": wide.mean(axis="columns"),
         "std": wide.std(axis="columns", ddof=0) if asked > 1 else math.nan,
         "decimals": about.decimals,
-        "bold": _bold(summary, wide.index, 100 - complete if about.is_loss else complete),
+        "bold": _bold(summary, wide.index, wide[runs == asked], about.is_loss),
         "runs": runs,
         "asked": np.where(is_planned, asked, 0),
         "note": np.select([runs > 0, undefined, ~is_planned, failed], notes, "missing"),
@@ -295,8 +287,11 @@ def cells_of(
     return pd.DataFrame(columns)
 
 
-def _bold(summary: Summary, labels: pd.Index, scores: pd.DataFrame) -> NDArray[np.int_]:
+def _bold(
+    summary: Summary, labels: pd.Index, scores: pd.DataFrame, is_loss: bool = False
+) -> NDArray[np.int_]:
     """Return 1 for labels to print in bold, else 0; scores have a column for each run."""
+    scores = 100 - scores if is_loss else scores
     groups = {line.label: line.group for line in summary.lines}
     if _has_tables(summary) and 1 in Counter(groups.values()).values():
         groups = dict.fromkeys(groups, "all")  # a method that is alone would always be the best
