@@ -58,12 +58,14 @@ class Entry:
         return bool(self.files) and all(file.url for file in self.files)
 
 
-CATALOG = {
-    name: Entry(name=name, **facts | {"files": tuple(File(**f) for f in facts.get("files", ()))})
-    for name, facts in tomllib.loads(
-        Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8")
-    ).items()
-}
+def _read_catalog() -> dict[str, Entry]:
+    tables = tomllib.loads(Path(__file__).with_name("catalog.toml").read_text(encoding="utf-8"))
+    for facts in tables.values():
+        facts["files"] = tuple(File(**file) for file in facts.get("files", ()))
+    return {name: Entry(name=name, **facts) for name, facts in tables.items()}
+
+
+CATALOG = _read_catalog()
 
 
 def entry_of(name: str) -> Entry:

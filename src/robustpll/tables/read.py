@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
@@ -168,11 +168,9 @@ def read_with_cells(source: str | Path, **arguments: Any) -> Table:
 def _read(options: Any, with_cells: bool = False) -> Table:
     """Read a table; `options` are the arguments of `read_table`."""
     _check(options)
-    like, words = options.like, (several(options.categories), several(options.missing))
-    formats = (options.encoding, options.delimiter, options.decimal)
-    asked = (options.question, options.duplicates)
-    requested = Reading((), *words, *formats, *asked, text=several(options.text))
-    requested = replace(requested, image_input=options.image_input)
+    like, reading = options.like, {f.name: getattr(options, f.name, ()) for f in fields(Reading)}
+    lists = {name: several(reading[name]) for name in ("categories", "missing", "text")}
+    requested = Reading(**reading | lists)
     before = None if like is None else like.reading
     source = opened_source(options.source, requested, before)
     if like is None and all(getattr(options, form) is None for form in FORMS):
