@@ -83,10 +83,7 @@ def review_page(
     those of all rows, `pictures` are by position, and `reliability` is by annotator.
     """
     rows, pictures, reliability = review.index.to_numpy(), pictures or {}, reliability or {}
-    annotators: Any = ()
-    answers = np.empty((len(judged.labels), 0), dtype=np.int64)
-    if votes is not None:
-        annotators, answers = answers_of(votes, judged)
+    annotators, answers = answers_of(votes, judged)
     leading, confidence = judged.probability.argmax(-1), judged.confidence.round(4)
     fields = {
         "name": review["row"].astype(str).tolist(),

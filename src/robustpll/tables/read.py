@@ -168,9 +168,10 @@ def read_with_cells(source: str | Path, **arguments: Any) -> Table:
 def _read(options: Any, with_cells: bool = False) -> Table:
     """Read a table; `options` are the arguments of `read_table`."""
     _check(options)
-    like, reading = options.like, {f.name: getattr(options, f.name, ()) for f in fields(Reading)}
-    lists = {name: several(reading[name]) for name in ("categories", "missing", "text")}
-    requested = Reading(**reading | lists)
+    like = options.like
+    passed: Any = {f.name: getattr(options, f.name) for f in fields(Reading)[1:]}  # no `left_out`
+    passed |= {name: several(passed[name]) for name in ("categories", "missing", "text")}
+    requested = Reading(**passed)
     before = None if like is None else like.reading
     source = opened_source(options.source, requested, before)
     if like is None and all(getattr(options, form) is None for form in FORMS):
