@@ -18,13 +18,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from robustpll.clean.shown import versions
 from safetensors.torch import load as tensors_of
 from safetensors.torch import save
 
 from robustpll import load
 from robustpll.clean.decisions_file import RowKeys, read_decisions
-from robustpll.clean.page import thumbnail
+from robustpll.clean.page import thumbnail, versions
 from robustpll.errors import RobustPLLError
 from robustpll.estimator.model_file import KEY, SUM, checksum
 from robustpll.tables.read import read_table
