@@ -15,8 +15,7 @@ from PIL import Image
 
 from robustpll.clean.decisions_file import CANNOT_TELL, EXCLUDE, RowKeys, read_decisions
 from robustpll.clean.judge import judgement
-from robustpll.clean.page import Picture, review_page
-from robustpll.clean.shown import Shown
+from robustpll.clean.page import Picture, Shown, review_page
 from robustpll.html import data_uri
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.votes import Votes

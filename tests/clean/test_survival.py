@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from robustpll.clean.shown import relevance, versions
+from robustpll.clean.page import relevance, versions
 from robustpll.cli import app
 
 HEAD = ("row", "decision", "when", "table", "kind", "id", "content", "reviewer", "round", "cells")

@@ -15,6 +15,7 @@ from PIL import Image
 
 from robustpll import Dataset, InputError, load_dataset
 from robustpll.datasets import catalog
+from robustpll.datasets.bounded import read_content
 from robustpll.datasets.catalog import CATALOG
 from robustpll.datasets.pictures import letters_checksum, read_idx
 
@@ -52,7 +53,7 @@ def test_broken_idx_files_are_named(tmp_path: Path, raw: bytes, reason: str) -> 
     path = tmp_path / "broken-file"
     path.write_bytes(raw)
     with pytest.raises(InputError, match=f"{path}.*{reason}"):
-        read_idx(path)
+        read_idx(path, read_content(path))
 
 
 @pytest.fixture

@@ -23,8 +23,7 @@ from safetensors.torch import save
 
 from robustpll import load
 from robustpll.clean.decisions_file import RowKeys, read_decisions
-from robustpll.clean.page import thumbnail
-from robustpll.clean.shown import versions
+from robustpll.clean.page import thumbnail, versions
 from robustpll.errors import RobustPLLError
 from robustpll.estimator.model_file import KEY, SUM, checksum
 from robustpll.tables.read import read_table

@@ -17,15 +17,7 @@ import numpy as np
 
 from robustpll._files import plain_text
 from robustpll.datasets.catalog import entry_of, find, how_to_get, version_here
-from robustpll.datasets.noise import (
-    Annotators,
-    ClassDependent,
-    Flip,
-    Independent,
-    InstanceDependent,
-    Noise,
-    Uniform,
-)
+from robustpll.datasets.noise import NOISES, Flip, Noise
 from robustpll.errors import InputError, is_count, some_of
 from robustpll.methods import METHODS, ClassicalMethod, Method
 
@@ -35,14 +27,6 @@ MOST_AUDITED = 2000  # test rows, the first: their share is accurate to about on
 GRIDS: dict[str, dict[str, Any]] = tomllib.loads(
     Path(__file__).with_name("grids.toml").read_text(encoding="utf-8")
 )
-NOISES: dict[str, type[Noise]] = {
-    "instance-dependent": InstanceDependent,
-    "class-dependent": ClassDependent,
-    "uniform": Uniform,
-    "independent": Independent,
-    "flip": Flip,
-    "annotators": Annotators,
-}
 
 
 @dataclass(frozen=True)
@@ -97,19 +81,18 @@ class Run:
     @property
     def description(self) -> dict[str, Any]:
         """The content of the key, as JSON values."""
+        noise = noise_as_dict(self.noise)
+        data = {"format": FORMAT, "dataset": self.dataset, "noise": noise, "seed": self.seed}
+        data |= {"content": self.content} if self.content else {}
         method = {"class": type(self.method).__name__, "fields": fields_of(self.method)}
-        return {"method": method} | self._data
+        return {"method": method} | data
 
     @cached_property
     def noise_key(self) -> str:
         """The name of the stored candidate sets; "" if none are stored."""
-        return key_of(self._data) if self.noise and self.noise.stored else ""
-
-    @property
-    def _data(self) -> dict[str, Any]:
-        noise = noise_as_dict(self.noise)
-        data = {"format": FORMAT, "dataset": self.dataset, "noise": noise, "seed": self.seed}
-        return data | ({"content": self.content} if self.content else {})
+        if self.noise is None or not self.noise.stored:
+            return ""
+        return key_of({name: v for name, v in self.description.items() if name != "method"})
 
 
 def key_of(description: Mapping[str, Any]) -> str:
@@ -219,15 +202,6 @@ class GridMethod:
     def group(self) -> str:
         """Methods are compared within their group: "single" or "ensemble"."""
         return "ensemble" if self.method.family == "ensemble" else "single"
-
-    def limited(self, datasets: Sequence[str], epochs: int | None) -> Self:
-        """The method on some of its datasets, with other epochs, unless they are None."""
-        method, names = self.method, self.datasets
-        if epochs is not None and "epochs" in method.field_names():
-            method = replace(method, epochs=epochs)  # type: ignore[type-var]
-        if names is not None:
-            names = tuple(name for name in names if name in datasets)
-        return replace(self, method=method, datasets=names)
 
 
 @dataclass(frozen=True)
@@ -392,7 +366,13 @@ class Grid:
             entries = tuple(e for e in entries if {e.label, e.method.name} & set(names))
         datasets = tuple(changes.pop("datasets", None) or self.datasets)
         epochs = changes.pop("epochs", None)
-        limited = [entry.limited(datasets, epochs) for entry in entries]
+        limited = []
+        for entry in entries:
+            method = entry.method
+            if epochs is not None and "epochs" in method.field_names():
+                method = replace(method, epochs=epochs)  # type: ignore[type-var]
+            names = entry.datasets and tuple(name for name in entry.datasets if name in datasets)
+            limited.append(replace(entry, method=method, datasets=names))
         if "epsilons" in changes and set(datasets).isdisjoint(self.attacked or ()):
             changes.setdefault("attacked", None)  # new epsilons must apply to some dataset
         narrowed = {

@@ -7,7 +7,7 @@ from typing import Any
 from robustpll import plots
 from robustpll._files import OutFolder
 from robustpll.bench.summary import MEASURES, Summary
-from robustpll.bench.tables import CAPTIONS, PUBLISHED, PUBLISHED_PAIR, Table, all_tables, number
+from robustpll.bench.tables import PUBLISHED, PUBLISHED_PAIR, TEXTS, Table, all_tables, number
 from robustpll.datasets.catalog import entry_of
 from robustpll.html import Column, LongTable, render_page
 from robustpll.tables.source import safe_csv
@@ -16,20 +16,6 @@ Tables = Mapping[str, Table]  # by name
 Pictures = dict[str, dict[str, Any]]  # by name: name, title, caption, svg and png
 
 TEMPLATE = Path(__file__).with_name("report.html.j2")
-# The methods of the paper's figure of entropies.
-DRAWN = {"proden", "proden_edl", "dst_pll", "robust_pll"}
-DRAWN |= {"proden_dropout", "proden_ens", "proden_adv_ens", "robust_pll_ens"}
-SECTIONS = {  # tables and figures by the beginnings of their names
-    "Accuracy": ("table-1", "accuracy", "real-world", "extra", "resolved", "ranks"),
-    "Calibration": ("calibration",),
-    "Accepted rows": ("accepted", "acceptable"),
-    "Rows of no known class": ("table-2", "ood", "entropy"),
-    "Attacks": ("table-3", "attack"),
-    "Worst case under the audit": ("audit",),
-    "Time and cost": ("timing", "seconds"),
-    "Datasets": ("datasets",),
-    "Missing runs": ("missing",),
-}
 RUN = ["label", "dataset", "seed"]
 DETAILS = ["key", "seconds_train", "seconds_examine", "machine"]
 
@@ -74,9 +60,9 @@ def all_pictures(summary: Summary, tables: Tables) -> Pictures:
         if panels := entropy_panels(summary, *pair):
             name = "entropy" if pair == PUBLISHED_PAIR else f"entropy-{'-'.join(pair)}"
             title = f"Entropies: {' and '.join(entry_of(name).title for name in pair)}"
-            add(name, title, CAPTIONS["entropy"], plots.distribution_lines(panels))
+            add(name, title, TEXTS["captions"]["entropy"], plots.distribution_lines(panels))
     for name, title, curves in attack_curves(summary, tables):
-        add(name, title, CAPTIONS["attack"], plots.attack_panels(curves, title))
+        add(name, title, TEXTS["captions"]["attack"], plots.attack_panels(curves, title))
     return pictures
 
 
@@ -86,8 +72,8 @@ def entropy_panels(summary: Summary, dataset: str, other: str) -> list[dict[str,
     for group in ("single", "ensemble"):
         lines = [line for line in summary.lines if line.group == group]
         lines = [line for line in lines if (line.label, dataset, other) in summary.curves]
-        labels = [e.label for e in lines if e.method.name in DRAWN] or [e.label for e in lines]
-        panels.append({label: summary.curves[label, dataset, other] for label in labels[:4]})
+        lines = [line for line in lines if line.method.name in TEXTS["drawn"]] or lines
+        panels.append({e.label: summary.curves[e.label, dataset, other] for e in lines[:4]})
     return [panel for panel in panels if panel]
 
 
@@ -104,15 +90,15 @@ def attack_curves(summary: Summary, tables: Tables) -> Iterator[tuple[str, str, 
 def page(summary: Summary, tables: Tables, pictures: Pictures) -> str:
     """Return the page. It has the dates of the runs, and not its own."""
     missing = summary.missing.drop_duplicates([*RUN, "reason"])
-    sections = [
-        {
-            "title": title,
-            "anchor": title.lower().replace(" ", "-"),
-            "tables": [_page_table(t, tables) for t in tables.values() if t.name.startswith(names)],
-            "figures": [p for name, p in pictures.items() if name.startswith(names)],
-        }
-        for title, names in SECTIONS.items()
-    ]
+    sections = []
+    for title, starts in TEXTS["sections"].items():
+        names = [name for name in (*tables, *pictures) if name.startswith(tuple(starts))]
+        shown = [_page_table(tables[name], tables) for name in names if name in tables]
+        figures = [pictures[name] for name in names if name in pictures]
+        anchor = title.lower().replace(" ", "-")
+        if names:
+            section = {"title": title, "anchor": anchor, "tables": shown, "figures": figures}
+            sections.append(section)
     return render_page(
         TEMPLATE,
         summary=summary,
@@ -120,7 +106,7 @@ def page(summary: Summary, tables: Tables, pictures: Pictures) -> str:
         seconds=float(summary.timing[["seconds_train", "seconds_examine"]].to_numpy().sum()),
         missing=missing.groupby("reason").size().to_dict(),
         verdicts=[(f"Table {name[-1]}", t.notes[0]) for name, t in tables.items() if t.beside],
-        sections=[section for section in sections if section["tables"] or section["figures"]],
+        sections=sections,
         runs=_run_table(summary),
         number=number,
         entry_of=entry_of,

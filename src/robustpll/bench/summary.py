@@ -47,7 +47,7 @@ class Measure:
     """A number that is computed from the predictions of one run under one condition."""
 
     title: str
-    compute: Callable[[Columns], Any]
+    compute: str | Callable[[Columns], Any]  # the column whose mean it is, or a function
     needs: tuple[str, ...] = ("probability",)  # without these columns the measure is NaN
     scale: int = 1  # the factor from stored to shown values: 100 for percent
     decimals: int = 3
@@ -59,50 +59,30 @@ _TRUTH, _OOD, _PEOPLE = ("truth", "probability"), ("pair", "probability"), ("peo
 _percent: Any = partial(Measure, scale=100, decimals=1)
 MEASURES: dict[str, Measure] = {  # by their columns in `Summary.runs`
     "rows": Measure("rows", lambda c: len(c["row"]), (), decimals=0),
-    "accuracy": _percent("accuracy in %", lambda c: c["right"].mean(), ("truth",), in_table=True),
-    "guesses": Measure("guesses in %", lambda c: c["guess"].mean(), scale=100, decimals=2),
-    "entropy": Measure("entropy", lambda c: c["entropy"].mean(), in_table=True),
-    "uncertainty": Measure("uncertainty", lambda c: c["uncertainty"].mean(), in_table=True),
-    "brier": Measure("Brier", lambda c: c["brier"].mean(), _TRUTH, is_loss=True, in_table=True),
-    "log_loss": Measure("log loss", lambda c: c["log_loss"].mean(), _TRUTH, is_loss=True),
+    "accuracy": _percent("accuracy in %", "right", ("truth",), in_table=True),
+    "guesses": Measure("guesses in %", "guess", scale=100, decimals=2),
+    "entropy": Measure("entropy", "entropy", in_table=True),
+    "uncertainty": Measure("uncertainty", "uncertainty", in_table=True),
+    "brier": Measure("Brier", "brier", _TRUTH, is_loss=True, in_table=True),
+    "log_loss": Measure("log loss", "log_loss", _TRUTH, is_loss=True),
     "ece": _percent("ECE in %", lambda c: reliability(*c["calls"]).error, _TRUTH, is_loss=True),
     "ece_chance": _percent("ECE by chance in %", lambda c: reliability(*c["calls"]).chance, _TRUTH),
-    "accepted": _percent(
-        "accepted at 5 % in %", lambda c: c["accepted"].mean(), _TRUTH, in_table=True
-    ),
-    "accepted_error": _percent(
-        "wrong of the accepted in %",
-        lambda c: error_of(c["right"], c["accepted"]),
-        _TRUTH,
-        is_loss=True,
-    ),
-    "acceptable": _percent(
-        "acceptable at 5 % in %",
-        lambda c: most_certain(c["probability"], ~c["right"]).mean(),
-        _TRUTH,
-    ),
-    "labels_accepted": _percent(
-        "accepted at 1 % in %", lambda c: c["labels_accepted"].mean(), _TRUTH
-    ),
+    "accepted": _percent("accepted at 5 % in %", "accepted", _TRUTH, in_table=True),
+    "accepted_error": _percent("wrong of the accepted in %", "error", _TRUTH, is_loss=True),
+    "acceptable": _percent("acceptable at 5 % in %", "acceptable", _TRUTH),
+    "labels_accepted": _percent("accepted at 1 % in %", "labels_accepted", _TRUTH),
     "labels_accepted_error": _percent(
-        "wrong of those at 1 % in %",
-        lambda c: error_of(c["right"], c["labels_accepted"]),
-        _TRUTH,
-        is_loss=True,
+        "wrong of those at 1 % in %", "labels_error", _TRUTH, is_loss=True
     ),
     "auroc": Measure("AUROC", lambda c: separation(*c["pair"]).auroc, _OOD, in_table=True),
     "ks": Measure("KS", lambda c: signed_ks(*c["pair"]), _OOD),
     "area": Measure("CDF area", lambda c: cdf_area(*c["pair"]), _OOD),
     "people_cross_entropy": Measure(
-        "cross-entropy to people", lambda c: c["people"]["cross_entropy"], _PEOPLE, is_loss=True
+        "cross-entropy to people", "cross_entropy", _PEOPLE, is_loss=True
     ),
-    "people_rank": Measure(
-        "rank correlation with people", lambda c: c["people"]["rank_correlation"], _PEOPLE
-    ),
-    "people_auroc": Measure(
-        "AUROC of people's disagreement", lambda c: c["people"]["disagreement"], _PEOPLE
-    ),
-    "people_possible": _percent("held possible in %", lambda c: c["people"]["possible"], _PEOPLE),
+    "people_rank": Measure("rank correlation with people", "rank_correlation", _PEOPLE),
+    "people_auroc": Measure("AUROC of people's disagreement", "disagreement", _PEOPLE),
+    "people_possible": _percent("held possible in %", "possible", _PEOPLE),
 }
 FACTS = ["machine", "torch", "version", "date"]
 IDENTITY = ["label", "dataset", "seed", "part", "condition", "epsilon", "other"]
@@ -362,9 +342,13 @@ def measured(columns: Columns) -> dict[str, float]:
     values = columns | {name: columns[name].astype(float) for name in REALS}
     of_truth, right = values["probability_of_truth"], columns["truth"] == columns["predicted"]
     certainty = values["probability"]
-    values |= {"right": right, "calls": (certainty, right)}
-    values["accepted"] = most_certain(certainty, 1 - certainty)
-    values["labels_accepted"] = most_certain(certainty, 1 - certainty, LABEL_ERROR)
+    values |= {"right": right, "calls": (certainty, right), **columns.get("people", {})}
+    for name, error in (("", ERROR), ("labels_", LABEL_ERROR)):
+        accepted = most_certain(certainty, 1 - certainty, error)
+        values |= {f"{name}accepted": accepted, f"{name}error": math.nan}
+        if accepted.any():
+            values[f"{name}error"] = 1 - right[accepted].mean()
+    values["acceptable"] = most_certain(certainty, ~right, ERROR)
     values["brier"] = 1 - 2 * of_truth + values["probability_squared"]
     values["log_loss"] = -np.log(of_truth.clip(SMALLEST))
     values["entropy"] = as_recorded(columns["entropy"])
@@ -373,18 +357,15 @@ def measured(columns: Columns) -> dict[str, float]:
         usable.discard("truth")
     if np.isnan(values["probability"]).all():
         usable.discard("probability")
-    return {
-        name: measure.compute(values) if usable.issuperset(measure.needs) else math.nan
-        for name, measure in MEASURES.items()
-    }
+    results = dict.fromkeys(MEASURES, math.nan)
+    for name, measure in MEASURES.items():
+        if usable.issuperset(measure.needs):
+            rule = measure.compute
+            results[name] = float(np.mean(values[rule])) if isinstance(rule, str) else rule(values)
+    return results
 
 
-def error_of(right: NDArray[np.bool_], accepted: NDArray[np.bool_]) -> float:
-    """Return the share of wrong rows among the accepted ones; NaN without any."""
-    return float(1 - right[accepted].mean()) if accepted.any() else math.nan
-
-
-def most_certain(certainty: Floats, wrong: NDArray[Any], error: float = ERROR) -> NDArray[np.bool_]:
+def most_certain(certainty: Floats, wrong: NDArray[Any], error: float) -> NDArray[np.bool_]:
     """Return which rows are in the largest set of most certain rows with this error, (n,)."""
     # The error is the mean of `wrong`: an expectation if it holds probabilities, or the truth.
     order = np.argsort(-certainty, kind="stable")

@@ -29,23 +29,6 @@ POOLED = "real-world"
 CLEAN = Condition("test")
 MEAN = "mean"
 SECONDS = Measure("seconds", lambda _: math.nan, (), decimals=2, is_loss=True)  # of a training
-SHOWN = {  # what tables show that do not show accuracy: columns of `Summary.planned`
-    "calibration": "ece",
-    "accepted": "accepted",
-    "accepted-error": "accepted_error",
-    "acceptable": "acceptable",
-    "seconds": "seconds_train",
-    "accepted-labels": "labels_accepted",
-    "accepted-labels-error": "labels_accepted_error",
-    "calibration-labels": "ece",
-    "people": "people_cross_entropy",
-    "people-shares": "people_rank",
-    "people-disagreement": "people_auroc",
-    "people-possible": "people_possible",
-}
-# More accepted rows may be too many, and few may hide errors; time depends on the machine.
-OF_LABELS = ("accepted-labels", "accepted-labels-error", "calibration-labels")  # of crowds
-NEVER_BOLD = ("accepted", "accepted-error", "seconds", *OF_LABELS[:2])
 OOD_HEADS = {"area": "CDF area", "ks": "KS", "mmd": "MMD"}
 CROWDS = ("crowds", "votes")  # kinds of datasets
 PUBLISHED_PAIR = ("mnist", "notmnist")
@@ -54,7 +37,7 @@ EMPTY = {"value": math.nan, "std": math.nan, "bold": 0, "runs": 0, "asked": 0, "
 CELL = list(EMPTY)  # a note stands in place of a value
 PUBLISHED = ["published", "published_std", "difference", "tolerance", "agrees", "why_not"]
 TEXTS = tomllib.loads(Path(__file__).with_name("report_texts.toml").read_text("utf-8"))
-RULES, CAPTIONS = TEXTS["rules"], TEXTS["captions"]
+RULES, SHOWN = TEXTS["rules"], TEXTS["measures"]
 OFF = "✗"  # marks a number that differs from the paper's by more than the tolerance
 LATEX = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
@@ -182,7 +165,7 @@ def _measure_tables(summary: Summary) -> Iterator[Table]:
         if has_mean and len(columns) > 1 and name in (*SHOWN, "accuracy", "resolved"):
             cells[MEAN] = _mean_cells(summary, cells, measure)
             notes.append(RULES["over-datasets"])
-        if name in NEVER_BOLD:
+        if name in TEXTS["never-bold"]:
             cells = {heading: column.assign(bold=0) for heading, column in cells.items()}
             notes = [note.partition(" Bold:")[0] for note in notes]
         yield _table(summary, name, cells, notes, **words)
@@ -218,7 +201,7 @@ def _columns_of_tables(summary: Summary) -> dict[str, Columns]:
         "resolved": by_dataset(stored if grid.train_rows else (), Condition("train")),
         "calibration": by_dataset(tested),
         **{name: by_dataset(accepted) for name in ("accepted", "accepted-error", "acceptable")},
-        **{name: by_dataset(labels, Condition("train")) for name in OF_LABELS},
+        **{name: by_dataset(labels, Condition("train")) for name in SHOWN if "labels" in name},
         **{name: by_dataset(asked) for name in SHOWN if name.startswith("people")},
         "audit": {
             f"{title_of(name)} {epsilon:g}": ((name,), Condition("test", audit=epsilon))
@@ -244,18 +227,11 @@ def _mean_cells(
     """
     about = MEASURES.get(measure, SECONDS)
     values = pd.DataFrame(
-        {heading: c["value"].where(c["runs"] == c["asked"]) for heading, c in columns.items()}
+        {h: c["value"].where(c["runs"] == c["asked"]) for h, c in columns.items()}
     )
-    complete = values.dropna()
-    scores = 100 - complete if about.is_loss else complete
-    return pd.DataFrame(
-        {
-            "value": values.mean(axis="columns", skipna=False),
-            "decimals": about.decimals,
-            "bold": _bold(summary, values.index, scores),
-            "note": "not all",
-        }
-    )
+    cells = values.mean(axis="columns", skipna=False).to_frame("value")
+    is_bold = _bold(summary, values.index, values.dropna(), about.is_loss)
+    return cells.assign(decimals=about.decimals, bold=is_bold, note="not all")
 
 
 def _table(
@@ -299,12 +275,11 @@ def cells_of(
     failed = wide.index.isin(chosen["label"][chosen["reason"] == "failed"])
     undefined = wide.index.isin(chosen["label"][chosen["reason"].isna()])
     notes = ["", "undefined", "not attacked" if condition.epsilon else "not asked for", "failed"]
-    complete = wide[runs == asked]
     columns = {
         "value": wide.mean(axis="columns"),
         "std": wide.std(axis="columns", ddof=0) if asked > 1 else math.nan,
         "decimals": about.decimals,
-        "bold": _bold(summary, wide.index, 100 - complete if about.is_loss else complete),
+        "bold": _bold(summary, wide.index, wide[runs == asked], about.is_loss),
         "runs": runs,
         "asked": np.where(is_planned, asked, 0),
         "note": np.select([runs > 0, undefined, ~is_planned, failed], notes, "missing"),
@@ -312,8 +287,11 @@ def cells_of(
     return pd.DataFrame(columns)
 
 
-def _bold(summary: Summary, labels: pd.Index, scores: pd.DataFrame) -> NDArray[np.int_]:
+def _bold(
+    summary: Summary, labels: pd.Index, scores: pd.DataFrame, is_loss: bool = False
+) -> NDArray[np.int_]:
     """Return 1 for labels to print in bold, else 0; scores have a column for each run."""
+    scores = 100 - scores if is_loss else scores
     groups = {line.label: line.group for line in summary.lines}
     if _has_tables(summary) and 1 in Counter(groups.values()).values():
         groups = dict.fromkeys(groups, "all")  # a method that is alone would always be the best
@@ -353,11 +331,18 @@ def _ood_tables(summary: Summary) -> Iterator[Table]:
 
 def _other_tables(summary: Summary) -> Iterator[Table]:
     """Yield the tables of datasets, time and missing runs."""
-    tables = {
-        "datasets": _dataset_rows(summary),
-        "timing": [(*row, sum(row[2:]) / row[1]) for row in summary.timing.itertuples()],
-        "missing": _missing_rows(summary),
-    }
+    runs, sizes, missing = summary.runs.groupby("dataset")["key"].nunique(), [], []
+    for entry in map(entry_of, summary.grid.datasets):
+        mean, single = summary.candidates.get(entry.name, (entry.candidates, math.nan))
+        facts = entry.title, entry.rows, entry.features, entry.classes
+        sizes.append((*facts, mean, 100 * single, runs.get(entry.name, 0)))
+    for key, group in summary.missing.groupby(["dataset", "reason", "sentence"], sort=False):
+        dataset, reason, sentence = map(str, key)
+        methods, count = group["label"].unique(), len(group.drop_duplicates(["label", "seed"]))
+        named = "all" if len(methods) == len(summary.lines) > 1 else ", ".join(methods)
+        missing.append((title_of(dataset), count, named, reason, sentence))
+    timing = [(*row, sum(row[2:]) / row[1]) for row in summary.timing.itertuples()]
+    tables = {"datasets": sizes, "timing": timing, "missing": missing}
     for name, rows in tables.items():
         head, *_ = headings = TEXTS["heads"][name]
         frame = pd.DataFrame(rows, columns=headings).set_index(head)
@@ -368,23 +353,6 @@ def _other_tables(summary: Summary) -> Iterator[Table]:
             columns[str(heading)] = column.to_frame(kind).assign(decimals=decimals)
         if columns:
             yield _table(summary, name, columns, head=head)
-
-
-def _dataset_rows(summary: Summary) -> Iterator[tuple[Any, ...]]:
-    runs = summary.runs.groupby("dataset")["key"].nunique()
-    for entry in map(entry_of, summary.grid.datasets):
-        mean, single = summary.candidates.get(entry.name, (entry.candidates, math.nan))
-        size = entry.title, entry.rows, entry.features, entry.classes
-        yield *size, mean, 100 * single, runs.get(entry.name, 0)
-
-
-def _missing_rows(summary: Summary) -> Iterator[tuple[Any, ...]]:
-    for key, group in summary.missing.groupby(["dataset", "reason", "sentence"], sort=False):
-        dataset, reason, sentence = map(str, key)
-        methods = group["label"].unique()
-        named = "all" if len(methods) == len(summary.lines) > 1 else ", ".join(methods)
-        runs = len(group.drop_duplicates(["label", "seed"]))
-        yield title_of(dataset), runs, named, reason, sentence
 
 
 @cache

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,19 +61,16 @@ def row_contents(cells: Any) -> list[str]:
     for batch in cells.select(names).to_batches(max_chunksize=BATCH):
         pairs = []
         for name, column in zip(names, batch.columns, strict=True):
-            text = pc.utf8_trim_whitespace(_as_text(column))
+            try:
+                text = column.cast(pa.string())
+            except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # lists, bytes that are no text
+                text = pa.array([None if c is None else str(c) for c in column.to_pylist()])
+            text = pc.utf8_trim_whitespace(text)
             filled = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
             pairs.append(pc.binary_join_element_wise(name, filled, "\x1e"))
         rows = pc.binary_join_element_wise(*pairs, "\x1f", null_handling="skip").to_pylist()
         contents += [hashlib.sha256(row.encode()).hexdigest()[:16] for row in rows]
     return contents
-
-
-def _as_text(column: Any) -> Any:
-    try:
-        return column.cast(pa.string())
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # lists, bytes that are no text
-        return pa.array([None if cell is None else str(cell) for cell in column.to_pylist()])
 
 
 def row_ids(table: Table, column: str) -> list[str]:
@@ -134,7 +131,13 @@ class Decisions:
         if self.shared:
             same = sum(len({one.verdict for one in row}) == 1 for row in self.shared)
             text = f"decided by several people: {len(self.shared):,} rows, "
-            yield f"{text}{same / len(self.shared):.1%} alike{self._kappa()}"
+            reviewers = {one.reviewer for row in self.shared for one in row}
+            text += f"{same / len(self.shared):.1%} alike"
+            pairs = [[d.name for d in sorted(row, key=lambda d: d.reviewer)] for row in self.shared]
+            if len(reviewers) == 2 and len({*chain(*pairs)}) > 1:
+                kappa = cohen_kappa_score(*zip(*pairs, strict=True))
+                text += f", Cohen's kappa {kappa:.2f}"
+            yield text
         about = {
             CONFLICT: "rows were decided differently by several people",
             CHANGED: "rows changed after they were decided",
@@ -146,16 +149,6 @@ class Decisions:
                 yield f"{counts[why]:,} {text}; they need a new decision"
         if self.unmatched:
             yield f"{self.unmatched:,} decisions match no row of the table, and are not applied"
-
-    def _kappa(self) -> str:
-        """Cohen's kappa, if there are just two people, and more than one decision."""
-        if len({one.reviewer for row in self.shared for one in row}) != 2:
-            return ""
-        names = [[one.name for one in sorted(row, key=lambda d: d.reviewer)] for row in self.shared]
-        first, second = zip(*names, strict=True)
-        if len({*first, *second}) < 2:
-            return ""
-        return f", Cohen's kappa {cohen_kappa_score(first, second):.2f}"
 
 
 def read_decisions(paths: Sequence[Path], keys: RowKeys, classes: NDArray[Any]) -> Decisions:

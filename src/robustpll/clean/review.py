@@ -43,8 +43,10 @@ def candidates_that_look_wrong(judged: Judgement, rows: Ints, votes: Votes | Non
     return pd.DataFrame(columns).sort_values("probability", kind="stable")
 
 
-def answers_of(votes: Votes, judged: Judgement) -> tuple[NDArray[Any], Ints]:
+def answers_of(votes: Votes | None, judged: Judgement) -> tuple[NDArray[Any], Ints]:
     """Return annotators and the class index that each named, (n, annotators); -1 for none."""
+    if votes is None:
+        return np.empty(0, dtype=object), np.empty((len(judged.labels), 0), dtype=np.int64)
     names = np.array([str(name) for name in votes.annotators], dtype=object)
     return names, moved_codes(*votes.codes(), judged.candidates.classes)
 

@@ -16,9 +16,8 @@ from pyarrow.parquet import write_table
 from robustpll._files import OutFolder
 from robustpll.clean.decisions_file import Decided, apply_decisions
 from robustpll.clean.judge import FAULTY, Judgement, judge
-from robustpll.clean.page import load_pictures, review_page
+from robustpll.clean.page import asked_again, load_pictures, review_page, shown_rows, texts_of
 from robustpll.clean.review import FINDINGS, annotators, review
-from robustpll.clean.shown import asked_again, shown_rows, texts_of
 from robustpll.errors import InputError
 from robustpll.labels.annotators import FEWEST_PAIRS
 from robustpll.labels.votes import Votes
@@ -167,19 +166,17 @@ def _labelled_table(source: Any, table: Table, cleaned: Cleaned) -> bytes:
     judged, decided = cleaned.judged, cleaned.decided
     is_open = np.isin(np.arange(len(judged.labels)), cleaned.findings[REVIEW].index)
     unknown = decided.cannot_tell & ~is_open
-    resolved_by = np.where(is_open, "", np.where(unknown, "person: cannot tell", "model"))
+    masks = [judged.decided, is_open, unknown]
+    resolved_by = np.select(masks, ["person", "", "person: cannot tell"], "model")
     columns = (judged.labels, judged.confidence.round(4), resolved_by)
-    added = {name: np.full(len(table), None) for name in ADDED}
-    added[ADDED[2]][:] = "excluded"
-    for (name, column), values in zip(added.items(), columns, strict=True):
-        column[decided.remaining] = values.tolist()
-        if name != ADDED[2]:
-            column[decided.remaining[unknown]] = None
-    added[ADDED[2]][decided.remaining[judged.decided]] = "person"
+    added = pd.DataFrame(dict(zip(ADDED, columns, strict=True)), decided.remaining, dtype=object)
+    added.loc[decided.remaining[unknown], [*ADDED[:2]]] = None
+    added = added.reindex(range(len(table)))
+    added[ADDED[2]] = added[ADDED[2]].fillna("excluded")
     if isinstance(source, ParquetTable):
         content, cells = io.BytesIO(), table.cells
         for name, column in added.items():
-            cells = cells.append_column(name, pa.array(column))
+            cells = cells.append_column(name, pa.array(column, from_pandas=True))
         write_table(cells, content)
         return content.getvalue()
     decimal = source.reading.decimal or "."
@@ -192,7 +189,7 @@ def _labelled_table(source: Any, table: Table, cleaned: Cleaned) -> bytes:
         is_gap = cell in table.reading.missing
         return str(cell if is_gap else safe_cell(str(cell), decimal))
 
-    text, frame = CsvText(), table.cells.to_pandas().assign(**added)
+    text, frame = CsvText(), table.cells.to_pandas().join(added)
     frame = frame.map(as_text).rename(columns=safe_cell)
     frame.to_csv(text, sep=source.delimiter, index=False, lineterminator="\r\n")
     return text.getvalue().encode(ENCODING)

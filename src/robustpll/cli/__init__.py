@@ -9,10 +9,9 @@ import typer
 from robustpll.cli.bench import app as bench
 from robustpll.cli.clean import clean
 from robustpll.cli.datasets import app as datasets
-from robustpll.cli.embed import embed
 from robustpll.cli.messages import errors_as_messages, safe_streams, show_list
 from robustpll.cli.models import compare, export, fit, predict
-from robustpll.cli.tables import Seed, table
+from robustpll.cli.tables import Seed, embed, table
 
 # Set before torch is loaded: threads that spin at barriers are many times slower on busy cores.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

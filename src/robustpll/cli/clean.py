@@ -57,6 +57,7 @@ def clean(
     with errors_as_messages("Files that were written are complete; the others did not change."):
         from robustpll.clean.run import PageColumns, clean_table
 
+        notes = [*([columns.item] if columns.item else ()), *columns.ignored()]
         cleaned = clean_table(
             path,
             table,
@@ -65,13 +66,7 @@ def clean(
             error=wrong,
             most=most,
             decisions=training.decisions or (),
-            columns=PageColumns(
-                columns.row_id,
-                [*([columns.item] if columns.item else ()), *columns.ignored()],
-                images,
-                root,
-                columns.truth,
-            ),
+            columns=PageColumns(columns.row_id, notes, images, root, columns.truth),
             folds=folds,
             seed=training.seed,
             device=training.device,

@@ -34,12 +34,8 @@ def as_options(message: str) -> str:
     """Return a message about arguments, delimiter=';', in terms of options, --delimiter ';'."""
     message = message.replace("errors_to", "errors")
     message = re.sub(r"split it: y = .*split\((.*?)\).*", r"pass --separator \1.", message)
-    message = re.sub(rf"`({ARGUMENTS})`", lambda name: _option(name[1]), message)
-    return re.sub(rf"\b({ARGUMENTS})=(?=['\"])", lambda name: f"{_option(name[1])} ", message)
-
-
-def _option(argument: str) -> str:
-    return f"--{argument.replace('_', '-')}"
+    message = re.sub(rf"\b({ARGUMENTS})=(?=['\"])", r"`\1` ", message)
+    return re.sub(rf"`({ARGUMENTS})`", lambda name: f"--{name[1].replace('_', '-')}", message)
 
 
 def show_list(heading: Sequence[str], rows: Iterable[Sequence[Any]], limit: int = 30) -> None:

@@ -272,7 +272,7 @@ def predict(
     keep = keep or []
     with errors_as_messages(stopped=f"{out} is not written."):
         from robustpll.tables.read import TableInPieces
-        from robustpll.tables.source import Reading, several
+        from robustpll.tables.source import Reading
 
         classifier = _load(model, device)
         start = rb"(?!)" if is_export else PREDICTIONS_START  # an export is never replaced
@@ -287,8 +287,7 @@ def predict(
             raise InputError(f"images_root={str(images_root)!r}: there is {rule}.")
         if pictures is not None:
             pictures = replace(pictures, root=images_root)
-        options = asdict(file) | {"missing": several(file.missing), "question": question}
-        requested = Reading(**options, duplicates="last")  # answers do not matter here
+        requested = file.reading(question=question, duplicates="last")  # answers do not matter
         table = TableInPieces(path, columns, features.fill, before, requested, pictures)
         if clash := [name for name in keep if name in (*COLUMNS, table.source.unit)]:
             raise InputError(f"--keep {clash[0]}: the output has a column of this name. Rename it.")

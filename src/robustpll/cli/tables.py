@@ -1,4 +1,4 @@
-"""Options that several commands share, how commands read tables, and `robustpll table`."""
+"""Options that several commands share, how they read tables; `robustpll table` and `embed`."""
 
 import functools
 import gzip
@@ -19,6 +19,7 @@ from robustpll.errors import InputError, some_of
 if TYPE_CHECKING:
     from robustpll.labels.candidates import Candidates
     from robustpll.tables.read import Table
+    from robustpll.tables.source import Reading
 
 Text = str | None
 Texts = list[str] | None
@@ -50,6 +51,8 @@ MAX_GROUPS = 10  # of similar class names
 FOLD_CASE = "Merge class names that differ in case, blanks or Unicode form."
 MERGE = "--fold-case merges case and blanks; `table --propose map.csv` and --rename merge all."
 PROPOSE = "CSV file for new names of similar classes, to edit and pass as --rename."
+ENCODER = "An ONNX file, or a name of timm (also NAME:FILE.safetensors) or sentence-transformers."
+NORMALIZE = "Colours of an encoder: imagenet, half (from -1 to 1) or none (from 0 to 1)."
 HELD_OUT = 0.2  # share of rows for early stopping, if the method holds out none by itself
 
 
@@ -117,6 +120,12 @@ class FileOptions:
     encoding: Annotated[Text, Option(help="Encoding of a CSV file, if not UTF-8.")] = None
     delimiter: Annotated[Text, Option(help="Character between the cells of a CSV file.")] = None
     decimal: Annotated[Text, Option(help="Decimal sign in a CSV file.")] = None
+
+    def reading(self, **further: Text) -> "Reading":
+        """Return how a table is read with these options, and with further ones by name."""
+        from robustpll.tables.source import Reading, several
+
+        return Reading(**asdict(self) | {"missing": several(self.missing)} | further)
 
 
 @dataclass(frozen=True)
@@ -207,11 +216,10 @@ def read(
 def check_columns(path: Path, file: FileOptions, **columns: Text) -> None:
     """Refuse options, by name, that name no column of the table."""
     with errors_as_messages():
-        from robustpll.tables.source import Reading, check_names, opened_source, several
+        from robustpll.tables.source import check_names, opened_source
 
         if passed := {option: name for option, name in columns.items() if name}:
-            reading = Reading(**asdict(file) | {"missing": several(file.missing)})
-            names = opened_source(path, reading).names
+            names = opened_source(path, file.reading()).names
             for option, name in passed.items():
                 check_names(names, [name], option)
 
@@ -369,3 +377,58 @@ def _show_labels(table: "Table") -> None:
     if isinstance(table.y, Votes):
         answers = table.y.answers.notna().sum()
         show_list(("annotator", "answers"), [(name, f"{n:,}") for name, n in answers.items()])
+
+
+@with_options
+def embed(
+    path: TablePath,
+    *,
+    out: Annotated[Path, Option(help="The table to write: .parquet or .csv.")],
+    encoder: Annotated[str, Option(metavar="ENCODER", help=ENCODER)],
+    text: Annotated[Text, column_option(help="Column of texts.")] = None,
+    image_input: Annotated[Text, column_option(help="Column with paths of pictures.")] = None,
+    images_root: ImagesRoot = None,
+    normalize: Annotated[Text, Option(help=NORMALIZE)] = None,
+    file: FileOptions,
+) -> None:
+    """Compute features of pictures or texts by a pretrained network, once, and write a table.
+
+    The columns e0, e1, ... are appended to those of the table. A command that was stopped goes on
+    where it ended, if it is run again with the same options.
+    """
+    column = text if image_input is None else image_input
+    if column is None or (text is not None and image_input is not None):
+        raise BadParameter("pass one of --text and --image-input.")
+    if out.suffix.lower() not in (".csv", ".parquet", ".pq"):
+        raise BadParameter(f"--out writes CSV or Parquet: {out} must end in .csv or .parquet.")
+    with errors_as_messages(stopped="Run the same command again to go on."):
+        from rich.console import Console
+        from rich.progress import Progress
+
+        from robustpll.tables import encoders
+
+        check_columns(path, file, text=text, image_input=image_input)
+        refuse_unwritable(out, (path,), rb"(?!)", "a table of embed")  # it may be any table
+        network = encoders.Encoder.of(
+            encoder, pictures=image_input is not None, normalize=normalize
+        )
+        # the encoder's file, if it is one, may change between two calls
+        weights = Path(encoder.rpartition(":")[2])
+        about = weights.stat() if weights.is_file() else None
+        stamp = "" if about is None else f"{about.st_size} {about.st_mtime_ns}"
+        with Progress(console=Console(stderr=True)) as progress:
+            task = progress.add_task("rows", total=None)
+            rows, count = encoders.embed(
+                path,
+                out,
+                column,
+                network,
+                about=f"{encoder} {normalize} {stamp}",
+                reading=file.reading(),
+                root=images_root,
+                progress=lambda done, total: progress.update(task, completed=done, total=total),
+            )
+    typer.echo(
+        f"{out} has {rows:,} rows and {count:,} features of column {column!r}, e0 to e{count - 1}."
+    )
+    typer.echo(f"To learn from them: robustpll fit {out} --ignore '{column}' ...")

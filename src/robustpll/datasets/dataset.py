@@ -1,5 +1,6 @@
 """A dataset in memory, and its split into training and test rows."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
@@ -50,8 +51,9 @@ class Dataset:
     people: People | None = None  # answers about test rows, which no model learns from
 
     @classmethod
-    def of(cls, entry: Entry, sums: Sequence[str] = (), **fields: Any) -> Self:
-        """Return the dataset of a catalog entry, read from files with these checksums."""
+    def of(cls, entry: Entry, contents: Sequence[bytes | str] = (), **fields: Any) -> Self:
+        """Return the dataset of a catalog entry, read from files with these contents or sums."""
+        sums = [c if isinstance(c, str) else hashlib.sha256(c).hexdigest() for c in contents]
         facts = {"title": entry.title, "licence": entry.licence, "source": entry.source}
         classes = np.array(entry.class_names or range(entry.classes))
         fields = {"classes": classes, **facts, **fields}

@@ -4,7 +4,6 @@ Versions 5 to 7 are not read by SciPy: it trusts the types and sizes that a file
 wrong byte can crash the process.
 """
 
-import hashlib
 import io
 import struct
 import zlib
@@ -102,7 +101,7 @@ def _dataset(entry: Entry, path: Path, raw: bytes) -> Dataset:
     }
     return Dataset.of(
         entry,
-        [hashlib.sha256(raw).hexdigest()],
+        [raw],
         features=np.delete(data, constant, axis=1).astype(np.float64, copy=False),
         labels=labels,
         notes=tuple(note for note, indices in notes.items() if len(indices)),

@@ -62,6 +62,13 @@ class Noise(ABC):
         return Candidates(matrix, true.classes, prior, answers)
 
 
+class CheckedNoise(Noise):
+    """A noise whose fields hold what their annotations say."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
 @dataclass(frozen=True)
 class Teacher(DeepMethod):
     """Learns true labels by squared error and plain gradient descent."""
@@ -78,7 +85,7 @@ class Teacher(DeepMethod):
 
 
 @dataclass(frozen=True)
-class InstanceDependent(Noise):
+class InstanceDependent(CheckedNoise):
     """Adds wrong classes that a network finds plausible for the row.
 
     A teacher g learns the true labels for a few epochs; fewer steps add more candidates. A wrong
@@ -91,9 +98,6 @@ class InstanceDependent(Noise):
     batch_size: Annotated[int, Rule("of at least 2", lambda size: size >= 2)] = 256
     learning_rate: Positive = 1e-3
     mean_over: Literal["all", "wrong"] = "all"
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         true = one_hot(labels, k).bool()  # (R, n, k)
@@ -117,7 +121,7 @@ def joining(probability: Tensor, true: Tensor, mean_over: Literal["all", "wrong"
 
 
 @dataclass(frozen=True)
-class ClassDependent(Noise):
+class ClassDependent(CheckedNoise):
     """Adds wrong classes to some rows, most often the partner of the true class.
 
     A random permutation of the classes is cut into pairs; an odd class has no partner.
@@ -126,9 +130,6 @@ class ClassDependent(Noise):
     added: Count = 1  # number of wrong classes to add
     share: Share = 0.7  # of the rows that get them
     cooccurrence: Share = 0.7  # probability of the partner; the others share the rest equally
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         most = min(1 if self.cooccurrence == 1 else k, k - 1)
@@ -168,13 +169,10 @@ class Uniform(ClassDependent):
 
 
 @dataclass(frozen=True)
-class Independent(Noise):
+class Independent(CheckedNoise):
     """Adds each wrong class with the same probability; rows that get none have one candidate."""
 
     chance: Share = 0.5
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         draws = Draws.of(seeds, "independent noise", like=rows.shift)
@@ -185,7 +183,7 @@ NOISE = Rule("a Noise such as Uniform(), or None", lambda value: isinstance(valu
 
 
 @dataclass(frozen=True)
-class Flip(Noise):
+class Flip(CheckedNoise):
     """Removes the true class from some sets, as careless annotators do.
 
     A set without other classes gets one wrong class instead, all equally likely.
@@ -193,9 +191,6 @@ class Flip(Noise):
 
     share: Share  # of the rows whose set misses the true class
     noise: Annotated[Noise | None, NOISE] = None  # makes the sets; None: the dataset has them
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def candidates(self, rows: Rows, labels: Tensor, k: int, seeds: tuple[int, ...]) -> Tensor:
         if self.noise is None:
@@ -217,7 +212,7 @@ class Flip(Noise):
 
 
 @dataclass(frozen=True)
-class Annotators(Noise):
+class Annotators(CheckedNoise):
     """Answers of several annotators, whose skills differ; sets may miss the true class.
 
     Skills are uniform between the lowest and the highest. An answer is right with the probability
@@ -241,7 +236,7 @@ class Annotators(Noise):
     concentration: Positive = 1.0  # the smaller, the more do wrong answers agree
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        super().__post_init__()
         if self.lowest_skill > self.highest_skill:
             raise InputError(
                 f"lowest_skill must not exceed highest_skill; got {self.lowest_skill} and "
@@ -278,3 +273,13 @@ class Annotators(Noise):
         votes = counts.scatter_add_(-1, answers + 1, ones)[..., 1:]  # (R, n, k), without gaps
         prior = votes / votes.sum(-1, keepdim=True)
         return Task.of(rows, votes > 0, seeds, prior, answers=answers)
+
+
+NOISES: dict[str, type[Noise]] = {  # by their names in grids
+    "instance-dependent": InstanceDependent,
+    "class-dependent": ClassDependent,
+    "uniform": Uniform,
+    "independent": Independent,
+    "flip": Flip,
+    "annotators": Annotators,
+}

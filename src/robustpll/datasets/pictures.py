@@ -40,7 +40,8 @@ def load_builtin(entry: Entry) -> Dataset:
 def load_idx(entry: Entry) -> Dataset:
     """Read a dataset from the four usual files, each gzipped or plain."""
     paths = paths_of(entry)
-    arrays, sums = zip(*map(read_idx, paths), strict=True)
+    contents = [read_content(path) for path in paths]
+    arrays = [*map(read_idx, paths, contents)]
     train, train_labels, test, test_labels = arrays
     n, m, picture = len(train), len(test), train.shape[1:]
     shapes = [array.shape for array in arrays]
@@ -53,7 +54,7 @@ def load_idx(entry: Entry) -> Dataset:
         )
     return Dataset.of(
         entry,
-        sums,
+        contents,
         features=np.concatenate([train, test]).reshape(n + m, math.prod(picture)),
         labels=labels.astype(np.int64),
         image_shape=picture,
@@ -62,10 +63,9 @@ def load_idx(entry: Entry) -> Dataset:
     )
 
 
-def read_idx(path: Path) -> tuple[NDArray[np.uint8], str]:
-    """Return the array in an idx file of bytes, gzipped or plain, and its content's SHA-256."""
+def read_idx(path: Path, content: bytes) -> NDArray[np.uint8]:
+    """Return the array in the content of an idx file of bytes; `path` is for messages."""
     # The header has two zeros, the type (8: bytes), the number of axes, and 4 bytes per length.
-    content = read_content(path)
     axes = content[3] if content.startswith(b"\0\0\x08") and len(content) > 3 else 0
     start = 4 + 4 * axes
     shape = [int.from_bytes(content[place : place + 4]) for place in range(4, start, 4)]
@@ -74,8 +74,7 @@ def read_idx(path: Path) -> tuple[NDArray[np.uint8], str]:
             f"{path} is not an idx file of bytes with 1 to 3 axes: it declares the shape {shape}, "
             f"and has {len(content)} bytes. Download it again."
         )
-    array = np.frombuffer(content, np.uint8, offset=start).reshape(shape)
-    return array, hashlib.sha256(content).hexdigest()
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
 def load_letters(entry: Entry) -> Dataset:

@@ -105,14 +105,20 @@ def _task(
             "noise must be None or Flip(share) for a dataset with candidates, and a Noise such as "
             f"Uniform() for one without; got {noise!r} for {dataset}."
         )
-    candidates, prior = (
-        torch.tensor(part, device=rows.device)[rows.indices] for part in (known.matrix, known.prior)
-    )
+    task = candidates_task(rows, known, seeds)
     if isinstance(noise, Flip):
-        return Task.of(rows, noise.flipped(rows, candidates, labels, seeds), seeds)
-    answers = known.answers  # (n, annotators), or None
-    named = None if answers is None else torch.tensor(answers, device=rows.device)[rows.indices]
-    return Task.of(rows, candidates, seeds, prior, answers=named)
+        return Task.of(rows, noise.flipped(rows, task.candidates, labels, seeds), seeds)
+    return task
+
+
+def candidates_task(rows: Rows, known: Candidates, seeds: tuple[int, ...]) -> Task:
+    """Return the task of R runs on rows, whose indices are positions in the candidates."""
+    answers, indices = known.answers, rows.indices  # answers (n, annotators), or None
+    matrix, prior = (
+        torch.tensor(part, device=rows.device)[indices] for part in (known.matrix, known.prior)
+    )
+    named = None if answers is None else torch.tensor(answers, device=rows.device)[indices]
+    return Task.of(rows, matrix, seeds, prior, answers=named)
 
 
 def ood_rows(

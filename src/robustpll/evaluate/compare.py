@@ -16,7 +16,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from torch import Tensor
 
-from robustpll.engine.data import Rows, Task, fold_indices
+from robustpll.datasets.problem import candidates_task
+from robustpll.engine.data import Rows, fold_indices
 from robustpll.engine.device import chosen_device
 from robustpll.engine.history import progress_bars
 from robustpll.engine.random import seed_of
@@ -242,7 +243,7 @@ def _fit_once(method: Method, rows: Rows, candidates: Candidates, seed: int) -> 
     """Fit `Auto` if it predicts each row by members that did not see it; None for others."""
     if not isinstance(method, Auto) or not method.holds_out_all(len(rows), method.folds):
         return None
-    fitted = method.fit(_task(rows, candidates, torch.arange(len(rows))[None], (seed,)))
+    fitted = method.fit(candidates_task(rows, candidates, (seed,)))
     return None if fitted.held_out is None else fitted
 
 
@@ -329,20 +330,13 @@ def _opinion_of_folds(
     """Opinions (folds, b, ...) of test rows, by one model for each split."""
     train, test = splits
     seeds = tuple(seed_of(seed, "fold", fold) for fold in range(len(train)))
-    return method.fit(_task(rows, candidates, train, seeds)).predict(_at(rows, test)).numpy()
+    task = candidates_task(_at(rows, train), candidates, seeds)
+    return method.fit(task).predict(_at(rows, test)).numpy()
 
 
 def _at(rows: Rows, positions: Tensor) -> Rows:
     """Rows at (folds, b) of one run, as many runs."""
     return rows.repeated(len(positions)).others(rows.pool, positions.to(rows.indices.device))
-
-
-def _task(rows: Rows, candidates: Candidates, positions: Tensor, seeds: tuple[int, ...]) -> Task:
-    """The task on the rows at (folds, b)."""
-    arrays, named = (candidates.matrix, candidates.prior), candidates.answers
-    matrix, prior = (torch.from_numpy(array)[positions] for array in arrays)
-    answers = None if named is None else torch.from_numpy(named)[positions]
-    return Task.of(_at(rows, positions), matrix, seeds, prior, answers=answers)
 
 
 def comparison_of(
@@ -356,10 +350,9 @@ def comparison_of(
     compared = np.logical_and.reduce([learner.predicted >= 0 for learner in every])
     here = candidates[compared]
     predicted = [learner.predicted[compared] for learner in every]
-    measure = _measure(here)
-    hits, counts = zip(*(_hits(here, column, measure) for column in predicted), strict=True)
+    measure, hits, counts = _hits(here, predicted)
     covered = [here.matrix[np.arange(len(here)), column].mean() for column in predicted]
-    contrasts = [_contrast(measure, every, hits, counts[0])]
+    contrasts = [_contrast(measure, every, hits, counts)]
     accuracies: list[float | None] = [None] * len(every)
     if truth is not None and (known := pd.notna(np.asarray(truth))[compared]).any():
         codes = pd.Index(candidates.classes).get_indexer(np.asarray(truth)[compared])
@@ -368,33 +361,28 @@ def comparison_of(
         contrasts = [replace(contrasts[0], advice=""), by_accuracy]  # only the last advises
         accuracies = [float(column.sum() / known.sum()) for column in right]
     learners = tuple(
-        Learner(one.title, float(hit.sum() / counts[0].sum()), float(cover), share, one.seconds)
+        Learner(one.title, float(hit.sum() / counts.sum()), float(cover), share, one.seconds)
         for one, hit, cover, share in zip(every, hits, covered, accuracies, strict=True)
     )
     notes = [learner.note for learner in every if learner.note]
-    if measure == SINGLES and (share := counts[0].mean()) < FEW:
+    if measure == SINGLES and (share := counts.mean()) < FEW:
         notes.append(FEW_SINGLES.format(share=share))
-    return Comparison(measure, int(counts[0].sum()), learners, tuple(contrasts), tuple(notes))
+    return Comparison(measure, int(counts.sum()), learners, tuple(contrasts), tuple(notes))
 
 
-def _measure(candidates: Candidates) -> str:
-    if candidates.answers is not None and (candidates.answers >= 0).any():
-        return AGREEMENT
-    return SINGLES if (candidates.sizes == 1).sum() >= FEWEST_SINGLES else COVERING
-
-
-def _hits(candidates: Candidates, predicted: Ints, measure: str) -> tuple[Ints, Ints]:
-    """Return how many answers (n,) of each row are the predicted class, and how many there are."""
-    covered = 1 * candidates.matrix[np.arange(len(predicted)), predicted]
-    single = 1 * (candidates.sizes == 1)
-    if measure == COVERING:
-        return covered, np.ones_like(covered)
-    if measure == SINGLES or candidates.answers is None:
-        return covered * single, single
-    answers = candidates.answers
-    hits, counts = (answers == predicted[:, None]).sum(-1), (answers >= 0).sum(-1)
-    decided = single * (counts == 0)  # by a person, in a review: it counts as one answer
-    return hits + decided * covered, counts + decided
+def _hits(candidates: Candidates, predicted: Sequence[Ints]) -> tuple[str, list[Ints], Ints]:
+    """Return the measure, how many answers (n,) each learner predicted, and how many there are."""
+    covered = [1 * candidates.matrix[np.arange(len(column)), column] for column in predicted]
+    single, answers = 1 * (candidates.sizes == 1), candidates.answers
+    if answers is not None and (answers >= 0).any():
+        counts = (answers >= 0).sum(-1)
+        decided = single * (counts == 0)  # by a person, in a review: it counts as one answer
+        pairs = zip(predicted, covered, strict=True)
+        hits = [(answers == column[:, None]).sum(-1) + decided * cover for column, cover in pairs]
+        return AGREEMENT, hits, counts + decided
+    if single.sum() >= FEWEST_SINGLES:
+        return SINGLES, [cover * single for cover in covered], single
+    return COVERING, covered, np.ones_like(single)
 
 
 def _contrast(

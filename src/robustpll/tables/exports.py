@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from robustpll.errors import InputError, some_of
 from robustpll.labels.votes import Votes
-from robustpll.tables.source import Batch, Source, Typed
+from robustpll.tables.source import Batch, Source
 
 LARGEST = 2**29  # bytes; parsed JSON takes about ten times as much memory
 PREFIX = "answer: "  # of the columns of answers, one for each annotator
@@ -255,9 +255,6 @@ class ExportFile(Source):
         for start in range(0, self.table.num_rows, size):
             part = cells.slice(start, size)
             yield Batch(part, np.arange(start, start + part.num_rows), [])
-
-    def _typed(self, cells: Any, kind: bool | None) -> Typed:
-        return super()._typed(cells.to_pandas(), kind)
 
     def with_predictions(self, predictions: pd.DataFrame, by: str) -> bytes:
         """Return the file with predictions; they have a `label` ("" for none) and `probability`."""

@@ -155,7 +155,10 @@ def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, options: Any) 
         parsed[str(name).removeprefix(prefix)] = codes, answers
     counts = Counter({name: n for name, n in counts.items() if name not in (None, NO_ANSWER)})
     renaming = _renaming(counts, options)
-    frame = {name: _renamed(answers, renaming)[codes] for name, (codes, answers) in parsed.items()}
+    frame = {}
+    for annotator, (codes, answers) in parsed.items():
+        new = [a.renamed(renaming) if isinstance(a, Spread) else renaming(a) for a in answers]
+        frame[annotator] = np.array([*new, None], dtype=object)[codes]  # the last is of gaps
     votes = Votes(pd.DataFrame(frame, columns.index), options.unanswered)
     is_empty = votes.answers.isna().all(axis=1).to_numpy() & ~is_bad
 
@@ -166,12 +169,6 @@ def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, options: Any) 
 
     place = f"{prefix}*" if prefix else str(options.item)  # an item that nobody answered
     return [*bad, *bad_rows(is_empty, lines, place, None, NO_CLASS)], build, renaming
-
-
-def _renamed(answers: list[Any], renaming: Renaming) -> NDArray[Any]:
-    """Return answers with other names, and None after the last, for gaps."""
-    new = (a.renamed(renaming) if isinstance(a, Spread) else renaming(a) for a in answers)
-    return np.array([*new, None], dtype=object)
 
 
 def _answer_in(cell: Any, unsure: str | None) -> Any:

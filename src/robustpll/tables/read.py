@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple
@@ -168,11 +168,10 @@ def read_with_cells(source: str | Path, **arguments: Any) -> Table:
 def _read(options: Any, with_cells: bool = False) -> Table:
     """Read a table; `options` are the arguments of `read_table`."""
     _check(options)
-    like, words = options.like, (several(options.categories), several(options.missing))
-    formats = (options.encoding, options.delimiter, options.decimal)
-    asked = (options.question, options.duplicates)
-    requested = Reading((), *words, *formats, *asked, text=several(options.text))
-    requested = replace(requested, image_input=options.image_input)
+    like = options.like
+    passed: Any = {f.name: getattr(options, f.name) for f in fields(Reading)[1:]}  # no `left_out`
+    passed |= {name: several(passed[name]) for name in ("categories", "missing", "text")}
+    requested = Reading(**passed)
     before = None if like is None else like.reading
     source = opened_source(options.source, requested, before)
     if like is None and all(getattr(options, form) is None for form in FORMS):
@@ -255,7 +254,8 @@ def _check(options: Any) -> None:
     if options.images_root is not None and not Path(options.images_root).is_dir():
         raise InputError(f"images_root={str(options.images_root)!r}: there is no such folder.")
     if options.errors_to is not None:
-        refuse_replacing(Path(options.errors_to), is_list_of_bad_rows, BAD_ROWS)
+        starts = tuple(f"{unit},column,value,reason\n".encode() for unit in ("line", "row"))
+        refuse_replacing(Path(options.errors_to), lambda c: c.startswith(starts), BAD_ROWS)
 
 
 def _roles(source: Source, options: Any) -> tuple[str | None, list[str], list[str]]:
@@ -309,11 +309,6 @@ def _report(bad: Sequence[BadRow], source: Source, errors_to: Any, is_fatal: boo
             f"{source.title}: {len({fault.line for fault in bad})} rows do not parse ({first}). "
             f"{where}. Correct them, or leave them out with on_bad_rows='skip'."
         )
-
-
-def is_list_of_bad_rows(start: bytes) -> bool:
-    """Whether a file begins like a file that `errors_to` names."""
-    return start.startswith((b"line,column,value,reason\n", b"row,column,value,reason\n"))
 
 
 # Tables to predict, which may be larger than the memory

@@ -186,6 +186,7 @@ class Source:
 
     def _typed(self, cells: Any, kind: bool | None) -> Typed:
         """Convert a column. Text becomes numbers if it must, or if all but the gaps are numbers."""
+        cells = cells if isinstance(cells, pd.Series) else cells.to_pandas()
         gaps = {*self.gaps, *map(number_of, self.gaps)} - {None}
         is_gap = [isinstance(cell, Hashable) and cell in gaps for cell in cells] if gaps else ()
         if any(is_gap):
@@ -219,9 +220,6 @@ class ParquetTable(Source):
                 cells.validate(full=True)
                 yield Batch(cells, np.arange(start, start + len(cells)), [])
                 start += len(cells)
-
-    def _typed(self, cells: Any, kind: bool | None) -> Typed:
-        return super()._typed(cells.to_pandas(), kind)
 
 
 @contextmanager
@@ -450,13 +448,10 @@ def check_names(
         if not counts[name]:
             close = get_close_matches(str(name), map(str, names)) or names
             lack = f"`{argument}`: there is no" if argument else "There is no"
-            remedy = (
-                " `item` must have one name in both files: rename it in one."
-                if item == name
-                else ""
+            remedy = " `item` must have one name in both files: rename it in one." * (item == name)
+            raise InputError(
+                f"{lack} column {name!r}. There is {some_of(map(repr, close))}.{remedy}"
             )
-            there = f"There is {some_of(map(repr, close))}.{remedy}"
-            raise InputError(f"{lack} column {name!r}. {there}")
         if counts[name] > 1:
             raise InputError(f"Several columns are named {name!r}. Rename all but one.")
 
