@@ -114,7 +114,7 @@ def _arrays(X: Any) -> dict[str, NDArray[Any]]:
     if isinstance(X, Mapping) and not (X and all(isinstance(name, str) for name in X)):
         raise InputError(
             "X must be a dict with an array for each argument of the network's forward(), such as "
-            f"{{'input_ids': ids}}; got {X!r:.100}."
+            f"{{'input_ids': ids}}; its keys are {[*X]!r:.100}."
         )
     arrays = {}
     for label, part in {f"X[{n!r}]": x for n, x in items.items()}.items() or [("X", X)]:
@@ -191,7 +191,8 @@ def _arguments(name: str, network: Any, arguments: tuple[Any, ...]) -> tuple[Any
         signature = inspect.signature(network)
     except ValueError:  # of one that is not written in Python
         return arguments
-    for possible in (arguments, ()):
+    # What a class takes with defaults, as a width, is rarely a shape.
+    for possible in ((), arguments) if isinstance(network, type) else (arguments, ()):
         with suppress(TypeError):
             signature.bind(*possible)
             return possible

@@ -116,7 +116,9 @@ class Embedded(nn.Module):
 
 def _embedded(net: Any, size: int, linear: Callable[..., nn.Module]) -> Embedded:
     """Add a projection of the last hidden layer."""
-    if not isinstance(net, nn.Sequential) or not hasattr(net[-1], "weight"):
+    # a class derived from it may compute something else
+    is_plain = isinstance(net, nn.Sequential) and type(net).forward is nn.Sequential.forward
+    if not is_plain or not hasattr(net[-1], "weight"):
         raise InputError(
             "This method compares embeddings, the inputs of the last layer. Its network must be "
             "a name, or return a torch.nn.Sequential that ends in a linear layer."
@@ -124,7 +126,8 @@ def _embedded(net: Any, size: int, linear: Callable[..., nn.Module]) -> Embedded
     head: Any = net[-1]
     width = head.in_features if isinstance(head, nn.Linear) else head.weight.shape[-2]
     projection = nn.Sequential(linear(width, width), nn.ReLU(), linear(width, size))
-    return Embedded(net[:-1], head, projection)
+    body = nn.Sequential(OrderedDict([*net.named_children()][:-1]))
+    return Embedded(body, head, projection)
 
 
 def mlp(

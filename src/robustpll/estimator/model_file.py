@@ -225,9 +225,10 @@ def load(
                 f"{path} is not loaded: {where} has not enough memory, or does not answer "
                 f'({reason}). Free its memory, or pass device="cpu".'
             ) from error
+        remedy = REMEDY if network is None else "Pass the network that it was trained with."
         raise ModelFileError(
             f"{path} is not a model file, is damaged, or was written by another version "
-            f"({reason}). {REMEDY}"
+            f"({reason}). {remedy}"
         ) from error
     raise InputError(
         f"{path}: this model has network={fields.get('network')!r}. Call load(path, network=...) "

@@ -1,5 +1,6 @@
 """What a network of the user's own means for X: some inputs are not scaled, but passed on."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +23,7 @@ def with_layout(method: Method, X: Any, k: int) -> tuple[Any, Layout | None]:
     """
     network = getattr(method, "network", "")
     if isinstance(network, str):
-        if isinstance(X, dict):
+        if isinstance(X, Mapping):
             raise InputError(
                 "X is a dict of arrays, which only a network of your own takes. Pass a module as "
                 "`network` of a method that trains networks, or one array as X."
