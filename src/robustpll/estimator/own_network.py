@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from robustpll.engine.layers import seeded
 from robustpll.engine.modules import EMBEDDINGS, Layout, Unpacking, is_several, own_module
@@ -29,7 +28,7 @@ def with_layout(method: Method, X: Any, k: int) -> tuple[Any, Layout | None]:
                 "`network` of a method that trains networks, or one array as X."
             )
         return method, None
-    if not is_several(X) and not (is_integers(X) and has_embedding(network, np.shape(X)[1:], k)):
+    if not is_several(X) and not _are_ids(X, network, k):
         return method, None
     layout = Layout.of(X)
     changes: dict[str, Any] = {"network": Unpacking(network, layout)}
@@ -45,19 +44,16 @@ def with_layout(method: Method, X: Any, k: int) -> tuple[Any, Layout | None]:
     return replace(method, **changes), layout  # type: ignore[type-var]
 
 
-def is_integers(X: Any) -> bool:
-    """Whether X is an array of integers, but no table and no pictures of bytes."""
+def _are_ids(X: Any, network: Any, k: int) -> bool:
+    """Whether X is an array of integers, no table and no pictures, and the network embeds them."""
     if is_frame(as_pandas(X)) or is_sparse(X) or is_byte_pictures(X):
         return False
     try:
         array = np.asarray(X)
     except ValueError:  # `fit` says what is wrong with it
         return False
-    return array.dtype.kind in "iu" and array.ndim > 1
-
-
-def has_embedding(network: Any, shape: tuple[int, ...], k: int) -> bool:
-    """Whether a network looks up vectors by integers."""
+    if array.dtype.kind not in "iu" or array.ndim < 2:
+        return False
     with seeded(0, torch.device("cpu")):
-        module = network if isinstance(network, nn.Module) else own_module(network, shape, k)
+        module = own_module(network, array.shape[1:], k)
     return any(isinstance(part, EMBEDDINGS) for part in module.modules())
