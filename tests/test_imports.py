@@ -107,13 +107,13 @@ LIMITS = {
     "datasets": 1565,
     "demo": 150,  # a baseline beside the methods, pictures to review (30)
     # a schedule of the learning rate (55), faster steps on a CPU, folds; random views of pictures
-    # (200)
-    "engine": 2180,
+    # (200); users' modules, with several inputs and parameter groups (350)
+    "engine": 2530,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
-    # layers of any network (35)
-    "estimator": 2575,
+    # layers of any network (35), ids and several arrays as X (98)
+    "estimator": 2713,
     # docstrings of public reports (400), baselines beside a model (425), the default method (20)
     "evaluate": 1170,
     "html": 85,
@@ -123,16 +123,17 @@ LIMITS = {
     "labels": 1415,
     "measures": 695,
     # wrapped estimators (380), with labels of crowd-kit and cleanlab (70), the default method
-    # (750), forests (220), pruning (145), six methods that compare views (700)
-    "methods": 4815,
-    "opinion": 225,
+    # (750), forests (220), pruning (145), six methods that compare views (700),
+    # parameter groups (17)
+    "methods": 4952,
+    "opinion": 250,
     "plots": 105,
     # CSV with line numbers and quotes (230), columns that leak labels, exports of three labelling
     # tools (310), long tables, answers in JSON and new names (170), picture files (290), texts and
     # encoders (300)
     "tables": 2155,
 }
-MOST_LINES, MOST_FILES = 23_545, 120  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 24_135, 120  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

@@ -2,13 +2,14 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from robustpll.engine.modules import EMBEDDINGS, Layout, is_frozen, logits_in, refuse_ids
 from robustpll.engine.random import Draws, seed_of
 
 
@@ -85,29 +86,34 @@ class Dropout(nn.Module):
 class Stack(nn.Module):
     """M copies of any torch module as one network: (M, b, *shape) -> (M, b, k).
 
-    Each copy has its own seed for what it draws from torch's global generator. A part in evaluation
-    mode stays in it if all its parameters are frozen.
+    Each copy has its own seed for what it draws from torch's global generator. A part whose
+    parameters are frozen stays in evaluation mode if it was in it or has running statistics.
     """
 
-    def __init__(self, build: Callable[[], nn.Module], draws: Draws, random: bool = True) -> None:
+    layout: Layout | None = None  # of rows that consist of several arrays, or of integers
+
+    def __init__(
+        self,
+        build: Callable[[], nn.Module],
+        draws: Draws,
+        random: bool = True,
+        layout: Layout | None = None,
+    ) -> None:
         super().__init__()
-        self.random = random  # whether a forward pass may draw numbers
+        self.random, self.layout = random, layout  # random: whether a pass may draw numbers
         self.seeds = draws.seeds()
         self.calls = 0
         self.copies = nn.ModuleList()
         for seed in self.seeds:
             with seeded(seed, draws.device), draws.device:
-                module = build()
-                # `build` may return the same module every time. One that holds computed tensors,
-                # as with torch.nn.utils.weight_norm, cannot be copied.
-                with suppress(RuntimeError):
-                    module = copy.deepcopy(module)
-                self.copies.append(module.to(dtype=draws.dtype, device=draws.device))
-        self.in_eval = [
-            name
-            for name, part in self.copies[0].named_modules()
-            if not part.training and {p.requires_grad for p in part.parameters()} == {False}
-        ]
+                self.copies.append(build().to(dtype=draws.dtype, device=draws.device))
+        parts = [*self.copies[0].named_modules()]
+        stopped = {n for n, part in parts if not part.training and [*part.parameters()]}
+        stopped |= {n for n, part in parts if getattr(part, "running_mean", None) is not None}
+        self.in_eval = [n for n, _ in parts if n in stopped and is_frozen(self.copies[0], n)]
+        for part in self.modules() if layout is not None else ():
+            if isinstance(part, EMBEDDINGS):
+                part.register_forward_pre_hook(refuse_ids)
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -118,13 +124,17 @@ class Stack(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if not (self.training and self.random):
-            return torch.stack([copy(rows) for copy, rows in zip(self.copies, x, strict=True)])
+            pairs = zip(self.copies, x, strict=True)
+            return torch.stack([self._logits(module, rows) for module, rows in pairs])
         self.calls += 1
         outputs = []
         for seed, module, rows in zip(self.seeds, self.copies, x, strict=True):
             with seeded(seed_of(seed, self.calls), x.device):
-                outputs.append(module(rows))
+                outputs.append(self._logits(module, rows))
         return torch.stack(outputs)
+
+    def _logits(self, module: nn.Module, rows: Tensor) -> Tensor:
+        return logits_in(module(rows) if self.layout is None else self.layout.call(module, rows))
 
 
 def joined(nets: Sequence[nn.Module], models: slice = slice(None)) -> nn.Module:

@@ -1,4 +1,4 @@
-"""What `network=` accepts: a name of NETWORK_NAMES, or a callable (shape, k) -> module."""
+"""What `network=` accepts: a name of NETWORK_NAMES, a module, or what builds one."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -9,12 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from robustpll.engine.layers import BatchNorm, Dropout, Linear, Stack
+from robustpll.engine.data import Rows
+from robustpll.engine.layers import BatchNorm, Dropout, Linear, Stack, seeded
+from robustpll.engine.modules import EMBEDDINGS, Unpacking, own_module
 from robustpll.engine.random import Draws
 from robustpll.errors import InputError
 
 Shape = tuple[int, ...]
-Network = str | Callable[[Shape, int], nn.Module]
+# A class or callable is called with (shape, k), or without arguments if it takes none.
+Network = str | nn.Module | Callable[..., nn.Module]
 
 
 def named_network(network: Network, shape: Shape, device: torch.device) -> Network:
@@ -39,17 +42,61 @@ def build_network(
     if isinstance(network, str) and network in WITH_MODEL_AXIS:
         net = WITH_MODEL_AXIS[network](shape, k, draws)
         return _embedded(net, embedding, partial(Linear, draws=draws)) if embedding else net
-    single = CONVOLUTIONAL[network] if isinstance(network, str) else network
+    single = CONVOLUTIONAL[network] if isinstance(network, str) else partial(own_module, network)
 
     def build() -> nn.Module:
         net = single(shape, k)
         return _embedded(net, embedding, nn.Linear) if embedding else net
 
-    stack = Stack(build, draws, random=not isinstance(network, str))
+    layout = network.layout if isinstance(network, Unpacking) else None
+    stack = Stack(build, draws, random=not isinstance(network, str), layout=layout)
     # channels last: tensor cores need this order of numbers
     if isinstance(network, str) and draws.device.type == "cuda":
         stack.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return stack
+
+
+def try_network(method: Any, rows: Rows, k: int, *, is_scaled: bool) -> None:
+    """Raise InputError unless a user's network has k outputs for each of a few of the rows.
+
+    Of ids, these include the smallest and largest ones, which an embedding may not have.
+    """
+    network: Network = getattr(method, "network", "")
+    if isinstance(network, str):
+        return
+    net: Any = build_network(network, rows.shape, k, Draws.of((0,), like=rows.shift))
+    layers = [part for part in net.modules() if not [*part.children()]]
+    if is_scaled and net.layout is None and isinstance(layers[0], EMBEDDINGS):
+        raise InputError(
+            "network begins with an embedding, which takes integers, but X holds other numbers or "
+            "is a table. Pass X as an array of integers, or as a dict of arrays."
+        )
+    positions = torch.arange(2)
+    if net.layout is not None:
+        pool = rows.pool.cpu()
+        extremes = torch.stack([pool.argmax(), pool.argmin()]) // pool.shape[1]
+        positions = torch.cat([positions, extremes, pool.argmax(0)[:14], pool.argmin(0)[:14]])
+    x, count = rows.x(positions[None]), len(positions)
+    for mode in (False, True):  # ids are checked in evaluation mode
+        try:
+            with seeded(0, rows.device), torch.set_grad_enabled(mode):
+                logits = net.train(mode)(x)[0]
+        except (InputError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            shape = rows.shape if net.layout is None else net.layout.shape
+            raise InputError(
+                f"network failed on {count} rows of the shape {shape}: {type(error).__name__}: "
+                f"{error}. Pass a module whose forward() takes such rows."
+            ) from error
+        learns = any(parameter.requires_grad for parameter in net.parameters())
+        if logits.shape != (count, k) and learns:
+            widths = [layer.in_features for layer in layers if isinstance(layer, nn.Linear)]
+            raise InputError(
+                f"network must return an output for each of {k} classes: for {count} rows, the "
+                f"shape {(count, k)}. It returned {tuple(logits.shape)}. Replace its last layer by "
+                f"nn.Linear({widths[-1] if widths else '...'}, {k})."
+            )
 
 
 class Embedded(nn.Module):
@@ -69,7 +116,9 @@ class Embedded(nn.Module):
 
 def _embedded(net: Any, size: int, linear: Callable[..., nn.Module]) -> Embedded:
     """Add a projection of the last hidden layer."""
-    if not isinstance(net, nn.Sequential) or not hasattr(net[-1], "weight"):
+    # a class derived from it may compute something else
+    is_plain = isinstance(net, nn.Sequential) and type(net).forward is nn.Sequential.forward
+    if not is_plain or not hasattr(net[-1], "weight"):
         raise InputError(
             "This method compares embeddings, the inputs of the last layer. Its network must be "
             "a name, or return a torch.nn.Sequential that ends in a linear layer."
@@ -77,7 +126,8 @@ def _embedded(net: Any, size: int, linear: Callable[..., nn.Module]) -> Embedded
     head: Any = net[-1]
     width = head.in_features if isinstance(head, nn.Linear) else head.weight.shape[-2]
     projection = nn.Sequential(linear(width, width), nn.ReLU(), linear(width, size))
-    return Embedded(net[:-1], head, projection)
+    body = nn.Sequential(OrderedDict([*net.named_children()][:-1]))
+    return Embedded(body, head, projection)
 
 
 def mlp(

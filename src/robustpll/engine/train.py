@@ -18,7 +18,8 @@ from robustpll.engine.data import Feed, State, Task
 from robustpll.engine.device import computing, has_bf16
 from robustpll.engine.graphs import compiled, optimizer_step, step_of
 from robustpll.engine.history import History
-from robustpll.engine.layers import Autocast, Dropout, tensors_of
+from robustpll.engine.layers import Autocast, Dropout, Stack, tensors_of
+from robustpll.engine.modules import regroup
 from robustpll.engine.networks import CONVOLUTIONAL, named_network
 from robustpll.engine.predict import Networks, fused, logits_of, opinions_of
 from robustpll.engine.random import Draws
@@ -126,12 +127,15 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
     feed = Feed(task.rows, method.batch_size + 1) if task.rows.on_host else None
     if feed is not None:
         task = replace(task, rows=feed.rows)
+    optimizer, learner = spread_method.optimizer(_trainable(net)), method.classifier(net)
+    copies = learner.copies if isinstance(learner, Stack) else [learner]
+    regroup(optimizer, copies, method.parameter_groups)
     training = Training(
         spread_method,
         Autocast(net) if in_bf16(method, task.prior.device) else net,
         task,
         spread_method.begin(task),
-        spread_method.optimizer(_trainable(net)),
+        optimizer,
         draws,
         progress=task.prior.new_zeros(()),
         total=task.prior.new_zeros(task.models),
@@ -215,26 +219,27 @@ def batch_ends(n: int, size: int) -> list[int]:
 
 
 class Schedule:
-    """Sets the learning rate of each step to its share by `one_cycle`."""
+    """Sets the learning rate of each parameter group to its share by `one_cycle`."""
 
     def __init__(self, training: Training) -> None:
         method = training.method
         batches = len(batch_ends(len(training.task), method.batch_size)) + 1
-        self.step, self.steps, self.rate = 0, batches * method.total_epochs, method.learning_rate
+        self.step, self.steps = 0, batches * method.total_epochs
         self.groups = training.optimizer.param_groups
+        self.rates = [group["lr"] for group in self.groups]
         for group in self.groups:
             if group["params"][0].is_cuda:  # a captured step reads the tensor
                 device = group["params"][0].device
-                group["lr"] = torch.tensor(self.rate, dtype=torch.float32, device=device)
+                group["lr"] = torch.tensor(group["lr"], dtype=torch.float32, device=device)
 
     def advance(self) -> None:
         """Set the rate before the next step, without waiting for the device."""
-        rate = self.rate * one_cycle(self.step, self.steps)
-        for group in self.groups:
+        share = one_cycle(self.step, self.steps)
+        for group, rate in zip(self.groups, self.rates, strict=True):
             if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(rate)
+                group["lr"].fill_(rate * share)
             else:
-                group["lr"] = rate
+                group["lr"] = rate * share
         self.step += 1
 
 

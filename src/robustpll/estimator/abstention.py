@@ -121,8 +121,13 @@ class Reference:
     rows: Tensor  # (M, r, h) in float32, see `representation`
 
     @classmethod
-    def of(cls, fitted: Fitted, training: Rows, seed: int) -> Self:
-        """Draw at most 1,000 rows and a million numbers from one run."""
+    def of(cls, fitted: Fitted, training: Rows, seed: int, *, has_ids: bool = False) -> Self | None:
+        """Draw at most 1,000 rows and a million numbers from one run.
+
+        Ids have no distances: None if rows have ids, and the network no hidden layer to compare.
+        """
+        if has_ids and not _hidden_width(fitted, training.shape, None):
+            return None
         order = np.random.default_rng(seed_of(seed, "reference")).permutation(len(training))
         sample = replace(training, indices=training.indices[:, order[:MOST_ROWS]])
         x = sample.x(sample.everything)[0].flatten(1).cpu().numpy()

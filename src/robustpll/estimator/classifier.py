@@ -22,12 +22,14 @@ from robustpll.attacks import Attack
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device
 from robustpll.engine.history import progress_bars
-from robustpll.engine.networks import Network
+from robustpll.engine.modules import Layout, ParameterGroups
+from robustpll.engine.networks import Network, try_network
 from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_share, refuse_other_length, some_of
 from robustpll.estimator.abstention import CalibrationSample, Decision, Recalibration, Reference
 from robustpll.estimator.features import Features, Scale, finite, is_byte_pictures, refuse_odd_table
+from robustpll.estimator.own_network import with_layout
 from robustpll.labels.candidates import Candidates, candidates_with
 from robustpll.labels.parsing import as_pandas, is_frame
 from robustpll.methods import METHODS, Auto, Method, RobustPll, RobustPllAt
@@ -93,7 +95,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             is "standard" or None. A DataFrame may hold numbers, categories, booleans and gaps, and
             texts if `text` names their columns. A sparse matrix of more than 500 columns is reduced
             by a truncated SVD with a fixed seed, to 500 numbers a row or half the number of rows,
-            whichever is less. A narrower one is taken as an array.
+            whichever is less. A narrower one is taken as an array. A module as `network` also takes
+            a dict or a tuple of arrays, as arguments of its ``forward``, unscaled.
         y : object
             Candidates in any form that `Candidates.of` accepts.
         sample_weight : array of shape (n,), optional
@@ -106,13 +109,14 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> None:
-        method, device = self.resolved_method(), chosen_device(self.device)
-        X = self._read(X, reset=True)
-        refuse_unscaled_views(method, self._scale_for(method), np.ndim(X))
-        candidates = Candidates.of(y)
+        device, candidates = chosen_device(self.device), Candidates.of(y)
+        method, layout = with_layout(self.resolved_method(), X, len(candidates.classes))
+        X, scale = self._read(X, reset=True, layout=layout), self._scale_for(method)
+        refuse_unscaled_views(method, scale, np.ndim(X))
         refuse_other_length(X.shape[0], len(candidates))
         weight = row_weights(candidates, self.class_weight, sample_weight)
-        self.features_, rows = Features.fit_rows(X, device, self._scale_for(method), self.text)
+        self.features_, rows = Features.fit_rows(X, device, scale, self.text, layout)
+        try_network(method, rows, len(candidates.classes), is_scaled=scale is not None)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         arrays = (candidates.matrix, candidates.prior, weight)
         matrix, prior, weights = (torch.tensor(array)[None] for array in arrays)
@@ -134,8 +138,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             held_out = replace(held_out[0].numpy(), classes=self.classes_)
         self.held_out_ = held_out  # of the training rows, by models that did not see them
         self.fitted_ = fitted.without_training_rows()  # which need not stay on the device
-        # None for files of version 0.1.0
-        self.reference_: Reference | None = Reference.of(self.fitted_, task.rows, seed)
+        # None for files of version 0.1.0, and for ids without a hidden layer
+        self.reference_ = Reference.of(self.fitted_, task.rows, seed, has_ids=layout is not None)
         self.recalibration_: Recalibration | None = None
         self.trial_: CalibrationSample | None = None  # of `calibrate_decisions`
 
@@ -158,6 +162,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _refuse_attack(self) -> None:
         """Raise InputError if features are not scaled to the range in which attacks move them."""
+        if self.features_.layout is not None:
+            raise InputError("Attacks move scaled features; ids and several arrays have none.")
         if self.scale in ("standard", None):
             raise InputError(
                 f"Attacks move features between 0 and 1, but scale={self.scale!r} has another "
@@ -311,7 +317,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _rows(self, X: Any) -> Rows:
         """Scaled rows, on the device of the model."""
-        return self.features_.rows(self._read(X, reset=False), self.fitted_.device)
+        X = self._read(X, reset=False, layout=self.features_.layout)
+        return self.features_.rows(X, self.fitted_.device)
 
     def _labelled_rows(self, X: Any, y: Any) -> tuple[Rows, Candidates]:
         """Rows, and their candidates among the classes of the training."""
@@ -331,12 +338,12 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return np.zeros(len(rows))
         return np.asarray(self.reference_.distance(self.fitted_, rows).cpu())
 
-    def _read(self, X: Any, *, reset: bool) -> Any:
+    def _read(self, X: Any, *, reset: bool, layout: Layout | None = None) -> Any:
         """X as a DataFrame, a finite array or matrix; unless `reset`, of the form of the training.
 
         Arrays become float64, except for pictures of bytes, and sparse matrices CSR.
         """
-        least, X = 2 if reset else 1, as_pandas(X)
+        least, X = 2 if reset else 1, as_pandas(X) if layout is None else layout.packed(X)
         if is_frame(X):
             refuse_odd_table(X, least)
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -463,9 +470,10 @@ class RobustPLLClassifier(CandidateClassifier):
         networks, which SGD trains, 0.2 and 0.0005.
     members : int or None
         Number of networks; None is 10 up to 5,000 rows, else 5.
-    network : str or callable (shape, k) -> torch module
+    network : str, torch module, class or callable (shape, k) -> torch module
         "small" has two hidden layers of 256, "mlp" three of 300. For pictures there are "convnet",
-        "resnet9", "resnet18", "wide_resnet", "lenet" and "resnet". "auto": see `Auto`.
+        "resnet9", "resnet18", "wide_resnet", "lenet" and "resnet". "auto": see `Auto`. Each member
+        is a copy of a module; a class or callable without arguments is called without.
     adversary : float or None
         Adversarial training: rows are moved by up to this share of each feature's range. None is
         0.02 for candidate sets (pictures: 0.05), and 0 for votes, if half of the rows have one
@@ -481,6 +489,9 @@ class RobustPLLClassifier(CandidateClassifier):
         columns with outliers or skew, those with 90 % of their values in a fifth of their range.
         "standard": to mean 0 and standard deviation 1. None: not at all. With these two there are
         no adversaries, and the model cannot be attacked. Pictures are never bent.
+    parameter_groups : callable or None
+        From a member's module to dicts as torch's optimizers take them: "params", "lr" (the peak of
+        the one-cycle schedule), "weight_decay". Parameters in no group have those of above.
     text : sequence of str
         Columns of a DataFrame that hold texts. Each becomes 500 numbers or fewer: TF-IDF of its
         words, reduced by a truncated SVD. Gaps are empty texts.
@@ -511,6 +522,7 @@ class RobustPLLClassifier(CandidateClassifier):
     adversary: float | tuple[float, ...] | None = None
     early_stopping: bool = False
     precision: Literal["auto", "float32", "bf16"] = "auto"
+    parameter_groups: ParameterGroups = None
     scale: Scale | None = "auto"
     text: Sequence[str] = ()
     class_weight: ClassWeight = None

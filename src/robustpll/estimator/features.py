@@ -12,6 +12,7 @@ from torch import Tensor
 
 from robustpll.engine.data import Rows
 from robustpll.engine.device import room
+from robustpll.engine.modules import FARTHEST, Layout
 from robustpll.errors import InputError, some_of
 from robustpll.estimator.reduction import MOST_COMPONENTS, Reduction
 from robustpll.labels.parsing import is_frame
@@ -23,7 +24,6 @@ FEW_VALUES = 10  # a column with fewer has no curve
 NARROW = 0.2  # share of its range that holds 90 % of the rows of a column with outliers or skew
 BYTES = frozenset(range(256))
 CHANNELS = (1, 3, 4)  # of a picture: grey, RGB, with transparency
-FARTHEST = 2.0**64  # bound on scaled values: networks multiply them in float32, up to 3e38
 FEW_WORDS, MOST_WORDS = 20, 1000  # categories of a text column; each costs a number in every row
 LONG = 4  # words in a cell, on average: such cells are texts, not categories
 NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean", "decimal")  # pandas' kinds
@@ -67,6 +67,7 @@ class Features:
     curves: dict[int, "Curve"] = field(default_factory=dict)  # of some numbers, after scaling
     texts: dict[str, Reduction] = field(default_factory=dict)  # of columns
     reduction: Reduction | None = None  # of sparse rows
+    layout: Layout | None = None  # of rows that are several arrays, or integers; not scaled
 
     @classmethod
     def fit_rows(
@@ -75,15 +76,17 @@ class Features:
         device: str | torch.device,
         scale: Scale | None = "minmax",
         text: Iterable[str] = (),
+        layout: Layout | None = None,
     ) -> tuple[Self, Rows]:
         """Learn from an array or a sparse matrix (n, d), images or a DataFrame.
 
         Return its scaled rows, too. `scale` and `text` are explained at `RobustPLLClassifier`.
+        What a layout has packed is not scaled.
         """
         if scale not in SCALES:
             words = ", ".join(map(repr, SCALES))
             raise InputError(f"scale must be one of {words}; got {scale!r}.")
-        texts = _text_rules(X, text)
+        scale, texts = scale if layout is None else None, _text_rules(X, text)
         categories, fill = _table_rules(X, texts) if is_frame(X) else ({}, {})
         is_wide = is_sparse(X) and X.shape[1] > MOST_COMPONENTS
         reduction = Reduction.of_sparse(X) if is_wide else None
@@ -99,7 +102,7 @@ class Features:
             )
         shape = numbers.shape[1:]
         linear: Any = {"shift": tuple(shift.tolist()), "scale": tuple(width.tolist())}
-        features = replace(rules, columns=columns, shape=shape, **linear)
+        features = replace(rules, columns=columns, shape=shape, layout=layout, **linear)
         if scale in ("auto", "quantile") and len(shape) == 1:
             for number in range(shape[0]):  # one after another: X may be large
                 column = (numbers[:, number] - shift[number]) / width[number]
@@ -163,7 +166,8 @@ class Features:
         """The fields for JSON, without those that are empty or tensors, see `tensors`."""
         plain = asdict(replace(self, texts={}, reduction=None))
         plain["texts"] = {name: part.words for name, part in self.texts.items()}
-        return {n: v for n, v in plain.items() if n not in ("curves", "texts", "reduction") or v}
+        optional = ("curves", "texts", "reduction", "layout")
+        return {name: value for name, value in plain.items() if name not in optional or value}
 
     def tensors(self) -> dict[str, Tensor]:
         """The arrays of reductions by name."""
@@ -195,6 +199,7 @@ class Features:
         }
         is_reduced = f"{REDUCTION}.{PARTS[0]}" in arrays
         reduced = {"texts": texts, "reduction": reduction(REDUCTION) if is_reduced else None}
+        layout = {"layout": Layout.from_json(saved["layout"])} if "layout" in saved else {}
         tuples = {name: tuple(saved[name]) for name in ("columns", "shift", "scale")}
         tuples["shape"] = tuple(map(int, saved["shape"]))
         categories = {name: tuple(map(str, words)) for name, words in saved["categories"].items()}
@@ -202,7 +207,8 @@ class Features:
             int(number): Curve(*(tuple(map(float, curve[name])) for name in ("knots", "levels")))
             for number, curve in saved.get("curves", {}).items()
         }
-        return cls(**saved | tuples | {"categories": categories, "curves": curves} | reduced)
+        rules = {"categories": categories, "curves": curves}
+        return cls(**saved | tuples | rules | reduced | layout)
 
     def names(self, columns: Iterable[Any]) -> Iterator[str]:
         """Names of the numbers that these columns of a table become."""

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -15,13 +15,14 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from sklearn.base import clone
-from torch import Tensor, nn
+from torch import Tensor
 
 import robustpll
 from robustpll._files import write_whole
 from robustpll.engine.device import chosen_device, threads
 from robustpll.engine.history import History
-from robustpll.engine.networks import Shape
+from robustpll.engine.modules import Unpacking
+from robustpll.engine.networks import Network, Shape
 from robustpll.engine.predict import Networks
 from robustpll.engine.random import Draws
 from robustpll.errors import InputError, ModelFileError, is_number
@@ -136,8 +137,9 @@ def _described(method: Method) -> dict[str, Any]:
     for name, value in fields.items():
         if callable(value) or hasattr(value, "get_params"):
             fields[name] = ESTIMATOR if hasattr(value, "get_params") else CALLABLE
-    if fields.get("augment") == CALLABLE:  # predictions do not need it
-        fields["augment"] = "auto"
+    for name, value in (("augment", "auto"), ("parameter_groups", None)):
+        if fields.get(name) == CALLABLE:  # predictions do not need it
+            fields[name] = value
     return {"name": method.name, "fields": fields}
 
 
@@ -145,7 +147,7 @@ def _stored(tensor: Tensor) -> Tensor:
     """A tensor to write: float64 as float32 where that loses nothing."""
     short = tensor.float() if tensor.dtype == torch.float64 else tensor
     lossless = torch.equal(short.to(tensor.dtype), tensor)
-    return (short if lossless else tensor).cpu().contiguous()
+    return (short if lossless else tensor).cpu().contiguous().clone()  # layers may share it
 
 
 def checksum(description: str, tensors: Tensors) -> str:
@@ -173,7 +175,7 @@ def _content(description: str, tensors: Tensors) -> bytes:
 def load(
     path: str | Path,
     *,
-    network: Callable[[Shape, int], nn.Module] | None = None,
+    network: Network | None = None,
     device: str = "auto",
 ) -> Any:
     """Read a classifier that `save` wrote; nothing in the file is executed.
@@ -182,8 +184,8 @@ def load(
     ----------
     path : str or Path
         The file.
-    network : callable, optional
-        Builds the network, if the model was trained with a callable one.
+    network : module, class or callable, optional
+        The network, or what builds it, if the model was trained with one of your own.
     device : str
         Where to predict: "auto", "cpu" or "cuda".
 
@@ -208,6 +210,9 @@ def load(
             if (fields.get("network") == CALLABLE) == (network is not None):
                 method = _method(about["method"], network)
                 classifier = _classifier(about, tensors, method, device)
+                if network is not None and classifier.features_.layout is not None:
+                    network = Unpacking(network, classifier.features_.layout)
+                    method = replace(method, network=network)
                 _read_learned(classifier, method, about, tensors, where, network=network)
                 return classifier
     except Exception as error:
@@ -218,14 +223,15 @@ def load(
                 f"{path} is not loaded: {where} has not enough memory, or does not answer "
                 f'({reason}). Free its memory, or pass device="cpu".'
             ) from error
+        remedy = REMEDY if network is None else "Pass the network that it was trained with."
         raise ModelFileError(
             f"{path} is not a model file, is damaged, or was written by another version "
-            f"({reason}). {REMEDY}"
+            f"({reason}). {remedy}"
         ) from error
     raise InputError(
         f"{path}: this model has network={fields.get('network')!r}. Call load(path, network=...) "
-        "with the same callable if the model was trained with one, as code is never read from a "
-        "file; otherwise pass no network."
+        "with your network if the model was trained with one, as code is never read from a file; "
+        "otherwise pass no network."
     )
 
 
@@ -311,6 +317,7 @@ def _check_columns(features: Features, names: list[str], width: Any) -> None:
         bool(features.columns and not names) or width == (len(names) or input_size),
         not names or features.texts.keys() <= {*names},
         all(part.words and part.is_sound for part in features.texts.values()),
+        features.layout is None or (sum(features.layout.sizes),) == features.shape,
         reduction is None
         or (reduction.is_sound and (len(reduction.components),) == features.shape),
     ]
@@ -351,12 +358,16 @@ def _read_learned(
 def _networks(
     method: DeepMethod, tensors: Tensors, nothing: Tensor, shape: Shape, seeds: list[int]
 ) -> Networks:
-    """Networks on the device of an empty tensor (1, 0, k), laid out without memory at first."""
+    """Networks on the device of an empty tensor (1, 0, k), laid out without memory at first.
+
+    Those of the user's code are built in full, as files do not have all that modules may hold.
+    """
     copies = {part[0] for part in map(COPY.findall, tensors) if part}  # side by side, or stacked
     stacked = max((len(tensor) for tensor in tensors.values() if tensor.ndim), default=0)
     if {len(seeds), len(copies) or stacked} != {method.members}:
         raise ValueError("its description names sizes that its tensors do not have")
-    draws = Draws.of(tuple(seeds), like=nothing.to("meta"))
+    like = nothing.to("meta") if isinstance(method.network, str) else nothing
+    draws = Draws.of(tuple(seeds), like=like)
     net = method.build(shape, nothing.shape[-1], draws)
     layout = {name: (part.dtype, tuple(part.shape)) for name, part in net.state_dict().items()}
     net.load_state_dict(_fitting(layout, tensors), assign=True)

@@ -19,11 +19,11 @@ from torch.nn.utils.rnn import pad_sequence
 import robustpll
 from robustpll._files import write_whole
 from robustpll.engine.layers import Stack, folded, joined
+from robustpll.engine.modules import FARTHEST, logits_in
 from robustpll.engine.predict import Networks
 from robustpll.errors import InputError
 from robustpll.estimator.abstention import networks_of
 from robustpll.estimator.classifier import CandidateClassifier
-from robustpll.estimator.features import FARTHEST
 from robustpll.methods import DeepMethod, auto
 from robustpll.methods.forest import Forest
 from robustpll.methods.wrapped import WrappedModels
@@ -102,6 +102,11 @@ def _refuse_without_graph(model: CandidateClassifier) -> None:
             "A model of texts or of sparse rows has no ONNX graph: it would lack their reduction "
             "to numbers. Use save(path) instead."
         )
+    if model.features_.layout is not None:
+        raise InputError(
+            "A model of ids or of several arrays has no ONNX graph, because a graph takes one "
+            "array of numbers. Use save(path) instead, or export the module with torch.onnx."
+        )
     fitted: Any = model.fitted_
     networks = networks_of(fitted)
     draws = any(type(part.method).outputs is not DeepMethod.outputs for part in networks)
@@ -177,7 +182,7 @@ class Members(nn.Module):
         self.method = method.spread(method.members, like=like)
 
     def forward(self, x: Tensor) -> Opinion:
-        logits = torch.stack([member(x) for member in self.members]).double()  # (members, n, k)
+        logits = torch.stack([logits_in(member(x)) for member in self.members]).double()
         return self.method.opinion(logits).mean(0)
 
 

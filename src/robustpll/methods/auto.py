@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from robustpll.attacks import Attack
 from robustpll.engine.data import Rows, Task, fold_indices
 from robustpll.engine.history import History
+from robustpll.engine.modules import ParameterGroups
 from robustpll.engine.networks import CONVOLUTIONAL, Network, named_network
 from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import seed_of
@@ -23,7 +24,7 @@ from robustpll.errors import InputError, Rule, is_count, is_number
 from robustpll.labels import annotators
 from robustpll.labels.distractors import dependence
 from robustpll.methods.answers import Answers
-from robustpll.methods.base import NETWORK, DeepMethod, Method
+from robustpll.methods.base import GROUPS, NETWORK, DeepMethod, Method
 from robustpll.methods.crdpll import RobustPllViews
 from robustpll.methods.evidential import RobustPll, RobustPllAt
 from robustpll.methods.forest import Forest
@@ -99,11 +100,11 @@ class Auto(Method):
     members : int or None
         Number of networks. None: twice as many as folds up to 5,000 rows, so that each row is
         held out twice; else, and for convolutional networks, as many as folds.
-    network : str or callable
-        A name of `robustpll.engine.networks.NETWORK_NAMES`. "auto": "small", two hidden layers of
-        256, for rows; "mlp" for grey pictures (n, h, w). For pictures with channels "resnet9" on
-        CUDA; on a CPU the narrower "convnet", or "mlp" if the training rows have more than ten
-        million numbers. Convolutional networks learn by `RobustPllViews`.
+    network : str, module, class or callable
+        A name of `robustpll.engine.networks.NETWORK_NAMES`, or your own. "auto": "small", two
+        hidden layers of 256, for rows; "mlp" for grey pictures (n, h, w). For pictures with
+        channels "resnet9" on CUDA; on a CPU the narrower "convnet", or "mlp" if the training rows
+        have more than ten million numbers. Convolutional networks learn by `RobustPllViews`.
     adversary : float or None
         How far rows are moved in adversarial training, see `RobustPllAt`. None: 0 with clear labels
         and for convolutional networks, else 0.02 for rows and 0.05 for pictures, where it also
@@ -117,6 +118,8 @@ class Auto(Method):
         See `RobustPLLClassifier`.
     crowd : {"hierarchical", "confusion", "number"}
         How annotators are described, see `robustpll.labels.annotators.Crowd`.
+    parameter_groups : callable or None
+        See `RobustPLLClassifier`.
 
     Examples
     --------
@@ -138,6 +141,7 @@ class Auto(Method):
     published = False
     scale = "auto"
     uncertain = True
+    added_fields: ClassVar = {"parameter_groups": None}
 
     learner: Literal["auto", "network", "trees"] = "auto"
     epochs: Annotated[int | None, COUNT] = None
@@ -151,6 +155,7 @@ class Auto(Method):
     folds: Annotated[int, Rule("of at least 2", lambda folds: folds >= 2)] = 5
     precision: Literal["auto", "float32", "bf16"] = "auto"
     crowd: annotators.Kind = "hierarchical"
+    parameter_groups: Annotated[ParameterGroups, GROUPS] = None
 
     def fit(self, task: Task, *, validation: Task | None = None) -> "Stack":
         if validation is not None:
@@ -175,6 +180,7 @@ class Auto(Method):
         network = self._network(task)
         settings: dict[str, Any] = {"network": network, "batch_size": self.batch_size}
         settings |= {"precision": self.precision, "schedule": "one-cycle"}
+        settings |= {"parameter_groups": self.parameter_groups}
         if isinstance(network, str) and network in CONVOLUTIONAL:
             return self._on_views(task, settings)
         adversary = self.adversary

@@ -14,6 +14,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from robustpll.engine.augment import AUGMENT, Augment
 from robustpll.engine.data import Batch, State, Task
 from robustpll.engine.layers import steady_statistics
+from robustpll.engine.modules import ParameterGroups
 from robustpll.engine.networks import NETWORK_NAMES, Network, Shape, build_network
 from robustpll.engine.predict import Fitted
 from robustpll.engine.random import Draws
@@ -31,8 +32,13 @@ Share = Annotated[float, SHARE]
 Positive = Annotated[float, POSITIVE]
 MOMENTUM = Rule("of at least 0 and below 1", lambda momentum: 0 <= momentum < 1)
 NETWORK = Rule(
-    f"{', '.join(map(repr, NETWORK_NAMES))}, or a callable (shape, k) -> module",
+    f"{', '.join(map(repr, NETWORK_NAMES))}, a module, or a callable (shape, k) -> module",
     lambda network: callable(network) or (isinstance(network, str) and network in NETWORK_NAMES),
+)
+
+GROUPS = Rule(
+    "None, or a function from a module to a list of dicts with 'params', 'lr' and 'weight_decay'",
+    lambda groups: groups is None or callable(groups),
 )
 
 
@@ -141,12 +147,14 @@ class DeepMethod(Method):
     schedule: Literal["constant", "one-cycle"] = "constant"  # of the learning rate
     augment: Annotated[Augment, AUGMENT] = "auto"  # how pictures are changed in training
     momentum: Annotated[float, MOMENTUM] = 0.0  # above 0: Nesterov's, of SGD instead of Adam
+    parameter_groups: Annotated[ParameterGroups, GROUPS] = None  # with rates of their own
 
     added_fields: ClassVar[dict[str, Any]] = {"averaged": 0.0, "schedule": "constant"}
-    added_fields |= {"augment": "auto", "momentum": 0.0}
+    added_fields |= {"augment": "auto", "momentum": 0.0, "parameter_groups": None}
     views: ClassVar[tuple[str, ...]] = ()  # of pictures: "weak", "strong", "strong2"
     captured: ClassVar[bool] = True  # False: a step cannot be a CUDA graph, and runs eagerly
     compilable: ClassVar[bool] = True  # False: torch.compile does not support a step
+    moves_rows: ClassVar[bool] = False  # True: also trains on changed rows, which ids do not have
     attacked_jointly: ClassVar[bool] = False  # members are one function, and attacked as one
     warm_up: ClassVar[int] = 0  # epochs before the others, with steps in a stage of their own
     restarts: ClassVar[bool] = False  # whether the optimizer is reset after the warm-up

@@ -46,6 +46,7 @@ class Papi(ViewMethod):
         "Learning. CVPR 2023"
     )
     cost = 4.0
+    moves_rows = True  # mixes them
     compilable = False  # compiled, gradients would be of the memory that the step has changed
 
     alignment: Number = 1.0

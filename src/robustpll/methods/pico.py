@@ -142,6 +142,7 @@ class Alim(Pico):
     )
     cost = 4.0
     temperature = TEMPERATURE
+    moves_rows = True  # mixes them
 
     missing: Share = 0.05
     target: Literal["one-hot", "scale"] = "one-hot"

@@ -162,6 +162,7 @@ class ProdenAdvEns(ProdenEns):
 
     name = "proden_adv_ens"
     title = "Proden+AdvEns"
+    moves_rows = True
     cost = 4.0
 
     epsilon: Number = 0.01
