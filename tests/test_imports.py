@@ -107,8 +107,8 @@ LIMITS = {
     "datasets": 1565,
     "demo": 160,  # a baseline beside the methods, pictures to review (30)
     # a schedule of the learning rate (55), faster steps on a CPU, folds; random views of pictures
-    # (200)
-    "engine": 2180,
+    # (200); several processes that train one network (360)
+    "engine": 2540,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
@@ -132,7 +132,7 @@ LIMITS = {
     # encoders (300)
     "tables": 2170,
 }
-MOST_LINES, MOST_FILES = 23_670, 120  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 24_050, 120  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

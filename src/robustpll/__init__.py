@@ -31,8 +31,7 @@ __all__ = ["METHODS", "Candidates", "Decision", "Opinion", "PLLClassifier", "Rob
 __all__ += ["Dataset", "Table", "Votes", "load", "load_dataset", "read_table"]
 __all__ += ["PGD", "AutoPGD", "Square", "ood_report", "robustness_report"]
 __all__ += ["Comparison", "ConformalSets", "calibration_report", "compare", "missing_truth_scores"]
-__all__ += ["distributed"]
-__all__ += ["Not", "Sure", "Unsure", "label_variants"]
+__all__ += ["Not", "Sure", "Unsure", "distributed", "label_variants"]
 __all__ += ["InputError", "ModelFileError", "RobustPLLError", "__version__"]
 
 _NAMES = {  # of each module, imported on first use

@@ -21,7 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from robustpll.engine.data import Feed, Task
-from robustpll.engine.layers import BatchNorm, Dropout, Stack
+from robustpll.engine.layers import BatchNorm, Stack
 from robustpll.engine.predict import Networks, fused
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError
@@ -68,23 +68,23 @@ def distributed() -> Iterator[Process]:
     Process(rank=0, count=1)
     """
     is_ready = dist.is_available() and dist.is_initialized()
-    if not is_ready and dist.is_available() and dist.is_torchelastic_launched():
+    launched = dist.is_available() and dist.is_torchelastic_launched()
+    if launched and not is_ready:
         _connect()
-    process = (
-        Process(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Process()
-    )
+    in_group = launched or is_ready
+    process = Process(dist.get_rank(), dist.get_world_size()) if in_group else ALONE
     token = _current.set(process)
     try:
         yield process
     except Exception as error:
-        if dist.is_torchelastic_launched():  # torchrun shows the error of the first that failed
+        if launched:  # torchrun shows the error of the first that failed
             from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
             get_error_handler().record_exception(error)
         raise
     finally:
         _current.reset(token)
-    if dist.is_initialized() and not is_ready:  # not after an error: others may be waiting
+    if launched and not is_ready:  # not after an error: others may be waiting
         dist.destroy_process_group()
 
 
@@ -107,9 +107,9 @@ def refuse_unshared(method: "Method") -> None:
     """Raise InputError if there are several processes, and the method cannot be shared by them."""
     if current_process().count > 1 and not method.by_row:
         raise InputError(
-            f"{method.title} cannot share its batches among processes: a row's step depends on "
-            "other rows. Proden, Rc, Cc, Cavl, RobustPll with balance=0 and their variants can, as "
-            "in PLLClassifier(RobustPll()). Or fit without `distributed()`."
+            f"Several processes cannot train {method.title} together: that needs one network whose "
+            "steps treat each row alone. Use Proden, Rc, Cc, Cavl, RobustPll with balance=0 or a "
+            "variant, such as PLLClassifier(RobustPll()), or fit without `distributed()`."
         )
 
 
@@ -117,13 +117,9 @@ def same_seed(seed: int) -> int:
     """Return the first process's seed in all processes."""
     if current_process().count == 1:
         return seed
-    device = "cuda" if "nccl" in dist.get_backend() else "cpu"
-    return int(_of_first(torch.tensor(seed, device=device)))
-
-
-def _of_first(values: Tensor) -> Tensor:
-    dist.broadcast(values, 0)
-    return values
+    shared = torch.tensor(seed, device="cuda" if "nccl" in dist.get_backend() else "cpu")
+    dist.broadcast(shared, 0)
+    return int(shared)
 
 
 def train_singly(
@@ -149,6 +145,7 @@ def train_singly(
     networks = reduce(Networks.followed_by, models)
     weights = torch.unflatten(networks.label_weights, 0, (-1, members)).mean(1)
     opinion = fused(networks.opinion, members)
+    method = replace(method, network=networks.method.network)  # a name instead of "auto"
     return replace(networks, method=method, label_weights=weights, opinion=opinion)
 
 
@@ -179,8 +176,8 @@ class Shard:
     process: Process
     n: int  # rows of all processes
     size: int = 0  # rows of the current batch, in all processes
-    places: Tensor = field(default_factory=lambda: torch.empty(0))  # (b,): this process's rows
-    has_rows: bool = True  # False: `places` stands for a row of weight 0
+    places: Tensor = field(init=False)  # (b,): where the rows of this process are in it
+    has_rows: bool = True  # False: there are none, and `places` is that of another row
 
     @classmethod
     def of(cls, method: "DeepMethod", task: Task) -> tuple[Self | None, Task]:
@@ -189,63 +186,59 @@ class Shard:
         if process.count == 1:
             return None, task
         _refuse_other_data(method, task, process)
-        positions = torch.cat(
-            [torch.arange(process.rank, len(task), process.count), torch.zeros(1)]
-        )
-        part = task.some_rows(positions.long())
+        n, (rank, count) = len(task), (process.rank, process.count)
+        part = task.some_rows(torch.arange(rank, n + count, count).clamp(max=n - 1))
         part.weight[:, -1] = 0
-        return cls(process, len(task)), part
+        return cls(process, n), part
 
     def parallel(self, net: nn.Module) -> nn.Module:
-        """Return the network with gradients averaged; other processes draw other numbers in it."""
+        """Return the network with gradients averaged; each process draws its own numbers in it."""
+        may_skip = False  # a user's network may have parameters that a step does not use
         for part in net.modules():
-            if isinstance(part, Stack) and self.process.rank:
-                part.seeds = self.own_seeds(part.seeds)
-        may_skip = any(isinstance(part, Stack) and part.random for part in net.modules())
+            if isinstance(part, Stack):
+                part.seeds, may_skip = self.own_seeds(part.seeds), part.random
         # Buffers are equal already: see `whole_batch_norms`.
         names = signature(DistributedDataParallel).parameters.keys()
         sync = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
         options: Any = {sync: False, "find_unused_parameters": may_skip}
-        return DistributedDataParallel(net, **options)
+        if not may_skip:
+            return DistributedDataParallel(net, **options)
+        # With an unused parameter, torch does not warn that it looks for some in vain.
+        net.register_parameter("unused", nn.Parameter(torch.zeros_like(next(net.parameters()))[:1]))
+        parallel = DistributedDataParallel(net, **options)
+        del net.unused
+        return parallel
 
     def batches(
         self, batches: Sequence[Tensor], device: torch.device, feed: Feed | None
     ) -> Iterator[Tensor]:
         """Yield positions (1, b) in this process's rows, for each batch of all rows."""
         rank, count = self.process.rank, self.process.count
+        additional = torch.tensor([[len(range(rank, self.n, count))]])
         places = [(batch[0] % count == rank).nonzero()[:, 0] for batch in batches]
-        padding = torch.tensor([[len(range(rank, self.n, count))]])
-        parts = [
-            batch[:, chosen] // count if len(chosen) else padding
-            for batch, chosen in zip(batches, places, strict=True)
-        ]
+        pairs = list(zip(batches, places, strict=True))
+        parts = [batch[:, own] // count if len(own) else additional for batch, own in pairs]
         arrivals = [None] * len(parts) if feed is None else feed.batches(parts)
-        for batch, chosen, part, _ in zip(batches, places, parts, arrivals, strict=True):
-            self.size, self.has_rows = batch.shape[1], len(chosen) > 0
-            self.places = (chosen if self.has_rows else torch.zeros(1, dtype=torch.long)).to(device)
+        for (batch, own), part, _ in zip(pairs, parts, arrivals, strict=True):
+            self.size, self.has_rows = batch.shape[1], len(own) > 0
+            self.places = (own if self.has_rows else torch.zeros_like(part[0])).to(device)
             yield part.to(device)
 
-    @property
-    def share(self) -> float:
-        """Factor on the mean loss of its rows, so that the mean over processes is the batch's."""
-        return len(self.places) * self.process.count / self.size
-
-    def own_numbers(self, drawn: Any, views: Any, layers: Sequence[Dropout]) -> tuple[Any, Any]:
-        """Return this process's part of what was drawn for a batch; layers get theirs, too."""
-        for layer in layers:
-            layer.mask = self._own(layer.mask)
-        return self._own(drawn), self._own(views)
-
-    def _own(self, drawn: Any) -> Any:
+    def own_numbers(self, drawn: Any) -> Any:
+        """Return this process's part of what was drawn for a batch."""
         if isinstance(drawn, Tensor):  # (1, b, ...)
             return drawn.index_select(1, self.places)
         if isinstance(drawn, dict):
-            return {name: self._own(numbers) for name, numbers in drawn.items()}
+            return {name: self.own_numbers(numbers) for name, numbers in drawn.items()}
         return drawn and self.own_seeds(drawn)  # seeds of a user's function, or None
 
     def own_seeds(self, seeds: Sequence[int]) -> list[int]:
         """Return other seeds for each process."""
         return [seed_of(seed, "process", self.process.rank) for seed in seeds]
+
+    def batch_loss(self, loss: Tensor) -> Tensor:
+        """Return what has the batch's loss as its mean over processes, from that of these rows."""
+        return loss * (len(self.places) * self.process.count / self.size)
 
     def mean(self, values: Tensor) -> Tensor:
         """Return the mean over processes."""
@@ -253,7 +246,8 @@ class Shard:
 
     def of_first(self, values: Tensor) -> Tensor:
         """Return the first process's values: rounding may differ, decisions must not."""
-        return _of_first(values.contiguous())
+        dist.broadcast(values, 0)
+        return values
 
     def gathered(self, values: Tensor) -> Tensor:
         """Return values (R, n, ...) of all rows, from those of this process's rows."""
@@ -281,13 +275,12 @@ class Shard:
     def _normalized(self, norm: Any, alone: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         if not norm.training:
             return alone(x)
-        features = -1 if isinstance(norm, BatchNorm) else 1  # (1, b, features), or torch's order
+        axis = x.ndim - 1 if isinstance(norm, BatchNorm) else 1  # of features
+        axes = [other for other in range(x.ndim) if other != axis]
+        shape = [-1 if other == axis else 1 for other in range(x.ndim)]
         values = x.to(torch.promote_types(x.dtype, torch.float32))
-        shape = [1] * x.ndim
-        shape[features] = x.shape[features]
-        axes = [axis for axis in range(x.ndim) if shape[axis] == 1 and axis != features % x.ndim]
-        rows = x.numel() / x.shape[features] if self.has_rows else 0.0
-        count = over_processes(values.new_tensor(rows))
+        rows = x.numel() / x.shape[axis] if self.has_rows else 0.0
+        count = over_processes(values.new_full((), rows))
         mean = over_processes(values.sum(axes, keepdim=True) * self.has_rows) / count
         square = (values - mean).square().sum(axes, keepdim=True) * self.has_rows
         var = over_processes(square) / count
@@ -318,10 +311,10 @@ def _refuse_other_data(method: "DeepMethod", task: Task, process: Process) -> No
     sizes = (method.name, method.batch_size, method.total_epochs, task.seeds)
     digest = hashlib.sha256(repr((*sizes, task.rows.shape, *task.candidates.shape)).encode())
     stride = -(-len(task) // MOST_COMPARED)
-    for part in torch.split(task.rows.everything[:, ::stride], 256, dim=1):
-        digest.update(task.rows.raw(part).cpu().numpy().tobytes())
-    for values in (task.candidates, task.prior, task.weight):
-        digest.update(values.cpu().numpy().tobytes())
+    pieces = torch.split(task.rows.everything[:, ::stride], 256, dim=1)
+    values = (task.candidates, task.prior, task.weight, *map(task.rows.raw, pieces))
+    for tensor in values:
+        digest.update(tensor.cpu().contiguous().numpy())
     number = int.from_bytes(digest.digest()[:8], "little", signed=True)
     mine = torch.tensor([number], device=task.prior.device)
     parts = [torch.empty_like(mine) for _ in range(process.count)]

@@ -57,10 +57,12 @@ class Training:
         drawn = self.method.draw(b, self.task.rows.shape, self.draws)
         views = None if self.views is None else self.views.draw(b, self.draws)
         if self.shard is not None:
-            drawn, views = self.shard.own_numbers(drawn, views, self.random_layers)
+            drawn, views = self.shard.own_numbers(drawn), self.shard.own_numbers(views)
+            for layer in self.random_layers:
+                layer.mask = self.shard.own_numbers(layer.mask)
         loss, written = losses(self, indices, stage, drawn, views)  # (M,)
         if self.shard is not None:
-            loss = loss * self.shard.share
+            loss = self.shard.batch_loss(loss)
         self.optimizer.zero_grad()
         loss.sum().backward()  # models do not mix
         optimizer_step(self)
