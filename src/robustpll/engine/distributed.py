@@ -314,7 +314,7 @@ def _refuse_other_data(method: "DeepMethod", task: Task, process: Process) -> No
     pieces = torch.split(task.rows.everything[:, ::stride], 256, dim=1)
     values = (task.candidates, task.prior, task.weight, *map(task.rows.raw, pieces))
     for tensor in values:
-        digest.update(tensor.cpu().contiguous().numpy())
+        digest.update(tensor.cpu().contiguous().numpy().data)
     number = int.from_bytes(digest.digest()[:8], "little", signed=True)
     mine = torch.tensor([number], device=task.prior.device)
     parts = [torch.empty_like(mine) for _ in range(process.count)]
