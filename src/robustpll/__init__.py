@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from robustpll.attacks import PGD, AutoPGD, Square
     from robustpll.datasets import load_dataset
     from robustpll.datasets.dataset import Dataset
+    from robustpll.engine.distributed import distributed
     from robustpll.errors import InputError, ModelFileError, RobustPLLError
     from robustpll.estimator.abstention import Decision
     from robustpll.estimator.classifier import PLLClassifier, RobustPLLClassifier
@@ -30,13 +31,14 @@ __all__ = ["METHODS", "Candidates", "Decision", "Opinion", "PLLClassifier", "Rob
 __all__ += ["Dataset", "Table", "Votes", "load", "load_dataset", "read_table"]
 __all__ += ["PGD", "AutoPGD", "Square", "ood_report", "robustness_report"]
 __all__ += ["Comparison", "ConformalSets", "calibration_report", "compare", "missing_truth_scores"]
-__all__ += ["Not", "Sure", "Unsure", "label_variants"]
+__all__ += ["Not", "Sure", "Unsure", "distributed", "label_variants"]
 __all__ += ["InputError", "ModelFileError", "RobustPLLError", "__version__"]
 
 _NAMES = {  # of each module, imported on first use
     "attacks": ("PGD", "AutoPGD", "Square"),
     "datasets": ("load_dataset",),
     "datasets.dataset": ("Dataset",),
+    "engine.distributed": ("distributed",),
     "errors": ("InputError", "ModelFileError", "RobustPLLError"),
     "estimator.abstention": ("Decision",),
     "estimator.classifier": ("PLLClassifier", "RobustPLLClassifier"),

@@ -34,7 +34,8 @@ def step_of(training: "Training") -> Callable[[Tensor, int], None]:
     foreign = any(isinstance(part, Stack) and part.random for part in training.net.modules())
     foreign = foreign or (training.views is not None and training.views.is_foreign)
     on_cuda = training.task.prior.device.type == "cuda"
-    captured = on_cuda and training.method.captured and not foreign
+    alone = training.shard is None  # processes wait for each other within a step
+    captured = on_cuda and alone and training.method.captured and not foreign
     return CapturedStep(training) if captured else training.step
 
 

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 from robustpll.engine.augment import Views
 from robustpll.engine.data import Feed, State, Task
 from robustpll.engine.device import computing, has_bf16
+from robustpll.engine.distributed import Shard, current_process, train_singly
 from robustpll.engine.graphs import compiled, optimizer_step, step_of
 from robustpll.engine.history import History
 from robustpll.engine.layers import Autocast, Dropout, Stack, tensors_of
@@ -24,6 +25,7 @@ from robustpll.engine.networks import CONVOLUTIONAL, named_network
 from robustpll.engine.predict import Networks, fused, logits_of, opinions_of
 from robustpll.engine.random import Draws
 from robustpll.errors import InputError
+from robustpll.opinion import each_part
 
 if TYPE_CHECKING:
     from robustpll.methods.base import DeepMethod
@@ -46,14 +48,22 @@ class Training:
     views: Views | None = None  # augmentation
     compiled: bool = False  # whether network and loss are compiled
     fast_adam: bool = False
+    shard: Shard | None = None  # of several processes
 
     def step(self, indices: Tensor, stage: int) -> None:
         """Run one step of all models on the rows at (M, b), without waiting for the device."""
+        b = indices.shape[1] if self.shard is None else self.shard.size
         for layer in self.random_layers:
-            layer.draw(indices.shape[1])
-        drawn = self.method.draw(indices.shape[1], self.task.rows.shape, self.draws)
-        views = None if self.views is None else self.views.draw(indices.shape[1], self.draws)
+            layer.draw(b)
+        drawn = self.method.draw(b, self.task.rows.shape, self.draws)
+        views = None if self.views is None else self.views.draw(b, self.draws)
+        if self.shard is not None:
+            drawn, views = self.shard.own_numbers(drawn), self.shard.own_numbers(views)
+            for layer in self.random_layers:
+                layer.mask = self.shard.own_numbers(layer.mask)
         loss, written = losses(self, indices, stage, drawn, views)  # (M,)
+        if self.shard is not None:
+            loss = self.shard.batch_loss(loss)
         self.optimizer.zero_grad()
         loss.sum().backward()  # models do not mix
         optimizer_step(self)
@@ -61,7 +71,12 @@ class Training:
             batch = self.state.batch(self.task, indices, stage, self.draws)
             written = self.method.after_step(self.net, batch)
         self.state.write(indices, written)
-        self.total += loss.detach() * (indices.shape[1] / len(self.task))
+        self.total += loss.detach() * (b / self.n)
+
+    @property
+    def n(self) -> int:
+        """Rows of an epoch, in all processes."""
+        return len(self.task) if self.shard is None else self.shard.n
 
     @cached_property
     def random_layers(self) -> list[Dropout]:
@@ -96,6 +111,8 @@ def train(method: "DeepMethod", task: Task, *, validation: Task | None = None) -
     With `validation`, other rows of the same runs, each model is that of the epoch with the highest
     covering rate. Models that do not fit the device's memory are trained in two halves.
     """
+    if current_process().count > 1:
+        return train_singly(method, task, validation, _train)
     try:
         return _train(method, task, validation)
     except torch.OutOfMemoryError:
@@ -121,6 +138,7 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
     network = named_network(method.network, task.rows.shape, task.prior.device)
     method = replace(method, network=network) if method.network == "auto" else method
     task = task.repeated(method.members)  # R runs -> M models
+    shard, task = Shard.of(method, task)
     draws = Draws.of(task.seeds, method.name, like=task.prior)
     spread_method = method.spread(task.models, like=task.prior)
     net = spread_method.build(task.rows.shape, task.k, draws).train()
@@ -130,9 +148,10 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
     optimizer, learner = spread_method.optimizer(_trainable(net)), method.classifier(net)
     copies = learner.copies if isinstance(learner, Stack) else [learner]
     regroup(optimizer, copies, method.parameter_groups)
+    in_training: nn.Module = Autocast(net) if in_bf16(method, task.prior.device) else net
     training = Training(
         spread_method,
-        Autocast(net) if in_bf16(method, task.prior.device) else net,
+        in_training if shard is None else shard.parallel(in_training),
         task,
         spread_method.begin(task),
         optimizer,
@@ -140,19 +159,21 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
         progress=task.prior.new_zeros(()),
         total=task.prior.new_zeros(task.models),
         views=Views.of(method.views, method.augment, method.network, task.rows.shape),
+        shard=shard,
     )
     history = History()
     schedule = Schedule(training) if method.schedule == "one-cycle" else None
     stopping = None if validation is None else EarlyStopping(method, net, training, validation)
     average = Average(net, method.averaged, method.total_epochs)
-    with computing(method.precision, task.prior.device), feed or nullcontext():
+    norms = nullcontext() if shard is None else shard.whole_batch_norms(net)
+    with computing(method.precision, task.prior.device), feed or nullcontext(), norms:
         step = step_of(training)
         for epoch in range(method.total_epochs):
             training.progress.fill_(epoch / method.total_epochs)
             training.total.zero_()
             if method.restarts and epoch == method.warm_up:
                 training.reset_optimizer()
-            for indices in minibatches(len(task), method.batch_size, draws, feed):
+            for indices in minibatches(training.n, method.batch_size, draws, feed, shard):
                 if schedule is not None:
                     schedule.advance()
                 step(indices, method.stage(epoch))
@@ -163,7 +184,8 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
                 average.swap(epoch)
                 rate = stopping.update()
                 average.swap(epoch)
-            history.add(method.title, method.total_epochs, training.total.clone(), rate)
+            loss = training.total.clone() if shard is None else shard.mean(training.total)
+            history.add(method.title, method.total_epochs, loss, rate)
     average.swap(method.total_epochs - 1)
     if stopping is not None:
         stopping.restore()
@@ -195,16 +217,24 @@ def _fitted(method: "DeepMethod", net: nn.Module, training: Training, history: H
     training.method.finish(task, state, lambda: logits_of(method, net, rows))
     opinion = training.method.training_opinion(task, state)
     weights = torch.unflatten(state.rows["label_weights"], 0, (-1, method.members)).mean(1)
+    if training.shard is not None:
+        weights = training.shard.gathered(weights)
+        opinion = each_part(training.shard.gathered, opinion)
     net.eval().requires_grad_(False)
     return Networks(method, net, task.seeds, weights, fused(opinion, method.members), history)
 
 
-def minibatches(n: int, size: int, draws: Draws, feed: Feed | None = None) -> Iterator[Tensor]:
+def minibatches(
+    n: int, size: int, draws: Draws, feed: Feed | None = None, shard: Shard | None = None
+) -> Iterator[Tensor]:
     """Yield positions (M, b) that cover all n rows once, in a random order for each model.
 
     A last batch of one row joins the batch before it, because BatchNorm needs two rows.
     """
     order, ends = draws.order(n), batch_ends(n, size)  # (M, n), on the host
+    if shard is not None:
+        yield from shard.batches(torch.tensor_split(order, ends, dim=1), draws.device, feed)
+        return
     on_device = torch.tensor_split(order.to(draws.device, non_blocking=True), ends, dim=1)
     on_host = torch.tensor_split(order, ends, dim=1)
     arrivals = on_host if feed is None else feed.batches(on_host)
@@ -223,7 +253,7 @@ class Schedule:
 
     def __init__(self, training: Training) -> None:
         method = training.method
-        batches = len(batch_ends(len(training.task), method.batch_size)) + 1
+        batches = len(batch_ends(training.n, method.batch_size)) + 1
         self.step, self.steps = 0, batches * method.total_epochs
         self.groups = training.optimizer.param_groups
         self.rates = [group["lr"] for group in self.groups]
@@ -269,7 +299,7 @@ class EarlyStopping:
     def __init__(
         self, method: "DeepMethod", net: nn.Module, training: Training, validation: Task
     ) -> None:
-        self.method, self.net = method.with_passes(PASSES), net
+        self.method, self.net, self.shard = method.with_passes(PASSES), net, training.shard
         self.validation, self.seeds = validation.repeated(method.members), training.task.seeds
         rows = [(tensor, slice(None)) for tensor in training.state.rows.values()]
         self.live = [*tensors_of(net), *rows]
@@ -286,6 +316,7 @@ class EarlyStopping:
         weight = self.validation.weight
         # Divide last: sums of ones are exact, so equal rates are equal to the bit.
         rate = (covered * weight).sum(-1) / weight.sum(-1).clamp(min=1e-10)
+        rate = rate if self.shard is None else self.shard.of_first(rate)
         better = rate >= self.rate
         for (tensor, models), best in zip(self.live, self.best, strict=True):
             improved = better[models]

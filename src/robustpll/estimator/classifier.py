@@ -21,6 +21,7 @@ from torch import Tensor
 from robustpll.attacks import Attack
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device
+from robustpll.engine.distributed import current_process, refuse_unshared, same_seed
 from robustpll.engine.history import progress_bars
 from robustpll.engine.modules import Layout, ParameterGroups
 from robustpll.engine.networks import Network, try_network
@@ -111,6 +112,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _fit(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> None:
         device, candidates = chosen_device(self.device), Candidates.of(y)
         method, layout = with_layout(self.resolved_method(), X, len(candidates.classes))
+        refuse_unshared(method)
         X, scale = self._read(X, reset=True, layout=layout), self._scale_for(method)
         refuse_unscaled_views(method, scale, np.ndim(X))
         refuse_other_length(X.shape[0], len(candidates))
@@ -118,11 +120,12 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.features_, rows = Features.fit_rows(X, device, scale, self.text, layout)
         try_network(method, rows, len(candidates.classes), is_scaled=scale is not None)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        seed, is_first = same_seed(seed), current_process().is_first
         arrays = (candidates.matrix, candidates.prior, weight)
         matrix, prior, weights = (torch.tensor(array)[None] for array in arrays)
         answers = None if candidates.answers is None else torch.tensor(candidates.answers)[None]
         task = Task.of(rows, matrix, (seed,), prior, weights, answers=answers)
-        with progress_bars() if self.verbose else nullcontext():
+        with progress_bars() if self.verbose and is_first else nullcontext():
             share = None if isinstance(method, Auto) else self.validation_share
             fitted, weights, opinion = fit_early_stopping(method, task, share)
         check_training(fitted, task, weights, opinion, stopped_early=share is not None)

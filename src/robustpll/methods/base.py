@@ -67,6 +67,7 @@ class Method(ABC):
     scale: ClassVar[Any] = "minmax"  # of features, where nobody chooses it
     uncertain: ClassVar[bool] = False  # whether uncertainty differs from spread-out probability
     added_fields: ClassVar[dict[str, Any]] = {}  # newer than stored runs: values in these runs
+    by_row: ClassVar[Any] = False  # True: a row's step needs no other row; see `distributed`
     paper_fields: ClassVar[dict[str, Any]] = {}  # values that differ in the published version
 
     @property

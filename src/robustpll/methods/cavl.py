@@ -30,6 +30,7 @@ class Cavl(DeepMethod):
         "Learning. ICLR 2022"
     )
     warm_up = 1
+    by_row = True
     final_weights = "predicted"
     paper_fields: ClassVar = {"target": "current"}
 

@@ -37,6 +37,7 @@ class Crdpll(ViewMethod):
         "ICML 2022"
     )
     views: ClassVar[tuple[str, ...]] = ("weak", "strong", "strong2")
+    by_row = True
     cost = 3.0
 
     consistency: Number = 1.0

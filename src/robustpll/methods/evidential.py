@@ -84,6 +84,7 @@ class Edl(DeepMethod):
     """Evidential classifier on constant label weights; other methods derive from it."""
 
     added_fields: ClassVar = DeepMethod.added_fields | {"kl_per_class": False}
+    by_row: ClassVar[Any] = True
 
     kl_ceiling: Number = 1.0
     anneal: Literal["from-one", "from-zero"] = "from-one"
@@ -239,6 +240,10 @@ class RobustPll(Edl):
         super().__post_init__()
         if self.balance and self.loss != "squared":
             raise InputError(f"A balance needs loss='squared'. Got loss={self.loss!r}.")
+
+    @property
+    def by_row(self) -> bool:
+        return not self.balance  # which compares the rows of a batch
 
     def begin(self, task: Task) -> State:
         if self.loss == "squared":  # label weights are the opinion's probability

@@ -41,6 +41,7 @@ class Proden(DeepMethod):
         "Lv, Xu, Feng, Niu, Geng, Sugiyama: Progressive Identification of True Labels for "
         "Partial-Label Learning. ICML 2020"
     )
+    by_row = True
 
     def step(self, net: nn.Module, batch: Batch, progress: Tensor) -> Step:
         logits = net(batch.x)
@@ -201,6 +202,7 @@ class Pop(Proden):
         "Xu, Liu, Lv, Qiao, Geng: Progressive Purification for Instance-Dependent Partial Label "
         "Learning. ICML 2023"
     )
+    by_row = False
     paper_fields: ClassVar = {"growth": "multiplied", "ceiling": 0.4, "persistent": False}
 
     threshold: Number = 0.001

@@ -88,6 +88,10 @@ class Pruned(Method):
     def scale(self) -> Any:
         return self.inner.scale
 
+    @property
+    def by_row(self) -> bool:
+        return bool(self.inner.by_row)
+
     def fit(self, task: Task, *, validation: Task | None = None) -> Fitted:
         kept = torch.empty_like(task.candidates)
         with computing("float32", task.rows.device):

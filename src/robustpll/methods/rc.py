@@ -57,6 +57,7 @@ class Cc(DeepMethod):
     name = "cc"
     title = "Cc"
     citation = Rc.citation
+    by_row = True
     final_weights = "predicted"
     paper_fields: ClassVar = {"stable": False}
 
