@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from robustpll.engine import graphs
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device, computing, has_bf16, threads
-from robustpll.engine.history import reporting
+from robustpll.engine.history import EpochState, reporting
 from robustpll.engine.networks import mlp
 from robustpll.engine.train import train
 from robustpll.methods import DeepMethod, Proden, RobustPll, RobustPllAt
@@ -68,12 +68,13 @@ def epoch_seconds(
     """Return the mean seconds of an epoch after the first ones, in which graphs are recorded."""
     times: list[float] = []
 
-    def tell(_: str, epoch: int, epochs: int, __: torch.Tensor) -> None:
-        if epoch in (first, epochs):  # the device is waited for twice only
-            wait()
-            times.append(clock())
+    class Watch:
+        def on_epoch_end(self, state: EpochState) -> None:
+            if state.epoch in (first, state.epochs):  # the device is waited for twice only
+                wait()
+                times.append(clock())
 
-    with reporting(tell):
+    with reporting(Watch()):
         train(method, task)
     return (times[1] - times[0]) / (method.total_epochs - first)
 

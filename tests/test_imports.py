@@ -12,7 +12,7 @@ import robustpll
 SOURCE = Path(robustpll.__file__).parent
 LAYERS = (
     ("errors", "_moved", "_files", "labels", "opinion"),
-    ("engine", "attacks"),
+    ("engine", "attacks", "callbacks"),
     ("methods", "measures"),
     ("estimator",),
     ("datasets", "tables", "evaluate", "plots", "html"),

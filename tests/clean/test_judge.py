@@ -1,6 +1,7 @@
 """Out-of-fold judgement, what is found by it, and whom to ask about which row first."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def test_members_that_saw_a_row_do_not_judge_it(options: Any) -> None:
     """Two hold out two folds only; early stopping looks at what it holds out."""
     X, truth, y = clusters(60)
     epochs: list[Any] = []
-    with reporting(lambda *progress: epochs.append(progress)):
+    with reporting(SimpleNamespace(on_epoch_end=epochs.append)):
         method = Auto("network", epochs=20, **options)
         opinion = judge(X, Candidates.of(y), method, folds=5).opinion
     assert (opinion.predicted() == truth).mean() > 0.9

@@ -20,10 +20,10 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_s
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from torch import Tensor, nn
+from torch import nn
 
 from robustpll import PGD, Candidates, InputError, PLLClassifier, RobustPLLClassifier, Votes
-from robustpll.engine.history import progress_bars, reporting
+from robustpll.engine.history import EpochState, progress_bars, reporting
 from robustpll.estimator.classifier import row_weights
 from robustpll.methods import Auto, Proden, RobustPll
 
@@ -406,9 +406,10 @@ def test_a_bad_hyperparameter_is_named(name: str) -> None:
 # What a failure leaves, and what a success does not touch
 
 
-def stop_at_three(title: str, epoch: int, epochs: int, loss: Tensor) -> None:
-    if epoch == 3:
-        raise KeyboardInterrupt
+class FailAtThree:
+    def on_epoch_end(self, state: EpochState) -> None:
+        if state.epoch == 3:
+            raise KeyboardInterrupt
 
 
 def test_ctrl_c_or_an_error_leaves_a_model_as_it_was() -> None:
@@ -423,7 +424,7 @@ def test_ctrl_c_or_an_error_leaves_a_model_as_it_was() -> None:
     model.set_params(network="mlp", verbose=False).fit(TABLE, SETS)
     before, predicted = dict(vars(model)), model.predict_proba(TABLE)
     for rows in (TABLE[["number", "truth"]], images(4, 4)):
-        with reporting(stop_at_three), pytest.raises(KeyboardInterrupt):
+        with reporting(FailAtThree()), pytest.raises(KeyboardInterrupt):
             model.fit(rows, LABELS)
     for y in ([{1}, set()] * 45, LABELS[:5], None):
         with pytest.raises(ValueError, match=r"at least|inconsistent|None"):

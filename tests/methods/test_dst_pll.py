@@ -1,6 +1,7 @@
 """Masses of sets are exact, and DstPll and its auto-encoder do what their papers say."""
 
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch.distributions import Normal, kl_divergence
 
 from robustpll import PLLClassifier
 from robustpll.engine.data import Rows, State, Task
-from robustpll.engine.history import reporting
+from robustpll.engine.history import EpochState, reporting
 from robustpll.engine.random import Draws
 from robustpll.methods import dst_pll
 from robustpll.methods.classical import Classical
@@ -174,10 +175,10 @@ def test_encoders_train_at_once_and_equal_rows_share_one(
     task = Task.of(
         Rows.of(torch.from_numpy(pictures), index), torch.from_numpy(candidates)[index], (0, 1, 2)
     )
-    trained: list[int] = []
-    with reporting(lambda title, epoch, epochs, loss: trained.append(len(loss))):
+    epochs: list[EpochState] = []
+    with reporting(SimpleNamespace(on_epoch_end=epochs.append)):
         DstPll(encoder_epochs=2).fit(task)
-    assert trained == [2, 2]  # models in each epoch
+    assert [len(state.loss) for state in epochs] == [2, 2]  # models in each epoch
 
 
 def test_the_loss_of_an_auto_encoder_is_cross_entropy_plus_the_mean_divergence() -> None:

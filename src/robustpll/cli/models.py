@@ -49,6 +49,7 @@ def fit(
     columns: shared.ColumnOptions,
     file: shared.FileOptions,
     training: shared.TrainingOptions,
+    keeping: shared.CheckpointOptions,
     network: Annotated[shared.Text, Option(help="Network of the method: small or mlp.")] = None,
     held_out: Annotated[float, shared.share_option(help="Share of rows to evaluate on.")] = 0.2,
     coverage: Annotated[float, Option(help="Coverage of the prediction sets.")] = COVERAGE,
@@ -84,13 +85,12 @@ def fit(
         _refuse_too_few(coverage, len(test))
         start, console = time.monotonic(), Console(stderr=True)
         with progress_bars(console) if console.is_terminal else nullcontext():
-            model.fit(_safe_indexing(X, train), y[train])
+            keeping.fit(model, _safe_indexing(X, train), y[train])
         seconds, title = time.monotonic() - start, model.resolved_method().title
         model.notes_ = {"reading": asdict(table.reading)}
         model.save(out)  # the training must not be lost if the evaluation fails
     typer.echo(f"{path}: {len(whole):,} rows, {shared.input_of(table)}, {shared.summary_of(y)}")
-    labelled = f"decided by a person: {decided.labelled.sum():,}"
-    typer.echo("\n".join([labelled, *decided.messages()]))
+    typer.echo("\n".join([f"decided by a person: {decided.labelled.sum():,}", *decided.messages()]))
     title += f", {model.fitted_.learners}," if hasattr(model.fitted_, "learners") else ""
     typer.echo(f"{title} learned from {len(train):,} rows in {seconds:,.1f} s. The model is {out}.")
     with errors_as_messages(stopped="The model has no decisions and prediction sets."):

@@ -27,6 +27,7 @@ Files = list[Path] | None
 column_option = functools.partial(Option, metavar="COLUMN")
 prefix_option = functools.partial(Option, metavar="PREFIX")
 file_option = functools.partial(Option, metavar="FILE")
+folder_option = functools.partial(Option, metavar="FOLDER")
 share_option = functools.partial(Option, metavar="SHARE")
 
 TABLE = "A .csv, .tsv or .parquet file, or an export of Label Studio, Argilla or doccano."
@@ -126,6 +127,25 @@ class FileOptions:
         from robustpll.tables.source import Reading, several
 
         return Reading(**asdict(self) | {"missing": several(self.missing)} | further)
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """Where the state of a training is stored."""
+
+    checkpoint: Annotated[Path | None, folder_option(help="Stores the training's state.")] = None
+    resume: Annotated[bool, Option("--resume", help="Go on from --checkpoint, if it is.")] = False
+
+    def fit(self, model: Any, X: Any, y: Any) -> None:
+        """Fit a model, or go on from a checkpoint."""
+        from robustpll.engine.checkpoint import has_checkpoint
+
+        if self.resume and self.checkpoint is None:
+            raise InputError("--resume needs the folder to go on from: --checkpoint FOLDER.")
+        if self.checkpoint is not None and self.resume and has_checkpoint(self.checkpoint):
+            model.fit(X, y, resume=self.checkpoint)
+        else:
+            model.set_params(checkpoint=self.checkpoint).fit(X, y)
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,7 @@ class Task:
     weight: Tensor  # (M, n): sample weights
     seeds: tuple[int, ...]  # (M,)
     answers: Tensor | None = None  # (M, n, annotators): the class each one named, -1 for none
+    start: Tensor | None = None  # (M, n, k): label weights to begin with; None: the prior
 
     @classmethod
     def of(
@@ -191,8 +192,9 @@ class Task:
     def _changed(self, change: Callable[[Tensor], Tensor], **fields: Any) -> Self:
         candidates, prior, weight = map(change, (self.candidates, self.prior, self.weight))
         answers = None if self.answers is None else change(self.answers)
+        start = None if self.start is None else change(self.start)
         arrays: dict[str, Any] = {"candidates": candidates, "prior": prior, "weight": weight}
-        return replace(self, answers=answers, **arrays, **fields)
+        return replace(self, answers=answers, start=start, **arrays, **fields)
 
 
 @dataclass
@@ -204,13 +206,13 @@ class State:
 
     @classmethod
     def of(cls, task: Task, **rows: Tensor | float) -> Self:
-        """Start with the prior as label weights; a number in `rows` is filled to (M, n, 1)."""
-        one = task.prior[..., :1]
+        """Start with the task's label weights; a number in `rows` is filled to (M, n, 1)."""
+        one, weights = task.prior[..., :1], task.prior if task.start is None else task.start
         filled = {
             name: value.clone() if isinstance(value, Tensor) else torch.full_like(one, value)
             for name, value in rows.items()
         }
-        return cls({"label_weights": task.prior.clone(), **filled})
+        return cls({"label_weights": weights.clone(), **filled})
 
     def batch(
         self,

@@ -103,9 +103,16 @@ def _connect() -> None:
     dist.init_process_group("cpu:gloo,cuda:nccl")
 
 
-def refuse_unshared(method: "Method") -> None:
-    """Raise InputError if there are several processes, and the method cannot be shared by them."""
-    if current_process().count > 1 and not method.by_row:
+def refuse_unshared(method: "Method", *, has_checkpoint: bool) -> None:
+    """Raise InputError if there are several processes, and the fit cannot be shared by them."""
+    if current_process().count == 1:
+        return
+    if has_checkpoint:
+        raise InputError(
+            "Checkpoints hold the rows of one process. Fit without checkpoint and resume within "
+            "`distributed()`."
+        )
+    if not method.by_row:
         raise InputError(
             f"Several processes cannot train {method.title} together: that needs one network whose "
             "steps treat each row alone. Use Proden, Rc, Cc, Cavl, RobustPll with balance=0 or a "

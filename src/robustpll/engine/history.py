@@ -1,17 +1,55 @@
-"""Losses of each epoch, and progress bars that show them."""
+"""Losses of each epoch, and callbacks that are called after it: progress bars, for example."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Self
+from types import SimpleNamespace
+from typing import Any, Protocol, Self
 
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-Listener = Callable[[str, int, int, Tensor], None]  # title, epoch, number of epochs, loss (M,)
 
-_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+@dataclass(frozen=True)
+class EpochState:
+    """What a callback is told after an epoch; reading numbers waits for the device."""
+
+    title: str  # of the training; some methods have several
+    epoch: int  # counted from 1
+    epochs: int  # of the whole training
+    seconds: float  # since the start of the training, without interruptions
+    resumed: bool  # whether the fit goes on from a checkpoint
+    _loss: Tensor = field(repr=False)
+    _covering_rate: Tensor | None = field(repr=False)
+    _net: nn.Module = field(repr=False)
+
+    @property
+    def loss(self) -> NDArray[Any]:
+        """The mean loss of each model in this epoch, (M,)."""
+        return self._loss.cpu().numpy().copy()
+
+    @property
+    def covering_rate(self) -> NDArray[Any] | None:
+        """The share of validation rows whose predicted class is a candidate, (M,), if any."""
+        rate = self._covering_rate
+        return None if rate is None else rate.cpu().numpy().copy()
+
+    def parameters(self) -> dict[str, NDArray[Any]]:
+        """Copies of the network's parameters by name; some have a leading axis of models."""
+        named = self._net.named_parameters()
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in named}
+
+
+class Callback(Protocol):
+    """An object that is called after every epoch."""
+
+    def on_epoch_end(self, state: EpochState, /) -> object:
+        """Return a true value to stop the training after this epoch."""
+
+
+_callbacks: ContextVar[tuple[Callback, ...]] = ContextVar("callbacks", default=())
 
 
 @dataclass
@@ -31,14 +69,11 @@ class History:
         """As `loss`; empty without validation rows."""
         return History(self.covering_rates).loss
 
-    def add(self, title: str, epochs: int, loss: Tensor, covering_rate: Tensor | None) -> None:
-        """Record an epoch and report it to the listener."""
+    def add(self, loss: Tensor, covering_rate: Tensor | None) -> None:
+        """Record an epoch."""
         self.losses.append(loss)
         if covering_rate is not None:
             self.covering_rates.append(covering_rate)
-        listener = _listener.get()
-        if listener is not None:
-            listener(title, len(self.losses), epochs, loss)
 
     def part(self, models: slice) -> Self:
         """The history of some of the models."""
@@ -46,20 +81,26 @@ class History:
         return type(self)([loss[models] for loss in losses], [rate[models] for rate in rates])
 
     def beside(self, other: Self) -> Self:
-        """The history of the models of both."""
-        losses = zip(self.losses, other.losses, strict=True)
-        rates = zip(self.covering_rates, other.covering_rates, strict=True)
+        """The history of the models of both, for epochs that both have."""
+        losses = zip(self.losses, other.losses, strict=False)  # a callback may stop one of them
+        rates = zip(self.covering_rates, other.covering_rates, strict=False)
         return type(self)([torch.cat(pair) for pair in losses], [torch.cat(pair) for pair in rates])
 
 
+def is_stopped(state: EpochState) -> bool:
+    """Call all callbacks; return whether one of them stops the training."""
+    answers = [callback.on_epoch_end(state) for callback in _callbacks.get()]
+    return any(answers)
+
+
 @contextmanager
-def reporting(listener: Listener) -> Iterator[None]:
-    """Call `listener` after every epoch of every training within the context."""
-    token = _listener.set(listener)
+def reporting(*callbacks: Callback) -> Iterator[None]:
+    """Call these callbacks, too, after every epoch of every training within the context."""
+    token = _callbacks.set((*_callbacks.get(), *callbacks))
     try:
         yield
     finally:
-        _listener.reset(token)
+        _callbacks.reset(token)
 
 
 @contextmanager
@@ -69,13 +110,13 @@ def progress_bars(console: Any = None) -> Iterator[None]:
 
     console = get_console() if console is None else console
 
-    def print_line(title: str, epoch: int, epochs: int, loss: Tensor) -> None:
-        if epoch * 10 // epochs > (epoch - 1) * 10 // epochs:  # ten lines per training
-            line = f"{title}: epoch {epoch} of {epochs}, loss {float(loss.mean()):.3f}"
-            print(line, file=console.file, flush=True)
+    def print_line(state: EpochState) -> None:
+        if state.epoch * 10 // state.epochs > (state.epoch - 1) * 10 // state.epochs:  # ten lines
+            line = f"{state.title}: epoch {state.epoch} of {state.epochs}"
+            print(f"{line}, loss {state.loss.mean():.3f}", file=console.file, flush=True)
 
     if console.is_jupyter:  # a bar would need additional packages
-        with reporting(print_line):
+        with reporting(SimpleNamespace(on_epoch_end=print_line)):
             yield
         return
     bars = progress.Progress(
@@ -87,14 +128,16 @@ def progress_bars(console: Any = None) -> Iterator[None]:
         console=console,
     )
 
-    def advance_bar(title: str, epoch: int, epochs: int, loss: Tensor) -> None:
-        if epoch == 1:
-            bars.add_task(f"{title:14}", total=epochs, loss=float("nan"))
+    def advance_bar(state: EpochState) -> None:
+        name = f"{state.title:14}"
+        if state.epoch == 1 or not bars.tasks or bars.tasks[-1].description != name:
+            bars.add_task(name, total=state.epochs, loss=float("nan"))
         task = bars.tasks[-1]
         # Reading the loss waits for the device, so read it only a few times a second.
-        if epoch == epochs or (task.elapsed or 0) - task.fields.get("read", -1) > 0.2:
-            bars.update(task.id, loss=float(loss.mean()), read=task.elapsed)
-        bars.update(task.id, completed=epoch)
+        is_last = state.epoch == state.epochs
+        if is_last or (task.elapsed or 0) - task.fields.get("read", -1) > 0.2:
+            bars.update(task.id, loss=float(state.loss.mean()), read=task.elapsed)
+        bars.update(task.id, completed=state.epoch)
 
-    with bars, reporting(advance_bar):
+    with bars, reporting(SimpleNamespace(on_epoch_end=advance_bar)):
         yield

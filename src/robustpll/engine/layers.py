@@ -178,6 +178,31 @@ def tensors_of(net: nn.Module) -> list[tuple[Tensor, int | slice]]:
     return [*((tensor, slice(None)) for tensor in tensors), *below]
 
 
+@torch.no_grad()
+def clip_gradients(net: nn.Module, most: float, models: int) -> None:
+    """Scale the gradient of each of M models to at most this norm, without waiting for the device.
+
+    >>> net = Linear(2, 3, Draws.of((0, 1), like=torch.zeros(())))
+    >>> (net.weight.sum((1, 2)) * torch.tensor([1.0, 100.0])).sum().backward()
+    >>> clip_gradients(net, 5.0, 2)
+    >>> net.weight.grad.norm(dim=(1, 2))
+    tensor([2.4495, 5.0000])
+    """
+    pairs = [(tensor.grad, models) for tensor, models in tensors_of(net) if tensor.grad is not None]
+    squares = torch.zeros(models, dtype=pairs[0][0].dtype, device=pairs[0][0].device)
+    for gradient, index in pairs:
+        if isinstance(index, int):
+            squares[index] += gradient.square().sum()
+        elif gradient.is_cuda:
+            squares += gradient.square().flatten(1).sum(-1)
+        else:  # one by one, so that a model alone and in a bundle are equal bit for bit
+            squares += torch.stack([of_model.square().sum() for of_model in gradient])
+    factors = (most / (squares.sqrt() + 1e-6)).clamp(max=1)  # as in torch.nn.utils.clip_grad_norm_
+    for gradient, index in pairs:
+        shape = () if isinstance(index, int) else (-1, *[1] * (gradient.ndim - 1))
+        gradient.mul_(factors[index].view(shape))
+
+
 def folded(net: nn.Module) -> nn.Module:
     """Merge each BatchNorm of a sequential network into the Linear after it, for evaluation."""
     if not isinstance(net, nn.Sequential):

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from robustpll.engine.augment import Views
+from robustpll.engine.checkpoint import Keeper
 from robustpll.engine.data import Feed, State, Task
 from robustpll.engine.device import computing, has_bf16
 from robustpll.engine.distributed import Shard, current_process, train_singly
 from robustpll.engine.graphs import compiled, optimizer_step, step_of
 from robustpll.engine.history import History
-from robustpll.engine.layers import Autocast, Dropout, Stack, tensors_of
+from robustpll.engine.layers import Autocast, Dropout, Stack, clip_gradients, tensors_of
 from robustpll.engine.modules import regroup
 from robustpll.engine.networks import CONVOLUTIONAL, named_network
 from robustpll.engine.predict import Networks, fused, logits_of, opinions_of
@@ -66,6 +67,8 @@ class Training:
             loss = self.shard.batch_loss(loss)
         self.optimizer.zero_grad()
         loss.sum().backward()  # models do not mix
+        if self.method.clip:
+            clip_gradients(self.net, self.method.clip, self.task.models)
         optimizer_step(self)
         if self.method.second_pass:
             batch = self.state.batch(self.task, indices, stage, self.draws)
@@ -137,19 +140,56 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
         raise InputError("precision='bf16': the device has no units for bfloat16. Use 'auto'.")
     network = named_network(method.network, task.rows.shape, task.prior.device)
     method = replace(method, network=network) if method.network == "auto" else method
-    task = task.repeated(method.members)  # R runs -> M models
-    shard, task = Shard.of(method, task)
-    draws = Draws.of(task.seeds, method.name, like=task.prior)
-    spread_method = method.spread(task.models, like=task.prior)
-    net = spread_method.build(task.rows.shape, task.k, draws).train()
+    shard, task = Shard.of(method, task.repeated(method.members))  # R runs -> M models
     feed = Feed(task.rows, method.batch_size + 1) if task.rows.on_host else None
     if feed is not None:
         task = replace(task, rows=feed.rows)
+    net, training = _begun(method, task, shard)
+    draws, history = training.draws, History()
+    schedule = Schedule(training) if method.schedule == "one-cycle" else None
+    stopping = None if validation is None else EarlyStopping(method, net, training, validation)
+    average = Average(net, method.averaged, method.total_epochs)
+    norms = nullcontext() if shard is None else shard.whole_batch_norms(net)
+    with computing(method.precision, task.prior.device), feed or nullcontext(), norms:
+        step = step_of(training)
+        keeper = Keeper(net, training, history, average, stopping=stopping, schedule=schedule)
+        for epoch in keeper.epochs():
+            training.progress.fill_(epoch / method.total_epochs)
+            training.total.zero_()
+            if method.restarts and epoch == method.warm_up:
+                training.reset_optimizer()
+            for indices in minibatches(training.n, method.batch_size, draws, feed, shard):
+                if schedule is not None:
+                    schedule.advance()
+                step(indices, method.stage(epoch))
+            training.method.end_epoch(training, epoch)
+            average.add(epoch)
+            rate = None
+            if stopping is not None:
+                average.swap(epoch)
+                rate = stopping.update()
+                average.swap(epoch)
+            history.add(
+                training.total.clone() if shard is None else shard.mean(training.total), rate
+            )
+            if keeper.end_epoch(epoch):
+                break
+    average.swap(len(history.losses) - 1)
+    if stopping is not None:
+        stopping.restore()
+    return _fitted(method, net, training, history)
+
+
+def _begun(method: "DeepMethod", task: Task, shard: Shard | None) -> tuple[nn.Module, Training]:
+    """Return the networks of M models, and a training of them before its first step."""
+    draws = Draws.of(task.seeds, method.name, like=task.prior)
+    spread_method = method.spread(task.models, like=task.prior)
+    net = spread_method.build(task.rows.shape, task.k, draws).train()
     optimizer, learner = spread_method.optimizer(_trainable(net)), method.classifier(net)
     copies = learner.copies if isinstance(learner, Stack) else [learner]
     regroup(optimizer, copies, method.parameter_groups)
     in_training: nn.Module = Autocast(net) if in_bf16(method, task.prior.device) else net
-    training = Training(
+    return net, Training(
         spread_method,
         in_training if shard is None else shard.parallel(in_training),
         task,
@@ -161,35 +201,6 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
         views=Views.of(method.views, method.augment, method.network, task.rows.shape),
         shard=shard,
     )
-    history = History()
-    schedule = Schedule(training) if method.schedule == "one-cycle" else None
-    stopping = None if validation is None else EarlyStopping(method, net, training, validation)
-    average = Average(net, method.averaged, method.total_epochs)
-    norms = nullcontext() if shard is None else shard.whole_batch_norms(net)
-    with computing(method.precision, task.prior.device), feed or nullcontext(), norms:
-        step = step_of(training)
-        for epoch in range(method.total_epochs):
-            training.progress.fill_(epoch / method.total_epochs)
-            training.total.zero_()
-            if method.restarts and epoch == method.warm_up:
-                training.reset_optimizer()
-            for indices in minibatches(training.n, method.batch_size, draws, feed, shard):
-                if schedule is not None:
-                    schedule.advance()
-                step(indices, method.stage(epoch))
-            spread_method.end_epoch(training, epoch)
-            average.add(epoch)
-            rate = None
-            if stopping is not None:
-                average.swap(epoch)
-                rate = stopping.update()
-                average.swap(epoch)
-            loss = training.total.clone() if shard is None else shard.mean(training.total)
-            history.add(method.title, method.total_epochs, loss, rate)
-    average.swap(method.total_epochs - 1)
-    if stopping is not None:
-        stopping.restore()
-    return _fitted(method, net, training, history)
 
 
 def in_bf16(method: "DeepMethod", device: torch.device) -> bool:

@@ -3,7 +3,7 @@
 import copy
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -15,29 +15,39 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_array, check_random_state
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from torch import Tensor
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from robustpll.attacks import Attack
+from robustpll.engine.checkpoint import Checkpoint, Session, Start, going_on
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device
 from robustpll.engine.distributed import current_process, refuse_unshared, same_seed
-from robustpll.engine.history import progress_bars
+from robustpll.engine.history import Callback, progress_bars, reporting
 from robustpll.engine.modules import Layout, ParameterGroups
 from robustpll.engine.networks import Network, try_network
-from robustpll.engine.predict import Fitted, Networks
+from robustpll.engine.predict import Networks
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_share, refuse_other_length, some_of
 from robustpll.estimator.abstention import CalibrationSample, Decision, Recalibration, Reference
 from robustpll.estimator.features import Features, Scale, finite, is_byte_pictures, refuse_odd_table
+from robustpll.estimator.fitting import (
+    ClassWeight,
+    check_training,
+    checked_callbacks,
+    description_of,
+    fit_early_stopping,
+    refuse_several_trainings,
+    refuse_unscaled_views,
+    row_weights,
+    task_of,
+)
 from robustpll.estimator.own_network import with_layout
 from robustpll.labels.candidates import Candidates, candidates_with
 from robustpll.labels.parsing import as_pandas, is_frame
 from robustpll.methods import METHODS, Auto, Method, RobustPll, RobustPllAt
 from robustpll.methods.auto import Stack
-from robustpll.opinion import Opinion, each_part
+from robustpll.opinion import Opinion
 
-ClassWeight = Mapping[Any, float] | str | None
 DEPRECATED = "deprecated"  # the value of parameters that nobody passed
 FORMER_PARAMETERS: tuple[str, ...] = (
     "kl_ceiling",
@@ -53,12 +63,15 @@ FORMER_PARAMETERS += ("kl_per_class", "balance", "averaged", "watch")
 class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base class of the classifiers of this library."""
 
+    features_: Features
     scale: Any  # the parameters that all of them have
     text: Sequence[str]
     class_weight: ClassWeight
     random_state: Any
     device: str
     verbose: bool
+    callbacks: Sequence[Callback]
+    checkpoint: str | Path | Checkpoint | None
 
     @property
     def validation_share(self) -> float | None:
@@ -78,7 +91,14 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The method object that `fit` uses; raises if a parameter is illegal."""
         raise TypeError(f"{type(self).__name__} does not say which method it uses.")
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None = None,
+        *,
+        resume: str | Path | None = None,
+    ) -> Self:
         """Learn from rows and their candidate labels.
 
         Afterwards ``labels_`` (n,) are the resolved labels of the training rows, ``opinion_`` their
@@ -103,33 +123,79 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         sample_weight : array of shape (n,), optional
             Weight of each row in the loss. A row of weight 0 does not teach, but still takes
             part in the batch statistics.
+        resume : str or Path, optional
+            The folder of a `checkpoint`, to go on from it; further ones are written there. Data and
+            parameters must be those that it was begun with. On a CPU, the result equals that of an
+            undisturbed fit bit for bit.
         """
         fresh = copy.copy(self)  # an error or Ctrl-C leaves self unchanged
-        fresh._fit(X, y, sample_weight)
+        method, session = self.resolved_method(), Session.of(self.checkpoint, resume)
+        fresh._fit(X, y, sample_weight, method, self._start(method), session=session)
         self.__dict__ = fresh.__dict__
         return self
 
-    def _fit(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> None:
-        device, candidates = chosen_device(self.device), Candidates.of(y)
-        method, layout = with_layout(self.resolved_method(), X, len(candidates.classes))
-        refuse_unshared(method)
-        X, scale = self._read(X, reset=True, layout=layout), self._scale_for(method)
+    def _start(self, method: Method) -> Start | None:
+        """The network from which `fit` goes on, if any."""
+        return None
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: ArrayLike | None,
+        method: Method,
+        start: Start | None,
+        *,
+        session: Session | None = None,
+        classes: ArrayLike | None = None,
+    ) -> None:
+        is_new, device = start is None or start.net is None, chosen_device(self.device)
+        is_partial = start is not None and start.epoch is not None
+        candidates = Candidates.of(y, classes=classes if is_new else self.classes_)
+        method, layout = with_layout(method, X, len(candidates.classes))
+        refuse_unshared(method, has_checkpoint=session is not None)
+        layout = layout if is_new else self.features_.layout
+        X, scale = self._read(X, reset=is_new, least=2, layout=layout), self._scale_for(method)
         refuse_unscaled_views(method, scale, np.ndim(X))
         refuse_other_length(X.shape[0], len(candidates))
         weight = row_weights(candidates, self.class_weight, sample_weight)
-        self.features_, rows = Features.fit_rows(X, device, scale, self.text, layout)
+        if is_new:
+            self.features_, rows = Features.fit_rows(X, device, scale, self.text, layout)
+        else:
+            rows = self.features_.rows(X, device)
         try_network(method, rows, len(candidates.classes), is_scaled=scale is not None)
-        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        seed, is_first = same_seed(seed), current_process().is_first
-        arrays = (candidates.matrix, candidates.prior, weight)
-        matrix, prior, weights = (torch.tensor(array)[None] for array in arrays)
-        answers = None if candidates.answers is None else torch.tensor(candidates.answers)[None]
-        task = Task.of(rows, matrix, (seed,), prior, weights, answers=answers)
-        with progress_bars() if self.verbose and is_first else nullcontext():
-            share = None if isinstance(method, Auto) else self.validation_share
+        seed = same_seed(int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)))
+        if session is not None and self.random_state is None:
+            seed = session.seed(seed)
+        if start is not None and start.epoch:  # another order of rows in each epoch
+            seed = seed_of(seed, start.epoch)
+        former = None if is_new else getattr(self, "label_weights_", None)
+        if is_partial and not is_new:  # those before are of other rows
+            former = self.fitted_.predict(rows).probability[0].cpu().numpy()
+        task = task_of(rows, candidates, weight, seed, former)
+        self.classes_: NDArray[Any] = candidates.classes
+        self._learn(method, task, start, session)
+        # None for files of version 0.1.0, for ids without a hidden layer, and after `partial_fit`,
+        # which does not see all rows
+        self.reference_: Reference | None = None
+        if not is_partial:
+            has_ids = layout is not None
+            self.reference_ = Reference.of(self.fitted_, task.rows, seed, has_ids=has_ids)
+
+    def _learn(
+        self, method: Method, task: Task, start: Start | None, session: Session | None
+    ) -> None:
+        """Train, and set what was learned."""
+        is_partial = start is not None and start.epoch is not None
+        share = None if isinstance(method, Auto) or is_partial else self.validation_share
+        if session is not None:
+            session.begin(description_of(method, task, share, start))
+        is_first = current_process().is_first
+        callbacks = checked_callbacks(self.callbacks) if is_first else ()
+        bars = progress_bars() if self.verbose and is_first else nullcontext()
+        with bars, reporting(*callbacks), going_on(session, start):
             fitted, weights, opinion = fit_early_stopping(method, task, share)
         check_training(fitted, task, weights, opinion, stopped_early=share is not None)
-        self.classes_: NDArray[Any] = candidates.classes
         self.label_weights_: NDArray[np.float32] = weights.cpu().numpy()
         self.opinion_ = replace(opinion.numpy(), classes=self.classes_)
         self.labels_: NDArray[Any] = self.classes_[self.opinion_.predicted()]
@@ -141,8 +207,6 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             held_out = replace(held_out[0].numpy(), classes=self.classes_)
         self.held_out_ = held_out  # of the training rows, by models that did not see them
         self.fitted_ = fitted.without_training_rows()  # which need not stay on the device
-        # None for files of version 0.1.0, and for ids without a hidden layer
-        self.reference_ = Reference.of(self.fitted_, task.rows, seed, has_ids=layout is not None)
         self.recalibration_: Recalibration | None = None
         self.trial_: CalibrationSample | None = None  # of `calibrate_decisions`
 
@@ -341,12 +405,12 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return np.zeros(len(rows))
         return np.asarray(self.reference_.distance(self.fitted_, rows).cpu())
 
-    def _read(self, X: Any, *, reset: bool, layout: Layout | None = None) -> Any:
+    def _read(self, X: Any, *, reset: bool, least: int = 1, layout: Layout | None = None) -> Any:
         """X as a DataFrame, a finite array or matrix; unless `reset`, of the form of the training.
 
         Arrays become float64, except for pictures of bytes, and sparse matrices CSR.
         """
-        least, X = 2 if reset else 1, as_pandas(X) if layout is None else layout.packed(X)
+        X = as_pandas(X) if layout is None else layout.packed(X)
         if is_frame(X):
             refuse_odd_table(X, least)
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -396,6 +460,16 @@ class PLLClassifier(CandidateClassifier):
         for them are candidates most often. It needs no true label.
     verbose : bool
         Show a progress bar.
+    callbacks : sequence of objects with `on_epoch_end`
+        Called after every epoch with a `robustpll.callbacks.EpochState`. A true result stops the
+        training. Methods without epochs call none.
+    checkpoint : str, Path, `robustpll.callbacks.Checkpoint` or None
+        A new folder in which `fit` stores the state of its trainings after every epoch, or as often
+        as a `Checkpoint` says. ``fit(X, y, resume=FOLDER)`` goes on after an interruption.
+    warm_start : bool
+        Whether `fit` goes on from the present network, with the same scaling of features and no
+        new classes. If there are as many rows as before, label weights go on, too, within the new
+        candidates. For methods that train networks once.
 
     Examples
     --------
@@ -415,6 +489,9 @@ class PLLClassifier(CandidateClassifier):
     device: str = "auto"
     watch: float | None = None
     verbose: bool = False
+    callbacks: Sequence[Callback] = ()
+    checkpoint: str | Path | Checkpoint | None = None
+    warm_start: bool = False
 
     @property
     def validation_share(self) -> float | None:
@@ -429,6 +506,75 @@ class PLLClassifier(CandidateClassifier):
             f"method must be a Method or one of {', '.join(METHODS)}; got {self.method!r}. "
             "`robustpll methods` lists them."
         )
+
+    def _start(self, method: Method) -> Start | None:
+        if not self.warm_start:
+            return None
+        refuse_several_trainings(method, "warm_start")
+        return None if self._former is None else Start(self._former.net)
+
+    @property
+    def _former(self) -> Networks | None:
+        """What to go on from; raises if the model has no networks alone."""
+        fitted = getattr(self, "fitted_", None)
+        if not isinstance(fitted, Networks | None):
+            msg = f"The model was fitted by {fitted.method.title}, which cannot go on. "
+            raise InputError(msg + "Fit it by the new method first, with warm_start=False.")
+        return fitted
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
+        """Train for one epoch on these rows, from the present network.
+
+        It is the next of the method's epochs, or the last one again: schedule and stages of a
+        method count them. Label weights start with the predictions of the present network.
+        Networks are not averaged, and `watch` and `checkpoint` are not used. Afterwards
+        ``labels_`` and the like are those of these rows, and `decide` finds no row novel. Features
+        are scaled by the rows of the first call.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            As for `fit`; two rows or more.
+        classes : array of shape (k,), optional
+            All classes, in the first call; by default those of its `y`.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat(["a", "b", "c"], 20)
+        >>> model = PLLClassifier("proden", random_state=0)
+        >>> for _ in range(20):
+        ...     for part in (slice(0, None, 2), slice(1, None, 2)):
+        ...         model = model.partial_fit(X[part], y[part], classes=["a", "b", "c"])
+        >>> model.predict(np.eye(3))
+        array(['a', 'b', 'c'], dtype='<U1')
+        """
+        method: Any = self.resolved_method()
+        refuse_several_trainings(method, "partial_fit")
+        if not method.incremental:
+            msg = f"partial_fit is not possible with {method.title}, which remembers several epochs"
+            raise InputError(f"{msg}. Use a method such as 'robust_pll' or 'proden', or fit.")
+        fresh, former = copy.copy(self), self._former
+        losses: NDArray[Any] = np.empty(0) if former is None else self.history_["loss"]
+        start = Start(None, min(len(losses), method.total_epochs - 1))
+        if former is not None:
+            names = self.classes_.tolist()
+            if classes is not None and {*np.asarray(classes).tolist()} != {*names}:
+                raise InputError(f"classes must be those of the first call: {some_of(names)}.")
+            start.net = former.net
+            if bool(former.method.momentum) == bool(method.momentum):  # the same optimizer
+                start.optimizer = getattr(self, "optimizer_", {})
+        fresh._fit(X, y, sample_weight, replace(method, averaged=0.0), start, classes=classes)
+        fresh.optimizer_ = start.optimizer  # not part of a model file
+        fresh.history_ = {"loss": np.append(losses, fresh.history_["loss"])}
+        self.__dict__ = fresh.__dict__
+        return self
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters; with `deep` the method's fields too, as ``method__epochs``."""
@@ -498,7 +644,7 @@ class RobustPLLClassifier(CandidateClassifier):
     text : sequence of str
         Columns of a DataFrame that hold texts. Each becomes 500 numbers or fewer: TF-IDF of its
         words, reduced by a truncated SVD. Gaps are empty texts.
-    class_weight, random_state, device, verbose
+    class_weight, random_state, device, verbose, callbacks, checkpoint
         As for `PLLClassifier`.
     kl_ceiling, anneal, loss, update, evidence, kl_scale_large_k, kl_per_class, balance, averaged
         Deprecated; they train the method of version 0.1. Use ``PLLClassifier(RobustPll(...))``.
@@ -532,6 +678,8 @@ class RobustPLLClassifier(CandidateClassifier):
     random_state: Any = None
     device: str = "auto"
     verbose: bool = False
+    callbacks: Sequence[Callback] = ()
+    checkpoint: str | Path | Checkpoint | None = None
     kl_ceiling: Any = DEPRECATED
     anneal: Any = DEPRECATED
     loss: Any = DEPRECATED
@@ -576,127 +724,3 @@ class RobustPLLClassifier(CandidateClassifier):
     def validation_share(self) -> float | None:
         """The share of validation rows of version 0.1."""
         return None if isinstance(self.watch, str) and self.watch == DEPRECATED else self.watch
-
-
-def refuse_unscaled_views(method: Method, scale: Any, axes: int) -> None:
-    """Raise InputError if strong views are asked of pictures whose pixels are not from 0 to 1."""
-    augment = getattr(method, "augment", "auto")
-    has_views = bool(getattr(method, "views", ())) or isinstance(method, Auto)
-    is_strong = augment == "strong" or (has_views and augment == "auto")
-    if axes == 4 and scale in ("standard", None) and is_strong:
-        raise InputError(
-            f"Views of pictures need pixels from 0 to 1; scale={scale!r} has another range. Fit "
-            "with scale='auto' or 'minmax', or with augment=None."
-        )
-
-
-def row_weights(
-    candidates: Candidates, class_weight: ClassWeight, sample_weight: ArrayLike | None
-) -> NDArray[np.float64]:
-    """Weights (n,) with mean 1; a row's class weight is the mean over its candidates' prior."""
-    names: list[Any] = candidates.classes.tolist()
-    of_class: Any = None  # all 1
-    if isinstance(class_weight, str) and class_weight == "balanced":
-        mass = candidates.prior.sum(0, dtype=np.float64)
-        of_class = np.divide(1.0, mass, out=np.zeros_like(mass), where=mass > 0)
-    elif isinstance(class_weight, Mapping) and class_weight.keys() <= set(names):
-        of_class = [class_weight.get(name, 1.0) for name in names]
-    elif class_weight is not None:
-        raise InputError(
-            "class_weight must be None, 'balanced', or a dict with a weight for some of the "
-            f"classes {some_of(map(repr, names), 10)}; got {class_weight!r}."
-        )
-    rules: Any = {"dtype": np.float64, "ensure_non_negative": True}
-    try:
-        weight = _check_sample_weight(sample_weight, candidates.matrix, **rules)
-        of_class = _check_sample_weight(of_class, candidates.matrix.T, **rules)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"sample_weight or class_weight cannot be used: {error}") from error
-    if class_weight is not None:
-        weight = weight / weight.max() * (candidates.prior @ (of_class / of_class.max()))
-    if not (weight.any() and np.isfinite(weight).all()):
-        raise InputError(
-            "sample_weight or class_weight gives all rows the weight 0, or one that is not finite."
-        )
-    weight = weight / weight.max()  # first, so that the mean of huge weights does not overflow
-    return np.asarray(weight / weight.mean())
-
-
-def fit_early_stopping(
-    method: Method, task: Task, share: float | None
-) -> tuple[Fitted, Tensor, Opinion]:
-    """Fit one run; return the model, and the label weights and opinion of all rows.
-
-    A share of the rows, if any, are validation rows: the training keeps the epoch that fits their
-    candidates best. Their opinion is the model's prediction within their candidates.
-    """
-    if share is None:
-        fitted = method.fit(task)
-        return fitted, fitted.label_weights[0], fitted.opinion[0]
-    training_rows, validation_rows = validation_split(len(task), share, task.seeds[0])
-    validation = task.some_rows(validation_rows)
-    fitted = method.fit(task.some_rows(training_rows), validation=validation)
-    predicted = replace(fitted.predict(validation.rows), prior=validation.prior.double())
-    predicted = predicted.within(validation.candidates)
-    order = torch.cat([training_rows, validation_rows]).argsort().to(validation.prior.device)
-
-    def all_rows(learned: Tensor, predicted: Tensor) -> Tensor:
-        return torch.cat([learned[0].to(predicted), predicted[0]])[order]
-
-    weights = all_rows(fitted.label_weights, predicted.probability).to(fitted.label_weights)
-    return fitted, weights, each_part(all_rows, fitted.opinion, predicted)
-
-
-def validation_split(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Sorted positions of training rows and of validation rows, drawn at random."""
-    count = round(n * share) if is_share(share) else 0
-    if not 1 <= count <= n - 2:
-        raise InputError(
-            "watch must be None, or the share of validation rows: a number between 0 and 1 that "
-            f"leaves 2 rows to learn from and 1 to watch. Got {share!r} for {n} rows."
-        )
-    order = np.random.default_rng(seed_of(seed, "watch")).permutation(n)
-    return torch.from_numpy(np.sort(order[count:])), torch.from_numpy(np.sort(order[:count]))
-
-
-def check_training(
-    fitted: Fitted, task: Task, weights: Tensor, opinion: Opinion, *, stopped_early: bool
-) -> None:
-    """Raise InputError if a training diverged, and warn if its model learned little.
-
-    It learned little if half of the rows have several classes in first place and most predictions
-    are no candidates, if a random class is rarely a candidate, and so are the predictions, or if
-    all rows get the same class, though no class is a candidate of most rows.
-    """
-    numbers = [weights, opinion.belief, opinion.uncertainty]
-    if isinstance(fitted, Networks | Stack):
-        sample = task.some_rows(torch.arange(0, len(task), -(-len(task) // 1000)))  # 1,000 rows
-        if isinstance(fitted, Networks):
-            predicted = replace(fitted, method=fitted.method.with_passes(16)).predict(sample.rows)
-            numbers += [*fitted.net.state_dict().values()]
-            numbers += [] if stopped_early else fitted.history.losses[-1:]
-        else:
-            predicted = fitted.predict(sample.rows)
-        numbers += [predicted.belief, predicted.uncertainty]
-    if not all(bool(tensor.isfinite().all()) for tensor in numbers):
-        raise InputError(
-            "Training diverged: the model has numbers that are not finite. Fit again with a lower "
-            "learning_rate, and look for rows of a far larger weight than others."
-        )
-    if not isinstance(fitted, Networks | Stack) or len(sample) < 100:  # too few for a warning
-        return
-    labels = predicted.predicted()[..., None].to(sample.candidates.device)
-    weight = sample.weight / sample.weight.sum().clamp(min=1e-10)
-    rate = float((sample.candidates.gather(-1, labels)[..., 0] * weight).sum())
-    tied = float(predicted.guess.double().mean()) >= 0.5 and rate < 0.5
-    rare = float(sample.candidates.double().mean()) < 0.05 and rate < 0.1
-    most_frequent = float((sample.candidates * weight[..., None]).sum(1).max())
-    single = int(labels.unique().numel()) == 1 and most_frequent < 0.8 and len(sample) >= 500
-    if tied or rare or single:
-        problem = f"in {rate:.1%} of its training rows the predicted class is a candidate"
-        message = (
-            f"{fitted.method.title} has learned little: "
-            f"{'all rows get the same class' if single else problem}. Train for more epochs, try "
-            'another learning_rate, or use "proden".'
-        )
-        warnings.warn(message, UserWarning, stacklevel=4)

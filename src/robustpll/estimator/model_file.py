@@ -1,6 +1,5 @@
 """Model files: safetensors with a description in JSON and a checksum, never pickle."""
 
-import hashlib
 import json
 import math
 import re
@@ -19,6 +18,7 @@ from torch import Tensor
 
 import robustpll
 from robustpll._files import write_whole
+from robustpll.engine.checkpoint import checksum
 from robustpll.engine.device import chosen_device, threads
 from robustpll.engine.history import History
 from robustpll.engine.modules import Unpacking
@@ -86,7 +86,11 @@ def save(classifier: Any, path: Path) -> None:
         "format": FORMAT,
         "version": robustpll.__version__,
         "estimator": type(classifier).__name__,
-        "params": {name: value for name, value in params if isinstance(value, PLAIN)},
+        "params": {
+            name: value
+            for name, value in params
+            if isinstance(value, PLAIN) and name != "checkpoint"
+        },
         # pairs, since keys may be numbers
         "class_weight": [*map(list, weight.items())] if isinstance(weight, Mapping) else None,
         "method": _described(method),
@@ -148,17 +152,6 @@ def _stored(tensor: Tensor) -> Tensor:
     short = tensor.float() if tensor.dtype == torch.float64 else tensor
     lossless = torch.equal(short.to(tensor.dtype), tensor)
     return (short if lossless else tensor).cpu().contiguous().clone()  # layers may share it
-
-
-def checksum(description: str, tensors: Tensors) -> str:
-    """SHA-256 of the description and of the tensors' names, types, shapes and bytes, in hex."""
-    text = description.encode()
-    digest = hashlib.sha256(f"{len(text)}:".encode() + text)
-    for name, tensor in sorted(tensors.items()):
-        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        flat = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
-        digest.update(np.asarray(flat).data)
-    return digest.hexdigest()
 
 
 def _content(description: str, tensors: Tensors) -> bytes:

@@ -149,9 +149,10 @@ class DeepMethod(Method):
     augment: Annotated[Augment, AUGMENT] = "auto"  # how pictures are changed in training
     momentum: Annotated[float, MOMENTUM] = 0.0  # above 0: Nesterov's, of SGD instead of Adam
     parameter_groups: Annotated[ParameterGroups, GROUPS] = None  # with rates of their own
+    clip: float = 0.0  # largest norm of the gradient of each model; 0: any
 
     added_fields: ClassVar[dict[str, Any]] = {"averaged": 0.0, "schedule": "constant"}
-    added_fields |= {"augment": "auto", "momentum": 0.0, "parameter_groups": None}
+    added_fields |= {"augment": "auto", "momentum": 0.0, "parameter_groups": None, "clip": 0.0}
     views: ClassVar[tuple[str, ...]] = ()  # of pictures: "weak", "strong", "strong2"
     captured: ClassVar[bool] = True  # False: a step cannot be a CUDA graph, and runs eagerly
     compilable: ClassVar[bool] = True  # False: torch.compile does not support a step
@@ -159,6 +160,7 @@ class DeepMethod(Method):
     attacked_jointly: ClassVar[bool] = False  # members are one function, and attacked as one
     warm_up: ClassVar[int] = 0  # epochs before the others, with steps in a stage of their own
     restarts: ClassVar[bool] = False  # whether the optimizer is reset after the warm-up
+    incremental: ClassVar[bool] = True  # False: it remembers several epochs, so no partial_fit
     final_weights: ClassVar[Literal["as trained", "normalised", "predicted"]] = "as trained"
     cost: ClassVar[float] = 1.0  # time of a step of one network: benchmarks/method_speed.py
 

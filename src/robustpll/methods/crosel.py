@@ -49,6 +49,7 @@ class CroSel(DeepMethod):
 
     name = "crosel"
     title = "CroSel"
+    incremental = False
     citation = (
         "Tian, Wei, Wang, Feng: CroSel: Cross Selection of Confident Pseudo Labels for "
         "Partial-Label Learning. CVPR 2024"

@@ -49,6 +49,7 @@ class Dirk(ViewMethod):
 
     name = "dirk"
     title = "DIRK"
+    incremental = False
     citation = (
         "Wu, Wang, Zhang: Distilling Reliable Knowledge for Instance-Dependent Partial Label "
         "Learning. AAAI 2024"

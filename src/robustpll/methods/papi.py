@@ -41,6 +41,7 @@ class Papi(ViewMethod):
 
     name = "papi"
     title = "PaPi"
+    incremental = False
     citation = (
         "Xia, Lv, Xu, Niu, Geng: Towards Effective Visual Representations for Partial-Label "
         "Learning. CVPR 2023"

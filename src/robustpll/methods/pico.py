@@ -51,6 +51,7 @@ class Pico(ViewMethod):
 
     name = "pico"
     title = "PiCO"
+    incremental = False
     citation = (
         "Wang, Xiao, Li, Feng, Niu, Chen, Zhao: PiCO: Contrastive Label Disambiguation for Partial "
         "Label Learning. ICLR 2022"

@@ -198,6 +198,7 @@ class Pop(Proden):
 
     name = "pop"
     title = "Pop"
+    incremental = False
     citation = (
         "Xu, Liu, Lv, Qiao, Geng: Progressive Purification for Instance-Dependent Partial Label "
         "Learning. ICML 2023"

@@ -41,6 +41,7 @@ class Valen(DeepMethod):
 
     name = "valen"
     title = "Valen"
+    incremental = False
     citation = "Xu, Qiao, Geng, Zhang: Instance-Dependent Partial Label Learning. NeurIPS 2021"
     warm_up = 10
     restarts = True

@@ -24,7 +24,7 @@ class ViewMethod(DeepMethod):
 
     published: ClassVar[bool] = False
     views: ClassVar[tuple[str, ...]] = ("weak", "strong")
-    added_fields: ClassVar = {"parameter_groups": None}
+    added_fields: ClassVar = {"parameter_groups": None, "clip": 0.0}
 
     epochs: Count = 100
     learning_rate: Positive = 0.1

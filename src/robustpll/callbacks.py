@@ -1,0 +1,126 @@
+"""What to pass as `callbacks` and `checkpoint` of the classifiers.
+
+A callback is any object with a method ``on_epoch_end(state)``; `EpochState` says what it gets. A
+true result stops the training after this epoch.
+
+>>> from robustpll import PLLClassifier
+>>> from robustpll.methods import Proden
+>>> class StopBelow:
+...     def on_epoch_end(self, state: EpochState) -> bool:
+...         return bool(state.loss.mean() < 0.2)
+>>> model = PLLClassifier(Proden(epochs=1000), callbacks=[StopBelow()], random_state=0)
+>>> len(model.fit([[0.0], [1.0]] * 9, ["a", "b"] * 9).history_["loss"]) < 1000
+True
+"""
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from robustpll._files import refuse_replacing, write_whole
+from robustpll.engine.checkpoint import Checkpoint
+from robustpll.engine.history import Callback, EpochState
+from robustpll.errors import InputError
+
+__all__ = ["CSVLogger", "Callback", "Checkpoint", "EpochState", "TensorBoard"]
+
+COLUMNS = ("training", "epoch", "loss", "covering_rate", "seconds")
+HEADER = ",".join(COLUMNS)
+
+
+@dataclass(frozen=True)
+class CSVLogger:
+    """Adds a line for each epoch to a CSV file, which can be read at any time.
+
+    Loss and covering rate are means over models. If the file is a log already, lines are added. A
+    fit that is resumed replaces the lines of epochs that it repeats.
+
+    >>> import tempfile
+    >>> from robustpll import PLLClassifier
+    >>> from robustpll.methods import Proden
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     log = CSVLogger(f"{folder}/log.csv")
+    ...     _ = PLLClassifier(Proden(epochs=2), callbacks=[log]).fit([[0.0], [1.0]], ["a", "b"])
+    ...     print(Path(log.path).read_text())
+    training,epoch,loss,covering_rate,seconds
+    Proden,1,...,,...
+    Proden,2,...,,...
+    """
+
+    path: str | Path
+
+    def on_epoch_end(self, state: EpochState) -> None:
+        path = Path(self.path)
+        if not path.parent.is_dir():
+            raise InputError(f"{path} cannot be written: there is no folder {path.parent}.")
+        refuse_replacing(path, lambda start: start.startswith(HEADER.encode()), "a CSVLogger's log")
+        is_new = not path.exists() or path.stat().st_size == 0
+        if state.resumed and not is_new:
+            self._cut(path, state)
+        rate = "" if state.covering_rate is None else f"{state.covering_rate.mean():.6g}"
+        numbers = (f"{state.loss.mean():.6g}", rate, f"{state.seconds:.3f}")
+        with path.open("a", newline="", encoding="utf-8") as file:  # closed, so a crash loses none
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerows([COLUMNS] if is_new else [])
+            writer.writerow((state.title, state.epoch, *numbers))
+
+    def _cut(self, path: Path, state: EpochState) -> None:
+        """Drop the last lines if they are of this training, and not before this epoch."""
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        count = len(lines)
+        while count > 1:
+            title, epoch, *_ = [*next(csv.reader([lines[count - 1]])), "", ""]
+            is_repeated = title == state.title and epoch.isdecimal() and int(epoch) >= state.epoch
+            if not is_repeated and lines[count - 1].endswith("\n"):
+                break
+            count -= 1
+        if count < len(lines):
+            write_whole(path, "".join(lines[:count]).encode())
+
+
+class TensorBoard:
+    """Writes loss and covering rate of each epoch, as means over models, for TensorBoard.
+
+    It needs ``pip install 'robustpll[tensorboard]'``. Then ``tensorboard --logdir FOLDER`` shows
+    the curves while the training runs. Each training has a folder of its name there.
+
+    >>> import tempfile
+    >>> from robustpll import PLLClassifier
+    >>> from robustpll.methods import Proden
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = PLLClassifier(Proden(epochs=2), callbacks=[TensorBoard(folder)])
+    ...     _ = model.fit([[0.0], [1.0]], ["a", "b"])
+    ...     [path.name for path in Path(folder).iterdir()]
+    ['Proden']
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        try:
+            import torch.utils.tensorboard  # noqa: F401
+        except ImportError as error:
+            raise InputError(
+                f"TensorBoard needs {error.name or 'tensorboard'}. Run pip install "
+                "'robustpll[tensorboard]', or use CSVLogger."
+            ) from error
+        self.folder = folder
+        self._writers: dict[str, Any] = {}  # by title; each has a thread
+
+    def on_epoch_end(self, state: EpochState) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        if state.title not in self._writers:
+            repeated = state.epoch if state.resumed else None
+            folder = Path(self.folder) / state.title
+            self._writers[state.title] = SummaryWriter(str(folder), purge_step=repeated)
+        writer = self._writers[state.title]
+        writer.add_scalar("loss", state.loss.mean(), state.epoch)
+        if state.covering_rate is not None:
+            writer.add_scalar("covering rate", state.covering_rate.mean(), state.epoch)
+        writer.flush()
+
+    def __reduce__(self) -> Any:
+        return TensorBoard, (self.folder,)  # threads cannot be copied
+
+    def __repr__(self) -> str:
+        return f"TensorBoard({str(self.folder)!r})"
