@@ -11,7 +11,7 @@ import robustpll
 
 SOURCE = Path(robustpll.__file__).parent
 LAYERS = (
-    ("errors", "_moved", "_files", "labels", "opinion"),
+    ("errors", "_moved", "_files", "labels", "opinion", "model_selection"),
     ("engine", "attacks"),
     ("methods", "measures"),
     ("estimator",),
@@ -90,7 +90,9 @@ def test_files_and_functions_stay_small() -> None:
 # Lines of Python per package, with comments and blank lines. A change that adds a capability may
 # raise the limits of the packages it touches, with a reason for each; otherwise they only fall.
 LIMITS = {
-    "": 345,  # rules of fields (60), output folders that lose no file (60), former paths (47)
+    # rules of fields (60), output folders that lose no file (60), former paths (47); folds that
+    # are stratified by candidates (50)
+    "": 395,
     "attacks": 450,
     # tables by dataset with a mean (50), measures of accepted rows (45), by chance; of accepted
     # labels, methods that need a package (25)
@@ -106,9 +108,9 @@ LIMITS = {
     # answers of people (120)
     "datasets": 1565,
     "demo": 160,  # a baseline beside the methods, pictures to review (30)
-    # a schedule of the learning rate (55), faster steps on a CPU, folds; random views of pictures
-    # (200)
-    "engine": 2180,
+    # a schedule of the learning rate (55), faster steps on a CPU, folds (10); random views of
+    # pictures (200)
+    "engine": 2190,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
@@ -119,8 +121,9 @@ LIMITS = {
     "html": 95,
     # confusions of annotators, and what they share with a model (270), rates of distractors (75),
     # answers in any form and long tables (390), spelling of class names (165, of which 75 were in
-    # tables); models that say the same about all rows (10)
-    "labels": 1430,
+    # tables); models that say the same about all rows (10); answers to scikit-learn's stratified
+    # splitters and meta-estimators (50)
+    "labels": 1485,
     "measures": 800,
     # wrapped estimators (380), with labels of crowd-kit and cleanlab (70), the default method
     # (750), forests (220), pruning (145), six methods that compare views (700)
@@ -132,7 +135,7 @@ LIMITS = {
     # encoders (300)
     "tables": 2170,
 }
-MOST_LINES, MOST_FILES = 23_670, 120  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 23_780, 122  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

@@ -83,6 +83,7 @@ def judge(
         if fitted := _fit_once(itself, rows, candidates, seed_of(seed, "fold", 0)):
             opinion, mistakes = fitted.held_out[0].numpy(), fitted.runs[0].mistakes
         else:
+            # at random: in stratified folds, a row's candidates would change who judges it
             train, test = fold_indices(n, int(folds), seed)
             predicted = _opinion_of_folds(method, rows, candidates, (train, test), seed)
             _, first = np.unique(test.numpy(), return_index=True)  # a fold may name a row twice

@@ -228,7 +228,7 @@ def compare(
         raise InputError(f"truth must hold one label for each of {n} rows; got {np.shape(truth)}.")
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     _, rows = Features.fit_rows(X, chosen_device(device), learner.scale, text)  # by all rows
-    splits = sampled_folds(n, folds, seed)
+    splits = sampled_folds(n, folds, seed, candidates)
     with progress_bars() if verbose else nullcontext():
         start, ours = time.perf_counter(), None
         if fitted := _fit_once(learner, rows, candidates, seed):
@@ -256,16 +256,21 @@ def sampled(n: int, seed: int) -> Ints:
     return np.sort(order[:MOST_ROWS])
 
 
-def sampled_folds(n: int, folds: int, seed: int) -> tuple[Tensor, Tensor]:
+def sampled_folds(
+    n: int, folds: int, seed: int, candidates: Candidates | None = None
+) -> tuple[Tensor, Tensor]:
     """Return positions of training and test rows, (folds, rows) each, of at most 20,000 rows.
+
+    With candidates, folds are stratified by the likeliest class, see `CandidateKFold`.
 
     >>> train, test = sampled_folds(10, 5, seed=0)
     >>> train.shape, test.shape
     (torch.Size([5, 8]), torch.Size([5, 2]))
     """
-    positions = torch.from_numpy(sampled(n, seed))
-    train, test = fold_indices(len(positions), folds, seed)
-    return positions[train], positions[test]
+    positions = sampled(n, seed)
+    stratified = None if candidates is None else candidates[positions]
+    train, test = fold_indices(stratified or len(positions), folds, seed)
+    return torch.from_numpy(positions)[train], torch.from_numpy(positions)[test]
 
 
 def baselines(
@@ -281,7 +286,7 @@ def baselines(
     >>> forest.title, forest.predicted[[0, -1]].tolist()
     ('Each candidate + random forest', [0, 1])
     """
-    splits = splits or sampled_folds(len(rows), min(FOLDS, len(rows) // 2), seed)
+    splits = splits or sampled_folds(len(rows), min(FOLDS, len(rows) // 2), seed, candidates)
     labels = "Each candidate" if candidates.answers is None else "Majority"
     learners = []
     for words, name in BASELINES.items():
