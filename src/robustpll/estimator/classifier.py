@@ -19,6 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from torch import Tensor
 
 from robustpll.attacks import Attack
+from robustpll.engine.cluster import computing_on
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device
 from robustpll.engine.history import progress_bars
@@ -56,6 +57,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     random_state: Any
     device: str
     verbose: bool
+    cluster: str | None
 
     @property
     def validation_share(self) -> float | None:
@@ -118,7 +120,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         matrix, prior, weights = (torch.tensor(array)[None] for array in arrays)
         answers = None if candidates.answers is None else torch.tensor(candidates.answers)[None]
         task = Task.of(rows, matrix, (seed,), prior, weights, answers=answers)
-        with progress_bars() if self.verbose else nullcontext():
+        bars = progress_bars() if self.verbose else nullcontext()
+        with bars, computing_on(self.cluster, self.device):
             share = None if isinstance(method, Auto) else self.validation_share
             fitted, weights, opinion = fit_early_stopping(method, task, share)
         check_training(fitted, task, weights, opinion, stopped_early=share is not None)
@@ -386,6 +389,9 @@ class PLLClassifier(CandidateClassifier):
         for them are candidates most often. It needs no true label.
     verbose : bool
         Show a progress bar.
+    cluster : {None, "local", "ray"} or "ray://host:port"
+        Where networks, and folds of other learners, are trained: None in this process; "local" in
+        processes of this machine; else on a Ray cluster. Results are equal up to rounding.
 
     Examples
     --------
@@ -405,6 +411,7 @@ class PLLClassifier(CandidateClassifier):
     device: str = "auto"
     watch: float | None = None
     verbose: bool = False
+    cluster: str | None = None
 
     @property
     def validation_share(self) -> float | None:
@@ -484,7 +491,7 @@ class RobustPLLClassifier(CandidateClassifier):
     text : sequence of str
         Columns of a DataFrame that hold texts. Each becomes 500 numbers or fewer: TF-IDF of its
         words, reduced by a truncated SVD. Gaps are empty texts.
-    class_weight, random_state, device, verbose
+    class_weight, random_state, device, verbose, cluster
         As for `PLLClassifier`.
     kl_ceiling, anneal, loss, update, evidence, kl_scale_large_k, kl_per_class, balance, averaged
         Deprecated; they train the method of version 0.1. Use ``PLLClassifier(RobustPll(...))``.
@@ -517,6 +524,7 @@ class RobustPLLClassifier(CandidateClassifier):
     random_state: Any = None
     device: str = "auto"
     verbose: bool = False
+    cluster: str | None = None
     kl_ceiling: Any = DEPRECATED
     anneal: Any = DEPRECATED
     loss: Any = DEPRECATED

@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from robustpll.engine.cluster import computing_on
 from robustpll.engine.data import Rows, Task, fold_indices
 from robustpll.engine.device import chosen_device
 from robustpll.engine.history import progress_bars
@@ -188,6 +189,7 @@ def compare(
     random_state: Any = None,
     device: str = "auto",
     verbose: bool = False,
+    cluster: str | None = None,
 ) -> Comparison:
     """Compare a method with a majority vote and standard classifiers, on held-out rows.
 
@@ -207,7 +209,7 @@ def compare(
         `Auto` by default, which holds out rows by itself. Others are fitted once for each fold.
     truth : array of shape (n,), optional
         True labels, None or NaN if unknown. They are compared with, never learned from.
-    folds, text, random_state, device, verbose
+    folds, text, random_state, device, verbose, cluster
         Number of folds, at least 2; the others are those of `PLLClassifier`.
 
     Examples
@@ -229,7 +231,8 @@ def compare(
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     _, rows = Features.fit_rows(X, chosen_device(device), learner.scale, text)  # by all rows
     splits = sampled_folds(n, folds, seed, candidates)
-    with progress_bars() if verbose else nullcontext():
+    bars = progress_bars() if verbose else nullcontext()
+    with bars, computing_on(cluster, device):
         start, ours = time.perf_counter(), None
         if fitted := _fit_once(learner, rows, candidates, seed):
             predicted = np.asarray(fitted.held_out[0].numpy().predicted())
