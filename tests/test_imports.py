@@ -96,21 +96,21 @@ LIMITS = {
     "attacks": 450,
     # tables by dataset with a mean (50), measures of accepted rows (45), by chance; of accepted
     # labels, methods that need a package (25)
-    "bench": 2735,
+    "bench": 2505,
     # decisions by row, of several people, of other kinds (235); cells by relevance, former versions
     # of rows (185); pictures in full size, annotators (50); excluded rows (50)
     "clean": 1385,
     # compare, and baselines of fit and clean (110), long tables, exports and new names (70); ids of
-    # rows (35), pictures (40), texts and embed (75)
-    "cli": 1560,
+    # rows (35), pictures (40), texts and embed (75); a cluster (5)
+    "cli": 1565,
     # own reader of .mat files (SciPy crashes on damaged ones), archives; KEEL tables (75), answers
     # of annotators (80), real crowds (60), and without features (40); CIFAR-10 in two forms, with
     # answers of people (120)
     "datasets": 1565,
     "demo": 160,  # a baseline beside the methods, pictures to review (30)
     # a schedule of the learning rate (55), faster steps on a CPU, folds (10); random views of
-    # pictures (200)
-    "engine": 2190,
+    # pictures (200); processes and Ray (230 of them from bench), for groups of models (400)
+    "engine": 2590,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
@@ -132,10 +132,10 @@ LIMITS = {
     "plots": 105,
     # CSV with line numbers and quotes (230), columns that leak labels, exports of three labelling
     # tools (310), long tables, answers in JSON and new names (170), picture files (290), texts and
-    # encoders (300)
-    "tables": 2170,
+    # encoders (300), prediction on Ray (120)
+    "tables": 2290,
 }
-MOST_LINES, MOST_FILES = 23_780, 122  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 24_070, 122  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

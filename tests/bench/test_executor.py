@@ -187,13 +187,13 @@ def test_a_run_that_another_driver_computes_is_left_to_it(
     class Other(inline):  # type: ignore[misc]
         """The other driver finishes its run when this one has nothing else to do."""
 
-        def submit(self, bundle: Any) -> Any:
+        def submit(self, function: Any, bundle: Any, place: Any) -> Any:
             if bundle.keys == (second.key,):
                 path = ResultStore(store).path(first)
                 path.parent.mkdir(parents=True)
                 shutil.copy(undisturbed.path(first), path)
                 lock.release()
-            return super().submit(bundle)
+            return super().submit(function, bundle, place)
 
     executor = Other()
     outcome = run_quietly(small, store, executor)

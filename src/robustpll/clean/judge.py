@@ -80,8 +80,7 @@ def judge(
         raise InputError(f"folds must be an int of at least 2, at most {n // 2}; got {folds!r}.")
     mistakes, kind = None, method.crowd if isinstance(method, Auto) else "hierarchical"
     answers = candidates.answers if answers is None else answers
-    bars = progress_bars() if verbose else nullcontext()
-    with bars, computing_on(cluster, device):
+    with progress_bars() if verbose else nullcontext(), computing_on(cluster, device):
         itself = replace(method, folds=int(folds)) if isinstance(method, Auto) else method
         if fitted := _fit_once(itself, rows, candidates, seed_of(seed, "fold", 0)):
             opinion, mistakes = fitted.held_out[0].numpy(), fitted.runs[0].mistakes

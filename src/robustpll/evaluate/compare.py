@@ -231,8 +231,7 @@ def compare(
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     _, rows = Features.fit_rows(X, chosen_device(device), learner.scale, text)  # by all rows
     splits = sampled_folds(n, folds, seed, candidates)
-    bars = progress_bars() if verbose else nullcontext()
-    with bars, computing_on(cluster, device):
+    with progress_bars() if verbose else nullcontext(), computing_on(cluster, device):
         start, ours = time.perf_counter(), None
         if fitted := _fit_once(learner, rows, candidates, seed):
             predicted = np.asarray(fitted.held_out[0].numpy().predicted())

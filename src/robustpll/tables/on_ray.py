@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
+from pyarrow.parquet import read_metadata
 
 from robustpll.engine.cluster import ENVIRONMENT, RayExecutor
 from robustpll.errors import InputError, some_of
@@ -27,14 +28,16 @@ class Predictor:
             path.write_bytes(content)
             self.model = load(path, device=device)
 
-    def __call__(self, batch: pd.DataFrame) -> pd.DataFrame:
-        names = getattr(self.model, "feature_names_in_", None)
-        X = batch.to_numpy(np.float64) if names is None else batch[list(names)]
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        names, X = getattr(self.model, "feature_names_in_", None), batch.to_pandas()
+        X = X.to_numpy(np.float64) if names is None else X[list(names)]
         opinion = self.model.predict_opinion(X)
         predicted = opinion.predicted()
         probability = np.take_along_axis(opinion.probability, predicted[:, None], 1)[:, 0]
         columns = (self.model.classes_[predicted], probability, opinion.uncertainty)
-        return batch.assign(**dict(zip(ADDED, (*columns, opinion.entropy), strict=True)))
+        for name, column in zip(ADDED, (*columns, opinion.entropy), strict=True):
+            batch = batch.append_column(name, pa.array(column))
+        return batch
 
 
 def predict_parquet(
@@ -64,8 +67,6 @@ def predict_parquet(
     device : {"auto", "cpu", "cuda"}
         With GPUs, one process per GPU predicts; else one per core.
     """
-    from pyarrow.parquet import read_metadata
-
     source, out = Path(source).resolve(), Path(out).resolve()
     files = sorted(source.rglob("*.parquet")) if source.is_dir() else [source]
     if out.exists() or not out.parent.is_dir():
@@ -74,9 +75,9 @@ def predict_parquet(
         raise InputError(f"cluster must be 'ray' or 'ray://HOST:PORT' here; got {cluster!r}.")
     if not files or not all(file.is_file() for file in files):
         raise InputError(f"source={str(source)!r} must be a Parquet file, or a folder of them.")
-    metadata = [read_metadata(file) for file in files]
+    classifier, metadata = load(model, device="cpu"), [read_metadata(file) for file in files]
     for file, about in zip(files, metadata, strict=True):
-        _refuse_columns(load(model, device="cpu"), file, about)
+        _refuse_columns(classifier, file, about)
     executor = RayExecutor(None if cluster == "ray" else cluster, device)
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
     try:
@@ -84,19 +85,18 @@ def predict_parquet(
 
         place: Any = "cuda" if executor.sizes["cuda"] else "cpu"
         resources = {"num_gpus": 1} if place == "cuda" else {"num_cpus": PREDICTING}
-        beside: Any = {"num_cpus": 1 - PREDICTING}
         cores = int(executor.ray.cluster_resources().get("GPU" if place == "cuda" else "CPU", 1))
         ray.data.DataContext.get_current().enable_progress_bars = False
-        rows: Any = ray.data.read_parquet([*map(str, files)], ray_remote_args=beside)
+        rows: Any = ray.data.read_parquet([*map(str, files)], num_cpus=1 - PREDICTING)
         rows.map_batches(
             Predictor,
             fn_constructor_args=(Path(model).read_bytes(), place),
             batch_size=ROWS,
-            batch_format="pandas",
+            batch_format="pyarrow",
             compute=ray.data.ActorPoolStrategy(min_size=1, max_size=cores),
             runtime_env={"env_vars": ENVIRONMENT},
             **resources,
-        ).write_parquet(str(temporary), ray_remote_args=beside)
+        ).write_parquet(str(temporary), ray_remote_args={"num_cpus": 1 - PREDICTING})
     finally:
         executor.close()
     temporary.rename(out)
