@@ -17,11 +17,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from robustpll.bench import worker
-from robustpll.bench.executor import Executor, run_grid
+from robustpll.bench.executor import run_grid
 from robustpll.bench.grid import Condition, Grid, Run
 from robustpll.bench.store import SCHEMA, ResultStore, with_record
-from robustpll.bench.worker import Bundle, JobResult, perform
+from robustpll.bench.worker import Bundle, JobResult
 from robustpll.cli import app
+from robustpll.engine.cluster import Executor
 from robustpll.engine.device import threads
 
 SMALL = """
@@ -44,10 +45,10 @@ class Inline(Executor):
         self.sizes = {"cpu": 1, "cuda": int(joined)}
         self.submitted: list[Bundle] = []
 
-    def submit(self, bundle: Bundle) -> Future[JobResult]:
+    def submit(self, function: Any, bundle: Bundle, place: Any) -> Future[JobResult]:
         self.submitted.append(bundle)
         future: Future[JobResult] = Future()
-        future.set_result(perform(bundle))
+        future.set_result(function(bundle, "cpu"))
         return future
 
     def result(self, future: Future[JobResult]) -> JobResult:

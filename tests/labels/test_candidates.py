@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.exceptions import DataConversionWarning
-from sklearn.model_selection import KFold, ShuffleSplit, check_cv, train_test_split
+from sklearn.model_selection import (
+    KFold,
+    ShuffleSplit,
+    StratifiedKFold,
+    check_cv,
+    train_test_split,
+)
 from sklearn.utils import resample, shuffle
 
 from robustpll import Candidates, InputError, Votes
@@ -266,7 +272,9 @@ def test_scikit_learn_splits_rows_and_candidates_together(y: Any) -> None:
     for splitter in (KFold(3), ShuffleSplit(3, random_state=0)):
         for train, test in splitter.split(np.zeros((6, 1)), y):
             assert len(y[train]) + len(y[test]) == len(y) == 6
-    assert isinstance(check_cv(3, y, classifier=True), KFold)  # a search may give the number alone
+    # a search may give the number alone
+    expected = StratifiedKFold if isinstance(y, Candidates) else KFold
+    assert isinstance(check_cv(3, y, classifier=True), expected)
 
 
 def test_candidates_as_an_array_are_their_matrix_and_do_not_change_with_y() -> None:

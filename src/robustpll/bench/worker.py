@@ -1,8 +1,6 @@
 """Bundles of runs that train at once, and what a worker process does with them."""
 
 import gc
-import os
-import threading
 import time
 import traceback
 import warnings
@@ -12,8 +10,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import groupby
 from math import ceil
-from multiprocessing import connection, parent_process
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +28,7 @@ from robustpll.datasets.catalog import USUAL, entry_of
 from robustpll.datasets.dataset import Dataset
 from robustpll.datasets.noise import Noise
 from robustpll.datasets.problem import Problem, ood_rows
+from robustpll.engine.cluster import Place
 from robustpll.engine.data import Rows
 from robustpll.engine.device import device_name
 from robustpll.engine.predict import Fitted
@@ -45,8 +43,6 @@ MOST_MODELS = 100  # networks of a bundle: more are hardly faster, and a kill wo
 MOST_NUMBERS = 2**30  # label weights of a bundle; training keeps about ten copies, 40 GiB
 MOST_SECONDS = 150.0  # of a bundle on a GPU: the most that a kill loses
 DIGITS = 6  # of the stored reals
-
-Place = Literal["cuda", "cpu"]  # the kind of device that a bundle runs on
 
 
 @dataclass(frozen=True)
@@ -158,17 +154,6 @@ class JobResult:
     error: str = ""
     details: str = ""  # the traceback
     died: bool = False  # whether the worker process died, perhaps by no fault of the job
-
-
-def start_worker() -> None:
-    """Prepare a worker process; it ends when its parent does, even if that is killed."""
-
-    def end_with_parent(parent: Any) -> None:
-        connection.wait([parent.sentinel])  # the system closes it, however the parent ends
-        os._exit(1)
-
-    threading.Thread(target=end_with_parent, args=[parent_process()], daemon=True).start()
-    torch.set_num_threads(1)
 
 
 def perform(bundle: Bundle, device: str = "cpu") -> JobResult:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from robustpll.engine.cluster import computing_on
 from robustpll.engine.data import fold_indices
 from robustpll.engine.device import chosen_device
 from robustpll.engine.history import progress_bars
@@ -64,11 +65,12 @@ def judge(
     decided: Bools | None = None,
     answers: Ints | None = None,
     text: Sequence[str] = (),
+    cluster: str | None = None,
 ) -> Judgement:
     """Predict each fold by a model trained on the others.
 
     `decided` and `answers` are as in `Judgement`; without the latter, they are those of candidates.
-    `text` are columns of texts.
+    `text` are columns of texts; `cluster` is that of `PLLClassifier`.
 
     `Auto` holds out folds by itself, and calibrates; it is fitted once, if it holds out all rows.
     """
@@ -78,11 +80,12 @@ def judge(
         raise InputError(f"folds must be an int of at least 2, at most {n // 2}; got {folds!r}.")
     mistakes, kind = None, method.crowd if isinstance(method, Auto) else "hierarchical"
     answers = candidates.answers if answers is None else answers
-    with progress_bars() if verbose else nullcontext():
+    with progress_bars() if verbose else nullcontext(), computing_on(cluster, device):
         itself = replace(method, folds=int(folds)) if isinstance(method, Auto) else method
         if fitted := _fit_once(itself, rows, candidates, seed_of(seed, "fold", 0)):
             opinion, mistakes = fitted.held_out[0].numpy(), fitted.runs[0].mistakes
         else:
+            # at random: in stratified folds, a row's candidates would change who judges it
             train, test = fold_indices(n, int(folds), seed)
             predicted = _opinion_of_folds(method, rows, candidates, (train, test), seed)
             _, first = np.unique(test.numpy(), return_index=True)  # a fold may name a row twice

@@ -45,8 +45,9 @@ def run(
     until: Annotated[float | None, UNTIL] = None,
 ) -> None:
     """Run what the store lacks of a grid; if stopped, the same command continues."""
-    from robustpll.bench.executor import RayExecutor, run_grid
+    from robustpll.bench.executor import run_grid
     from robustpll.bench.grid import grid_of, noise_of
+    from robustpll.engine.cluster import RayExecutor
 
     with errors_as_messages(stopped="Finished runs are stored; the same command runs the rest."):
         if ray is not None and workers is not None:

@@ -70,6 +70,7 @@ def clean(
             folds=folds,
             seed=training.seed,
             device=training.device,
+            cluster=training.cluster,
             verbose=sys.stderr.isatty(),
         )
     typer.echo("\n".join(_summary(cleaned, table, path, out)))

@@ -191,6 +191,7 @@ def compare(
         decided = apply_decisions(table, decisions, columns.row_id)
         X, y, truth = decided.table.X, decided.candidates, decided.table.truth
         options: Any = {"random_state": training.seed, "device": training.device}
+        options["cluster"] = training.cluster
         options |= {"verbose": sys.stderr.isatty(), "truth": truth, "text": table.reading.text}
         result = compare_rows(X, y, method=method, folds=folds, **options)
     typer.echo(f"{path}: {len(y):,} rows, {shared.summary_of(y)}\n{result}")

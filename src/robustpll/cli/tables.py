@@ -157,6 +157,7 @@ class TrainingOptions:
     epochs: Annotated[int | None, Option(help="Training epochs, if the method has them.")] = None
     early_stopping: Annotated[bool, Option(help="Keep the epoch that is best held out.")] = False
     device: Device = "auto"
+    cluster: Annotated[Text, Option(help="local, ray or ray://HOST:PORT: where to train.")] = None
     seed: Seed = 0
 
     def method_in_folds(self, network: Text = None) -> Any:
@@ -171,7 +172,8 @@ class TrainingOptions:
         from robustpll import PLLClassifier
         from robustpll.engine.device import chosen_device
 
-        model = PLLClassifier(self.method, random_state=self.seed, device=self.device)
+        where: Any = {"device": self.device, "cluster": self.cluster}
+        model = PLLClassifier(self.method, random_state=self.seed, **where)
         model.resolved_method()  # raises if there is no such method
         chosen_device(self.device)
         parameters = {"method__epochs": self.epochs, "method__network": network}

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from robustpll.engine.random import Draws, seed_of
 from robustpll.errors import InputError
+from robustpll.labels.candidates import Candidates
+from robustpll.model_selection import CandidateKFold
 
 TOGETHER = 16  # batches of one model that a thread gathers and copies together
 SLOTS = 2  # one is copied to the device while the other is used
@@ -287,11 +289,20 @@ def pick(values: Tensor, indices: Tensor) -> Tensor:
     return values.gather(1, indices[..., None].expand(-1, -1, values.shape[-1]))
 
 
-def fold_indices(n: int, folds: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Return indices of training and test rows, (folds, rows) each."""
-    order = np.random.default_rng(seed_of(seed, "folds")).permutation(n)
-    parts = np.array_split(order, folds)
-    size = max(map(len, parts))
+def fold_indices(rows: int | Candidates, folds: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Return indices of training and test rows, (folds, rows) each.
+
+    Folds are random for a number of rows, and stratified by their likeliest class for candidates.
+    """
+    seed = seed_of(seed, "folds")
+    if isinstance(rows, Candidates):
+        order = np.arange(len(rows))
+        splitter = CandidateKFold(folds, random_state=seed % 2**32)
+        parts = [test for _, test in splitter.split(order, rows)]
+    else:
+        order = np.random.default_rng(seed).permutation(rows)
+        parts = np.array_split(order, folds)
+    n, size = len(order), max(map(len, parts))
     # models of a bundle have equally many rows: test folds may repeat one, training sets omit one
     test = [np.resize(part, size) for part in parts]
     train = [np.setdiff1d(order, part)[: n - size] for part in parts]

@@ -103,13 +103,13 @@ def _connect() -> None:
     dist.init_process_group("cpu:gloo,cuda:nccl")
 
 
-def refuse_unshared(method: "Method", *, has_checkpoint: bool) -> None:
+def refuse_unshared(method: "Method", *, has_files: bool, has_cluster: bool) -> None:
     """Raise InputError if there are several processes, and the fit cannot be shared by them."""
     if current_process().count == 1:
         return
-    if has_checkpoint:
+    if has_files or has_cluster:
         raise InputError(
-            "Checkpoints hold the rows of one process. Fit without checkpoint and resume within "
+            "checkpoint, resume and cluster are for a fit by one process. Leave them out within "
             "`distributed()`."
         )
     if not method.by_row:

@@ -1,12 +1,13 @@
 """The only training loop of the project, with early stopping and weight averaging."""
 
+import copy
 import gc
 import math
 import warnings
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.optim import Optimizer
 
 from robustpll.engine.augment import Views
 from robustpll.engine.checkpoint import Keeper
+from robustpll.engine.cluster import groups_of, mapped
 from robustpll.engine.data import Feed, State, Task
 from robustpll.engine.device import computing, has_bf16
 from robustpll.engine.distributed import Shard, current_process, train_singly
@@ -112,10 +114,20 @@ def train(method: "DeepMethod", task: Task, *, validation: Task | None = None) -
     """Train the models of all runs of a task at once.
 
     With `validation`, other rows of the same runs, each model is that of the epoch with the highest
-    covering rate. Models that do not fit the device's memory are trained in two halves.
+    covering rate. Models that do not fit the device's memory are trained in two halves. On a
+    cluster, groups of models are jobs; see `computing_on`.
     """
     if current_process().count > 1:
         return train_singly(method, task, validation, _train)
+    # members of one run may be in several groups, unless they learn from each other
+    members = method.members if task.models == 1 and not method.attacked_jointly else 1
+    if groups := groups_of(task.models * members):
+        return _train_groups(method, task, validation, groups, members)
+    return _train_here(method, task, validation)
+
+
+def _train_here(method: "DeepMethod", task: Task, validation: Task | None) -> Networks:
+    """Train all models on the device of the task, in halves if they do not fit its memory."""
     try:
         return _train(method, task, validation)
     except torch.OutOfMemoryError:
@@ -125,13 +137,36 @@ def train(method: "DeepMethod", task: Task, *, validation: Task | None = None) -
     torch.cuda.empty_cache()
     half = task.models // 2
     message = f"{task.models} runs do not fit the device's memory: trained as {half} and the rest."
-    warnings.warn(message, RuntimeWarning, stacklevel=2)
+    warnings.warn(message, RuntimeWarning, stacklevel=3)
     halves = []
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # one is enough
         for runs in (slice(half), slice(half, None)):
             part = None if validation is None else validation.part(runs)
-            halves.append(train(method.part(runs, task.models), task.part(runs), validation=part))
+            halves.append(_train_here(method.part(runs, task.models), task.part(runs), part))
     return replace(halves[0].followed_by(halves[1]), method=method)
+
+
+def _train_groups(
+    method: "DeepMethod", task: Task, validation: Task | None, groups: list[slice], members: int
+) -> Networks:
+    """Train groups of runs on a cluster; with several members, each member is a run."""
+    alone, task = copy.copy(method), task.repeated(members)
+    if members > 1:
+        object.__setattr__(alone, "members", 1)  # numbers then have one value per run
+        validation = None if validation is None else validation.repeated(members)
+    jobs = [
+        (
+            alone.part(runs, task.models),
+            task.part(runs),
+            None if validation is None else validation.part(runs),
+        )
+        for runs in groups
+    ]
+    parts: list[Networks] = mapped(_train_here, jobs, task.prior)
+    joined = reduce(Networks.followed_by, parts)
+    weights = torch.unflatten(joined.label_weights, 0, (-1, members)).mean(1)
+    opinion = fused(joined.opinion, members)
+    return replace(joined, method=method, label_weights=weights, opinion=opinion)
 
 
 def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Networks:

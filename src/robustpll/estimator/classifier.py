@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from robustpll.attacks import Attack
 from robustpll.engine.checkpoint import Checkpoint, Session, Start, going_on
+from robustpll.engine.cluster import computing_on
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device
 from robustpll.engine.distributed import current_process, refuse_unshared, same_seed
@@ -36,6 +37,7 @@ from robustpll.estimator.fitting import (
     checked_callbacks,
     description_of,
     fit_early_stopping,
+    refuse_on_cluster,
     refuse_several_trainings,
     refuse_unscaled_views,
     row_weights,
@@ -72,6 +74,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     verbose: bool
     callbacks: Sequence[Callback]
     checkpoint: str | Path | Checkpoint | None
+    cluster: str | None
 
     @property
     def validation_share(self) -> float | None:
@@ -153,7 +156,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         is_partial = start is not None and start.epoch is not None
         candidates = Candidates.of(y, classes=classes if is_new else self.classes_)
         method, layout = with_layout(method, X, len(candidates.classes))
-        refuse_unshared(method, has_checkpoint=session is not None)
+        elsewhere = self.cluster is not None
+        refuse_unshared(method, has_files=session is not None, has_cluster=elsewhere)
         layout = layout if is_new else self.features_.layout
         X, scale = self._read(X, reset=is_new, least=2, layout=layout), self._scale_for(method)
         refuse_unscaled_views(method, scale, np.ndim(X))
@@ -192,8 +196,10 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             session.begin(description_of(method, task, share, start))
         is_first = current_process().is_first
         callbacks = checked_callbacks(self.callbacks) if is_first else ()
+        refuse_on_cluster(self.cluster, callbacks, session, start)
         bars = progress_bars() if self.verbose and is_first else nullcontext()
-        with bars, reporting(*callbacks), going_on(session, start):
+        there = computing_on(self.cluster, self.device)
+        with bars, reporting(*callbacks), going_on(session, start), there:
             fitted, weights, opinion = fit_early_stopping(method, task, share)
         check_training(fitted, task, weights, opinion, stopped_early=share is not None)
         self.label_weights_: NDArray[np.float32] = weights.cpu().numpy()
@@ -470,6 +476,9 @@ class PLLClassifier(CandidateClassifier):
         Whether `fit` goes on from the present network, with the same scaling of features and no
         new classes. If there are as many rows as before, label weights go on, too, within the new
         candidates. For methods that train networks once.
+    cluster : {None, "local", "ray"} or "ray://host:port"
+        Where networks, and folds of other learners, are trained: None in this process; "local" in
+        processes of this machine; else on a Ray cluster. Results are equal up to rounding.
 
     Examples
     --------
@@ -492,6 +501,7 @@ class PLLClassifier(CandidateClassifier):
     callbacks: Sequence[Callback] = ()
     checkpoint: str | Path | Checkpoint | None = None
     warm_start: bool = False
+    cluster: str | None = None
 
     @property
     def validation_share(self) -> float | None:
@@ -644,7 +654,7 @@ class RobustPLLClassifier(CandidateClassifier):
     text : sequence of str
         Columns of a DataFrame that hold texts. Each becomes 500 numbers or fewer: TF-IDF of its
         words, reduced by a truncated SVD. Gaps are empty texts.
-    class_weight, random_state, device, verbose, callbacks, checkpoint
+    class_weight, random_state, device, verbose, callbacks, checkpoint, cluster
         As for `PLLClassifier`.
     kl_ceiling, anneal, loss, update, evidence, kl_scale_large_k, kl_per_class, balance, averaged
         Deprecated; they train the method of version 0.1. Use ``PLLClassifier(RobustPll(...))``.
@@ -680,6 +690,7 @@ class RobustPLLClassifier(CandidateClassifier):
     verbose: bool = False
     callbacks: Sequence[Callback] = ()
     checkpoint: str | Path | Checkpoint | None = None
+    cluster: str | None = None
     kl_ceiling: Any = DEPRECATED
     anneal: Any = DEPRECATED
     loss: Any = DEPRECATED

@@ -51,6 +51,17 @@ def refuse_several_trainings(method: Method, what: str) -> None:
     )
 
 
+def refuse_on_cluster(cluster: Any, callbacks: Any, session: Any, start: Start | None) -> None:
+    """Raise InputError if a cluster is to train what only this process can."""
+    used = {"callbacks": callbacks, "checkpoint": session, "warm_start or partial_fit": start}
+    names = [name for name, value in used.items() if value]
+    if cluster is not None and names:
+        raise InputError(
+            f"cluster={cluster!r} trains in other processes, which do not know {some_of(names)}. "
+            "Fit with cluster=None."
+        )
+
+
 def task_of(rows: Rows, candidates: Candidates, weight: Any, seed: int, former: Any = None) -> Task:
     """The task of one run; it starts with former label weights (n, k) as far as these fit."""
     arrays = (candidates.matrix, candidates.prior, weight)

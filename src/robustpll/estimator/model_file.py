@@ -262,6 +262,7 @@ def _classifier(
     """
     features = Features.from_json(about["features"], tensors)
     params = about["params"] | {"device": device, "text": tuple(features.texts)}
+    params["cluster"] = None  # a file names no machines
     if about["class_weight"] is not None:
         params["class_weight"] = dict(about["class_weight"])
     classifier: Any

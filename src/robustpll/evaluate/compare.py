@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor
 
 from robustpll.datasets.problem import candidates_task
+from robustpll.engine.cluster import computing_on
 from robustpll.engine.data import Rows, fold_indices
 from robustpll.engine.device import chosen_device
 from robustpll.engine.history import progress_bars
@@ -189,6 +190,7 @@ def compare(
     random_state: Any = None,
     device: str = "auto",
     verbose: bool = False,
+    cluster: str | None = None,
 ) -> Comparison:
     """Compare a method with a majority vote and standard classifiers, on held-out rows.
 
@@ -208,7 +210,7 @@ def compare(
         `Auto` by default, which holds out rows by itself. Others are fitted once for each fold.
     truth : array of shape (n,), optional
         True labels, None or NaN if unknown. They are compared with, never learned from.
-    folds, text, random_state, device, verbose
+    folds, text, random_state, device, verbose, cluster
         Number of folds, at least 2; the others are those of `PLLClassifier`.
 
     Examples
@@ -229,8 +231,8 @@ def compare(
         raise InputError(f"truth must hold one label for each of {n} rows; got {np.shape(truth)}.")
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     _, rows = Features.fit_rows(X, chosen_device(device), learner.scale, text)  # by all rows
-    splits = sampled_folds(n, folds, seed)
-    with progress_bars() if verbose else nullcontext():
+    splits = sampled_folds(n, folds, seed, candidates)
+    with progress_bars() if verbose else nullcontext(), computing_on(cluster, device):
         start, ours = time.perf_counter(), None
         if fitted := _fit_once(learner, rows, candidates, seed):
             predicted = np.asarray(fitted.held_out[0].numpy().predicted())
@@ -257,16 +259,21 @@ def sampled(n: int, seed: int) -> Ints:
     return np.sort(order[:MOST_ROWS])
 
 
-def sampled_folds(n: int, folds: int, seed: int) -> tuple[Tensor, Tensor]:
+def sampled_folds(
+    n: int, folds: int, seed: int, candidates: Candidates | None = None
+) -> tuple[Tensor, Tensor]:
     """Return positions of training and test rows, (folds, rows) each, of at most 20,000 rows.
+
+    With candidates, folds are stratified by the likeliest class, see `CandidateKFold`.
 
     >>> train, test = sampled_folds(10, 5, seed=0)
     >>> train.shape, test.shape
     (torch.Size([5, 8]), torch.Size([5, 2]))
     """
-    positions = torch.from_numpy(sampled(n, seed))
-    train, test = fold_indices(len(positions), folds, seed)
-    return positions[train], positions[test]
+    positions = sampled(n, seed)
+    stratified = None if candidates is None else candidates[positions]
+    train, test = fold_indices(stratified or len(positions), folds, seed)
+    return torch.from_numpy(positions)[train], torch.from_numpy(positions)[test]
 
 
 def baselines(
@@ -282,7 +289,7 @@ def baselines(
     >>> forest.title, forest.predicted[[0, -1]].tolist()
     ('Each candidate + random forest', [0, 1])
     """
-    splits = splits or sampled_folds(len(rows), min(FOLDS, len(rows) // 2), seed)
+    splits = splits or sampled_folds(len(rows), min(FOLDS, len(rows) // 2), seed, candidates)
     labels = "Each candidate" if candidates.answers is None else "Majority"
     learners = []
     for words, name in BASELINES.items():

@@ -6,9 +6,11 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from sklearn.utils import check_random_state
 
 from robustpll.errors import InputError
 from robustpll.labels import parsing
+from robustpll.labels.for_sklearn import wants_labels
 from robustpll.labels.votes import Votes, normalized
 
 
@@ -16,7 +18,8 @@ from robustpll.labels.votes import Votes, normalized
 class Candidates:
     """Validated candidate sets with a prior, made by `Candidates.of`.
 
-    The constructor checks nothing. scikit-learn's splitters and searches accept candidates as `y`.
+    The constructor checks nothing. scikit-learn's splitters and searches accept candidates as `y`;
+    those that stratify go by the likeliest class. Its meta-estimators refuse them.
 
     Attributes
     ----------
@@ -76,8 +79,10 @@ class Candidates:
 
         Notes
         -----
-        scikit-learn's searches and ``cross_val_*`` refuse a list of lists: pass
-        ``Candidates.of(y)`` instead. With ``method="predict_proba"`` they refuse sets, too.
+        Pass ``Candidates.of(y)`` to scikit-learn's searches and ``cross_val_*``: they refuse lists
+        of lists, and do not shuffle or stratify other forms than `Candidates` and labels. With
+        ``method="predict_proba"``, they pass candidates on as a 0/1 matrix, without shares of
+        votes, and take sets for labels.
 
         Examples
         --------
@@ -145,7 +150,20 @@ class Candidates:
         answers = None if self.answers is None else self.answers[rows]
         return type(self)(self.matrix[rows], self.classes, self.prior[rows], answers)
 
+    def likeliest(self, random_state: Any = None) -> NDArray[np.int64]:
+        """Index of the class with the highest prior, (n,); ties are broken at random by the seed.
+
+        >>> Candidates.of([{"cat"}, {"dog"}, {"cat", "dog"}]).likeliest(random_state=0)[:2]
+        array([0, 1])
+        """
+        random = check_random_state(random_state).random_sample(self.shape)
+        is_highest = self.prior == self.prior.max(-1, keepdims=True)
+        return np.asarray(np.where(is_highest, random, -1.0).argmax(-1))
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """The matrix; for scikit-learn's stratified splitters, the likeliest classes."""
+        if wants_labels():
+            return self.likeliest(random_state=0).astype(dtype or np.int64)
         return np.array(self.matrix, dtype=dtype, copy=copy)
 
     def __eq__(self, other: object) -> bool:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from robustpll.attacks import Attack
+from robustpll.engine.cluster import groups_of, mapped
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import computing
 from robustpll.engine.history import History
@@ -65,6 +66,17 @@ class ClassicalMethod(Method):
 
     def fit(self, task: Task, *, validation: Task | None = None) -> Fitted:
         self.check(task, validation)
+        if groups := groups_of(task.models, on_host=self.on_host):
+            jobs = [(self, task.part(runs)) for runs in groups]
+            parts = mapped(ClassicalMethod.fit_runs, jobs, task.prior, on_host=self.on_host)
+            results = [result for part in parts for result in part]
+        else:
+            results = self.fit_runs(task)
+        learned, opinions = zip(*results, strict=True)
+        return Classical(self, learned, stacked(opinions))
+
+    def fit_runs(self, task: Task) -> list[tuple[Tensors, Opinion]]:
+        """Return what is learned from each run, as `fit_run` does."""
         results: dict[int, tuple[Tensors, Opinion]] = {}
         with computing("float32", task.rows.device):
             for runs in equal_runs(task.rows):
@@ -75,8 +87,7 @@ class ClassicalMethod(Method):
                     prior = prior / prior.sum(-1, keepdim=True)  # exact, even if it was float32
                     labels = task.candidates[run], prior, task.weight[run]
                     results[run] = self.fit_run(OneRun(x, precomputed, *labels, task.seeds[run]))
-        learned, opinions = zip(*(results[run] for run in range(task.models)), strict=True)
-        return Classical(self, learned, stacked(opinions))
+        return [results[run] for run in range(task.models)]
 
     def check(self, task: Task, validation: Task | None) -> None:
         """Refuse what only networks can use."""
