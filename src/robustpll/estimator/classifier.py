@@ -27,7 +27,8 @@ from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_share, refuse_other_length, some_of
 from robustpll.estimator.abstention import CalibrationSample, Decision, Recalibration, Reference
-from robustpll.estimator.features import Features, Scale, finite, is_byte_pictures, refuse_odd_table
+from robustpll.estimator.features import Features, Scale, finite, refuse_odd_table
+from robustpll.estimator.loaders import is_loader, pairs_of, rows_of
 from robustpll.labels.candidates import Candidates, candidates_with
 from robustpll.labels.parsing import as_pandas, is_frame
 from robustpll.methods import METHODS, Auto, Method, RobustPll, RobustPllAt
@@ -75,7 +76,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """The method object that `fit` uses; raises if a parameter is illegal."""
         raise TypeError(f"{type(self).__name__} does not say which method it uses.")
 
-    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> Self:
         """Learn from rows and their candidate labels.
 
         Afterwards ``labels_`` (n,) are the resolved labels of the training rows, ``opinion_`` their
@@ -87,20 +88,23 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array or sparse matrix (n, d), DataFrame, or images
+        X : array or sparse matrix (n, d), DataFrame, images, Dataset or DataLoader
             Numbers in an array must be finite. Images have the shape (n, h, w), (n, c, h, w) or (n,
             h, w, c). With channels and of the type uint8, they are divided by 255, unless `scale`
             is "standard" or None. A DataFrame may hold numbers, categories, booleans and gaps, and
             texts if `text` names their columns. A sparse matrix of more than 500 columns is reduced
             by a truncated SVD with a fixed seed, to 500 numbers a row or half the number of rows,
-            whichever is less. A narrower one is taken as an array.
+            whichever is less. A narrower one is taken as an array. Tables may be of pandas, polars
+            or pyarrow. A Dataset or DataLoader of PyTorch yields pairs of a row and its candidates,
+            which are collected in memory in this order.
         y : object
-            Candidates in any form that `Candidates.of` accepts.
+            Candidates in any form that `Candidates.of` accepts; None if X yields them.
         sample_weight : array of shape (n,), optional
             Weight of each row in the loss. A row of weight 0 does not teach, but still takes
             part in the batch statistics.
         """
         fresh = copy.copy(self)  # an error or Ctrl-C leaves self unchanged
+        X, y = pairs_of(X, y) if is_loader(X) else (X, y)
         fresh._fit(X, y, sample_weight)
         self.__dict__ = fresh.__dict__
         return self
@@ -173,12 +177,13 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         predicted = self.predict_opinion(X).predicted()  # first: it checks that self is fitted
         return np.asarray(self.classes_[predicted])
 
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy if `y` holds labels; covering rate if it holds candidate sets.
 
         The covering rate is the share of rows whose predicted class is a candidate. It needs no
         true label, so that parameter searches work without any.
         """
+        X, y = pairs_of(X, y) if is_loader(X) else (X, y)
         predicted = self.predict_opinion(X).predicted()
         candidates = candidates_with(y, self.classes_)
         refuse_other_length(len(predicted), len(candidates))
@@ -186,7 +191,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         covered = candidates.matrix[np.arange(len(predicted)), predicted]
         return float(np.average(covered, weights=weight))
 
-    def recalibrate(self, X: Any, y: Any) -> Self:
+    def recalibrate(self, X: Any, y: Any = None) -> Self:
         """Calibrate probabilities and uncertainty by other rows; predicted classes do not change.
 
         Pass some hundred rows or more that were not trained on, with true labels or candidates.
@@ -205,7 +210,9 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.trial_ = None
         return self
 
-    def calibrate_decisions(self, X: Any, y: Any, *, confidence: float | None = None) -> Self:
+    def calibrate_decisions(
+        self, X: Any, y: Any = None, *, confidence: float | None = None
+    ) -> Self:
         """Fix thresholds by other rows, so that `decide` treats each row independently.
 
         Parameters
@@ -316,6 +323,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _labelled_rows(self, X: Any, y: Any) -> tuple[Rows, Candidates]:
         """Rows, and their candidates among the classes of the training."""
         check_is_fitted(self, "fitted_")
+        X, y = pairs_of(X, y) if is_loader(X) else (X, y)
         candidates, rows = Candidates.of(y, classes=self.classes_), self._rows(X)
         refuse_other_length(len(rows), len(candidates))
         return rows, candidates
@@ -334,14 +342,15 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _read(self, X: Any, *, reset: bool) -> Any:
         """X as a DataFrame, a finite array or matrix; unless `reset`, of the form of the training.
 
-        Arrays become float64, except for pictures of bytes, and sparse matrices CSR.
+        Arrays of numbers are not copied; sparse matrices become CSR.
         """
-        least, X = 2 if reset else 1, as_pandas(X)
+        least, X = 2 if reset else 1, rows_of(X) if is_loader(X) else as_pandas(X)
         if is_frame(X):
             refuse_odd_table(X, least)
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
-        dtype = np.uint8 if is_byte_pictures(X) else np.float64
+        is_plain = isinstance(X, np.ndarray) and X.dtype.kind in "biuf"  # maybe a memory map
+        dtype = None if is_plain else np.float64
         checks: Any = {"dtype": dtype, "ensure_min_samples": least, "ensure_all_finite": False}
         try:
             if sparse.issparse(X) or np.asarray(X).ndim <= 2:
@@ -357,7 +366,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if reset and X.ndim > 2:
             self.n_features_in_ = int(np.prod(X.shape[1:]))
             self.__dict__.pop("feature_names_in_", None)
-        return X if dtype == np.uint8 else finite(X)
+        return finite(X)
 
 
 @dataclass(eq=False, repr=False)
