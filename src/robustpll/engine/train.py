@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,7 +23,9 @@ from robustpll.engine.layers import Autocast, Dropout, tensors_of
 from robustpll.engine.networks import CONVOLUTIONAL, named_network
 from robustpll.engine.predict import Networks, fused, logits_of, opinions_of
 from robustpll.engine.random import Draws
+from robustpll.engine.stream import Stream, WindowTask
 from robustpll.errors import InputError
+from robustpll.opinion import Opinion
 
 if TYPE_CHECKING:
     from robustpll.methods.base import DeepMethod
@@ -137,6 +140,7 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
         total=task.prior.new_zeros(task.models),
         views=Views.of(method.views, method.augment, method.network, task.rows.shape),
     )
+    stream = Stream(training) if isinstance(task, WindowTask) else None
     history = History()
     schedule = Schedule(training) if method.schedule == "one-cycle" else None
     stopping = None if validation is None else EarlyStopping(method, net, training, validation)
@@ -148,7 +152,9 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
             training.total.zero_()
             if method.restarts and epoch == method.warm_up:
                 training.reset_optimizer()
-            for indices in minibatches(len(task), method.batch_size, draws, feed):
+            sizes = [len(task)] if stream is None else stream.windows(epoch)
+            windows = (minibatches(size, method.batch_size, draws, feed) for size in sizes)
+            for indices in chain.from_iterable(windows):
                 if schedule is not None:
                     schedule.advance()
                 step(indices, method.stage(epoch))
@@ -163,7 +169,7 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
     average.swap(method.total_epochs - 1)
     if stopping is not None:
         stopping.restore()
-    return _fitted(method, net, training, history)
+    return _fitted(method, net, training, history, stream)
 
 
 def in_bf16(method: "DeepMethod", device: torch.device) -> bool:
@@ -181,18 +187,29 @@ def _trainable(net: nn.Module) -> list[nn.Parameter]:
     return trainable
 
 
-def _fitted(method: "DeepMethod", net: nn.Module, training: Training, history: History) -> Networks:
+def _fitted(
+    method: "DeepMethod",
+    net: nn.Module,
+    training: Training,
+    history: History,
+    stream: Stream | None,
+) -> Networks:
     """Turn a finished training into fitted networks; label weights are averaged over members."""
     training.optimizer.zero_grad()  # gradients of a graph would keep its memory
     for layer in training.random_layers:
         layer.mask = None
     task, state = training.task, training.state
     rows = replace(task.rows, buffer=None)  # not streamed
-    training.method.finish(task, state, lambda: logits_of(method, net, rows))
-    opinion = training.method.training_opinion(task, state)
-    weights = torch.unflatten(state.rows["label_weights"], 0, (-1, method.members)).mean(1)
+
+    def results() -> tuple[Tensor, Opinion]:
+        training.method.finish(task, state, lambda: logits_of(method, net, rows))
+        opinion = training.method.training_opinion(task, state)
+        weights = torch.unflatten(state.rows["label_weights"], 0, (-1, method.members)).mean(1)
+        return weights, fused(opinion, method.members)
+
+    weights, opinion = results() if stream is None else stream.finish(results)
     net.eval().requires_grad_(False)
-    return Networks(method, net, task.seeds, weights, fused(opinion, method.members), history)
+    return Networks(method, net, task.seeds, weights, opinion, history)
 
 
 def minibatches(n: int, size: int, draws: Draws, feed: Feed | None = None) -> Iterator[Tensor]:

@@ -3,7 +3,7 @@
 import copy
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -23,12 +23,14 @@ from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device
 from robustpll.engine.history import progress_bars
 from robustpll.engine.networks import Network
-from robustpll.engine.predict import Fitted, Networks
+from robustpll.engine.predict import Fitted
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_share, refuse_other_length, some_of
 from robustpll.estimator.abstention import CalibrationSample, Decision, Recalibration, Reference
+from robustpll.estimator.checks import check_training
 from robustpll.estimator.features import Features, Scale, finite, refuse_odd_table
 from robustpll.estimator.loaders import is_loader, pairs_of, rows_of
+from robustpll.estimator.streaming import StreamedRows, fit_streamed
 from robustpll.labels.candidates import Candidates, candidates_with
 from robustpll.labels.parsing import as_pandas, is_frame
 from robustpll.methods import METHODS, Auto, Method, RobustPll, RobustPllAt
@@ -104,8 +106,11 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             part in the batch statistics.
         """
         fresh = copy.copy(self)  # an error or Ctrl-C leaves self unchanged
-        X, y = pairs_of(X, y) if is_loader(X) else (X, y)
-        fresh._fit(X, y, sample_weight)
+        if isinstance(X, StreamedRows):
+            fit_streamed(fresh, X, y, sample_weight)
+        else:
+            X, y = pairs_of(X, y) if is_loader(X) else (X, y)
+            fresh._fit(X, y, sample_weight)
         self.__dict__ = fresh.__dict__
         return self
 
@@ -155,7 +160,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if attack is not None:
             self._refuse_attack()
         if labels is None:
-            return self._opinion(self._rows(X), attack)
+            return self._joined([self._opinion(rows, attack) for rows in self._pieces(X)])
         rows, candidates = self._labelled_rows(X, labels)
         truth = torch.tensor(candidates.matrix.argmax(-1), device=self.fitted_.device)[None]
         return self._opinion(rows, attack, truth)
@@ -174,6 +179,9 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row, (n,); the first of equally probable ones."""
+        if isinstance(X, StreamedRows):  # without the opinions of all rows
+            predicted = [self._opinion(rows).predicted() for rows in self._pieces(X)]
+            return np.asarray(self.classes_[np.concatenate(predicted)])
         predicted = self.predict_opinion(X).predicted()  # first: it checks that self is fitted
         return np.asarray(self.classes_[predicted])
 
@@ -296,8 +304,9 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"coverage=0.9); got coverage={coverage!r} and error={error!r}."
             )
         check_is_fitted(self, "fitted_")
-        rows = self._rows(X)
-        opinion, distance, sample = self._opinion(rows), self._distance(rows), self.trial_
+        parts = [(self._opinion(rows), self._distance(rows)) for rows in self._pieces(X)]
+        opinion = self._joined([part for part, _ in parts])
+        distance, sample = np.concatenate([part for _, part in parts]), self.trial_
         if sample is None:
             limit = math.inf if self.reference_ is None else self.reference_.limit
             sample = CalibrationSample.of(opinion, distance, None, limit=limit)
@@ -319,6 +328,21 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _rows(self, X: Any) -> Rows:
         """Scaled rows, on the device of the model."""
         return self.features_.rows(self._read(X, reset=False), self.fitted_.device)
+
+    def _pieces(self, X: Any) -> Iterator[Rows]:
+        """Scaled rows as in `_rows`, in pieces if X is streamed."""
+        check_is_fitted(self, "fitted_")
+        if isinstance(X, StreamedRows):
+            names = tuple(map(str, getattr(self, "feature_names_in_", X.names)))
+            yield from map(self._rows, X.frames(names))
+        else:
+            yield self._rows(X)
+
+    def _joined(self, opinions: list[Opinion]) -> Opinion:
+        """The opinions of pieces as one."""
+        if len(opinions) == 1:
+            return opinions[0]
+        return each_part(lambda *parts: np.concatenate(parts), *opinions)
 
     def _labelled_rows(self, X: Any, y: Any) -> tuple[Rows, Candidates]:
         """Rows, and their candidates among the classes of the training."""
@@ -651,46 +675,3 @@ def validation_split(n: int, share: float, seed: int) -> tuple[Tensor, Tensor]:
         )
     order = np.random.default_rng(seed_of(seed, "watch")).permutation(n)
     return torch.from_numpy(np.sort(order[count:])), torch.from_numpy(np.sort(order[:count]))
-
-
-def check_training(
-    fitted: Fitted, task: Task, weights: Tensor, opinion: Opinion, *, stopped_early: bool
-) -> None:
-    """Raise InputError if a training diverged, and warn if its model learned little.
-
-    It learned little if half of the rows have several classes in first place and most predictions
-    are no candidates, if a random class is rarely a candidate, and so are the predictions, or if
-    all rows get the same class, though no class is a candidate of most rows.
-    """
-    numbers = [weights, opinion.belief, opinion.uncertainty]
-    if isinstance(fitted, Networks | Stack):
-        sample = task.some_rows(torch.arange(0, len(task), -(-len(task) // 1000)))  # 1,000 rows
-        if isinstance(fitted, Networks):
-            predicted = replace(fitted, method=fitted.method.with_passes(16)).predict(sample.rows)
-            numbers += [*fitted.net.state_dict().values()]
-            numbers += [] if stopped_early else fitted.history.losses[-1:]
-        else:
-            predicted = fitted.predict(sample.rows)
-        numbers += [predicted.belief, predicted.uncertainty]
-    if not all(bool(tensor.isfinite().all()) for tensor in numbers):
-        raise InputError(
-            "Training diverged: the model has numbers that are not finite. Fit again with a lower "
-            "learning_rate, and look for rows of a far larger weight than others."
-        )
-    if not isinstance(fitted, Networks | Stack) or len(sample) < 100:  # too few for a warning
-        return
-    labels = predicted.predicted()[..., None].to(sample.candidates.device)
-    weight = sample.weight / sample.weight.sum().clamp(min=1e-10)
-    rate = float((sample.candidates.gather(-1, labels)[..., 0] * weight).sum())
-    tied = float(predicted.guess.double().mean()) >= 0.5 and rate < 0.5
-    rare = float(sample.candidates.double().mean()) < 0.05 and rate < 0.1
-    most_frequent = float((sample.candidates * weight[..., None]).sum(1).max())
-    single = int(labels.unique().numel()) == 1 and most_frequent < 0.8 and len(sample) >= 500
-    if tied or rare or single:
-        problem = f"in {rate:.1%} of its training rows the predicted class is a candidate"
-        message = (
-            f"{fitted.method.title} has learned little: "
-            f"{'all rows get the same class' if single else problem}. Train for more epochs, try "
-            'another learning_rate, or use "proden".'
-        )
-        warnings.warn(message, UserWarning, stacklevel=4)
