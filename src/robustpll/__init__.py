@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from robustpll.methods import METHODS
     from robustpll.opinion import Opinion
     from robustpll.tables.read import Table, read_table
+    from robustpll.tables.stream import ParquetRows
 
 __version__ = "0.1.0"
 __all__ = ["METHODS", "Candidates", "Decision", "Opinion", "PLLClassifier", "RobustPLLClassifier"]
-__all__ += ["Dataset", "Table", "Votes", "load", "load_dataset", "read_table"]
+__all__ += ["Dataset", "ParquetRows", "Table", "Votes", "load", "load_dataset", "read_table"]
 __all__ += ["PGD", "AutoPGD", "Square", "ood_report", "robustness_report"]
 __all__ += ["Comparison", "ConformalSets", "calibration_report", "compare", "missing_truth_scores"]
 __all__ += ["Not", "Sure", "Unsure", "distributed", "label_variants"]
@@ -54,6 +55,7 @@ _NAMES = {  # of each module, imported on first use
     "methods": ("METHODS",),
     "opinion": ("Opinion",),
     "tables.read": ("Table", "read_table"),
+    "tables.stream": ("ParquetRows",),
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -27,8 +28,9 @@ from robustpll.engine.modules import regroup
 from robustpll.engine.networks import CONVOLUTIONAL, named_network
 from robustpll.engine.predict import Networks, fused, logits_of, opinions_of
 from robustpll.engine.random import Draws
+from robustpll.engine.stream import Stream, WindowTask
 from robustpll.errors import InputError
-from robustpll.opinion import each_part
+from robustpll.opinion import Opinion, each_part
 
 if TYPE_CHECKING:
     from robustpll.methods.base import DeepMethod
@@ -181,6 +183,7 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
         task = replace(task, rows=feed.rows)
     net, training = _begun(method, task, shard)
     draws, history = training.draws, History()
+    stream = Stream(training) if isinstance(task, WindowTask) else None
     schedule = Schedule(training) if method.schedule == "one-cycle" else None
     stopping = None if validation is None else EarlyStopping(method, net, training, validation)
     average = Average(net, method.averaged, method.total_epochs)
@@ -193,7 +196,9 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
             training.total.zero_()
             if method.restarts and epoch == method.warm_up:
                 training.reset_optimizer()
-            for indices in minibatches(training.n, method.batch_size, draws, feed, shard):
+            sizes = [training.n] if stream is None else stream.windows(epoch)
+            windows = (minibatches(n, method.batch_size, draws, feed, shard) for n in sizes)
+            for indices in chain.from_iterable(windows):
                 if schedule is not None:
                     schedule.advance()
                 step(indices, method.stage(epoch))
@@ -212,7 +217,7 @@ def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Network
     average.swap(len(history.losses) - 1)
     if stopping is not None:
         stopping.restore()
-    return _fitted(method, net, training, history)
+    return _fitted(method, net, training, history, stream)
 
 
 def _begun(method: "DeepMethod", task: Task, shard: Shard | None) -> tuple[nn.Module, Training]:
@@ -253,21 +258,32 @@ def _trainable(net: nn.Module) -> list[nn.Parameter]:
     return trainable
 
 
-def _fitted(method: "DeepMethod", net: nn.Module, training: Training, history: History) -> Networks:
+def _fitted(
+    method: "DeepMethod",
+    net: nn.Module,
+    training: Training,
+    history: History,
+    stream: Stream | None,
+) -> Networks:
     """Turn a finished training into fitted networks; label weights are averaged over members."""
     training.optimizer.zero_grad()  # gradients of a graph would keep its memory
     for layer in training.random_layers:
         layer.mask = None
     task, state = training.task, training.state
     rows = replace(task.rows, buffer=None)  # not streamed
-    training.method.finish(task, state, lambda: logits_of(method, net, rows))
-    opinion = training.method.training_opinion(task, state)
-    weights = torch.unflatten(state.rows["label_weights"], 0, (-1, method.members)).mean(1)
+
+    def results() -> tuple[Tensor, Opinion]:
+        training.method.finish(task, state, lambda: logits_of(method, net, rows))
+        opinion = training.method.training_opinion(task, state)
+        weights = torch.unflatten(state.rows["label_weights"], 0, (-1, method.members)).mean(1)
+        return weights, fused(opinion, method.members)
+
+    weights, opinion = results() if stream is None else stream.finish(results)
     if training.shard is not None:
         weights = training.shard.gathered(weights)
         opinion = each_part(training.shard.gathered, opinion)
     net.eval().requires_grad_(False)
-    return Networks(method, net, task.seeds, weights, fused(opinion, method.members), history)
+    return Networks(method, net, task.seeds, weights, opinion, history)
 
 
 def minibatches(

@@ -3,7 +3,7 @@
 import copy
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from robustpll.engine.predict import Networks
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, is_share, refuse_other_length, some_of
 from robustpll.estimator.abstention import CalibrationSample, Decision, Recalibration, Reference
-from robustpll.estimator.features import Features, Scale, finite, is_byte_pictures, refuse_odd_table
+from robustpll.estimator.features import Features, Scale, finite, refuse_odd_table
 from robustpll.estimator.fitting import (
     ClassWeight,
     check_training,
@@ -43,12 +43,14 @@ from robustpll.estimator.fitting import (
     row_weights,
     task_of,
 )
+from robustpll.estimator.loaders import is_loader, pairs_of, rows_of
 from robustpll.estimator.own_network import with_layout
+from robustpll.estimator.streaming import StreamedRows, fit_streamed
 from robustpll.labels.candidates import Candidates, candidates_with
 from robustpll.labels.parsing import as_pandas, is_frame
 from robustpll.methods import METHODS, Auto, Method, RobustPll, RobustPllAt
 from robustpll.methods.auto import Stack
-from robustpll.opinion import Opinion
+from robustpll.opinion import Opinion, each_part
 
 DEPRECATED = "deprecated"  # the value of parameters that nobody passed
 FORMER_PARAMETERS: tuple[str, ...] = (
@@ -97,7 +99,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: ArrayLike | None = None,
         *,
         resume: str | Path | None = None,
@@ -113,16 +115,18 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array or sparse matrix (n, d), DataFrame, or images
+        X : array or sparse matrix (n, d), DataFrame, images, Dataset or DataLoader
             Numbers in an array must be finite. Images have the shape (n, h, w), (n, c, h, w) or (n,
             h, w, c). With channels and of the type uint8, they are divided by 255, unless `scale`
             is "standard" or None. A DataFrame may hold numbers, categories, booleans and gaps, and
             texts if `text` names their columns. A sparse matrix of more than 500 columns is reduced
             by a truncated SVD with a fixed seed, to 500 numbers a row or half the number of rows,
             whichever is less. A narrower one is taken as an array. A module as `network` also takes
-            a dict or a tuple of arrays, as arguments of its ``forward``, unscaled.
+            a dict or a tuple of arrays, as arguments of its ``forward``, unscaled. Tables may be of
+            pandas, polars or pyarrow. A Dataset or DataLoader of PyTorch yields pairs of a row and
+            its candidates, which are collected in memory in this order.
         y : object
-            Candidates in any form that `Candidates.of` accepts.
+            Candidates in any form that `Candidates.of` accepts; None if X yields them.
         sample_weight : array of shape (n,), optional
             Weight of each row in the loss. A row of weight 0 does not teach, but still takes
             part in the batch statistics.
@@ -132,8 +136,12 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             undisturbed fit bit for bit.
         """
         fresh = copy.copy(self)  # an error or Ctrl-C leaves self unchanged
-        method, session = self.resolved_method(), Session.of(self.checkpoint, resume)
-        fresh._fit(X, y, sample_weight, method, self._start(method), session=session)
+        if isinstance(X, StreamedRows):
+            fit_streamed(fresh, X, y, sample_weight, resume)
+        else:
+            X, y = pairs_of(X, y) if is_loader(X) else (X, y)
+            method, session = self.resolved_method(), Session.of(self.checkpoint, resume)
+            fresh._fit(X, y, sample_weight, method, self._start(method), session=session)
         self.__dict__ = fresh.__dict__
         return self
 
@@ -228,7 +236,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if attack is not None:
             self._refuse_attack()
         if labels is None:
-            return self._opinion(self._rows(X), attack)
+            return self._joined([self._opinion(rows, attack) for rows in self._pieces(X)])
         rows, candidates = self._labelled_rows(X, labels)
         truth = torch.tensor(candidates.matrix.argmax(-1), device=self.fitted_.device)[None]
         return self._opinion(rows, attack, truth)
@@ -249,15 +257,19 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class of each row, (n,); the first of equally probable ones."""
+        if isinstance(X, StreamedRows):  # without the opinions of all rows
+            predicted = [self._opinion(rows).predicted() for rows in self._pieces(X)]
+            return np.asarray(self.classes_[np.concatenate(predicted)])
         predicted = self.predict_opinion(X).predicted()  # first: it checks that self is fitted
         return np.asarray(self.classes_[predicted])
 
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+    def score(self, X: Any, y: Any = None, sample_weight: ArrayLike | None = None) -> float:
         """Accuracy if `y` holds labels; covering rate if it holds candidate sets.
 
         The covering rate is the share of rows whose predicted class is a candidate. It needs no
         true label, so that parameter searches work without any.
         """
+        X, y = pairs_of(X, y) if is_loader(X) else (X, y)
         predicted = self.predict_opinion(X).predicted()
         candidates = candidates_with(y, self.classes_)
         refuse_other_length(len(predicted), len(candidates))
@@ -265,7 +277,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         covered = candidates.matrix[np.arange(len(predicted)), predicted]
         return float(np.average(covered, weights=weight))
 
-    def recalibrate(self, X: Any, y: Any) -> Self:
+    def recalibrate(self, X: Any, y: Any = None) -> Self:
         """Calibrate probabilities and uncertainty by other rows; predicted classes do not change.
 
         Pass some hundred rows or more that were not trained on, with true labels or candidates.
@@ -284,7 +296,9 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.trial_ = None
         return self
 
-    def calibrate_decisions(self, X: Any, y: Any, *, confidence: float | None = None) -> Self:
+    def calibrate_decisions(
+        self, X: Any, y: Any = None, *, confidence: float | None = None
+    ) -> Self:
         """Fix thresholds by other rows, so that `decide` treats each row independently.
 
         Parameters
@@ -368,8 +382,9 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"coverage=0.9); got coverage={coverage!r} and error={error!r}."
             )
         check_is_fitted(self, "fitted_")
-        rows = self._rows(X)
-        opinion, distance, sample = self._opinion(rows), self._distance(rows), self.trial_
+        parts = [(self._opinion(rows), self._distance(rows)) for rows in self._pieces(X)]
+        opinion = self._joined([part for part, _ in parts])
+        distance, sample = np.concatenate([part for _, part in parts]), self.trial_
         if sample is None:
             limit = math.inf if self.reference_ is None else self.reference_.limit
             sample = CalibrationSample.of(opinion, distance, None, limit=limit)
@@ -393,9 +408,25 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = self._read(X, reset=False, layout=self.features_.layout)
         return self.features_.rows(X, self.fitted_.device)
 
+    def _pieces(self, X: Any) -> Iterator[Rows]:
+        """Scaled rows as in `_rows`, in pieces if X is streamed."""
+        check_is_fitted(self, "fitted_")
+        if isinstance(X, StreamedRows):
+            names = tuple(map(str, getattr(self, "feature_names_in_", X.names)))
+            yield from map(self._rows, X.frames(names))
+        else:
+            yield self._rows(X)
+
+    def _joined(self, opinions: list[Opinion]) -> Opinion:
+        """The opinions of pieces as one."""
+        if len(opinions) == 1:
+            return opinions[0]
+        return each_part(lambda *parts: np.concatenate(parts), *opinions)
+
     def _labelled_rows(self, X: Any, y: Any) -> tuple[Rows, Candidates]:
         """Rows, and their candidates among the classes of the training."""
         check_is_fitted(self, "fitted_")
+        X, y = pairs_of(X, y) if is_loader(X) else (X, y)
         candidates, rows = Candidates.of(y, classes=self.classes_), self._rows(X)
         refuse_other_length(len(rows), len(candidates))
         return rows, candidates
@@ -414,14 +445,16 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _read(self, X: Any, *, reset: bool, least: int = 1, layout: Layout | None = None) -> Any:
         """X as a DataFrame, a finite array or matrix; unless `reset`, of the form of the training.
 
-        Arrays become float64, except for pictures of bytes, and sparse matrices CSR.
+        Arrays of numbers are not copied; sparse matrices become CSR.
         """
+        X = rows_of(X) if is_loader(X) else X
         X = as_pandas(X) if layout is None else layout.packed(X)
         if is_frame(X):
             refuse_odd_table(X, least)
             validate_data(self, X, reset=reset, skip_check_array=True)
             return X
-        dtype = np.uint8 if is_byte_pictures(X) else np.float64
+        is_plain = isinstance(X, np.ndarray) and X.dtype.kind in "biuf"  # maybe a memory map
+        dtype = None if is_plain else np.float64
         checks: Any = {"dtype": dtype, "ensure_min_samples": least, "ensure_all_finite": False}
         try:
             if sparse.issparse(X) or np.asarray(X).ndim <= 2:
@@ -437,7 +470,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if reset and X.ndim > 2:
             self.n_features_in_ = int(np.prod(X.shape[1:]))
             self.__dict__.pop("feature_names_in_", None)
-        return X if dtype == np.uint8 else finite(X)
+        return finite(X)
 
 
 @dataclass(eq=False, repr=False)

@@ -1,5 +1,6 @@
 """Conversion of arrays, images and tables into scaled numbers."""
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self, get_args
@@ -24,6 +25,7 @@ FEW_VALUES = 10  # a column with fewer has no curve
 NARROW = 0.2  # share of its range that holds 90 % of the rows of a column with outliers or skew
 BYTES = frozenset(range(256))
 CHANNELS = (1, 3, 4)  # of a picture: grey, RGB, with transparency
+BLOCK = 2**22  # numbers that are converted together
 FEW_WORDS, MOST_WORDS = 20, 1000  # categories of a text column; each costs a number in every row
 LONG = 4  # words in a cell, on average: such cells are texts, not categories
 NUMBERS = ("integer", "floating", "mixed-integer-float", "boolean", "decimal")  # pandas' kinds
@@ -105,7 +107,7 @@ class Features:
         features = replace(rules, columns=columns, shape=shape, layout=layout, **linear)
         if scale in ("auto", "quantile") and len(shape) == 1:
             for number in range(shape[0]):  # one after another: X may be large
-                column = (numbers[:, number] - shift[number]) / width[number]
+                column = (numbers[:, number].astype(np.float64) - shift[number]) / width[number]
                 if curve := Curve.of(column, always=scale == "quantile"):
                     features.curves[number] = curve
         return features, features._scaled(numbers, device)
@@ -115,7 +117,7 @@ class Features:
         return self._scaled(self._numbers(X), device)
 
     def _scaled(self, numbers: NDArray[Any], device: str | torch.device) -> Rows:
-        """Scale numbers in place, in float64: a date in seconds keeps its days.
+        """Scale numbers in float64, some rows at a time: a date in seconds keeps its days.
 
         Pictures of bytes stay bytes, an eighth of the memory; each batch is scaled when it is read.
         """
@@ -126,30 +128,35 @@ class Features:
             )
         unit = torch.ones((1, 1, *self.shape), device=device)
         device = unit.device
-        if numbers.dtype == np.uint8 and all(number in BYTES for number in self.shift + self.scale):
+        is_bytes = numbers.dtype == np.uint8 and numbers.ndim > 2
+        if is_bytes and all(number in BYTES for number in self.shift + self.scale):
             pool = _placed(torch.from_numpy(numbers), device)
             positions = torch.arange(len(pool), device=pool.device)[None]
             parts = (unit.new_tensor(part).view_as(unit) for part in (self.shift, self.scale))
             return Rows(pool, positions, *parts)
-        raw = torch.from_numpy(numbers.astype(np.float64, copy=False))
-        if 1.5 * raw.nbytes <= room(device):  # float64 in, float32 out
-            raw = raw.to(device)
+        fits = 4 * numbers.size <= room(device)
+        scaled = torch.empty(numbers.shape, device=device if fits else "cpu")
         shift, scale = (
-            torch.tensor(part, dtype=raw.dtype, device=raw.device).view(self.shape)
+            torch.tensor(part, dtype=torch.float64, device=scaled.device).view(self.shape)
             for part in (self.shift, self.scale)
         )
-        raw = raw.sub_(shift).div_(scale)
-        for number, curve in self.curves.items():
-            raw[:, number] = curve(raw[:, number].contiguous())
-        scaled = raw.float()
-        if scaled.numel() and not (torch.stack(scaled.aminmax()).abs() <= FARTHEST).all():
-            far = (~(scaled.abs() <= FARTHEST)).flatten(1).any(1).nonzero()[:, 0].tolist()
+        far: list[int] = []
+        for rows in row_blocks(numbers):
+            raw = torch.from_numpy(np.array(numbers[rows], dtype=np.float64, order="C"))
+            raw = raw.to(scaled.device).sub_(shift).div_(scale)
+            for number, curve in self.curves.items():
+                raw[:, number] = curve(raw[:, number].contiguous())
+            part = scaled[rows].copy_(raw)
+            if part.numel() and not (torch.stack(part.aminmax()).abs() <= FARTHEST).all():
+                is_far = (~(part.abs() <= FARTHEST)).flatten(1).any(1)
+                far += (is_far.nonzero()[:, 0] + rows.start).tolist()
+        if far:
             raise InputError(
                 f"X is too far from the training rows to compute with in {len(far)} rows "
                 f"({some_of(far)}). Correct or drop these rows."
             )
         scaled = _placed(scaled, device)
-        positions = torch.arange(len(raw), device=scaled.device)[None]
+        positions = torch.arange(len(scaled), device=scaled.device)[None]
         return ScaledRows(scaled, positions, torch.zeros_like(unit), unit)
 
     def unusable_rows(self, X: Any) -> NDArray[np.bool_]:
@@ -222,15 +229,14 @@ class Features:
                 yield from (name, f"{name} is missing") if name in self.fill else (name,)
 
     def _numbers(self, X: Any, *, refuse: bool = True) -> NDArray[Any]:
-        """X as unscaled numbers (n, *shape), a copy unless bytes; `refuse` bad cells of a table."""
+        """X as unscaled numbers (n, *shape); `refuse` bad cells of a table."""
         X = channels_first(X, self.shape)
         if is_byte_pictures(X):
             return np.require(X, requirements=["C", "W"])  # torch warns of read-only memory
         if self.reduction is not None:
             return self.reduction.numbers(X)
         if not is_frame(X):
-            X = X.toarray() if is_sparse(X) else X
-            return np.array(X, dtype=np.float64, order="C")
+            return np.asarray(X.toarray() if is_sparse(X) else X)
         return np.column_stack([self._column(X[name], refuse) for name in X.columns])
 
     def _column(self, column: Any, refuse: bool) -> NDArray[np.float64]:
@@ -370,16 +376,43 @@ def _linear(
         return np.zeros(size), np.ones(size)
     if scale != "standard" and numbers.dtype == np.uint8 and numbers.ndim == 4:
         return np.zeros(size), np.full(size, 255.0)  # an attack of 2/255 is what people expect
-    if scale == "standard":
-        flat = numbers.reshape(len(numbers), -1).astype(np.float64)
-        with np.errstate(over="ignore"):  # an infinite deviation is refused
-            deviation = flat.std(0)
-        is_constant = flat.min(0) == flat.max(0)  # rounding may leave a deviation
-        return np.where(is_constant, flat[0], flat.mean(0)), np.where(is_constant, 1.0, deviation)
-    rows = Rows.of(torch.from_numpy(numbers), torch.arange(len(numbers))[None])
-    parts = (rows.shift.double(), rows.scale.double())
-    shift, width = (part.flatten().numpy() for part in parts)
-    return shift, width
+    flat = numbers.reshape(len(numbers), -1)
+    blocks = [*row_blocks(flat)]
+    low = np.min([flat[rows].min(0) for rows in blocks], 0).astype(np.float64)
+    high = np.max([flat[rows].max(0) for rows in blocks], 0).astype(np.float64)
+    if scale != "standard":
+        return min_max(low, high)
+    mean = _sum(flat[rows].astype(np.float64) for rows in blocks) / len(flat)
+    with np.errstate(over="ignore"):  # an infinite deviation is refused
+        squares = _sum((flat[rows].astype(np.float64) - mean) ** 2 for rows in blocks)
+    deviation = np.sqrt(squares / len(flat))
+    is_constant = low == high  # rounding may leave a deviation
+    return np.where(is_constant, low, mean), np.where(is_constant, 1.0, deviation)
+
+
+def min_max(
+    low: NDArray[np.float64], high: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Shift and scale of columns with these extremes; a constant becomes 1, or stays 0."""
+    is_constant = low == high
+    low = np.where(is_constant, 0.0, low)
+    with np.errstate(over="ignore"):  # an infinite width is refused
+        return low, np.where(is_constant & (high == 0), 1.0, high - low)
+
+
+def _sum(blocks: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The sum over the rows of all blocks, added one after another as numpy does for one array."""
+    total: Any = None
+    for block in blocks:
+        rows = block if total is None else np.concatenate([total[None], block])
+        total = rows.sum(0)
+    return np.asarray(total)
+
+
+def row_blocks(numbers: Any) -> Iterator[slice]:
+    """Slices of rows whose numbers take 32 MiB in float64: X may be a file mapped into memory."""
+    size = max(1, BLOCK // max(1, math.prod(numbers.shape[1:])))
+    return (slice(start, start + size) for start in range(0, max(1, len(numbers)), size))
 
 
 def channels_first(X: Any, shape: tuple[int, ...] = ()) -> Any:
@@ -432,7 +465,12 @@ def finite(X: Any) -> Any:
         entries = X.tocoo(copy=False)
         rows = np.unique(entries.row[~np.isfinite(entries.data)])
     else:
-        rows = np.flatnonzero(~np.isfinite(X).reshape(len(X), -1).all(-1))
+        parts = ((X[part], part.start) for part in row_blocks(X) if X.dtype.kind == "f")
+        bad = [
+            start + np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(-1))
+            for x, start in parts
+        ]
+        rows = np.concatenate([*bad, []]).astype(int)
     if len(rows):
         raise InputError(
             f"Input X contains NaN or infinity in {len(rows)} rows ({some_of(rows)}). Fill or drop "

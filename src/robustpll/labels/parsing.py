@@ -32,8 +32,15 @@ def is_frame(y: object) -> bool:
 
 def as_pandas(table: Any) -> Any:
     """Convert a table of another library, such as polars or pyarrow, to pandas."""
-    is_other = hasattr(table, "to_pandas") and hasattr(table, "columns")
-    return table.to_pandas() if is_other and not hasattr(table, "iloc") else table
+    if not hasattr(table, "columns") or hasattr(table, "iloc"):
+        return table
+    if not hasattr(table, "to_pandas") and hasattr(table, "__arrow_c_stream__"):
+        import pyarrow as pa
+
+        table = pa.table(table)
+    if not hasattr(table, "to_pandas") and hasattr(table, "collect"):  # polars' LazyFrame
+        raise InputError(f"A {type(table).__name__} holds no rows yet. Pass table.collect().")
+    return table.to_pandas() if hasattr(table, "to_pandas") else table
 
 
 def row_index(rows: Any) -> Any:

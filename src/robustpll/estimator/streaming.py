@@ -1,0 +1,172 @@
+"""Training and prediction on rows that are read in pieces, because they exceed the memory."""
+
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from robustpll.engine.data import Rows, Task
+from robustpll.engine.device import chosen_device
+from robustpll.engine.distributed import current_process
+from robustpll.engine.history import progress_bars, reporting
+from robustpll.engine.stream import WINDOW_BYTES, Scratch, WindowTask
+from robustpll.errors import InputError, is_count
+from robustpll.estimator.abstention import Reference
+from robustpll.estimator.features import Features, ScaledRows, min_max
+from robustpll.estimator.fitting import check_training, checked_callbacks
+from robustpll.labels.candidates import Candidates
+from robustpll.labels.parsing import as_names, checked_classes
+from robustpll.methods import METHODS, Method
+from robustpll.methods.base import DeepMethod
+
+HOOKS = ("fit", "end_epoch", "finish")  # methods that change them may need all rows
+SCALES = ("method", "minmax", None)
+
+
+class StreamedPiece(NamedTuple):
+    """Consecutive rows."""
+
+    columns: list[NDArray[Any]]  # the numbers of each feature, (b,) each, all finite
+    classes: set[Any]  # names of the classes that occur; empty without labels
+    candidates: Callable[[NDArray[Any]], Candidates]  # a function of all classes
+
+
+class StreamedRows(ABC):
+    """Rows of numbers with candidates, read in pieces; see `robustpll.ParquetRows`."""
+
+    scratch: str | Path | None  # folder of the scratch files
+    window: int | None  # rows in memory at a time
+
+    @property
+    @abstractmethod
+    def has_prior(self) -> bool:
+        """Whether candidates have a prior that is not uniform."""
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The names of the features."""
+
+    @abstractmethod
+    def pieces(
+        self, names: tuple[str, ...] | None = None, *, labelled: bool = True
+    ) -> Iterator[StreamedPiece]:
+        """Yield all rows in order, with these features; each call reads them anew."""
+
+    def frames(self, names: tuple[str, ...]) -> Iterator[Any]:
+        """Yield all rows in order, as DataFrames with these features."""
+        import pandas as pd
+
+        for piece in self.pieces(names, labelled=False):
+            yield pd.DataFrame(dict(zip(names, piece.columns, strict=True)))
+
+
+def is_streamable(method: Method) -> bool:
+    """Whether a method uses no rows outside of the batch, so that a window of rows is enough."""
+    if not isinstance(method, DeepMethod):
+        return False
+    if any(getattr(type(method), hook) is not getattr(DeepMethod, hook) for hook in HOOKS):
+        return False
+    rows = Rows.scaled(torch.zeros(1, 2, 1))
+    task = Task.of(rows, torch.ones(1, 2, 2, dtype=torch.bool), (0,)).repeated(method.members)
+    return not method.spread(task.models, like=task.prior).begin(task).memory
+
+
+def fit_streamed(model: Any, X: StreamedRows, y: Any, sample_weight: Any, resume: Any) -> None:
+    """Fit a classifier by two passes over X, then by windows of rows in scratch files."""
+    method, device = model.resolved_method(), chosen_device(model.device)
+    _refuse(model, method, {"y": y, "sample_weight": sample_weight, "resume": resume})
+    seed = int(check_random_state(model.random_state).randint(np.iinfo(np.int32).max))
+    features, classes, n = _scan(X, model._scale_for(method))
+    (d,), k, size = features.shape, len(classes), method.batch_size
+    window = WINDOW_BYTES // (4 * d) if X.window is None else X.window
+    window = max(1, window // size) * size  # only the last one ends with a smaller batch
+    folder = _folder(X, n * (4 * d + k // 8 + 1 + 4 * method.members * (2 * k + 1) + 12 * k))
+    scratch = Scratch((n, d, k), window, seed, folder)
+    shift, scale = np.array(features.shift), np.array(features.scale)
+    for piece in X.pieces():
+        candidates = piece.candidates(classes)
+        rows = np.empty((len(candidates), d), np.float32)
+        for number, column in enumerate(piece.columns):
+            rows[:, number] = (column.astype(np.float64) - shift[number]) / scale[number]
+        scratch.add(rows, candidates.matrix, candidates.prior if X.has_prior else None)
+    pool = torch.zeros((int(scratch.sizes.max()), d), device=device)
+    unit = torch.ones((1, 1, d), device=device)
+    positions = torch.arange(len(pool), device=device)[None]
+    task = WindowTask.over(scratch, ScaledRows(pool, positions, 0 * unit, unit), seed)
+    bars = progress_bars() if model.verbose else nullcontext()
+    with bars, reporting(*checked_callbacks(model.callbacks)):
+        fitted = method.fit(task)
+    sample = task.sample()
+    results = (fitted.label_weights[0], fitted.opinion[0])
+    check_training(fitted, sample, *results, stopped_early=False)
+    model.features_, model.classes_ = features, classes
+    model.feature_names_in_, model.n_features_in_ = np.array(X.names, dtype=object), d
+    model.label_weights_ = scratch.in_order(scratch.label_weights)
+    model.labels_ = scratch.in_order(scratch.predicted, classes)
+    model.history_ = {"loss": fitted.history.loss.double().mean(-1).numpy()}
+    model.opinion_ = model.held_out_ = None  # they would take as much memory as the rows
+    model.fitted_ = fitted.without_training_rows()
+    model.reference_ = Reference.of(model.fitted_, sample.rows, seed)
+    model.recalibration_ = model.trial_ = None
+
+
+def _refuse(model: Any, method: Method, passed: dict[str, Any]) -> None:
+    """Raise InputError for what needs all rows in memory."""
+    if not is_streamable(method):
+        able = ", ".join(name for name, kind in METHODS.items() if is_streamable(kind()))
+        raise InputError(
+            f"{method.title} needs all rows in memory. Methods that can be streamed are {able}: "
+            "use PLLClassifier(RobustPll(...)), or fit a sample of the rows."
+        )
+    passed |= {"class_weight": model.class_weight, "text": model.text or None}
+    passed |= {"watch": model.validation_share, "checkpoint": model.checkpoint}
+    passed |= {"cluster": model.cluster, "warm_start": getattr(model, "warm_start", False) or None}
+    passed["distributed()"] = None if current_process().count == 1 else True
+    if names := [name for name, value in passed.items() if value is not None]:
+        raise InputError(f"{names[0]} cannot be used with streamed rows. Leave it out.")
+    if model.scale not in SCALES:
+        raise InputError(f"scale={model.scale!r} needs all rows in memory. Use 'minmax' or None.")
+
+
+def _scan(X: StreamedRows, scale: str | None) -> tuple[Features, NDArray[Any], int]:
+    """Read all rows; return how they are scaled, the names of the classes, and their number."""
+    d, n, names = len(X.names), 0, set[Any]()
+    low, high = np.full(d, np.inf), np.full(d, -np.inf)
+    for piece in X.pieces():
+        low = np.minimum(low, [column.min() for column in piece.columns])
+        high = np.maximum(high, [column.max() for column in piece.columns])
+        n, names = n + len(piece.columns[0]), names | piece.classes
+    if n < 2:
+        raise InputError(f"X has {n} rows to learn from; at least 2 are needed.")
+    shift, width = (np.zeros(d), np.ones(d)) if scale is None else min_max(low, high)
+    if not np.isfinite(width).all():
+        wide = X.names[int(np.argmin(np.isfinite(width)))]
+        raise InputError(f"Column {wide!r} spans more than a float64 can hold. Divide its values.")
+    classes = checked_classes(np.unique(as_names([*names])))
+    numbers = (tuple(shift.tolist()), tuple(width.tolist()))
+    return Features(X.names, (d,), {}, {}, *numbers), classes, n
+
+
+def _folder(X: StreamedRows, needed: int) -> Path:
+    """Return the folder of the scratch files; raise if its disk has less space than `needed`."""
+    folder = Path(tempfile.gettempdir() if X.scratch is None else X.scratch)
+    if not folder.is_dir():
+        raise InputError(f"scratch={str(folder)!r}: there is no such folder. Make it.")
+    if not (X.window is None or is_count(X.window, 2)):
+        raise InputError(
+            f"window={X.window!r}: it must be the number of rows in memory, 2 or more."
+        )
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        sizes = f"about {needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free"
+        raise InputError(f"Scratch files in {folder} need {sizes}. Pass a folder as `scratch`.")
+    return folder
