@@ -8,7 +8,7 @@ import typer
 from typer import BadParameter, Option
 
 from robustpll.cli import tables as shared
-from robustpll.cli.messages import errors_as_messages, refuse_unwritable
+from robustpll.cli.messages import as_options, errors_as_messages, refuse_unwritable, say
 
 ENCODER = "An ONNX file, or a name of timm (also NAME:FILE.safetensors) or sentence-transformers."
 NORMALIZE = "Colours of an encoder: imagenet, half (from -1 to 1) or none (from 0 to 1)."
@@ -26,6 +26,7 @@ def embed(
     ] = None,
     images_root: Annotated[Path | None, Option(help="Folder of pictures, or the table's.")] = None,
     normalize: Annotated[shared.Text, Option(help=NORMALIZE)] = None,
+    skip_bad_rows: shared.SkipBadRows = False,
     file: shared.FileOptions,
 ) -> None:
     """Compute features of pictures or texts by a pretrained network, once, and write a table.
@@ -53,7 +54,7 @@ def embed(
         reading = Reading(**asdict(file) | {"missing": several(file.missing)})
         with Progress(console=Console(stderr=True)) as progress:
             task = progress.add_task("rows", total=None)
-            rows, count = encoders.embed(
+            rows, count, bad = encoders.embed(
                 path,
                 out,
                 column,
@@ -61,8 +62,11 @@ def embed(
                 about=f"{encoder} {normalize} {_stamp(encoder)}",
                 reading=reading,
                 root=images_root,
+                skip_bad_rows=skip_bad_rows,
                 progress=lambda done, total: progress.update(task, completed=done, total=total),
             )
+    for fault in bad:
+        say(f"Left out: {as_options(fault)}")
     typer.echo(
         f"{out} has {rows:,} rows and {count:,} features of column {column!r}, e0 to e{count - 1}."
     )
