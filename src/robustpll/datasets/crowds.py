@@ -1,4 +1,4 @@
-"""Answers of real crowds: about rows with features, in files of numpy arrays; or alone, in CSV."""
+"""Answers of real crowds: about rows with features or texts, in files of numpy; or alone, in CSV."""
 
 import hashlib
 import io
@@ -13,6 +13,7 @@ from robustpll.datasets.bounded import damage_explained, read_content, unpacked_
 from robustpll.datasets.catalog import Entry, paths_of
 from robustpll.datasets.dataset import Dataset, Split
 from robustpll.errors import InputError
+from robustpll.estimator.reduction import Reduction
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.votes import MOST_CELLS, votes_for
 
@@ -20,14 +21,23 @@ from robustpll.labels.votes import MOST_CELLS, votes_for
 def load(entry: Entry) -> Dataset:
     """Read a crowd; training rows have answers, test rows are those of the official split.
 
-    The arrays are x_train, x_test, y_train, y_test and votes (rows, annotators), -1 for none.
+    The arrays are x_train, x_test, y_train, y_test and votes (rows, annotators), -1 for none. Texts
+    in lines, text_train and text_test, may replace x_train and x_test.
     """
     arrays: dict[str, NDArray[Any]] = {}
+    texts: dict[str, list[str]] = {}
     sums = []
     for path in paths_of(entry):
         content = read_content(path)
         sums.append(hashlib.sha256(content).hexdigest())
-        arrays |= arrays_of(path, content)
+        if path.name.startswith("text_"):
+            lines = content.decode(errors="replace").removesuffix("\n").split("\n")
+            texts[path.name.partition(".")[0].removeprefix("text_")] = lines
+        else:
+            arrays |= arrays_of(path, content)
+    if texts:  # as `text` of the classifiers does
+        reduction = Reduction.of_texts(texts["train"])
+        arrays |= {f"x_{part}": reduction.numbers(lines) for part, lines in texts.items()}
     other = InputError(f"{paths_of(entry)[0]} has other arrays than {entry.title}.")
     try:
         parts = [(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test")]
