@@ -5,10 +5,12 @@
 
 `robustpll embed` computes the features: EfficientNet-Lite0 those of CIFAR-10N, pictures enlarged to
 160 pixels, and MiniLM those of Sentiment. `RobustPLLClassifier()` learns from the votes alone. The
-settings of TF-IDF were chosen on half of the training rows of Sentiment.
+settings of TF-IDF were chosen on half of the training rows of Sentiment. The features of CIFAR-10N
+are written to the cache as the dataset `cifar10n-features`, which the grid `crowds` has.
 """
 
 import gzip
+import io
 import os
 import shutil
 import sys
@@ -24,7 +26,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from robustpll import RobustPLLClassifier, read_table
+from robustpll._files import write_whole
 from robustpll.cli import app
+from robustpll.datasets.catalog import data_folders, entry_of
 
 SIDE = 160
 
@@ -110,6 +114,23 @@ def embedded(tables: tuple[Path, Path], encoder: Path, *options: str) -> tuple[P
     return written[0], written[1]
 
 
+def write_dataset(tables: tuple[Path, Path], data: Path) -> Path:
+    """Write features, votes and classes as the file of `cifar10n-features`; return its path."""
+    [file] = entry_of("cifar10n-features").files
+    path = data_folders()[-1] / file.path
+    parts = zip(("train", "test"), map(pd.read_parquet, tables), strict=True)
+    arrays = {f"x_{name}": frame.filter(regex=r"^e\d+$").to_numpy() for name, frame in parts}
+    known = np.load(data / "cifar10n" / "votes.npz")
+    count = len(arrays["x_train"])
+    arrays |= {"votes": known["votes"][:count], "y_train": known["truth"][:count]}
+    arrays["y_test"] = pd.read_parquet(tables[1], columns=["truth"])["truth"].to_numpy()
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, content.getvalue())
+    return path
+
+
 def accuracy(tables: tuple[Path, Path], column: str, text: bool = False) -> dict[str, float]:
     """Train the default with seed 0 on votes; return its accuracy on the test rows, in percent."""
     role = {"text": column} if text else {"ignore": column}
@@ -148,6 +169,7 @@ def main() -> None:
         pictures = pictures_table(folders[1], data, args.rows, args.test_rows)
         options = ("--image-input", "picture", "--normalize", "half")
         tables = embedded(pictures, picture_encoder(folders[1] / "lite0.onnx"), *options)
+        print(f"The dataset cifar10n-features is {write_dataset(tables, data)}.")
         report.add("CIFAR-10N, EfficientNet-Lite0", accuracy(tables, "picture"))
 
 

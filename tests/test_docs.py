@@ -189,7 +189,7 @@ def test_the_commands_about_texts_run_one_after_the_other(
     for name, column in (
         ("reviews", f"review,{votes}"),
         ("new", "review"),
-        ("photos", f"photo,{votes}"),
+        ("photos", f"file,{votes}"),
     ):
         Path(f"{name}.csv").write_text("\n".join([column, *tables[name]]))
     text = (DOCS / "text.md").read_text()

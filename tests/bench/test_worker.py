@@ -18,6 +18,7 @@ from robustpll.bench.grid import Grid, runs_here
 from robustpll.bench.store import REALS, ResultStore
 from robustpll.bench.summary import summarize
 from robustpll.bench.worker import MOST_SECONDS, bundles, compute, perform
+from robustpll.datasets.dataset import Dataset, Split
 from robustpll.datasets.noise import Uniform
 from robustpll.datasets.problem import Problem
 from robustpll.errors import RobustPLLError
@@ -42,11 +43,11 @@ def frames_of(grid: Grid, known: dict[str, Any], *, joined: bool) -> dict[str, p
     return frames
 
 
-def true_classes(grid: Grid) -> dict[str, Any]:
+def true_classes(grid: Grid, given: Dataset | None = None) -> dict[str, Any]:
     """Candidates that are the true classes of the training rows, by noise key."""
     known = {}
     for run in grid.runs():
-        dataset = load_dataset(run.dataset)
+        dataset = given or load_dataset(run.dataset)
         known[run.noise_key] = np.eye(10, dtype=bool)[dataset.labels[dataset.split(run.seed).train]]
     return known
 
@@ -158,6 +159,27 @@ def test_agreement_with_people_is_recorded_where_they_saw_the_test_rows(
     assert first["people_rank"] > 0.5
     assert 0.3 < first["people_auroc"] < 0.7  # digits do not show which rows people doubt
     assert first["people_possible"] >= 0.6
+
+
+@pytest.mark.slow
+def test_the_worst_case_is_measured_on_pictures_in_colour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last entries of the grid `cifar`: the default, and with an adversary; on few rows."""
+    random = np.random.default_rng(0)
+    labels, size = np.arange(50) % 10, 3 * 16 * 16
+    pixels = (25 * labels[:, None] + random.integers(0, 20, (50, size))).astype(np.uint8)
+    split = Split(np.arange(40), np.arange(40, 50))
+    facts: Any = {"labels": labels, "image_shape": (3, 16, 16), "white": 255, "official": split}
+    dataset = Dataset("cifar10", "CIFAR-10", pixels, np.arange(10), **facts)
+    monkeypatch.setattr(worker, "load_dataset", lambda name: dataset)
+    monkeypatch.setattr(worker, "MOST_AUDITED", 4)
+    monkeypatch.setattr(worker, "Audit", partial(Audit, **QUICK))
+    grid = Grid.named("cifar").changed(datasets=["cifar10"], seeds=(0,), epochs=4)
+    grid = grid.changed(methods=["Auto", "Auto, adversary"])
+    frames = frames_of(grid, true_classes(grid, dataset), joined=False)
+    assert len(frames) == 2
+    for frame in frames.values():
+        counts = frame["condition"].value_counts()
+        assert counts.to_dict() == {"clean": 50, "audit 0.00784314": 4}
 
 
 def test_files_of_other_sizes_than_usual_are_no_bundle(

@@ -33,7 +33,7 @@ def test_all_are_listed_with_facts_and_place(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("COLUMNS", "80")
     result = run()
     assert result.exit_code == 0
-    assert len(CATALOG) == 35
+    assert len(CATALOG) == 37
     for name, entry in CATALOG.items():
         facts, place = lines(result, name)
         assert len(facts) <= 80

@@ -263,6 +263,17 @@ def _raw(model: PLLClassifier, moved: np.ndarray) -> Any:
     return rows.raw(rows.everything)[0]
 
 
+def test_grey_pictures_may_have_an_axis_of_channels_or_none() -> None:
+    X = np.random.default_rng(0).integers(0, 256, (30, 20, 18), dtype=np.uint8)
+    y = [{"a"}, {"b"}, {"a", "b"}] * 10
+    for with_axis in (X, X[:, None]):
+        model = PLLClassifier("pl_knn").fit(with_axis, y)
+        assert model.features_.shape == with_axis.shape[1:]
+        expected = model.predict_proba(with_axis)
+        for other in (X, X[:, None], X[..., None]):
+            np.testing.assert_array_equal(model.predict_proba(other), expected)
+
+
 @pytest.mark.parametrize("shape", [(6, 3, 32, 3), (6, 7, 8, 9), (6, 4, 4, 4)])
 def test_channels_that_may_be_first_or_last_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match=r"may be \(n, c, h, w\) or \(n, h, w, c\). Transpose it"):

@@ -1,6 +1,5 @@
 """Methods that compare views: worked examples by hand, and what their parts promise."""
 
-import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -146,8 +145,7 @@ def test_pico_as_by_hand() -> None:
 
 
 def test_papi_as_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    # the share of old label weights that makes 0.9 of 0.95 - 0.15 / 100
-    monkeypatch.setattr(papi, "PUBLISHED_EPOCHS", 500 * math.log(0.9) / math.log(0.9485))
+    monkeypatch.setattr(Papi, "kept_weights", lambda *_: torch.tensor(0.9).double())
     check(restricted(P.log(), S), [0.666667, 0.333333, 0], [0, 0.625, 0.375])
     blends = of([0.8, 0.6], [0.6, 0.8]), of([1, 0], [0, 1])
     one, two = ((blend @ PROTOTYPES.mT / papi.TEMPERATURE).softmax(-1) for blend in blends)
@@ -164,7 +162,7 @@ def test_papi_as_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     check(2 * (loss - supervised), 0.878941, 1.068047)
     check(loss, 1.285317, 1.476198)
     plain, labels = torch.cat([QUERY, KEY], 1), torch.tensor([[0, 1, 0, 1]])
-    expected = moved_prototypes(PROTOTYPES, plain, labels, 0.9 - 0.4 * 0.01)
+    expected = moved_prototypes(PROTOTYPES, plain, labels, 0.9 - 0.4 * 4 / 500)  # in epoch 5
     torch.testing.assert_close(memory["prototypes"], expected)
 
 
@@ -261,6 +259,27 @@ def test_the_factor_of_alim_is_a_quantile_of_margins(
     assert state.memory["factor"].item() == 0  # too early
     method.end_epoch(training, 9)
     assert state.memory["factor"].item() == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(
+    ("method", "epoch", "share"),
+    [
+        (Pico(epochs=800), 1, 0.95),
+        (Pico(epochs=800), 401, 0.875),
+        (Pico(epochs=400), 1, 0.95**2),
+        (Pico(epochs=10), 9, 0.5),
+        (Papi(epochs=500), 0, 0.99),
+        (Papi(epochs=500), 1, 0.95),
+        (Alim(epochs=1000), 0, 0.99),
+        (Alim(epochs=1000), 1, 0.95),
+        (Alim(epochs=500), 0, 0.99**2),
+    ],
+)
+def test_label_weights_move_as_published_and_faster_in_short_trainings(
+    method: Any, epoch: int, share: float
+) -> None:
+    kept = method.kept_weights(torch.tensor(epoch / method.epochs, dtype=torch.float64))
+    assert kept.item() == pytest.approx(share)
 
 
 # What the parts promise

@@ -116,7 +116,7 @@ def test_a_stopped_command_goes_on_where_it_ended(monkeypatch: pytest.MonkeyPatc
         (["--encoder", "x.pt:y:z"], "needs timm|cannot be opened"),
         (["--normalize", "no"], "normalize='no'"),
         (["--image-input", "foto"], "no column 'foto'. There is 'photo'"),
-        (["--image-input", "code"], "pictures|picture"),
+        (["--image-input", "code"], "40 rows have no features"),
         (["--out", "photos.csv"], "would be overwritten"),
         (["--out", "none/out.csv"], "cannot be written"),
     ],
@@ -234,6 +234,33 @@ def test_pictures_that_are_not_there_are_named_before_anything_is_computed() -> 
     assert "line 37" in error
     assert "none.png" in error
     assert not [*Path().glob(".out.csv*")]
+
+
+@pytest.mark.usefixtures("photos", "small_chunks")
+def test_pictures_that_cannot_be_read_are_named_left_out_or_mended() -> None:
+    whole = Path("photos/5.png").read_bytes()
+    Path("photos/5.png").write_bytes(whole[:50])
+    Path("photos/33.png").write_text("no picture")
+    error = embed(code=1).stderr
+    assert "2 rows have no features (line 7: 'photos/5.png' is damaged" in error
+    assert "line 35: 'photos/33.png' is not PNG" in error
+    assert "leave them out by --skip-bad-rows" in error
+    assert not Path("out.csv").exists()
+    result = embed("--skip-bad-rows", out="fewer.csv")
+    assert "fewer.csv has 38 rows" in result.stdout
+    assert "Left out: line 7: 'photos/5.png' is damaged" in result.stderr
+    fewer = pd.read_csv("fewer.csv")
+    assert not {"photos/5.png", "photos/33.png"} & {*fewer["photo"]}
+    assert fewer[["e0", "e1", "e2"]].notna().all(axis=None)
+    for name in ("5", "33"):
+        Path(f"photos/{name}.png").write_bytes(whole)
+    embed()  # what was stored for these two does not count
+    mended = pd.read_csv("out.csv")
+    assert len(mended) == 40
+    np.testing.assert_array_equal(mended.loc[33, ["e0", "e1"]], mended.loc[5, ["e0", "e1"]])
+    for photo in Path("photos").iterdir():
+        photo.write_text("no picture")
+    assert "no row has features" in embed("--skip-bad-rows", out="none.csv", code=1).stderr
 
 
 def write_text_encoder(folder: Path) -> None:

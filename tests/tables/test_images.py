@@ -37,7 +37,7 @@ def test_pictures_of_one_small_size_keep_every_pixel(tmp_path: Path) -> None:
     assert read.dtype == np.uint8
     np.testing.assert_array_equal(read, pictures.transpose(0, 3, 1, 2))
     grey = [save(tmp_path / f"{n}.bmp", picture[..., 0]) for n, picture in enumerate(pictures)]
-    np.testing.assert_array_equal(read_images(grey, folder=tmp_path), pictures[..., 0])
+    np.testing.assert_array_equal(read_images(grey, folder=tmp_path)[:, 0], pictures[..., 0])
     mixed = read_images([names[0], grey[0]], folder=tmp_path)
     np.testing.assert_array_equal(mixed[1], np.stack([pictures[0, ..., 0]] * 3))
 
@@ -71,7 +71,7 @@ def test_pictures_are_turned_upright_before_they_are_resized(tmp_path: Path) -> 
 def test_16_bits_palettes_transparency_and_cmyk_become_8_bits(tmp_path: Path) -> None:
     deep = np.array([[0, 256, 40_000, 65_535]], dtype=np.uint16)
     name = save(tmp_path / "deep.png", deep)
-    assert read_images([name], folder=tmp_path).tolist() == [[[0, 1, 156, 255]]]
+    assert read_images([name], folder=tmp_path)[:, 0].tolist() == [[[0, 1, 156, 255]]]
     palette = Image.new("P", (4, 4), 1)
     palette.putpalette([0, 0, 0, *RED])
     palette.putpixel((0, 0), 0)
@@ -82,7 +82,7 @@ def test_16_bits_palettes_transparency_and_cmyk_become_8_bits(tmp_path: Path) ->
     half = np.zeros((4, 4, 2), dtype=np.uint8)
     half[..., 1] = 128
     Image.fromarray(half).save(tmp_path / "half.png")
-    assert read_images(["half.png"], folder=tmp_path).tolist() == [[[127] * 4] * 4]
+    assert read_images(["half.png"], folder=tmp_path)[:, 0].tolist() == [[[127] * 4] * 4]
     Image.new("CMYK", (4, 4), (0, 255, 255, 0)).save(tmp_path / "print.jpg")
     assert read_images(["print.jpg"], folder=tmp_path)[0, :, 0, 0].tolist() == [255, 0, 0]
 
@@ -176,11 +176,11 @@ def test_a_second_table_is_read_like_the_first(tmp_path: Path) -> None:
     later = pd.DataFrame({"file": ["colour.jpg"], "more": [2.0]})
     options: Any = {"candidates": "seen", "image_input": "file", "images_root": tmp_path}
     table = read_table(first, **options, image_size=20)
-    assert table.X.shape == (4, 20, 20)
+    assert table.X.shape == (4, 1, 20, 20)
     assert table.features.shape == (4, 0)
     assert table.reading.left_out == ("file", "seen", "other")
     again = read_table(later, like=table, images_root=tmp_path)
-    assert again.X.shape == (1, 20, 20)
+    assert again.X.shape == (1, 1, 20, 20)
     model = RobustPLLClassifier(learner="network", epochs=1).fit(table.X, table.y)
     assert model.predict(again.X).shape == (1,)
 
@@ -213,7 +213,7 @@ def test_odd_options_are_refused(options: Any, message: str) -> None:
 def test_integers_of_32_bits_may_hold_bytes(tmp_path: Path) -> None:
     values = np.array([[0, 100], [200, 255]], dtype=np.int32)
     Image.fromarray(values, mode="I").save(tmp_path / "a.tiff")
-    assert read_images([tmp_path / "a.tiff"]).tolist() == [values.tolist()]
+    assert read_images([tmp_path / "a.tiff"])[:, 0].tolist() == [values.tolist()]
 
 
 def test_options_of_pictures_need_a_column_of_them() -> None:

@@ -21,7 +21,7 @@ from robustpll.errors import InputError, RobustPLLError
 ARGUMENTS = (
     "candidates|separator|indicators|votes|truth|ignore|categories|unanswered|errors|missing|"
     "encoding|delimiter|decimal|images|answers|item|annotator|label|confidence|duplicates|question|"
-    "unsure|rename|id|image_input|image_size|images_root|text"
+    "unsure|rename|id|image_input|image_size|images_root|text|skip_bad_rows"
 )
 
 

@@ -336,10 +336,11 @@ def _picture_column(shape: tuple[int, ...], name: str | None, path: Path) -> Any
 
     if len(shape) == 1 and name is None:
         return None
-    if name is None or len(shape) == 1 or (len(shape) == 3 and shape[0] != 3):
+    channels = shape[0] if len(shape) == 3 else 1
+    if name is None or len(shape) == 1 or channels not in (1, 3):
         rule = "It is the column of pictures, for a model of grey pictures or of RGB"
         raise InputError(f"image_input={name!r}: the model takes rows of shape {shape}. {rule}.")
-    return PictureColumn(name, path.parent, None, (shape[-2], shape[-1]), len(shape) == 2)
+    return PictureColumn(name, path.parent, None, (shape[-2], shape[-1]), channels == 1)
 
 
 def _write(

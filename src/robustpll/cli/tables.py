@@ -411,6 +411,7 @@ def embed(
     image_input: Annotated[Text, column_option(help="Column with paths of pictures.")] = None,
     images_root: ImagesRoot = None,
     normalize: Annotated[Text, Option(help=NORMALIZE)] = None,
+    skip_bad_rows: SkipBadRows = False,
     file: FileOptions,
 ) -> None:
     """Compute features of pictures or texts by a pretrained network, once, and write a table.
@@ -440,7 +441,7 @@ def embed(
         stamp = "" if about is None else f"{about.st_size} {about.st_mtime_ns}"
         with Progress(console=Console(stderr=True)) as progress:
             task = progress.add_task("rows", total=None)
-            rows, count = encoders.embed(
+            rows, count, bad = encoders.embed(
                 path,
                 out,
                 column,
@@ -448,8 +449,11 @@ def embed(
                 about=f"{encoder} {normalize} {stamp}",
                 reading=file.reading(),
                 root=images_root,
+                skip_bad_rows=skip_bad_rows,
                 progress=lambda done, total: progress.update(task, completed=done, total=total),
             )
+    for fault in bad:
+        say(f"Left out: {as_options(fault)}")
     typer.echo(
         f"{out} has {rows:,} rows and {count:,} features of column {column!r}, e0 to e{count - 1}."
     )

@@ -1,4 +1,4 @@
-"""Answers of real crowds: about rows with features, in files of numpy arrays; or alone, in CSV."""
+"""Answers of real crowds: about rows with features or texts, in files of numpy; or alone, in CSV."""
 
 import io
 import zipfile
@@ -13,6 +13,7 @@ from robustpll.datasets.bounded import damage_explained, read_content, unpacked_
 from robustpll.datasets.catalog import Entry, paths_of
 from robustpll.datasets.dataset import Dataset, Split
 from robustpll.errors import InputError
+from robustpll.estimator.reduction import Reduction
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.votes import MOST_CELLS, votes_for
 
@@ -20,10 +21,21 @@ from robustpll.labels.votes import MOST_CELLS, votes_for
 def load(entry: Entry) -> Dataset:
     """Read a crowd; training rows have answers, test rows are those of the official split.
 
-    The arrays are x_train, x_test, y_train, y_test and votes (rows, annotators), -1 for none.
+    The arrays are x_train, x_test, y_train, y_test and votes (rows, annotators), -1 for none. Texts
+    in lines, text_train and text_test, may replace x_train and x_test.
     """
     contents = {path: read_content(path) for path in paths_of(entry)}
-    arrays = dict(chain(*(arrays_of(*file).items() for file in contents.items())))
+    texts = {
+        path.name.partition(".")[0].removeprefix("text_"): content.decode(errors="replace")
+        for path, content in contents.items()
+        if path.name.startswith("text_")
+    }
+    files = [file for file in contents.items() if not file[0].name.startswith("text_")]
+    arrays = dict(chain(*(arrays_of(*file).items() for file in files)))
+    if texts:  # as `text` of the classifiers does
+        lines = {part: text.removesuffix("\n").split("\n") for part, text in texts.items()}
+        reduction = Reduction.of_texts(lines["train"])
+        arrays |= {f"x_{part}": reduction.numbers(rows) for part, rows in lines.items()}
     other = InputError(f"{next(iter(contents))} has other arrays than {entry.title}.")
     try:
         parts = [(arrays[f"x_{part}"], arrays[f"y_{part}"]) for part in ("train", "test")]

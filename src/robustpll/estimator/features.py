@@ -419,23 +419,25 @@ def channels_first(X: Any, shape: tuple[int, ...] = ()) -> Any:
     """Return pictures (n, c, h, w) of pictures with channels first or last, anything else as it is.
 
     An axis of 1, 3 or 4 is that of the channels; if both or none are, the other two axes must be
-    equal. Rows of the known `shape` need no guess.
+    equal. Rows of the known `shape` need no guess; grey ones get or lose their axis of channels.
 
     >>> channels_first(np.zeros((5, 32, 48, 3))).shape, channels_first(np.zeros((5, 3, 4, 4))).shape
     ((5, 3, 32, 48), (5, 3, 4, 4))
     """
-    if getattr(X, "ndim", 0) != 4 or X.shape[1:] == shape:
-        return X
-    _, second, third, last = X.shape
-    is_first, is_last = second in CHANNELS, last in CHANNELS
-    if is_first == is_last:
-        is_first, is_last = third == last, second == third
-    if is_first == is_last:
-        raise InputError(
-            f"X has shape {X.shape}, which may be (n, c, h, w) or (n, h, w, c). Transpose it to "
-            "(n, c, h, w) with 1, 3 or 4 channels c; with other numbers of them, pad to h = w."
-        )
-    return X if is_first else np.moveaxis(X, -1, 1)
+    if getattr(X, "ndim", 0) == 4 and X.shape[1:] != shape:
+        _, second, third, last = X.shape
+        is_first, is_last = second in CHANNELS, last in CHANNELS
+        if is_first == is_last:
+            is_first, is_last = third == last, second == third
+        if is_first == is_last:
+            raise InputError(
+                f"X has shape {X.shape}, which may be (n, c, h, w) or (n, h, w, c). Transpose it "
+                "to (n, c, h, w) with 1, 3 or 4 channels c; with other numbers of them, pad to "
+                "h = w."
+            )
+        X = X if is_first else np.moveaxis(X, -1, 1)
+    fits = getattr(X, "ndim", 0) in (3, 4) and (1, *shape)[-3:] == (1, *X.shape[1:])[-3:]
+    return X.reshape(len(X), *shape) if fits else X
 
 
 def is_sparse(X: Any) -> bool:

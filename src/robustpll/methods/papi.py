@@ -21,7 +21,6 @@ from robustpll.methods.views import (
     split,
 )
 
-PUBLISHED_EPOCHS = 500  # in shorter trainings, moving averages must be faster
 TEMPERATURE = 0.3  # of similarities to prototypes
 
 
@@ -73,12 +72,9 @@ class Papi(ViewMethod):
         prototypes = batch.memory["prototypes"]
         similarity = (blended @ prototypes.clone().mT / TEMPERATURE).log_softmax(-1).chunk(2, 1)
         inside = [restricted(view.detach(), batch.candidates) for view in (weak, strong)]
-        speed, later = max(1.0, PUBLISHED_EPOCHS / self.epochs), self.epoch(progress) >= 1
-        keep = torch.where(later, 0.9 - 0.4 * progress, 0.99)
-        labels = torch.cat(inside, 1).argmax(-1)
+        keep, labels = self.kept(progress, 0.9, 0.4), torch.cat(inside, 1).argmax(-1)
         prototypes.copy_(moved_prototypes(prototypes, plain.detach(), labels, keep))
-        kept = torch.where(later, 0.95 - 0.15 * progress, 0.99) ** speed
-        weights = torch.lerp(inside[0], batch.label_weights, kept.clamp(min=0.5))
+        weights = torch.lerp(inside[0], batch.label_weights, self.kept_weights(progress))
         loss = -(weights * weak.log_softmax(-1)).sum(-1)
         for part, owner in ((share, weights), (1 - share, pick(weights, partner))):
             divergence = kl(owner, similarity[0]) + kl(owner, similarity[1])

@@ -28,7 +28,6 @@ from robustpll.methods.views import (
 )
 
 PROTOTYPE_SHARE = 0.99  # that a prototype keeps for each row
-PUBLISHED_EPOCHS = 800  # in shorter trainings, moving averages must be faster
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,7 @@ class Pico(ViewMethod):
     cost = 3.0
     compilable = False  # compiled, gradients would be of the memory that the step has changed
     temperature: ClassVar[float] = 1.0  # of similarities to prototypes
+    published_epochs = 800
 
     contrast: Number = 0.5
     queue: Count = 8192
@@ -75,11 +75,6 @@ class Pico(ViewMethod):
         state.memory["prototypes"] = task.prior.new_zeros(task.models, task.k, EMBEDDING)
         add_queue(state, task, self.queue, embedding=EMBEDDING, label=1)
         return state
-
-    def kept_weights(self, progress: Tensor) -> Tensor:
-        """Share of the old label weights; it falls from 0.95 to 0.8 in 800 epochs."""
-        share = 0.95 - 0.15 * progress
-        return (share ** max(1.0, PUBLISHED_EPOCHS / self.epochs)).clamp(min=0.5)
 
     def factors(self, batch: Batch) -> Tensor:
         """Factor of each class in the choice of a row's class, (M, b, k)."""
@@ -144,6 +139,7 @@ class Alim(Pico):
     cost = 4.0
     temperature = TEMPERATURE
     moves_rows = True  # mixes them
+    published_epochs = 1000
 
     missing: Share = 0.05
     target: Literal["one-hot", "scale"] = "one-hot"

@@ -24,6 +24,7 @@ class ViewMethod(DeepMethod):
 
     published: ClassVar[bool] = False
     views: ClassVar[tuple[str, ...]] = ("weak", "strong")
+    published_epochs: ClassVar[int] = 500  # in shorter trainings, label weights must move faster
     added_fields: ClassVar = {"parameter_groups": None, "clip": 0.0}
 
     epochs: Count = 100
@@ -37,6 +38,16 @@ class ViewMethod(DeepMethod):
     def epoch(self, progress: Tensor) -> Tensor:
         """The current epoch, from 0."""
         return (progress * self.epochs).round()
+
+    def kept(self, progress: Tensor, first: float, fall: float) -> Tensor:
+        """Share that a moving average keeps: 0.99 in the first epoch, then from `first` down."""
+        epoch = self.epoch(progress)
+        return torch.where(epoch < 1, 0.99, first - fall * (epoch - 1) / self.epochs)
+
+    def kept_weights(self, progress: Tensor) -> Tensor:
+        """Share of the old label weights, for `published_epochs` from 0.95 down to 0.8."""
+        power = max(1.0, self.published_epochs / self.epochs)
+        return (self.kept(progress, 0.95, 0.15) ** power).clamp(min=0.5)
 
 
 class TwoSpeeds(nn.Module):

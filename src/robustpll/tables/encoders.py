@@ -18,9 +18,10 @@ from pyarrow.parquet import write_table
 
 from robustpll._files import write_whole
 from robustpll.errors import InputError, some_of
-from robustpll.tables.images import REASONS, located, read_images
+from robustpll.tables.images import REASONS, decoded, located
 from robustpll.tables.source import (
     PARQUET,
+    SHOWN,
     CsvText,
     Reading,
     check_names,
@@ -69,17 +70,17 @@ class Encoder:
         return encoder if normalize is None else replace(encoder, colours=NORMALIZE[normalize])
 
     def features(self, cells: Sequence[str | Path]) -> Floats:
-        """Encode texts, or pictures in files, (n, d)."""
+        """Encode texts, or pictures in files, (n, d); those that cannot be read are NaN."""
         parts = []
         for start in range(0, len(cells), BATCH):
             batch: Any = cells[start : start + BATCH]
+            faults: dict[int, str] = {}
             if self.size is not None:
-                batch = read_images(batch, self.size)
-                if batch.ndim == 3:  # all are grey
-                    batch = np.repeat(batch[:, None], 3, axis=1)
+                batch, faults = decoded(batch, self.size, grey=False)
                 mean, deviation = (np.array(part, "f4")[:, None, None] for part in self.colours)
                 batch = (batch.astype(np.float32) / 255 - mean) / deviation
-            parts.append(np.asarray(self.run(batch), dtype=np.float32))
+            parts.append(np.array(self.run(batch), dtype=np.float32))
+            parts[-1][[*faults]] = np.nan
         return np.concatenate(parts)
 
 
@@ -212,12 +213,15 @@ def embed(
     about: str,
     reading: Reading,
     root: Path | None = None,
+    skip_bad_rows: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> tuple[int, int]:
-    """Write a table with the features of a column as columns e0, e1, ...; return its new shape.
+) -> tuple[int, int, list[str]]:
+    """Write a table with the features of a column as columns e0, e1, ...
 
-    Finished parts are stored beside `out`. A further call continues there if the column and
-    `about`, which describes the encoder, are the same. `progress` gets the numbers of rows.
+    Return its rows, the features, and rows that are left out because they have no features; such
+    rows are an error unless `skip_bad_rows`. Finished parts are stored beside `out`. A further call
+    continues there if the column and `about`, which describes the encoder, are the same. `progress`
+    gets the numbers of rows.
     """
     source = opened_source(path, reading)
     check_names(source.names, [column])
@@ -231,13 +235,18 @@ def embed(
     rows: list[Any] = texts
     if encoder.size is not None:
         rows = [located(text, path.parent, root or path.parent) if text else "" for text in texts]
-        if faults := [
-            f"{source.unit} {line}: {text!r} {REASONS[row]}"
-            for row, text, line in zip(rows, texts, batch.lines, strict=True)
-            if isinstance(row, str)
-        ]:
-            first = some_of(faults, 3)
-            raise InputError(f"{path}: {len(faults):,} pictures cannot be found ({first}).")
+
+    def explained(faults: dict[int, str]) -> list[str]:
+        lines, unit = batch.lines, source.unit
+        bad = [f"{unit} {lines[n]}: {texts[n][:SHOWN]!r} {fault}" for n, fault in faults.items()]
+        if bad and not skip_bad_rows:
+            rule = "Correct these rows, or leave them out by `skip_bad_rows`"
+            problem = f"{len(bad):,} rows have no features ({some_of(bad, 3)})"
+            raise InputError(f"{path}: {problem}. {rule}.")
+        return bad
+
+    if encoder.size is not None:  # before anything is computed
+        explained({n: REASONS[row] for n, row in enumerate(rows) if row in REASONS})
     store = out.with_name(f".{out.name}.{_digits(about, str(root))}")
     parts = []
     for start in range(0, len(rows), CHUNK):
@@ -245,23 +254,38 @@ def embed(
         parts.append(_chunk(store / f"{_digits(*texts[chunk])}.npy", encoder, rows[chunk]))
         progress(min(start + CHUNK, len(rows)), len(rows))
     features = np.concatenate(parts)
+    bad = explained(_faults(features, rows, encoder))
+    is_good = np.isfinite(features).all(-1)
+    if not is_good.any():
+        raise InputError(f"{path}: no row has features ({bad[0]}). Check the paths.")
+    cells, features = cells.filter(is_good), features[is_good]
     names = [f"e{number}" for number in range(features.shape[1])]
     if clash := {*names} & {*source.names}:
         raise InputError(f"{path} has a column {min(clash)!r} already. Rename it.")
     write_whole(out, _content(cells, dict(zip(names, features.T, strict=True)), source, out))
     shutil.rmtree(store)
-    return len(texts), len(names)
+    return len(features), len(names), bad
 
 
 def _digits(*words: str) -> str:
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
 
 
+def _faults(features: Floats, rows: list[Any], encoder: Encoder) -> dict[int, str]:
+    """By row, why it has no features."""
+    without = np.flatnonzero(~np.isfinite(features).all(-1)).tolist()
+    faults = decoded([rows[n] for n in without], encoder.size)[1] if encoder.size else {}
+    return {n: faults.get(at, "has infinite features") for at, n in enumerate(without)}
+
+
 def _chunk(file: Path, encoder: Encoder, rows: list[Any]) -> Floats:
-    """The features of some rows, from the file if it is whole."""
+    """The features of some rows, from the file if it is whole; bad pictures may be mended now."""
     with suppress(OSError, ValueError):
         stored: Floats = np.load(file, allow_pickle=False)
         if stored.ndim == 2 and len(stored) == len(rows) and stored.dtype == np.float32:
+            again = np.flatnonzero(~np.isfinite(stored).all(-1))
+            if len(again):
+                stored[again] = encoder.features([rows[n] for n in again])
             return stored
     features, content = encoder.features(rows), io.BytesIO()
     np.save(content, features)

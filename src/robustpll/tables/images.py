@@ -35,7 +35,7 @@ Bytes = NDArray[np.uint8]
 def read_images(
     paths: Iterable[str | Path], size: int | str | Size | None = None, *, folder: str | Path = ""
 ) -> Bytes:
-    """Read picture files into one array (n, 3, h, w), or (n, h, w) if all pictures are grey.
+    """Read picture files into one array (n, 3, h, w), or (n, 1, h, w) if all pictures are grey.
 
     They are turned upright as their EXIF data say, stretched to one size, and converted to RGB;
     transparent parts become white, and 16 bits become 8.
@@ -126,7 +126,7 @@ def located(name: str, table_folder: Path, root: Path) -> Path | str:
 def decoded(
     files: Sequence[Path | str], size: Size | None, grey: bool | None = None
 ) -> tuple[Bytes, dict[int, str]]:
-    """Return pictures (n, 3, h, w) or (n, h, w), and by row why some cannot be read.
+    """Return pictures (n, 3, h, w) or (n, 1, h, w), and by row why some cannot be read.
 
     A row that is no path has a key of `REASONS`. Rows that cannot be read are 0.
     """
@@ -139,14 +139,14 @@ def decoded(
             sizes = {head[0] for head in heads}
             common = sizes.pop() if len(sizes) == 1 else (SIZE, SIZE)
             size = size or (common if max(common) <= SIZE else (SIZE, SIZE))
-        shape = (len(files), *size) if grey else (len(files), 3, *size)
+        shape = (len(files), 1 if grey else 3, *size)
         refuse_too_many(shape)
         pictures = np.zeros(shape, dtype=np.uint8)
 
         def fill(row: int) -> str:
             try:
                 picture = _resized(files[row], size, "L" if grey else "RGB")
-                pictures[row] = picture if grey else picture.transpose(2, 0, 1)
+                pictures[row] = picture.reshape(*size, -1).transpose(2, 0, 1)
             except Exception as error:  # Pillow documents no exceptions for damaged files
                 return fault_of(error)
             return ""

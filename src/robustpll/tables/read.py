@@ -228,8 +228,8 @@ def _read_pictures(
     root = None if options.images_root is None else Path(options.images_root)
     size, grey = size_of(options.image_size), None
     if options.like is not None and options.like.pictures is not None:
-        *channels, height, width = options.like.pictures.shape[1:]
-        size, grey = (height, width), not channels
+        channels, height, width = options.like.pictures.shape[1:]
+        size, grey = (height, width), channels == 1
     is_good = ~np.isin(lines, [fault.line for fault in bad])
     column = PictureColumn(name, folder, root, size, grey)
     pictures, faults = column.read(frame[name][is_good], lines[is_good])
