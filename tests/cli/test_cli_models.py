@@ -680,3 +680,16 @@ def test_a_schema_reads_numbers_that_parquet_has_as_text() -> None:
     assert piece.features["x"].isna().tolist() == [False, True]
     assert piece.features["code"].astype(object).fillna("").tolist() == ["1", ""]
     assert [(row.line, row.value) for row in piece.bad] == [(2, "ten")]
+
+
+def test_a_checkpoint_is_begun_resumed_and_not_replaced() -> None:
+    write(frame())
+    state = ("--checkpoint", "state")
+    fit(*SETS, *state, "--resume")  # nothing to go on from
+    first = Path("model.pll").read_bytes()
+    fit(*SETS, *state, refused="state has a checkpoint already")
+    fit(*SETS, *state, "--resume", epochs=4, refused="epochs (3, now 4)")
+    assert Path("model.pll").read_bytes() == first
+    fit(*SETS, *state, "--resume", out="again.pll")
+    assert Path("again.pll").read_bytes() == first
+    fit(*SETS, "--resume", refused="--resume needs the folder")

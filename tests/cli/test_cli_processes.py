@@ -19,7 +19,19 @@ FIT = ("fit", "table.csv", "--out", "model.pll", "--candidates", "c", "--epochs"
 PREDICT = ("predict", "model.pll", "new.csv", "--out", "out.csv")
 PRINT_EPOCHS = """
 from robustpll.engine import history
-history._listener.set(lambda title, epoch, *_: print("epoch", epoch, flush=True))
+class Printing:
+    def on_epoch_end(self, state):
+        print("epoch", state.epoch, flush=True)
+history._callbacks.set((Printing(),))
+"""
+KILLED_AT_3 = """
+import os, signal
+from robustpll.engine import history
+class Killing:
+    def on_epoch_end(self, state):
+        if state.epoch == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+history._callbacks.set((Killing(),))
 """
 STOP_AT_PIECE_3 = """
 import itertools, sys
@@ -98,6 +110,20 @@ def test_an_interrupted_training_writes_nothing(model: bytes) -> None:
     assert message.startswith("Stopped. No model is written.\n")
     assert Path("model.pll").read_bytes() == model
     assert len([*Path().iterdir()]) == 2
+
+
+def test_a_killed_fit_goes_on_from_its_checkpoint(model: bytes) -> None:
+    kept = (*FIT, "5", "--checkpoint", "state", "--resume")
+    process = start(kept, KILLED_AT_3)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert Path("model.pll").read_bytes() == model
+    for words in (kept, (*FIT, "5")):
+        process = start(words)
+        messages = process.communicate()[1]
+        assert process.returncode == 0, messages
+        Path("model.pll").rename(f"{len(words)}.pll")
+    assert Path(f"{len(kept)}.pll").read_bytes() == Path(f"{len(FIT) + 1}.pll").read_bytes()
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
