@@ -12,7 +12,7 @@ from robustpll import METHODS, InputError, PLLClassifier, load
 from robustpll.engine.data import Task
 from robustpll.engine.layers import tensors_of
 from robustpll.engine.train import Training, train
-from robustpll.estimator.classifier import validation_split
+from robustpll.estimator.fitting import validation_split
 from robustpll.methods import Proden, RobustPll, RobustPllAt
 
 # with row state, with members, with random passes, with stages, and with attacked rows

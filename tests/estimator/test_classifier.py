@@ -24,7 +24,7 @@ from torch import nn
 
 from robustpll import PGD, Candidates, InputError, PLLClassifier, RobustPLLClassifier, Votes
 from robustpll.engine.history import EpochState, progress_bars, reporting
-from robustpll.estimator.classifier import row_weights
+from robustpll.estimator.fitting import row_weights
 from robustpll.methods import Auto, Proden, RobustPll
 
 NAMES = np.array(["ant", "bee", "cow"])

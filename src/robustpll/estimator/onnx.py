@@ -23,7 +23,7 @@ from robustpll.engine.modules import FARTHEST, logits_in
 from robustpll.engine.predict import Networks
 from robustpll.errors import InputError
 from robustpll.estimator.abstention import networks_of
-from robustpll.estimator.classifier import CandidateClassifier
+from robustpll.estimator.base import CandidateClassifier
 from robustpll.methods import DeepMethod, auto
 from robustpll.methods.forest import Forest
 from robustpll.methods.wrapped import WrappedModels

@@ -18,7 +18,7 @@ from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import Draws
 from robustpll.errors import InputError
 from robustpll.estimator.abstention import networks_of
-from robustpll.estimator.classifier import CandidateClassifier
+from robustpll.estimator.base import CandidateClassifier
 from robustpll.evaluate.ood import _true_labels, rows_of
 from robustpll.methods.auto import Stack
 from robustpll.methods.proden import Proden

@@ -20,7 +20,7 @@ from robustpll.engine.predict import Fitted, logits_of
 from robustpll.errors import InputError, refuse_other_length
 from robustpll.estimator import abstention
 from robustpll.estimator.abstention import networks_of, representation
-from robustpll.estimator.classifier import CandidateClassifier
+from robustpll.estimator.base import CandidateClassifier
 from robustpll.labels.candidates import Candidates, label_vector
 from robustpll.measures.metrics import Gamma, as_recorded, cdf_area, sample, signed_ks, signed_mmd
 from robustpll.methods.neighbours import neighbours
