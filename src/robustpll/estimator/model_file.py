@@ -165,12 +165,7 @@ def _content(description: str, tensors: Tensors) -> bytes:
     return len(text).to_bytes(8, "little") + text + content[end:]
 
 
-def load(
-    path: str | Path,
-    *,
-    network: Network | None = None,
-    device: str = "auto",
-) -> Any:
+def load(path: str | Path, *, network: Network | None = None, device: str = "auto") -> Any:
     """Read a classifier that `save` wrote; nothing in the file is executed.
 
     Parameters
