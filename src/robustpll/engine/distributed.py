@@ -211,7 +211,7 @@ class Shard:
         if not may_skip:
             return DistributedDataParallel(net, **options)
         # With an unused parameter, torch does not warn that it looks for some in vain.
-        net.register_parameter("unused", nn.Parameter(torch.zeros_like(next(net.parameters()))[:1]))
+        net.register_parameter("unused", nn.Parameter(next(net.parameters()).new_zeros(1)))
         parallel = DistributedDataParallel(net, **options)
         del net.unused
         return parallel
