@@ -277,7 +277,7 @@ def cells_of(
     notes = ["", "undefined", "not attacked" if condition.epsilon else "not asked for", "failed"]
     columns = {
         "value": wide.mean(axis="columns"),
-        "std": wide.std(axis="columns", ddof=0) if asked > 1 else math.nan,
+        "std": wide.std(axis="columns", ddof=0).where(runs > 1),  # one run has no deviation
         "decimals": about.decimals,
         "bold": _bold(summary, wide.index, wide[runs == asked], about.is_loss),
         "runs": runs,
