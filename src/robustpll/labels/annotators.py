@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.special import logsumexp, softmax
 
-from robustpll.labels.votes import Floats, Ints, votes_for
+from robustpll.labels.parsing import Ints
+from robustpll.labels.votes import Floats, votes_for
 
 Kind = Literal["number", "confusion", "hierarchical"]
 

@@ -447,7 +447,7 @@ def votes_for(answers: Ints, k: int) -> Floats:
     return votes
 
 
-def normalized(weights: Floats, otherwise: Floats | float = 0.0) -> Floats:
+def normalized(weights: Floats, otherwise: NDArray[Any] | float = 0.0) -> Floats:
     """Return rows (n, k) divided by their sums; a row of zeros becomes that of `otherwise`."""
     total = weights.sum(-1, keepdims=True)
     return np.asarray(np.where(total > 0, weights / np.where(total > 0, total, 1), otherwise))

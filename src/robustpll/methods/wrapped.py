@@ -20,7 +20,8 @@ from robustpll.engine.data import Task
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, Rule
 from robustpll.labels.annotators import Crowd, Kind, posterior_given_answers
-from robustpll.labels.votes import Floats, Ints, normalized, votes_for
+from robustpll.labels.parsing import Ints
+from robustpll.labels.votes import Floats, normalized, votes_for
 from robustpll.methods.base import Count
 from robustpll.methods.classical import Classical, ClassicalMethod, OneRun, Tensors
 from robustpll.methods.forest import Forest
