@@ -110,7 +110,7 @@ LIMITS = {
     "demo": 160,  # a baseline beside the methods, pictures to review (30)
     # a schedule of the learning rate (55), faster steps on a CPU, folds (10); random views of
     # pictures (200); processes and Ray (230 of them from bench), for groups of models (400)
-    "engine": 2590,
+    "engine": 2595,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
@@ -132,10 +132,10 @@ LIMITS = {
     "plots": 105,
     # CSV with line numbers and quotes (230), columns that leak labels, exports of three labelling
     # tools (310), long tables, answers in JSON and new names (170), picture files (290), texts and
-    # encoders (300), prediction on Ray (120)
-    "tables": 2290,
+    # encoders (300), prediction on Ray (130)
+    "tables": 2300,
 }
-MOST_LINES, MOST_FILES = 24_070, 122  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 24_085, 122  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:
