@@ -52,6 +52,7 @@ class Executor(ABC):
     """Runs functions of a job and a device in other processes."""
 
     sizes: Mapping[Place, int]  # how many jobs of each place run at the same time
+    retries: int = RETRIES  # of lost jobs, by `map`
 
     @abstractmethod
     def submit(self, function: Work, job: Any, place: Place) -> Future[Any]:
@@ -71,7 +72,7 @@ class Executor(ABC):
         running: dict[Future[Any], int] = {}
         results: list[Any] = [None] * len(jobs)
         while waiting or running:
-            while waiting and len(running) < self.sizes[place]:
+            while waiting and len(running) < max(1, self.sizes[place]):
                 number = waiting.pop(0)
                 running[self.submit(function, jobs[number], place)] = number
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -80,7 +81,7 @@ class Executor(ABC):
                     results[number] = self.result(future)
                 except LostJob:
                     lost[number] += 1
-                    if lost[number] > RETRIES:
+                    if lost[number] > self.retries:
                         raise
                     waiting.append(number)
         return results
@@ -224,6 +225,8 @@ class RayExecutor(Executor):
     on this machine, "host:port" joins one that includes this machine, and "ray://host:port" one
     that does not. None is the cluster that the program has joined, else "auto", else "local".
     """
+
+    retries = 0  # Ray itself starts lost jobs again
 
     def __init__(self, address: str | None = "local", device: str = "auto") -> None:
         if device not in ("auto", "cpu", "cuda"):

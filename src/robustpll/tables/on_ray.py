@@ -2,7 +2,9 @@
 
 import base64
 import secrets
+import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,26 +83,32 @@ def predict_parquet(
     executor = RayExecutor(None if cluster == "ray" else cluster, device)
     temporary = out.with_name(f".{out.name}.{secrets.token_hex(4)}")
     try:
-        import ray.data
-
-        place: Any = "cuda" if executor.sizes["cuda"] else "cpu"
-        resources = {"num_gpus": 1} if place == "cuda" else {"num_cpus": PREDICTING}
-        cores = int(executor.ray.cluster_resources().get("GPU" if place == "cuda" else "CPU", 1))
-        ray.data.DataContext.get_current().enable_progress_bars = False
-        rows: Any = ray.data.read_parquet([*map(str, files)], num_cpus=1 - PREDICTING)
-        rows.map_batches(
-            Predictor,
-            fn_constructor_args=(Path(model).read_bytes(), place),
-            batch_size=ROWS,
-            batch_format="pyarrow",
-            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=cores),
-            runtime_env={"env_vars": ENVIRONMENT},
-            **resources,
-        ).write_parquet(str(temporary), ray_remote_args={"num_cpus": 1 - PREDICTING})
+        _predict(executor, Path(model).read_bytes(), files, temporary)
+        temporary.rename(out)
     finally:
         executor.close()
-    temporary.rename(out)
+        shutil.rmtree(temporary, ignore_errors=True)  # if something failed
     return sum(about.num_rows for about in metadata)
+
+
+def _predict(executor: RayExecutor, model: bytes, files: Sequence[Path], folder: Path) -> None:
+    """Predict files with a model of this content, and write files to a folder."""
+    import ray.data
+
+    place, kind = ("cuda", "GPU") if executor.uses_gpus else ("cpu", "CPU")
+    share: Any = {"num_gpus": 1} if executor.uses_gpus else {"num_cpus": PREDICTING}
+    most = int(executor.ray.cluster_resources()[kind])
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    rows: Any = ray.data.read_parquet([*map(str, files)], num_cpus=1 - PREDICTING)
+    rows.map_batches(
+        Predictor,
+        fn_constructor_args=(model, place),
+        batch_size=ROWS,
+        batch_format="pyarrow",
+        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=most),
+        runtime_env={"env_vars": ENVIRONMENT},
+        **share,
+    ).write_parquet(str(folder), ray_remote_args={"num_cpus": 1 - PREDICTING})
 
 
 def _refuse_columns(classifier: Any, file: Path, about: Any) -> None:
