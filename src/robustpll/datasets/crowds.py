@@ -1,4 +1,4 @@
-"""Answers of real crowds: about rows with features or texts, in files of numpy; or alone, in CSV."""
+"""Answers of real crowds: about rows with features or texts, in numpy files; or alone, in CSV."""
 
 import hashlib
 import io
