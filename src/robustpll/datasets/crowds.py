@@ -1,4 +1,4 @@
-"""Answers of real crowds: about rows with features or texts, or alone, in files of CSV."""
+"""Answers of real crowds: about rows with features or texts, in numpy files; or alone, in CSV."""
 
 import io
 import zipfile

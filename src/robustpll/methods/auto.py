@@ -82,7 +82,7 @@ class Auto(Method):
     to learn them: trees are dropped if their predictions tell more about distractors than those of
     the networks. Label weights of networks are balanced towards the class shares of the candidates;
     in sets, towards equal shares if no class has more than twice the share of another. From 50
-    classes on, the networks are those of Proden.
+    classes on, networks that are not convolutional are those of Proden.
 
     Parameters
     ----------
@@ -162,7 +162,8 @@ class Auto(Method):
             raise InputError(
                 "Auto holds out rows by itself. Use early_stopping=True instead of watch."
             )
-        if self.adversary and task.k >= MANY_CLASSES:
+        is_proden = task.k >= MANY_CLASSES and str(self._network(task)) not in CONVOLUTIONAL
+        if self.adversary and is_proden:
             raise InputError(
                 f"adversary must be None or 0 with {MANY_CLASSES} classes or more, because the "
                 f"networks are those of Proden; got {self.adversary!r} and {task.k} classes."

@@ -232,21 +232,14 @@ def embed(
     texts = source.texts(cells[column])
     if not texts:
         raise InputError(f"{path} has columns, but no rows.")
+    pairs = zip(batch.lines, texts, strict=True)
+    places = [f"{source.unit} {line}: {text[:SHOWN]!r}" for line, text in pairs]
     rows: list[Any] = texts
     if encoder.size is not None:
         rows = [located(text, path.parent, root or path.parent) if text else "" for text in texts]
-
-    def explained(faults: dict[int, str]) -> list[str]:
-        lines, unit = batch.lines, source.unit
-        bad = [f"{unit} {lines[n]}: {texts[n][:SHOWN]!r} {fault}" for n, fault in faults.items()]
-        if bad and not skip_bad_rows:
-            rule = "Correct these rows, or leave them out by `skip_bad_rows`"
-            problem = f"{len(bad):,} rows have no features ({some_of(bad, 3)})"
-            raise InputError(f"{path}: {problem}. {rule}.")
-        return bad
-
-    if encoder.size is not None:  # before anything is computed
-        explained({n: REASONS[row] for n, row in enumerate(rows) if row in REASONS})
+        if not skip_bad_rows:  # before anything is computed
+            named = zip(places, rows, strict=True)
+            _refuse(path, [f"{place} {REASONS[row]}" for place, row in named if row in REASONS])
     store = out.with_name(f".{out.name}.{_digits(about, str(root))}")
     parts = []
     for start in range(0, len(rows), CHUNK):
@@ -254,10 +247,10 @@ def embed(
         parts.append(_chunk(store / f"{_digits(*texts[chunk])}.npy", encoder, rows[chunk]))
         progress(min(start + CHUNK, len(rows)), len(rows))
     features = np.concatenate(parts)
-    bad = explained(_faults(features, rows, encoder))
     is_good = np.isfinite(features).all(-1)
-    if not is_good.any():
-        raise InputError(f"{path}: no row has features ({bad[0]}). Check the paths.")
+    bad = [f"{places[n]} {fault}" for n, fault in _faults(~is_good, rows, encoder).items()]
+    if not skip_bad_rows or not is_good.any():
+        _refuse(path, bad)
     cells, features = cells.filter(is_good), features[is_good]
     names = [f"e{number}" for number in range(features.shape[1])]
     if clash := {*names} & {*source.names}:
@@ -271,11 +264,18 @@ def _digits(*words: str) -> str:
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
 
 
-def _faults(features: Floats, rows: list[Any], encoder: Encoder) -> dict[int, str]:
+def _refuse(path: Path, bad: list[str]) -> None:
+    if bad:
+        problem = f"{len(bad):,} rows have no features ({some_of(bad, 3)})"
+        remedy = "Correct these rows, or leave them out by `skip_bad_rows`"
+        raise InputError(f"{path}: {problem}. {remedy}.")
+
+
+def _faults(is_bad: NDArray[np.bool_], rows: list[Any], encoder: Encoder) -> dict[int, str]:
     """By row, why it has no features."""
-    without = np.flatnonzero(~np.isfinite(features).all(-1)).tolist()
-    faults = decoded([rows[n] for n in without], encoder.size)[1] if encoder.size else {}
-    return {n: faults.get(at, "has infinite features") for at, n in enumerate(without)}
+    bad = np.flatnonzero(is_bad).tolist()
+    faults = decoded([rows[n] for n in bad], encoder.size)[1] if encoder.size else {}
+    return {n: faults.get(number, "has infinite features") for number, n in enumerate(bad)}
 
 
 def _chunk(file: Path, encoder: Encoder, rows: list[Any]) -> Floats:
