@@ -247,7 +247,7 @@ def embed(
         parts.append(_chunk(store / f"{_digits(*texts[chunk])}.npy", encoder, rows[chunk]))
         progress(min(start + CHUNK, len(rows)), len(rows))
     features = np.concatenate(parts)
-    is_good = np.isfinite(features).all(-1)
+    is_good = np.asarray(np.isfinite(features).all(-1))
     bad = [f"{places[n]} {fault}" for n, fault in _faults(~is_good, rows, encoder).items()]
     if not skip_bad_rows or not is_good.any():
         _refuse(path, bad)
