@@ -118,7 +118,7 @@ LIMITS = {
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
     # layers of any network (35), ids and several arrays as X (100); loaders (135), rows that exceed
     # the memory (200), warm starts, checkpoints and callbacks (250)
-    "estimator": 3320,
+    "estimator": 3310,
     # docstrings of public reports (400), baselines beside a model (425), the default method (20)
     "evaluate": 1175,
     "html": 85,
@@ -139,7 +139,7 @@ LIMITS = {
     # encoders (300), prediction on Ray (120), Parquet that exceeds the memory (370)
     "tables": 2675,
 }
-MOST_LINES, MOST_FILES = 26_600, 127  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 26_580, 127  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

@@ -35,6 +35,7 @@ from robustpll.estimator.fitting import (
     checked_callbacks,
     description_of,
     fit_early_stopping,
+    former_networks,
     refuse_on_cluster,
     refuse_unscaled_views,
     row_weights,
@@ -127,13 +128,12 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         else:
             X, y = pairs_of(X, y) if is_loader(X) else (X, y)
             method, session = self.resolved_method(), Session.of(self.checkpoint, resume)
-            fresh._fit(X, y, sample_weight, method, self._start(method), session=session)
+            is_warm = getattr(self, "warm_start", False)
+            former = former_networks(self, method, "warm_start") if is_warm else None
+            start = None if former is None else Start(former.net)
+            fresh._fit(X, y, sample_weight, method, start, session=session)
         self.__dict__ = fresh.__dict__
         return self
-
-    def _start(self, method: Method) -> Start | None:
-        """The network from which `fit` goes on, if any."""
-        return None
 
     def _fit(
         self,
@@ -207,6 +207,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             held_out = replace(held_out[0].numpy(), classes=self.classes_)
         self.held_out_ = held_out  # of the training rows, by models that did not see them
         self.fitted_ = fitted.without_training_rows()  # which need not stay on the device
+        self.__dict__.pop("optimizer_", None)  # of `partial_fit`, for the former network
         self.recalibration_: Recalibration | None = None
         self.trial_: CalibrationSample | None = None  # of `calibrate_decisions`
 

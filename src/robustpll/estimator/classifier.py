@@ -15,14 +15,10 @@ from robustpll.engine.checkpoint import Checkpoint, Start
 from robustpll.engine.history import Callback
 from robustpll.engine.modules import ParameterGroups
 from robustpll.engine.networks import Network
-from robustpll.engine.predict import Networks
 from robustpll.errors import InputError, some_of
 from robustpll.estimator.base import CandidateClassifier
 from robustpll.estimator.features import Scale
-from robustpll.estimator.fitting import (
-    ClassWeight,
-    refuse_several_trainings,
-)
+from robustpll.estimator.fitting import ClassWeight, former_networks
 from robustpll.methods import METHODS, Auto, Method, RobustPll, RobustPllAt
 
 DEPRECATED = "deprecated"  # the value of parameters that nobody passed
@@ -114,21 +110,6 @@ class PLLClassifier(CandidateClassifier):
             "`robustpll methods` lists them."
         )
 
-    def _start(self, method: Method) -> Start | None:
-        if not self.warm_start:
-            return None
-        refuse_several_trainings(method, "warm_start")
-        return None if self._former is None else Start(self._former.net)
-
-    @property
-    def _former(self) -> Networks | None:
-        """What to go on from; raises if the model has no networks alone."""
-        fitted = getattr(self, "fitted_", None)
-        if not isinstance(fitted, Networks | None):
-            msg = f"The model was fitted by {fitted.method.title}, which cannot go on. "
-            raise InputError(msg + "Fit it by the new method first, with warm_start=False.")
-        return fitted
-
     def partial_fit(
         self,
         X: Any,
@@ -163,11 +144,7 @@ class PLLClassifier(CandidateClassifier):
         array(['a', 'b', 'c'], dtype='<U1')
         """
         method: Any = self.resolved_method()
-        refuse_several_trainings(method, "partial_fit")
-        if not method.incremental:
-            msg = f"partial_fit is not possible with {method.title}, which remembers several epochs"
-            raise InputError(f"{msg}. Use a method such as 'robust_pll' or 'proden', or fit.")
-        fresh, former = copy.copy(self), self._former
+        fresh, former = copy.copy(self), former_networks(self, method, "partial_fit")
         losses: NDArray[Any] = np.empty(0) if former is None else self.history_["loss"]
         start = Start(None, min(len(losses), method.total_epochs - 1))
         if former is not None:

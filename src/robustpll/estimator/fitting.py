@@ -38,17 +38,25 @@ def checked_callbacks(callbacks: Any) -> tuple[Any, ...]:
     return tuple(callbacks)
 
 
-def refuse_several_trainings(method: Method, what: str) -> None:
-    """Raise InputError unless a method is one training of networks, which can go on."""
-    if isinstance(method, DeepMethod) and type(method).fit is DeepMethod.fit:
-        return
-    reason = "is not one training of networks"
+def former_networks(model: Any, method: Method, what: str) -> Networks | None:
+    """What a model goes on from, if it is fitted; raise InputError if its method cannot go on."""
+    reason = ""
     if isinstance(method, Auto):
-        reason = "calibrates by rows that it holds out, and a former network may have seen them"
-    raise InputError(
-        f"{what} is not possible with {method.title}: it {reason}. Use a method such as "
-        "'robust_pll' or 'proden', or fit all rows again."
-    )
+        reason = "it calibrates by rows that it holds out, and a former network may have seen them"
+    elif not isinstance(method, DeepMethod) or type(method).fit is not DeepMethod.fit:
+        reason = "it is not one training of networks"
+    elif what == "partial_fit" and not method.incremental:
+        reason = "it remembers several epochs"
+    if reason:
+        raise InputError(
+            f"{what} is not possible with {method.title}: {reason}. Use a method such as "
+            "'robust_pll' or 'proden', or fit all rows again."
+        )
+    fitted = getattr(model, "fitted_", None)
+    if not isinstance(fitted, Networks | None):
+        msg = f"The model was fitted by {fitted.method.title}, which cannot go on. "
+        raise InputError(msg + "Fit it by the new method first, with warm_start=False.")
+    return fitted
 
 
 def refuse_on_cluster(cluster: Any, callbacks: Any, session: Any, start: Start | None) -> None:
