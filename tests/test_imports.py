@@ -107,13 +107,13 @@ LIMITS = {
     "datasets": 1565,
     "demo": 160,  # a baseline beside the methods, pictures to review (30)
     # a schedule of the learning rate (55), faster steps on a CPU, folds; random views of pictures
-    # (200); users' modules, with several inputs and parameter groups (350)
-    "engine": 2530,
+    # (200); users' modules, with several inputs and parameter groups (356)
+    "engine": 2536,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
-    # layers of any network (35), ids and several arrays as X (98)
-    "estimator": 2713,
+    # layers of any network (35), ids and several arrays as X (99)
+    "estimator": 2714,
     # docstrings of public reports (400), baselines beside a model (425), the default method (20)
     "evaluate": 1190,
     "html": 95,
@@ -133,7 +133,7 @@ LIMITS = {
     # encoders (300)
     "tables": 2170,
 }
-MOST_LINES, MOST_FILES = 24_135, 120  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 24_142, 120  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

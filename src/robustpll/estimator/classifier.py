@@ -109,10 +109,11 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> None:
-        device, candidates = chosen_device(self.device), Candidates.of(y)
-        method, layout = with_layout(self.resolved_method(), X, len(candidates.classes))
-        X, scale = self._read(X, reset=True, layout=layout), self._scale_for(method)
+        method, layout = with_layout(self.resolved_method(), X, y)
+        device, scale = chosen_device(self.device), self._scale_for(method)
+        X = self._read(X, reset=True, layout=layout)
         refuse_unscaled_views(method, scale, np.ndim(X))
+        candidates = Candidates.of(y)
         refuse_other_length(X.shape[0], len(candidates))
         weight = row_weights(candidates, self.class_weight, sample_weight)
         self.features_, rows = Features.fit_rows(X, device, scale, self.text, layout)
