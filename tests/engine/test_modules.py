@@ -233,8 +233,8 @@ def test_groups_that_change_nothing_change_nothing() -> None:
         return [{"params": module.named_parameters(), "lr": 0.01}]
 
     expected = fitted(WithoutArguments).predict_proba(X)
-    found = fitted(WithoutArguments, parameter_groups=same).predict_proba(X)
-    np.testing.assert_array_equal(found, expected)
+    grouped = fitted(WithoutArguments, parameter_groups=same).predict_proba(X)
+    np.testing.assert_array_equal(grouped, expected)
 
 
 @pytest.mark.parametrize(
@@ -312,6 +312,7 @@ def test_a_layout_packs_and_unpacks_exactly_and_survives_json() -> None:
         {"types": ["int64", "float16"]},
         {"shapes": [[2], [0]]},
         {"shapes": [[2], ["1"]]},
+        {"shapes": [[2.0], [1]]},
         {"names": ["a", "a"]},
         {"names": []},
         {"form": "array"},

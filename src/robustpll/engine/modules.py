@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from robustpll.errors import InputError, is_number, some_of
+from robustpll.errors import InputError, is_count, is_number, some_of
 
 ParameterGroups = Callable[[nn.Module], Iterable[Mapping[str, Any]]] | None
 OPTIONS = ("lr", "weight_decay")  # of a parameter group
@@ -45,7 +45,7 @@ class Layout:
     def of(cls, X: Any) -> Self:
         """The layout of a dict or tuple of arrays, or of an array."""
         arrays = _arrays(X).values()
-        form: Any = "dict" if isinstance(X, Mapping) else "tuple" if is_several(X) else "array"
+        form: Any = "dict" if is_dict(X) else "tuple" if is_several(X) else "array"
         shapes, types = [array.shape[1:] for array in arrays], [TYPES[a.dtype.kind] for a in arrays]
         return cls(form, tuple(X) if form == "dict" else (), tuple(shapes), tuple(types))
 
@@ -55,7 +55,8 @@ class Layout:
         types, shapes = tuple(saved["types"]), tuple(map(tuple, saved["shapes"]))
         count = {"array": 1, "tuple": len(types), "dict": len({*saved["names"]})}[saved["form"]]
         names = tuple(map(str, saved["names"]))
-        is_sound = {*types} <= READABLE.keys() and all(size > 0 for s in shapes for size in s)
+        sizes = [size for shape in shapes for size in shape]
+        is_sound = {*types} <= READABLE.keys() and all(is_count(size, least=1) for size in sizes)
         counts = {count, len(types), len(shapes), len(names) if saved["form"] == "dict" else count}
         if not is_sound or counts != {count} or not count:
             raise ValueError("its layout of arrays cannot be computed with")
@@ -105,13 +106,18 @@ class Layout:
 def is_several(X: Any) -> bool:
     """Whether X is a dict or a tuple of arrays; a tuple of lists is an array of rows."""
     is_tuple = isinstance(X, tuple) and bool(X) and all(getattr(x, "ndim", 0) for x in X)
-    return is_tuple or isinstance(X, Mapping)
+    return is_tuple or is_dict(X)
+
+
+def is_dict(X: Any) -> bool:
+    """Whether X is a dict, and no sparse matrix that behaves as one."""
+    return isinstance(X, Mapping) and not hasattr(X, "toarray")
 
 
 def _arrays(X: Any) -> dict[str, NDArray[Any]]:
     """The arrays of X by their names in messages, with equally many rows."""
-    items = dict(X if isinstance(X, Mapping) else enumerate(X)) if is_several(X) else {}
-    if isinstance(X, Mapping) and not (X and all(isinstance(name, str) for name in X)):
+    items = dict(X if is_dict(X) else enumerate(X)) if is_several(X) else {}
+    if is_dict(X) and not (X and all(isinstance(name, str) for name in X)):
         raise InputError(
             "X must be a dict with an array for each argument of the network's forward(), such as "
             f"{{'input_ids': ids}}; its keys are {[*X]!r:.100}."
@@ -120,7 +126,7 @@ def _arrays(X: Any) -> dict[str, NDArray[Any]]:
     for label, part in {f"X[{n!r}]": x for n, x in items.items()}.items() or [("X", X)]:
         try:
             array = np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part)
-        except ValueError:  # lists of different lengths
+        except (ValueError, TypeError):  # lists of different lengths, bfloat16
             array = np.empty((), dtype=object)
         if not array.size or not array.ndim or array.dtype.kind not in TYPES:
             raise InputError(

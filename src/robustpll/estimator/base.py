@@ -148,13 +148,13 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> None:
         is_new, device = start is None or start.net is None, chosen_device(self.device)
         is_partial = start is not None and start.epoch is not None
-        candidates = Candidates.of(y, classes=classes if is_new else self.classes_)
-        method, layout = with_layout(method, X, len(candidates.classes))
+        method, layout = with_layout(method, X, y)
         elsewhere = self.cluster is not None
         refuse_unshared(method, has_files=session is not None, has_cluster=elsewhere)
         layout = layout if is_new else self.features_.layout
         X, scale = self._read(X, reset=is_new, least=2, layout=layout), self._scale_for(method)
         refuse_unscaled_views(method, scale, np.ndim(X))
+        candidates = Candidates.of(y, classes=classes if is_new else self.classes_)
         refuse_other_length(X.shape[0], len(candidates))
         weight = row_weights(candidates, self.class_weight, sample_weight)
         if is_new:

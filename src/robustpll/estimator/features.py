@@ -206,7 +206,7 @@ class Features:
         }
         is_reduced = f"{REDUCTION}.{PARTS[0]}" in arrays
         reduced = {"texts": texts, "reduction": reduction(REDUCTION) if is_reduced else None}
-        layout = {"layout": Layout.from_json(saved["layout"])} if "layout" in saved else {}
+        layout = {"layout": Layout.from_json(saved["layout"])} if saved.get("layout") else {}
         tuples = {name: tuple(saved[name]) for name in ("columns", "shift", "scale")}
         tuples["shape"] = tuple(map(int, saved["shape"]))
         categories = {name: tuple(map(str, words)) for name, words in saved["categories"].items()}

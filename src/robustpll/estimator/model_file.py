@@ -198,9 +198,6 @@ def load(path: str | Path, *, network: Network | None = None, device: str = "aut
             if (fields.get("network") == CALLABLE) == (network is not None):
                 method = _method(about["method"], network)
                 classifier = _classifier(about, tensors, method, device)
-                if network is not None and classifier.features_.layout is not None:
-                    network = Unpacking(network, classifier.features_.layout)
-                    method = replace(method, network=network)
                 _read_learned(classifier, method, about, tensors, where, network=network)
                 return classifier
     except Exception as error:
@@ -324,6 +321,9 @@ def _read_learned(
     network: Any,
 ) -> None:
     """Set what the method learned."""
+    if network is not None and model.features_.layout is not None:
+        network = Unpacking(network, model.features_.layout)
+        method = replace(method, network=network)
     shape, k = model.features_.shape, len(model.classes_)
     width, nothing = math.prod(shape), torch.empty(1, 0, k, device=device)
     sizes = {"d": width, "d + 1": width + 1, "k": k}

@@ -1,6 +1,5 @@
 """What a network of the user's own means for X: some inputs are not scaled, but passed on."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,27 +7,28 @@ import numpy as np
 import torch
 
 from robustpll.engine.layers import seeded
-from robustpll.engine.modules import EMBEDDINGS, Layout, Unpacking, is_several, own_module
+from robustpll.engine.modules import EMBEDDINGS, Layout, Unpacking, is_dict, is_several, own_module
 from robustpll.errors import InputError
 from robustpll.estimator.features import is_byte_pictures, is_sparse
+from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import as_pandas, is_frame
 from robustpll.methods import Auto, Method
 
 
-def with_layout(method: Method, X: Any, k: int) -> tuple[Any, Layout | None]:
+def with_layout(method: Method, X: Any, y: Any) -> tuple[Any, Layout | None]:
     """Return the method whose network unpacks X, and the layout of X, if it has one.
 
     A dict or tuple of arrays has a layout, and integers for a network with an embedding have one.
     """
     network = getattr(method, "network", "")
     if isinstance(network, str):
-        if isinstance(X, Mapping):
+        if is_dict(X):
             raise InputError(
                 "X is a dict of arrays, which only a network of your own takes. Pass a module as "
                 "`network` of a method that trains networks, or one array as X."
             )
         return method, None
-    if not is_several(X) and not _are_ids(X, network, k):
+    if not is_several(X) and not _are_ids(X, network, y):
         return method, None
     layout = Layout.of(X)
     changes: dict[str, Any] = {"network": Unpacking(network, layout)}
@@ -44,7 +44,7 @@ def with_layout(method: Method, X: Any, k: int) -> tuple[Any, Layout | None]:
     return replace(method, **changes), layout  # type: ignore[type-var]
 
 
-def _are_ids(X: Any, network: Any, k: int) -> bool:
+def _are_ids(X: Any, network: Any, y: Any) -> bool:
     """Whether X is an array of integers, no table and no pictures, and the network embeds them."""
     if is_frame(as_pandas(X)) or is_sparse(X) or is_byte_pictures(X):
         return False
@@ -55,5 +55,5 @@ def _are_ids(X: Any, network: Any, k: int) -> bool:
     if array.dtype.kind not in "iu" or array.ndim < 2:
         return False
     with seeded(0, torch.device("cpu")):
-        module = own_module(network, array.shape[1:], k)
+        module = own_module(network, array.shape[1:], len(Candidates.of(y).classes))
     return any(isinstance(part, EMBEDDINGS) for part in module.modules())
