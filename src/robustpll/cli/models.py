@@ -20,6 +20,7 @@ from typer import BadParameter, Option
 from robustpll._files import writing
 from robustpll.cli import tables as shared
 from robustpll.cli.messages import as_options, errors_as_messages, refuse_unwritable, say
+from robustpll.cli.streaming import Scratch, Stream, refuse_unused, stream_fit, stream_predict
 from robustpll.errors import InputError, ModelFileError, is_share, some_of
 
 if TYPE_CHECKING:
@@ -54,17 +55,26 @@ def fit(
     held_out: Annotated[float, shared.share_option(help="Share of rows to evaluate on.")] = 0.2,
     coverage: Annotated[float, Option(help="Coverage of the prediction sets.")] = COVERAGE,
     no_baselines: shared.NoBaselines = False,
+    stream: Stream = False,
+    scratch: Scratch = None,
 ) -> None:
     """Train on a table with candidate labels, and write the model to a file.
 
     A random part of the rows is held out. It is used to evaluate the model, and to calibrate which
-    of its predictions are accepted. Two baselines learn the same rows, to compare with.
+    of its predictions are accepted. Two baselines learn the same rows, to compare with. With
+    --stream there are none, and --method auto is robust_pll, for fewer epochs on more rows.
     """
     columns.check_form(path)
     if not 0 <= held_out < 1 or not 0 < coverage < 1:
         raise BadParameter("--held-out and --coverage must be shares below 1.")
     if columns.errors is not None and columns.errors.resolve() == out.resolve():
         raise BadParameter(f"--errors and --out are the same file, {out}.")
+    if stream:
+        refuse_unused(file)
+        options: Any = {"network": network, "held_out": held_out, "scratch": scratch}
+        *streamed, truth = stream_fit(path, out, columns, training, **options, start=MODEL_START)
+        _add_decisions(out, coverage, *streamed, truth=truth)
+        return
     decisions = training.decisions or []
     with errors_as_messages():
         model = training.model(network).set_params(text=tuple(columns.text or ()))
@@ -93,15 +103,20 @@ def fit(
     typer.echo("\n".join([f"decided by a person: {decided.labelled.sum():,}", *decided.messages()]))
     title += f", {model.fitted_.learners}," if hasattr(model.fitted_, "learners") else ""
     typer.echo(f"{title} learned from {len(train):,} rows in {seconds:,.1f} s. The model is {out}.")
-    with errors_as_messages(stopped="The model has no decisions and prediction sets."):
-        truth = None if table.truth is None else table.truth[test]
-        typer.echo("\n".join(_evaluate(model, _safe_indexing(X, test), y[test], coverage, truth)))
-        model.save(out)
+    truth = None if table.truth is None else table.truth[test]
+    _add_decisions(out, coverage, model, _safe_indexing(X, test), y[test], truth=truth)
     if not no_baselines:
         with errors_as_messages(stopped=f"{out} is complete; it is not compared with baselines."):
             about: Any = {"seed": training.seed, "seconds": seconds}
             typer.echo(_compared(model, table, y, (train, test), **about))
     typer.echo(f"For predictions: robustpll predict {out} TABLE --out FILE.csv")
+
+
+def _add_decisions(out: Path, coverage: float, model: Any, X: Any, y: Any, *, truth: Any) -> None:
+    """Evaluate and calibrate a model on held-out rows, and save it again."""
+    with errors_as_messages(stopped="The model has no decisions and prediction sets."):
+        typer.echo("\n".join(_evaluate(model, X, y, coverage, truth)))
+        model.save(out)
 
 
 def _refuse_too_few(coverage: float, held_out: int) -> None:
@@ -260,15 +275,22 @@ def predict(
     file: shared.FileOptions,
     skip_bad_rows: shared.SkipBadRows = False,
     device: shared.Device = "auto",
+    stream: Stream = False,
 ) -> None:
     """Predict each row of a table of any size: the label, its certainty, and a decision.
 
     The output has one line for each row, in the same order. A row that does not parse is marked
     for review, with the reason. If the table is an export of a labelling tool, --out may be one,
-    too: it gets the predictions.
+    too: it gets the predictions. With --stream, --out is Parquet, and a bad row is an error.
     """
     if not 0 < error < 1:
         raise BadParameter("--error must be above 0 and below 1.")
+    if stream:
+        refuse_unused(file)
+        with errors_as_messages(stopped=f"{out} is not written."):
+            about: Any = {"keep": keep or [], "error": error, "inputs": (model, path)}
+            stream_predict(_load(model, device), path, out, **about)
+        return
     is_export = _is_export(path, out)
     keep = keep or []
     with errors_as_messages(stopped=f"{out} is not written."):

@@ -293,6 +293,7 @@ def refuse_too_large(path: Path) -> None:
     if needed > free:
         fault = f"{path} is too large to learn from here: it takes {needed / 2**30:,.1f} GiB"
         sample = f"a random sample of {int(rows * free / needed * 0.8):,} rows"
+        sample += ", or save it as Parquet and pass --stream"
         raise InputError(f"{fault}, and {free / 2**30:,.1f} GiB are free. Use {sample}.")
 
 

@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,32 +61,40 @@ class RowFile:
         return np.memmap(self.file, self.dtype, "r", shape=(count, self.width))
 
 
-class Scratch:
+class Scratch(ExitStack):
     """Scaled rows and candidates in files, in windows that are random samples of all rows.
 
-    Rows are added in order. Results are stored by window, too; `in_order` returns them by row.
+    Rows are added in order. Results are stored by window, too; `in_order` returns them by row. At
+    the end of its context, the files are gone.
     """
 
     def __init__(self, shape: tuple[int, int, int], window: int, seed: int, folder: Path) -> None:
         n, d, k = shape  # rows, features, classes
         if n > MOST_ROWS:
             raise InputError(f"X has {n:,} rows, but at most {MOST_ROWS:,} can be streamed.")
+        super().__init__()
         self.n, self.k, self.seed, self.folder = n, k, seed, folder
         self.sizes = window_sizes(n, window)
         self.starts = np.cumsum(self.sizes) - self.sizes
         self.chunks: list[int] = []
         self.left = self.sizes.copy()  # rows that the windows lack
-        self.rows = RowFile(folder, np.float32, d)
-        self.candidates = RowFile(folder, np.uint8, -(-k // 8))  # bits
+        self.rows = self.file(np.float32, d)
+        self.candidates = self.file(np.uint8, -(-k // 8))  # bits
         self.prior: RowFile | None = None  # uniform on the candidates
-        self.label_weights = RowFile(folder, np.float32, k)
-        self.predicted = RowFile(folder, np.int32, 1)
+        self.label_weights = self.file(np.float32, k)
+        self.predicted = self.file(np.int32, 1)
+
+    def file(self, dtype: Any, width: int) -> RowFile:
+        """Return a new file for rows of this width."""
+        rows = RowFile(self.folder, dtype, width)
+        self.enter_context(rows.file)
+        return rows
 
     def add(self, rows: NDArray[Any], candidates: NDArray[Any], prior: Any = None) -> None:
         """Write the next rows (b, d), their candidates (b, k) and, if not uniform, their prior."""
         bits = np.packbits(candidates, axis=1)
         if prior is not None and self.prior is None:
-            self.prior = RowFile(self.folder, np.float32, self.k)
+            self.prior = self.file(np.float32, self.k)
         for start, chosen in self._places(len(self.chunks), len(rows), self.left):
             self.rows.write(start, rows[chosen])
             self.candidates.write(start, bits[chosen])
@@ -114,7 +123,7 @@ class Scratch:
         With `values` (k,), the stored numbers are indices into them, and the map is (n,).
         """
         dtype = stored.dtype if values is None else values.dtype
-        ordered, left, done = RowFile(self.folder, dtype, stored.width), self.sizes.copy(), 0
+        ordered, left, done = self.file(dtype, stored.width), self.sizes.copy(), 0
         for chunk, size in enumerate(self.chunks):
             rows = np.empty((size, stored.width), stored.dtype)
             for start, chosen in self._places(chunk, size, left):
@@ -185,8 +194,7 @@ class Stream:
         self.scratch: Scratch = training.task.scratch  # type: ignore[attr-defined]
         self.tensors = dict(self.state.rows)
         widths = {n: value[:, 0].numel() for n, value in self.tensors.items()}
-        folder = self.scratch.folder
-        self.files = {name: RowFile(folder, np.float32, width) for name, width in widths.items()}
+        self.files = {n: self.scratch.file(np.float32, width) for n, width in widths.items()}
         self.seen: set[int] = set()  # windows whose rows have a state
 
     def windows(self, epoch: int) -> Iterator[int]:

@@ -82,7 +82,7 @@ def is_streamable(method: Method) -> bool:
 
 def fit_streamed(model: Any, X: StreamedRows, y: Any, sample_weight: Any, resume: Any) -> None:
     """Fit a classifier by two passes over X, then by windows of rows in scratch files."""
-    method, device = model.resolved_method(), chosen_device(model.device)
+    method = model.resolved_method()
     _refuse(model, method, {"y": y, "sample_weight": sample_weight, "resume": resume})
     seed = int(check_random_state(model.random_state).randint(np.iinfo(np.int32).max))
     features, classes, n = _scan(X, model._scale_for(method))
@@ -90,33 +90,44 @@ def fit_streamed(model: Any, X: StreamedRows, y: Any, sample_weight: Any, resume
     window = WINDOW_BYTES // (4 * d) if X.window is None else X.window
     window = max(1, window // size) * size  # only the last one ends with a smaller batch
     folder = _folder(X, n * (4 * d + k // 8 + 1 + 4 * method.members * (2 * k + 1) + 12 * k))
-    scratch = Scratch((n, d, k), window, seed, folder)
-    shift, scale = np.array(features.shift), np.array(features.scale)
-    for piece in X.pieces():
-        candidates = piece.candidates(classes)
-        rows = np.empty((len(candidates), d), np.float32)
-        for number, column in enumerate(piece.columns):
-            rows[:, number] = (column.astype(np.float64) - shift[number]) / scale[number]
-        scratch.add(rows, candidates.matrix, candidates.prior if X.has_prior else None)
-    pool = torch.zeros((int(scratch.sizes.max()), d), device=device)
-    unit = torch.ones((1, 1, d), device=device)
-    positions = torch.arange(len(pool), device=device)[None]
-    task = WindowTask.over(scratch, ScaledRows(pool, positions, 0 * unit, unit), seed)
-    bars = progress_bars() if model.verbose else nullcontext()
-    with bars, reporting(*checked_callbacks(model.callbacks)):
-        fitted = method.fit(task)
-    sample = task.sample()
-    results = (fitted.label_weights[0], fitted.opinion[0])
-    check_training(fitted, sample, *results, stopped_early=False)
+    with Scratch((n, d, k), window, seed, folder) as scratch:
+        for piece in X.pieces():
+            candidates = piece.candidates(classes)
+            prior = candidates.prior if X.has_prior else None
+            scratch.add(_scaled(piece.columns, features), candidates.matrix, prior)
+        task = _window(scratch, d, seed, chosen_device(model.device))
+        bars = progress_bars() if model.verbose else nullcontext()
+        with bars, reporting(*checked_callbacks(model.callbacks)):
+            fitted = method.fit(task)
+        sample = task.sample()
+        results = (fitted.label_weights[0], fitted.opinion[0])  # of the last window
+        check_training(fitted, sample, *results, stopped_early=False)
+        model.label_weights_ = scratch.in_order(scratch.label_weights)
+        model.labels_ = scratch.in_order(scratch.predicted, classes)
     model.features_, model.classes_ = features, classes
     model.feature_names_in_, model.n_features_in_ = np.array(X.names, dtype=object), d
-    model.label_weights_ = scratch.in_order(scratch.label_weights)
-    model.labels_ = scratch.in_order(scratch.predicted, classes)
     model.history_ = {"loss": fitted.history.loss.double().mean(-1).numpy()}
     model.opinion_ = model.held_out_ = None  # they would take as much memory as the rows
     model.fitted_ = fitted.without_training_rows()
     model.reference_ = Reference.of(model.fitted_, sample.rows, seed)
     model.recalibration_ = model.trial_ = None
+
+
+def _scaled(columns: list[NDArray[Any]], features: Features) -> NDArray[np.float32]:
+    """Return the rows (b, d) of these columns, scaled in float64 as in memory."""
+    rows = np.empty((len(columns[0]), len(columns)), np.float32)
+    parts = zip(columns, features.shift, features.scale, strict=True)
+    for number, (column, shift, scale) in enumerate(parts):
+        rows[:, number] = (column.astype(np.float64) - shift) / scale
+    return rows
+
+
+def _window(scratch: Scratch, d: int, seed: int, device: torch.device) -> WindowTask:
+    """Return a task with tensors for the largest window."""
+    pool = torch.zeros((int(scratch.sizes.max()), d), device=device)
+    unit = torch.ones((1, 1, d), device=device)
+    positions = torch.arange(len(pool), device=device)[None]
+    return WindowTask.over(scratch, ScaledRows(pool, positions, 0 * unit, unit), seed)
 
 
 def _refuse(model: Any, method: Method, passed: dict[str, Any]) -> None:

@@ -32,14 +32,14 @@ def is_frame(y: object) -> bool:
 
 def as_pandas(table: Any) -> Any:
     """Convert a table of another library, such as polars or pyarrow, to pandas."""
+    if hasattr(table, "collect_schema") and not hasattr(table, "to_pandas"):
+        raise InputError(f"A {type(table).__name__} holds no rows yet. Pass table.collect().")
     if not hasattr(table, "columns") or hasattr(table, "iloc"):
         return table
     if not hasattr(table, "to_pandas") and hasattr(table, "__arrow_c_stream__"):
         import pyarrow as pa
 
         table = pa.table(table)
-    if not hasattr(table, "to_pandas") and hasattr(table, "collect"):  # polars' LazyFrame
-        raise InputError(f"A {type(table).__name__} holds no rows yet. Pass table.collect().")
     return table.to_pandas() if hasattr(table, "to_pandas") else table
 
 

@@ -1,6 +1,7 @@
 """Parquet and Arrow files that exceed the memory: rows to learn from, and to predict."""
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +36,8 @@ ARROW = (".arrow", ".feather", ".ipc")
 PIECE_ROWS, PIECE_CELLS = 2**17, 2**23  # that are read at once
 UNIT = "\x1f"  # between the names of a list that is encoded as text
 FORMS = ("candidates", "votes", "indicators")
+MEASURES = ("probability", "belief", "uncertainty", "entropy")
+OURS = {b"robustpll": b"predictions"}  # metadata of files that may be replaced
 NO_OPTIONS = {"rename": None, "fold_case": False, "unanswered": "error", "unsure": None}
 
 
@@ -96,22 +99,26 @@ class ParquetRows(StreamedRows):
         drawn = (share, random_state, True)
         return replace(self, _drawn=(*drawn[:2], False)), replace(self, _drawn=drawn)
 
-    def read(self) -> tuple[pd.DataFrame, Candidates | None]:
-        """Return the features of all rows, and their candidates if they have any, in memory."""
+    def read(self, classes: NDArray[Any] | None = None) -> tuple[pd.DataFrame, Candidates | None]:
+        """Return all rows in memory: features, and candidates if there are any.
+
+        `classes` are all names of classes, by default those that occur.
+        """
         pieces = [*self.pieces(labelled=self._form is not None)]
-        columns = zip(
-            self.names, zip(*(piece.columns for piece in pieces), strict=True), strict=True
-        )
+        columns = zip(self.names, zip(*(part.columns for part in pieces), strict=True), strict=True)
         frame = pd.DataFrame({name: np.concatenate(parts) for name, parts in columns})
-        names = set[Any]().union(*(piece.classes for piece in pieces))
         if self._form is None:
             return frame, None
-        classes = np.unique([*names])
+        if classes is None:
+            classes = np.unique([*set[Any]().union(*(piece.classes for piece in pieces))])
         parts = [piece.candidates(classes) for piece in pieces]
-        matrix, prior = (
-            np.concatenate([getattr(p, n) for p in parts]) for n in ("matrix", "prior")
-        )
+        arrays = ([getattr(part, name) for part in parts] for name in ("matrix", "prior"))
+        matrix, prior = map(np.concatenate, arrays)
         return frame, Candidates(matrix, classes, prior)
+
+    def count(self) -> int:
+        """Return the number of rows of all files."""
+        return sum(map(_row_count, self.files))
 
     @cached_property
     def files(self) -> tuple[Path, ...]:
@@ -189,8 +196,9 @@ class ParquetRows(StreamedRows):
                 cells, lines = pa.table(batch), np.arange(start, start + len(batch))
                 if self._drawn is not None:
                     share, seed, is_drawn = self._drawn
-                    random = np.random.default_rng(seed_of(seed, "held out", number, start))
-                    chosen = (random.random(len(lines)) < share) == is_drawn
+                    draws = np.random.PCG64(seed_of(seed, "held out", number)).advance(start)
+                    random = np.random.Generator(draws).random(len(lines))  # by row
+                    chosen = (random < share) == is_drawn
                     cells, lines = cells.filter(pa.array(chosen)), lines[chosen]
                 start += len(batch)
                 if len(lines):
@@ -251,8 +259,8 @@ class ParquetRows(StreamedRows):
                         raise InputError(f"keep: the output has a column {name!r}, too. Rename it.")
                     table = table.append_column(name, pa.array(values))
                 if written is None:
-                    written = pq.ParquetWriter(file, table.schema)
-                written.write_table(table)
+                    written = pq.ParquetWriter(file, table.schema.with_metadata(OURS))
+                written.write_table(table.cast(written.schema))
                 count += len(frame)
             if written is not None:
                 written.close()
@@ -280,9 +288,6 @@ def _predicted(
     return columns
 
 
-MEASURES = ("probability", "belief", "uncertainty", "entropy")
-
-
 @dataclass(frozen=True)
 class _Place:
     """Which rows of a file a piece has."""
@@ -296,6 +301,13 @@ class _Place:
         raise InputError(f"{self.file}, row {line:,}: {fault}. Correct or drop such rows.")
 
 
+def is_file_of_predictions(path: Path) -> bool:
+    """Whether `write_predictions` wrote a file."""
+    with suppress(InputError):
+        return (_schema(path).metadata or {}).get(b"robustpll") == OURS[b"robustpll"]
+    return False
+
+
 def _no_labels(classes: NDArray[Any]) -> Candidates:
     raise InputError("These rows were read without labels.")
 
@@ -303,6 +315,14 @@ def _no_labels(classes: NDArray[Any]) -> Candidates:
 def _is_number(kind: Any) -> bool:
     numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
     return any(is_kind(kind) for is_kind in numeric)
+
+
+def _row_count(file: Path) -> int:
+    if file.suffix.lower() in PARQUET:
+        with parquet_file(file) as opened:
+            return int(opened.metadata.num_rows)
+    with _arrow_file(file) as opened:
+        return sum(len(opened.get_batch(number)) for number in range(opened.num_record_batches))
 
 
 def _schema(file: Path) -> Any:
