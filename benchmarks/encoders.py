@@ -6,7 +6,7 @@
 `robustpll embed` computes the features: EfficientNet-Lite0 those of CIFAR-10N, pictures enlarged to
 160 pixels, and MiniLM those of Sentiment. `RobustPLLClassifier()` learns from the votes alone. The
 settings of TF-IDF were chosen on half of the training rows of Sentiment. The features of CIFAR-10N
-are written to the cache as the dataset `cifar10n-features`, which the grid `crowds` has.
+are written to the cache as the dataset `cifar10n-lite0`, which the grid `crowds` has.
 """
 
 import gzip
@@ -115,8 +115,8 @@ def embedded(tables: tuple[Path, Path], encoder: Path, *options: str) -> tuple[P
 
 
 def write_dataset(tables: tuple[Path, Path], data: Path) -> Path:
-    """Write features, votes and classes as the file of `cifar10n-features`; return its path."""
-    [file] = entry_of("cifar10n-features").files
+    """Write features, votes and classes as the file of `cifar10n-lite0`; return its path."""
+    [file] = entry_of("cifar10n-lite0").files
     path = data_folders()[-1] / file.path
     parts = zip(("train", "test"), map(pd.read_parquet, tables), strict=True)
     arrays = {f"x_{name}": frame.filter(regex=r"^e\d+$").to_numpy() for name, frame in parts}
@@ -169,7 +169,7 @@ def main() -> None:
         pictures = pictures_table(folders[1], data, args.rows, args.test_rows)
         options = ("--image-input", "picture", "--normalize", "half")
         tables = embedded(pictures, picture_encoder(folders[1] / "lite0.onnx"), *options)
-        print(f"The dataset cifar10n-features is {write_dataset(tables, data)}.")
+        print(f"The dataset cifar10n-lite0 is {write_dataset(tables, data)}.")
         report.add("CIFAR-10N, EfficientNet-Lite0", accuracy(tables, "picture"))
 
 

@@ -247,8 +247,8 @@ def embed(
         parts.append(_chunk(store / f"{_digits(*texts[chunk])}.npy", encoder, rows[chunk]))
         progress(min(start + CHUNK, len(rows)), len(rows))
     features = np.concatenate(parts)
-    is_good = np.asarray(np.isfinite(features).all(-1))
-    bad = [f"{places[n]} {fault}" for n, fault in _faults(~is_good, rows, encoder).items()]
+    is_good: NDArray[np.bool_] = np.asarray(np.isfinite(features).all(-1))
+    bad = [f"{places[n]} {fault}" for n, fault in _faults(is_good, rows, encoder).items()]
     if not skip_bad_rows or not is_good.any():
         _refuse(path, bad)
     cells, features = cells.filter(is_good), features[is_good]
@@ -271,9 +271,9 @@ def _refuse(path: Path, bad: list[str]) -> None:
         raise InputError(f"{path}: {problem}. {remedy}.")
 
 
-def _faults(is_bad: NDArray[np.bool_], rows: list[Any], encoder: Encoder) -> dict[int, str]:
+def _faults(is_good: NDArray[np.bool_], rows: list[Any], encoder: Encoder) -> dict[int, str]:
     """By row, why it has no features."""
-    bad = np.flatnonzero(is_bad).tolist()
+    bad = np.flatnonzero(~is_good).tolist()
     faults = decoded([rows[n] for n in bad], encoder.size)[1] if encoder.size else {}
     return {n: faults.get(number, "has infinite features") for number, n in enumerate(bad)}
 
