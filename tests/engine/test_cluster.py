@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -171,3 +172,26 @@ print(PLLClassifier(method, random_state=0, cluster="local").fit(X, y).score(X, 
 """)
     words = [sys.executable, str(script)]
     assert subprocess.run(words, check=True, capture_output=True).stdout.strip() == b"1.0"
+
+
+@pytest.mark.ray
+def test_a_cluster_that_this_machine_does_not_belong_to_is_used_by_its_client_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    node: Any = {"num_cpus": 2, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+    node["ray_client_server_port"] = port
+    cluster = Cluster(initialize_head=True, head_node_args=node)
+    try:
+        here, there = (
+            PLLClassifier(RobustPllEns(epochs=3), random_state=0, device="cpu", cluster=name)
+            for name in (None, f"ray://127.0.0.1:{port}")
+        )
+        close(here.fit(X, Y).predict_proba(X), there.fit(X, Y).predict_proba(X))
+    finally:
+        cluster.shutdown()
