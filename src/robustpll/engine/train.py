@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from robustpll.engine.augment import Views
+from robustpll.engine.augment import FORMER, Views
 from robustpll.engine.checkpoint import Keeper
 from robustpll.engine.cluster import groups_of, mapped
 from robustpll.engine.data import Feed, State, Task
@@ -244,8 +244,8 @@ def _begun(method: "DeepMethod", task: Task, shard: Shard | None) -> tuple[nn.Mo
 
 
 def in_bf16(method: "DeepMethod", device: torch.device) -> bool:
-    """Whether products are computed in bfloat16; "auto": those of our convolutions on CUDA."""
-    is_ours = isinstance(method.network, str) and method.network in CONVOLUTIONAL
+    """Whether products are computed in bfloat16; "auto": those of newer networks on CUDA."""
+    is_ours = isinstance(method.network, str) and method.network in CONVOLUTIONAL.keys() - FORMER
     fast = device.type == "cuda" and is_ours and has_bf16(device)
     return method.precision == "bf16" or (method.precision == "auto" and fast)
 
