@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import Any
 
 import robustpll
-from robustpll import METHODS, bench
+from robustpll import METHODS, bench, callbacks
 
 API = {
     "Learn": ("RobustPLLClassifier", "PLLClassifier", "METHODS", "load"),
@@ -34,9 +34,10 @@ def api_page() -> str:
         lines += [f"## {section}", ""]
         for name in names:
             lines += api_entry(name, getattr(robustpll, name))
-    lines += ["## Benchmark", "", "`from robustpll.bench import ...`", ""]
-    for name in bench.__all__:
-        lines += api_entry(name, getattr(bench, name))
+    for section, module in (("Callbacks and checkpoints", callbacks), ("Benchmark", bench)):
+        lines += [f"## {section}", "", f"`from {module.__name__} import ...`", ""]
+        for name in module.__all__:
+            lines += api_entry(name, getattr(module, name))
     return "\n".join(lines)
 
 

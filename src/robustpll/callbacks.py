@@ -20,10 +20,10 @@ from typing import Any
 
 from robustpll._files import refuse_replacing, write_whole
 from robustpll.engine.checkpoint import Checkpoint
-from robustpll.engine.history import Callback, EpochState
+from robustpll.engine.history import EpochState
 from robustpll.errors import InputError
 
-__all__ = ["CSVLogger", "Callback", "Checkpoint", "EpochState", "TensorBoard"]
+__all__ = ["CSVLogger", "Checkpoint", "EpochState", "TensorBoard"]
 
 COLUMNS = ("training", "epoch", "loss", "covering_rate", "seconds")
 HEADER = ",".join(COLUMNS)
