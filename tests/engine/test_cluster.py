@@ -111,6 +111,7 @@ def test_the_default_is_the_same_on_a_cluster(
     cluster: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_ADDRESS", "local")  # join no cluster of others
     here, there = (
         RobustPLLClassifier(epochs=3, random_state=0, device="cpu", cluster=name).fit(X, Y)
         for name in (None, cluster)
