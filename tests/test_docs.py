@@ -105,6 +105,7 @@ def test_the_code_for_ray_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_ADDRESS", "local")  # join no cluster of others
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     for block in blocks("large-data.md"):

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from typer.testing import CliRunner
 
 from robustpll import Candidates, InputError, PLLClassifier, RobustPLLClassifier, compare
 from robustpll.clean.judge import judge
+from robustpll.cli import app
 from robustpll.engine.cluster import (
     RETRIES,
     LocalExecutor,
@@ -109,6 +111,7 @@ def test_the_default_is_the_same_on_a_cluster(
     cluster: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_ADDRESS", "local")  # join no cluster of others
     here, there = (
         RobustPLLClassifier(epochs=3, random_state=0, device="cpu", cluster=name).fit(X, Y)
         for name in (None, cluster)
@@ -175,6 +178,7 @@ print(PLLClassifier(method, random_state=0, cluster="local").fit(X, y).score(X, 
 
 
 @pytest.mark.ray
+@pytest.mark.filterwarnings("ignore")  # of files that Ray leaves open
 def test_a_cluster_that_this_machine_does_not_belong_to_is_used_by_its_client_port(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -195,3 +199,15 @@ def test_a_cluster_that_this_machine_does_not_belong_to_is_used_by_its_client_po
         close(here.fit(X, Y).predict_proba(X), there.fit(X, Y).predict_proba(X))
     finally:
         cluster.shutdown()
+
+
+@pytest.mark.parametrize("command", ["fit", "compare", "clean"])
+def test_commands_take_a_cluster(command: str, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    lines = [f"{row % 7 + row % 2 * 50},{'a|b' if row % 3 else 'b'}" for row in range(60)]
+    table.write_text("\n".join(["weight,label", *lines]))
+    out = [] if command == "compare" else ["--out", str(tmp_path / "out")]
+    words = [command, str(table), "--candidates", "label", *out, "--cluster", "nowhere"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 1
+    assert "cluster must be None, 'local'" in result.output

@@ -36,6 +36,7 @@ def test_a_folder_of_files_is_predicted_as_in_one_process(
     from robustpll import load
 
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_ADDRESS", "local")  # join no cluster of others
     (tmp_path / "rows").mkdir()
     for part in range(3):
         rows[part::3].to_parquet(tmp_path / "rows" / f"{part}.parquet")
