@@ -64,6 +64,12 @@ FACTS = {  # by page: what holds after its code has run
         "len(labels) == 60",
         "len(set(labels)) > 1",
     ],
+    "large-data.md": [
+        "(predicted == label).mean() > 0.8",
+        "covered > 0.8",
+        "count == len(model.labels_) + len(y_test) == 3000",
+        "set(model.labels_.tolist()) == {0, 1, 2}",
+    ],
     "text.md": ["label == ['good']", "wide.score(X, halves) > 0.9"],
 }
 README, *OTHERS = FACTS

@@ -100,7 +100,8 @@ LIMITS = {
     "clean": 1385,
     # compare, and baselines of fit and clean (110), long tables, exports and new names (70); ids of
     # rows (35), pictures (40), texts and embed (75)
-    "cli": 1560,
+    # streamed files (140)
+    "cli": 1700,
     # own reader of .mat files (SciPy crashes on damaged ones), archives; KEEL tables (75), answers
     # of annotators (80), real crowds (60), and without features (40); CIFAR-10 in two forms, with
     # answers of people (120)
@@ -108,19 +109,22 @@ LIMITS = {
     "demo": 160,  # a baseline beside the methods, pictures to review (30)
     # a schedule of the learning rate (55), faster steps on a CPU, folds; random views of pictures
     # (200)
-    "engine": 2180,
+    # rows in scratch files, window by window (270)
+    "engine": 2450,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
     # layers of any network (35)
-    "estimator": 2615,
+    # datasets and loaders of PyTorch (140), numbers in blocks (35), streamed rows (190)
+    "estimator": 2980,
     # docstrings of public reports (400), baselines beside a model (425), the default method (20)
     "evaluate": 1190,
     "html": 95,
     # confusions of annotators, and what they share with a model (270), rates of distractors (75),
     # answers in any form and long tables (390), spelling of class names (165, of which 75 were in
     # tables); models that say the same about all rows (10)
-    "labels": 1430,
+    # tables of other libraries (5)
+    "labels": 1435,
     "measures": 800,
     # wrapped estimators (380), with labels of crowd-kit and cleanlab (70), the default method
     # (750), forests (220), pruning (145), six methods that compare views (700)
@@ -130,9 +134,10 @@ LIMITS = {
     # CSV with line numbers and quotes (230), columns that leak labels, exports of three labelling
     # tools (310), long tables, answers in JSON and new names (170), picture files (290), texts and
     # encoders (300)
-    "tables": 2170,
+    # Parquet and Arrow files in pieces (390)
+    "tables": 2565,
 }
-MOST_LINES, MOST_FILES = 23_670, 120  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 24_850, 125  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

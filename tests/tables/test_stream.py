@@ -397,14 +397,14 @@ def test_scratch_files_have_no_names_and_are_closed_after_ctrl_c(
 def test_the_memory_does_not_grow_with_the_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither numpy nor torch allocates a fifth of the features in float32."""
+    """Neither numpy nor torch allocates a third of the features in float32."""
     monkeypatch.setattr(stream, "PIECE_ROWS", 512)
     count = 20_000
     y = np.arange(count) % 2
     wide = pd.DataFrame(RANDOM.normal(size=(count, 40)).astype(np.float32) + y[:, None])
     wide.columns = [f"x{number}" for number in range(40)]
     wide.assign(seen=y).to_parquet(tmp_path / "wide.parquet", row_group_size=1000)
-    most, largest = 4 * count * 40 // 5, 0
+    most, largest = 4 * count * 40 // 3, 0
 
     class Largest(TorchDispatchMode):
         def __torch_dispatch__(

@@ -87,7 +87,7 @@ class ParquetRows(StreamedRows):
     scratch: str | Path | None = None
     window: int | None = None
     # share, seed, and whether the rows are those drawn, or the others: see `split`
-    _drawn: tuple[float, int, bool] | None = field(default=None, repr=False)
+    _drawn: tuple[float, int, bool] | None = field(default=None, init=False, repr=False)
 
     @property
     def has_prior(self) -> bool:
@@ -96,8 +96,10 @@ class ParquetRows(StreamedRows):
     def split(self, share: float, random_state: int = 0) -> tuple[Self, Self]:
         """Return most of the rows, and a random share of them, to evaluate and calibrate by."""
         refuse_other_than_share("share", share)
-        drawn = (share, random_state, True)
-        return replace(self, _drawn=(*drawn[:2], False)), replace(self, _drawn=drawn)
+        parts = (replace(self), replace(self))
+        for part, is_drawn in zip(parts, (False, True), strict=True):
+            object.__setattr__(part, "_drawn", (share, random_state, is_drawn))
+        return parts
 
     def read(self, classes: NDArray[Any] | None = None) -> tuple[pd.DataFrame, Candidates | None]:
         """Return all rows in memory: features, and candidates if there are any.
