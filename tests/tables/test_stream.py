@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.exceptions import NotFittedError
 from torch.utils._python_dispatch import TorchDispatchMode
 from typer.testing import CliRunner
 
@@ -229,6 +230,16 @@ def test_predictions_of_pieces_are_those_in_memory(
         ParquetRows(written(tmp_path / "l.parquet", label=1)).write_predictions(
             fitted, out, keep=["label"]
         )
+
+
+def test_a_model_without_names_of_features_is_refused(table: Path, tmp_path: Path) -> None:
+    fitted, rows = model().fit(X.to_numpy(), SETS), ParquetRows(table)
+    with pytest.raises(InputError, match="fitted without names of features"):
+        fitted.predict(rows)
+    with pytest.raises(InputError, match="fitted without names of features"):
+        rows.write_predictions(fitted, tmp_path / "out.parquet")
+    with pytest.raises(NotFittedError):
+        model().predict(rows)
 
 
 def test_a_split_is_of_rows_whatever_columns_are_read(

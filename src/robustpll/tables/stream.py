@@ -19,7 +19,7 @@ from robustpll._files import writing
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, refuse_other_than_share, some_of
 from robustpll.estimator.abstention import NO_PROMISE
-from robustpll.estimator.streaming import StreamedPiece, StreamedRows
+from robustpll.estimator.streaming import StreamedPiece, StreamedRows, feature_names
 from robustpll.labels.candidates import Candidates
 from robustpll.tables.labels import NO_CLASS, _names_in, read_labels
 from robustpll.tables.source import (
@@ -250,7 +250,7 @@ class ParquetRows(StreamedRows):
         was called before; `error` is the share of accepted rows that may be wrong. With
         `probabilities`, there is a column ``probability of NAME`` for each class.
         """
-        names, written, count = tuple(map(str, model.feature_names_in_)), None, 0
+        names, written, count = feature_names(model), None, 0
         with writing(Path(out)) as file:
             for cells, place in self.batches([*dict.fromkeys([*names, *keep])]):
                 columns = [_numbers(cells[name], name, place) for name in names]
