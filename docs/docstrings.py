@@ -10,10 +10,10 @@ import robustpll
 from robustpll import METHODS, bench, callbacks
 
 API = {
-    "Learn": ("RobustPLLClassifier", "PLLClassifier", "METHODS", "load"),
+    "Learn": ("RobustPLLClassifier", "PLLClassifier", "METHODS", "load", "distributed"),
     "Candidates, opinions, decisions": ("Candidates", "Votes", "Opinion", "Decision"),
     "Answers": ("Not", "Sure", "Unsure", "label_variants"),
-    "Data": ("load_dataset", "Dataset", "read_table", "Table"),
+    "Data": ("load_dataset", "Dataset", "read_table", "Table", "ParquetRows"),
     "Trust": ("calibration_report", "ConformalSets", "missing_truth_scores", "ood_report"),
     "Comparison with baselines": ("compare", "Comparison"),
     "Robustness": ("robustness_report", "PGD", "AutoPGD", "Square"),

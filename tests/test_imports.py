@@ -102,7 +102,7 @@ LIMITS = {
     "clean": 1300,
     # compare, and baselines of fit and clean (110), long tables, exports and new names (70); ids of
     # rows (35), pictures (40), texts and embed (75); a cluster (5), checkpoints and streams (30)
-    "cli": 1690,
+    "cli": 1705,
     # own reader of .mat files (SciPy crashes on damaged ones), archives; KEEL tables (75), answers
     # of annotators (80), real crowds (60), and without features (40); CIFAR-10 in two forms, with
     # answers of people (120)
@@ -112,13 +112,13 @@ LIMITS = {
     # pictures (200); processes and Ray (230 of them from bench), for groups of models (400); users'
     # modules, with several inputs and parameter groups (350); callbacks and checkpoints (400); rows
     # that exceed the memory (260); one network on several processes (390)
-    "engine": 4070,
+    "engine": 4065,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
     # layers of any network (35), ids and several arrays as X (100); loaders (135), rows that exceed
     # the memory (200), warm starts, checkpoints and callbacks (250)
-    "estimator": 3320,
+    "estimator": 3325,
     # docstrings of public reports (400), baselines beside a model (425), the default method (20)
     "evaluate": 1175,
     "html": 85,
@@ -139,7 +139,7 @@ LIMITS = {
     # encoders (300), prediction on Ray (120), Parquet that exceeds the memory (370)
     "tables": 2695,
 }
-MOST_LINES, MOST_FILES = 26_750, 128  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 26_780, 128  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

@@ -344,7 +344,7 @@ def test_warnings_of_the_library_are_printed_as_messages(monkeypatch: pytest.Mon
     def warn(*_: Any, **__: Any) -> None:
         warnings.warn("It has learned little.", UserWarning, stacklevel=2)
 
-    monkeypatch.setattr("robustpll.estimator.classifier.check_training", warn)
+    monkeypatch.setattr("robustpll.estimator.base.check_training", warn)
     write(frame(60))
     result = fit(*VOTES)
     assert result.stderr == "It has learned little.\n"

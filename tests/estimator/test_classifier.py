@@ -246,7 +246,7 @@ def test_images_are_learned_in_both_forms(shape: tuple[int, ...], network: str) 
     model = quick(60, network=network, members=5, adversary=0).fit(rows, SETS)
     assert model.score(rows, NAMES[LABELS]) > 0.8
     assert (model.n_features_in_, model.features_.shape) == (np.prod(shape), shape)
-    for other in [(90, 64), (90, 9, 8), (90, 63), (64,), (90, 1, 8, 8), (0, 8, 8)]:
+    for other in [(90, 64), (90, 9, 8), (90, 63), (64,), (90, 2, 8, 8), (0, 8, 8)]:
         with pytest.raises(ValueError, match=r"shape|features|1D array|0 sample"):
             model.predict(np.zeros(other))
 

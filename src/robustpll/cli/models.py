@@ -4,9 +4,8 @@ import codecs
 import json
 import math
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from typer import BadParameter, Option
 from robustpll._files import writing
 from robustpll.cli import tables as shared
 from robustpll.cli.messages import as_options, errors_as_messages, refuse_unwritable, say
-from robustpll.cli.streaming import Scratch, Stream, refuse_unused, stream_fit, stream_predict
+from robustpll.cli.streaming import STREAM, StreamOptions, refuse_unused, stream_fit, stream_predict
 from robustpll.errors import InputError, ModelFileError, is_share, some_of
 
 if TYPE_CHECKING:
@@ -55,25 +54,24 @@ def fit(
     held_out: Annotated[float, shared.share_option(help="Share of rows to evaluate on.")] = 0.2,
     coverage: Annotated[float, Option(help="Coverage of the prediction sets.")] = COVERAGE,
     no_baselines: shared.NoBaselines = False,
-    stream: Stream = False,
-    scratch: Scratch = None,
+    streaming: StreamOptions,
 ) -> None:
     """Train on a table with candidate labels, and write the model to a file.
 
     A random part of the rows is held out. It is used to evaluate the model, and to calibrate which
-    of its predictions are accepted. Two baselines learn the same rows, to compare with. With
-    --stream there are none, and --method auto is robust_pll, for fewer epochs on more rows.
+    of its predictions are accepted. Two baselines learn the same rows, to compare with; --stream
+    has none, and its default is robust_pll.
     """
     columns.check_form(path)
     if not 0 <= held_out < 1 or not 0 < coverage < 1:
         raise BadParameter("--held-out and --coverage must be shares below 1.")
     if columns.errors is not None and columns.errors.resolve() == out.resolve():
         raise BadParameter(f"--errors and --out are the same file, {out}.")
-    if stream:
-        refuse_unused(file)
-        options: Any = {"network": network, "held_out": held_out, "scratch": scratch}
-        *streamed, truth = stream_fit(path, out, columns, training, **options, start=MODEL_START)
-        _add_decisions(out, coverage, *streamed, truth=truth)
+    if streaming.stream:
+        refuse_unused(file, keeping)
+        options: Any = {"network": network, "held_out": held_out, "start": MODEL_START}
+        streamed = stream_fit(path, out, columns, training, streaming, **options)
+        _add_decisions(out, coverage, *streamed)
         return
     decisions = training.decisions or []
     with errors_as_messages():
@@ -81,11 +79,9 @@ def fit(
         refuse_unwritable(out, (path, *decisions), MODEL_START, "a model of robustpll")
     whole = shared.read(path, columns, file, cells=bool(decisions))
     with errors_as_messages(stopped="No model is written."):
-        from rich.console import Console
         from sklearn.utils import _safe_indexing
 
         from robustpll.clean.decisions_file import apply_decisions
-        from robustpll.engine.history import progress_bars
 
         _refuse_added(whole)
         decided = apply_decisions(whole, decisions, columns.row_id)
@@ -93,18 +89,15 @@ def fit(
         numbers = table.features.drop(columns=[*model.text])
         train, test = split_rows(numbers, y, held_out, training.seed)
         _refuse_too_few(coverage, len(test))
-        start, console = time.monotonic(), Console(stderr=True)
-        with progress_bars(console) if console.is_terminal else nullcontext():
-            keeping.fit(model, _safe_indexing(X, train), y[train])
-        seconds, title = time.monotonic() - start, model.resolved_method().title
-        model.notes_ = {"reading": asdict(table.reading)}
-        model.save(out)  # the training must not be lost if the evaluation fails
+        train_it = partial(keeping.fit, model, _safe_indexing(X, train), y[train])
+        seconds = shared.fit_and_save(model, out, train_it, reading=asdict(table.reading))
+        title = model.resolved_method().title
     typer.echo(f"{path}: {len(whole):,} rows, {shared.input_of(table)}, {shared.summary_of(y)}")
     typer.echo("\n".join([f"decided by a person: {decided.labelled.sum():,}", *decided.messages()]))
     title += f", {model.fitted_.learners}," if hasattr(model.fitted_, "learners") else ""
     typer.echo(f"{title} learned from {len(train):,} rows in {seconds:,.1f} s. The model is {out}.")
     truth = None if table.truth is None else table.truth[test]
-    _add_decisions(out, coverage, model, _safe_indexing(X, test), y[test], truth=truth)
+    _add_decisions(out, coverage, model, (_safe_indexing(X, test), y[test]), truth)
     if not no_baselines:
         with errors_as_messages(stopped=f"{out} is complete; it is not compared with baselines."):
             about: Any = {"seed": training.seed, "seconds": seconds}
@@ -112,9 +105,10 @@ def fit(
     typer.echo(f"For predictions: robustpll predict {out} TABLE --out FILE.csv")
 
 
-def _add_decisions(out: Path, coverage: float, model: Any, X: Any, y: Any, *, truth: Any) -> None:
-    """Evaluate and calibrate a model on held-out rows, and save it again."""
+def _add_decisions(out: Path, coverage: float, model: Any, rows: Any, truth: Any) -> None:
+    """Evaluate and calibrate a model on held-out rows (X, y), and save it again."""
     with errors_as_messages(stopped="The model has no decisions and prediction sets."):
+        X, y = rows
         typer.echo("\n".join(_evaluate(model, X, y, coverage, truth)))
         model.save(out)
 
@@ -275,7 +269,7 @@ def predict(
     file: shared.FileOptions,
     skip_bad_rows: shared.SkipBadRows = False,
     device: shared.Device = "auto",
-    stream: Stream = False,
+    stream: Annotated[bool, Option("--stream", help=STREAM)] = False,
 ) -> None:
     """Predict each row of a table of any size: the label, its certainty, and a decision.
 
@@ -294,24 +288,11 @@ def predict(
     is_export = _is_export(path, out)
     keep = keep or []
     with errors_as_messages(stopped=f"{out} is not written."):
-        from robustpll.tables.read import TableInPieces
-        from robustpll.tables.source import Reading
-
         classifier = _load(model, device)
         start = rb"(?!)" if is_export else PREDICTIONS_START  # an export is never replaced
         refuse_unwritable(out, (model, path), start, "a file of predict")
-        features, names = classifier.features_, getattr(classifier, "feature_names_in_", ())
-        words: Any = features.categories | dict.fromkeys(features.texts, ())
-        columns = {str(name): words.get(str(name)) for name in names}
-        before = Reading.from_json(classifier.notes_.get("reading") or {})
-        pictures = _picture_column(features.shape, image_input or before.image_input, path)
-        if images_root is not None and (pictures is None or not images_root.is_dir()):
-            rule = "no such folder" if pictures else "no picture to read for this model"
-            raise InputError(f"images_root={str(images_root)!r}: there is {rule}.")
-        if pictures is not None:
-            pictures = replace(pictures, root=images_root)
-        requested = file.reading(question=question, duplicates="last")  # answers do not matter
-        table = TableInPieces(path, columns, features.fill, before, requested, pictures)
+        images = (image_input, images_root)
+        table = _table_to_predict(classifier, path, file, question, images)
         if clash := [name for name in keep if name in (*COLUMNS, table.source.unit)]:
             raise InputError(f"--keep {clash[0]}: the output has a column of this name. Rename it.")
         by = model.stem if is_export else ""
@@ -326,6 +307,32 @@ def predict(
     if bad := counts["rows"][counts["reason"] == BAD].sum():
         say(f"{bad:,} rows do not parse and are for review (--skip-bad-rows accepts that).")
         raise typer.Exit(0 if skip_bad_rows else 1)
+
+
+def _table_to_predict(
+    classifier: Any,
+    path: Path,
+    file: shared.FileOptions,
+    question: str | None,
+    images: tuple[str | None, Path | None],
+) -> "TableInPieces":
+    """Open a table to be read like that of the training."""
+    from robustpll.tables.read import TableInPieces
+    from robustpll.tables.source import Reading
+
+    image_input, images_root = images
+    features, names = classifier.features_, getattr(classifier, "feature_names_in_", ())
+    words: Any = features.categories | dict.fromkeys(features.texts, ())
+    columns = {str(name): words.get(str(name)) for name in names}
+    before = Reading.from_json(classifier.notes_.get("reading") or {})
+    pictures = _picture_column(features.shape, image_input or before.image_input, path)
+    if images_root is not None and (pictures is None or not images_root.is_dir()):
+        rule = "no such folder" if pictures else "no picture to read for this model"
+        raise InputError(f"images_root={str(images_root)!r}: there is {rule}.")
+    if pictures is not None:
+        pictures = replace(pictures, root=images_root)
+    requested = file.reading(question=question, duplicates="last")  # answers do not matter
+    return TableInPieces(path, columns, features.fill, before, requested, pictures)
 
 
 def _is_export(path: Path, out: Path) -> bool:

@@ -1,8 +1,7 @@
 """`fit --stream` and `predict --stream`: Parquet and Arrow files that exceed the memory."""
 
-import time
-from contextlib import nullcontext
-from dataclasses import asdict, fields
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,14 +12,19 @@ from typer import BadParameter, Option
 from robustpll.cli import tables as shared
 from robustpll.cli.messages import errors_as_messages, refuse_unwritable, say
 
-Stream = Annotated[
-    bool, Option("--stream", help="Read Parquet or Arrow in pieces, so that it may be of any size.")
-]
-Scratch = Annotated[Path | None, Option(help="Folder of the scratch files of --stream.")]
-
+STREAM = "Read Parquet or Arrow in pieces: any size."
 MOST_HELD_OUT = 20_000  # rows, which are in memory
-ROW_VISITS = 10**8  # of the default number of epochs, which is 2 to 200
-USED = ("candidates", "separator", "votes", "indicators", "truth", "ignore", "id")
+ROW_VISITS = 10**8  # by which the number of epochs is chosen, from 2 to 200
+FORMS = ("candidates", "separator", "votes", "indicators")
+OTHERS = ("truth", "ignore", "id")
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """Whether rows are streamed, and where."""
+
+    stream: Annotated[bool, Option("--stream", help=STREAM)] = False
+    scratch: Annotated[Path | None, Option(help="Folder of scratch files of --stream.")] = None
 
 
 def refuse_unused(*groups: Any, used: tuple[str, ...] = ()) -> None:
@@ -36,53 +40,39 @@ def stream_fit(
     out: Path,
     columns: shared.ColumnOptions,
     training: shared.TrainingOptions,
+    streaming: StreamOptions,
     *,
     network: str | None,
     held_out: float,
-    scratch: Path | None,
     start: bytes,
-) -> tuple[Any, Any, Any, Any]:
-    """Fit and save a model; return it with held-out rows, their candidates and true labels."""
-    refuse_unused(columns, used=USED)
-    used = ("method", "epochs", "device", "seed")
-    refuse_unused(training, used=used)
+) -> tuple[Any, Any, Any]:
+    """Fit and save a model; return it with held-out rows (X, y), and their true labels."""
+    refuse_unused(columns, training, used=(*FORMS, *OTHERS, "method", "epochs", "device", "seed"))
     with errors_as_messages(stopped="No model is written; scratch files are removed."):
-        from rich.console import Console
-
         from robustpll import ParquetRows
-        from robustpll.engine.history import progress_bars
-        from robustpll.tables.source import Reading
 
-        form: Any = {name: getattr(columns, name) for name in USED[:4]}
-        rows = ParquetRows(path, **form, scratch=scratch)
-        others = {*columns.ignored(), *([columns.truth] if columns.truth else ())}
-        names = tuple(name for name in rows.names if name not in others)
-        rows = ParquetRows(path, **form, features=names, scratch=scratch)
-        method = "robust_pll" if training.method == "auto" else training.method
-        settings = asdict(training) | {"method": method, "decisions": None}
+        form: Any = {name: getattr(columns, name) for name in FORMS}
+        rows = ParquetRows(path, **form, scratch=streaming.scratch)
+        unused = {*columns.ignored(), columns.truth}
+        rows = replace(rows, features=[name for name in rows.names if name not in unused])
+        if training.method == "auto":
+            training = replace(training, method="robust_pll")
         if training.epochs is None:
-            settings["epochs"] = min(200, max(2, ROW_VISITS // rows.count()))
-        model = shared.TrainingOptions(**settings).model(network)
+            training = replace(training, epochs=min(200, max(2, ROW_VISITS // rows.count())))
+        model = training.model(network)
         refuse_unwritable(out, (path,), start, "a model of robustpll")
-        share = min(held_out, MOST_HELD_OUT / rows.count())
+        share = min(held_out, MOST_HELD_OUT / max(1, rows.count()))
         train, test = rows.split(share, training.seed) if share else (rows, None)
-        begun, console = time.monotonic(), Console(stderr=True)
-        with progress_bars(console) if console.is_terminal else nullcontext():
-            model.fit(train)
-        model.notes_ = {"reading": asdict(Reading())}
-        model.save(out)
-        held_out_rows: Any = (None, [])
+        seconds = shared.fit_and_save(model, out, partial(model.fit, train))
+        X_and_y: Any = (None, []) if test is None else test.read(model.classes_)
         truth = None
-        if test is not None:
-            held_out_rows = test.read(model.classes_)
-            if columns.truth is not None:
-                cells = [cells[columns.truth] for cells, _ in test.batches([columns.truth])]
-                truth = np.concatenate([part.to_pandas().to_numpy(object) for part in cells])
-    seconds = time.monotonic() - begun
+        if test is not None and columns.truth is not None:
+            cells = [batch[columns.truth] for batch, _ in test.batches([columns.truth])]
+            truth = np.concatenate([part.to_pandas().to_numpy(object) for part in cells])
     title = f"{model.resolved_method().title}, {len(model.history_['loss'])} epochs,"
-    typer.echo(f"{path}: {rows.count():,} rows, {len(names):,} features")
-    typer.echo(f"{title} learned from {len(model.labels_):,} rows in {seconds:,.1f} s.")
-    return model, *held_out_rows, truth
+    counts = f"{len(model.labels_):,} rows of {len(rows.names):,} features"
+    typer.echo(f"{title} learned from {counts} in {seconds:,.1f} s. The model is {out}.")
+    return model, X_and_y, truth
 
 
 def stream_predict(

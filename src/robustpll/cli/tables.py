@@ -3,9 +3,10 @@
 import functools
 import gzip
 import inspect
+import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -311,6 +312,24 @@ def _estimated_size(path: Path) -> tuple[int, int]:
     rows = sample.count(b"\n") or sample.count(b"\r")
     delimiters = max(sample.count(mark) for mark in (b",", b";", b"\t"))
     return round((delimiters + rows) * factor), round(rows * factor)
+
+
+def fit_and_save(model: Any, out: Path, fit: Callable[[], Any], **notes: Any) -> float:
+    """Fit a classifier by `fit` with a progress bar, save it, and return the seconds that it took.
+
+    The training must not be lost if the evaluation fails.
+    """
+    from rich.console import Console
+
+    from robustpll.engine.history import progress_bars
+
+    start, console = time.monotonic(), Console(stderr=True)
+    with progress_bars(console) if console.is_terminal else nullcontext():
+        fit()
+    seconds = time.monotonic() - start
+    model.notes_ = notes
+    model.save(out)
+    return seconds
 
 
 def summary_of(y: "Candidates") -> str:

@@ -222,17 +222,14 @@ class Stream:
         if len(self.scratch.sizes) == 1 and self.seen:
             yield 0
             return
+        windows = [*map(int, order)]
         with ThreadPoolExecutor(1, thread_name_prefix="read") as reader:
-            pending, following = None, iter([*map(int, order), None])
-            window = next(following)
-            while window is not None:
-                content = self._read(window) if pending is None else pending.result()
-                self._fill(window, *content)
-                del content
-                upcoming = next(following)
-                pending = None if upcoming is None else reader.submit(self._read, upcoming)
+            pending = reader.submit(self._read, windows[0])
+            for window, following in zip(windows, [*windows[1:], None], strict=True):
+                self._fill(window, *pending.result())
+                if following is not None:
+                    pending = reader.submit(self._read, following)
                 yield window
-                window = upcoming
 
     def _read(self, window: int) -> tuple[Any, dict[str, NDArray[Any]]]:
         """Return the content of a window, and the state of its rows if they have any."""

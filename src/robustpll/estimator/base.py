@@ -398,11 +398,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _pieces(self, X: Any) -> Iterator[Rows]:
         """Scaled rows as in `_rows`, in pieces if X is streamed."""
         check_is_fitted(self, "fitted_")
-        if isinstance(X, StreamedRows):
-            names = tuple(map(str, getattr(self, "feature_names_in_", X.names)))
-            yield from map(self._rows, X.frames(names))
-        else:
-            yield self._rows(X)
+        yield from map(self._rows, X.frames(self) if isinstance(X, StreamedRows) else [X])
 
     def _joined(self, opinions: list[Opinion]) -> Opinion:
         """The opinions of pieces as one."""

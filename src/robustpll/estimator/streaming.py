@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device
@@ -61,12 +62,22 @@ class StreamedRows(ABC):
     ) -> Iterator[StreamedPiece]:
         """Yield all rows in order, with these features; each call reads them anew."""
 
-    def frames(self, names: tuple[str, ...]) -> Iterator[Any]:
-        """Yield all rows in order, as DataFrames with these features."""
+    def frames(self, model: Any) -> Iterator[Any]:
+        """Yield all rows in order, as DataFrames with the features of a fitted model."""
         import pandas as pd
 
+        names = feature_names(model)
         for piece in self.pieces(names, labelled=False):
             yield pd.DataFrame(dict(zip(names, piece.columns, strict=True)))
+
+
+def feature_names(model: Any) -> tuple[str, ...]:
+    """Return the names of a fitted model's features."""
+    check_is_fitted(model, "fitted_")
+    if not hasattr(model, "feature_names_in_"):
+        rule = "Fit it with a DataFrame or ParquetRows"
+        raise InputError(f"The model was fitted without names of features. {rule}.")
+    return tuple(map(str, model.feature_names_in_))
 
 
 def is_streamable(method: Method) -> bool:

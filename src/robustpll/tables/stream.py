@@ -19,7 +19,7 @@ from robustpll._files import writing
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, refuse_other_than_share, some_of
 from robustpll.estimator.abstention import NO_PROMISE
-from robustpll.estimator.streaming import StreamedPiece, StreamedRows
+from robustpll.estimator.streaming import StreamedPiece, StreamedRows, feature_names
 from robustpll.labels.candidates import Candidates
 from robustpll.tables.labels import NO_CLASS, _names_in, read_labels
 from robustpll.tables.source import (
@@ -87,7 +87,7 @@ class ParquetRows(StreamedRows):
     scratch: str | Path | None = None
     window: int | None = None
     # share, seed, and whether the rows are those drawn, or the others: see `split`
-    _drawn: tuple[float, int, bool] | None = field(default=None, repr=False)
+    _drawn: tuple[float, int, bool] | None = field(default=None, init=False, repr=False)
 
     @property
     def has_prior(self) -> bool:
@@ -96,8 +96,10 @@ class ParquetRows(StreamedRows):
     def split(self, share: float, random_state: int = 0) -> tuple[Self, Self]:
         """Return most of the rows, and a random share of them, to evaluate and calibrate by."""
         refuse_other_than_share("share", share)
-        drawn = (share, random_state, True)
-        return replace(self, _drawn=(*drawn[:2], False)), replace(self, _drawn=drawn)
+        parts = (replace(self), replace(self))
+        for part, is_drawn in zip(parts, (False, True), strict=True):
+            object.__setattr__(part, "_drawn", (share, random_state, is_drawn))
+        return parts
 
     def read(self, classes: NDArray[Any] | None = None) -> tuple[pd.DataFrame, Candidates | None]:
         """Return all rows in memory: features, and candidates if there are any.
@@ -248,7 +250,7 @@ class ParquetRows(StreamedRows):
         was called before; `error` is the share of accepted rows that may be wrong. With
         `probabilities`, there is a column ``probability of NAME`` for each class.
         """
-        names, written, count = tuple(map(str, model.feature_names_in_)), None, 0
+        names, written, count = feature_names(model), None, 0
         with writing(Path(out)) as file:
             for cells, place in self.batches([*dict.fromkeys([*names, *keep])]):
                 columns = [_numbers(cells[name], name, place) for name in names]
