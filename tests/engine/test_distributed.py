@@ -245,7 +245,7 @@ def test_the_program_on_the_page_runs_in_one_process_and_in_two(tmp_path: Path) 
         (accuracy,) = re.findall(rf"{count} processes, accuracy (0\.\d+)", done.stdout)
         assert float(accuracy) > 0.9
     assert together.stdout.count("60/60") <= 1  # the first process shows progress
-    assert (tmp_path / "digits.pll").exists()
+    assert (tmp_path / "shared.pll").exists()
 
 
 def test_without_torchrun_the_context_changes_nothing() -> None:
