@@ -90,7 +90,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : array or sparse matrix (n, d), DataFrame, images, Dataset or DataLoader
+        X : array or sparse matrix (n, d), DataFrame, images, Dataset, DataLoader or `ParquetRows`
             Numbers in an array must be finite. Images have the shape (n, h, w), (n, c, h, w) or (n,
             h, w, c). With channels and of the type uint8, they are divided by 255, unless `scale`
             is "standard" or None. A DataFrame may hold numbers, categories, booleans and gaps, and
@@ -98,7 +98,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             by a truncated SVD with a fixed seed, to 500 numbers a row or half the number of rows,
             whichever is less. A narrower one is taken as an array. Tables may be of pandas, polars
             or pyarrow. A Dataset or DataLoader of PyTorch yields pairs of a row and its candidates,
-            which are collected in memory in this order.
+            which are collected in memory in this order. `ParquetRows` are files of any size.
         y : object
             Candidates in any form that `Candidates.of` accepts; None if X yields them.
         sample_weight : array of shape (n,), optional
