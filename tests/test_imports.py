@@ -112,13 +112,13 @@ LIMITS = {
     # pictures (200); processes and Ray (230 of them from bench), for groups of models (400); users'
     # modules, with several inputs and parameter groups (350); callbacks and checkpoints (400); rows
     # that exceed the memory (260); one network on several processes (390)
-    "engine": 4065,
+    "engine": 4070,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
     # layers of any network (35), ids and several arrays as X (100); loaders (135), rows that exceed
     # the memory (200), warm starts, checkpoints and callbacks (250)
-    "estimator": 3325,
+    "estimator": 3330,
     # docstrings of public reports (400), baselines beside a model (425), the default method (20)
     "evaluate": 1175,
     "html": 85,

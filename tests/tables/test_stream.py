@@ -22,6 +22,7 @@ from robustpll import InputError, ParquetRows, PLLClassifier, RobustPLLClassifie
 from robustpll.cli import app
 from robustpll.engine.stream import Scratch, window_sizes
 from robustpll.engine.train import Training
+from robustpll.estimator import streaming
 from robustpll.methods import METHODS, Cavl, Cc, Proden, Rc, RobustPll, RobustPllEns
 from robustpll.tables import stream
 
@@ -242,6 +243,30 @@ def test_a_model_without_names_of_features_is_refused(table: Path, tmp_path: Pat
         model().predict(rows)
 
 
+def test_no_file_that_is_read_is_replaced_by_predictions(table: Path) -> None:
+    fitted, before = model().fit(X, SETS), table.read_bytes()
+    with pytest.raises(InputError, match="would be lost"):
+        ParquetRows(table.parent).write_predictions(fitted, table)
+    assert table.read_bytes() == before
+
+
+@pytest.mark.parametrize("rows", [N - 50, N + 50])
+def test_files_that_change_between_the_passes_are_refused(rows: int, table: Path) -> None:
+    streamed, scan = ParquetRows(table, candidates="seen", window=256), streaming._scan
+
+    def scan_and_change(*arguments: Any) -> Any:
+        result = scan(*arguments)
+        cells = pa.parquet.read_table(table)
+        pa.parquet.write_table(pa.concat_tables([cells, cells]).slice(0, rows), table)
+        return result
+
+    with (
+        patch.object(streaming, "_scan", scan_and_change),
+        pytest.raises(InputError, match="changed while it was read"),
+    ):
+        model().fit(streamed)
+
+
 def test_a_split_is_of_rows_whatever_columns_are_read(
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,6 +348,14 @@ def test_bad_files_and_folders_are_refused(tmp_path: Path, table: Path) -> None:
         (tmp_path / name).write_bytes(content)
         with pytest.raises(InputError, match=f"{name} is not .* damaged"):
             model().fit(ParquetRows(tmp_path / name, candidates="seen"))
+    arrow = tmp_path / "holes.arrow"
+    cells = pa.parquet.read_table(table)
+    pa.feather.write_feather(cells, arrow, compression="lz4", chunksize=60)
+    content = bytearray(arrow.read_bytes())
+    content[4000:30000] = bytes(26000)
+    arrow.write_bytes(content)
+    with pytest.raises(InputError, match=r"holes\.arrow is not an Arrow file, or is damaged"):
+        model().fit(ParquetRows(arrow, candidates="seen"))
     inside = bytearray(whole)
     inside[3000:9000] = bytes(6000)  # of a column's pages
     (tmp_path / "holes.parquet").write_bytes(inside)

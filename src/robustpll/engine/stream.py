@@ -26,7 +26,7 @@ from robustpll.opinion import Opinion
 if TYPE_CHECKING:
     from robustpll.engine.train import Training
 
-WINDOW_BYTES = 2**27  # of the features of a window
+WINDOW_NUMBERS = 2**25  # of a window, 128 MiB: features, and what is computed for each class
 MOST_ROWS = 10**9 - 1  # numpy draws no larger samples
 
 
@@ -92,6 +92,8 @@ class Scratch(ExitStack):
 
     def add(self, rows: NDArray[Any], candidates: NDArray[Any], prior: Any = None) -> None:
         """Write the next rows (b, d), their candidates (b, k) and, if not uniform, their prior."""
+        if len(rows) > self.left.sum():
+            raise InputError("X has more rows than before: it changed while it was read.")
         bits = np.packbits(candidates, axis=1)
         if prior is not None and self.prior is None:
             self.prior = self.file(np.float32, self.k)

@@ -111,7 +111,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             whichever is less. A narrower one is taken as an array. A module as `network` also takes
             a dict or a tuple of arrays, as arguments of its ``forward``, unscaled. Tables may be of
             pandas, polars or pyarrow. A Dataset or DataLoader of PyTorch yields pairs of a row and
-            its candidates, which are collected in memory in this order.
+            its candidates, which are collected in memory in this order. `ParquetRows` are files of
+            any size.
         y : object
             Candidates in any form that `Candidates.of` accepts; None if X yields them.
         sample_weight : array of shape (n,), optional

@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,12 +18,11 @@ from robustpll.engine.data import Rows, Task
 from robustpll.engine.device import chosen_device
 from robustpll.engine.distributed import current_process
 from robustpll.engine.history import progress_bars, reporting
-from robustpll.engine.stream import WINDOW_BYTES, Scratch, WindowTask
+from robustpll.engine.stream import WINDOW_NUMBERS, Scratch, WindowTask
 from robustpll.errors import InputError, is_count
 from robustpll.estimator.abstention import Reference
 from robustpll.estimator.features import Features, ScaledRows, min_max
 from robustpll.estimator.fitting import check_training, checked_callbacks
-from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import as_names, checked_classes
 from robustpll.methods import METHODS, Method
 from robustpll.methods.base import DeepMethod
@@ -37,7 +36,7 @@ class StreamedPiece(NamedTuple):
 
     columns: list[NDArray[Any]]  # the numbers of each feature, (b,) each, all finite
     classes: set[Any]  # names of the classes that occur; empty without labels
-    candidates: Callable[[NDArray[Any]], Candidates]  # a function of all classes
+    candidates: Any  # a function from the names of all classes to `Candidates`; None without labels
 
 
 class StreamedRows(ABC):
@@ -98,7 +97,7 @@ def fit_streamed(model: Any, X: StreamedRows, y: Any, sample_weight: Any, resume
     seed = int(check_random_state(model.random_state).randint(np.iinfo(np.int32).max))
     features, classes, n = _scan(X, model._scale_for(method))
     (d,), k, size = features.shape, len(classes), method.batch_size
-    window = WINDOW_BYTES // (4 * d) if X.window is None else X.window
+    window = WINDOW_NUMBERS // (d + 10 * k * method.members) if X.window is None else X.window
     window = max(1, window // size) * size  # only the last one ends with a smaller batch
     folder = _folder(X, n * (4 * d + k // 8 + 1 + 4 * method.members * (2 * k + 1) + 12 * k))
     with Scratch((n, d, k), window, seed, folder) as scratch:
@@ -106,6 +105,8 @@ def fit_streamed(model: Any, X: StreamedRows, y: Any, sample_weight: Any, resume
             candidates = piece.candidates(classes)
             prior = candidates.prior if X.has_prior else None
             scratch.add(_scaled(piece.columns, features), candidates.matrix, prior)
+        if scratch.left.any():
+            raise InputError("X has fewer rows than before: it changed while it was read.")
         task = _window(scratch, d, seed, chosen_device(model.device))
         bars = progress_bars() if model.verbose else nullcontext()
         with bars, reporting(*checked_callbacks(model.callbacks)):

@@ -1,7 +1,7 @@
 """Parquet and Arrow files that exceed the memory: rows to learn from, and to predict."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -61,7 +61,7 @@ class ParquetRows(StreamedRows):
     scratch : str or Path, optional
         Folder of the scratch files, by default that of temporary files. They are removed.
     window : int, optional
-        Number of rows in memory at a time; by default their features take 128 MiB.
+        Number of rows in memory at a time; by default they take some 128 MiB.
 
     Examples
     --------
@@ -185,8 +185,8 @@ class ParquetRows(StreamedRows):
         names = self.names if names is None else names
         for cells, place in self.batches([*names, *(self._label_columns if labelled else ())]):
             columns = [_numbers(cells[name], name, place) for name in names]
-            read: tuple[set[Any], Callable[[NDArray[Any]], Candidates]] = (set(), _no_labels)
-            yield StreamedPiece(columns, *(self._labels(cells, place) if labelled else read))
+            labels = self._labels(cells, place) if labelled else (set[Any](), None)
+            yield StreamedPiece(columns, *labels)
 
     def batches(self, columns: Sequence[str]) -> Iterator[tuple[Any, "_Place"]]:
         """Yield these columns of all rows as Arrow tables, with the place of their rows."""
@@ -209,10 +209,8 @@ class ParquetRows(StreamedRows):
         if not any_row:
             raise InputError(f"{self.path} has columns, but no rows.")
 
-    def _labels(
-        self, cells: Any, place: "_Place"
-    ) -> tuple[set[Any], Callable[[NDArray[Any]], Candidates]]:
-        """Return the names of classes that occur, and a function of all classes."""
+    def _labels(self, cells: Any, place: "_Place") -> tuple[set[Any], Any]:
+        """Return `classes` and `candidates` of a piece."""
         if self._form == "candidates":
             codes, distinct = _distinct(cells[self.candidates])
             parsed = [_names_in(cell, self.separator, ()) for cell in (*distinct, "")]
@@ -251,6 +249,8 @@ class ParquetRows(StreamedRows):
         `probabilities`, there is a column ``probability of NAME`` for each class.
         """
         names, written, count = feature_names(model), None, 0
+        if Path(out).resolve() in [file.resolve() for file in self.files]:
+            raise InputError(f"{out} is read, and would be lost. Write to another file.")
         with writing(Path(out)) as file:
             for cells, place in self.batches([*dict.fromkeys([*names, *keep])]):
                 columns = [_numbers(cells[name], name, place) for name in names]
@@ -300,7 +300,8 @@ class _Place:
     def refuse(self, fault: BadRow) -> None:
         """Raise an error about a row of the piece."""
         line = int(self.lines[fault.line])
-        raise InputError(f"{self.file}, row {line:,}: {fault}. Correct or drop such rows.")
+        text = str(fault).replace(NO_CLASS, "names no class")  # it names an option of `read_table`
+        raise InputError(f"{self.file}, row {line:,}: {text}. Correct or drop such rows.")
 
 
 def is_file_of_predictions(path: Path) -> bool:
@@ -310,45 +311,43 @@ def is_file_of_predictions(path: Path) -> bool:
     return False
 
 
-def _no_labels(classes: NDArray[Any]) -> Candidates:
-    raise InputError("These rows were read without labels.")
-
-
 def _is_number(kind: Any) -> bool:
     numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
     return any(is_kind(kind) for is_kind in numeric)
 
 
-def _row_count(file: Path) -> int:
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    """Open a Parquet or an Arrow file; damage becomes an InputError."""
     if file.suffix.lower() in PARQUET:
-        with parquet_file(file) as opened:
-            return int(opened.metadata.num_rows)
-    with _arrow_file(file) as opened:
-        return sum(len(opened.get_batch(number)) for number in range(opened.num_record_batches))
-
-
-def _schema(file: Path) -> Any:
-    if file.suffix.lower() in PARQUET:
-        with parquet_file(file) as opened:
-            return opened.schema_arrow
-    with _arrow_file(file) as opened:
-        return opened.schema
-
-
-def _arrow_file(file: Path) -> Any:
+        with parquet_file(file, BUFFER) as opened:
+            yield opened
+        return
     try:
-        return pa.ipc.open_file(pa.OSFile(str(file)))
+        with pa.OSFile(str(file)) as raw, pa.ipc.open_file(raw) as opened:
+            yield opened
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{file} is not an Arrow file, or is damaged ({error}).") from error
 
 
+def _schema(file: Path) -> Any:
+    with _opened(file) as opened:
+        return opened.schema_arrow if isinstance(opened, pq.ParquetFile) else opened.schema
+
+
+def _row_count(file: Path) -> int:
+    with _opened(file) as opened:
+        if isinstance(opened, pq.ParquetFile):
+            return int(opened.metadata.num_rows)
+        return sum(len(opened.get_batch(number)) for number in range(opened.num_record_batches))
+
+
 def _batches(file: Path, columns: list[str], rows: int) -> Iterator[Any]:
     """Yield these columns of a file in record batches of at most so many rows."""
-    if file.suffix.lower() in PARQUET:
-        with parquet_file(file, BUFFER) as opened:
+    with _opened(file) as opened:
+        if isinstance(opened, pq.ParquetFile):
             yield from opened.iter_batches(rows, columns=columns)
-        return
-    with _arrow_file(file) as opened:
+            return
         for number in range(opened.num_record_batches):
             batch = opened.get_batch(number).select(columns)
             yield from (batch.slice(start, rows) for start in range(0, len(batch), rows))
