@@ -13,14 +13,14 @@ API = {
     "Learn": ("RobustPLLClassifier", "PLLClassifier", "METHODS", "load"),
     "Candidates, opinions, decisions": ("Candidates", "Votes", "Opinion", "Decision"),
     "Answers": ("Not", "Sure", "Unsure", "label_variants"),
-    "Data": ("load_dataset", "Dataset", "read_table", "Table"),
+    "Data": ("load_dataset", "Dataset", "read_table", "Table", "ParquetRows"),
     "Trust": ("calibration_report", "ConformalSets", "missing_truth_scores", "ood_report"),
     "Comparison with baselines": ("compare", "Comparison"),
     "Robustness": ("robustness_report", "PGD", "AutoPGD", "Square"),
     "Errors": ("RobustPLLError", "InputError", "ModelFileError"),
 }
 WITH_METHODS = ("RobustPLLClassifier", "PLLClassifier", "Candidates", "Votes", "Opinion")
-WITH_METHODS += ("ConformalSets", "Dataset", "Grid")
+WITH_METHODS += ("ConformalSets", "Dataset", "Grid", "ParquetRows")
 LISTS = ("Parameters", "Attributes", "Returns", "Raises")
 
 
