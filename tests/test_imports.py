@@ -102,7 +102,7 @@ LIMITS = {
     "clean": 1300,
     # compare, and baselines of fit and clean (110), long tables, exports and new names (70); ids of
     # rows (35), pictures (40), texts and embed (75); a cluster (5), checkpoints and streams (30)
-    "cli": 1705,
+    "cli": 1710,
     # own reader of .mat files (SciPy crashes on damaged ones), archives; KEEL tables (75), answers
     # of annotators (80), real crowds (60), and without features (40); CIFAR-10 in two forms, with
     # answers of people (120)
@@ -139,7 +139,7 @@ LIMITS = {
     # encoders (300), prediction on Ray (120), Parquet that exceeds the memory (370)
     "tables": 2695,
 }
-MOST_LINES, MOST_FILES = 26_780, 128  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 26_790, 128  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

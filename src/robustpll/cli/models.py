@@ -65,17 +65,16 @@ def fit(
     columns.check_form(path)
     if not 0 <= held_out < 1 or not 0 < coverage < 1:
         raise BadParameter("--held-out and --coverage must be shares below 1.")
-    if columns.errors is not None and columns.errors.resolve() == out.resolve():
-        raise BadParameter(f"--errors and --out are the same file, {out}.")
+    _refuse_same(columns.errors, out)
     if streaming.stream:
         refuse_unused(file, keeping)
         options: Any = {"network": network, "held_out": held_out, "start": MODEL_START}
         streamed = stream_fit(path, out, columns, training, streaming, **options)
         _add_decisions(out, coverage, *streamed)
         return
-    decisions = training.decisions or []
     with errors_as_messages():
-        model = training.model(network).set_params(text=tuple(columns.text or ()))
+        model, decisions = training.model(network), training.decisions or []
+        model.set_params(text=tuple(columns.text or ()))
         refuse_unwritable(out, (path, *decisions), MODEL_START, "a model of robustpll")
     whole = shared.read(path, columns, file, cells=bool(decisions))
     with errors_as_messages(stopped="No model is written."):
@@ -86,23 +85,28 @@ def fit(
         _refuse_added(whole)
         decided = apply_decisions(whole, decisions, columns.row_id)
         table, y, X = decided.table, decided.candidates, decided.table.X
-        numbers = table.features.drop(columns=[*model.text])
-        train, test = split_rows(numbers, y, held_out, training.seed)
+        others = table.features.drop(columns=[*model.text])
+        train, test = split_rows(others, y, held_out, training.seed)
         _refuse_too_few(coverage, len(test))
-        train_it = partial(keeping.fit, model, _safe_indexing(X, train), y[train])
-        seconds = shared.fit_and_save(model, out, train_it, reading=asdict(table.reading))
-        title = model.resolved_method().title
+        learn = partial(keeping.fit, model, _safe_indexing(X, train), y[train])
+        seconds = shared.fit_and_save(model, out, learn, reading=asdict(table.reading))
     typer.echo(f"{path}: {len(whole):,} rows, {shared.input_of(table)}, {shared.summary_of(y)}")
     typer.echo("\n".join([f"decided by a person: {decided.labelled.sum():,}", *decided.messages()]))
-    title += f", {model.fitted_.learners}," if hasattr(model.fitted_, "learners") else ""
-    typer.echo(f"{title} learned from {len(train):,} rows in {seconds:,.1f} s. The model is {out}.")
-    truth = None if table.truth is None else table.truth[test]
-    _add_decisions(out, coverage, model, (_safe_indexing(X, test), y[test]), truth)
+    learners = f", {model.fitted_.learners}," if hasattr(model.fitted_, "learners") else ""
+    title = f"{model.resolved_method().title}{learners} learned from {len(train):,} rows"
+    typer.echo(f"{title} in {seconds:,.1f} s. The model is {out}.")
+    truths = None if table.truth is None else table.truth[test]
+    _add_decisions(out, coverage, model, (_safe_indexing(X, test), y[test]), truths)
     if not no_baselines:
         with errors_as_messages(stopped=f"{out} is complete; it is not compared with baselines."):
             about: Any = {"seed": training.seed, "seconds": seconds}
             typer.echo(_compared(model, table, y, (train, test), **about))
     typer.echo(f"For predictions: robustpll predict {out} TABLE --out FILE.csv")
+
+
+def _refuse_same(errors: Path | None, out: Path) -> None:
+    if errors is not None and errors.resolve() == out.resolve():
+        raise BadParameter(f"--errors and --out are the same file, {out}.")
 
 
 def _add_decisions(out: Path, coverage: float, model: Any, rows: Any, truth: Any) -> None:

@@ -272,6 +272,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Labels are better: each member of a candidate set is assumed equally likely to be true. The
         result, `recalibration_`, is part of the model file. It resets `calibrate_decisions`.
 
+        >>> from robustpll import RobustPLLClassifier
         >>> from sklearn.datasets import make_blobs
         >>> X, y = make_blobs(300, random_state=0)
         >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X[:150], y[:150])
@@ -303,6 +304,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Examples
         --------
+        >>> from robustpll import RobustPLLClassifier
         >>> from sklearn.datasets import make_blobs
         >>> X, y = make_blobs(300, centers=[[1, 0], [0, 1]], cluster_std=0.4, random_state=0)
         >>> model = RobustPLLClassifier(epochs=20, random_state=0).fit(X[:150], y[:150])
@@ -357,6 +359,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Examples
         --------
+        >>> from robustpll import RobustPLLClassifier
         >>> X, y = np.repeat(np.eye(3), 20, axis=0), np.repeat(["a", "b", "c"], 20)
         >>> model = RobustPLLClassifier(epochs=100, random_state=0).fit(X, y)
         >>> model.decide([[1, 0, 0], [0, 1, 0], [0, 0.4, 0.6]], coverage=2 / 3).reason.tolist()

@@ -223,4 +223,4 @@ def check_training(
             f"{'all rows get the same class' if single else problem}. Train for more epochs, try "
             'another learning_rate, or use "proden".'
         )
-        warnings.warn(message, UserWarning, stacklevel=4)
+        warnings.warn(message, UserWarning, stacklevel=5)  # where a user calls `fit`

@@ -32,7 +32,7 @@ class Proden(DeepMethod):
     >>> Proden(epochs=50)
     Proden(epochs=50, batch_size=256, learning_rate=0.001, weight_decay=0.0, members=1,
            network='mlp', precision='auto', averaged=0.0, schedule='constant',
-           augment='auto', momentum=0.0)
+           augment='auto', momentum=0.0, parameter_groups=None, clip=0.0)
     """
 
     name = "proden"
