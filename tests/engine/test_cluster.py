@@ -77,8 +77,17 @@ def test_a_job_that_kills_every_worker_is_given_up_and_errors_stay_what_they_are
         executor.map(logged, [(tmp_path, "fine"), (tmp_path, "raise")], "cpu")
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """As in the workers: more threads add up in other orders."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def close(first: Any, second: Any) -> None:
-    np.testing.assert_allclose(first, second, atol=1e-3)  # threads add up in other orders
+    np.testing.assert_allclose(first, second, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.optim import AdamW
 
-from robustpll.engine.layers import Stack
+from robustpll.engine.augment import Views
+from robustpll.engine.layers import Stack, pass_through
 from robustpll.engine.random import seed_of
 
 if TYPE_CHECKING:
@@ -26,12 +27,13 @@ LIMITS = {"recompile_limit": 100_000, "accumulated_recompile_limit": 100_000}
 # model. Measured on an H200 by benchmarks/training_speed.py. Shorter trainings are not compiled.
 COMPILE_COST = 15.0
 COMPILE_SAVES, COMPILE_SAVES_PER_MODEL = 3.8e-4, 9e-6
+SAVES_PER_PICTURE = 3e-6  # the same for each view of a picture, in copies of resnet9
 
 
 def step_of(training: "Training") -> Callable[[Tensor, int], None]:
     """Return a function of positions (M, b) and a stage: a step, captured on CUDA."""
     # User modules are not captured, because they may draw from torch's global generator.
-    foreign = any(isinstance(part, Stack) and part.random for part in training.net.modules())
+    foreign = any(stack.random for stack in stacks_of(training))
     foreign = foreign or (training.views is not None and training.views.is_foreign)
     on_cuda = training.task.prior.device.type == "cuda"
     alone = training.shard is None  # processes wait for each other within a step
@@ -41,9 +43,18 @@ def step_of(training: "Training") -> Callable[[Tensor, int], None]:
 
 def pays_back(training: "Training") -> bool:
     """Whether compiling saves more time than it takes."""
-    steps = training.method.total_epochs * (len(training.task) / training.method.batch_size)
-    saved = COMPILE_SAVES + COMPILE_SAVES_PER_MODEL * training.task.models
-    return training.task.prior.dtype == torch.float32 and steps * saved > COMPILE_COST
+    method, task = training.method, training.task
+    steps, saved = len(task) / method.batch_size, COMPILE_SAVES_PER_MODEL * task.models
+    saved += COMPILE_SAVES
+    if stacks_of(training):
+        saved = SAVES_PER_PICTURE * method.batch_size * max(1, len(method.views)) * task.models
+    enough = method.total_epochs * steps * saved > COMPILE_COST
+    return task.prior.dtype == torch.float32 and enough
+
+
+def stacks_of(training: "Training") -> list[Stack]:
+    """Return the parts of the network that are copies of a module."""
+    return [part for part in training.net.modules() if isinstance(part, Stack)]
 
 
 class CapturedStep:
@@ -57,9 +68,10 @@ class CapturedStep:
         seed = seed_of(*training.task.seeds, training.method.name, "captured step")
         training.draws.in_step = torch.Generator(device).manual_seed(seed)
         training.fast_adam = pays_back(training)
-        # M copies of a module would be M times as much code to compile.
-        copies = any(isinstance(part, Stack) for part in training.net.modules())
-        self.compiled = training.fast_adam and training.method.compilable and not copies
+        self.stacks = stacks_of(training) if training.fast_adam else []
+        # M copies of a module would be M times as much code to compile: each is compiled alone.
+        whole = training.method.compilable and not stacks_of(training)
+        self.compiled = training.fast_adam and whole
 
     def __call__(self, indices: Tensor, stage: int) -> None:
         key = (stage, indices.shape[1])
@@ -76,18 +88,45 @@ class CapturedStep:
         training.compiled = self.compiled and full_batch
         current, stream = torch.cuda.current_stream(), recording_stream(indices.device)
         stream.wait_stream(current)
-        with torch.cuda.stream(stream), restored_afterwards(training):
-            for _ in range(WARM_UPS):
-                training.step(static, stage)
-        current.wait_stream(stream)
-        training.optimizer.zero_grad()  # the graph allocates gradients in its own memory
         graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(training.draws.in_step)
-        # Other threads, such as the one that gathers rows, may go on meanwhile.
-        mode = "thread_local"
-        with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode=mode):
-            training.step(static, stage)
+        with compiled_copies(training, self.stacks if full_batch else []), fastest_convolutions():
+            with torch.cuda.stream(stream), restored_afterwards(training):
+                for _ in range(WARM_UPS):
+                    training.step(static, stage)
+            current.wait_stream(stream)
+            training.optimizer.zero_grad()  # the graph allocates gradients in its own memory
+            graph.register_generator_state(training.draws.in_step)
+            # Other threads, such as the one that gathers rows, may go on meanwhile.
+            mode = "thread_local"
+            with torch.cuda.graph(graph, pool=self.pool, stream=stream, capture_error_mode=mode):
+                training.step(static, stage)
         return graph, static
+
+
+@contextmanager
+def compiled_copies(training: "Training", stacks: list[Stack]) -> Iterator[None]:
+    """Compile one module of each stack, and views; all copies share its code."""
+    for stack in stacks:
+        stack.run = _fast(pass_through)
+    if stacks:
+        training.make_views = _fast(Views.__call__)
+    try:
+        yield
+    finally:
+        for stack in stacks:
+            stack.run = pass_through
+        training.make_views = Views.__call__
+
+
+@contextmanager
+def fastest_convolutions() -> Iterator[None]:
+    """Let cuDNN try its algorithms; a recording keeps the fastest."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 @cache
@@ -160,13 +199,13 @@ def optimizer_step(training: "Training") -> None:
     """Run the optimizer's step, compiled where the training is long enough for it."""
     if training.fast_adam and isinstance(training.optimizer, AdamW):
         with torch.no_grad():
-            adam(training.optimizer, _fast(adam_update))
+            adam(training.optimizer, _fast)
     else:
         training.optimizer.step()
 
 
-def adam(optimizer: AdamW, update: Callable[..., None]) -> None:
-    """Run a step of AdamW by `update`; compiled, it is faster than torch's fused kernel."""
+def adam(optimizer: AdamW, made_fast: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Run a step of AdamW by compiled functions, which are faster than torch's fused kernel."""
     for group in optimizer.param_groups:
         parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
         states = [optimizer.state[parameter] for parameter in parameters]
@@ -178,27 +217,38 @@ def adam(optimizer: AdamW, update: Callable[..., None]) -> None:
         torch._foreach_add_([state["step"] for state in states], 1)
         moments = tuple([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
         gradients = [parameter.grad for parameter in parameters]
-        rates = (group["lr"], group["weight_decay"])
-        update(parameters, gradients, moments, states[0]["step"], rates)
+        shrink = group["lr"] * group["weight_decay"]
+        factors = made_fast(adam_factors)(states[0]["step"], group["lr"])
+        made_fast(adam_update)(parameters, gradients, moments, factors, shrink)
+
+
+def adam_factors(count: Tensor, learning_rate: float | Tensor) -> tuple[Tensor, Tensor]:
+    """Return the factors of Adam's roots and means in step number `count`.
+
+    In a kernel of its own: `adam_update` would compute the powers for each parameter again.
+    """
+    wide = count.double()  # in float32, 1 - 0.999 would be wrong by one part in 20,000
+    root, rate = (1 - 0.999**wide).rsqrt(), learning_rate / (1 - 0.9**wide)
+    return root.to(count.dtype), rate.to(count.dtype)
 
 
 def adam_update(
     parameters: list[Tensor],
     gradients: list[Tensor],
     moments: tuple[list[Tensor], list[Tensor]],
-    count: Tensor,
-    rates: tuple[float | Tensor, float],
+    factors: tuple[Tensor, Tensor],
+    shrink: float | Tensor,
 ) -> None:
-    """Adam with decoupled weight decay, in place; `count` is the number of this step."""
-    (means, squares), (learning_rate, weight_decay) = moments, rates
-    count = count.double()  # in float32, 1 - 0.999 would be wrong by one part in 20,000
-    torch._foreach_mul_(parameters, 1 - learning_rate * weight_decay)
+    """Adam with decoupled weight decay, in place."""
+    (means, squares), (root, rate) = moments, factors
+    if isinstance(shrink, Tensor) or shrink:
+        torch._foreach_mul_(parameters, 1 - shrink)
     torch._foreach_lerp_(means, gradients, 1 - 0.9)
     torch._foreach_mul_(squares, 0.999)
     torch._foreach_addcmul_(squares, gradients, gradients, 1 - 0.999)
     roots = torch._foreach_sqrt(squares)
-    torch._foreach_div_(roots, (1 - 0.999**count).sqrt())
+    torch._foreach_mul_(roots, root)
     torch._foreach_add_(roots, 1e-8)
     updates = torch._foreach_div(means, roots)
-    torch._foreach_mul_(updates, learning_rate / (1 - 0.9**count))
+    torch._foreach_mul_(updates, rate)
     torch._foreach_sub_(parameters, updates)

@@ -91,6 +91,7 @@ class Stack(nn.Module):
     """
 
     layout: Layout | None = None  # of rows that consist of several arrays, or of integers
+    run: Callable[[nn.Module, Tensor], Any]
 
     def __init__(
         self,
@@ -101,6 +102,7 @@ class Stack(nn.Module):
     ) -> None:
         super().__init__()
         self.random, self.layout = random, layout  # random: whether a pass may draw numbers
+        self.run = pass_through  # compiled while a step is recorded
         self.seeds = draws.seeds()
         self.calls = 0
         self.copies = nn.ModuleList()
@@ -134,7 +136,14 @@ class Stack(nn.Module):
         return torch.stack(outputs)
 
     def _logits(self, module: nn.Module, rows: Tensor) -> Tensor:
-        return logits_in(module(rows) if self.layout is None else self.layout.call(module, rows))
+        if self.layout is not None:
+            return logits_in(self.layout.call(module, rows))
+        return logits_in(self.run(module, rows))
+
+
+def pass_through(module: nn.Module, rows: Tensor) -> Any:
+    """Return the module's outputs; compiled, modules of one kind share the code."""
+    return module(rows)
 
 
 def joined(nets: Sequence[nn.Module], models: slice = slice(None)) -> nn.Module:

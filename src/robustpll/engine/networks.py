@@ -202,7 +202,7 @@ def resnet9(shape: Shape, k: int, *, width: int = 64) -> nn.Module:
         *convolution(2 * width, 4 * width, pool=True),
         *convolution(4 * width, 8 * width, pool=True),
         Added(*convolution(8 * width, 8 * width), *convolution(8 * width, 8 * width)),
-        *(nn.AdaptiveMaxPool2d(1), nn.Flatten(), Head(8 * width, k, factor=0.125)),
+        *(Largest(), nn.Flatten(), Head(8 * width, k, factor=0.125)),
     )
 
 
@@ -253,6 +253,13 @@ class Pixels(nn.Module):
         x = 4 * (x[:, None] if x.ndim == 3 else x) - 2
         # the order of numbers in memory that tensor cores need
         return x.contiguous(memory_format=torch.channels_last) if x.is_cuda else x
+
+
+class Largest(nn.Module):
+    """The largest value of each channel; `nn.AdaptiveMaxPool2d` has a slow gradient."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.amax((-2, -1), keepdim=True)
 
 
 class Head(nn.Linear):

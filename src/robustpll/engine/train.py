@@ -4,7 +4,7 @@ import copy
 import gc
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -51,6 +51,7 @@ class Training:
     progress: Tensor  # ()
     total: Tensor  # (M,): the mean loss of the epoch so far
     views: Views | None = None  # augmentation
+    make_views: Callable[..., dict[str, Tensor]] = Views.__call__  # compiled while recording
     compiled: bool = False  # whether network and loss are compiled
     fast_adam: bool = False
     shard: Shard | None = None  # of several processes
@@ -70,7 +71,7 @@ class Training:
         if self.shard is not None:
             loss = self.shard.batch_loss(loss)
         self.optimizer.zero_grad()
-        loss.sum().backward()  # models do not mix
+        self.set_gradients(loss.sum())  # models do not mix
         if self.method.clip:
             clip_gradients(self.net, self.method.clip, self.task.models)
         optimizer_step(self)
@@ -79,6 +80,16 @@ class Training:
             written = self.method.after_step(self.net, batch)
         self.state.write(indices, written)
         self.total += loss.detach() * (b / self.n)
+
+    def set_gradients(self, loss: Tensor) -> None:
+        """Set the gradients; without `backward`, which copies those of compiled code."""
+        if not self.compiled:
+            loss.backward()  # type: ignore[no-untyped-call]
+            return
+        parameters = [one for group in self.optimizer.param_groups for one in group["params"]]
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
 
     @property
     def n(self) -> int:
@@ -105,7 +116,7 @@ def losses(
     def views(x: Tensor) -> dict[str, Tensor]:
         if training.views is None:  # rows, or no augmentation
             return dict.fromkeys(training.method.views, x)
-        return training.views(x, of_views)
+        return training.make_views(training.views, x, of_views)
 
     batch = training.state.batch(training.task, indices, stage, training.draws, drawn, views=views)
     loss, written = training.method.step(training.net, batch, training.progress)  # (M, b)
