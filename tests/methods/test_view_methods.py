@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from robustpll.engine.augment import Augmentation
 from robustpll.engine.data import Rows, State, Task
 from robustpll.engine.random import Draws
 from robustpll.engine.train import train
@@ -384,6 +385,25 @@ def test_a_convolutional_network_learns_from_views(
     predicted = fitted.predict(task.rows).predicted()
     covered = task.candidates.gather(-1, predicted[..., None]).double().mean()
     assert covered > 0.6  # by chance: 0.37
+
+
+def test_pictures_and_mirror_images_are_predicted_alike_where_training_mirrors_them() -> None:
+    pool = torch.rand(40, 3 * 16 * 16, generator=torch.Generator().manual_seed(0))
+    pictures = pool.view(40, 3, 16, 16)
+    sets = torch.eye(4, dtype=torch.bool).repeat(10, 1)[None]
+    task = Task.of(Rows.of(pictures, torch.arange(40)[None]), sets, (0,))
+    both = (Rows.of(x, torch.arange(40)[None]) for x in (pictures, pictures.flip(-1)))
+    plain, mirrored = both
+    settings: Any = {"epochs": 2, "batch_size": 20, "network": "convnet"}
+    for augment, alike in (
+        ("auto", True),
+        (Augmentation(flip=False), False),
+        (Augmentation(flip=True), True),
+        (None, False),
+    ):
+        fitted = train(RobustPllViews(augment=augment, **settings), task)
+        ps = [fitted.predict(rows).probability for rows in (plain, mirrored)]
+        assert torch.allclose(*ps, rtol=0, atol=1e-5) is alike, augment
 
 
 def test_sgd_trains_with_one_cycle_and_differs_from_adam(task_of: Any) -> None:

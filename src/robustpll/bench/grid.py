@@ -226,7 +226,8 @@ class Grid:
         Whether predictions of the training rows are stored, too.
     audit : tuple of (str, tuple of float)
         Pairs of a dataset and epsilons: all attacks of `Audit` run on its first test rows, at most
-        `MOST_AUDITED`. Classical methods face the attacks that need no gradient.
+        `MOST_AUDITED`; 200, by fewer steps, of convolutional networks. Classical methods face the
+        attacks that need no gradient.
 
     Examples
     --------

@@ -65,11 +65,16 @@ class Augmentation:
         """How many random numbers a picture needs."""
         return 6 + 2 * self.operations
 
+    def flips(self, shape: Shape) -> bool:
+        """Whether pictures of a shape (c, h, w) or (h, w) may be mirrored."""
+        return (len(shape) == 3 and shape[0] == 3) if self.flip is None else self.flip
+
     def __call__(self, pictures: Tensor, drawn: Tensor) -> Tensor:
         """Change pictures (b, c, h, w), by uniform numbers (b, numbers)."""
         colour = pictures.shape[1] == 3
+        flip = self.flips(pictures.shape[1:])
         amounts = self._amounts(drawn[:, 6:])  # (b, 10), each from -1 to 1
-        pictures = self._moved(pictures, drawn, amounts, colour if self.flip is None else self.flip)
+        pictures = self._moved(pictures, drawn, amounts, flip)
         if self.operations:
             pictures = _toned(pictures, amounts[:, 5:, None, None, None], colour=colour)
         if self.cutout:

@@ -228,8 +228,7 @@ def adam_factors(count: Tensor, learning_rate: float | Tensor) -> tuple[Tensor, 
     In a kernel of its own: `adam_update` would compute the powers for each parameter again.
     """
     wide = count.double()  # in float32, 1 - 0.999 would be wrong by one part in 20,000
-    root, rate = (1 - 0.999**wide).rsqrt(), learning_rate / (1 - 0.9**wide)
-    return root.to(count.dtype), rate.to(count.dtype)
+    return (1 - 0.999**wide).rsqrt(), learning_rate / (1 - 0.9**wide)
 
 
 def adam_update(

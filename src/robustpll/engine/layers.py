@@ -91,6 +91,7 @@ class Stack(nn.Module):
     """
 
     layout: Layout | None = None  # of rows that consist of several arrays, or of integers
+    mirrored: bool = False  # outputs in evaluation mode are means over pictures and their mirrors
     run: Callable[[nn.Module, Tensor], Any]
 
     def __init__(
@@ -127,18 +128,22 @@ class Stack(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not (self.training and self.random):
             pairs = zip(self.copies, x, strict=True)
-            return torch.stack([self._logits(module, rows) for module, rows in pairs])
+            return torch.stack([self.logits(module, rows) for module, rows in pairs])
         self.calls += 1
         outputs = []
         for seed, module, rows in zip(self.seeds, self.copies, x, strict=True):
             with seeded(seed_of(seed, self.calls), x.device):
-                outputs.append(self._logits(module, rows))
+                outputs.append(self.logits(module, rows))
         return torch.stack(outputs)
 
-    def _logits(self, module: nn.Module, rows: Tensor) -> Tensor:
+    def logits(self, module: nn.Module, rows: Tensor) -> Tensor:
+        """Return the logits (b, k) of one copy."""
         if self.layout is not None:
             return logits_in(self.layout.call(module, rows))
-        return logits_in(self.run(module, rows))
+        logits = logits_in(self.run(module, rows))
+        if self.mirrored and not self.training:
+            logits = (logits + logits_in(self.run(module, rows.flip(-1)))) / 2
+        return logits
 
 
 def pass_through(module: nn.Module, rows: Tensor) -> Any:

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 import robustpll
 from robustpll._files import write_whole
 from robustpll.engine.layers import Stack, folded, joined
-from robustpll.engine.modules import FARTHEST, logits_in
+from robustpll.engine.modules import FARTHEST
 from robustpll.engine.predict import Networks
 from robustpll.errors import InputError
 from robustpll.estimator.abstention import networks_of
@@ -174,6 +174,7 @@ class Members(nn.Module):
     def __init__(self, networks: Networks) -> None:
         super().__init__()
         method, net = networks.method, networks.net
+        self.logits = net.logits if isinstance(net, Stack) else lambda member, x: member(x)
         self.members = nn.ModuleList(net.copies if isinstance(net, Stack) else ())
         for member in range(len(self.members), method.members):  # without the model axis
             alone = joined([folded(net)], slice(member, member + 1))
@@ -182,7 +183,7 @@ class Members(nn.Module):
         self.method = method.spread(method.members, like=like)
 
     def forward(self, x: Tensor) -> Opinion:
-        logits = torch.stack([logits_in(member(x)) for member in self.members]).double()
+        logits = torch.stack([self.logits(member, x) for member in self.members]).double()
         return self.method.opinion(logits).mean(0)
 
 

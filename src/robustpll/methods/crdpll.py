@@ -6,8 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from robustpll.engine.augment import Views
 from robustpll.engine.data import Batch
-from robustpll.engine.layers import steady_statistics
+from robustpll.engine.layers import Stack, steady_statistics
 from robustpll.engine.networks import Shape
 from robustpll.engine.random import Draws
 from robustpll.methods.base import Number, Step
@@ -67,7 +68,8 @@ class RobustPllViews(Crdpll):
     """RobustPll on views of pictures: their opinions agree, and evidence says how sure they are.
 
     As `Crdpll` with two views, but outputs are the logarithm of evidence, and a prediction is the
-    mean of its Dirichlet distribution. A prior from votes multiplies the label weights.
+    mean of its Dirichlet distribution. A prior from votes multiplies the label weights. Where views
+    are mirrored, predictions are means over a picture and its mirror image.
 
     Parameters
     ----------
@@ -85,6 +87,12 @@ class RobustPllViews(Crdpll):
     cost = 2.0
 
     adversary: float = 0.0
+
+    def build(self, shape: Shape, k: int, draws: Draws) -> nn.Module:
+        net, views = super().build(shape, k, draws), Views.of(self.views, self.augment, "", shape)
+        if isinstance(net, Stack) and views is not None and not views.is_foreign:
+            net.mirrored = any(view.flips(shape) for view in views.recipes.values())
+        return net
 
     def draw(self, rows: int, shape: Shape, draws: Draws) -> Tensor | None:
         return draws.uniform(rows, *shape) if self.adversary else None
