@@ -4,8 +4,9 @@
     python benchmarks/training_speed.py --parts models     # one of them
 
 RobustPll on random data of 60,000 x 784 with 10 classes and batches of 256 on CUDA, 6,000 rows on a
-CPU. Part "pictures": pictures of 3 x 32 x 32 by resnet9 in batches of 512. The baseline is a DataLoader that shuffles, Adam, and label weights on the host. On a CPU, part
-"sklearn" compares an epoch of 100,000 x 50 with one of scikit-learn's MLPClassifier.
+CPU. Part "pictures": random pictures of 3 x 32 x 32, resnet9, batches of 512. The baseline is a
+DataLoader that shuffles, Adam, and label weights on the host. On a CPU, part "sklearn" compares an
+epoch of 100,000 x 50 with one of scikit-learn's MLPClassifier.
 """
 
 import math
@@ -174,7 +175,7 @@ def picture_task(models: int, rows: int) -> Task:
 
 
 def part_pictures(rows: int) -> dict[str, Any]:
-    """Return milliseconds per epoch and 50,000 pictures: captured, compiled, three models at once."""
+    """Return milliseconds per 50,000 pictures: captured, compiled, and three models at once."""
     batches, table = (50 if rows == 60_000 else 2), dict[str, Any]()
     fields: Any = {"network": "resnet9", "batch_size": 512, "epochs": 4, "momentum": 0.9}
     for kind in (Proden, Crdpll):

@@ -21,7 +21,7 @@ from robustpll.engine.layers import Dropout
 from robustpll.engine.networks import CONVOLUTIONAL, Shape
 from robustpll.engine.random import Draws
 from robustpll.engine.train import Training, train
-from robustpll.methods import DeepMethod, RobustPll, RobustPllAt
+from robustpll.methods import DeepMethod, Proden, RobustPll, RobustPllAt
 from robustpll.methods.dst_pll import AutoEncoder
 
 DEEP: dict[str, type[DeepMethod]] = {
@@ -125,6 +125,29 @@ def test_captured_and_eager_training_agree_on_views(name: str, network: str, tas
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses torch.jit
 @pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses torch.jit
+def test_a_network_that_cannot_be_compiled_is_recorded_as_it_is(task_of: Any) -> None:
+    from torch._dynamo import exc
+
+    def fail(function: Any) -> Any:
+        def run(*arguments: Any) -> Any:
+            raise exc.Unsupported("no")
+
+        return run
+
+    task = task_of(0, rows=64, shape=(1, 8, 8), device="cuda")
+    task = replace(task, prior=task.prior.float())
+    method = Proden(epochs=2, batch_size=32, network="convnet", momentum=0.9)
+    with (
+        patch.object(graphs, "pays_back", return_value=True),
+        patch.object(graphs, "_fast", fail),
+        pytest.warns(RuntimeWarning, match="cannot be compiled"),
+    ):
+        fitted = train(method, task)
+    assert fitted.history.loss.isfinite().all()
+
+
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 def test_a_captured_step_follows_the_schedule(
     weight_decay: float, compiled: bool, task_of: Any

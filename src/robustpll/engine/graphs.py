@@ -27,7 +27,7 @@ LIMITS = {"recompile_limit": 100_000, "accumulated_recompile_limit": 100_000}
 # model. Measured on an H200 by benchmarks/training_speed.py. Shorter trainings are not compiled.
 COMPILE_COST = 15.0
 COMPILE_SAVES, COMPILE_SAVES_PER_MODEL = 3.8e-4, 9e-6
-SAVES_PER_PICTURE = 3e-6  # the same for each view of a picture, in copies of resnet9
+SAVES_PER_PICTURE = 2.5e-6  # the same for each view of a picture, in copies of resnet9
 
 
 def step_of(training: "Training") -> Callable[[Tensor, int], None]:
@@ -82,6 +82,18 @@ class CapturedStep:
         graph.replay()
 
     def _record(self, indices: Tensor, stage: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+        if self.stacks:
+            from torch._dynamo import exc
+
+            try:
+                return self._recorded(indices, stage)
+            except (exc.TorchDynamoException, exc.FailOnRecompileLimitHit) as error:
+                message = f"The network cannot be compiled and runs slower: {error}"
+                warnings.warn(message, RuntimeWarning, stacklevel=2)
+                self.stacks = []
+        return self._recorded(indices, stage)
+
+    def _recorded(self, indices: Tensor, stage: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
         training, static = self.training, indices.clone()
         # The last batch of an epoch has its own size; one step in many is not worth compiling.
         full_batch = indices.shape[1] == min(training.method.batch_size, len(training.task))
@@ -141,14 +153,16 @@ def restored_afterwards(training: "Training") -> Iterator[None]:
     saved = {id(tensor): (tensor, tensor.detach().clone()) for tensor in _written(training)}
     assert training.draws.in_step is not None
     random_state = training.draws.in_step.get_state()
-    yield
-    with torch.no_grad():
-        for tensor in _written(training):
-            if id(tensor) in saved:
-                tensor.copy_(saved[id(tensor)][1])
-            else:
-                tensor.zero_()
-    training.draws.in_step.set_state(random_state)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor in _written(training):
+                if id(tensor) in saved:
+                    tensor.copy_(saved[id(tensor)][1])
+                else:
+                    tensor.zero_()
+        training.draws.in_step.set_state(random_state)
 
 
 def _written(training: "Training") -> list[Tensor]:
