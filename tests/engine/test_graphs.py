@@ -124,9 +124,6 @@ def test_captured_and_eager_training_agree_on_views(name: str, network: str, tas
 
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses torch.jit
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses torch.jit
 def test_a_network_that_cannot_be_compiled_is_recorded_as_it_is(task_of: Any) -> None:
     from torch._dynamo import exc
 
@@ -148,6 +145,9 @@ def test_a_network_that_cannot_be_compiled_is_recorded_as_it_is(task_of: Any) ->
     assert fitted.history.loss.isfinite().all()
 
 
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's compiler uses torch.jit
+@pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 def test_a_captured_step_follows_the_schedule(
     weight_decay: float, compiled: bool, task_of: Any
