@@ -20,7 +20,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 from pyarrow.parquet import ParquetFile
 
 from robustpll.datasets.bounded import unpacked_table
@@ -234,7 +233,7 @@ def parquet_file(path: Path, buffer: int = 0) -> Iterator[ParquetFile]:
 
 
 class CsvFile(Source):
-    """A CSV file. pyarrow parses regular lines; csv.reader parses those with quotes or faults."""
+    """A CSV file; csv.reader splits its lines, so that faults have their line."""
 
     unit: ClassVar[str] = "line"
 
@@ -273,34 +272,10 @@ class CsvFile(Source):
         with self._lines() as lines:
             last = next(self._records(lines))[1]
             while chunk := [*islice(lines, most_lines)]:
-                columns = self._parse_quickly(chunk, numbers)
-                if columns is None:
-                    columns, rows, bad, last = self._parse_exactly(chunk, lines, last, numbers)
-                else:
-                    rows, bad = np.arange(last + 1, last + 1 + len(chunk)), []
-                    last += len(chunk)
+                columns, rows, bad, last = self._parsed(chunk, lines, last, numbers)
                 yield Batch(pa.table(columns, [*names]), rows, bad)
 
-    def _parse_quickly(self, chunk: list[str], numbers: list[int]) -> list[Any] | None:
-        """Parse lines that are a row each; return None if one is blank, or has quotes or faults."""
-        text = "".join(chunk)
-        if '"' in text or not self.delimiter.isascii() or self.delimiter == " " or not numbers:
-            return None
-        content = text.encode()
-        names = [str(number) for number in range(len(self.names))]
-        types = {names[number]: pa.string() for number in numbers}
-        reading = ReadOptions(use_threads=False, block_size=len(content) + 1, column_names=names)
-        parsing = ParseOptions(delimiter=self.delimiter, quote_char=False)
-        as_text = ConvertOptions(include_columns=list(types), column_types=types)
-        try:
-            table = read_csv(io.BytesIO(content), reading, parsing, as_text)
-        except pa.ArrowInvalid:
-            return None
-        if len(table) != len(chunk):  # it skips blank lines
-            return None
-        return [pc.ascii_ltrim(column, " ") for column in table.columns]
-
-    def _parse_exactly(
+    def _parsed(
         self, chunk: list[str], rest: Iterator[str], done: int, numbers: list[int]
     ) -> tuple[list[Any], Lines, list[BadRow], int]:
         """Parse lines that follow `done` others, and the `rest` of their last row.
