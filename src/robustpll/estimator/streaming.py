@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ SCALES = ("method", "minmax", None)
 
 class StreamedRows:
     """Rows that are read in pieces: the base of `robustpll.ParquetRows`."""
+
+    frames: Callable[[Any], Iterator[Any]]
 
 
 def feature_names(model: Any) -> tuple[str, ...]:
