@@ -286,9 +286,9 @@ class CsvFile(Source):
                     else:
                         rows.append(cells)
                         lines.append(line)
-                cells_of = {n: [row[position[n]] for row in rows] for n in names}
-                columns = {name: pa.array(cells, pa.string()) for name, cells in cells_of.items()}
-                yield Batch(pa.table(columns), np.array(lines, dtype=np.int64), bad)
+                places = (position[name] for name in names)
+                columns = [pa.array([row[n] for row in rows], pa.string()) for n in places]
+                yield Batch(pa.table(columns, [*names]), np.array(lines, dtype=np.int64), bad)
 
     def _holds_rows(self, cells: list[str]) -> bool:
         """Whether the lines of a row look like rows themselves, and more than two of two cells."""
