@@ -80,7 +80,7 @@ def fit(
     _refuse_same(columns.errors, out)
     if streaming.stream:
         _refuse_unused(file, keeping)
-        options: Any = {"network": network, "held_out": held_out, "start": MODEL_START}
+        options: Any = {"network": network, "held_out": held_out}
         streamed = _stream_fit(path, out, columns, training, streaming, **options)
         _add_decisions(out, coverage, *streamed)
         return
@@ -133,7 +133,6 @@ def _stream_fit(
     *,
     network: str | None,
     held_out: float,
-    start: bytes,
 ) -> tuple[Any, Any, Any]:
     """Fit and save a model; return it with held-out rows (X, y), and their true labels."""
     _refuse_unused(columns, training, used=(*FORMS, *OTHERS, "method", "epochs", "device", "seed"))
@@ -149,7 +148,7 @@ def _stream_fit(
         if training.epochs is None:
             training = replace(training, epochs=min(200, max(2, ROW_VISITS // rows.count())))
         model = training.model(network)
-        refuse_unwritable(out, (path,), start, "a model of robustpll")
+        refuse_unwritable(out, (path,), MODEL_START, "a model of robustpll")
         share = min(held_out, MOST_HELD_OUT / max(1, rows.count()))
         train, test = rows.split(share, training.seed) if share else (rows, None)
         seconds = shared.fit_and_save(model, out, partial(model.fit, train))

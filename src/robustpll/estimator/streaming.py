@@ -102,10 +102,12 @@ def _scaled(columns: list[NDArray[Any]], features: Features) -> NDArray[np.float
 
 def _window(scratch: Scratch, d: int, seed: int, device: torch.device) -> WindowTask:
     """Return a task with tensors for the largest window."""
-    pool = torch.zeros((int(scratch.sizes.max()), d), device=device)
-    unit = torch.ones((1, 1, d), device=device)
-    positions = torch.arange(len(pool), device=device)[None]
-    return WindowTask.over(scratch, ScaledRows(pool, positions, 0 * unit, unit), seed)
+    size = int(scratch.sizes.max())
+    unit, positions = torch.ones((1, 1, d), device=device), torch.arange(size, device=device)[None]
+    rows = ScaledRows(torch.zeros((size, d), device=device), positions, 0 * unit, unit)
+    prior = torch.zeros((1, size, scratch.k), device=device)
+    weight = torch.ones((1, size), device=device)
+    return WindowTask(rows, prior.bool(), prior, weight, (seed,), scratch=scratch)
 
 
 def _refuse(model: Any, method: Method, passed: dict[str, Any]) -> None:
