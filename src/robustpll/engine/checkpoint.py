@@ -226,12 +226,9 @@ class Keeper:
 
     def _optimizer(self) -> Tensors:
         """The state of the optimizer by the number of a parameter."""
-        state, named = self.training.optimizer.state, {}
-        for number, parameter in enumerate(self._parameters()):
-            for name, value in state.get(parameter, {}).items():
-                if isinstance(value, Tensor):
-                    named[f"optimizer.{number}.{name}"] = value
-        return named
+        states = self.training.optimizer.state_dict()["state"].items()
+        parts = ((f"optimizer.{n}.{name}", v) for n, s in states for name, v in s.items())
+        return {name: value for name, value in parts if isinstance(value, Tensor)}
 
     def _fill_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
         """Set the state of the optimizer; each part is laid out in memory as its parameter."""

@@ -362,7 +362,6 @@ def moved(value: Any, device: torch.device | str) -> Any:
         return value if same else type(value)(items)
     if is_dataclass(value) and not isinstance(value, type):
         old = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
-        new = {name: moved(item, device) for name, item in old.items()}
-        changed = {name: item for name, item in new.items() if item is not old[name]}
+        changed = {n: new for n, item in old.items() if (new := moved(item, device)) is not item}
         return replace(value, **changed) if changed else value
     return value
