@@ -131,11 +131,9 @@ class Driver:
 
     def drive(self, until: float | None) -> Outcome:
         """Run until all is done or failed; Ctrl-C keeps what is finished."""
+        interrupt = signal.default_int_handler
         try:
-            with (
-                self.progress,
-                handled_by(signal.default_int_handler, signal.SIGINT, signal.SIGTERM),
-            ):
+            with self.progress, handled_by(interrupt, signal.SIGINT, signal.SIGTERM):
                 self.plan()
                 while self.start_bundles(until):
                     self.collect(0.5)
