@@ -112,7 +112,7 @@ LIMITS = {
     # pictures (200); processes and Ray (230 of them from bench), for groups of models (400); users'
     # modules, with several inputs and parameter groups (350); callbacks and checkpoints (400); rows
     # that exceed the memory (260); one network on several processes (390); compiled copies (65)
-    "engine": 4131,
+    "engine": 4134,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
@@ -131,7 +131,7 @@ LIMITS = {
     # wrapped estimators (380), with labels of crowd-kit and cleanlab (70), the default method
     # (750), forests (220), pruning (145), six methods that compare views (700),
     # parameter groups (17); faster steps on CUDA (25)
-    "methods": 4898,
+    "methods": 4888,
     "opinion": 221,
     "plots": 97,
     # CSV with line numbers and quotes (185), columns that leak labels, exports of three labelling
@@ -139,7 +139,7 @@ LIMITS = {
     # encoders (300), prediction on Ray (120), Parquet that exceeds the memory (370)
     "tables": 2678,
 }
-MOST_LINES, MOST_FILES = 26_763, 124  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 26_756, 124  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:
