@@ -49,6 +49,14 @@ def read(folder: Path, text: str) -> Grid:
     return Grid.read(path)
 
 
+def test_missing_keys_come_from_the_grid_that_like_names(tmp_path: Path) -> None:
+    mine, quick = read(tmp_path, 'like = "quick"\ndatasets = ["synthetic"]'), Grid.named("quick")
+    assert (mine.name, mine.datasets) == ("mine", ("synthetic",))
+    assert (mine.entries, mine.seeds, mine.noise) == (quick.entries, quick.seeds, quick.noise)
+    with pytest.raises(InputError, match="There is no grid 'papers'; the names are paper"):
+        read(tmp_path, 'like = "papers"')
+
+
 def names_of(run: Run) -> list[str]:
     return [condition.name for condition in sorted(run.conditions, key=lambda one: one.order)]
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robustpll import Candidates, InputError, Not, Sure, Unsure, Votes, label_variants
-from robustpll.labels.spelling import Renaming, read_names
+from robustpll.labels.spelling import read_names, renaming
 from robustpll.tables.source import safe_csv
 
 NAMES = ["a", "b", "c"]
@@ -249,7 +249,7 @@ def test_variants_are_proposed_and_nothing_is_merged() -> None:
 
 @given(st.dictionaries(st.text(max_size=4), st.integers(1, 9), max_size=8))
 def test_folding_keeps_the_most_frequent_form_and_is_final(counts: dict[str, int]) -> None:
-    fold = Renaming.of(counts, {}, fold_case=True)
+    fold = renaming({}, counts)
     for name, count in counts.items():
         new = fold(name)
         assert new is None or fold(new) == new

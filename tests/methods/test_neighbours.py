@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
+from robustpll.engine.device import float32_as
 from robustpll.methods import neighbours as module
 from robustpll.methods.neighbours import Bounds, neighbours, weighted_sum
 
@@ -135,7 +136,7 @@ def test_short_products_that_torch_is_set_to_change_nothing(precision: str) -> N
         assert torch.get_float32_matmul_precision() == precision
         backend = torch.backends.mkldnn.matmul
         assert backend.fp32_precision in ("tf32", "bf16")
-        with module.exact_products(torch.device("cpu")):
+        with float32_as("ieee", backend):
             assert backend.fp32_precision == "ieee"
     finally:
         torch.set_float32_matmul_precision(before)

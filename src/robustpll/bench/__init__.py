@@ -17,6 +17,5 @@ _HOMES = {"Grid": "grid", "ResultStore": "store", "run_grid": "executor", "summa
 def __getattr__(name: str) -> Any:
     """Loads what is asked for: workers need none of what makes tables."""
     if name not in _HOMES:
-        msg = f"module 'robustpll.bench' has no attribute {name!r}"
-        raise AttributeError(msg)
+        raise AttributeError(f"module 'robustpll.bench' has no attribute {name!r}")
     return getattr(import_module(f"robustpll.bench.{_HOMES[name]}"), name)

@@ -283,9 +283,7 @@ class Grid:
     @classmethod
     def named(cls, name: str) -> Self:
         """One of the library's grids, such as "paper"; the error for another name lists them."""
-        if name not in GRIDS:
-            raise InputError(f"There is no grid {name!r}; the names are {', '.join(GRIDS)}.")
-        return cls.of({"name": name, **GRIDS[name]})
+        return cls.of({"name": name, "like": name})
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
@@ -299,7 +297,7 @@ class Grid:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """A grid from plain values, as in a TOML or JSON file.
+        """A grid from plain values, as in a TOML or JSON file, or else in the grid named `like`.
 
         >>> no_kl = {"name": "robust_pll", "label": "no KL", "kl_ceiling": 0.0}
         >>> grid = Grid.of({"methods": ["proden", no_kl], "noise": "uniform", "seeds": 3})
@@ -308,7 +306,12 @@ class Grid:
         """
         plain: dict[str, Any] = {"name": "mine", "methods": tuple(METHODS), "datasets": ("digits",)}
         plain |= {"seeds": 5, "noise": "instance-dependent", "epsilons": (), "ood": (), "audit": {}}
-        plain |= values
+        keys = dict(values)
+        while (like := keys.pop("like", None)) is not None:
+            if like not in GRIDS:
+                raise InputError(f"There is no grid {like!r}; the names are {', '.join(GRIDS)}.")
+            keys = GRIDS[like] | keys
+        plain |= keys
         if is_count(plain["seeds"]):
             plain["seeds"] = range(plain["seeds"])
         for name in ("methods", "datasets", "seeds", "epsilons", "ood", "attacked"):

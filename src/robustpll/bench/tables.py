@@ -226,11 +226,9 @@ def _mean_cells(
     A dataset counts once in the test for bold: its seeds are no independent evidence.
     """
     about = MEASURES.get(measure, SECONDS)
-    values = pd.DataFrame(
-        {h: c["value"].where(c["runs"] == c["asked"]) for h, c in columns.items()}
-    )
-    cells = values.mean(axis="columns", skipna=False).to_frame("value")
-    is_bold = _bold(summary, values.index, values.dropna(), about.is_loss)
+    wide = pd.DataFrame({h: c["value"].where(c["runs"] == c["asked"]) for h, c in columns.items()})
+    cells = wide.mean(axis="columns", skipna=False).to_frame("value")
+    is_bold = _bold(summary, wide.index, wide.dropna(), about.is_loss)
     return cells.assign(decimals=about.decimals, bold=is_bold, note="not all")
 
 

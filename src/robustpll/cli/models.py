@@ -6,7 +6,7 @@ import math
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +19,6 @@ from typer import BadParameter, Option
 from robustpll._files import writing
 from robustpll.cli import tables as shared
 from robustpll.cli.messages import as_options, errors_as_messages, refuse_unwritable, say
-from robustpll.cli.streaming import STREAM, StreamOptions, refuse_unused, stream_fit, stream_predict
 from robustpll.errors import InputError, ModelFileError, is_share, some_of
 
 if TYPE_CHECKING:
@@ -39,6 +38,19 @@ ACCEPT, REVIEW = "accept", "review"
 BAD = "does not parse"
 TOO_FAR = "a number is too far from the training rows"
 MAX_NUMBERS = 2**22  # rows of a piece times classes or features: 32 MiB in float64
+STREAM = "Read Parquet or Arrow in pieces: any size."
+MOST_HELD_OUT = 20_000  # rows, which are in memory
+ROW_VISITS = 10**8  # by which the number of epochs is chosen, from 2 to 200
+FORMS = ("candidates", "separator", "votes", "indicators")
+OTHERS = ("truth", "ignore", "id")
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """Whether rows are streamed, and where."""
+
+    stream: Annotated[bool, Option("--stream", help=STREAM)] = False
+    scratch: Annotated[Path | None, Option(help="Folder of scratch files of --stream.")] = None
 
 
 @shared.with_options
@@ -67,9 +79,9 @@ def fit(
         raise BadParameter("--held-out and --coverage must be shares below 1.")
     _refuse_same(columns.errors, out)
     if streaming.stream:
-        refuse_unused(file, keeping)
-        options: Any = {"network": network, "held_out": held_out, "start": MODEL_START}
-        streamed = stream_fit(path, out, columns, training, streaming, **options)
+        _refuse_unused(file, keeping)
+        options: Any = {"network": network, "held_out": held_out}
+        streamed = _stream_fit(path, out, columns, training, streaming, **options)
         _add_decisions(out, coverage, *streamed)
         return
     with errors_as_messages():
@@ -102,6 +114,70 @@ def fit(
             about: Any = {"seed": training.seed, "seconds": seconds}
             typer.echo(_compared(model, table, y, (train, test), **about))
     typer.echo(f"For predictions: robustpll predict {out} TABLE --out FILE.csv")
+
+
+def _refuse_unused(*groups: Any, used: tuple[str, ...] = ()) -> None:
+    """Raise BadParameter if an option is passed that streaming does not use."""
+    for group in groups:
+        for option in fields(group):
+            if option.name not in used and getattr(group, option.name) != option.default:
+                raise BadParameter(f"--stream does not take --{option.name.replace('_', '-')}.")
+
+
+def _stream_fit(
+    path: Path,
+    out: Path,
+    columns: shared.ColumnOptions,
+    training: shared.TrainingOptions,
+    streaming: StreamOptions,
+    *,
+    network: str | None,
+    held_out: float,
+) -> tuple[Any, Any, Any]:
+    """Fit and save a model; return it with held-out rows (X, y), and their true labels."""
+    _refuse_unused(columns, training, used=(*FORMS, *OTHERS, "method", "epochs", "device", "seed"))
+    with errors_as_messages(stopped="No model is written; scratch files are removed."):
+        from robustpll import ParquetRows
+
+        form: Any = {name: getattr(columns, name) for name in FORMS}
+        rows = ParquetRows(path, **form, scratch=streaming.scratch)
+        unused = {*columns.ignored(), columns.truth}
+        rows = replace(rows, features=[name for name in rows.names if name not in unused])
+        if training.method == "auto":
+            training = replace(training, method="robust_pll")
+        if training.epochs is None:
+            training = replace(training, epochs=min(200, max(2, ROW_VISITS // rows.count())))
+        model = training.model(network)
+        refuse_unwritable(out, (path,), MODEL_START, "a model of robustpll")
+        share = min(held_out, MOST_HELD_OUT / max(1, rows.count()))
+        train, test = rows.split(share, training.seed) if share else (rows, None)
+        seconds = shared.fit_and_save(model, out, partial(model.fit, train))
+        X_and_y: Any = (None, []) if test is None else test.read(model.classes_)
+        truth = None
+        if test is not None and columns.truth is not None:
+            cells = [batch[columns.truth] for batch, _ in test.batches([columns.truth])]
+            truth = np.concatenate([part.to_pandas().to_numpy(object) for part in cells])
+    title = f"{model.resolved_method().title}, {len(model.history_['loss'])} epochs,"
+    counts = f"{len(model.labels_):,} rows of {len(rows.names):,} features"
+    typer.echo(f"{title} learned from {counts} in {seconds:,.1f} s. The model is {out}.")
+    return model, X_and_y, truth
+
+
+def _stream_predict(
+    model: Any, path: Path, out: Path, *, keep: list[str], error: float, inputs: tuple[Path, ...]
+) -> None:
+    """Predict the rows of a Parquet or Arrow file or folder, and write Parquet."""
+    from robustpll import ParquetRows
+    from robustpll.tables.stream import is_file_of_predictions
+
+    if out.suffix.lower() != ".parquet":
+        raise BadParameter(f"--stream writes Parquet: {out} must end in .parquet.")
+    is_ours = out.is_file() and is_file_of_predictions(out)
+    refuse_unwritable(out, inputs, rb"PAR1" if is_ours else rb"(?!)", "a file of predict --stream")
+    count = ParquetRows(path).write_predictions(model, out, error=error, keep=keep)
+    if model.trial_ is None:
+        say("The model is not calibrated: no row is accepted.")
+    typer.echo(f"{path}: {count:,} rows predicted. The predictions are in {out}.")
 
 
 def _refuse_same(errors: Path | None, out: Path) -> None:
@@ -284,10 +360,10 @@ def predict(
     if not 0 < error < 1:
         raise BadParameter("--error must be above 0 and below 1.")
     if stream:
-        refuse_unused(file)
+        _refuse_unused(file)
         with errors_as_messages(stopped=f"{out} is not written."):
             about: Any = {"keep": keep or [], "error": error, "inputs": (model, path)}
-            stream_predict(_load(model, device), path, out, **about)
+            _stream_predict(_load(model, device), path, out, **about)
         return
     is_export = _is_export(path, out)
     keep = keep or []

@@ -15,7 +15,7 @@ from robustpll.datasets.dataset import Dataset, Split
 from robustpll.errors import InputError
 from robustpll.estimator.reduction import Reduction
 from robustpll.labels.candidates import Candidates
-from robustpll.labels.votes import MOST_CELLS, votes_for
+from robustpll.labels.votes import MOST_CELLS, normalized, votes_for
 
 
 def load(entry: Entry) -> Dataset:
@@ -111,8 +111,6 @@ def arrays_of(path: Path, content: bytes) -> dict[str, NDArray[Any]]:
 
 def candidates_of(entry: Entry, answers: NDArray[np.int64]) -> Candidates:
     """Return the classes that somebody named, by their shares; all classes without an answer."""
-    k, named = entry.classes, votes_for(answers, entry.classes)
-    total = named.sum(-1, keepdims=True)
-    matrix = np.where(total > 0, named > 0, True)
-    prior = np.where(total > 0, named / np.maximum(total, 1), 1 / k).astype(np.float32)
-    return Candidates(matrix, np.array(entry.class_names or range(k)), prior, answers)
+    k = entry.classes
+    prior = normalized(votes_for(answers, k), 1 / k).astype(np.float32)
+    return Candidates(prior > 0, np.array(entry.class_names or range(k)), prior, answers)

@@ -3,8 +3,8 @@
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from robustpll._files import write_whole
-from robustpll.engine.history import EpochState, History, is_stopped
+from robustpll.engine.history import EpochState, History, is_stopped, set_within
 from robustpll.engine.layers import Stack
 from robustpll.errors import AT_LEAST_1, InputError, Rule, check_fields, is_number, some_of
 
@@ -137,14 +137,9 @@ class Start:
 _beginning: ContextVar[tuple[Session | None, Start | None]] = ContextVar("beginning")
 
 
-@contextmanager
-def going_on(session: Session | None, start: Start | None = None) -> Iterator[None]:
+def going_on(session: Session | None, start: Start | None = None) -> AbstractContextManager[None]:
     """Write checkpoints of all trainings within the context, and start them from a network."""
-    token = _beginning.set((session, start))
-    try:
-        yield
-    finally:
-        _beginning.reset(token)
+    return set_within(_beginning, (session, start))
 
 
 class Keeper:
@@ -226,12 +221,9 @@ class Keeper:
 
     def _optimizer(self) -> Tensors:
         """The state of the optimizer by the number of a parameter."""
-        state, named = self.training.optimizer.state, {}
-        for number, parameter in enumerate(self._parameters()):
-            for name, value in state.get(parameter, {}).items():
-                if isinstance(value, Tensor):
-                    named[f"optimizer.{number}.{name}"] = value
-        return named
+        states = self.training.optimizer.state_dict()["state"].items()
+        parts = ((f"optimizer.{n}.{name}", v) for n, s in states for name, v in s.items())
+        return {name: value for name, value in parts if isinstance(value, Tensor)}
 
     def _fill_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
         """Set the state of the optimizer; each part is laid out in memory as its parameter."""

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
@@ -27,6 +27,7 @@ from joblib.externals.loky import ProcessPoolExecutor
 from torch import Tensor, nn
 
 from robustpll.engine.device import chosen_device
+from robustpll.engine.history import set_within
 from robustpll.errors import InputError, RobustPLLError, is_count
 
 Place = Literal["cuda", "cpu"]  # the kind of device that a job runs on
@@ -309,12 +310,8 @@ def computing_on(cluster: str | None, device: str = "auto") -> Iterator[None]:
         executor = LocalExecutor(device)
     else:
         executor = RayExecutor(None if cluster == "ray" else cluster, device.partition(":")[0])
-    token = _executor.set(executor)
-    try:
+    with closing(executor), set_within(_executor, executor):
         yield
-    finally:
-        _executor.reset(token)
-        executor.close()
 
 
 def groups_of(models: int, *, on_host: bool = False) -> list[slice]:
@@ -362,7 +359,6 @@ def moved(value: Any, device: torch.device | str) -> Any:
         return value if same else type(value)(items)
     if is_dataclass(value) and not isinstance(value, type):
         old = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
-        new = {name: moved(item, device) for name, item in old.items()}
-        changed = {name: item for name, item in new.items() if item is not old[name]}
+        changed = {n: new for n, item in old.items() if (new := moved(item, device)) is not item}
         return replace(value, **changed) if changed else value
     return value

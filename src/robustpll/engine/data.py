@@ -192,11 +192,10 @@ class Task:
         return self._changed(lambda values: repeat(values, members), rows=rows, seeds=seeds)
 
     def _changed(self, change: Callable[[Tensor], Tensor], **fields: Any) -> Self:
-        candidates, prior, weight = map(change, (self.candidates, self.prior, self.weight))
-        answers = None if self.answers is None else change(self.answers)
-        start = None if self.start is None else change(self.start)
-        arrays: dict[str, Any] = {"candidates": candidates, "prior": prior, "weight": weight}
-        return replace(self, answers=answers, start=start, **arrays, **fields)
+        for name in ("candidates", "prior", "weight", "answers", "start"):
+            if (values := getattr(self, name)) is not None:
+                fields[name] = change(values)
+        return replace(self, **fields)
 
 
 @dataclass

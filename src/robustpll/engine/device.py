@@ -35,6 +35,19 @@ def threads(count: int) -> Iterator[None]:
 
 
 @contextmanager
+def float32_as(precision: str, *settings: Any) -> Iterator[None]:
+    """Compute float32 products in this precision, "ieee" or "tf32", by some settings of torch."""
+    before = [setting.fp32_precision for setting in settings]
+    for setting in settings:
+        setting.fp32_precision = precision
+    try:
+        yield
+    finally:
+        for setting, value in zip(settings, before, strict=True):
+            setting.fp32_precision = value
+
+
+@contextmanager
 def computing(precision: str, device: torch.device) -> Iterator[None]:
     """Apply the library's torch settings within the context; "auto" uses TF32 on CUDA."""
     if device.type != "cuda":
@@ -44,15 +57,9 @@ def computing(precision: str, device: torch.device) -> Iterator[None]:
             yield
         return
     settings: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
-    before = [setting.fp32_precision for setting in settings]
-    for setting in settings:
-        setting.fp32_precision = "ieee" if precision == "float32" else "tf32"
-    try:
-        with torch.cuda.device(device):  # makes its streams current if there are several devices
-            yield
-    finally:
-        for setting, value in zip(settings, before, strict=True):
-            setting.fp32_precision = value
+    product = "ieee" if precision == "float32" else "tf32"
+    with float32_as(product, *settings), torch.cuda.device(device):  # makes its streams current
+        yield
 
 
 def room(device: torch.device) -> int:

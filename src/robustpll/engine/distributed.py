@@ -21,6 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from robustpll.engine.data import Feed, Task
+from robustpll.engine.history import set_within
 from robustpll.engine.layers import BatchNorm, Stack
 from robustpll.engine.predict import Networks, fused
 from robustpll.engine.random import seed_of
@@ -73,17 +74,15 @@ def distributed() -> Iterator[Process]:
         _connect()
     in_group = launched or is_ready
     process = Process(dist.get_rank(), dist.get_world_size()) if in_group else ALONE
-    token = _current.set(process)
     try:
-        yield process
+        with set_within(_current, process):
+            yield process
     except Exception as error:
         if launched:  # torchrun shows the error of the first that failed
             from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
             get_error_handler().record_exception(error)
         raise
-    finally:
-        _current.reset(token)
     if launched and not is_ready:  # not after an error: others may be waiting
         dist.destroy_process_group()
 

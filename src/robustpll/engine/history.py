@@ -1,7 +1,7 @@
 """Losses of each epoch, and callbacks that are called after it: progress bars, for example."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -94,13 +94,18 @@ def is_stopped(state: EpochState) -> bool:
 
 
 @contextmanager
-def reporting(*callbacks: Callback) -> Iterator[None]:
-    """Call these callbacks, too, after every epoch of every training within the context."""
-    token = _callbacks.set((*_callbacks.get(), *callbacks))
+def set_within(variable: ContextVar[Any], value: Any) -> Iterator[None]:
+    """Give a variable a value within the context."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _callbacks.reset(token)
+        variable.reset(token)
+
+
+def reporting(*callbacks: Callback) -> AbstractContextManager[None]:
+    """Call these callbacks, too, after every epoch of every training within the context."""
+    return set_within(_callbacks, (*_callbacks.get(), *callbacks))
 
 
 @contextmanager

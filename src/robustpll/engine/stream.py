@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from robustpll.engine.data import Rows, Task
+from robustpll.engine.data import Task
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError
 from robustpll.opinion import Opinion
@@ -169,14 +169,6 @@ class WindowTask(Task):
     """A task of one run whose tensors hold a window of its rows; its length is that of all rows."""
 
     scratch: Any = None  # Scratch
-
-    @classmethod
-    def over(cls, scratch: Scratch, rows: Rows, seed: int) -> "WindowTask":
-        """Return a task for rows whose pool has the size of the largest window."""
-        size, like = (1, len(rows), scratch.k), rows.shift
-        candidates = torch.zeros(size, dtype=torch.bool, device=like.device)
-        weight = like.new_ones(size[:-1])
-        return cls(rows, candidates, like.new_zeros(size), weight, (seed,), scratch=scratch)
 
     def __len__(self) -> int:
         return int(self.scratch.n)

@@ -40,9 +40,9 @@ from robustpll.estimator.fitting import (
     refuse_unscaled_views,
     row_weights,
     task_of,
+    with_layout,
 )
 from robustpll.estimator.loaders import is_loader, pairs_of, rows_of
-from robustpll.estimator.own_network import with_layout
 from robustpll.estimator.streaming import StreamedRows, fit_streamed
 from robustpll.labels.candidates import Candidates, candidates_with
 from robustpll.labels.parsing import as_pandas, is_frame

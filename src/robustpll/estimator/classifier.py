@@ -4,7 +4,7 @@ import copy
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -22,15 +22,6 @@ from robustpll.estimator.fitting import ClassWeight, former_networks
 from robustpll.methods import METHODS, Auto, Method, RobustPll, RobustPllAt
 
 DEPRECATED = "deprecated"  # the value of parameters that nobody passed
-FORMER_PARAMETERS: tuple[str, ...] = (
-    "kl_ceiling",
-    "anneal",
-    "loss",
-    "update",
-    "evidence",
-    "kl_scale_large_k",
-)
-FORMER_PARAMETERS += ("kl_per_class", "balance", "averaged", "watch")
 
 
 @dataclass(eq=False, repr=False)
@@ -277,12 +268,9 @@ class RobustPLLClassifier(CandidateClassifier):
     watch: Any = DEPRECATED
 
     def resolved_method(self) -> Method:
-        passed = {name: getattr(self, name, None) for name in self.get_params(deep=False)}
-        former = [
-            name
-            for name in FORMER_PARAMETERS
-            if not (isinstance(passed[name], str) and passed[name] == DEPRECATED)
-        ]
+        params = self.get_params(deep=False)
+        passed = {n: v for n, v in params.items() if not (isinstance(v, str) and v == DEPRECATED)}
+        former = [name for name in FORMER_PARAMETERS if name in passed]
         if former:
             message = (
                 f"{', '.join(former)} of RobustPLLClassifier will go in version 0.3. Use "
@@ -297,9 +285,8 @@ class RobustPLLClassifier(CandidateClassifier):
                 auto = {"adversary": 0.0} | auto
             return Auto(**auto | {"early_stopping": early_stopping})
         kind = RobustPll if self.adversary is None else RobustPllAt
-        unused = {*FORMER_PARAMETERS} - {*former}
-        fields = {n: chosen[n] for n in kind.field_names() if n in chosen and n not in unused}
-        return kind(**fields | ({"network": "mlp"} if self.network == "auto" else {}))
+        settings = {name: chosen[name] for name in kind.field_names() if name in chosen}
+        return kind(**settings | ({"network": "mlp"} if self.network == "auto" else {}))
 
     def _scale_for(self, method: Method) -> Any:
         is_former = self.scale == "auto" and not isinstance(method, Auto)  # scaled as in 0.1
@@ -309,3 +296,6 @@ class RobustPLLClassifier(CandidateClassifier):
     def validation_share(self) -> float | None:
         """The share of validation rows of version 0.1."""
         return None if isinstance(self.watch, str) and self.watch == DEPRECATED else self.watch
+
+
+FORMER_PARAMETERS = [f.name for f in fields(RobustPLLClassifier) if f.default == DEPRECATED]

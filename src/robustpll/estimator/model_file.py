@@ -1,8 +1,10 @@
 """Model files: safetensors with a description in JSON and a checksum, never pickle."""
 
+import io
 import json
 import math
 import re
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from itertools import zip_longest
@@ -13,7 +15,7 @@ import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import save as to_bytes
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from torch import Tensor
 
 import robustpll
@@ -25,16 +27,15 @@ from robustpll.engine.modules import Unpacking
 from robustpll.engine.networks import Network, Shape
 from robustpll.engine.predict import Networks
 from robustpll.engine.random import Draws
-from robustpll.errors import InputError, ModelFileError, is_number
+from robustpll.errors import InputError, ModelFileError, is_number, some_of
 from robustpll.estimator import PLLClassifier, RobustPLLClassifier, abstention
-from robustpll.estimator.archive import check_answers, estimator_as_tensor, estimator_of_tensor
 from robustpll.estimator.features import Features
 from robustpll.labels.parsing import checked_classes, refuse_odd_text
 from robustpll.methods import METHODS, DeepMethod, Method, RobustPll
 from robustpll.methods.auto import Auto, OneStack, Stack
 from robustpll.methods.classical import Classical, Layout, Tensors
 from robustpll.methods.forest import Forest, is_forest
-from robustpll.methods.wrapped import Wrapped, WrappedModels, forest_model
+from robustpll.methods.wrapped import Wrapped, WrappedModels, forest_model, probability_of
 from robustpll.opinion import Opinion
 
 FORMAT = 2  # raised whenever an older reader would misread a file
@@ -50,6 +51,10 @@ ESTIMATOR = "(estimator)"  # stands for a scikit-learn estimator that is no name
 LARGEST = 100.0  # power of a learner's evidence, and its offset
 LONGEST = 50_000_000  # characters of a description; what is longer is cut, and so no JSON
 CLASS_TYPES = {"U": str, "i": int, "u": int, "f": float, "b": bool}  # by numpy's letter
+# of an archive of skops: its description; its other files are arrays
+SCHEMA = "schema.json"
+NATIVE = "sklearn.svm"  # skops trusts it, but libsvm reads arrays without looking at their lengths
+ARRAY = re.compile(r"\d+\.npy")
 REMEDY = "Pass a file that robustpll fit or a classifier's save() wrote."
 
 
@@ -453,3 +458,94 @@ def _fitting(layout: Layout, tensors: Tensors, **sizes: int) -> Tensors:
             raise ValueError(f"tensor {name!r} should be {shape} {dtype}")
         fitting[name] = tensor
     return fitting
+
+
+# Wrapped estimators as bytes of skops, with the types that it trusts by default
+
+
+def estimator_as_tensor(estimator: Any) -> Tensor:
+    """Return an estimator as bytes; refuse types that `estimator_of_tensor` would not trust."""
+    import skops.io
+
+    name = type(estimator).__name__
+    try:
+        content = skops.io.dumps(estimator)
+        untrusted = skops.io.get_untrusted_types(data=content)
+    except Exception as error:
+        raise InputError(f"The model is not saved: skops cannot store {name} ({error}).") from error
+    if untrusted:
+        raise InputError(
+            f"The model is not saved: skops does not trust these types of {name} in a file: "
+            f"{some_of(untrusted)}. Use export_onnx(path), or an estimator without them such as "
+            "Wrapped('logistic_regression')."
+        )
+    tensor = torch.from_numpy(np.frombuffer(_renumbered(content), dtype=np.uint8).copy())
+    try:
+        estimator_of_tensor(tensor)
+    except Exception as error:
+        fault = f"{name} cannot be read again ({error})"
+        raise InputError(f"The model is not saved: {fault}.") from error
+    return tensor
+
+
+def _renumbered(content: bytes) -> bytes:
+    """The archive with ids counted from 0 and no dates, so that equal estimators are equal."""
+    numbers: dict[str, str] = {}
+
+    def renumber(match: re.Match[str]) -> str:
+        return match[1] + numbers.setdefault(match[2], str(len(numbers))) + match[3]
+
+    target = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(content)) as source, zipfile.ZipFile(target, "w") as copy:
+        # quotes within a string are escaped, so that these are keys
+        names = r'("(?:__id__": |file": "))(\d+)(\.npy"|\b)'
+        schema = re.sub(names, renumber, source.read(SCHEMA).decode())
+        files = {SCHEMA: schema.encode()}
+        for name in source.namelist():
+            stem, _, kind = name.partition(".")
+            if name != SCHEMA:
+                files[f"{numbers.get(stem, stem)}.{kind}"] = source.read(name)
+        for name, data in sorted(files.items()):
+            copy.writestr(zipfile.ZipInfo(name), data)
+    return target.getvalue()
+
+
+def estimator_of_tensor(content: Tensor) -> Any:
+    """Return the estimator of these bytes; raise any error if they hold more than plain types."""
+    import skops.io
+
+    data = content.numpy().tobytes()
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        entries = {entry.filename: entry for entry in archive.infolist()}
+        plain = all(
+            entry.compress_type == zipfile.ZIP_STORED and (name == SCHEMA or ARRAY.fullmatch(name))
+            for name, entry in entries.items()
+        )
+        sizes = {name: entry.file_size for name, entry in entries.items()}
+        # nothing is compressed, so that an archive cannot hold more than its own size
+        if not plain or len(entries) < len(archive.infolist()) or sum(sizes.values()) > len(data):
+            raise ValueError("the archive of its estimator has other files than arrays")
+        read = [0]  # bytes of arrays, each as often as it is named
+
+        def count(node: dict[str, Any]) -> dict[str, Any]:
+            read[0] += sizes.get(str(node.get("file")), 0)
+            if str(node.get("__module__")).startswith(NATIVE):
+                raise ValueError(f"{NATIVE} is not read from a file, as wrong numbers may crash it")
+            return node
+
+        json.loads(archive.read(SCHEMA), object_hook=count)
+    if read[0] > len(data):
+        raise ValueError("the archive of its estimator names an array more than once")
+    return skops.io.loads(data, trusted=[])  # its default types, never more
+
+
+def check_answers(learned: dict[str, Any], features: int) -> None:
+    """Raise any error unless an estimator predicts so many features, with its columns."""
+    estimator, columns = learned["estimator"], learned["columns"]
+    if not isinstance(estimator, BaseEstimator) or not columns.any():
+        raise TypeError("it has no estimator with a class")
+    if getattr(estimator, "n_features_in_", None) != features:
+        raise ValueError(f"its estimator does not take {features} features")
+    probability = probability_of(learned, np.zeros((3, features), dtype=np.float32))
+    if not np.isfinite(probability).all():
+        raise ValueError("its estimator predicts numbers that are not finite")

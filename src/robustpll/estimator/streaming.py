@@ -2,11 +2,10 @@
 
 import shutil
 import tempfile
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,43 +30,10 @@ HOOKS = ("fit", "end_epoch", "finish")  # methods that change them may need all 
 SCALES = ("method", "minmax", None)
 
 
-class StreamedPiece(NamedTuple):
-    """Consecutive rows."""
+class StreamedRows:
+    """Rows that are read in pieces: the base of `robustpll.ParquetRows`."""
 
-    columns: list[NDArray[Any]]  # the numbers of each feature, (b,) each, all finite
-    classes: set[Any]  # names of the classes that occur; empty without labels
-    candidates: Any  # a function from the names of all classes to `Candidates`; None without labels
-
-
-class StreamedRows(ABC):
-    """Rows of numbers with candidates, read in pieces; see `robustpll.ParquetRows`."""
-
-    scratch: str | Path | None  # folder of the scratch files
-    window: int | None  # rows in memory at a time
-
-    @property
-    @abstractmethod
-    def has_prior(self) -> bool:
-        """Whether candidates have a prior that is not uniform."""
-
-    @property
-    @abstractmethod
-    def names(self) -> tuple[str, ...]:
-        """The names of the features."""
-
-    @abstractmethod
-    def pieces(
-        self, names: tuple[str, ...] | None = None, *, labelled: bool = True
-    ) -> Iterator[StreamedPiece]:
-        """Yield all rows in order, with these features; each call reads them anew."""
-
-    def frames(self, model: Any) -> Iterator[Any]:
-        """Yield all rows in order, as DataFrames with the features of a fitted model."""
-        import pandas as pd
-
-        names = feature_names(model)
-        for piece in self.pieces(names, labelled=False):
-            yield pd.DataFrame(dict(zip(names, piece.columns, strict=True)))
+    frames: Callable[[Any], Iterator[Any]]
 
 
 def feature_names(model: Any) -> tuple[str, ...]:
@@ -90,7 +56,7 @@ def is_streamable(method: Method) -> bool:
     return not method.spread(task.models, like=task.prior).begin(task).memory
 
 
-def fit_streamed(model: Any, X: StreamedRows, y: Any, sample_weight: Any, resume: Any) -> None:
+def fit_streamed(model: Any, X: Any, y: Any, sample_weight: Any, resume: Any) -> None:
     """Fit a classifier by two passes over X, then by windows of rows in scratch files."""
     method = model.resolved_method()
     _refuse(model, method, {"y": y, "sample_weight": sample_weight, "resume": resume})
@@ -136,10 +102,12 @@ def _scaled(columns: list[NDArray[Any]], features: Features) -> NDArray[np.float
 
 def _window(scratch: Scratch, d: int, seed: int, device: torch.device) -> WindowTask:
     """Return a task with tensors for the largest window."""
-    pool = torch.zeros((int(scratch.sizes.max()), d), device=device)
-    unit = torch.ones((1, 1, d), device=device)
-    positions = torch.arange(len(pool), device=device)[None]
-    return WindowTask.over(scratch, ScaledRows(pool, positions, 0 * unit, unit), seed)
+    size = int(scratch.sizes.max())
+    unit, positions = torch.ones((1, 1, d), device=device), torch.arange(size, device=device)[None]
+    rows = ScaledRows(torch.zeros((size, d), device=device), positions, 0 * unit, unit)
+    prior = torch.zeros((1, size, scratch.k), device=device)
+    weight = torch.ones((1, size), device=device)
+    return WindowTask(rows, prior.bool(), prior, weight, (seed,), scratch=scratch)
 
 
 def _refuse(model: Any, method: Method, passed: dict[str, Any]) -> None:
@@ -160,7 +128,7 @@ def _refuse(model: Any, method: Method, passed: dict[str, Any]) -> None:
         raise InputError(f"scale={model.scale!r} needs all rows in memory. Use 'minmax' or None.")
 
 
-def _scan(X: StreamedRows, scale: str | None) -> tuple[Features, NDArray[Any], int]:
+def _scan(X: Any, scale: str | None) -> tuple[Features, NDArray[Any], int]:
     """Read all rows; return how they are scaled, the names of the classes, and their number."""
     d, n, names = len(X.names), 0, set[Any]()
     low, high = np.full(d, np.inf), np.full(d, -np.inf)
@@ -179,7 +147,7 @@ def _scan(X: StreamedRows, scale: str | None) -> tuple[Features, NDArray[Any], i
     return Features(X.names, (d,), {}, {}, *numbers), classes, n
 
 
-def _folder(X: StreamedRows, needed: int) -> Path:
+def _folder(X: Any, needed: int) -> Path:
     """Return the folder of the scratch files; raise if its disk has less space than `needed`."""
     folder = Path(tempfile.gettempdir() if X.scratch is None else X.scratch)
     if not folder.is_dir():

@@ -1,5 +1,6 @@
 """Validated candidate sets, from every accepted form of `y`."""
 
+import sys
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -10,8 +11,21 @@ from sklearn.utils import check_random_state
 
 from robustpll.errors import InputError
 from robustpll.labels import parsing
-from robustpll.labels.for_sklearn import wants_labels
 from robustpll.labels.votes import Votes, normalized
+
+# These stratify rows, or choose a splitter: the likeliest class of each row suits them.
+STRATIFIED = {"check_cv", "StratifiedKFold", "StratifiedGroupKFold", "StratifiedShuffleSplit"}
+WRAPPED = "To combine classifiers of scikit-learn, use PLLClassifier(Wrapped({name}(...)))."
+REMEDIES = {
+    "CalibratedClassifierCV": "Use model.recalibrate(X, y) with rows that were not trained on; "
+    "RobustPLLClassifier is calibrated by fit.",
+    "BaggingClassifier": f"Use members=10 of the classifier or its method. {WRAPPED}",
+    "StackingClassifier": "Use RobustPLLClassifier, which stacks networks and trees by held-out "
+    f"candidates. {WRAPPED}",
+    "VotingClassifier": f"Use members=10, or average predict_proba of your models. {WRAPPED}",
+    "AdaBoostClassifier": WRAPPED,
+    "OneVsRestClassifier": "Use the classifier itself: it knows all classes.",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +176,7 @@ class Candidates:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """The matrix; for scikit-learn's stratified splitters, the likeliest classes."""
-        if wants_labels():
+        if _wants_labels():
             return self.likeliest(random_state=0).astype(dtype or np.int64)
         return np.array(self.matrix, dtype=dtype, copy=copy)
 
@@ -178,6 +192,25 @@ class Candidates:
         n, k = self.shape
         average = f"{self.sizes.mean():.2f}" if n else "no"
         return f"Candidates({n} rows, {k} classes, {average} candidates on average)"
+
+
+def _wants_labels() -> bool:
+    """Tell whether scikit-learn asks for an array of labels, one per row.
+
+    Raises InputError if its meta-estimators do: they would take candidates for other things. An
+    array is all they ask for, so that only the calling functions tell what it is for.
+    """
+    frame = sys._getframe(2)
+    while frame.f_globals.get("__name__", "").startswith("sklearn.") and frame.f_back:
+        owner = frame.f_locals.get("self")
+        names = {kind.__name__ for kind in type(owner).__mro__} | {frame.f_code.co_name}
+        if names & STRATIFIED:
+            return True
+        for name in names & REMEDIES.keys():
+            remedy = REMEDIES[name].format(name=name)
+            raise InputError(f"{name} needs one label per row, but y holds candidates. {remedy}")
+        frame = frame.f_back
+    return False
 
 
 def candidates_with(y: Any, classes: NDArray[Any]) -> Candidates:

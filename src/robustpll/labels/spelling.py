@@ -5,10 +5,10 @@ import io
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from robustpll._files import plain_text
 from robustpll.errors import InputError
@@ -89,31 +89,27 @@ def folded(name: str) -> str:
     return " ".join(name.split())
 
 
-@dataclass(frozen=True)
-class Renaming:
-    """A function from class names to class names, or to None for a gap."""
+def renaming(
+    mapping: Mapping[Any, Any], counts: Mapping[Any, int] | None = None
+) -> Callable[[Any], Any]:
+    """Return a function from class names to new ones, or to None for a gap.
 
-    mapping: Mapping[Any, Any] = field(default_factory=dict)
-    forms: Mapping[str, str] = field(default_factory=dict)  # of folded names, if these are merged
+    With the `counts` of names, those of one folded form then become the most frequent one.
+    """
+    totals, forms = Counter[str](), dict[str, str]()
 
-    @classmethod
-    def of(cls, counts: Mapping[Any, int], mapping: Mapping[Any, Any], fold_case: bool) -> Self:
-        """Rename by the mapping, then merge names of one folded form to the most frequent one."""
-        renaming, forms = cls(mapping), dict[str, str]()
-        if fold_case:
-            totals = Counter[str]()
-            for name, count in counts.items():
-                if isinstance(new := renaming(name), str):
-                    totals[new] += count
-            for name, _ in sorted(totals.items(), key=lambda item: (-item[1], item[0])):
-                forms.setdefault(folded(name), name)
-        return cls(mapping, forms)
-
-    def __call__(self, name: Any) -> Any:
-        new = self.mapping.get(name, name)
+    def rename(name: Any) -> Any:
+        new = mapping.get(name, name)
         if not isinstance(new, str):
             return new
-        return (self.forms.get(folded(new), new) if self.forms else new) or None
+        return (forms.get(folded(new), new) if forms else new) or None
+
+    for name, count in (counts or {}).items():
+        if isinstance(new := rename(name), str):
+            totals[new] += count
+    for name, _ in sorted(totals.items(), key=lambda item: (-item[1], item[0])):
+        forms.setdefault(folded(name), name)
+    return rename
 
 
 def read_names(rename: Any) -> dict[Any, Any]:

@@ -1,12 +1,13 @@
 """Exact nearest neighbours by blocks of matrix products, on the device of the rows."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
+
+from robustpll.engine.device import float32_as
 
 SPARE = 10  # references that are compared in float64 at first, besides as many as asked for
 BOUNDS_PER_BLOCK = 2**24  # 64 MiB in float32
@@ -42,7 +43,8 @@ def neighbours(
     indices = remaining.new_empty(len(queries), count)
     distance = torch.empty_like(indices, dtype=torch.float64)
     compared, dtype = count + SPARE, torch.float32
-    with torch.no_grad(), exact_products(queries.device):
+    backend: Any = torch.backends.cuda if queries.is_cuda else torch.backends.mkldnn
+    with torch.no_grad(), float32_as("ieee", backend.matmul):
         while len(remaining):
             bounds, uncertain = Bounds(references, dtype), []
             parts = torch.split(remaining, max(1, BOUNDS_PER_BLOCK // n))
@@ -68,18 +70,6 @@ def blocks(count: int, numbers: int, device: torch.device) -> Iterator[slice]:
     size = max(1, (CPU_NUMBERS if device.type == "cpu" else GPU_NUMBERS) // numbers)
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))
-
-
-@contextmanager
-def exact_products(device: torch.device) -> Iterator[None]:
-    """Compute products of float32 in float32, even if torch is set to a shorter type."""
-    backend: Any = torch.backends.cuda if device.type == "cuda" else torch.backends.mkldnn
-    before = backend.matmul.fp32_precision
-    backend.matmul.fp32_precision = "ieee"
-    try:
-        yield
-    finally:
-        backend.matmul.fp32_precision = before
 
 
 class Bounds:

@@ -64,8 +64,11 @@ def _odd_text(known: "pd.Series[Any]", classes: set[str]) -> str:
 
 def _labels_as_numbers(column: "pd.Series[Any]", y: Candidates) -> str:
     """Return the fault of numbers that name a candidate of nearly every row: the true labels."""
+    names = pd.Index(y.classes.astype(str))
+    if pd.to_numeric(names, errors="coerce").isna().all():  # no name is a number: saves much time
+        return ""
     words = column.astype(object).map(lambda number: f"{number:g}", na_action="ignore")
-    code = pd.Index(y.classes.astype(str)).get_indexer(words)
+    code = names.get_indexer(words)
     is_informative = (column.notna() & (y.sizes < len(y.classes))).to_numpy(dtype=bool)
     is_candidate = (code >= 0) & y.matrix[range(len(y)), code]
     if is_informative.sum() < FEW or is_candidate[is_informative].mean() < NEARLY_ALL:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.parsing import SETS, TEXT_OF_NOTHING, as_names, is_frame
-from robustpll.labels.spelling import Renaming, read_names
+from robustpll.labels.spelling import read_names, renaming
 from robustpll.labels.votes import Not, Spread, Sure, Unsure, Votes, plain_answer
 from robustpll.tables.source import (
     EXPORTS,
@@ -45,6 +45,7 @@ NO_ANSWER = (
 )
 
 # faults, rows -> y, and how names in the table become class names
+Renaming = Callable[[Any], Any]
 Labels = tuple[list[BadRow], Callable[[Any], Candidates | Votes | None], Renaming]
 
 
@@ -53,19 +54,19 @@ def read_labels(
 ) -> Labels:
     """Return faults, and a function that makes `y` from rows; `gaps` are words for "no value"."""
     if form is None:
-        return [], lambda rows: None, Renaming(read_names(options.rename))
+        return [], lambda rows: None, renaming(read_names(options.rename))
     if form == "candidates":
-        bad, build, renaming = _read_sets(columns[options.candidates], lines, gaps, options)
+        bad, build, rename = _read_sets(columns[options.candidates], lines, gaps, options)
     elif form == "indicators":
-        bad, build, renaming = _read_indicators(columns, lines, options)
+        bad, build, rename = _read_indicators(columns, lines, options)
     else:
         if form == "answers":
             columns = long_answers(columns[options.item], options)
         prefix = options.votes if form == "votes" else ""
-        bad, build, renaming = _read_votes(columns, lines, prefix, options)
+        bad, build, rename = _read_votes(columns, lines, prefix, options)
     if options.unanswered == "all classes":
         bad = [fault for fault in bad if fault.reason != NO_CLASS]
-    return bad, build, renaming
+    return bad, build, rename
 
 
 def _renaming(counts: Counter[Any], options: Any) -> Renaming:
@@ -75,7 +76,7 @@ def _renaming(counts: Counter[Any], options: Any) -> Renaming:
         message = f"`rename` names classes that the table does not have ({some_of(absent)})."
         warnings.warn(message, UserWarning, stacklevel=2)
     mapping = {name: names.get(new, new) for name, new in plain.items()} | names
-    return Renaming.of(counts, mapping, options.fold_case)
+    return renaming(mapping, counts if options.fold_case else None)
 
 
 def _read_sets(
@@ -87,8 +88,8 @@ def _read_sets(
     parsed, counts = [_names_in(cell, options.separator, gaps) for cell in cells], Counter[Any]()
     for (names, _), count in zip(parsed, _sizes(codes, cells), strict=True):
         counts.update(dict.fromkeys(names, count))
-    renaming = _renaming(counts, options)
-    new = [frozenset(map(renaming, names)) - {None} for names, _ in parsed]
+    rename = _renaming(counts, options)
+    new = [frozenset(map(rename, names)) - {None} for names, _ in parsed]
     bad = []
     for row in np.flatnonzero(np.array([not names for names in new])[codes]):
         value, fault = str(cells[codes[row]])[:SHOWN], parsed[codes[row]][1] or NO_CLASS
@@ -101,7 +102,7 @@ def _read_sets(
         _refuse_too_many(len(code), len(classes))
         return Candidates.of([names or classes for names in sets])[code]
 
-    return bad, build, renaming
+    return bad, build, rename
 
 
 def _sizes(codes: NDArray[np.int64], cells: Sequence[Any]) -> list[int]:
@@ -122,8 +123,8 @@ def _read_indicators(columns: pd.DataFrame, lines: Lines, options: Any) -> Label
         bad += bad_rows(values < 0, lines, name, words[codes], "is neither 0 nor 1")
     names = [str(name).removeprefix(prefix) for name in columns]
     counts = Counter[Any](dict(zip(names, matrix.sum(0).tolist(), strict=True)))
-    renaming = _renaming(counts, options)
-    new = [*map(renaming, names)]
+    rename = _renaming(counts, options)
+    new = [*map(rename, names)]
     classes = [name for name in dict.fromkeys(new) if name is not None]
     if len(classes) < len(names):
         same = [[number for number, name in enumerate(new) if name == one] for one in classes]
@@ -136,7 +137,7 @@ def _read_indicators(columns: pd.DataFrame, lines: Lines, options: Any) -> Label
         _refuse_too_many(len(matrix), len(classes))
         return Candidates.of(matrix[rows], classes=classes)
 
-    return bad, build, renaming
+    return bad, build, rename
 
 
 def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, options: Any) -> Labels:
@@ -154,21 +155,21 @@ def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, options: Any) 
             counts.update(dict.fromkeys(names, 0 if answer is NO_ANSWER else count))
         parsed[str(name).removeprefix(prefix)] = codes, answers
     counts = Counter({name: n for name, n in counts.items() if name not in (None, NO_ANSWER)})
-    renaming = _renaming(counts, options)
+    rename = _renaming(counts, options)
     frame = {}
     for annotator, (codes, answers) in parsed.items():
-        new = [a.renamed(renaming) if isinstance(a, Spread) else renaming(a) for a in answers]
+        new = [a.renamed(rename) if isinstance(a, Spread) else rename(a) for a in answers]
         frame[annotator] = np.array([*new, None], dtype=object)[codes]  # the last is of gaps
     votes = Votes(pd.DataFrame(frame, columns.index), options.unanswered)
     is_empty = votes.answers.isna().all(axis=1).to_numpy() & ~is_bad
 
     def build(rows: Any) -> Votes:
         good = votes[rows]
-        _refuse_too_many(len(good), len({*map(renaming, counts)}))
+        _refuse_too_many(len(good), len({*map(rename, counts)}))
         return good
 
     place = f"{prefix}*" if prefix else str(options.item)  # an item that nobody answered
-    return [*bad, *bad_rows(is_empty, lines, place, None, NO_CLASS)], build, renaming
+    return [*bad, *bad_rows(is_empty, lines, place, None, NO_CLASS)], build, rename
 
 
 def _answer_in(cell: Any, unsure: str | None) -> Any:
@@ -312,7 +313,7 @@ def _hashable(cell: Any) -> Any:
     return tuple(cell) if is_flat else str(cell)
 
 
-def true_labels(truth: "pd.Series[Any]", classes: Any, renaming: Renaming) -> NDArray[Any]:
+def true_labels(truth: "pd.Series[Any]", classes: Any, rename: Renaming) -> NDArray[Any]:
     """Return the true labels, with None where a row has none; some must be in `classes`."""
     codes, values = distinct(truth)
     if not values:
@@ -320,7 +321,7 @@ def true_labels(truth: "pd.Series[Any]", classes: Any, renaming: Renaming) -> ND
     if classes is None or not {*values} <= {*classes.tolist()}:
         plain = plain_integers(values)
         values = [plain.get(value, value) for value in values]
-    new = [*map(renaming, values)]
+    new = [*map(rename, values)]
     values = [name for name in dict.fromkeys(new) if name is not None]
     codes = np.array([*(values.index(name) if name in values else -1 for name in new), -1])[codes]
     true_names = as_names(values)

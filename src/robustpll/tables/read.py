@@ -190,7 +190,7 @@ def _read(options: Any, with_cells: bool = False) -> Table:
     ((frame, batch),) = source.typed(kinds, source.names if with_cells else ())
     lines, X = batch.lines, frame[features]
     faults = feature_faults(X, lines)
-    bad_labels, build, renaming = read_labels(form, frame[labels], lines, source.gaps, options)
+    bad_labels, build, rename = read_labels(form, frame[labels], lines, source.gaps, options)
     bad = [*batch.bad, *faults, *bad_labels]
     pictures = _read_pictures(frame, lines, bad, source, options)
     is_good = ~np.isin(lines, [fault.line for fault in bad])
@@ -206,7 +206,7 @@ def _read(options: Any, with_cells: bool = False) -> Table:
     sets = None if named is None else Candidates.of(named)
     if options.truth is not None:
         classes = None if sets is None else sets.classes
-        truth = true_labels(frame.loc[rows, options.truth], classes, renaming)
+        truth = true_labels(frame.loc[rows, options.truth], classes, rename)
     if y is not None and sets is not None:
         refuse_odd_features(X.drop(columns=[*source.reading.text]), sets)
     left_out = tuple(name for name in source.names if name not in X)

@@ -20,7 +20,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyarrow.csv import ConvertOptions, ParseOptions, ReadOptions, read_csv
 from pyarrow.parquet import ParquetFile
 
 from robustpll.datasets.bounded import unpacked_table
@@ -234,7 +233,7 @@ def parquet_file(path: Path, buffer: int = 0) -> Iterator[ParquetFile]:
 
 
 class CsvFile(Source):
-    """A CSV file. pyarrow parses regular lines; csv.reader parses those with quotes or faults."""
+    """A CSV file; csv.reader splits its lines, so that faults have their line."""
 
     unit: ClassVar[str] = "line"
 
@@ -266,64 +265,30 @@ class CsvFile(Source):
             cells, lines, bad = parts
             yield Batch(pa.concat_tables(cells), np.concatenate(lines), [*chain(*bad)])
 
-    def _chunks(self, names: Sequence[str], most_lines: int) -> Iterator[Batch]:
-        """Yield so many lines at a time, as text without blanks before a cell."""
-        position = {name: number for number, name in enumerate(self.names)}
-        numbers = [position[name] for name in names]
-        with self._lines() as lines:
-            last = next(self._records(lines))[1]
-            while chunk := [*islice(lines, most_lines)]:
-                columns = self._parse_quickly(chunk, numbers)
-                if columns is None:
-                    columns, rows, bad, last = self._parse_exactly(chunk, lines, last, numbers)
-                else:
-                    rows, bad = np.arange(last + 1, last + 1 + len(chunk)), []
-                    last += len(chunk)
-                yield Batch(pa.table(columns, [*names]), rows, bad)
-
-    def _parse_quickly(self, chunk: list[str], numbers: list[int]) -> list[Any] | None:
-        """Parse lines that are a row each; return None if one is blank, or has quotes or faults."""
-        text = "".join(chunk)
-        if '"' in text or not self.delimiter.isascii() or self.delimiter == " " or not numbers:
-            return None
-        content = text.encode()
-        names = [str(number) for number in range(len(self.names))]
-        types = {names[number]: pa.string() for number in numbers}
-        reading = ReadOptions(use_threads=False, block_size=len(content) + 1, column_names=names)
-        parsing = ParseOptions(delimiter=self.delimiter, quote_char=False)
-        as_text = ConvertOptions(include_columns=list(types), column_types=types)
-        try:
-            table = read_csv(io.BytesIO(content), reading, parsing, as_text)
-        except pa.ArrowInvalid:
-            return None
-        if len(table) != len(chunk):  # it skips blank lines
-            return None
-        return [pc.ascii_ltrim(column, " ") for column in table.columns]
-
-    def _parse_exactly(
-        self, chunk: list[str], rest: Iterator[str], done: int, numbers: list[int]
-    ) -> tuple[list[Any], Lines, list[BadRow], int]:
-        """Parse lines that follow `done` others, and the `rest` of their last row.
-
-        Return columns, the line of each row, faults, and the last line.
-        """
-        rows, lines, bad = list[list[str]](), list[int](), list[BadRow]()
-        last, end, width = done, done + len(chunk), len(self.names)
-        for line, last, cells, odd_quotes in self._records(chain(chunk, rest), done):
-            fault = odd_quotes
-            if len(cells) != width and not fault:
-                fault = f"has {len(cells)} cells instead of {width}"
-            if last > line and self._holds_rows(cells):
-                fault = f"has whole rows in a cell: lines {line} to {last} have an odd quote"
-            if fault:
-                bad.append(BadRow(line, "", self.delimiter.join(cells)[:SHOWN], fault))
-            else:
-                rows.append(cells)
-                lines.append(line)
-            if last >= end:
-                break
-        columns = [pa.array([row[number] for row in rows], pa.string()) for number in numbers]
-        return columns, np.array(lines, dtype=np.int64), bad, last
+    def _chunks(self, names: Sequence[str], size: int) -> Iterator[Batch]:
+        """Yield so many rows at a time, as text without blanks before a cell."""
+        width, position = len(self.names), {name: n for n, name in enumerate(self.names)}
+        with self._lines() as text:
+            records = self._records(text)
+            next(records)  # the names
+            while part := [*islice(records, size)]:
+                rows, lines, bad = list[list[str]](), list[int](), list[BadRow]()
+                for line, last, cells, odd_quotes in part:
+                    fault = odd_quotes
+                    if len(cells) != width and not fault:
+                        fault = f"has {len(cells)} cells instead of {width}"
+                    if last > line and self._holds_rows(cells):
+                        fault = (
+                            f"has whole rows in a cell: lines {line} to {last} have an odd quote"
+                        )
+                    if fault:
+                        bad.append(BadRow(line, "", self.delimiter.join(cells)[:SHOWN], fault))
+                    else:
+                        rows.append(cells)
+                        lines.append(line)
+                places = (position[name] for name in names)
+                columns = [pa.array([row[n] for row in rows], pa.string()) for n in places]
+                yield Batch(pa.table(columns, [*names]), np.array(lines, dtype=np.int64), bad)
 
     def _holds_rows(self, cells: list[str]) -> bool:
         """Whether the lines of a row look like rows themselves, and more than two of two cells."""
@@ -331,24 +296,22 @@ class CsvFile(Source):
         is_row = [part.count(self.delimiter) == width - 1 for part in parts]
         return len(parts) > 1 and len(parts) + width > 5 and all(is_row)
 
-    def _records(
-        self, lines: Iterable[str], done: int = 0
-    ) -> Iterator[tuple[int, int, list[str], str]]:
-        """Yield first and last line, cells and fault of each row that follows `done` lines."""
+    def _records(self, lines: Iterable[str]) -> Iterator[tuple[int, int, list[str], str]]:
+        """Yield first and last line, cells and fault of each row."""
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True, skipinitialspace=True)
         while True:
-            line, cells, fault = done + reader.line_num + 1, list[str](), ""
+            line, cells, fault = reader.line_num + 1, list[str](), ""
             try:
                 cells = next(reader)
             except StopIteration:
                 return
             except csv.Error as error:
                 fault = f"has quotes that are not paired ({error})"
-                if done + reader.line_num > line:  # nobody knows how many rows are in the quotes
+                if reader.line_num > line:  # nobody knows how many rows are in the quotes
                     begin = f"{self.title}: a quoted cell begins in line {line}"
                     raise InputError(f"{begin} and does not end there. Close it.") from error
             if cells or fault:  # not a blank line
-                yield line, done + reader.line_num, cells, fault
+                yield line, reader.line_num, cells, fault
 
     def _bounded(self, lines: Iterator[str]) -> Iterator[str]:
         for line in lines:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from robustpll._files import writing
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, refuse_other_than_share, some_of
 from robustpll.estimator.abstention import NO_PROMISE
-from robustpll.estimator.streaming import StreamedPiece, StreamedRows, feature_names
+from robustpll.estimator.streaming import StreamedRows, feature_names
 from robustpll.labels.candidates import Candidates
 from robustpll.tables.labels import NO_CLASS, _names_in, read_labels
 from robustpll.tables.source import (
@@ -39,6 +39,14 @@ FORMS = ("candidates", "votes", "indicators")
 MEASURES = ("probability", "belief", "uncertainty", "entropy")
 OURS = {b"robustpll": b"predictions"}  # metadata of files that may be replaced
 NO_OPTIONS = {"rename": None, "fold_case": False, "unanswered": "error", "unsure": None}
+
+
+class Piece(NamedTuple):
+    """Consecutive rows."""
+
+    columns: list[NDArray[Any]]  # the numbers of each feature, (b,) each, all finite
+    classes: set[Any]  # names of the classes that occur; empty without labels
+    candidates: Any  # a function from the names of all classes to `Candidates`; None without labels
 
 
 @dataclass(frozen=True)
@@ -91,6 +99,7 @@ class ParquetRows(StreamedRows):
 
     @property
     def has_prior(self) -> bool:
+        """Whether candidates have a prior that is not uniform."""
         return self.votes is not None
 
     def split(self, share: float, random_state: int = 0) -> tuple[Self, Self]:
@@ -150,6 +159,7 @@ class ParquetRows(StreamedRows):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
+        """The names of the features."""
         others = () if self._form is None else self._label_columns
         names = self.features
         if names is None:
@@ -181,12 +191,19 @@ class ParquetRows(StreamedRows):
 
     def pieces(
         self, names: tuple[str, ...] | None = None, *, labelled: bool = True
-    ) -> Iterator[StreamedPiece]:
+    ) -> Iterator[Piece]:
+        """Yield all rows in order, with these features; each call reads them anew."""
         names = self.names if names is None else names
         for cells, place in self.batches([*names, *(self._label_columns if labelled else ())]):
             columns = [_numbers(cells[name], name, place) for name in names]
             labels = self._labels(cells, place) if labelled else (set[Any](), None)
-            yield StreamedPiece(columns, *labels)
+            yield Piece(columns, *labels)
+
+    def frames(self, model: Any) -> Iterator[pd.DataFrame]:
+        """Yield all rows in order, with the features of a fitted model."""
+        names = feature_names(model)
+        for piece in self.pieces(names, labelled=False):
+            yield pd.DataFrame(dict(zip(names, piece.columns, strict=True)))
 
     def batches(self, columns: Sequence[str]) -> Iterator[tuple[Any, "_Place"]]:
         """Yield these columns of all rows as Arrow tables, with the place of their rows."""
