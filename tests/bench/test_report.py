@@ -22,7 +22,7 @@ from robustpll.bench.report import (
 )
 from robustpll.bench.store import ResultStore
 from robustpll.bench.summary import COLUMNS, Summary, summarize
-from robustpll.bench.tables import all_tables
+from robustpll.bench.tables import TEXTS, all_tables
 from robustpll.errors import InputError
 
 if TYPE_CHECKING:
@@ -294,3 +294,8 @@ def test_runs_are_filtered_and_open_and_pictures_are_drawn(
     facts = dict(zip(*(dialog.locator(tag).all_inner_texts() for tag in ("dt", "dd")), strict=True))
     (run,) = (r for r in grid.runs() if (r.label, r.dataset, r.seed) == (EVIL, "lost", 1))
     assert (facts["key"], facts["epochs"], facts["machine"]) == (run.key, "3", "a machine")
+
+
+def test_every_table_of_a_page_has_a_section() -> None:
+    starts = tuple(start for names in TEXTS["sections"].values() for start in names)
+    assert [name for name in TEXTS["titles"] if not name.startswith(starts)] == []
