@@ -3,8 +3,9 @@
     python benchmarks/pages.py       # rewrite the tables in pages; pictures.py draws the pictures
 
 A table stands in a page between `<!-- NAME -->` and `<!-- end -->`. Pages in `COMMITTED` hold their
-tables in git; all others are filled by docs/generate.py in each build of the site. The numbers come from `reports/*/runs.parquet` and `benchmarks/results`; tables.toml has the
-columns of tables from the latter.
+tables in git; all others are filled by docs/generate.py in each build of the site. The numbers come
+from `reports/*/runs.parquet` and `benchmarks/results`; tables.toml has the columns of tables from
+the latter.
 """
 
 import json

@@ -8,6 +8,7 @@ import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 from unittest.mock import patch
 
@@ -27,9 +28,10 @@ with patch.object(sys, "path", [str(BENCHMARKS), *sys.path]):
 
 
 def blocks(page: str) -> list[str]:
-    code = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
+    text = (DOCS / page).read_text()
+    code = re.findall(r"^( *)```python\n(.*?)^\1```", text, flags=re.DOTALL | re.MULTILINE)
     assert code
-    return code
+    return [dedent(block) for _, block in code]
 
 
 FACTS = {  # by page: what holds after its code has run
