@@ -131,8 +131,8 @@ def audit_lines(method: type[Method]) -> Iterator[str]:
         yield "## Worst case"
         yield ""
         yield (
-            "Accuracy of the plain constructor under [an audit](../how-to/robustness.md), by dataset "
-            "and largest change of each scaled feature:"
+            "Accuracy of the plain constructor under [an audit](../how-to/robustness.md), by "
+            "dataset and largest change of each scaled feature:"
         )
         yield ""
         yield from table([*worst], [[*worst.values()]])

@@ -273,13 +273,21 @@ def test_the_commands_run_one_after_the_other(page: str) -> None:
             assert len([row["label"] for row in csv.DictReader(file)]) == rows >= 60
 
 
-def test_readme_says_when_and_where_it_was_measured_and_how_much_agrees() -> None:
-    readme, summary = (DOCS / README).read_text(), pages.summary("paper")
-    assert summary.facts["date"][0] in readme
-    assert any(machine in readme for machine in summary.facts["machine"])
+def test_the_table_of_the_paper_says_where_it_was_measured_and_how_much_agrees() -> None:
+    page, summary = (DOCS / "benchmarks" / "paper.md").read_text(), pages.summary("paper")
+    made = pages.filled(page)
+    assert summary.facts["date"][0] in made
+    assert any(machine in made for machine in summary.facts["machine"])
     cells = pages.report_tables("paper")["compare-1"].cells
     assert cells["label"].nunique() == 19
-    assert f"{(cells['agrees'] == 1).sum()} of the 76 picture cells agree" in readme
+    assert f"{(cells['agrees'] == 1).sum()} of the 76 picture cells agree" in page
+
+
+def test_readme_names_the_reports_behind_its_table() -> None:
+    readme = (DOCS / README).read_text()
+    for report in re.findall(r"\]\(reports/([\w-]+)\) \(\d+ seed", readme):
+        assert max(pages.summary(report).facts["date"]) in readme
+    assert readme.count("](reports/") == 5
 
 
 def test_links_lead_to_files() -> None:
