@@ -3,9 +3,9 @@
     python benchmarks/pages.py       # rewrite the tables in pages; pictures.py draws the pictures
 
 A table stands in a page between `<!-- NAME -->` and `<!-- end -->`. Pages in `COMMITTED` hold their
-tables in git; pages that end in "-tables.md" are filled by docs/generate.py in each build of the
-site. The numbers come from `reports/*/runs.parquet` and `benchmarks/results`; tables.toml has the
-columns of tables from the latter.
+tables in git; all others are filled by docs/generate.py in each build of the site. The numbers come
+from `reports/*/runs.parquet` and `benchmarks/results`; tables.toml has the columns of tables from
+the latter.
 """
 
 import json
@@ -28,8 +28,7 @@ from robustpll.methods import PUBLISHED
 
 ROOT = Path(__file__).parents[1]
 DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"
-COMMITTED = ("README.md", "docs/which-method.md", "docs/robustness.md", "docs/clean.md")
-COMMITTED += ("docs/performance.md", "docs/export.md", "docs/data.md")
+COMMITTED = ("README.md",)
 GRIDS = "benchmarks/grids"
 Lines = list[str]
 Results = dict[str, Any]
@@ -285,7 +284,7 @@ def method_table() -> Lines:
     return [*frame_table(frame, "method"), "", report_origin("paper"), report_origin("sound")]
 
 
-# beyond-tables.md
+# Tables of benchmarks/settings.md and benchmarks/robustness.md
 
 OURS = tuple(kind.title for kind in METHODS.values() if not kind.published)
 SUFFIXES = {"clean": "", "audit 0.02": " 0.02", "audit 0.05": " 0.05", "audit 0.1": " 0.1"}
