@@ -136,9 +136,10 @@ def readme_table() -> Lines:
     return [*lines, "", report_origin("audit"), report_origin("paper")]
 
 
-def default_table() -> Lines:
-    """Return the default and all other methods of the report on tables."""
+def default_table(labels: Iterable[str] = ()) -> Lines:
+    """Return the default and other methods on tables; without labels, all of the report."""
     runs = summary("tables").runs
+    runs = runs[runs["label"].isin(list(labels))] if labels else runs
     test, train = (runs[(runs["part"] == p) & (runs["condition"] == "clean")] for p in PARTS)
     names = list(dict.fromkeys(test["dataset"]))
     votes, common = [n for n in names if n not in SETS], [n for n in names if n not in SETS[3:]]
@@ -180,6 +181,14 @@ USUAL |= {"Majority + LR": "majority vote + logistic regression"}
 USUAL |= {"Dawid-Skene + LR": "Dawid-Skene + logistic regression"}
 USUAL |= {"cleanlab + LR": "cleanlab + logistic regression"}
 USUAL |= {title: title for title in ("Proden", "RobustPll", "RobustPll+Ens", "CRDPLL")}
+
+
+def promise_table() -> Lines:
+    """Return how well the probabilities of usual methods are calibrated, and what follows."""
+    lines = default_table([*USUAL])
+    cells = [line.strip("| ").split(" | ") for line in lines if line.startswith("|")]
+    rows = [[USUAL.get(row[0], row[0]), *row[6:]] for row in cells]
+    return [*table(["in %", *rows[0][1:]], rows[2:]), *lines[-2:]]
 
 
 def usual_table() -> Lines:
@@ -562,6 +571,7 @@ OF_RUNS: dict[str, Callable[[], Lines]] = {
     "results": readme_table,
     "default": usual_table,
     "majority": majority_table,
+    "promises": promise_table,
     "default and all": default_table,
     "datasets": dataset_table,
     "methods": method_table,
