@@ -244,7 +244,9 @@ def majority_table() -> Lines:
         f"robustpll bench run {GRIDS}/tables-report.toml --store results",
         {"machine": ", ".join(facts["machine"]), "date": max(facts["date"])},
     )
-    note = f"The default is at most as accurate on {' and '.join(behind)}; it is more accurate on the "
+    note = (
+        f"The default is at most as accurate on {' and '.join(behind)}; it is more accurate on the "
+    )
     note += f"{sum(bool(row[1]) for row in rows) - len(behind)} others. A run on a table takes "
     note += (
         f"{seconds['Auto']:.0f} s, that of a vote and a forest {seconds['Majority + RF']:.0f} s."
