@@ -33,7 +33,7 @@ DASHES, MARKERS = ("-", "--", "-.", ":"), ("o", "s", "^", "D", "v")
 CURVE, DIAGONAL = "curve", "diagonal"  # ids of lines, to find them when another model is added
 MEASURES = {"loss": "mean loss", "covering_rate": "covering rate of the validation rows"}
 CORNERS = np.array([[0, 0], [1, 0], [0.5, 0.75**0.5]])  # of the triangle of opinions
-MOST_NAMES, MOST_CELLS = 30, 12  # that are legible along an axis
+MOST_NAMES, MOST_CELLS = 20, 12  # that are legible along an axis
 LONGEST, WIDEST = 18, 32  # letters of a name, and of all names side by side
 PANELS_PER_ROW = 5
 
@@ -128,8 +128,10 @@ def draw_reliability(axes: Any, result: Reliability, name: str) -> None:
         look = {"color": MUTED, "linewidth": 1, "gid": DIAGONAL, "zorder": 1}
         axes.plot([0, 1], [0, 1], label="calibrated", **look)
     fewest, most = result.rows.min(), result.rows.max()
-    bins = f"{len(result.rows)} bins of {fewest:,}" + (f" to {most:,}" if most > fewest else "")
-    words = f"{name}: error {result.error:.3f}\n(by chance {result.chance:.3f}; {bins} rows)"
+    rows = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
+    words = (
+        f"{name}: error {result.error:.3f}\n(by chance {result.chance:.3f}; rows per bin: {rows})"
+    )
     (line,) = axes.plot(result.promised, result.right, label=words, **_next_look(axes))
     ends: Any = binom.interval(0.95, result.rows, result.promised.clip(0, 1))
     look = {"color": line.get_color(), "alpha": 0.3, "zorder": 1}
@@ -185,6 +187,7 @@ def plot_reliability(
     'probability of the predicted class'
     """
     _refuse_other_axes(ax)
+    _refuse_no_rows(X)
     result, name = calibration_report(model, X, y, bins).top, _name_of(model, name)
     axes = _axes_of(ax)
     draw_reliability(axes, result, name)
@@ -224,6 +227,7 @@ def plot_risk_coverage(
     array([0.333..., 0.333..., 0.333...])
     """
     _refuse_other_axes(ax)
+    _refuse_no_rows(X)
     opinion, name = _opinion_of(model, X), _name_of(model, name)
     right = opinion.predicted() == _true_labels(model, y, len(opinion))
     decision = None if error is None else model.decide(X, error=error)
@@ -231,7 +235,7 @@ def plot_risk_coverage(
     result = risk_coverage(certainty, right)
     colour = draw_risk_coverage(axes, result, name).get_color()
     promised = np.cumsum(1 - np.sort(certainty)[::-1]) / np.arange(1, len(certainty) + 1)
-    look = {"color": colour, "linestyle": ":", "linewidth": 1.2}
+    look = {"color": colour, "linestyle": ":", "linewidth": 1.6}
     axes.plot(result.coverage, promised, label=f"{name}, promised", **look)
     if decision is not None:
         axes.axhline(error, color=MUTED, linestyle="--", linewidth=1, label=f"limit {error:g}")
@@ -388,7 +392,7 @@ def plot_annotators(model: Any, X: Any, y: Any, *, ax: Any = None) -> Any:
     """Plot each annotator's expected share of right answers, with an interval of 95 %.
 
     Expected is by the model's probabilities: an answer counts as the probability of its class. The
-    interval is that of a share known from so many answers (Jeffreys). Up to 30 annotators are
+    interval is that of a share known from so many answers (Jeffreys). Up to 20 annotators are
     listed by name with the number of their answers; more are placed by this number. The dotted line
     is the share of answers at random.
 
@@ -479,15 +483,18 @@ def plot_candidates(model: Any, X: Any, y: Any, *, most: int = 40, ax: Any = Non
     if len(opinion) <= most:
         _draw_table(axes, given.prior, given.classes, np.arange(len(label)), texts=False)
         inside = given.matrix[np.arange(len(label)), label]
-        for rows, words, marker, colour in (
-            (inside, f"{kind} label", "o", LINES[1]),
-            (~inside, f"{kind} label, no candidate", "X", LINES[3]),
-        ):
-            look = {"color": colour, "markeredgecolor": "white", "markersize": 7, "linestyle": ""}
+        look = {"color": BAD, "markeredgecolor": "white", "markersize": 8, "linestyle": ""}
+        for rows, words, marker in ((inside, "", "o"), (~inside, ", no candidate", "X")):
             if rows.any():
-                axes.plot(label[rows], np.flatnonzero(rows), marker=marker, label=words, **look)
+                axes.plot(
+                    label[rows],
+                    np.flatnonzero(rows),
+                    marker=marker,
+                    label=f"{kind} label{words}",
+                    **look,
+                )
         axes.set(xlabel="class", ylabel="row")
-        _show_legend(axes)
+        _show_legend(axes, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     else:
         is_label = label == np.arange(len(model.classes_))[:, None]  # (k, n)
         table = is_label.astype(float) @ given.matrix
@@ -501,6 +508,11 @@ def _refuse_other_axes(ax: Any) -> None:
     if not isinstance(ax, Axes | None):
         remedy = "Make some by matplotlib.pyplot.subplots(), or leave it out"
         raise InputError(f"ax must be matplotlib Axes or None; got {type(ax).__name__}. {remedy}.")
+
+
+def _refuse_no_rows(X: Any) -> None:
+    if X is None:
+        raise InputError("X is None, but training rows look too good. Pass other rows as X and y.")
 
 
 def _axes_of(ax: Any) -> Any:
@@ -550,8 +562,10 @@ def _next_look(axes: Any) -> dict[str, Any]:
     return {**look, "marker": marker, "markersize": 5, "linewidth": 1.5, "gid": CURVE}
 
 
-def _show_legend(axes: Any) -> None:
-    axes.legend(loc="best", fontsize="small", framealpha=0.8, edgecolor="none")
+def _show_legend(axes: Any, **place: Any) -> None:
+    look = {"loc": "best", "fontsize": "small", "framealpha": 0.8, "edgecolor": "none"}
+    for handle in axes.legend(**look | place).legend_handles:
+        handle.set_alpha(1)
 
 
 def _short(name: Any) -> str:
@@ -571,9 +585,10 @@ def _draw_table(
         step = -(-len(names) // MOST_NAMES)
         axis.set_ticks(np.arange(0, len(names), step), [_short(name) for name in names[::step]])
     if sum(len(label.get_text()) + 1 for label in axes.get_xticklabels()) > WIDEST:
-        look = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+        steep = len(axes.get_xticks()) > MOST_CELLS
+        look = {"rotation": 90 if steep else 45, "ha": "right", "rotation_mode": "anchor"}
         for label in axes.get_xticklabels():
-            label.set(**look)
+            label.set(**look, va="center" if steep else "top")
     if texts and max(table.shape) <= MOST_CELLS:
         form = ".0f" if most > 1 else ".2f"
         for (row, column), value in np.ndenumerate(table):
