@@ -128,17 +128,15 @@ def draw_reliability(axes: Any, result: Reliability, name: str) -> None:
         look = {"color": MUTED, "linewidth": 1, "gid": DIAGONAL, "zorder": 1}
         axes.plot([0, 1], [0, 1], label="calibrated", **look)
     fewest, most = result.rows.min(), result.rows.max()
-    rows = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
-    words = (
-        f"{name}: error {result.error:.3f}\n(by chance {result.chance:.3f}; rows per bin: {rows})"
-    )
+    rows = f"{fewest:,.0f}" + (f" to {most:,.0f}" if most > fewest else "")
+    chance = f"(by chance {result.chance:.3f}; rows per bin: {rows})"
+    words = f"{name}: error {result.error:.3f}\n{chance}"
     (line,) = axes.plot(result.promised, result.right, label=words, **_next_look(axes))
     ends: Any = binom.interval(0.95, result.rows, result.promised.clip(0, 1))
     look = {"color": line.get_color(), "alpha": 0.3, "zorder": 1}
     axes.vlines(result.promised, *(ends / result.rows), linewidth=6, gid="chance", **look)
-    axes.vlines(
-        result.promised, 0, result.rows / result.rows.sum(), linewidth=3, gid="rows", **look
-    )
+    shares = result.rows / result.rows.sum()
+    axes.vlines(result.promised, 0, shares, linewidth=3, gid="rows", **look)
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     axes.set(xlabel="probability of the predicted class", ylabel="share of right predictions")
     _show_legend(axes)
@@ -148,9 +146,7 @@ def draw_risk_coverage(axes: Any, result: RiskCoverage, name: str) -> Any:
     """Draw the error of accepted rows against their share; return the line."""
     every = max(1, len(result.error) // 10)
     look = {"markevery": (every - 1, every), **_next_look(axes)}
-    (line,) = axes.plot(
-        result.coverage, result.error, label=f"{name}: area {result.area:.3f}", **look
-    )
+    (line,) = axes.plot(result.coverage, result.error, label=name, **look)
     axes.set(xlim=(-0.02, 1.02), xlabel="share of accepted rows", ylabel="error among them")
     axes.set_ylim(bottom=0)
     _show_legend(axes)
@@ -233,21 +229,19 @@ def plot_risk_coverage(
     decision = None if error is None else model.decide(X, error=error)
     certainty, axes = certainty_of(opinion), _axes_of(ax)
     result = risk_coverage(certainty, right)
-    colour = draw_risk_coverage(axes, result, name).get_color()
+    line = draw_risk_coverage(axes, result, f"{name}: area {result.area:.3f}")
     promised = np.cumsum(1 - np.sort(certainty)[::-1]) / np.arange(1, len(certainty) + 1)
-    look = {"color": colour, "linestyle": ":", "linewidth": 1.6}
+    look = {"color": line.get_color(), "linestyle": ":", "linewidth": 1.6}
     axes.plot(result.coverage, promised, label=f"{name}, promised", **look)
     if decision is not None:
         axes.axhline(error, color=MUTED, linestyle="--", linewidth=1, label=f"limit {error:g}")
-        reached = decision_report(decision, y).error
-        words = (
-            "accepts no row"
-            if reached is None
-            else f"accepts {decision.coverage:.0%}, error {reached:.3f}"
+        coverage, reached = decision.coverage, decision_report(decision, y).error
+        words = f"accepts {coverage:.0%}" + (
+            f", error {reached:.3f}" if reached is not None else ""
         )
-        look = {"color": colour, "markeredgecolor": "white", "markersize": 14, "clip_on": False}
-        point = [decision.coverage], [np.nan if reached is None else reached]
-        axes.plot(*point, "*", label=f"{name} {words}", **look)
+        look = {"markeredgecolor": "white", "markersize": 14, "clip_on": False, "linestyle": ""}
+        look |= {"color": line.get_color(), "marker": "*", "label": f"{name} {words}"}
+        axes.plot([coverage], [np.nan if reached is None else reached], **look)
     _show_legend(axes)
     return axes
 
@@ -557,7 +551,8 @@ def _shares(table: Any, totals: Any = None) -> Any:
 def _next_look(axes: Any) -> dict[str, Any]:
     """How the next curve differs from those that the axes have."""
     number = sum(line.get_gid() == CURVE for line in axes.lines)
-    look = {"color": LINES[number % len(LINES)], "linestyle": DASHES[number % len(DASHES)]}
+    colours, lap = len(LINES), number // len(LINES)  # a colour comes again with another style
+    look = {"color": LINES[number % colours], "linestyle": DASHES[(number + lap) % len(DASHES)]}
     marker = MARKERS[number % len(MARKERS)]
     return {**look, "marker": marker, "markersize": 5, "linewidth": 1.5, "gid": CURVE}
 
