@@ -15,7 +15,7 @@ for name, (skill, diligence) in people.items():
     given = np.where(random.random(len(y)) < skill, y, wrong).astype(object)
     answers[name] = np.where(random.random(len(y)) < diligence, given, None)
 votes = Votes(answers, unanswered="all classes")
-model = RobustPLLClassifier(epochs=20, members=3, random_state=0).fit(X, votes)
+model = RobustPLLClassifier(epochs=60, random_state=0).fit(X, votes)
 
 fig, ax = plt.subplots(layout="constrained")
 plot_annotators(model, None, votes, ax=ax)

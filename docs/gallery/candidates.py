@@ -9,7 +9,7 @@ from robustpll.plots import plot_candidates
 
 X, y = load_wine(return_X_y=True)
 y = np.array(["Barolo", "Grignolino", "Barbera"])[y]
-candidates = Flip(0.1, Independent(chance=0.5)).apply(X, y, random_state=0)
+candidates = Flip(0.25, Independent(chance=0.5)).apply(X, y, random_state=0)
 model = PLLClassifier(Proden(epochs=60), random_state=0).fit(X, candidates)
 
 fig, ax = plt.subplots(layout="constrained")

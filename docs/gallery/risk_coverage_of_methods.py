@@ -6,7 +6,7 @@ from robustpll.datasets.noise import Independent
 from robustpll.methods import PlKnn, Proden, RobustPll
 from robustpll.plots import plot_risk_coverage
 
-X, y = make_classification(2400, 12, n_informative=8, n_classes=4, flip_y=0.1, random_state=0)
+X, y = make_classification(2400, 12, n_informative=8, n_classes=4, class_sep=1.5, random_state=0)
 candidates = Independent(chance=0.3).apply(X[:1200], y[:1200], random_state=0)
 fig, ax = plt.subplots(layout="constrained")
 for method in (Proden(epochs=60), RobustPll(epochs=60), PlKnn()):

@@ -27,10 +27,15 @@ __all__ += ["plot_opinion_simplex", "plot_reliability", "plot_risk_coverage"]
 # Distinguishable with the common forms of colour blindness (Okabe & Ito).
 COLOURS = ("#0072b2", "#56b4e9", "#e69f00", "#cc79a7", "#f0e442", "#000000")
 GOOD, BAD, MUTED, PALE = "#009e73", "#d55e00", "#8a8f98", "#cccccc"
-# Of lines and markers: a contrast of 3 to 1, both on white and on a dark page.
-LINES = ("#0072b2", BAD, GOOD, "#cc79a7")
+# Of lines and markers: a contrast of 3 to 1 both on white and on a dark page, which few of the above
+# have, and distinguishable with each form of colour blindness.
+LINES = ("#0072b2", BAD, "#9030f8", "#909870")
 DASHES, MARKERS = ("-", "--", "-.", ":"), ("o", "s", "^", "D", "v")
-CURVE, DIAGONAL = "curve", "diagonal"  # ids of lines, to find them when another model is added
+CURVE, DIAGONAL, PROMISED = (
+    "curve",
+    "diagonal",
+    "promised",
+)  # ids of lines, to find them when another model is added
 MEASURES = {"loss": "mean loss", "covering_rate": "covering rate of the validation rows"}
 CORNERS = np.array([[0, 0], [1, 0], [0.5, 0.75**0.5]])  # of the triangle of opinions
 MOST_NAMES, MOST_CELLS = 20, 12  # that are legible along an axis
@@ -148,8 +153,7 @@ def draw_risk_coverage(axes: Any, result: RiskCoverage, name: str) -> Any:
     look = {"markevery": (every - 1, every), **_next_look(axes)}
     (line,) = axes.plot(result.coverage, result.error, label=name, **look)
     axes.set(xlim=(-0.02, 1.02), xlabel="share of accepted rows", ylabel="error among them")
-    axes.set_ylim(bottom=0)
-    _show_legend(axes)
+    _show_from_zero(axes)
     return line
 
 
@@ -231,8 +235,10 @@ def plot_risk_coverage(
     result = risk_coverage(certainty, right)
     line = draw_risk_coverage(axes, result, f"{name}: area {result.area:.3f}")
     promised = np.cumsum(1 - np.sort(certainty)[::-1]) / np.arange(1, len(certainty) + 1)
-    look = {"color": line.get_color(), "linestyle": ":", "linewidth": 1.6}
-    axes.plot(result.coverage, promised, label=f"{name}, promised", **look)
+    look = {"color": line.get_color(), "linestyle": ":", "linewidth": 1.6, "gid": PROMISED}
+    is_first = not any(line.get_gid() == PROMISED for line in axes.lines)
+    label = "promised by probabilities" if is_first else None
+    axes.plot(result.coverage, promised, label=label, **look)
     if decision is not None:
         axes.axhline(error, color=MUTED, linestyle="--", linewidth=1, label=f"limit {error:g}")
         coverage, reached = decision.coverage, decision_report(decision, y).error
@@ -242,7 +248,7 @@ def plot_risk_coverage(
         look = {"markeredgecolor": "white", "markersize": 14, "clip_on": False, "linestyle": ""}
         look |= {"color": line.get_color(), "marker": "*", "label": f"{name} {words}"}
         axes.plot([coverage], [np.nan if reached is None else reached], **look)
-    _show_legend(axes)
+    _show_from_zero(axes)
     return axes
 
 
@@ -383,19 +389,18 @@ def plot_opinion_simplex(model: Any, X: Any = None, y: Any = None, *, ax: Any = 
 
 
 def plot_annotators(model: Any, X: Any, y: Any, *, ax: Any = None) -> Any:
-    """Plot each annotator's expected share of right answers, with an interval of 95 %.
+    """Plot how often each annotator's answers are the model's labels, with an interval of 95 %.
 
-    Expected is by the model's probabilities: an answer counts as the probability of its class. The
-    interval is that of a share known from so many answers (Jeffreys). Up to 20 annotators are
-    listed by name with the number of their answers; more are placed by this number. The dotted line
-    is the share of answers at random.
+    The interval is that of a share known from so many answers (Jeffreys). It does not tell of wrong
+    labels: who agrees with them looks right. Up to 20 annotators are listed by name with the number
+    of their answers; more are placed by this number. The dotted line is what answers at random get.
 
     Parameters
     ----------
     model, ax
         As for `plot_reliability`.
     X
-        Rows; None for the training rows, whose probabilities take all answers into account.
+        Rows; None for the training rows, whose labels are the resolved ones.
     y : Votes
         The answers about these rows. Those that are not certain of one class do not count.
 
@@ -412,13 +417,11 @@ def plot_annotators(model: Any, X: Any, y: Any, *, ax: Any = None) -> Any:
     given, answers = _given(model, y, len(opinion))
     if answers is None:
         raise InputError(f"y must be Votes with answers of one class; got {type(y).__name__}.")
-    unknown = len(given.classes) - len(model.classes_)  # named by annotators alone: never right
-    probability = np.pad(opinion.probability, ((0, 0), (0, unknown)))
-    right = (np.take_along_axis(probability, answers.clip(0), 1) * (answers >= 0)).sum(0)
+    right = (answers == opinion.predicted()[:, None]).sum(0)
     counts = (answers >= 0).sum(0)
     names = np.array(y.annotators if isinstance(y, Votes) else range(len(counts)), dtype=str)
-    order = np.flatnonzero(counts)
-    order = order[np.argsort((right / counts.clip(1))[order], kind="stable")]
+    order = np.argsort(right / counts.clip(1), kind="stable")
+    order = order[counts[order] > 0]
     right, counts, names = right[order], counts[order], names[order]
     ends = beta.ppf([[0.025], [0.975]], right + 0.5, counts - right + 0.5)
     share = right / counts
@@ -426,7 +429,7 @@ def plot_annotators(model: Any, X: Any, y: Any, *, ax: Any = None) -> Any:
     lengths = abs(ends - share)  # an end lies beyond the share if all answers are right
     look = {"fmt": "o", "color": LINES[0], "ecolor": MUTED, "capsize": 3, "markersize": 6}
     dotted = {"color": MUTED, "linestyle": ":", "label": "answers at random"}
-    words = "expected share of right answers"
+    words = "share of answers that are the model's label"
     if len(names) <= MOST_NAMES:
         axes.errorbar(share, np.arange(len(names)), xerr=lengths, **look)
         labels = [f"{_short(n)} ({c:,} answers)" for n, c in zip(names, counts, strict=True)]
@@ -555,6 +558,13 @@ def _next_look(axes: Any) -> dict[str, Any]:
     look = {"color": LINES[number % colours], "linestyle": DASHES[(number + lap) % len(DASHES)]}
     marker = MARKERS[number % len(MARKERS)]
     return {**look, "marker": marker, "markersize": 5, "linewidth": 1.5, "gid": CURVE}
+
+
+def _show_from_zero(axes: Any) -> None:
+    """Let the vertical axis begin at 0 and reach the highest curve, and show the legend."""
+    axes.autoscale(axis="y")
+    axes.set_ylim(bottom=0)
+    _show_legend(axes)
 
 
 def _show_legend(axes: Any, **place: Any) -> None:
