@@ -27,13 +27,18 @@ __all__ += ["plot_opinion_simplex", "plot_reliability", "plot_risk_coverage"]
 # Distinguishable with the common forms of colour blindness (Okabe & Ito).
 COLOURS = ("#0072b2", "#56b4e9", "#e69f00", "#cc79a7", "#f0e442", "#000000")
 GOOD, BAD, MUTED, PALE = "#009e73", "#d55e00", "#8a8f98", "#cccccc"
-# Of lines and markers: a contrast of 3 to 1, both on white and on a dark page.
-LINES = ("#0072b2", BAD, GOOD, "#cc79a7")
+# Of lines and markers: a contrast of 3 to 1 both on white and on a dark page, which few of the above
+# have, and distinguishable with each form of colour blindness.
+LINES = ("#0072b2", BAD, "#9030f8", "#909870")
 DASHES, MARKERS = ("-", "--", "-.", ":"), ("o", "s", "^", "D", "v")
-CURVE, DIAGONAL = "curve", "diagonal"  # ids of lines, to find them when another model is added
+CURVE, DIAGONAL, PROMISED = (
+    "curve",
+    "diagonal",
+    "promised",
+)  # ids of lines, to find them when another model is added
 MEASURES = {"loss": "mean loss", "covering_rate": "covering rate of the validation rows"}
 CORNERS = np.array([[0, 0], [1, 0], [0.5, 0.75**0.5]])  # of the triangle of opinions
-MOST_NAMES, MOST_CELLS = 30, 12  # that are legible along an axis
+MOST_NAMES, MOST_CELLS = 20, 12  # that are legible along an axis
 LONGEST, WIDEST = 18, 32  # letters of a name, and of all names side by side
 PANELS_PER_ROW = 5
 
@@ -128,15 +133,15 @@ def draw_reliability(axes: Any, result: Reliability, name: str) -> None:
         look = {"color": MUTED, "linewidth": 1, "gid": DIAGONAL, "zorder": 1}
         axes.plot([0, 1], [0, 1], label="calibrated", **look)
     fewest, most = result.rows.min(), result.rows.max()
-    bins = f"{len(result.rows)} bins of {fewest:,}" + (f" to {most:,}" if most > fewest else "")
-    words = f"{name}: error {result.error:.3f}\n(by chance {result.chance:.3f}; {bins} rows)"
+    rows = f"{fewest:,.0f}" + (f" to {most:,.0f}" if most > fewest else "")
+    chance = f"(by chance {result.chance:.3f}; rows per bin: {rows})"
+    words = f"{name}: error {result.error:.3f}\n{chance}"
     (line,) = axes.plot(result.promised, result.right, label=words, **_next_look(axes))
     ends: Any = binom.interval(0.95, result.rows, result.promised.clip(0, 1))
     look = {"color": line.get_color(), "alpha": 0.3, "zorder": 1}
     axes.vlines(result.promised, *(ends / result.rows), linewidth=6, gid="chance", **look)
-    axes.vlines(
-        result.promised, 0, result.rows / result.rows.sum(), linewidth=3, gid="rows", **look
-    )
+    shares = result.rows / result.rows.sum()
+    axes.vlines(result.promised, 0, shares, linewidth=3, gid="rows", **look)
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     axes.set(xlabel="probability of the predicted class", ylabel="share of right predictions")
     _show_legend(axes)
@@ -146,12 +151,9 @@ def draw_risk_coverage(axes: Any, result: RiskCoverage, name: str) -> Any:
     """Draw the error of accepted rows against their share; return the line."""
     every = max(1, len(result.error) // 10)
     look = {"markevery": (every - 1, every), **_next_look(axes)}
-    (line,) = axes.plot(
-        result.coverage, result.error, label=f"{name}: area {result.area:.3f}", **look
-    )
+    (line,) = axes.plot(result.coverage, result.error, label=name, **look)
     axes.set(xlim=(-0.02, 1.02), xlabel="share of accepted rows", ylabel="error among them")
-    axes.set_ylim(bottom=0)
-    _show_legend(axes)
+    _show_from_zero(axes)
     return line
 
 
@@ -185,6 +187,7 @@ def plot_reliability(
     'probability of the predicted class'
     """
     _refuse_other_axes(ax)
+    _refuse_no_rows(X)
     result, name = calibration_report(model, X, y, bins).top, _name_of(model, name)
     axes = _axes_of(ax)
     draw_reliability(axes, result, name)
@@ -224,27 +227,28 @@ def plot_risk_coverage(
     array([0.333..., 0.333..., 0.333...])
     """
     _refuse_other_axes(ax)
+    _refuse_no_rows(X)
     opinion, name = _opinion_of(model, X), _name_of(model, name)
     right = opinion.predicted() == _true_labels(model, y, len(opinion))
     decision = None if error is None else model.decide(X, error=error)
     certainty, axes = certainty_of(opinion), _axes_of(ax)
     result = risk_coverage(certainty, right)
-    colour = draw_risk_coverage(axes, result, name).get_color()
+    line = draw_risk_coverage(axes, result, f"{name}: area {result.area:.3f}")
     promised = np.cumsum(1 - np.sort(certainty)[::-1]) / np.arange(1, len(certainty) + 1)
-    look = {"color": colour, "linestyle": ":", "linewidth": 1.2}
-    axes.plot(result.coverage, promised, label=f"{name}, promised", **look)
+    look = {"color": line.get_color(), "linestyle": ":", "linewidth": 1.6, "gid": PROMISED}
+    is_first = not any(line.get_gid() == PROMISED for line in axes.lines)
+    label = "promised by probabilities" if is_first else None
+    axes.plot(result.coverage, promised, label=label, **look)
     if decision is not None:
         axes.axhline(error, color=MUTED, linestyle="--", linewidth=1, label=f"limit {error:g}")
-        reached = decision_report(decision, y).error
-        words = (
-            "accepts no row"
-            if reached is None
-            else f"accepts {decision.coverage:.0%}, error {reached:.3f}"
+        coverage, reached = decision.coverage, decision_report(decision, y).error
+        words = f"accepts {coverage:.0%}" + (
+            f", error {reached:.3f}" if reached is not None else ""
         )
-        look = {"color": colour, "markeredgecolor": "white", "markersize": 14, "clip_on": False}
-        point = [decision.coverage], [np.nan if reached is None else reached]
-        axes.plot(*point, "*", label=f"{name} {words}", **look)
-    _show_legend(axes)
+        look = {"markeredgecolor": "white", "markersize": 14, "clip_on": False, "linestyle": ""}
+        look |= {"color": line.get_color(), "marker": "*", "label": f"{name} {words}"}
+        axes.plot([coverage], [np.nan if reached is None else reached], **look)
+    _show_from_zero(axes)
     return axes
 
 
@@ -385,19 +389,18 @@ def plot_opinion_simplex(model: Any, X: Any = None, y: Any = None, *, ax: Any = 
 
 
 def plot_annotators(model: Any, X: Any, y: Any, *, ax: Any = None) -> Any:
-    """Plot each annotator's expected share of right answers, with an interval of 95 %.
+    """Plot how often each annotator's answers are the model's labels, with an interval of 95 %.
 
-    Expected is by the model's probabilities: an answer counts as the probability of its class. The
-    interval is that of a share known from so many answers (Jeffreys). Up to 30 annotators are
-    listed by name with the number of their answers; more are placed by this number. The dotted line
-    is the share of answers at random.
+    The interval is that of a share known from so many answers (Jeffreys). It does not tell of wrong
+    labels: who agrees with them looks right. Up to 20 annotators are listed by name with the number
+    of their answers; more are placed by this number. The dotted line is what answers at random get.
 
     Parameters
     ----------
     model, ax
         As for `plot_reliability`.
     X
-        Rows; None for the training rows, whose probabilities take all answers into account.
+        Rows; None for the training rows, whose labels are the resolved ones.
     y : Votes
         The answers about these rows. Those that are not certain of one class do not count.
 
@@ -414,13 +417,11 @@ def plot_annotators(model: Any, X: Any, y: Any, *, ax: Any = None) -> Any:
     given, answers = _given(model, y, len(opinion))
     if answers is None:
         raise InputError(f"y must be Votes with answers of one class; got {type(y).__name__}.")
-    unknown = len(given.classes) - len(model.classes_)  # named by annotators alone: never right
-    probability = np.pad(opinion.probability, ((0, 0), (0, unknown)))
-    right = (np.take_along_axis(probability, answers.clip(0), 1) * (answers >= 0)).sum(0)
+    right = (answers == opinion.predicted()[:, None]).sum(0)
     counts = (answers >= 0).sum(0)
     names = np.array(y.annotators if isinstance(y, Votes) else range(len(counts)), dtype=str)
-    order = np.flatnonzero(counts)
-    order = order[np.argsort((right / counts.clip(1))[order], kind="stable")]
+    order = np.argsort(right / counts.clip(1), kind="stable")
+    order = order[counts[order] > 0]
     right, counts, names = right[order], counts[order], names[order]
     ends = beta.ppf([[0.025], [0.975]], right + 0.5, counts - right + 0.5)
     share = right / counts
@@ -428,7 +429,7 @@ def plot_annotators(model: Any, X: Any, y: Any, *, ax: Any = None) -> Any:
     lengths = abs(ends - share)  # an end lies beyond the share if all answers are right
     look = {"fmt": "o", "color": LINES[0], "ecolor": MUTED, "capsize": 3, "markersize": 6}
     dotted = {"color": MUTED, "linestyle": ":", "label": "answers at random"}
-    words = "expected share of right answers"
+    words = "share of answers that are the model's label"
     if len(names) <= MOST_NAMES:
         axes.errorbar(share, np.arange(len(names)), xerr=lengths, **look)
         labels = [f"{_short(n)} ({c:,} answers)" for n, c in zip(names, counts, strict=True)]
@@ -479,15 +480,18 @@ def plot_candidates(model: Any, X: Any, y: Any, *, most: int = 40, ax: Any = Non
     if len(opinion) <= most:
         _draw_table(axes, given.prior, given.classes, np.arange(len(label)), texts=False)
         inside = given.matrix[np.arange(len(label)), label]
-        for rows, words, marker, colour in (
-            (inside, f"{kind} label", "o", LINES[1]),
-            (~inside, f"{kind} label, no candidate", "X", LINES[3]),
-        ):
-            look = {"color": colour, "markeredgecolor": "white", "markersize": 7, "linestyle": ""}
+        look = {"color": BAD, "markeredgecolor": "white", "markersize": 8, "linestyle": ""}
+        for rows, words, marker in ((inside, "", "o"), (~inside, ", no candidate", "X")):
             if rows.any():
-                axes.plot(label[rows], np.flatnonzero(rows), marker=marker, label=words, **look)
+                axes.plot(
+                    label[rows],
+                    np.flatnonzero(rows),
+                    marker=marker,
+                    label=f"{kind} label{words}",
+                    **look,
+                )
         axes.set(xlabel="class", ylabel="row")
-        _show_legend(axes)
+        _show_legend(axes, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     else:
         is_label = label == np.arange(len(model.classes_))[:, None]  # (k, n)
         table = is_label.astype(float) @ given.matrix
@@ -501,6 +505,11 @@ def _refuse_other_axes(ax: Any) -> None:
     if not isinstance(ax, Axes | None):
         remedy = "Make some by matplotlib.pyplot.subplots(), or leave it out"
         raise InputError(f"ax must be matplotlib Axes or None; got {type(ax).__name__}. {remedy}.")
+
+
+def _refuse_no_rows(X: Any) -> None:
+    if X is None:
+        raise InputError("X is None, but training rows look too good. Pass other rows as X and y.")
 
 
 def _axes_of(ax: Any) -> Any:
@@ -545,13 +554,23 @@ def _shares(table: Any, totals: Any = None) -> Any:
 def _next_look(axes: Any) -> dict[str, Any]:
     """How the next curve differs from those that the axes have."""
     number = sum(line.get_gid() == CURVE for line in axes.lines)
-    look = {"color": LINES[number % len(LINES)], "linestyle": DASHES[number % len(DASHES)]}
+    colours, lap = len(LINES), number // len(LINES)  # a colour comes again with another style
+    look = {"color": LINES[number % colours], "linestyle": DASHES[(number + lap) % len(DASHES)]}
     marker = MARKERS[number % len(MARKERS)]
     return {**look, "marker": marker, "markersize": 5, "linewidth": 1.5, "gid": CURVE}
 
 
-def _show_legend(axes: Any) -> None:
-    axes.legend(loc="best", fontsize="small", framealpha=0.8, edgecolor="none")
+def _show_from_zero(axes: Any) -> None:
+    """Let the vertical axis begin at 0 and reach the highest curve, and show the legend."""
+    axes.autoscale(axis="y")
+    axes.set_ylim(bottom=0)
+    _show_legend(axes)
+
+
+def _show_legend(axes: Any, **place: Any) -> None:
+    look = {"loc": "best", "fontsize": "small", "framealpha": 0.8, "edgecolor": "none"}
+    for handle in axes.legend(**look | place).legend_handles:
+        handle.set_alpha(1)
 
 
 def _short(name: Any) -> str:
@@ -571,9 +590,10 @@ def _draw_table(
         step = -(-len(names) // MOST_NAMES)
         axis.set_ticks(np.arange(0, len(names), step), [_short(name) for name in names[::step]])
     if sum(len(label.get_text()) + 1 for label in axes.get_xticklabels()) > WIDEST:
-        look = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"}
+        steep = len(axes.get_xticks()) > MOST_CELLS
+        look = {"rotation": 90 if steep else 45, "ha": "right", "rotation_mode": "anchor"}
         for label in axes.get_xticklabels():
-            label.set(**look)
+            label.set(**look, va="center" if steep else "top")
     if texts and max(table.shape) <= MOST_CELLS:
         form = ".0f" if most > 1 else ".2f"
         for (row, column), value in np.ndenumerate(table):
