@@ -53,6 +53,9 @@ def executed(notebook: Any, folder: Path, checks: str = "") -> Any:
     )
     client.execute(env=environment)
     notebook.cells = notebook.cells[1 : shown + 1]
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    if errors := [output.text for output in outputs if output.get("name") == "stderr"]:
+        raise RuntimeError(f"A tutorial writes to the error stream: {errors[0]}")
     return cleaned(notebook)
 
 
