@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= passive
 # mkdocs-material tells at every build when its support ends; that is for pyproject.toml to heed.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo test test-all lint format docs dist clean
+.PHONY: demo test test-all lint format notebooks docs dist clean
 
 demo: .venv/.base
 	$(BIN)/robustpll demo --out demo
@@ -31,6 +31,10 @@ lint: .venv/.dev
 format: .venv/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Executes the tutorials, and stores their outputs: some minutes.
+notebooks: .venv/.dev
+	$(BIN)/python docs/tutorials/execute.py
 
 # The site, in site/. A warning is an error.
 docs: .venv/.docs
