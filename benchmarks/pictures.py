@@ -127,7 +127,8 @@ def simplex_picture() -> Any:
         is_left = "two" in name
         place = ((-8, 2) if is_left else (8, 2), "right" if is_left else "left")
         look: Any = {"textcoords": "offset points", "fontsize": 9}
-        axes.annotate(name, (x, height), place[0], ha=place[1], **look)
+        text = name.replace(", two", ",\ntwo")
+        axes.annotate(text, (x, height), place[0], ha=place[1], **look)
     places = zip(corners, ("belief in a", "belief in b", "uncertainty"), (-1, -1, 1), strict=True)
     for (x, height), name, side in places:
         vertical = "bottom" if side > 0 else "top"

@@ -40,6 +40,30 @@ FACTS = {  # by page: what holds after its code has run
         "(model.labels_ == y_train).mean() > 0.98",
         "Path('animals.pll').exists()",
     ],
+    "concepts.md": ["opinion.uncertainty[0] > opinion.uncertainty[1]"],
+    "how-to/imbalanced-classes.md": [
+        "corrected_recall[8:].mean() > recall[8:].mean() + 0.1",
+        "corrected_recall.mean() > recall.mean() + 0.02",
+    ],
+    "how-to/many-classes.md": [
+        "top_five > 0.95 > model.score(X_test, y_test) > 0.8",
+        "covered > 0.97 and 1 < predicted.sum(1).mean() < 10",
+    ],
+    "how-to/noisy-sets.md": [
+        "missing[worst].mean() > 0.9 > 0.5 > missing.mean()",
+        "again.score(X[900:], y[900:]) > model.score(X[900:], y[900:])",
+        "(outside[worst] == y[worst]).mean() > 0.8",
+    ],
+    "how-to/abstain.md": [
+        "estimate.coverage > decision.coverage > 0.5",
+        "(decision.label != y[1300:])[decision.accepted].mean() <= 0.02",
+        "set(strange.reason) == {'unlike the training data'}",
+        "held > 0.96",
+    ],
+    "how-to/calibration.md": [
+        "report.error < 0.05 < after.error + 0.05 < before.error",
+        "network.recalibration_.factor > 1",
+    ],
     "how-to/data.md": [
         "len(y) == 1437",
         "model.predict(table.features).shape == (40,)",
