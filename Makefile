@@ -10,7 +10,11 @@ export OMP_WAIT_POLICY ?= passive
 # mkdocs-material tells at every build when its support ends; that is for pyproject.toml to heed.
 export NO_MKDOCS_2_WARNING := 1
 
+<<<<<<< HEAD
 .PHONY: demo test test-all lint format notebooks docs dist clean
+=======
+.PHONY: demo test test-all lint format docs gallery dist clean
+>>>>>>> plots
 
 demo: .venv/.base
 	$(BIN)/robustpll demo --out demo
@@ -39,6 +43,10 @@ notebooks: .venv/.dev
 # The site, in site/. A warning is an error.
 docs: .venv/.docs
 	$(BIN)/mkdocs build --quiet --strict
+
+# The pictures of docs/gallery.md, each for light and for dark pages; some minutes.
+gallery: .venv/.base
+	$(BIN)/python docs/gallery/draw.py
 
 # The files that are published, in dist/; the wheel is tried in an empty environment.
 dist: .venv/.dev

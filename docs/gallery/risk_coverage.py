@@ -6,7 +6,7 @@ from robustpll.datasets.noise import Independent
 from robustpll.methods import Proden
 from robustpll.plots import plot_risk_coverage
 
-X, y = make_classification(3000, 12, n_informative=8, n_classes=4, class_sep=2, random_state=0)
+X, y = make_classification(3000, 12, n_informative=8, n_classes=4, class_sep=1.2, random_state=0)
 candidates = Independent(chance=0.3).apply(X[:1000], y[:1000], random_state=0)
 model = PLLClassifier(Proden(epochs=60), random_state=0).fit(X[:1000], candidates)
 

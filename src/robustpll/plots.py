@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from matplotlib import colormaps, rc_context
+from matplotlib import colormaps, rc_context, rcParams
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -27,8 +27,8 @@ __all__ += ["plot_opinion_simplex", "plot_reliability", "plot_risk_coverage"]
 # Distinguishable with the common forms of colour blindness (Okabe & Ito).
 COLOURS = ("#0072b2", "#56b4e9", "#e69f00", "#cc79a7", "#f0e442", "#000000")
 GOOD, BAD, MUTED, PALE = "#009e73", "#d55e00", "#8a8f98", "#cccccc"
-# Of lines and markers: a contrast of 3 to 1 both on white and on a dark page, which few of the above
-# have, and distinguishable with each form of colour blindness.
+# Of lines and markers: distinguishable with each form of colour blindness, and with a contrast of 3
+# to 1 both on white and on a dark page, which few of the above have.
 LINES = ("#0072b2", BAD, "#9030f8", "#909870")
 DASHES, MARKERS = ("-", "--", "-.", ":"), ("o", "s", "^", "D", "v")
 CURVE, DIAGONAL, PROMISED = (
@@ -245,9 +245,10 @@ def plot_risk_coverage(
         words = f"accepts {coverage:.0%}" + (
             f", error {reached:.3f}" if reached is not None else ""
         )
-        look = {"markeredgecolor": "white", "markersize": 14, "clip_on": False, "linestyle": ""}
-        look |= {"color": line.get_color(), "marker": "*", "label": f"{name} {words}"}
-        axes.plot([coverage], [np.nan if reached is None else reached], **look)
+        edge = {"markeredgecolor": rcParams["text.color"], "markersize": 14, "clip_on": False}
+        look = {"color": line.get_color(), "marker": "*", "linestyle": "", **edge}
+        height = np.nan if reached is None else reached
+        axes.plot([coverage], [height], label=f"{name} {words}", **look)
     _show_from_zero(axes)
     return axes
 
@@ -321,7 +322,8 @@ def plot_confusion(model: Any, X: Any, y: Any, *, normalize: bool = True, ax: An
     """
     _refuse_other_axes(ax)
     opinion = _opinion_of(model, X)
-    given, answers = _given(model, y, len(opinion))
+    given = _given(model, y, len(opinion))
+    answers = given.answers
     if answers is None:
         if (given.sizes > 1).any():
             raise InputError(
@@ -414,7 +416,7 @@ def plot_annotators(model: Any, X: Any, y: Any, *, ax: Any = None) -> Any:
     """
     _refuse_other_axes(ax)
     opinion = _opinion_of(model, X)
-    given, answers = _given(model, y, len(opinion))
+    answers = _given(model, y, len(opinion)).answers
     if answers is None:
         raise InputError(f"y must be Votes with answers of one class; got {type(y).__name__}.")
     right = (answers == opinion.predicted()[:, None]).sum(0)
@@ -474,7 +476,7 @@ def plot_candidates(model: Any, X: Any, y: Any, *, most: int = 40, ax: Any = Non
     if not is_count(most):
         raise InputError(f"most must be a number of rows, 0 or more; got {most!r}.")
     opinion = _opinion_of(model, X)
-    given, _ = _given(model, y, len(opinion))
+    given = _given(model, y, len(opinion))
     axes, label = _axes_of(ax), opinion.predicted()
     kind = "resolved" if X is None else "predicted"
     if len(opinion) <= most:
@@ -538,11 +540,11 @@ def _opinion_of(model: Any, X: Any) -> Opinion:
     return opinion
 
 
-def _given(model: Any, y: Any, rows: int) -> tuple[Candidates, Any]:
-    """Candidates with the model's classes first, and the answers (n, annotators), if any."""
+def _given(model: Any, y: Any, rows: int) -> Candidates:
+    """Candidates of so many rows, with the model's classes first."""
     given = candidates_with(y, model.classes_)
     refuse_other_length(rows, len(given))
-    return given, given.answers
+    return given
 
 
 def _shares(table: Any, totals: Any = None) -> Any:
