@@ -10,11 +10,7 @@ export OMP_WAIT_POLICY ?= passive
 # mkdocs-material tells at every build when its support ends; that is for pyproject.toml to heed.
 export NO_MKDOCS_2_WARNING := 1
 
-<<<<<<< HEAD
-.PHONY: demo test test-all lint format notebooks docs dist clean
-=======
-.PHONY: demo test test-all lint format docs gallery dist clean
->>>>>>> plots
+.PHONY: demo test test-all lint format notebooks docs gallery dist clean
 
 demo: .venv/.base
 	$(BIN)/robustpll demo --out demo
