@@ -17,7 +17,17 @@ import pandas as pd
 from pages import DOCS, ROOT, WAYS, Results, stored
 
 from robustpll import Opinion
-from robustpll.plots import COLOURS, GOOD, MUTED, new_figure, picture_bytes, plain
+from robustpll.measures.calibration import Reliability, RiskCoverage
+from robustpll.plots import (
+    COLOURS,
+    GOOD,
+    MUTED,
+    draw_reliability,
+    draw_risk_coverage,
+    new_figure,
+    picture_bytes,
+    plain,
+)
 
 CROWD = "5, hard rows"  # after which questions are asked
 SHOWN = ("pl_knn", "proden", "proden_ens", "robust_pll", "robust_pll_ens")
@@ -47,20 +57,19 @@ def pictures() -> Iterator[tuple[str, Any]]:
         labels = ("epsilon", "accuracy, in %")
         yield f"attacks-{dataset}", line_picture(f"{dataset}: accuracy under attack", lines, labels)
     bird = stored("trust")["sets"]["bird-song"]  # its curves are stored
-    lines = [("calibrated", [0, 1], [0, 1], {"color": MUTED, "linewidth": 1})]
-    for name, colour in zip(("proden", "robust_pll"), COLOURS, strict=False):
-        for way, words, style in (("raw", "as trained", ":"), ("candidates", "recalibrated", "-")):
-            promised, right, *_ = bird[name]["calibration"][way]["reliability"]
-            look = {"color": colour, "linestyle": style, "marker": "o", "markersize": 3}
-            lines.append((f"{bird[name]['title']}, {words}", promised, right, look))
-    labels = ("probability of the predicted class", "share of correct predictions")
-    yield "reliability", line_picture("Does 80 % mean 80 %?", lines, labels)
-    lines = [
-        (bird[name]["title"], np.linspace(0.02, 1, 50), bird[name]["curve"], {"color": colour})
-        for name, colour in zip(SHOWN, COLOURS, strict=False)
-    ]
-    labels = ("share of accepted rows", "error among them")
-    yield "risk-coverage", line_picture("Error of the most certain rows", lines, labels)
+    figure = new_figure(6.8, 5.4)
+    axes = plain(figure.subplots(), "Does 80 % mean 80 %?")
+    for name in ("proden", "robust_pll"):
+        for way, words in (("raw", "as trained"), ("candidates", "recalibrated")):
+            curve = Reliability(*map(np.array, bird[name]["calibration"][way]["reliability"]))
+            draw_reliability(axes, curve, f"{bird[name]['title']}, {words}")
+    yield "reliability", figure
+    figure = new_figure(6.8, 3.8)
+    axes = plain(figure.subplots(), "Error of the most certain rows")
+    for name in SHOWN:
+        curve = RiskCoverage(np.linspace(0.02, 1, 50), np.array(bird[name]["curve"]))
+        draw_risk_coverage(axes, curve, bird[name]["title"])
+    yield "risk-coverage", figure
     detection = stored("missing-truth")["sets"]["lost"]["detection"]
     scores = {row["title"]: row["found"]["0.2"]["rival"] for row in detection.values()}
     scores["size alone"] = detection["pl_knn"]["found"]["0.2"]["size"]

@@ -181,10 +181,10 @@ def test_search_finds_a_page_from_disk(site: Path, page: "Page") -> None:
     page.goto((site / "index.html").as_uri())
     page.get_by_role("textbox", name="Search").click()
     page.keyboard.type("checkpoint", delay=20)
-    found = page.locator(".md-search-result__link", has_text="Your own PyTorch model").first
+    found = page.locator(".md-search-result__link", has_text="Control the training").first
     found.wait_for()
     found.click()
-    page.wait_for_url("**/how-to/own-network.html**")
+    page.wait_for_url("**/how-to/training.html**")
 
 
 @pytest.mark.browser
