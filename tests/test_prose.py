@@ -1,5 +1,6 @@
 """The guide is short, and so are its sentences."""
 
+import json
 import re
 from pathlib import Path
 
@@ -9,17 +10,20 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 WORDS = 25  # of a sentence
 README_WORDS = 900  # with code, without tables
-DOCS_WORDS = 20_000  # of all pages, without code and tables
+DOCS_WORDS = 20_000  # of all pages and notebooks, without code and tables
 
-TO_SHORTEN = {  # pages with longer sentences; none may join them
-    *(f"benchmarks/{name}" for name in ("crowds", "reproduce", "results", "robustness")),
-    *(f"benchmarks/{name}" for name in ("settings", "speed", "trust")),
-    *(f"how-to/{name}" for name in ("clean", "data", "export", "extending", "large-data")),
-    *(f"how-to/{name}" for name in ("own-network", "pictures", "robustness", "text")),
-    *("engine", "tutorials/commands", "which-method"),
-}
-PAGES = {page.relative_to(DOCS).with_suffix("").as_posix(): page for page in DOCS.rglob("*.md")}
-GUIDE = [ROOT / "README.md", *(PAGES[name] for name in sorted(PAGES) if name not in TO_SHORTEN)]
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), *sorted(DOCS.rglob("*.ipynb"))]
+
+
+def text_of(page: Path) -> str:
+    """Return a page, or the texts of a notebook."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    cells = [
+        cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"
+    ]
+    return "\n\n".join("".join(source) for source in cells)
 
 
 def without_tables(text: str) -> str:
@@ -53,16 +57,15 @@ def test_sentences_are_found() -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_sentences_are_short(page: Path) -> None:
-    long = [s for s in sentences(page.read_text()) if len(s.split()) > WORDS]
+    long = [s for s in sentences(text_of(page)) if len(s.split()) > WORDS]
     assert long == []
 
 
 def test_readme_is_short() -> None:
-    assert len(without_tables((ROOT / "README.md").read_text()).split()) <= README_WORDS
+    assert len(without_tables(text_of(ROOT / "README.md")).split()) <= README_WORDS
 
 
 def test_the_documentation_is_short() -> None:
-    words = {name: len(prose(page.read_text()).split()) for name, page in PAGES.items()}
-    assert sum(words.values()) <= DOCS_WORDS
+    assert sum(len(prose(text_of(page)).split()) for page in PAGES[1:]) <= DOCS_WORDS
