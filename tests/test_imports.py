@@ -133,14 +133,14 @@ LIMITS = {
     # parameter groups (17)
     "methods": 4875,
     "opinion": 225,
-    # seven pictures of fitted models, with docstrings (510)
-    "plots": 615,
+    # seven pictures of fitted models, with docstrings (525)
+    "plots": 625,
     # CSV with line numbers and quotes (230), columns that leak labels, exports of three labelling
     # tools (310), long tables, answers in JSON and new names (170), picture files (290), texts and
     # encoders (300), prediction on Ray (120), Parquet that exceeds the memory (370)
     "tables": 2695,
 }
-MOST_LINES, MOST_FILES = 27_305, 128  # 22,000 is the aim for version 0.2
+MOST_LINES, MOST_FILES = 27_315, 128  # 22,000 is the aim for version 0.2
 
 
 def test_packages_stay_within_their_limits() -> None:

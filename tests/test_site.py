@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 
 import robustpll
-from robustpll import METHODS, bench, callbacks
+from robustpll import METHODS, bench, callbacks, plots
 from robustpll.methods import PUBLISHED
 
 if TYPE_CHECKING:
@@ -70,7 +70,9 @@ def test_the_page_of_a_method_tells_its_paper_fields_and_numbers(name: str) -> N
 
 def test_the_api_page_names_all_that_is_public() -> None:
     page = script.api_page()
-    for name in {*robustpll.__all__, *bench.__all__, *callbacks.__all__} - {"__version__"}:
+    for name in {*robustpll.__all__, *bench.__all__, *callbacks.__all__, *plots.__all__} - {
+        "__version__"
+    }:
         assert page.count(f"\n### {name}\n") == 1
     assert "fit(X, y=None, sample_weight=None, *, resume=None)" in page
     with patch.object(about, "API", {}), pytest.raises(SystemExit, match="differ in"):

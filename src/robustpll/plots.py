@@ -242,9 +242,8 @@ def plot_risk_coverage(
     if decision is not None:
         axes.axhline(error, color=MUTED, linestyle="--", linewidth=1, label=f"limit {error:g}")
         coverage, reached = decision.coverage, decision_report(decision, y).error
-        words = f"accepts {coverage:.0%}" + (
-            f", error {reached:.3f}" if reached is not None else ""
-        )
+        words = f"accepts {coverage:.0%}"
+        words += "" if reached is None else f", error {reached:.3f}"
         edge = {"markeredgecolor": rcParams["text.color"], "markersize": 14, "clip_on": False}
         look = {"color": line.get_color(), "marker": "*", "linestyle": "", **edge}
         height = np.nan if reached is None else reached
@@ -267,7 +266,7 @@ def plot_learning_curve(
     model, name, ax
         As for `plot_reliability`.
     measure : {"loss", "covering_rate"}
-        A key of the model's ``history_``. There is a covering rate after early stopping only.
+        A key of the model's ``history_``; a `PLLClassifier` with `watch` has a covering rate.
 
     Examples
     --------
@@ -284,10 +283,11 @@ def plot_learning_curve(
         raise InputError(f"measure must be {known}; got {measure!r}.")
     values, name = model.history_.get(measure, ()), _name_of(model, name)
     if not len(values):
-        remedy = (
-            "Use a method that trains a network" if measure == "loss" else "Fit with early stopping"
-        )
-        raise InputError(f"history_ of {name} has no {measure!r} of epochs. {remedy}.")
+        remedies = {
+            "loss": "Fit a method that trains networks",
+            "covering_rate": "Fit with watch=0.1",
+        }
+        raise InputError(f"{name} has recorded no {measure} of epochs. {remedies[measure]}.")
     axes, epochs = _axes_of(ax), np.arange(1, len(values) + 1)
     every = max(1, len(values) // 10)
     axes.plot(epochs, values, label=name, markevery=(every - 1, every), **_next_look(axes))
@@ -327,7 +327,7 @@ def plot_confusion(model: Any, X: Any, y: Any, *, normalize: bool = True, ax: An
     if answers is None:
         if (given.sizes > 1).any():
             raise InputError(
-                "y holds sets of candidates. Pass labels or Votes, or use plot_candidates."
+                "y holds candidate sets. Pass labels or Votes, or use plot_candidates."
             )
         answers = given.matrix.argmax(-1)[:, None]
     rows, _ = np.nonzero(answers >= 0)
@@ -370,10 +370,8 @@ def plot_opinion_simplex(model: Any, X: Any = None, y: Any = None, *, ax: Any = 
     axes, names = _axes_of(ax), [_short(name) for name in model.classes_]
     belief, u = opinion.belief, opinion.uncertainty
     if len(names) == 2:
-        masses, names = (
-            np.column_stack([belief, u]),
-            [*(f"belief in {n}" for n in names), "uncertainty"],
-        )
+        masses = np.column_stack([belief, u])
+        names = [*(f"belief in {name}" for name in names), "uncertainty"]
     elif len(names) == 3:
         masses = opinion.probability
     else:
@@ -425,10 +423,11 @@ def plot_annotators(model: Any, X: Any, y: Any, *, ax: Any = None) -> Any:
     order = np.argsort(right / counts.clip(1), kind="stable")
     order = order[counts[order] > 0]
     right, counts, names = right[order], counts[order], names[order]
-    ends = beta.ppf([[0.025], [0.975]], right + 0.5, counts - right + 0.5)
     share = right / counts
+    ends: Any = beta.ppf([[0.025], [0.975]], right + 0.5, counts - right + 0.5)
+    low, high = np.where(right == 0, 0.0, ends[0]), np.where(right == counts, 1.0, ends[1])
     axes, chance = _axes_of(ax), 1 / len(model.classes_)
-    lengths = abs(ends - share)  # an end lies beyond the share if all answers are right
+    lengths = [share - low, high - share]
     look = {"fmt": "o", "color": LINES[0], "ecolor": MUTED, "capsize": 3, "markersize": 6}
     dotted = {"color": MUTED, "linestyle": ":", "label": "answers at random"}
     words = "share of answers that are the model's label"
@@ -485,13 +484,8 @@ def plot_candidates(model: Any, X: Any, y: Any, *, most: int = 40, ax: Any = Non
         look = {"color": BAD, "markeredgecolor": "white", "markersize": 8, "linestyle": ""}
         for rows, words, marker in ((inside, "", "o"), (~inside, ", no candidate", "X")):
             if rows.any():
-                axes.plot(
-                    label[rows],
-                    np.flatnonzero(rows),
-                    marker=marker,
-                    label=f"{kind} label{words}",
-                    **look,
-                )
+                look |= {"marker": marker, "label": f"{kind} label{words}"}
+                axes.plot(label[rows], np.flatnonzero(rows), **look)
         axes.set(xlabel="class", ylabel="row")
         _show_legend(axes, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
     else:
@@ -529,15 +523,14 @@ def _name_of(model: Any, name: Any) -> str:
 def _opinion_of(model: Any, X: Any) -> Opinion:
     """Opinions about rows, or about the training rows."""
     _refuse_unfitted(model)
-    opinion: Opinion | None = (
-        getattr(model, "opinion_", None) if X is None else model.predict_opinion(X)
-    )
+    opinion = getattr(model, "opinion_", None) if X is None else model.predict_opinion(X)
     if opinion is None:
         fault = (
-            "X is None, but the model has no training rows: it was loaded, or fitted to a stream"
+            "X is None, but the model has no training rows: it was loaded, or they were streamed"
         )
         raise InputError(f"{fault}. Pass rows as X.")
-    return opinion
+    known: Opinion = opinion
+    return known
 
 
 def _given(model: Any, y: Any, rows: int) -> Candidates:
