@@ -1,5 +1,6 @@
 """The guide is short, and so are its sentences."""
 
+import json
 import re
 from pathlib import Path
 
@@ -9,14 +10,20 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 WORDS = 25  # of a sentence
 README_WORDS = 900  # with code, without tables
-DOCS_WORDS = 20_000  # of all pages, without code and tables
+DOCS_WORDS = 20_000  # of all pages and notebooks, without code and tables
 
-GUIDE = ["README.md", "docs/index.md", "docs/concepts.md", "docs/glossary.md", "docs/faq.md"]
-GUIDE += ["docs/benchmarks/paper.md"]
-GUIDE += [
-    f"docs/how-to/{name}.md"
-    for name in ("imbalanced-classes", "many-classes", "noisy-sets", "abstain", "calibration")
-]
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), *sorted(DOCS.rglob("*.ipynb"))]
+
+
+def text_of(page: Path) -> str:
+    """Return a page, or the texts of a notebook."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".ipynb":
+        return text
+    cells = [
+        cell["source"] for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"
+    ]
+    return "\n\n".join("".join(source) for source in cells)
 
 
 def without_tables(text: str) -> str:
@@ -50,16 +57,15 @@ def test_sentences_are_found() -> None:
     assert found == expected
 
 
-@pytest.mark.parametrize("page", GUIDE)
-def test_sentences_are_short(page: str) -> None:
-    long = [s for s in sentences((ROOT / page).read_text()) if len(s.split()) > WORDS]
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_sentences_are_short(page: Path) -> None:
+    long = [s for s in sentences(text_of(page)) if len(s.split()) > WORDS]
     assert long == []
 
 
 def test_readme_is_short() -> None:
-    assert len(without_tables((ROOT / "README.md").read_text()).split()) <= README_WORDS
+    assert len(without_tables(text_of(ROOT / "README.md")).split()) <= README_WORDS
 
 
 def test_the_documentation_is_short() -> None:
-    pages = [page for page in DOCS.rglob("*.md") if not page.stem.endswith("-tables")]
-    assert sum(len(prose(page.read_text()).split()) for page in pages) <= DOCS_WORDS
+    assert sum(len(prose(text_of(page)).split()) for page in PAGES[1:]) <= DOCS_WORDS
