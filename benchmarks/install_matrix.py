@@ -37,7 +37,6 @@ ENVIRONMENTS = {
     "oldest": ("3.11", "whl", OLDEST),
     # pyarrow 26 refuses NumPy 1.26, but pip does not know
     "numpy 1.26": ("3.11", "tar.gz", ["numpy<2", "pandas<3", "pyarrow<26"]),
-    "middle": ("3.11", "tar.gz", ["numpy==2.2.*", "pandas<3", "scikit-learn==1.7.*"]),
     "newest": ("3.11", "whl", ["numpy>=2", "pandas>=3", "scikit-learn"]),
     "newest on 3.12": ("3.12", "whl", ["numpy>=2", "pandas>=3", "scikit-learn"]),
     "newest on 3.13": ("3.13", "tar.gz", ["numpy>=2", "pandas>=3", "scikit-learn"]),

@@ -1,6 +1,8 @@
 """Rules that the tests themselves keep, the versions they run with, and what users install."""
 
+import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -13,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
+CLIENT = "tests/typed_client.py"
 # The first versions without known vulnerabilities that matter here.
 SAFE = {"jinja2": "3.1.6", "onnx": "1.22", "pillow": "12.3", "pyarrow": "14.0.1", "ray": "2.54"}
 
@@ -43,6 +46,24 @@ def test_every_requirement_admits_the_version_that_is_tested() -> None:
     pins = dict(line.lower().split("==") for line in lines)
     for one in requirements():
         assert one.specifier.contains(pins[one.name.lower()]), one
+
+
+@pytest.mark.slow
+def test_a_users_program_is_typed_for_mypy() -> None:
+    command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", CLIENT]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pyright") is None, reason="pyright is not installed")
+def test_a_users_program_is_typed_for_pyright(tmp_path: Path) -> None:
+    settings = {"include": ["client.py"], "extraPaths": [str(ROOT / "src")]}
+    (tmp_path / "client.py").write_text((ROOT / CLIENT).read_text())
+    (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
+    command = ["pyright", "-p", str(tmp_path), "--pythonpath", sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.slow
