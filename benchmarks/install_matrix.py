@@ -106,7 +106,7 @@ def tried(python: str, package: Path, further: list[str], folder: Path) -> dict[
     """Make an environment, install a file in it and try it there."""
     subprocess.run([python, "-m", "venv", folder / "env"], check=True)
     inside = folder / "env/bin/python"
-    quiet = ["-q", "--disable-pip-version-check", "--no-cache-dir"]
+    quiet = ["-q", "--disable-pip-version-check", "--no-cache-dir", "--no-compile"]
     install = [inside, "-m", "pip", "install", *quiet, str(package), TORCH, *further]
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(install, capture_output=True, text=True, check=False, env=environment)
