@@ -44,10 +44,12 @@ docs: .venv/.docs
 gallery: .venv/.base
 	$(BIN)/python docs/gallery/draw.py
 
-# The files that are published, in dist/; the wheel is tried in an empty environment.
-dist: .venv/.dev
+# The files that are published, in dist/, with a bill of materials of all dependencies; the wheel
+# is tried in an empty environment.
+dist: .venv/.dev .venv/.docs .venv/.crowds
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python benchmarks/dependencies.py --sbom dist/sbom.cdx.json
 	@set -e; empty=$$(mktemp -d); trap 'rm -rf "$$empty"' EXIT; \
 	  $(PYTHON) -m venv "$$empty"; \
 	  "$$empty/bin/pip" install --quiet --disable-pip-version-check --no-compile -c constraints.txt dist/*.whl; \
@@ -68,6 +70,11 @@ clean:
 .venv/.dev: .venv/.base
 	@echo "Adding the tools for tests"
 	$(PIP) -e ".[dev]"
+	@touch $@
+
+# What other extras do not bring.
+.venv/.crowds: .venv/.base
+	$(PIP) -e ".[crowds]"
 	@touch $@
 
 .venv/.docs: .venv/.base
