@@ -145,19 +145,8 @@ def audit_lines(method: type[Method]) -> Iterator[str]:
 
 def on_config(config: Any) -> None:
     """Add the pages of the methods to the navigation."""
-    config.nav = present(config.nav)
     (methods,) = (entry["Methods"] for entry in config.nav if "Methods" in entry)
     methods += [{kind.title: f"methods/{kind.name}.md"} for kind in METHODS.values()]
-
-
-def present(entry: Any) -> Any:
-    """Return an entry of the navigation without pages that do not exist."""
-    if isinstance(entry, list):
-        return [kept for kept in map(present, entry) if kept]
-    if isinstance(entry, dict):
-        return {title: kept for title, part in entry.items() if (kept := present(part))}
-    has_source = any((DOCS / entry).with_suffix(kind).exists() for kind in (".md", ".ipynb"))
-    return entry if has_source or entry in ("api.md", "changelog.md") else None
 
 
 def on_files(files: Any, config: Any) -> None:

@@ -148,11 +148,6 @@ def test_a_notebook_that_failed_or_did_not_run_is_no_page(tmp_path: Path) -> Non
         notebooks.notebook_page(written_notebook(tmp_path, count=None))
 
 
-def test_pages_that_do_not_exist_are_not_in_the_navigation() -> None:
-    entry = [{"Here": "index.md"}, {"There": ["nowhere.md"]}, "api.md"]
-    assert script.present(entry) == [{"Here": "index.md"}, "api.md"]
-
-
 # The site in a browser, opened from disk
 
 
