@@ -68,4 +68,5 @@ def test_readme_is_short() -> None:
 
 
 def test_the_documentation_is_short() -> None:
-    assert sum(len(prose(text_of(page)).split()) for page in PAGES[1:]) <= DOCS_WORDS
+    words = [word.strip(".,:;()") for page in PAGES[1:] for word in prose(text_of(page)).split()]
+    assert sum(word != "X" and any(map(str.isalnum, word)) for word in words) <= DOCS_WORDS
