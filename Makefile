@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY ?= passive
 # mkdocs-material tells at every build when its support ends; that is for pyproject.toml to heed.
 export NO_MKDOCS_2_WARNING := 1
 
-.PHONY: demo test test-all lint format docs dist clean
+.PHONY: demo test test-all lint format notebooks docs gallery dist clean
 
 demo: .venv/.base
 	$(BIN)/robustpll demo --out demo
@@ -32,14 +32,24 @@ format: .venv/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Executes the tutorials, and stores their outputs: some minutes.
+notebooks: .venv/.dev
+	$(BIN)/python docs/tutorials/execute.py
+
 # The site, in site/. A warning is an error.
 docs: .venv/.docs
 	$(BIN)/mkdocs build --quiet --strict
 
-# The files that are published, in dist/; the wheel is tried in an empty environment.
-dist: .venv/.dev
+# The pictures of docs/gallery.md, each for light and for dark pages; some minutes.
+gallery: .venv/.base
+	$(BIN)/python docs/gallery/draw.py
+
+# The files that are published, in dist/, with a bill of materials of all dependencies; the wheel
+# is tried in an empty environment.
+dist: .venv/.dev .venv/.docs .venv/.crowds
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python benchmarks/dependencies.py --sbom dist/sbom.cdx.json
 	@set -e; empty=$$(mktemp -d); trap 'rm -rf "$$empty"' EXIT; \
 	  $(PYTHON) -m venv "$$empty"; \
 	  "$$empty/bin/pip" install --quiet --disable-pip-version-check --no-compile -c constraints.txt dist/*.whl; \
@@ -60,6 +70,11 @@ clean:
 .venv/.dev: .venv/.base
 	@echo "Adding the tools for tests"
 	$(PIP) -e ".[dev]"
+	@touch $@
+
+# What other extras do not bring.
+.venv/.crowds: .venv/.base
+	$(PIP) -e ".[crowds]"
 	@touch $@
 
 .venv/.docs: .venv/.base

@@ -3,9 +3,9 @@
     python benchmarks/pages.py       # rewrite the tables in pages; pictures.py draws the pictures
 
 A table stands in a page between `<!-- NAME -->` and `<!-- end -->`. Pages in `COMMITTED` hold their
-tables in git; pages that end in "-tables.md" are filled by docs/generate.py in each build of the
-site. The numbers come from `reports/*/runs.parquet` and `benchmarks/results`; tables.toml has the
-columns of tables from the latter.
+tables in git; all others are filled by docs/generate.py in each build of the site. The numbers come
+from `reports/*/runs.parquet` and `benchmarks/results`; tables.toml has the columns of tables from
+the latter.
 """
 
 import json
@@ -28,8 +28,7 @@ from robustpll.methods import PUBLISHED
 
 ROOT = Path(__file__).parents[1]
 DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"
-COMMITTED = ("README.md", "docs/which-method.md", "docs/robustness.md", "docs/clean.md")
-COMMITTED += ("docs/performance.md", "docs/export.md", "docs/data.md")
+COMMITTED = ("README.md",)
 GRIDS = "benchmarks/grids"
 Lines = list[str]
 Results = dict[str, Any]
@@ -114,7 +113,7 @@ def grid_origin(grid: str, runs: pd.DataFrame) -> str:
     return made_by(f"robustpll bench run {grid}", facts)
 
 
-# README and which-method.md
+# README, which-method.md and concepts.md
 
 PICTURES = {"mnist": "MNIST", "fmnist": "FMNIST", "kmnist": "KMNIST", "notmnist": "NotMNIST"}
 REAL_WORLD = {"bird-song": "BirdSong", "lost": "Lost", "msrc-v2": "MSRCv2"}
@@ -133,7 +132,8 @@ def readme_table() -> Lines:
     worst = values("audit", "audit")[[f"{name} 0.02" for name in REAL_WORLD.values()]]
     frame["unknown rows"] = values("paper", "table-2")["KS"].map("{:.2f}".format)
     frame["worst case"] = worst.mean(axis=1).map("{:.0f}".format)
-    return frame_table(frame.assign(seconds=values("paper", "timing")["seconds per run"]))
+    lines = frame_table(frame.assign(seconds=values("paper", "timing")["seconds per run"]))
+    return [*lines, "", report_origin("audit"), report_origin("paper")]
 
 
 def default_table(labels: Iterable[str] = ()) -> Lines:
@@ -141,37 +141,117 @@ def default_table(labels: Iterable[str] = ()) -> Lines:
     runs = summary("tables").runs
     runs = runs[runs["label"].isin(list(labels))] if labels else runs
     test, train = (runs[(runs["part"] == p) & (runs["condition"] == "clean")] for p in PARTS)
-
-    def means(rows: pd.DataFrame, measure: str, datasets: Iterable[str]) -> "pd.Series[float]":
-        """Means over the datasets of a method's means over seeds; NaN if it lacks one."""
-        wide = rows.pivot_table(index="label", columns="dataset", values=measure, sort=False)
-        return 100 * wide.reindex(columns=list(datasets)).mean(axis=1, skipna=False)
-
     names = list(dict.fromkeys(test["dataset"]))
-    real = ("lost", "msrc-v2", "bird-song", "fg-net", "italian")
-    votes, common = [n for n in names if n not in real], [n for n in names if n not in real[3:]]
-    frame = pd.DataFrame({"tables with votes": means(test, "accuracy", votes)})
-    for name in real[:3]:
-        frame[name] = means(test, "accuracy", [name])
-    frame["labels resolved"] = means(train, "accuracy", common)
-    chance = means(test, "ece_chance", common).dropna().map(" ({:.1f})".format)  # of newer runs
-    frame["calibration error"] = means(test, "ece", common).map("{:.1f}".format)
-    frame["calibration error"] += chance.reindex(frame.index, fill_value="")
-    frame["accepted at 5 %"] = means(test, "accepted", common)
+    votes, common = [n for n in names if n not in SETS], [n for n in names if n not in SETS[3:]]
+    frame = pd.DataFrame({"tables with votes": means_over(test, "accuracy", votes)})
+    for name in SETS[:3]:
+        frame[name] = means_over(test, "accuracy", [name])
+    frame["labels resolved"] = means_over(train, "accuracy", common)
+    frame["calibration error"] = with_chance(test, common)
+    frame["accepted at 5 %"] = means_over(test, "accepted", common)
     of_these = test[test["dataset"].isin(common)].groupby(["label", "dataset"])["accepted_error"]
     frame["of these wrong"] = 100 * of_these.mean().groupby("label").mean()
     shown = frame.map(lambda cell: cell if isinstance(cell, str) else f"{cell:.1f}")
-    lines = frame_table(shown, "mean of 5 seeds, in %")
-    if labels:
-        return lines
     made = f"robustpll bench run {GRIDS}/tables-report.toml --store results"
     where = ", ".join(summary("tables").facts["machine"])
-    return [*lines, "", f"Made by `{made}` on {where}, {max(summary('tables').facts['date'])}."]
+    origin = f"Made by `{made}` on {where}, {max(summary('tables').facts['date'])}."
+    return [*frame_table(shown, "mean of 5 seeds, in %"), "", origin]
 
 
 PARTS = ("test", "train")
-USUAL = ("Auto", "Majority + RF", "Majority + HGB", "Majority + LR", "Vote-weighted RF")
-USUAL += ("RobustPll", "Proden")
+SETS = ("lost", "msrc-v2", "bird-song", "fg-net", "italian")  # real ones; the first three are small
+
+
+def means_over(runs: pd.DataFrame, measure: str, datasets: Iterable[str]) -> "pd.Series[float]":
+    """Return means over datasets of a method's means over seeds; NaN if it lacks one."""
+    wide = runs.pivot_table(index="label", columns="dataset", values=measure, sort=False)
+    return 100 * wide.reindex(columns=list(datasets)).mean(axis=1, skipna=False)
+
+
+def with_chance(test: pd.DataFrame, datasets: Iterable[str]) -> "pd.Series[str]":
+    """Return calibration errors; in brackets, in newer runs, that of a calibrated model."""
+    errors = means_over(test, "ece", datasets).map("{:.1f}".format)
+    chance = means_over(test, "ece_chance", datasets).dropna().map(" ({:.1f})".format)
+    return errors + chance.reindex(errors.index, fill_value="")
+
+
+USUAL = {"Auto": "`RobustPLLClassifier()`", "Majority + RF": "majority vote + random forest"}
+USUAL |= {"Majority + HGB": "majority vote + boosted trees"}
+USUAL |= {"Majority + LR": "majority vote + logistic regression"}
+USUAL |= {"Dawid-Skene + LR": "Dawid-Skene + logistic regression"}
+USUAL |= {"cleanlab + LR": "cleanlab + logistic regression"}
+USUAL |= {title: title for title in ("Proden", "RobustPll", "RobustPll+Ens", "CRDPLL")}
+
+
+def promise_table() -> Lines:
+    """Return how well the probabilities of usual methods are calibrated, and what follows."""
+    lines = default_table([*USUAL])
+    cells = [line.strip("| ").split(" | ") for line in lines if line.startswith("|")]
+    rows = [[USUAL.get(row[0], row[0]), *row[6:]] for row in cells]
+    return [*table(["in %", *rows[0][1:]], rows[2:]), *lines[-2:]]
+
+
+def usual_table() -> Lines:
+    """Return the default beside what people do today, on tables, crowds and pictures."""
+    runs, crowds = summary("tables").runs, values("crowds", "accuracy")
+    test, train = (runs[(runs["part"] == p) & (runs["condition"] == "clean")] for p in PARTS)
+    names = [name for name in dict.fromkeys(test["dataset"]) if name not in SETS[3:]]
+    pictures = pd.concat([values("pictures", "table-1"), values("sound", "table-1")])
+    columns = {
+        "7 tables with votes": means_over(test, "accuracy", [n for n in names if n not in SETS]),
+        "3 candidate-set tables": means_over(test, "accuracy", SETS[:3]),
+        "2 real crowds": crowds[["LabelMe", "Sentiment"]].mean(axis=1),
+        "4 picture sets": pictures[[*PICTURES.values()]].mean(axis=1),
+        "CIFAR-10": values("cifar", "extra")["CIFAR-10"],
+        "training labels right": means_over(train, "accuracy", names),
+        "calibration error": with_chance(test, names).where(
+            lambda cells: ~cells.str.contains("nan")
+        ),
+    }
+    frame = pd.DataFrame({name: column.reindex([*USUAL]) for name, column in columns.items()})
+    origins = []
+    for report in ("tables", "crowds", "pictures", "sound", "cifar"):
+        facts, seeds = summary(report).facts, len(set(summary(report).runs["seed"]))
+        seeds_text = f"{seeds} seed{'s' * (seeds > 1)}"
+        origins.append(f"[{report}](reports/{report}) ({seeds_text}, {max(facts['date'])})")
+    machines = {name for report in ("tables", "cifar") for name in summary(report).facts["machine"]}
+    origin = f"Stored runs: {', '.join(origins)}. Machines: {'; '.join(sorted(machines))}."
+    return [*frame_table(frame.rename(USUAL), "in %"), "", origin]
+
+
+MAJORITY = ("Majority + RF", "Majority + HGB", "Majority + LR")
+
+
+def majority_table() -> Lines:
+    """Return the default beside the best classifier of a majority vote, for each dataset."""
+    rows, behind, seconds = [], [], values("tables", "timing")["seconds per run"]
+    for report in ("tables", "crowds"):
+        accuracy, resolved = (values(report, name) for name in ("accuracy", "resolved"))
+        usual = accuracy.index.intersection(MAJORITY)
+        for name in resolved.columns.drop("mean"):
+            known = name in accuracy  # of crowds without features, there are no test rows
+            best = [accuracy.loc[usual, name].max(), accuracy.loc["Auto", name]] if known else []
+            cells = [f"{number:.1f}" for number in best] or ["", ""]
+            cells += [f"{resolved.loc[usual, name].max():.1f}", f"{resolved.loc['Auto', name]:.1f}"]
+            title = name + " (crowd)" * (report == "crowds" and known)
+            rows.append([title, *cells])
+            if known and best[1] <= best[0]:
+                behind.append(title)
+    head = ["", "accuracy, majority vote", "accuracy, default"]
+    head += ["labels, majority vote", "labels, default"]
+    facts = summary("tables").facts
+    made = made_by(
+        f"robustpll bench run {GRIDS}/tables-report.toml --store results",
+        {"machine": ", ".join(facts["machine"]), "date": max(facts["date"])},
+    )
+    note = (
+        f"The default is at most as accurate on {' and '.join(behind)}; it is more accurate on the "
+    )
+    note += f"{sum(bool(row[1]) for row in rows) - len(behind)} others. A run on a table takes "
+    note += (
+        f"{seconds['Auto']:.0f} s, that of a vote and a forest {seconds['Majority + RF']:.0f} s."
+    )
+    return [*table(head, rows), "", note, "", made, crowd_origin()]
 
 
 def best(dataset: str, *, ensembles: bool) -> str:
@@ -206,7 +286,7 @@ def method_table() -> Lines:
     return [*frame_table(frame, "method"), "", report_origin("paper"), report_origin("sound")]
 
 
-# beyond-tables.md
+# Tables of benchmarks/settings.md and benchmarks/robustness.md
 
 OURS = tuple(kind.title for kind in METHODS.values() if not kind.published)
 SUFFIXES = {"clean": "", "audit 0.02": " 0.02", "audit 0.05": " 0.05", "audit 0.1": " 0.1"}
@@ -491,7 +571,9 @@ SCRIPT_TABLES = tomllib.loads((ROOT / "benchmarks" / "tables.toml").read_text())
 NOTES = {"error": promise_note, "labels": label_note}
 OF_RUNS: dict[str, Callable[[], Lines]] = {
     "results": readme_table,
-    "default": partial(default_table, USUAL),
+    "default": usual_table,
+    "majority": majority_table,
+    "promises": promise_table,
     "default and all": default_table,
     "datasets": dataset_table,
     "methods": method_table,

@@ -17,7 +17,17 @@ import pandas as pd
 from pages import DOCS, ROOT, WAYS, Results, stored
 
 from robustpll import Opinion
-from robustpll.plots import COLOURS, GOOD, MUTED, new_figure, picture_bytes, plain
+from robustpll.measures.calibration import Reliability, RiskCoverage
+from robustpll.plots import (
+    COLOURS,
+    GOOD,
+    MUTED,
+    draw_reliability,
+    draw_risk_coverage,
+    new_figure,
+    picture_bytes,
+    plain,
+)
 
 CROWD = "5, hard rows"  # after which questions are asked
 SHOWN = ("pl_knn", "proden", "proden_ens", "robust_pll", "robust_pll_ens")
@@ -47,20 +57,19 @@ def pictures() -> Iterator[tuple[str, Any]]:
         labels = ("epsilon", "accuracy, in %")
         yield f"attacks-{dataset}", line_picture(f"{dataset}: accuracy under attack", lines, labels)
     bird = stored("trust")["sets"]["bird-song"]  # its curves are stored
-    lines = [("calibrated", [0, 1], [0, 1], {"color": MUTED, "linewidth": 1})]
-    for name, colour in zip(("proden", "robust_pll"), COLOURS, strict=False):
-        for way, words, style in (("raw", "as trained", ":"), ("candidates", "recalibrated", "-")):
-            promised, right, *_ = bird[name]["calibration"][way]["reliability"]
-            look = {"color": colour, "linestyle": style, "marker": "o", "markersize": 3}
-            lines.append((f"{bird[name]['title']}, {words}", promised, right, look))
-    labels = ("probability of the predicted class", "share of correct predictions")
-    yield "reliability", line_picture("Does 80 % mean 80 %?", lines, labels)
-    lines = [
-        (bird[name]["title"], np.linspace(0.02, 1, 50), bird[name]["curve"], {"color": colour})
-        for name, colour in zip(SHOWN, COLOURS, strict=False)
-    ]
-    labels = ("share of accepted rows", "error among them")
-    yield "risk-coverage", line_picture("Error of the most certain rows", lines, labels)
+    figure = new_figure(6.8, 5.4)
+    axes = plain(figure.subplots(), "Does 80 % mean 80 %?")
+    for name in ("proden", "robust_pll"):
+        for way, words in (("raw", "as trained"), ("candidates", "recalibrated")):
+            curve = Reliability(*map(np.array, bird[name]["calibration"][way]["reliability"]))
+            draw_reliability(axes, curve, f"{bird[name]['title']}, {words}")
+    yield "reliability", figure
+    figure = new_figure(6.8, 3.8)
+    axes = plain(figure.subplots(), "Error of the most certain rows")
+    for name in SHOWN:
+        curve = RiskCoverage(np.linspace(0.02, 1, 50), np.array(bird[name]["curve"]))
+        draw_risk_coverage(axes, curve, bird[name]["title"])
+    yield "risk-coverage", figure
     detection = stored("missing-truth")["sets"]["lost"]["detection"]
     scores = {row["title"]: row["found"]["0.2"]["rival"] for row in detection.values()}
     scores["size alone"] = detection["pl_knn"]["found"]["0.2"]["size"]
@@ -71,25 +80,28 @@ def pictures() -> Iterator[tuple[str, Any]]:
     title = "Which sets of lost miss the truth? 20 % of them do"
     yield "faulty-found", line_picture(title, lines, ("recall, in %", "precision, in %"))
     yield "opinions", opinion_picture()
+    yield "simplex", simplex_picture()
     yield "cleaning", cleaning_picture(stored("cleaning")["sets"])
     yield "growth", growth_picture(stored("training-speed*h200")["growth"])
 
 
+EVIDENCE = {  # for classes a and b
+    "much evidence, one class": (27.0, 0),
+    "much evidence, two classes": (15.0, 12),
+    "little evidence, one class": (1.5, 0),
+    "no evidence": (0.0, 0),
+}
+
+
 def opinion_picture() -> Any:
     """Draw four rows with the same most probable class."""
-    evidence = {
-        "much evidence, one class": (27.0, 0, 0),
-        "much evidence, two classes": (15.0, 12, 0),
-        "little evidence, one class": (1.5, 0, 0),
-        "no evidence": (0.0, 0, 0),
-    }
-    opinion = Opinion.of_evidence(np.array(list(evidence.values())))
+    opinion = Opinion.of_evidence(np.array([[*row, 0.0] for row in EVIDENCE.values()]))
     figure = new_figure(7.6, 2.4)
-    axes, left = plain(figure.subplots(), "Belief and uncertainty"), np.zeros(len(evidence))
+    axes, left = plain(figure.subplots(), "Belief and uncertainty"), np.zeros(len(EVIDENCE))
     masses = [*opinion.belief.T, opinion.uncertainty]
     names = ("belief in a", "belief in b", "belief in c", "uncertainty")
     for mass, name, colour in zip(masses, names, (*COLOURS[:3], MUTED), strict=True):
-        axes.barh(list(evidence), mass, left=left, color=colour, label=name)
+        axes.barh(list(EVIDENCE), mass, left=left, color=colour, label=name)
         left += mass
     for row, top in enumerate(opinion.probability.max(-1)):
         text = f"probability of a {top:.2f}, entropy {opinion.entropy[row]:.2f}"
@@ -97,6 +109,32 @@ def opinion_picture() -> Any:
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
     axes.legend(frameon=False, fontsize=8, ncols=4, loc="upper left", bbox_to_anchor=(0, -0.15))
+    return figure
+
+
+def simplex_picture() -> Any:
+    """Draw the same rows, of two classes, in the triangle of belief and uncertainty."""
+    opinion = Opinion.of_evidence(np.array([*EVIDENCE.values()]))
+    figure = new_figure(6.4, 3.6)
+    axes = figure.subplots()
+    corners = np.array([[1.0, 0], [0, 0], [0.5, 0.8]])  # belief in a, in b, uncertainty
+    axes.plot(*corners[[0, 1, 2, 0]].T, color=MUTED, linewidth=1)
+    points = np.column_stack([opinion.belief, opinion.uncertainty]) @ corners
+    for (x, height), p, name in zip(points, opinion.probability[:, 0], EVIDENCE, strict=True):
+        axes.plot([x, p], [height, 0], "--", color=MUTED, linewidth=1)
+        axes.plot(x, height, "o", color=COLOURS[0])
+        axes.plot(p, 0, "|", color=COLOURS[0], markersize=10)
+        is_left = "two" in name
+        place = ((-8, 2) if is_left else (8, 2), "right" if is_left else "left")
+        look: Any = {"textcoords": "offset points", "fontsize": 9}
+        text = name.replace(", two", ",\ntwo")
+        axes.annotate(text, (x, height), place[0], ha=place[1], **look)
+    places = zip(corners, ("belief in a", "belief in b", "uncertainty"), (-1, -1, 1), strict=True)
+    for (x, height), name, side in places:
+        vertical = "bottom" if side > 0 else "top"
+        axes.text(x, height + 0.05 * side, name, ha="center", va=vertical)
+    axes.set(xlim=(-0.15, 1.55), ylim=(-0.12, 0.92), aspect="equal")
+    axes.set_axis_off()
     return figure
 
 

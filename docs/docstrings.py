@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import Any
 
 import robustpll
-from robustpll import METHODS, bench, callbacks
+from robustpll import METHODS, bench, callbacks, plots
 
 API = {
     "Learn": ("RobustPLLClassifier", "PLLClassifier", "METHODS", "load", "distributed"),
@@ -34,7 +34,8 @@ def api_page() -> str:
         lines += [f"## {section}", ""]
         for name in names:
             lines += api_entry(name, getattr(robustpll, name))
-    for section, module in (("Callbacks and checkpoints", callbacks), ("Benchmark", bench)):
+    modules = {"Plots": plots, "Callbacks and checkpoints": callbacks, "Benchmark": bench}
+    for section, module in modules.items():
         lines += [f"## {section}", "", f"`from {module.__name__} import ...`", ""]
         for name in module.__all__:
             lines += api_entry(name, getattr(module, name))

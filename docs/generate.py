@@ -1,12 +1,13 @@
 """Makes the pages that come from code and stored results, while mkdocs builds the site.
 
-Pages of methods and the API are generated, pages named "-tables.md" are filled with their tables.
-Nothing of that is committed. `python benchmarks/pages.py` writes the tables of other pages.
+Pages of methods, the API and executed notebooks are generated; pages are filled with their tables.
+Nothing of that is committed. `python benchmarks/pages.py` writes the tables of the README.
 """
 
+import posixpath
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,11 @@ DOCS = ROOT / "docs"
 sys.path += [str(ROOT / "benchmarks"), str(DOCS)]
 
 from docstrings import api_page, described  # noqa: E402
+from notebooks import notebook_page  # noqa: E402
 from pages import TABLE_OF, best, filled, report_origin, spreads, table, values  # noqa: E402
 
 REPORTS = ("paper", "sound")
+FORMULAS = ("formulas.js", "mathjax-tex-svg.js")
 
 # The page of a method
 
@@ -30,7 +33,7 @@ def method_page(method: type[Method]) -> str:
     has_views = bool(getattr(method, "views", ()))
     kind = {"classical": "without a network", "network": "a network", "ensemble": "an ensemble"}
     has = "reports uncertainty" if method.uncertain else "does not report uncertainty"
-    page = "pictures.md#networks-and-views" if has_views else "beyond.md"
+    page = "how-to/pictures.md#networks-and-views" if has_views else "which-method.md"
     further = [f"It is not in the paper; see [this page](../{page})."]
     lines = [
         f"# {method.title}",
@@ -103,7 +106,7 @@ def report_lines(method: type[Method]) -> list[str]:
         accuracy = attacked.loc[title].dropna()
         lines += [
             "Accuracy on the three real-world sets under the published attack, which is weak "
-            "([robustness](../robustness.md)):",
+            "([robustness](../benchmarks/robustness.md)):",
             "",
             *table(["epsilon", *accuracy.index], [["accuracy", *accuracy.map("{:.1f}".format)]]),
             "",
@@ -114,7 +117,7 @@ def report_lines(method: type[Method]) -> list[str]:
         "trained together; a run's seconds are its share of the bundle's.",
         "",
         f"{report_origin('paper')} All methods: [which method](../which-method.md), "
-        "[results](../results.md).",
+        "[results](../benchmarks/results.md).",
     ]
 
 
@@ -128,8 +131,8 @@ def audit_lines(method: type[Method]) -> Iterator[str]:
         yield "## Worst case"
         yield ""
         yield (
-            "Accuracy of the plain constructor under [an audit](../robustness.md), by dataset and "
-            "largest change of each scaled feature:"
+            "Accuracy of the plain constructor under [an audit](../how-to/robustness.md), by "
+            "dataset and largest change of each scaled feature:"
         )
         yield ""
         yield from table([*worst], [[*worst.values()]])
@@ -142,33 +145,47 @@ def audit_lines(method: type[Method]) -> Iterator[str]:
 
 def on_config(config: Any) -> None:
     """Add the pages of the methods to the navigation."""
-    titles = [{kind.title: f"methods/{kind.name}.md"} for kind in METHODS.values()]
-    config.nav.insert(2, {"Methods": titles})
+    (methods,) = (entry["Methods"] for entry in config.nav if "Methods" in entry)
+    methods += [{kind.title: f"methods/{kind.name}.md"} for kind in METHODS.values()]
 
 
 def on_files(files: Any, config: Any) -> None:
     from mkdocs.structure.files import File
 
-    pages = {f"methods/{kind.name}.md": method_page(kind) for kind in METHODS.values()}
-    for path, text in {**pages, "api.md": api_page()}.items():
-        files.append(File.generated(config, path, content=text))
-    for path in sorted({path for page in DOCS.glob("*.md") for path in outside(page.read_text())}):
-        file = File.generated(config, copied_to(path), abs_src_path=str(in_tree(path)))
-        files.append(file)
+    pages: dict[str, str | bytes] = {"api.md": api_page(), "changelog.md": changelog_page()}
+    pages |= {f"methods/{kind.name}.md": method_page(kind) for kind in METHODS.values()}
+    for path in sorted(DOCS.glob("tutorials/*.ipynb")):
+        pages[f"tutorials/{path.stem}.md"], pictures = notebook_page(path)
+        pages |= {f"tutorials/{name}": picture for name, picture in pictures.items()}
+    for path, content in pages.items():
+        files.append(File.generated(config, path, content=content))
+    sources = {page.relative_to(DOCS).as_posix(): page.read_text() for page in DOCS.rglob("*.md")}
+    sources["changelog.md"] = changelog_page()
+    for path in sorted({path for page in sources for _, path in outside(sources[page], page)}):
+        files.append(File.generated(config, copied_to(path), abs_src_path=str(in_tree(path))))
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Fill tables; links out of docs/ lead to copies, titles of methods to their pages."""
-    if page.file.src_uri.endswith("-tables.md"):
-        markdown = filled(markdown)
-    at_root = "/" not in page.file.src_uri
-    for path in outside(markdown) if at_root else ():
-        markdown = markdown.replace(f"](../{path})", f"]({copied_to(path)})")
-    if page.file.src_uri == "which-method.md":
+    here = page.file.src_uri
+    markdown = filled(markdown)
+    for link, path in outside(markdown, here):
+        copy = posixpath.relpath(copied_to(path), posixpath.dirname(here))
+        markdown = re.sub(rf"\]\({re.escape(link)}(?=[)#])", f"]({copy}", markdown)
+    if here == "which-method.md":
         for kind in METHODS.values():
             linked = f"| [{kind.title}](methods/{kind.name}.md) |"
             markdown = markdown.replace(f"\n| {kind.title} |", f"\n{linked}")
     return markdown
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Typeset formulas, by MathJax, on the pages that have some."""
+    if 'class="arithmatex"' not in output:
+        return output
+    folder = posixpath.relpath("assets", posixpath.dirname(page.file.dest_uri))
+    scripts = "".join(f'<script src="{folder}/{name}"></script>' for name in FORMULAS)
+    return output.replace("</body>", f"{scripts}</body>")
 
 
 def on_post_build(config: Any) -> None:
@@ -179,9 +196,18 @@ def on_post_build(config: Any) -> None:
             raise SystemExit(f"{page} loads something from elsewhere: {match[0]}")
 
 
-def outside(markdown: str) -> Iterable[str]:
-    """Return the paths of files outside docs/ that a page links to."""
-    return dict.fromkeys(re.findall(r"\]\(\.\./([^)#]+)\)", markdown))
+def changelog_page() -> str:
+    """Return the changelog with links that hold in docs/."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    return re.sub(r"\]\((?!https?:|#)", "](../", text).replace("](../docs/", "](")
+
+
+def outside(markdown: str, page: str) -> Iterator[tuple[str, str]]:
+    """Yield the links of a page in docs/ to files outside of it, and their paths."""
+    for link in dict.fromkeys(re.findall(r"\]\((\.\./[^)#]+)", markdown)):
+        path = posixpath.normpath(posixpath.join("docs", posixpath.dirname(page), link))
+        if not path.startswith("docs/"):
+            yield link, path
 
 
 def in_tree(path: str) -> Path:

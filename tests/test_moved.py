@@ -2,10 +2,12 @@
 
 import importlib
 import sys
+from pathlib import Path
 
 import pytest
 
 from robustpll._moved import MOVED
+from robustpll.estimator.classifier import FORMER_PARAMETERS
 
 NAMES = {
     "candidates": ["Candidates", "Votes"],
@@ -41,3 +43,11 @@ def test_a_former_path_warns_and_holds_its_names(former: str) -> None:
     with pytest.warns(DeprecationWarning, match=rf"robustpll\.{former} has moved: import from"):
         module = importlib.import_module(f"robustpll.{former}")
     assert [name for name in NAMES[former] if not hasattr(module, name)] == []
+
+
+def test_the_page_on_upgrading_names_all_that_moved_or_goes() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "upgrading.md").read_text()
+    for former, homes in MOVED.items():
+        successors = ", ".join(f"`robustpll.{home}`" for home in homes)
+        assert f"| `robustpll.{former}` | {successors} |" in page
+    assert f"({', '.join(FORMER_PARAMETERS)})" in page

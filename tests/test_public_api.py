@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 import robustpll
-from robustpll import bench, callbacks, evaluate, measures, model_selection
+from robustpll import bench, callbacks, evaluate, measures, model_selection, plots
 
 WITH_METHODS = ("Candidates", "Opinion", "PLLClassifier", "RobustPLLClassifier")
 STORED = Path(__file__).parent / "reference" / "public-api.txt"
@@ -51,7 +51,7 @@ def own_names(module: ModuleType) -> list[str]:
 def test_the_public_api_is_as_stored() -> None:
     """A difference is deliberate or a mistake: see "What users rely on" in CONTRIBUTING.md."""
     names = {*listed(robustpll, robustpll.__all__), *listed(bench, bench.__all__)}
-    for module in (callbacks, model_selection):
+    for module in (callbacks, model_selection, plots):
         names |= {*listed(module, module.__all__)}
     for package in (evaluate, measures):
         for part in pkgutil.iter_modules(package.__path__):

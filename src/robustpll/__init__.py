@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from robustpll.tables.read import Table, read_table
     from robustpll.tables.stream import ParquetRows
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["METHODS", "Candidates", "Decision", "Opinion", "PLLClassifier", "RobustPLLClassifier"]
 __all__ += ["Dataset", "ParquetRows", "Table", "Votes", "load", "load_dataset", "read_table"]
 __all__ += ["PGD", "AutoPGD", "Square", "ood_report", "robustness_report"]

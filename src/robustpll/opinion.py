@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from robustpll._display import ROWS, Displayed
 from robustpll.errors import InputError, some_of
 
 Array = Any  # a Tensor or a numpy array; all arrays of one opinion are of the same kind
 
 
-@dataclass(frozen=True, eq=False)
-class Opinion:
+@dataclass(frozen=True, eq=False, repr=False)
+class Opinion(Displayed):
     """Opinions about rows: belief in each class, a prior, and uncertainty.
 
     Users get numpy arrays, the engine uses tensors. Arrays are checked: belief and uncertainty are
@@ -167,13 +168,18 @@ class Opinion:
                 remedy = f"Correct the rows {some_of(np.flatnonzero(~right))}"
                 raise InputError(f"{name} must not be negative and must sum to 1. {remedy}.")
 
-    def _repr_html_(self) -> str | None:
-        """Ten rows as a table for notebooks; class names are escaped."""
+    def _facts(self) -> str:
+        *lead, n, k = self.belief.shape
+        runs = f"{' x '.join(map(str, lead))} x " if lead else ""
+        return f"{runs}{n} rows, {k} classes"
+
+    def _table(self) -> Any:
+        """The first rows; None if there are several runs or members."""
         import pandas as pd
 
-        opinion = self.numpy()
-        if opinion.belief.ndim != 2:
+        if len(self.belief.shape) != 2:
             return None
+        opinion = self[:ROWS].numpy()
         predicted = opinion.predicted()
         columns = {
             "class": predicted if self.classes is None else np.asarray(self.classes)[predicted],
@@ -181,7 +187,7 @@ class Opinion:
             "belief in it": np.take_along_axis(opinion.belief, predicted[:, None], -1)[:, 0],
             "uncertainty": opinion.uncertainty,
         }
-        return str(pd.DataFrame(columns).to_html(max_rows=10, float_format="{:.2f}".format))
+        return pd.DataFrame(columns).round(2)
 
 
 def each_part(change: Callable[..., Array], *opinions: Opinion) -> Opinion:

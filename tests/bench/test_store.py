@@ -21,6 +21,7 @@ from robustpll.bench.store import ABOUT, SCHEMA, StoreError, damage, set_aside, 
 from robustpll.datasets.noise import Uniform
 from robustpll.methods import Proden
 
+REFERENCE = Path(__file__).parents[1] / "reference"
 CLEAN, ATTACKED = Condition("test"), Condition("test", 0.1)
 RUN = Run(Proden(epochs=3), "digits", Uniform(), 0, label="Proden", conditions=(CLEAN,))
 VALUES = {"name": "mine", "methods": ["pl_knn"], "datasets": ["synthetic"], "noise": "uniform"}
@@ -288,3 +289,24 @@ def test_a_grid_of_a_method_that_is_not_known_here_is_not_damaged(
     done = made.command("status", "--store", store.root)
     assert done.exit_code == 1
     assert "There is no method 'best_candidate'" in done.stderr
+
+
+# Accuracies that version 0.1.0 computed from a store that it wrote.
+OF_0_1_0 = {
+    ("Proden", 0): 0.2361111111,
+    ("Proden", 1): 0.2472222222,
+    ("PlKnn", 0): 0.2805555556,
+    ("PlKnn", 1): 0.325,
+}
+
+
+def test_a_store_of_version_0_1_0_is_read_and_nothing_in_it_runs_again(tmp_path: Path) -> None:
+    """Two methods on digits, with candidates and notes of a session; never rewritten."""
+    folder = tmp_path / "store"
+    shutil.copytree(REFERENCE / "store-0.1.0", folder)
+    store, grid = ResultStore(folder), Grid.of_json((folder / "grids" / "tiny.json").read_text())
+    runs = summarize(store, grid).runs
+    accuracies = runs.set_index(["label", "seed"])["accuracy"].to_dict()
+    assert accuracies == pytest.approx(OF_0_1_0, abs=1e-9)
+    outcome = run_grid(grid, folder, device="cpu", workers=1, quiet=True)
+    assert (outcome.known, outcome.done) == (4, 0)

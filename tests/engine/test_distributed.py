@@ -35,7 +35,7 @@ from robustpll.methods import (
     RobustPllAt,
 )
 
-PAGE = Path(__file__).parents[2] / "docs" / "large-data.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "large-data.md"
 N, K = 37, 4  # 19 and 18 rows
 EXACT, NORMALIZED = 1e-11, 1e-7  # BatchNorm amplifies rounding
 

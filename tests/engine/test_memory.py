@@ -158,7 +158,7 @@ def test_a_full_gpu_halves_the_bundle() -> None:
 
 @pytest.mark.gpu
 def test_memory_stays_within_what_the_documentation_says() -> None:
-    """docs/performance.md: 40 MB for each model of 784 features, 600 bytes for each row."""
+    """docs/benchmarks/speed.md: 40 MB for each model of 784 features, 600 bytes for each row."""
     peaks = {}
     for models, rows in ((1, 20_000), (21, 20_000), (1, 40_000)):
         task = random_task(models, rows, 784)

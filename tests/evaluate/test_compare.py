@@ -139,7 +139,7 @@ def test_titles_are_escaped_on_pages() -> None:
     ours = Predictions("<b>", labels)
     html = comparison_of(Candidates.of(labels), ours, predictions(labels))._repr_html_()
     assert "<b>" not in html
-    assert html.count("&lt;b&gt;") == 2
+    assert html.count("&lt;b&gt;") == 3
 
 
 # the learners

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from robustpll._display import Displayed
 from robustpll.bench.grid import REAL_WORLD, Grid, GridMethod, Run
 from robustpll.bench.store import REALS, ResultStore, StoreError, of_store
 from robustpll.datasets.catalog import entry_of
@@ -93,8 +94,8 @@ COLUMNS = [*RUN_COLUMNS, *WHY_MISSING]
 OOD_COLUMNS = ["label", "dataset", "other", "seeds", "area", "ks", "mmd", "gamma"]
 
 
-@dataclass(frozen=True, eq=False)
-class Summary:
+@dataclass(frozen=True, eq=False, repr=False)
+class Summary(Displayed):
     """The results of a grid; all frames are in the grid's order, with the columns named above."""
 
     grid: Grid

@@ -15,6 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from robustpll._display import Displayed
 from robustpll.bench.grid import MOST_AUDITED, REAL_WORLD, Condition
 from robustpll.bench.summary import MEASURES, Measure, Summary
 from robustpll.datasets.catalog import entry_of
@@ -46,8 +47,8 @@ LATEX = str.maketrans(
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
+@dataclass(frozen=True, eq=False, repr=False)
+class Table(Displayed):
     """A table of a report."""
 
     name: str  # of its files: "table-1"

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from robustpll._display import Displayed
 from robustpll.engine.cluster import computing_on
 from robustpll.engine.data import fold_indices
 from robustpll.engine.device import chosen_device
@@ -35,8 +36,8 @@ NEIGHBOURS = 5
 FACTORS = np.geomspace(0.01, 4, 41)  # on the evidence; sets that favour confused classes want 100
 
 
-@dataclass(frozen=True, eq=False)
-class Judgement:
+@dataclass(frozen=True, eq=False, repr=False)
+class Judgement(Displayed):
     """The probable labels of n rows, see `judge`."""
 
     candidates: Candidates  # decided rows have a single candidate

@@ -120,7 +120,7 @@ def how_to_get(entry: Entry) -> str:
         f"and run 'robustpll datasets add {entry.name} FILE', which writes its .mat file to "
         f"{target}",
     }
-    manual = f"see {entry.source}, and docs/data.md for what {target} must hold"
+    manual = f"see {entry.source}, and docs/how-to/data.md for what {target} must hold"
     what = target.name if shared else "it"
     return f"{get}No program can download {what}: {ways.get(entry.kind, manual)}."
 

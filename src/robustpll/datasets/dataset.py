@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from robustpll._display import ROWS, Displayed
 from robustpll.datasets.catalog import Entry, version_of
-from robustpll.errors import InputError, is_count
+from robustpll.errors import InputError, is_count, some_of
 from robustpll.labels.candidates import Candidates
 from robustpll.measures.people import People
 
@@ -21,8 +22,8 @@ class Split(NamedTuple):
     test: NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
-class Dataset:
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset(Displayed):
     """Rows with true labels, candidates or both.
 
     Examples
@@ -79,9 +80,18 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.features)
 
-    def __repr__(self) -> str:
+    def _facts(self) -> str:
         n, d = self.features.shape
         facts = [f"{n} rows", f"{d} features", f"{len(self.classes)} classes"]
         if self.candidates is not None:
-            facts.append(f"{self.candidates.sizes.mean():.2f} candidates on average")
-        return f"Dataset({self.title}: {', '.join(facts)})"
+            facts.append(self.candidates._facts().split(", ")[-1])
+        return f"{self.title}: {', '.join(facts)}"
+
+    def _table(self) -> Any:
+        import pandas as pd
+
+        facts = {"source": self.source, "licence": self.licence, "classes": some_of(self.classes)}
+        return pd.DataFrame({"": facts.values()}, index=[*facts])
+
+    def _notes(self) -> tuple[str, ...]:
+        return self.notes[:ROWS]

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from robustpll._display import Displayed
 from robustpll.datasets.dataset import Dataset, Split
 from robustpll.datasets.noise import Flip, Noise
 from robustpll.engine.data import Rows, Task
@@ -18,8 +19,8 @@ from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
+@dataclass(frozen=True, eq=False, repr=False)
+class Problem(Displayed):
     """Training and test data of R runs on one dataset; each seed is a run.
 
     Examples

@@ -39,9 +39,9 @@ RETRIES = 3  # of a job whose process or machine was lost
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 MPS, MPS_PIPES = "nvidia-cuda-mps-control", "CUDA_MPS_PIPE_DIRECTORY"
-NEEDS_RAY = (
-    "A Ray cluster needs pip install 'robustpll[ray]', and an address that is local, auto, "
-    "HOST:PORT or ray://HOST:PORT, where 'ray start --head' was called; got {address!r}: {error}"
+NO_CLUSTER = (
+    "A Ray cluster needs an address that is local, auto, HOST:PORT or ray://HOST:PORT, where "
+    "'ray start --head' was called; got {address!r}: {error}"
 )
 
 
@@ -234,7 +234,10 @@ class RayExecutor(Executor):
             raise InputError(f"device must be auto, cpu or cuda; got {device!r}.")
         try:
             import ray
-
+        except ImportError as error:
+            need = f"A Ray cluster needs {error.name}"
+            raise InputError(f"{need}. Run pip install 'robustpll[ray]'.") from error
+        try:
             self.joined = address is not None or not ray.is_initialized()
             if address not in ("local", "auto", None):  # Ray itself would try for many minutes
                 host, _, port = address.removeprefix("ray://").rpartition(":")
@@ -243,7 +246,7 @@ class RayExecutor(Executor):
             if self.joined:
                 ray.init(address=address, include_dashboard=False, **quiet)
         except Exception as error:  # Ray raises many kinds
-            raise InputError(NEEDS_RAY.format(address=address, error=error)) from error
+            raise InputError(NO_CLUSTER.format(address=address, error=error)) from error
         self.ray: Any = ray
         self.uses_gpus = device != "cpu" and self.ray.cluster_resources().get("GPU", 0) >= 1
         if device == "cuda" and not self.uses_gpus:

@@ -1,9 +1,12 @@
 """Losses of each epoch, and callbacks that are called after it: progress bars, for example."""
 
+import math
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from html import escape
 from types import SimpleNamespace
 from typing import Any, Protocol, Self
 
@@ -108,6 +111,39 @@ def reporting(*callbacks: Callback) -> AbstractContextManager[None]:
     return set_within(_callbacks, (*_callbacks.get(), *callbacks))
 
 
+@dataclass
+class NotebookBars:
+    """Progress bars in a notebook, one line for each training; a text where there is no HTML."""
+
+    bars: list[tuple[str, float, int, int]] = field(default_factory=list)  # title, loss, epoch, of
+    drawn: float = -math.inf  # when the bars were drawn
+    handle: Any = None
+
+    def on_epoch_end(self, state: EpochState) -> None:
+        is_first = state.epoch == 1 or not self.bars or self.bars[-1][0] != state.title
+        # Reading the loss waits for the device, and a notebook keeps up with few pictures.
+        if not is_first and state.epoch < state.epochs and time.monotonic() < self.drawn + 0.2:
+            return
+        bar = (state.title, float(state.loss.mean()), state.epoch, state.epochs)
+        self.bars = [*self.bars[: None if is_first else -1], bar]
+        self.drawn = time.monotonic()
+        if self.handle is None:
+            from IPython.display import display
+
+            self.handle = display(self, display_id=True)  # type: ignore[no-untyped-call]
+        else:
+            self.handle.update(self)
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{a}: epoch {c} of {d}, loss {b:.3f}" for a, b, c, d in self.bars)
+
+    def _repr_html_(self) -> str:
+        lines = repr(self).split("\n")
+        pairs = zip(self.bars, lines, strict=True)
+        bars = (f'<progress value="{b[2]}" max="{b[3]}"></progress> {escape(x)}' for b, x in pairs)
+        return "<br>".join(bars)
+
+
 @contextmanager
 def progress_bars(console: Any = None) -> Iterator[None]:
     """Show a progress bar of rich for every training within the context."""
@@ -115,13 +151,8 @@ def progress_bars(console: Any = None) -> Iterator[None]:
 
     console = get_console() if console is None else console
 
-    def print_line(state: EpochState) -> None:
-        if state.epoch * 10 // state.epochs > (state.epoch - 1) * 10 // state.epochs:  # ten lines
-            line = f"{state.title}: epoch {state.epoch} of {state.epochs}"
-            print(f"{line}, loss {state.loss.mean():.3f}", file=console.file, flush=True)
-
-    if console.is_jupyter:  # a bar would need additional packages
-        with reporting(SimpleNamespace(on_epoch_end=print_line)):
+    if console.is_jupyter:  # a bar of rich would need ipywidgets
+        with reporting(NotebookBars()):
             yield
         return
     bars = progress.Progress(

@@ -17,6 +17,7 @@ from scipy.stats import binom
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from robustpll._display import ROWS, Displayed
 from robustpll.engine import layers
 from robustpll.engine.data import Rows
 from robustpll.engine.networks import Embedded
@@ -228,8 +229,8 @@ def _body(net: Any) -> tuple[nn.Module, int]:
     return net, head.in_features if isinstance(head, nn.Linear) else 0
 
 
-@dataclass(frozen=True, eq=False)
-class Decision:
+@dataclass(frozen=True, eq=False, repr=False)
+class Decision(Displayed):
     """Predicted classes, which of them to accept, and why not the others.
 
     Attributes
@@ -258,8 +259,14 @@ class Decision:
     def __len__(self) -> int:
         return len(self.label)
 
-    def __repr__(self) -> str:
-        return f"Decision({int(self.accepted.sum())} of {len(self)} rows accepted)"
+    def _facts(self) -> str:
+        return f"{int(self.accepted.sum())} of {len(self)} rows accepted"
+
+    def _table(self) -> Any:
+        import pandas as pd
+
+        names = ("label", "accepted", "reason")
+        return pd.DataFrame({name: getattr(self, name)[:ROWS] for name in names})
 
 
 def certainty_of(opinion: Opinion) -> Floats:

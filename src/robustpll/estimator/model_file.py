@@ -170,7 +170,9 @@ def _content(description: str, tensors: Tensors) -> bytes:
     return len(text).to_bytes(8, "little") + text + content[end:]
 
 
-def load(path: str | Path, *, network: Network | None = None, device: str = "auto") -> Any:
+def load(
+    path: str | Path, *, network: Network | None = None, device: str = "auto"
+) -> PLLClassifier | RobustPLLClassifier:
     """Read a classifier that `save` wrote; nothing in the file is executed.
 
     Parameters
@@ -202,6 +204,7 @@ def load(path: str | Path, *, network: Network | None = None, device: str = "aut
             fields = about["method"]["fields"]
             if (fields.get("network") == CALLABLE) == (network is not None):
                 method = _method(about["method"], network)
+                classifier: PLLClassifier | RobustPLLClassifier
                 classifier = _classifier(about, tensors, method, device)
                 _read_learned(classifier, method, about, tensors, where, network=network)
                 return classifier

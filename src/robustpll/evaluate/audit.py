@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from robustpll._display import Displayed
 from robustpll.attacks import PGD, Attack, AutoPGD, Square
 from robustpll.engine.data import Rows, Task
 from robustpll.engine.predict import Fitted, Networks
 from robustpll.engine.random import Draws
-from robustpll.errors import InputError
+from robustpll.errors import InputError, some_of
 from robustpll.estimator.abstention import networks_of
 from robustpll.estimator.base import CandidateClassifier
 from robustpll.evaluate.ood import _true_labels, rows_of
@@ -35,8 +35,8 @@ TREES = (
 )
 
 
-@dataclass(frozen=True)
-class RobustnessReport:
+@dataclass(frozen=True, repr=False)
+class RobustnessReport(Displayed):
     """Shares of rows where the true class alone is the most probable, under attacks.
 
     `worst` is the share under all attacks at an epsilon and at smaller ones: an upper bound, as
@@ -59,10 +59,16 @@ class RobustnessReport:
         title, frame, notes = self._parts()
         return "\n".join([title, frame.to_string(col_space=6), *notes])
 
-    def _repr_html_(self) -> str:
-        title, frame, notes = self._parts()
-        items = "".join(f"<li>{escape(note)}</li>" for note in notes)
-        return f"<p>{title}</p>{frame.to_html()}<ul>{items}</ul>"
+    def _facts(self) -> str:
+        right = dict(zip((0, *self.epsilons), (self.clean, *self.worst), strict=True))
+        shares = some_of(f"{share:.1%} at {epsilon:g}" for epsilon, share in right.items())
+        return f"{self.rows} rows, right by epsilon: {shares}"
+
+    def _table(self) -> pd.DataFrame:
+        return self._parts()[1]
+
+    def _notes(self) -> list[str]:
+        return self._parts()[2]
 
     def _parts(self) -> tuple[str, pd.DataFrame, list[str]]:
         """The title, the table in percent, and notes below it."""

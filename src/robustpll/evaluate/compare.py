@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from torch import Tensor
 
+from robustpll._display import Displayed
 from robustpll.datasets.problem import candidates_task
 from robustpll.engine.cluster import computing_on
 from robustpll.engine.data import Rows, fold_indices
@@ -45,8 +45,8 @@ FEW_SINGLES = (
 SAMPLED = "{title} learned from {rows:,} of {n:,} rows, a random sample; more may help it."
 
 
-@dataclass(frozen=True, eq=False)
-class Predictions:
+@dataclass(frozen=True, eq=False, repr=False)
+class Predictions(Displayed):
     """The class that a learner predicts for each row it did not learn from.
 
     >>> Predictions("Proden", np.array([0, 2, -1])).title
@@ -60,8 +60,8 @@ class Predictions:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class Learner:
+@dataclass(frozen=True, repr=False)
+class Learner(Displayed):
     """One line of a `Comparison`.
 
     >>> Learner("Proden", 0.8, 0.9, None, 2.5).score
@@ -75,8 +75,8 @@ class Learner:
     seconds: float | None
 
 
-@dataclass(frozen=True)
-class Contrast:
+@dataclass(frozen=True, repr=False)
+class Contrast(Displayed):
     """The score of a model against that of the best baseline.
 
     The standard error is that of a difference of 0 (McNemar's test); rows are paired. It ignores
@@ -116,8 +116,8 @@ class Contrast:
         return f"{sentence} {self.advice}".rstrip() if self.verdict == "worse" else sentence
 
 
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Displayed):
     """A model beside baselines, see `compare`.
 
     `learners` has the baselines first and the model last. `measure` is "agreement with answers",
@@ -151,10 +151,14 @@ class Comparison:
         title, frame = self._parts()
         return "\n".join([title, frame.to_string(), *map(str, self.contrasts), *self.notes])
 
-    def _repr_html_(self) -> str:
-        title, frame = self._parts()
-        items = "".join(f"<li>{escape(str(x))}</li>" for x in (*self.contrasts, *self.notes))
-        return f"<p>{escape(title)}</p>{frame.to_html()}<ul>{items}</ul>"
+    def _facts(self) -> str:
+        return f"{self._parts()[0]}; {self.learners[-1].title}: {self.verdict}"
+
+    def _table(self) -> pd.DataFrame:
+        return self._parts()[1]
+
+    def _notes(self) -> list[object]:
+        return [*self.contrasts, *self.notes]
 
     def _parts(self) -> tuple[str, pd.DataFrame]:
         """The title, and the table."""

@@ -14,6 +14,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from robustpll._display import Displayed
 from robustpll.engine.data import Rows
 from robustpll.engine.device import computing
 from robustpll.engine.predict import Fitted, logits_of
@@ -26,8 +27,8 @@ from robustpll.measures.metrics import Gamma, as_recorded, cdf_area, sample, sig
 from robustpll.methods.neighbours import neighbours
 
 
-@dataclass(frozen=True)
-class Separation:
+@dataclass(frozen=True, repr=False)
+class Separation(Displayed):
     """How well a score separates OOD rows (positives) from known rows.
 
     `auroc` is the probability that an OOD row scores higher than a known one; 0.5 is chance. `aupr`
@@ -189,8 +190,8 @@ class OodScorer:
         return {name: score[0].cpu().numpy() for name, score in scores.items()}
 
 
-@dataclass(frozen=True)
-class OodReport:
+@dataclass(frozen=True, repr=False)
+class OodReport(Displayed):
     """How well a model separates known from OOD rows, by every score it has; see `OodScorer`.
 
     `area`, `ks` and `mmd` are the published measures of the entropies; they are positive if OOD
@@ -208,6 +209,15 @@ class OodReport:
         rows = {name: asdict(result) for name, result in self.separations.items()}
         rows["entropy"] |= {"area": self.area, "ks": self.ks, "mmd": self.mmd}
         return pd.DataFrame.from_dict(rows, orient="index").rename_axis("score")
+
+    def _facts(self) -> str:
+        return ", ".join(f"{name} {one.auroc:.3f}" for name, one in self.separations.items())
+
+    def _table(self) -> pd.DataFrame:
+        return self.to_frame().round(3)
+
+    def _notes(self) -> list[str]:
+        return [f"{name}: {reason}" for name, reason in self.absent.items()]
 
 
 def ood_report(

@@ -11,6 +11,7 @@ from sklearn.model_selection import KFold
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import _num_samples
 
+from robustpll._display import Displayed
 from robustpll.errors import InputError, is_count, refuse_other_length
 from robustpll.estimator.abstention import NOVEL, Decision
 from robustpll.evaluate.ood import _refuse_unfitted, _true_labels
@@ -45,8 +46,8 @@ def calibration_report(model: Any, X: Any, y: Any, bins: int = 15) -> Calibratio
     return calibration_of(probability, _true_labels(model, y, len(probability)), bins)
 
 
-@dataclass(frozen=True)
-class DecisionReport:
+@dataclass(frozen=True, repr=False)
+class DecisionReport(Displayed):
     """Coverage and errors of a decision.
 
     `coverage` is the share of accepted rows, `unlike` the share of rows rejected as novel. The

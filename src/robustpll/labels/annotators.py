@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.special import logsumexp, softmax
 
+from robustpll._display import Displayed
 from robustpll.labels.parsing import Ints
 from robustpll.labels.votes import Floats, votes_for
 
@@ -32,8 +33,8 @@ SAME = 0.02  # distance of a model's probabilities from their mean, below which 
 FEWEST_PAIRS = 30  # rows with two answers, below which nothing is known about shared doubt
 
 
-@dataclass(frozen=True, eq=False)
-class Crowd:
+@dataclass(frozen=True, eq=False, repr=False)
+class Crowd(Displayed):
     """What annotators answer for rows of each class.
 
     >>> answers = np.array([[0, 0, 1], [1, 1, 0], [0, 0, 0], [1, 1, 0], [0, 0, 1]] * 20)

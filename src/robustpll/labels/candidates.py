@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.utils import check_random_state
 
-from robustpll.errors import InputError
+from robustpll._display import ROWS, Displayed
+from robustpll.errors import InputError, some_of
 from robustpll.labels import parsing
 from robustpll.labels.votes import Votes, normalized
 
@@ -28,8 +29,8 @@ REMEDIES = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Candidates:
+@dataclass(frozen=True, eq=False, repr=False)
+class Candidates(Displayed):
     """Validated candidate sets with a prior, made by `Candidates.of`.
 
     The constructor checks nothing. scikit-learn's splitters and searches accept candidates as `y`;
@@ -188,10 +189,20 @@ class Candidates:
 
     __hash__ = None  # type: ignore[assignment]  # it holds arrays
 
-    def __repr__(self) -> str:
+    def _facts(self) -> str:
         n, k = self.shape
-        average = f"{self.sizes.mean():.2f}" if n else "no"
-        return f"Candidates({n} rows, {k} classes, {average} candidates on average)"
+        average = f"{np.count_nonzero(self.matrix) / n:.2f}" if n else "no"
+        return f"{n} rows, {k} classes, {average} candidates on average"
+
+    def _table(self) -> Any:
+        """The first rows: their most probable candidates, and the share of the first one."""
+        import pandas as pd
+
+        first = self[:ROWS]
+        order = np.argsort(np.where(first.matrix, -first.prior, np.inf), kind="stable")
+        ranked = zip(order, first.sizes, strict=True)
+        names = [some_of(self.classes[row[:size]]) for row, size in ranked]
+        return pd.DataFrame({"candidates": names, "highest prior": first.prior.max(-1).round(2)})
 
 
 def _wants_labels() -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from robustpll._display import Displayed
 from robustpll._files import plain_text
 from robustpll.errors import InputError
 from robustpll.labels.candidates import Candidates
@@ -25,8 +26,8 @@ FROM, TO = "from", "to"  # columns of a file of names
 LARGEST = 2**26  # bytes of a file of names
 
 
-@dataclass(frozen=True)
-class LabelVariants:
+@dataclass(frozen=True, repr=False)
+class LabelVariants(Displayed):
     """Names that may be one class, with their counts, and words that may mean "no answer".
 
     The names of a group, a most frequent one first, differ in case, blanks, hyphens, Unicode form

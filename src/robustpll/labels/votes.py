@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from robustpll._display import ROWS, Displayed
 from robustpll.errors import InputError, is_share, some_of
 from robustpll.labels import parsing
 from robustpll.labels.parsing import SETS, Ints, aligned, coded, missing_cells, refuse_rows
@@ -131,8 +132,8 @@ def plain_answer(cell: Any) -> Any:
     return Spread((*shares,), tuple(share / total for share in shares.values()))
 
 
-@dataclass(frozen=True, eq=False)
-class Votes:
+@dataclass(frozen=True, eq=False, repr=False)
+class Votes(Displayed):
     """Answers of several annotators, one column each; their shares become the prior.
 
     Parameters
@@ -240,6 +241,23 @@ class Votes:
         rows = parsing.row_index(rows)
         answers = self.answers.iloc[rows] if hasattr(self.answers, "iloc") else self._cells()[rows]
         return replace(self, answers=answers)
+
+    def _facts(self) -> str:
+        try:
+            return f"{len(self)} rows, {self._first().shape[1]} annotators"
+        except (TypeError, ValueError):  # nothing was checked yet
+            return super()._facts()
+
+    def _table(self) -> Any:
+        return self._first()
+
+    def _first(self) -> Any:
+        """The first rows as a DataFrame; others are not looked at."""
+        import pandas as pd
+
+        first: Any = self.answers
+        first = first.head(ROWS) if hasattr(first, "head") else pd.DataFrame(first[:ROWS])
+        return first.to_pandas() if hasattr(first, "to_pandas") else first
 
     def renamed(self, mapping: Mapping[Any, Any] | Callable[[Any], Any]) -> Self:
         """Return the answers with other class names; a name that becomes None or "" is a gap.

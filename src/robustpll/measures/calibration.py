@@ -2,22 +2,35 @@
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from robustpll._display import Displayed
 from robustpll.errors import InputError, is_count, some_of
 from robustpll.labels.parsing import refuse_rows
 from robustpll.measures.metrics import Floats, sample
 
+MOST_BINS = 20  # of a table in a notebook
 
-@dataclass(frozen=True, eq=False)
-class Reliability:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Reliability(Displayed):
     """Predicted probabilities and observed frequencies, in bins of about equally many rows."""
 
     promised: Floats  # mean predicted probability of each bin, increasing, (b,)
     right: Floats  # share of the bin's rows for which the prediction was right, (b,)
     rows: NDArray[np.int64]  # number of rows of each bin, (b,)
+
+    def _facts(self) -> str:
+        return f"{len(self.rows)} bins, {self.rows.sum()} rows, error {self.error:.3f}"
+
+    def _table(self) -> Any:
+        import pandas as pd
+
+        bins = {"promised": self.promised, "right": self.right, "rows": self.rows}
+        return pd.DataFrame({name: column[:MOST_BINS] for name, column in bins.items()}).round(3)
 
     @property
     def error(self) -> float:
@@ -72,8 +85,8 @@ def reliability(promised: ArrayLike, right: ArrayLike, bins: int = 15) -> Reliab
     )
 
 
-@dataclass(frozen=True, eq=False)
-class CalibrationReport:
+@dataclass(frozen=True, eq=False, repr=False)
+class CalibrationReport(Displayed):
     """How well probabilities are calibrated; smaller is better, except for the accuracy.
 
     `error` is the expected calibration error (ECE) of the most probable class, from 0 to 1, and
@@ -127,12 +140,15 @@ def calibration_of(probability: ArrayLike, labels: ArrayLike, bins: int = 15) ->
     )
 
 
-@dataclass(frozen=True, eq=False)
-class RiskCoverage:
+@dataclass(frozen=True, eq=False, repr=False)
+class RiskCoverage(Displayed):
     """The risk-coverage curve: the error among the most certain rows, for every number of them."""
 
     coverage: Floats  # share of accepted rows, from 1 / n to 1, (n,)
     error: Floats  # share of wrong predictions among them, (n,)
+
+    def _facts(self) -> str:
+        return f"{len(self.error)} rows, area {self.area:.3f}"
 
     @property
     def area(self) -> float:

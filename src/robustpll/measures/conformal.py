@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from robustpll._display import Displayed
 from robustpll.errors import InputError, refuse_other_length, refuse_other_than_share
 from robustpll.labels.candidates import Candidates
 from robustpll.labels.votes import normalized
@@ -19,8 +20,8 @@ from robustpll.labels.votes import normalized
 Hold = Literal["all", "any", "weighted"]
 
 
-@dataclass(frozen=True, eq=False)
-class ConformalSets:
+@dataclass(frozen=True, eq=False, repr=False)
+class ConformalSets(Displayed):
     """A fitted classifier that predicts sets of classes; made by `ConformalSets.of`.
 
     A row's set holds the classes with at least a threshold probability, `least`. If the

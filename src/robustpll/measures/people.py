@@ -7,13 +7,15 @@ from numpy.typing import NDArray
 from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 
+from robustpll._display import Displayed
+
 Floats = NDArray[np.float64]
 AGREED = 0.9  # share of the answers for one class, from which people agree
 SMALLEST = 1e-6  # probabilities are stored to six decimals
 
 
-@dataclass(frozen=True, eq=False)
-class People:
+@dataclass(frozen=True, eq=False, repr=False)
+class People(Displayed):
     """Answers of people about some rows of a dataset."""
 
     rows: NDArray[np.int64]  # (m,): positions in the dataset

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from robustpll._display import ROWS, Displayed, short
 from robustpll._files import refuse_replacing, write_whole
 from robustpll.errors import InputError, some_of
 from robustpll.labels.candidates import Candidates
@@ -45,8 +46,8 @@ MOST_CELLS = 2**20  # of a piece
 UNKNOWN = Reading()
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
+@dataclass(frozen=True, eq=False, repr=False)
+class Table(Displayed):
     """The result of `read_table`.
 
     Attributes
@@ -96,6 +97,16 @@ class Table:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def _facts(self) -> str:
+        bad = f", {len(self.bad)} faults of rows that are left out" if self.bad else ""
+        return f"{len(self)} rows, X={short(self.X)}, y={self.y!r}{bad}"
+
+    def _table(self) -> Any:
+        return self.features.head(ROWS)
+
+    def _notes(self) -> list[str]:
+        return [f"{row.line}: {row}" for row in self.bad[:ROWS]]
 
 
 def read_table(

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from robustpll._display import Displayed
 from robustpll._files import writing
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError, refuse_other_than_share, some_of
@@ -49,8 +50,8 @@ class Piece(NamedTuple):
     candidates: Any  # a function from the names of all classes to `Candidates`; None without labels
 
 
-@dataclass(frozen=True)
-class ParquetRows(StreamedRows):
+@dataclass(frozen=True, repr=False)
+class ParquetRows(Displayed, StreamedRows):
     """Rows of a Parquet or Arrow file, or of a folder of them, to be read in pieces.
 
     ``PLLClassifier("robust_pll").fit(ParquetRows(...))`` holds only some of the rows in memory.
