@@ -202,7 +202,7 @@ def usual_table() -> Lines:
         "3 candidate-set tables": means_over(test, "accuracy", SETS[:3]),
         "2 real crowds": crowds[["LabelMe", "Sentiment"]].mean(axis=1),
         "4 picture sets": pictures[[*PICTURES.values()]].mean(axis=1),
-        "CIFAR-10": values("cifar", "extra")["CIFAR-10"],
+        **dict(values("cifar", "accuracy")[["CIFAR-10", "CIFAR-10N"]].items()),
         "training labels right": means_over(train, "accuracy", names),
         "calibration error": with_chance(test, names).where(
             lambda cells: ~cells.str.contains("nan")
