@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 ORDER = {"runtime": 0, "dev": 2, "docs": 2}  # of the tables; the extras for users are between
 PAGE = """# Dependencies and licences
 
-Packages that `pip install robustpll` brings, in the versions that are tested (`constraints.txt`), \
+Packages that come with the library, in the versions that are tested (`constraints.txt`), \
 and further ones of each extra. Licences are those that the packages declare. Made by \
 `python benchmarks/dependencies.py` with Python 3.11 on Linux; `make dist` also writes a software \
 bill of materials (CycloneDX).

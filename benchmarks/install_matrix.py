@@ -30,7 +30,7 @@ OLDEST += [
     "pyarrow==16.*",
     "rich==13.7.*",
     "safetensors==0.4.*",
-    "typer==0.12.*",
+    "typer==0.16.*",
 ]
 # Version of Python, which file is installed, and further requirements.
 ENVIRONMENTS = {
