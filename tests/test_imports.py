@@ -112,7 +112,7 @@ LIMITS = {
     # pictures (200); processes and Ray (230 of them from bench), for groups of models (400); users'
     # modules, with several inputs and parameter groups (350); callbacks and checkpoints (400); rows
     # that exceed the memory (260); one network on several processes (390); bars in notebooks (30)
-    "engine": 4175,
+    "engine": 4180,
     # model files with checksum and refusals (340), archives and ONNX of wrapped estimators (235),
     # pictures of bytes (25), files and ONNX of the default method and of forests (200), scaling by
     # quantiles (150), channels that come last (30), texts and sparse rows (200), novelty by hidden
