@@ -38,7 +38,7 @@ notebooks: .venv/.dev
 
 # The site, in site/. A warning is an error.
 docs: .venv/.docs
-	$(BIN)/mkdocs build --quiet --strict
+	$(BIN)/mkdocs build --strict
 
 # The pictures of docs/gallery.md, each for light and for dark pages; some minutes.
 gallery: .venv/.base

@@ -154,7 +154,7 @@ def test_a_notebook_that_failed_or_did_not_run_is_no_page(tmp_path: Path) -> Non
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir"]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir"]
     subprocess.run([*command, str(folder)], cwd=ROOT, check=True)
     return folder
 
