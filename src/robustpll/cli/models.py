@@ -564,7 +564,8 @@ def _predict_piece(model: Any, piece: "Piece", error: float) -> "pd.DataFrame":
             written = "|".join if plain else partial(json.dumps, ensure_ascii=False)
             members = opinion.probability >= model.notes_["sets"]["least"]
             cells["prediction_set"] = [written(names[row].tolist()) for row in members]
-    return pd.concat([pd.DataFrame(cells, lines), bad]).sort_index()
+    good = pd.DataFrame(cells, lines)
+    return (pd.concat([good, bad]) if len(bad) else good).sort_index()
 
 
 def export(
