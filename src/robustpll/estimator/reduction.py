@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from robustpll.errors import InputError
 
 MOST_COMPONENTS = 500
+# Rows for each component, beyond the first 20: components learn all rows, and with many of them,
+# rows that are held out from the networks and trees look easier to predict than new ones.
+ROWS_PER_COMPONENT, FREE_COMPONENTS = 8, 20
 MOST_WORDS = 20_000
 FAINT = 1e-5  # share of the largest singular value; below it, components are rounding errors
 TERMS: dict[str, Any] = {"sublinear_tf": True, "dtype": np.float64}  # of words, not of pairs
@@ -36,7 +39,9 @@ class Reduction:
         """Learn from rows (n, d) of at least two columns, with a fixed seed."""
         from sklearn.decomposition import TruncatedSVD
 
-        count = max(1, min(MOST_COMPONENTS, X.shape[0] // 2, X.shape[1] - 1))
+        n, d = X.shape
+        most = min(MOST_COMPONENTS, max(FREE_COMPONENTS, n // ROWS_PER_COMPONENT))
+        count = max(1, min(most, n // 2, d - 1))
         with np.errstate(invalid="ignore", divide="ignore"):  # shares of a variance of 0
             svd = TruncatedSVD(count, random_state=0).fit(X)
         kept = svd.singular_values_ > FAINT * svd.singular_values_[0]
