@@ -68,7 +68,11 @@ def field_lines(method: type[Method]) -> list[str]:
         rows.append([f"`{field.name}`", ours, theirs if ours == theirs else f"**{theirs}**"])
     same = f"`{name}.paper()` equals the plain constructor."
     lines = table(["field", f"`{name}()`", f"`{name}.paper()`"], rows)
-    return [*lines, "", same if plain == paper else "Bold: values that differ."]
+    differ = (
+        "Bold: values that differ. The preset is what made [the paper's table]"
+        "(../benchmarks/paper.md). The method's own publication may differ from it."
+    )
+    return [*lines, "", same if plain == paper else differ]
 
 
 def bold_spreads(report: str, name: str) -> Any:

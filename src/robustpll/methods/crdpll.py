@@ -25,9 +25,9 @@ class Crdpll(ViewMethod):
     each of three views from the label weights. These are the geometric mean of the three
     predictions, within the candidates. Where rows have no views, three predictions are equal.
 
-    What differs from the publication: it trains WRN-34-10 for 200 epochs and lowers the learning
-    rate in steps; its strong views are those of AutoAugment. It has a pass for each view. Here one
-    pass has all views, so that BatchNorm sees them together.
+    What differs from the publication: the authors train WRN-34-10 for 200 epochs, lower the
+    learning rate in steps, and make strong views by AutoAugment. They pass each view alone through
+    the network. Here one pass has all views, so that BatchNorm sees them together.
 
     Parameters
     ----------

@@ -34,9 +34,9 @@ class Dirk(ViewMethod):
     adds a contrastive loss, whose positives are weighted by the similarity of label weights:
     ``Dirk(contrast=1.0)``.
 
-    What differs from the publication: it trains ResNet-34 for 500 epochs, with a third view for
-    labels; here labels come from the strong view. Its teacher starts from other weights than the
-    network; here it starts as a copy. Its correction of probabilities is ``rectify="published"``.
+    What differs from the publication: the authors train ResNet-34 for 500 epochs, with a third view
+    for labels. Here labels come from the strong view. Their teacher starts from other weights than
+    the network; here it starts as a copy. Their correction is ``rectify="published"``.
 
     Parameters
     ----------

@@ -32,9 +32,9 @@ class Papi(ViewMethod):
     mixed pictures and prototypes from mixed label weights. Label weights are a moving average of
     the predictions for weak views, within the candidates.
 
-    What differs from the publication: it trains ResNet-18 for 500 epochs, has a pass for each view,
-    and its strong views are those of AutoAugment. Here one pass has all views, so that BatchNorm
-    sees them together. Label weights move faster if there are fewer epochs.
+    What differs from the publication: the authors train ResNet-18 for 500 epochs, make strong views
+    by AutoAugment, and pass each view alone through the network. Here one pass has all views, so
+    that BatchNorm sees them together. Label weights move faster if there are fewer epochs.
 
     Parameters
     ----------
