@@ -30,11 +30,11 @@ FORMULAS = ("formulas.js", "mathjax-tex-svg.js")
 
 
 def method_page(method: type[Method]) -> str:
-    has_views = bool(getattr(method, "views", ()))
+    has_views, in_paper = bool(getattr(method, "views", ())), method in PUBLISHED
     kind = {"classical": "without a network", "network": "a network", "ensemble": "an ensemble"}
     has = "reports uncertainty" if method.uncertain else "does not report uncertainty"
     page = "how-to/pictures.md#networks-and-views" if has_views else "which-method.md"
-    further = [f"It is not in the paper; see [this page](../{page})."]
+    further = [f"The paper does not compare this method. [How to use it](../{page})."]
     lines = [
         f"# {method.title}",
         "",
@@ -44,11 +44,11 @@ def method_page(method: type[Method]) -> str:
         "",
         *described(method),
         "",
-        "## Parameters, and the published values",
+        f"## {'Parameters, and the published values' if in_paper else 'Fields'}",
         "",
         *field_lines(method),
         "",
-        *(report_lines(method) if method in PUBLISHED else further),
+        *(report_lines(method) if in_paper else further),
         "",
         *audit_lines(method),
     ]
@@ -57,13 +57,22 @@ def method_page(method: type[Method]) -> str:
 
 def field_lines(method: type[Method]) -> list[str]:
     plain, paper, name = method(), method.paper(), method.__name__
+    if method not in PUBLISHED:  # `.paper()` says nothing: the paper has no settings of it
+        values = [
+            [f"`{field.name}`", f"`{getattr(plain, field.name)!r}`"] for field in fields(plain)
+        ]
+        return table(["field", f"`{name}()`"], values)
     rows = []
     for field in fields(method):  # type: ignore[arg-type]
         ours, theirs = (f"`{getattr(one, field.name)!r}`" for one in (plain, paper))
         rows.append([f"`{field.name}`", ours, theirs if ours == theirs else f"**{theirs}**"])
     same = f"`{name}.paper()` equals the plain constructor."
     lines = table(["field", f"`{name}()`", f"`{name}.paper()`"], rows)
-    return [*lines, "", same if plain == paper else "Bold: values that differ."]
+    differ = (
+        "Bold: values that differ. The preset is what made [the paper's table]"
+        "(../benchmarks/paper.md). The method's own publication may differ from it."
+    )
+    return [*lines, "", same if plain == paper else differ]
 
 
 def bold_spreads(report: str, name: str) -> Any:

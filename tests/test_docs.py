@@ -163,9 +163,11 @@ def test_the_code_for_ray_runs(
 
 @pytest.mark.slow
 def test_the_method_on_extending_learns_alone_and_in_a_grid(tmp_path: Path) -> None:
-    """Its first block is a file, the others are programs that import it."""
+    """Its first and fourth blocks are files, the others are programs that import them."""
     method, *programs = blocks("how-to/extending.md")
+    noise = programs.pop(2)
     (tmp_path / "best_candidate.py").write_text(method)
+    (tmp_path / "next_class.py").write_text(noise)
     said = ""
     for program in programs:
         (tmp_path / "program.py").write_text(program)
@@ -174,7 +176,9 @@ def test_the_method_on_extending_learns_alone_and_in_a_grid(tmp_path: Path) -> N
         assert done.returncode == 0, done.stderr
         said += done.stdout
     accuracies = [float(number) for number in re.findall(r"0\.9\d+", said)]
-    assert len(accuracies) == 5, said  # one network, an ensemble, and three lines of a grid
+    # one network, an ensemble, four lines of a grid; two lines of another, on own noise
+    assert len(accuracies) == 8, said
+    assert "p-value: 0." in said
 
 
 @pytest.mark.parametrize("page", pages.COMMITTED)

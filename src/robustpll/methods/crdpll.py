@@ -25,6 +25,10 @@ class Crdpll(ViewMethod):
     each of three views from the label weights. These are the geometric mean of the three
     predictions, within the candidates. Where rows have no views, three predictions are equal.
 
+    What differs from the publication: the authors train WRN-34-10 for 200 epochs, lower the
+    learning rate in steps, and make strong views by AutoAugment. They pass each view alone through
+    the network. Here one pass has all views, so that BatchNorm sees them together.
+
     Parameters
     ----------
     consistency : float or tuple with one for each member
@@ -69,7 +73,8 @@ class RobustPllViews(Crdpll):
 
     As `Crdpll` with two views, but outputs are the logarithm of evidence, and a prediction is the
     mean of its Dirichlet distribution. A prior from votes multiplies the label weights. Where views
-    are mirrored, predictions are means over a picture and its mirror image.
+    are mirrored, predictions are means over a picture and its mirror image. It is the library's own
+    combination of two methods, and not published.
 
     Parameters
     ----------

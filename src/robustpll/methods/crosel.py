@@ -21,10 +21,10 @@ FEWEST = 0.05  # share of the rows that must be selected before a network learns
 class CroSel(DeepMethod):
     """Two networks, each of which learns from the rows that the other is certain of.
 
-    A network selects a row if its last three views agree on a candidate with more than the
-    threshold on average. The loss is the cross-entropy on rows that the other selected, plus
-    that of all rows against the other's last view, times `consistency` and the share of rows not
-    selected. Ten epochs of warm-up learn as Cc does.
+    A network selects a row if its predictions in the last three epochs agree on a candidate, with
+    more than the threshold on average. The loss is the cross-entropy on rows that the other
+    selected, plus that of all rows against the other's last prediction, times `consistency` and the
+    share of rows not selected. Ten epochs of warm-up learn as Cc does.
 
     ``CroSel.paper()`` has all four switches off, and keeps classes that are not candidates in
     ``label_weights``; with 151 classes or more it learns nothing (see `Cc`). Unlike the published
@@ -40,7 +40,7 @@ class CroSel(DeepMethod):
     stable_warmup : bool
         Whether the warm-up computes its loss by log-sum-exp, to learn with any number of classes.
     mask_consistency : bool
-        Whether the other's view is restricted to the candidates.
+        Whether the other's prediction is restricted to the candidates.
     true_cross : bool
         Whether a network learns from the other, or after the first epoch from itself.
     single_softmax : bool

@@ -30,15 +30,20 @@ LABEL_TEMPERATURE = 0.4  # of similarities of labels
 class Dirk(ViewMethod):
     """A slow copy of the network teaches it; its probabilities are corrected by the candidates.
 
-    Label weights are the teacher's probabilities for a strong view, changed so that each candidate
-    has more than each other class. DIRK-REF adds a contrastive loss, whose positives are weighted
-    by the similarity of label weights: ``Dirk(contrast=1.0)``.
+    Label weights are the teacher's probabilities for a strong view, within the candidates. DIRK-REF
+    adds a contrastive loss, whose positives are weighted by the similarity of label weights:
+    ``Dirk(contrast=1.0)``.
+
+    What differs from the publication: the authors train ResNet-34 for 500 epochs, with a third view
+    for labels. Here labels come from the strong view. Their teacher starts from other weights than
+    the network; here it starts as a copy. Their correction is ``rectify="published"``.
 
     Parameters
     ----------
     rectify : {"candidates", "published"}
         Whether the teacher's probabilities are restricted to the candidates, or corrected as
-        published. A sure row with one candidate then gets less than half of the weight on it.
+        published: no candidate has less than another class. Then a row with one candidate has at
+        most half of the weight on it, even if the teacher is sure.
     contrast : float or tuple with one for each member
         Weight of the contrastive loss.
     queue : int

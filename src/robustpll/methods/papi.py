@@ -32,6 +32,10 @@ class Papi(ViewMethod):
     mixed pictures and prototypes from mixed label weights. Label weights are a moving average of
     the predictions for weak views, within the candidates.
 
+    What differs from the publication: the authors train ResNet-18 for 500 epochs, make strong views
+    by AutoAugment, and pass each view alone through the network. Here one pass has all views, so
+    that BatchNorm sees them together. Label weights move faster if there are fewer epochs.
+
     Parameters
     ----------
     alignment : float or tuple with one for each member

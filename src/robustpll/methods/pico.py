@@ -38,6 +38,10 @@ class Pico(ViewMethod):
     slowly to the candidate whose prototype is closest. The loss is the cross-entropy to them, plus
     a contrastive one over the batch, a slow copy of the network and a queue of its embeddings.
 
+    What differs from the publication: the authors train ResNet-18 for 800 epochs, on random crops
+    in changed colours. Here the slow copy moves faster, and so do label weights if there are
+    fewer epochs. The queue starts empty instead of with random embeddings.
+
     Parameters
     ----------
     contrast : float or tuple with one for each member
@@ -45,7 +49,7 @@ class Pico(ViewMethod):
     queue : int
         Number of embeddings that are kept.
     slowness : float
-        Share that the slow copy keeps in each step; 0.999 in 800 epochs.
+        Share that the slow copy keeps in each step; published is 0.999, for 800 epochs.
     """
 
     name = "pico"
@@ -117,6 +121,10 @@ class Alim(Pico):
 
     The factor is chosen after each epoch, so that a share of the rows has its best class outside of
     its candidates. Mixed pictures learn mixed label weights.
+
+    What differs from the publication: the authors train ResNet-18 for 1,000 epochs, and other
+    classes count from epoch 80 or 140 on. They pass the true share as `missing`; yours is a guess.
+    The rest is as in `Pico`.
 
     Parameters
     ----------

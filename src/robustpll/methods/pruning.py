@@ -45,6 +45,10 @@ class Pruned(Method):
     learned for its row. With classes that are easily confused, or without good features, use a
     smaller share. A fitted model and its file are those of the inner method.
 
+    The defaults are the published ones for uniform candidates and features of a large encoder
+    (BLIP-2). The publication has other settings for other noise; see `pruned`. Ties at the limit
+    stay in its code, too.
+
     Parameters
     ----------
     method : str or Method

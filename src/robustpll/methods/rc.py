@@ -49,9 +49,10 @@ class Cc(DeepMethod):
     Parameters
     ----------
     stable : bool
-        Whether the loss is computed by log-sum-exp. Otherwise, as in ``Cc.paper()``, it is -ln(c s
-        + 1e-10), where s is that probability and c = 1 / (2^(k-1) - 1). From about 50 classes on,
-        the gradient is then too small to learn from; from 151 on it vanishes in float32.
+        Whether the loss is computed by log-sum-exp. Otherwise, as in ``Cc.paper()``, it is
+        -ln(c s + 1e-10), where s is that probability and c = 1 / (2^(k-1) - 1). From about 50
+        classes on, the gradient is then too small to learn from; from 151 on it vanishes in
+        float32.
     """
 
     name = "cc"
