@@ -690,10 +690,10 @@ def test_two_people_review_a_table_and_a_third_settles_their_conflict(
     files = [*decide("ada", "1xc", "out"), *decide("bob", "cxc", "out")]
     result = run(pets, *options, *files, out="again")
     assert "decided by several people: 3 rows, 66.7% alike, Cohen's kappa 0.50" in result.stdout
-    assert "cannot tell: 1 rows; excluded: 1 rows" in result.stdout
+    assert "rows that people cannot tell: 1; excluded: 1" in result.stdout
     files += decide("eve", "c", "again")  # the conflict comes first
     result = run(pets, *options, *files, out="third")
-    assert "cannot tell: 2 rows; excluded: 1 rows" in result.stdout
+    assert "rows that people cannot tell: 2; excluded: 1" in result.stdout
     assert "decided differently" not in result.stdout
     table = pd.read_csv(folder / "third" / "table.csv", keep_default_na=False)
     counts = table["resolved_by"].value_counts()
