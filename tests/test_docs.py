@@ -214,12 +214,12 @@ def animals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     random, kinds = np.random.default_rng(0), ("cat", "dog", "emu")
     for file, said in (("animals.csv", True), ("new.csv", False)):
-        lines = ["weight,legs," + ("vote ann,vote bob,vote eve" if said else "name")]
+        lines = ["name,weight,legs" + (",vote ann,vote bob,vote eve" if said else "")]
         for row in range(180):
             label = row % 3
             votes = [kinds[label if random.random() < 0.7 else random.integers(3)] for _ in "abe"]
             measured = f"{random.normal(3 * label):.3f},{random.normal(label):.3f}"
-            lines.append(f"{measured},{','.join(votes) if said else f'pet {row}'}")
+            lines.append(",".join([f"pet {row}", measured, *(votes if said else [])]))
         Path(file).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -100,6 +100,26 @@ def test_the_folder_has_the_table_its_labels_and_all_findings(cleaned: tuple[Pat
         assert "no promise" not in text
 
 
+def test_the_summary_says_how_many_questions_a_laxer_promise_saves(pets: Path, run: Run) -> None:
+    strict, lax = run(pets, "--wrong", "1e-6"), run(pets, "--wrong", "0.05", out="lax")
+    succeeded(strict)
+    left = re.search(r"--wrong 0.05 would leave about (\d+) of these (\d+) rows", strict.stdout)
+    assert left is not None
+    asked = [pd.read_csv(pets.parent / out / "rows_for_review.csv") for out in ("lax", "out")]
+    assert [int(count) for count in left.groups()] == [len(frame) for frame in asked]
+    assert "would leave" not in lax.stdout
+    assert ("in a browser" in lax.stdout) == (len(asked[0]) > 0)
+
+
+def test_a_table_without_features_is_refused_with_a_remedy(pets: Path, run: Run) -> None:
+    frame = pd.read_csv(pets)
+    frame.drop(columns=["size", "legs"]).to_csv(pets, index=False)
+    result = run(pets)
+    assert result.exit_code == 1
+    assert "no column is left to learn from" in result.stderr
+    assert "--image-input" in result.stderr
+
+
 def test_decided_rows_tell_how_reliable_annotators_are(pets: Path, run: Run) -> None:
     frame = pd.read_csv(pets)
     moment = "2026-11-15T10:00:00.000Z"

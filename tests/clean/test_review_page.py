@@ -358,7 +358,7 @@ def test_screen_readers_are_told_what_is_chosen_and_where_and_help_is_a_dialog(s
     assert current.get_attribute("aria-setsize") == "40"
     assert rows.get_attribute("aria-activedescendant") == current.get_attribute("id")
     assert page.get_by_role("img", name="picture of row 3").count() == 1
-    assert page.get_by_role("img", name="belief").count() >= 3
+    assert page.get_by_role("img", name="probability").count() >= 3
     assert page.get_by_role("progressbar", name="Decided").count() == 1
     unnamed = page.evaluate(
         "[...document.querySelectorAll('button, input, select')].filter((node) =>"
@@ -543,13 +543,20 @@ def test_the_list_shows_the_probability_of_the_label_and_the_headline_names_the_
     item, headline = page.locator(".item"), page.locator("#headline")
     share = page.locator(".options button .number").first.inner_text()
     assert item.nth(0).locator(".share").inner_text() == share
+    bar = page.locator(".options button .bar").first
+    assert bar.get_attribute("aria-label") == f"probability {share}"
+    filled = bar.evaluate("bar => bar.firstChild.offsetWidth / bar.offsetWidth")
+    assert filled == pytest.approx(float(share.removesuffix(" %")) / 100, abs=0.02)
+    shares = page.locator(".options .alone").all_inner_texts()  # with what is undecided, all of it
+    percents = [float(text.split()[-2]) for text in shares]
+    assert sum(percents) == pytest.approx(100, abs=len(percents))
     assert headline.inner_text() == f"Probably ant ({share})."
     press(page, "j")
     assert headline.inner_text().startswith("Looks like dodo (")
     assert headline.inner_text().endswith("%), which nobody named.")
     assert "looks like dodo" in item.nth(1).locator(".small").inner_text()
     assert page.locator(".options button .name").first.inner_text() == "dodo"  # by key 1
-    labels = page.locator(".options button").filter(has_text="no candidate")
+    labels = page.locator(".options button").filter(has_text="no vote")
     assert labels.locator(".name").all_inner_texts() == ["dodo"]
     press(page, "1")
     assert item.nth(1).locator(".name").inner_text() == "dodo"
@@ -683,10 +690,10 @@ def test_two_people_review_a_table_and_a_third_settles_their_conflict(
     files = [*decide("ada", "1xc", "out"), *decide("bob", "cxc", "out")]
     result = run(pets, *options, *files, out="again")
     assert "decided by several people: 3 rows, 66.7% alike, Cohen's kappa 0.50" in result.stdout
-    assert "cannot tell: 1 rows; excluded: 1 rows" in result.stdout
+    assert "rows that people cannot tell: 1; excluded: 1" in result.stdout
     files += decide("eve", "c", "again")  # the conflict comes first
     result = run(pets, *options, *files, out="third")
-    assert "cannot tell: 2 rows; excluded: 1 rows" in result.stdout
+    assert "rows that people cannot tell: 2; excluded: 1" in result.stdout
     assert "decided differently" not in result.stdout
     table = pd.read_csv(folder / "third" / "table.csv", keep_default_na=False)
     counts = table["resolved_by"].value_counts()

@@ -107,7 +107,7 @@ def test_what_changes_elsewhere_leaves_decisions_valid(
     form += ["--id", "name"] if by_id else ["--ignore", "name"]
     output = succeeded(run(path, *WRONG, "--decisions", decisions, out="again", form=tuple(form)))
     assert "decided by a person: 2; " in output
-    assert "cannot tell: 1 rows; excluded: 1 rows" in output
+    assert "rows that people cannot tell: 1; excluded: 1" in output
     assert "match no row" not in output
     check(path, rows)
 

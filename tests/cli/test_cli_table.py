@@ -110,7 +110,7 @@ def test_rows_without_candidates_are_told_with_the_option_that_keeps_them(
     text: str, form: tuple[str, ...]
 ) -> None:
     result = run(text, *form, code=1)
-    assert "names no class: give it candidates, or pass --unanswered 'all" in result.stderr
+    assert "names no class: give it an answer, or pass --unanswered 'all" in result.stderr
     result = run(text, *form, "--unanswered", "all classes")
     assert line_of(result, "a") == "a 2 66.7%"
 

@@ -317,7 +317,8 @@ class Decided:
         """Yield how many rows people left undecided or excluded, and what was not applied."""
         excluded = len(self.keys.rows) - len(self.remaining)
         if excluded or self.cannot_tell.any():
-            yield f"cannot tell: {self.cannot_tell.sum():,} rows; excluded: {excluded:,} rows"
+            unknown = self.cannot_tell.sum()
+            yield f"rows that people cannot tell: {unknown:,}; excluded: {excluded:,}"
         yield from self.decisions.messages()
 
 

@@ -281,30 +281,33 @@ class Review {
   choices(row) {
     const said = this.memory.get(row.key);
     const list = make("ol", { class: "options", "aria-label": "Classes to choose from" });
-    const heads = ["", "", "belief", "probability", ""].map((text) => make("span", {}, text));
-    heads[3].className = "number";
-    list.append(make("li", { class: "heads", "aria-hidden": "true" }, ...heads));
+    const people = this.data.annotators.length > 0;
+    const heads = ["", "", "probability", "", people ? "answers" : "", "features alone"];
+    list.append(make("li", { class: "heads", "aria-hidden": "true" }, ...heads.map((text) => make("span", {}, text))));
     row.options.forEach(([label, inside, belief, probability], at) => {
       const name = this.data.classes[label];
       const votes = row.answers.filter(([, answer]) => answer === label).length;
-      const note = inside ? (this.data.annotators.length ? counted(votes) : "") : "no candidate";
+      const note = inside ? (people ? counted(votes) : "") : people ? "no vote" : "no candidate";
       const key = at < 9 ? make("kbd", {}, String(at + 1)) : make("span", {});
       const button = make(
         "button",
         { type: "button", "aria-pressed": String(said?.kind === "label" && said.label === name) },
         key,
         make("span", { class: "name" }, name),
-        bar(belief, "belief"),
-        make("span", { class: "number" }, percent(probability)),
+        bar(probability, "probability"),
+        make("span", { class: "number", "aria-hidden": "true" }, percent(probability)),
         make("span", { class: "note" }, note),
+        alone(belief),
       );
       button.addEventListener("click", () => this.decide("label", name));
       list.append(make("li", {}, button));
     });
-    const unsure = make("li", { class: "unsure" }, make("span", {}));
-    unsure.append(make("span", {}, "uncertain"), bar(row.unsure, "uncertainty"));
-    unsure.append(make("span", { class: "number" }), make("span", {}));
-    list.append(unsure);
+    const unsure = make("li", { class: "unsure" }, make("span", {}), make("span", {}, "undecided"));
+    unsure.append(make("span", {}), make("span", {}), make("span", {}), alone(row.unsure));
+    const seen = people ? "answers" : "candidates";
+    const weighed = people ? ", and counts reliable annotators more" : "";
+    const legend = `“Features alone” is a model that did not see this row's ${seen}; where it lacks evidence, it is undecided. The probability combines it with the ${seen}${weighed}.`;
+    list.append(unsure, make("li", { class: "legend" }, legend));
     return list;
   }
 
@@ -588,6 +591,11 @@ function table(heads, rows, most = 3) {
 
 function counted(votes) {
   return votes === 1 ? "1 vote" : `${votes} votes`;
+}
+
+// What the model says without the candidates; a narrow screen and a screen reader repeat the head.
+function alone(share) {
+  return make("span", { class: "note alone" }, make("span", { class: "unseen" }, "features alone "), percent(share));
 }
 
 function bar(share, what) {

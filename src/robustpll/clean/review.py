@@ -22,6 +22,7 @@ from robustpll.labels.votes import Votes
 UNLIKELY = 0.05  # candidates with a lower probability look wrong
 NEAR = 0.1  # twins are closer than this share of the median distance to the nearest row
 MAX_PAIRS = 1000  # of confused classes
+MISTAKES = 3  # named of each annotator
 UNSURE, UNSURE_QUANTILE = 0.5, 0.95  # a row differs if its uncertainty exceeds both
 
 
@@ -113,8 +114,8 @@ def confused_pairs(judged: Judgement, *_: Any) -> pd.DataFrame:
 
 def annotators(judged: Judgement, _: Ints, votes: Any) -> pd.DataFrame:
     """Return how often each annotator agrees with the model and all others, and is right."""
-    # `reliability` is estimated together with the classes of all rows; `most_confused` is the class
-    # that an annotator most often takes for another one.
+    # `reliability` is estimated together with the classes of all rows; `most_confused` has up to
+    # MISTAKES classes that an annotator takes for others, the most frequent mistake first.
     classes, model = judged.candidates.classes, np.asarray(judged.opinion.probability)
     counts = votes.counts(classes)
     rows, (names, answers) = [], answers_of(votes, judged)
@@ -139,13 +140,15 @@ def annotators(judged: Judgement, _: Ints, votes: Any) -> pd.DataFrame:
         if crowd.confusion is not None:
             shares = judged.probability.mean(0)  # of classes; rare ones are confused rarely
             wrong = crowd.confusion * (1 - np.eye(crowd.k)) * shares[:, None]
-            worst = wrong.reshape(len(wrong), -1).argmax(-1)  # class and answer
-            rate = crowd.confusion.reshape(len(wrong), -1)[np.arange(len(wrong)), worst]
+            worst = np.argsort(-wrong.reshape(len(wrong), -1), axis=-1)[:, :MISTAKES]
+            rates = np.take_along_axis(crowd.confusion.reshape(len(wrong), -1), worst, -1)
             frame["most_confused"] = [
-                f"{classes[at // crowd.k]} taken for {classes[at % crowd.k]} ({share:.0%})"
-                if number and share >= 0.01
-                else ""
-                for at, share, number in zip(worst, rate, frame["answers"], strict=True)
+                "; ".join(
+                    f"{classes[at // crowd.k]} taken for {classes[at % crowd.k]} ({rate:.0%})"
+                    for at, rate in zip(places, shares, strict=True)
+                    if number and rate >= 0.01
+                )
+                for places, shares, number in zip(worst, rates, frame["answers"], strict=True)
             ]
     # by the lower end of the interval, or else few answers would win
     return frame.sort_values("low", ascending=False, kind="stable")
@@ -170,13 +173,11 @@ def review(
     positions, it has the kind of doubt and the reason.
     """
     confidence, again = judged.confidence, again or {}
-    descending = np.sort(confidence)[::-1]
-    asked = confidence < mean_threshold(descending, 1 - descending, error)
     contrary = defaultdict(list)  # row number -> numbers of its twins
     for row, twin in zip(twins["row"].tolist(), twins["twin"].tolist(), strict=True):
         contrary[row].append(twin)
         contrary[twin].append(row)
-    asked |= np.isin(rows, [*contrary])
+    asked = below_threshold(confidence, error) | np.isin(rows, [*contrary])
     asked &= ~judged.decided & (True if closed is None else ~closed)
     asked[[*again]] = True
     order, value = query_order(1 - confidence, judged.near[0], np.flatnonzero(asked))
@@ -194,6 +195,12 @@ def review(
         "candidates": candidate_names(judged, order),
     }
     return pd.DataFrame(columns, index=order)
+
+
+def below_threshold(confidence: Floats, error: float) -> Bools:
+    """Return which labels (n,) are too doubtful if a share `error` of the others may be wrong."""
+    descending = np.sort(confidence)[::-1]
+    return confidence < mean_threshold(descending, 1 - descending, error)
 
 
 def _reasons(judged: Judgement, order: Ints, twins: Sequence[list[int]]) -> list[dict[str, str]]:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from robustpll.tables.read import Table
 
 IMAGES = "Paths of pictures to show; by default those of --image-input."
+LAX = 0.05  # of wrong labels: the summary says how many questions it would save
 WRONG = "Share of wrong labels to expect among those that no person decides."
 
 
@@ -73,7 +74,7 @@ def clean(
             cluster=training.cluster,
             verbose=sys.stderr.isatty(),
         )
-    typer.echo("\n".join(_summary(cleaned, table, path, out)))
+    typer.echo("\n".join(_summary(cleaned, table, path, out, wrong)))
     if not no_baselines:
         with errors_as_messages("All files are written; baselines are not compared."):
             rows = cleaned.decided.table
@@ -108,9 +109,12 @@ def _about_annotators(judged: "Judgement") -> Iterator[str]:
         )
 
 
-def _summary(cleaned: "Cleaned", table: "Table", path: Path, out: Path) -> Iterator[str]:
+def _summary(
+    cleaned: "Cleaned", table: "Table", path: Path, out: Path, wrong: float
+) -> Iterator[str]:
     import pandas as pd
 
+    from robustpll.clean.review import below_threshold
     from robustpll.clean.run import PAGE, REVIEW
 
     y, review, rows = cleaned.judged.candidates, cleaned.findings[REVIEW], cleaned.decided.table
@@ -120,6 +124,10 @@ def _summary(cleaned: "Cleaned", table: "Table", path: Path, out: Path) -> Itera
     yield f"{path}: {len(table):,} rows, {shared.summary_of(y)}"
     resolved = f"{by_model.sum():,}; left to a person: {len(review):,}"
     yield f"decided by a person: {by_person.sum():,}; resolved by the model: {resolved}"
+    doubtful = is_open & below_threshold(cleaned.judged.confidence, LAX)
+    if wrong < LAX and doubtful.sum() < len(review):
+        fewer = f"--wrong {LAX} would leave about {doubtful.sum():,} of these {len(review):,} rows"
+        yield f"{fewer} to a person: then up to {LAX:.0%} of the other labels may be wrong"
     yield from cleaned.decided.messages()
     yield cleaned.assumption
     yield from _about_annotators(cleaned.judged)
@@ -134,4 +142,5 @@ def _summary(cleaned: "Cleaned", table: "Table", path: Path, out: Path) -> Itera
     if cleaned.not_shown:
         reasons = ", ".join(f"{count:,} {why}" for why, count in sorted(cleaned.not_shown.items()))
         yield f"pictures that the page does not show: {reasons}"
-    yield f"Open {out / PAGE} in a browser to decide the rows that need a person."
+    if len(review):
+        yield f"Open {out / PAGE} in a browser to decide the rows that need a person."

@@ -95,7 +95,9 @@ class ColumnOptions:
         forms = (self.candidates, self.indicators, self.votes, self.answers)
         passed = sum(form is not None for form in forms)
         if passed > 1 or (required and not passed and path.suffix.lower() not in EXPORTS):
-            raise BadParameter("pass one of --candidates, --indicators, --votes and --answers.")
+            remedy = "Where are the labels? Pass one of --candidates, --indicators and --votes; or"
+            long = "--answers with another file that has one answer per line."
+            raise BadParameter(f"{remedy} {long}")
 
     @property
     def row_id(self) -> str | None:
@@ -227,6 +229,9 @@ def read(
         table = reader(path, on_bad_rows="skip", **arguments)
         if table.y is None and not show:
             raise InputError(f"{path} has no answers to learn from. Label some records first.")
+        if not (show or table.features.shape[1] or columns.image_input):
+            remedy = "Add columns that describe the items, or pictures by --image-input."
+            raise InputError(f"no column is left to learn from, beside labels and ids. {remedy}")
     for message in (*_bad_rows(table, path, columns), *_class_names(table, path, columns)):
         say(message)
     if unused := columns.unused(table):

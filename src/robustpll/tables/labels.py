@@ -30,7 +30,7 @@ from robustpll.tables.source import (
     several,
 )
 
-NO_CLASS = "names no class: give it candidates, or pass unanswered='all classes' to keep such rows"
+NO_CLASS = "names no class: give it an answer, or pass unanswered='all classes' to keep such rows"
 NOTHING = frozenset(("", *TEXT_OF_NOTHING))
 MOST_BYTES = 8 * 10**9  # of candidates and their prior: 5 bytes for each row and class
 INDICATORS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
@@ -204,7 +204,8 @@ def long_answers(items: "pd.Series[Any]", options: Any) -> pd.DataFrame:
     twice = Counter(names) - Counter({*names})
     if rows := [row for row, name in enumerate(names) if not name or name in twice]:
         where = f"Column {items.name!r} has no name, or that of another row, in {len(rows)} rows"
-        raise InputError(f"{where} ({some_of(rows)}). Each row needs a name of its own.")
+        remedy = "Each row needs a name of its own: the table has one row per item, and the answers"
+        raise InputError(f"{where} ({some_of(rows)}). {remedy} are in another table.")
     ending = "" if is_frame(options.answers) else Path(options.answers).suffix.lower()
     used = ["encoding", "delimiter", "decimal"] if ending and ending not in PARQUET else []
     used = ["question", "duplicates"] if ending in EXPORTS else used
