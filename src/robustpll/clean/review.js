@@ -287,7 +287,7 @@ class Review {
     row.options.forEach(([label, inside, belief, probability], at) => {
       const name = this.data.classes[label];
       const votes = row.answers.filter(([, answer]) => answer === label).length;
-      const note = inside ? (people ? counted(votes) : "") : people ? "no vote" : "no candidate";
+      const note = inside ? (people ? counted(votes) : "") : people ? "no vote" : "not a candidate";
       const key = at < 9 ? make("kbd", {}, String(at + 1)) : make("span", {});
       const button = make(
         "button",
