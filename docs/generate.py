@@ -34,7 +34,7 @@ def method_page(method: type[Method]) -> str:
     kind = {"classical": "without a network", "network": "a network", "ensemble": "an ensemble"}
     has = "reports uncertainty" if method.uncertain else "does not report uncertainty"
     page = "how-to/pictures.md#networks-and-views" if has_views else "which-method.md"
-    further = [f"The paper does not compare this method. [How to use it](../{page})."]
+    further = [f"RobustPll's paper does not compare this method. [How to use it](../{page})."]
     lines = [
         f"# {method.title}",
         "",
@@ -69,7 +69,7 @@ def field_lines(method: type[Method]) -> list[str]:
     same = f"`{name}.paper()` equals the plain constructor."
     lines = table(["field", f"`{name}()`", f"`{name}.paper()`"], rows)
     differ = (
-        "Bold: values that differ. The preset is what made [the paper's table]"
+        "Bold: values that differ. The preset made [the table of RobustPll's paper]"
         "(../benchmarks/paper.md). The method's own publication may differ from it."
     )
     return [*lines, "", same if plain == paper else differ]
