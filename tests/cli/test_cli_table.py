@@ -64,7 +64,7 @@ def test_columns_may_be_left_out_declared_and_have_words_for_gaps() -> None:
 def test_bad_rows_fail_and_the_first_are_shown_but_no_file_is_written() -> None:
     result = run(BAD + "4\n" * 9, *FORM, name="my.table.csv", code=1)
     messages = result.stderr.splitlines()
-    assert messages[0] == "my.table.csv: 10 rows do not parse and are left out:"
+    assert messages[0] == "my.table.csv: 10 rows do not parse:"
     assert messages[1:6] == [f"  line {line}: has 1 cells instead of 2" for line in (3, 5, 6, 7, 8)]
     assert messages[6] == "  and 5 more; pass --errors FILE to list all of them"
     assert messages[7:] == ["Correct these rows, or pass --skip-bad-rows to leave them out."]
@@ -110,7 +110,7 @@ def test_rows_without_candidates_are_told_with_the_option_that_keeps_them(
     text: str, form: tuple[str, ...]
 ) -> None:
     result = run(text, *form, code=1)
-    assert "names no class: give it candidates, or pass --unanswered 'all" in result.stderr
+    assert "names no class: give it one, or pass --unanswered 'all" in result.stderr
     result = run(text, *form, "--unanswered", "all classes")
     assert line_of(result, "a") == "a 2 66.7%"
 

@@ -30,7 +30,7 @@ from robustpll.tables.source import (
     several,
 )
 
-NO_CLASS = "names no class: give it candidates, or pass unanswered='all classes' to keep such rows"
+NO_CLASS = "names no class: give it one, or pass unanswered='all classes' to keep such rows"
 NOTHING = frozenset(("", *TEXT_OF_NOTHING))
 MOST_BYTES = 8 * 10**9  # of candidates and their prior: 5 bytes for each row and class
 INDICATORS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
@@ -130,7 +130,7 @@ def _read_indicators(columns: pd.DataFrame, lines: Lines, options: Any) -> Label
         same = [[number for number, name in enumerate(new) if name == one] for one in classes]
         matrix = np.stack([matrix[:, numbers].any(-1) for numbers in same], 1)
     is_empty = ~matrix.any(-1)
-    bad += bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS)
+    bad += bad_rows(is_empty, lines, "", None, NO_CLASS)
     matrix[is_empty] = True
 
     def build(rows: Any) -> Candidates:
@@ -168,8 +168,7 @@ def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, options: Any) 
         _refuse_too_many(len(good), len({*map(rename, counts)}))
         return good
 
-    place = f"{prefix}*" if prefix else str(options.item)  # an item that nobody answered
-    return [*bad, *bad_rows(is_empty, lines, place, None, NO_CLASS)], build, rename
+    return [*bad, *bad_rows(is_empty, lines, "", None, NO_CLASS)], build, rename
 
 
 def _answer_in(cell: Any, unsure: str | None) -> Any:
