@@ -66,6 +66,7 @@ FACTS = {  # by page: what holds after its code has run
     ],
     "how-to/data.md": [
         "len(y) == 1437",
+        "cleaned.groupby('town').label.unique().str[0].tolist() == ['dog', 'cat']",
         "model.predict(table.features).shape == (40,)",
         "prior.shape == (4, 3)",
     ],
@@ -83,6 +84,7 @@ FACTS = {  # by page: what holds after its code has run
     "index.md": ["model.score(X_test, y_test) > 0.97", "(model.labels_ == y_train).mean() > 0.98"],
     "how-to/scikit-learn.md": [
         "model.score(X_test, y_test) > 0.9",
+        "(held_out == y_train).mean() > 0.9",
         "watched.score(X_test, y_test) > 0.8",
     ],
     "how-to/own-network.md": [

@@ -92,7 +92,7 @@ def test_bad_pictures_stop_a_command_or_are_left_out(tmp_path: Path) -> None:
     fit = ("fit", str(photos), *FORM, "--method", "pl_knn", "--out", "m.pll", "--no-baselines")
     result = run(*fit)
     assert result.exit_code == 1
-    assert f"{photos}: 4 rows do not parse and are left out:\n" in result.stderr
+    assert f"{photos}: 4 rows do not parse:\n" in result.stderr
     assert "line 62: column 'file': 'words.jpg' is not PNG, JPEG, GIF, WEBP" in result.stderr
     assert "line 63: column 'file': 'none.png' is missing, or is a folder\n" in result.stderr
     assert "line 64: column 'file': '../x.png' is outside the folder: pass the" in result.stderr

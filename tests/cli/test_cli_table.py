@@ -64,10 +64,12 @@ def test_columns_may_be_left_out_declared_and_have_words_for_gaps() -> None:
 def test_bad_rows_fail_and_the_first_are_shown_but_no_file_is_written() -> None:
     result = run(BAD + "4\n" * 9, *FORM, name="my.table.csv", code=1)
     messages = result.stderr.splitlines()
-    assert messages[0] == "my.table.csv: 10 rows do not parse and are left out:"
+    assert messages[0] == "my.table.csv: 10 rows do not parse:"
     assert messages[1:6] == [f"  line {line}: has 1 cells instead of 2" for line in (3, 5, 6, 7, 8)]
     assert messages[6] == "  and 5 more; pass --errors FILE to list all of them"
     assert messages[7:] == ["Correct these rows, or pass --skip-bad-rows to leave them out."]
+    result = run(BAD + "4\n" * 9, *FORM, "--skip-bad-rows", name="my.table.csv")
+    assert result.stderr.startswith("my.table.csv: 10 rows do not parse and are left out:\n")
     assert [path.name for path in Path().iterdir()] == ["my.table.csv"]
     assert "2 rows, 1 features" in result.stdout
 
@@ -111,6 +113,7 @@ def test_rows_without_candidates_are_told_with_the_option_that_keeps_them(
 ) -> None:
     result = run(text, *form, code=1)
     assert "names no class: give it an answer, or pass --unanswered 'all" in result.stderr
+    assert "*" not in result.stderr  # no pattern of columns is shown as a column
     result = run(text, *form, "--unanswered", "all classes")
     assert line_of(result, "a") == "a 2 66.7%"
 

@@ -261,7 +261,7 @@ REFUSED: dict[str, Any] = {
     "infinity": np.where(X[3, 0] == X, np.inf, X),
     "NaN": np.full((90, 4, 4), np.nan),
     r"NaN or infinity in 1 rows \(3\)": sparse.csr_array(np.where(X[3, 0] == X, np.nan, X)),
-    "could not convert string to float": np.full((90, 2), "word"),
+    r"string to float: .*'word'\S*\. X must be an array": np.full((90, 2), "word"),
     "X must be": [np.ones((2, 2)), np.ones((3, 2))] * 45,
     "X has shape": np.ones((90, 1, 2, 2, 2)),
     "X has 80 rows, but y has 90: inconsistent numbers of samples": X[:80],

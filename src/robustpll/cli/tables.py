@@ -259,7 +259,8 @@ def _bad_rows(table: "Table", path: Path, columns: ColumnOptions) -> Iterator[st
     bad, where = table.bad, "row" if path.suffix.lower() in (*PARQUET, *EXPORTS) else "line"
     if not bad:
         return
-    yield f"{path}: {len({row.line for row in bad}):,} rows do not parse and are left out:"
+    left_out = " and are left out" if columns.skip_bad_rows else ""
+    yield f"{path}: {len({row.line for row in bad}):,} rows do not parse{left_out}:"
     yield from (f"  {where} {row.line}: {as_options(str(row))}" for row in bad[:BAD_ROWS_SHOWN])
     if columns.errors:
         yield f"{columns.errors} lists them."

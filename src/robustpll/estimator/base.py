@@ -449,9 +449,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             else:
                 X = check_array(X, allow_nd=True, **checks)
         except ValueError as error:
-            raise InputError(
-                f"{error} X must be an array of numbers, images of one shape, or a DataFrame."
-            ) from error
+            remedy = "X must be an array of numbers, images of one shape, or a DataFrame."
+            raise InputError(f"{str(error).rstrip('.')}. {remedy}") from error
         if not sparse.issparse(X) and (X.size == 0 or X.ndim > 4):
             raise InputError(f"X has shape {X.shape}, but images need (n, h, w) or (n, c, h, w).")
         if reset and X.ndim > 2:

@@ -130,7 +130,7 @@ def _read_indicators(columns: pd.DataFrame, lines: Lines, options: Any) -> Label
         same = [[number for number, name in enumerate(new) if name == one] for one in classes]
         matrix = np.stack([matrix[:, numbers].any(-1) for numbers in same], 1)
     is_empty = ~matrix.any(-1)
-    bad += bad_rows(is_empty, lines, f"{prefix}*", None, NO_CLASS)
+    bad += bad_rows(is_empty, lines, "", None, NO_CLASS)
     matrix[is_empty] = True
 
     def build(rows: Any) -> Candidates:
@@ -168,8 +168,7 @@ def _read_votes(columns: pd.DataFrame, lines: Lines, prefix: str, options: Any) 
         _refuse_too_many(len(good), len({*map(rename, counts)}))
         return good
 
-    place = f"{prefix}*" if prefix else str(options.item)  # an item that nobody answered
-    return [*bad, *bad_rows(is_empty, lines, place, None, NO_CLASS)], build, rename
+    return [*bad, *bad_rows(is_empty, lines, "", None, NO_CLASS)], build, rename
 
 
 def _answer_in(cell: Any, unsure: str | None) -> Any:
