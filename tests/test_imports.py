@@ -18,6 +18,7 @@ LAYERS = (
     ("datasets", "tables", "evaluate", "plots", "html"),
     ("bench", "clean", "demo"),
     ("cli",),
+    ("__main__",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
@@ -92,7 +93,7 @@ def test_files_and_functions_stay_small() -> None:
 LIMITS = {
     # rules of fields (60), output folders that lose no file (60), former paths (47); folds that
     # are stratified by candidates (50), loggers of epochs (125); short texts for notebooks (80)
-    "": 605,
+    "": 610,
     "attacks": 440,
     # tables by dataset with a mean (50), measures of accepted rows (45), by chance; of accepted
     # labels, methods that need a package (25); audits of convolutional networks (10)
