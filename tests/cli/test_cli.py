@@ -40,6 +40,14 @@ def test_the_version_and_the_datasets_are_printed_without_loading_torch() -> Non
     assert python(code).stdout.endswith(b"\n[]\n")
 
 
+def test_the_package_is_a_command() -> None:
+    command = [sys.executable, "-m", "robustpll", "--version"]
+    assert (
+        subprocess.run(command, capture_output=True, check=True).stdout
+        == run("--version").stdout_bytes
+    )
+
+
 def test_every_method_is_listed_with_its_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     result = run("methods")
