@@ -5,7 +5,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +86,15 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+def wait_for(port: int) -> None:
+    """Ray opens its client port later than it returns, on a busy machine by a minute or more."""
+    for _ in range(600):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=10):
+            return
+        time.sleep(0.5)
+    pytest.fail(f"Ray did not open port {port}.")
 
 
 def close(first: Any, second: Any) -> None:
@@ -201,6 +212,7 @@ def test_a_cluster_that_this_machine_does_not_belong_to_is_used_by_its_client_po
     node["ray_client_server_port"] = port
     cluster = Cluster(initialize_head=True, head_node_args=node)
     try:
+        wait_for(port)
         here, there = (
             PLLClassifier(RobustPllEns(epochs=3), random_state=0, device="cpu", cluster=name)
             for name in (None, f"ray://127.0.0.1:{port}")
