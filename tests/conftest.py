@@ -60,6 +60,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(f"needs {kind}: {reason}")
 
 
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Products of several threads add up in an order that depends on the number of models."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Training rows, test rows, and their true labels."""

@@ -31,6 +31,8 @@ from robustpll.engine.cluster import (
 )
 from robustpll.methods import CroSel, PlKnn, Proden, RobustPllEns, Wrapped
 
+pytestmark = pytest.mark.usefixtures("one_thread")  # as in the workers
+
 RANDOM = np.random.default_rng(0)
 TRUTH = RANDOM.integers(3, size=90)
 X = RANDOM.normal(TRUTH[:, None], 0.2, size=(90, 4))
@@ -77,15 +79,6 @@ def test_a_job_that_kills_every_worker_is_given_up_and_errors_stay_what_they_are
     assert (tmp_path / "begun").read_text().count("always") == RETRIES + 1
     with pytest.raises(InputError, match="no such job"):
         executor.map(logged, [(tmp_path, "fine"), (tmp_path, "raise")], "cpu")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """As in the workers: more threads add up in other orders."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def wait_for(port: int) -> None:

@@ -182,6 +182,7 @@ def test_the_pinned_small_result_is_met(fitted: Fitted, request: pytest.FixtureR
         np.testing.assert_allclose(result[key], values, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_run_alone_equals_itself_in_a_bundle_and_its_seed_decides_everything(
     quick: Method, digits: Any, candidates: np.ndarray
 ) -> None:
