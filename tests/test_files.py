@@ -32,6 +32,12 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path: Pat
     assert [*tmp_path.iterdir()] == [path]
 
 
+@pytest.mark.parametrize("name", ["", ".", "/"])
+def test_a_folder_is_refused_as_the_name_of_a_file(tmp_path: Path, name: str) -> None:
+    with pytest.raises(IsADirectoryError, match="name a file in it"):
+        write_whole(Path(name) if name else tmp_path, b"x")
+
+
 def test_a_file_has_the_permissions_of_the_umask_which_is_never_changed(tmp_path: Path) -> None:
     code = (
         "import os, sys; from pathlib import Path; from robustpll._files import write_whole\n"

@@ -19,8 +19,10 @@ from sklearn.ensemble import (
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
     GridSearchCV,
+    KFold,
     StratifiedGroupKFold,
     StratifiedKFold,
+    check_cv,
     cross_val_predict,
     cross_val_score,
     learning_curve,
@@ -135,6 +137,15 @@ def test_stratified_splitters_get_the_likeliest_class(splitter: Any) -> None:
     assert np.asarray(y).shape == (60, 3)  # whoever else asks gets the matrix
 
 
+def test_stratified_splitters_take_votes_and_folds_by_number_stay() -> None:
+    votes = Votes([["a", "a", "b"], ["c", "b", "b"]] * 30)
+    for _, test in StratifiedKFold(3, shuffle=True, random_state=0).split(X, votes):
+        assert Counter(Candidates.of(votes).likeliest()[test].tolist()) == {0: 10, 1: 10}
+    assert len(train_test_split(X, votes, stratify=votes, random_state=0)[3]) == 15
+    assert type(check_cv(3, votes, classifier=True)) is KFold  # as in version 0.1
+    assert np.asarray(votes).shape == (60, 3)  # whoever else asks gets the answers
+
+
 META = {
     "recalibrate": CalibratedClassifierCV(MODEL, cv=3),
     "members=10": BaggingClassifier(MODEL, 3),
@@ -151,6 +162,8 @@ def test_meta_estimators_refuse_candidates_and_name_the_alternative(remedy: str)
     name = type(meta).__name__
     with pytest.raises(InputError, match=f"{name} needs one label per row.*{remedy}"):
         meta.fit(X, Y)
+    with pytest.raises(InputError, match=f"{name} needs one label per row.*{remedy}"):
+        meta.fit(X, Votes([[label, None] for label in LABELS]))
     with pytest.raises(InputError, match=name):  # inside of a search, too
         cross_val_score(meta, X, Y, cv=3, error_score="raise")
     if name not in ("AdaBoostClassifier", "BaggingClassifier"):  # PlKnn takes no weights

@@ -26,6 +26,8 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     """Open a temporary file; when the block ends, sync it and rename it to `path`."""
     if not path.parent.is_dir():
         raise InputError(f"{path} cannot be written: there is no folder {path.parent}. Make it.")
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "It is a folder: name a file in it", str(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with temporary.open("xb") as file:  # permissions follow the umask

@@ -284,7 +284,7 @@ def plot_learning_curve(
     values, name = model.history_.get(measure, ()), _name_of(model, name)
     if not len(values):
         remedies = {
-            "loss": "Fit a method that trains networks",
+            "loss": "Fit a method that trains networks once, such as PLLClassifier('proden')",
             "covering_rate": "Fit with watch=0.1",
         }
         raise InputError(f"{name} has recorded no {measure} of epochs. {remedies[measure]}.")

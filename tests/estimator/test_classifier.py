@@ -174,9 +174,17 @@ def test_score_is_accuracy_for_labels_and_the_covering_rate_for_sets(
     with_zebra = [names | {"aardvark", "zebra"} for names in SETS]  # unknown in training
     assert fitted.score(X, with_zebra) == fitted.score(X, SETS)
     assert fitted.score(X, Candidates.of(with_zebra)) == fitted.score(X, SETS)
-    assert fitted.score(X, Votes(np.full((90, 2), "zebra"))) == 0.0
+    with pytest.warns(UserWarning, match=r"none of the model's classes \(.*ant.*Correct the names"):
+        assert fitted.score(X, Votes(np.full((90, 2), "zebra"))) == 0.0
     table = pd.DataFrame(MATRIX.astype(int), columns=NAMES)  # read by the names of its columns
     assert fitted.score(X, table) == fitted.score(X, table[["cow", "bee", "ant"]]) > 0.9
+
+
+@pytest.mark.parametrize("texts", [["a good film", "a bad one"], [["Rome", 1], ["Oslo", 2]]])
+def test_words_in_an_array_are_refused_with_the_remedy(texts: Any) -> None:
+    for X in (texts, np.array(texts, dtype=object)):
+        with pytest.raises(InputError, match=r"Words need a DataFrame; texts also .* text=\["):
+            quick(1).fit(X, ["good", "bad"])
 
 
 def test_score_refuses_what_cannot_be_compared(fitted: RobustPLLClassifier) -> None:

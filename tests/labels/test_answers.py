@@ -245,6 +245,8 @@ def test_variants_are_proposed_and_nothing_is_merged() -> None:
     assert not label_variants(votes.renamed(variants.mapping))
     assert label_variants(Candidates.of(["x", "X"])).mapping == {"x": "X"}
     assert not label_variants([1, 2, None, 1])
+    frame = pd.DataFrame({"ann": ["Cat ", "cat", None], "bob": ["cat", "dog", "n/a"]})
+    assert label_variants(frame) == label_variants(frame.to_numpy().ravel().tolist()) == variants
 
 
 @given(st.dictionaries(st.text(max_size=4), st.integers(1, 9), max_size=8))

@@ -154,7 +154,8 @@ def test_read_images_names_the_first_bad_files_and_their_number(photos: Path) ->
         read_images(names, folder=photos.parent)
     assert str(caught.value).startswith(
         "paths: 4 of 5 pictures cannot be read ('words.jpg' is not PNG, JPEG, GIF, WEBP, BMP or "
-        "TIFF, 'none.png' is missing, or is a folder, 'cut.jpg' is damaged (image file is truncated"
+        "TIFF, or its beginning is damaged, 'none.png' is missing, or is a folder, 'cut.jpg' is "
+        "damaged (image file is truncated"
     )
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -26,7 +27,7 @@ from robustpll.engine.history import Callback, progress_bars, reporting
 from robustpll.engine.modules import Layout
 from robustpll.engine.networks import try_network
 from robustpll.engine.random import seed_of
-from robustpll.errors import InputError, is_share, refuse_other_length
+from robustpll.errors import InputError, is_share, refuse_other_length, some_of
 from robustpll.estimator.abstention import CalibrationSample, Decision, Recalibration, Reference
 from robustpll.estimator.features import Features, finite, refuse_odd_table
 from robustpll.estimator.fitting import (
@@ -96,7 +97,7 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Afterwards ``labels_`` (n,) are the resolved labels of the training rows, ``opinion_`` their
         opinions, and ``label_weights_`` (n, k) the distributions over their candidates, or over all
         classes if the default learns from votes. ``held_out_`` are opinions of models that did not
-        see the row, if the method has them.
+        see the row; None if the method has none, or too few `members` to leave out each row.
         ``history_`` has the ``"loss"`` of each epoch, if the method has epochs, and with `watch`
         the ``"covering_rate"`` of the validation rows.
 
@@ -261,6 +262,10 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         predicted = self.predict_opinion(X).predicted()
         candidates = candidates_with(y, self.classes_)
         refuse_other_length(len(predicted), len(candidates))
+        if len(candidates) and not candidates.matrix[:, : len(self.classes_)].any():
+            fault = f"score: y names none of the model's classes ({some_of(self.classes_)})"
+            remedy = "so every prediction counts as wrong. Correct the names."
+            warnings.warn(f"{fault}, {remedy}", UserWarning, stacklevel=2)
         weight = row_weights(candidates, None, sample_weight)
         covered = candidates.matrix[np.arange(len(predicted)), predicted]
         return float(np.average(covered, weights=weight))
@@ -450,6 +455,8 @@ class CandidateClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 X = check_array(X, allow_nd=True, **checks)
         except ValueError as error:
             remedy = "X must be an array of numbers, images of one shape, or a DataFrame."
+            if "string" in str(error):
+                remedy += " Words need a DataFrame; texts also need its column, text=['review']."
             raise InputError(f"{str(error).rstrip('.')}. {remedy}") from error
         if not sparse.issparse(X) and (X.size == 0 or X.ndim > 4):
             raise InputError(f"X has shape {X.shape}, but images need (n, h, w) or (n, c, h, w).")

@@ -177,7 +177,7 @@ class Candidates(Displayed):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """The matrix; for scikit-learn's stratified splitters, the likeliest classes."""
-        if _wants_labels():
+        if wants_labels(STRATIFIED):
             return self.likeliest(random_state=0).astype(dtype or np.int64)
         return np.array(self.matrix, dtype=dtype, copy=copy)
 
@@ -205,8 +205,8 @@ class Candidates(Displayed):
         return pd.DataFrame({"candidates": names, "highest prior": first.prior.max(-1).round(2)})
 
 
-def _wants_labels() -> bool:
-    """Tell whether scikit-learn asks for an array of labels, one per row.
+def wants_labels(stratified: set[str]) -> bool:
+    """Tell whether one of these parts of scikit-learn asks for labels, one per row.
 
     Raises InputError if its meta-estimators do: they would take candidates for other things. An
     array is all they ask for, so that only the calling functions tell what it is for.
@@ -215,11 +215,11 @@ def _wants_labels() -> bool:
     while frame.f_globals.get("__name__", "").startswith("sklearn.") and frame.f_back:
         owner = frame.f_locals.get("self")
         names = {kind.__name__ for kind in type(owner).__mro__} | {frame.f_code.co_name}
-        if names & STRATIFIED:
+        if names & stratified:
             return True
         for name in names & REMEDIES.keys():
             remedy = REMEDIES[name].format(name=name)
-            raise InputError(f"{name} needs one label per row, but y holds candidates. {remedy}")
+            raise InputError(f"{name} needs one label per row, but y holds several. {remedy}")
         frame = frame.f_back
     return False
 

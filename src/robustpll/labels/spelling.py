@@ -14,6 +14,7 @@ from robustpll._display import Displayed
 from robustpll._files import plain_text
 from robustpll.errors import InputError
 from robustpll.labels.candidates import Candidates
+from robustpll.labels.parsing import is_frame
 from robustpll.labels.votes import Votes
 
 SIGNS = "- -- --- ? ?? ??? . .. ... _ /"
@@ -52,7 +53,7 @@ def label_variants(labels: Any) -> LabelVariants:
 
     Parameters
     ----------
-    labels : iterable of names, dict of counts, Votes or Candidates
+    labels : iterable of names, DataFrame, dict of counts, Votes or Candidates
         The class names. Names that are not strings, and None, are left out.
 
     Examples
@@ -70,6 +71,8 @@ def label_variants(labels: Any) -> LabelVariants:
     elif isinstance(labels, Candidates):
         counts = labels.matrix[labels.sizes < len(labels.classes)].sum(0)  # all classes: unknown
         labels = dict(zip(labels.classes.tolist(), counts.tolist(), strict=True))
+    elif is_frame(labels):  # iterating would yield the names of its columns
+        labels = labels.to_numpy().ravel().tolist()
     rows = labels if isinstance(labels, Mapping) else Counter(labels)
     rows = {name: count for name, count in rows.items() if isinstance(name, str) and name}
     placeholders: dict[str, int] = {}

@@ -347,7 +347,14 @@ class Votes(Displayed):
         return aligned(votes, names, classes)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return the answers as strings, "" for gaps: scikit-learn reads them to choose folds."""
+        """Return the answers as strings, "" for gaps: scikit-learn reads them to choose folds.
+
+        Splitters that stratify get the likeliest classes. With `cv=3`, folds are not stratified.
+        """
+        from robustpll.labels.candidates import STRATIFIED, Candidates, wants_labels
+
+        if wants_labels(STRATIFIED - {"check_cv"}):
+            return Candidates.of(self).likeliest(random_state=0).astype(dtype or np.int64)
         cells = self._plain_cells()
         gaps = missing_cells(cells, also=(self.missing,))
         return np.array(np.where(gaps, "", cells.astype(str)), dtype=dtype, copy=copy)

@@ -22,7 +22,7 @@ REASONS = {
     MISSING: "is missing, or is a folder",
     OUTSIDE: "is outside the folder: pass the folder of all pictures as `images_root`",
 }
-NO_PICTURE = f"is not {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+NO_PICTURE = f"is not {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, or its beginning is damaged"
 GREY = ("1", "L", "LA", "I", "I;16", "I;16B", "I;16L")  # modes of Pillow
 SIZE, LARGEST_SIZE = 64, 1024  # pixels of a side: if pictures are larger or differ; and at most
 THREADS = 8
