@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from dataclasses import dataclass, field
+from functools import partial
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from robustpll.engine.data import Feed, Task
 from robustpll.engine.history import set_within
 from robustpll.engine.layers import BatchNorm, Stack
-from robustpll.engine.predict import Networks, fused
+from robustpll.engine.predict import Networks
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError
 
@@ -148,11 +148,7 @@ def train_singly(
             values = method.per_member(name)
             object.__setattr__(single, name, values[model % len(values)])
         models.append(train_one(single, task.part(one), validation and validation.part(one)))
-    networks = reduce(Networks.followed_by, models)
-    weights = torch.unflatten(networks.label_weights, 0, (-1, members)).mean(1)
-    opinion = fused(networks.opinion, members)
-    method = replace(method, network=networks.method.network)  # a name instead of "auto"
-    return replace(networks, method=method, label_weights=weights, opinion=opinion)
+    return Networks.of_parts(models, method, members)
 
 
 class Sum(torch.autograd.Function):

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +156,7 @@ def _train_here(method: "DeepMethod", task: Task, validation: Task | None) -> Ne
         for runs in (slice(half), slice(half, None)):
             part = None if validation is None else validation.part(runs)
             halves.append(_train_here(method.part(runs, task.models), task.part(runs), part))
-    return replace(halves[0].followed_by(halves[1]), method=method)
+    return Networks.of_parts(halves, method)
 
 
 def _train_groups(
@@ -175,11 +175,7 @@ def _train_groups(
         )
         for runs in groups
     ]
-    parts: list[Networks] = mapped(_train_here, jobs, task.prior)
-    joined = reduce(Networks.followed_by, parts)
-    weights = torch.unflatten(joined.label_weights, 0, (-1, members)).mean(1)
-    opinion = fused(joined.opinion, members)
-    return replace(joined, method=method, label_weights=weights, opinion=opinion)
+    return Networks.of_parts(mapped(_train_here, jobs, task.prior), method, members)
 
 
 def _train(method: "DeepMethod", task: Task, validation: Task | None) -> Networks:
