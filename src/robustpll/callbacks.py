@@ -14,6 +14,8 @@ True
 """
 
 import csv
+import math
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,11 +71,15 @@ class CSVLogger:
         """Drop the last lines if they are of this training, and not before this epoch."""
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         count = len(lines)
+        # Epochs rise within a training. One that begins anew did not reach its last epoch.
+        following = state.epochs if state.epoch == 1 else math.inf
         while count > 1:
             title, epoch, *_ = [*next(csv.reader([lines[count - 1]])), "", ""]
-            is_repeated = title == state.title and epoch.isdecimal() and int(epoch) >= state.epoch
-            if not is_repeated and lines[count - 1].endswith("\n"):
+            number = int(epoch) if epoch.isdecimal() else 0
+            is_whole = lines[count - 1].endswith("\n")  # else a crash cut it off
+            if is_whole and not (title == state.title and state.epoch <= number < following):
                 break
+            following = number if is_whole else following
             count -= 1
         if count < len(lines):
             write_whole(path, "".join(lines[:count]).encode())
@@ -105,15 +111,21 @@ class TensorBoard:
             ) from error
         self.folder = folder
         self._writers: dict[str, Any] = {}  # by title; each has a thread
+        self._epochs: dict[str, int] = {}  # the last of each title
+        weakref.finalize(self, _close, self._writers)
 
     def on_epoch_end(self, state: EpochState) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        if state.title not in self._writers:
-            repeated = state.epoch if state.resumed else None
+        # A fit that is resumed repeats epochs, maybe in the process that began it.
+        is_repeated = state.resumed and state.epoch != self._epochs.get(state.title, 0) + 1
+        if is_repeated or state.title not in self._writers:
+            if state.title in self._writers:
+                self._writers[state.title].close()
+            purged = state.epoch if state.resumed else None
             folder = Path(self.folder) / state.title
-            self._writers[state.title] = SummaryWriter(str(folder), purge_step=repeated)
-        writer = self._writers[state.title]
+            self._writers[state.title] = SummaryWriter(str(folder), purge_step=purged)
+        writer, self._epochs[state.title] = self._writers[state.title], state.epoch
         writer.add_scalar("loss", state.loss.mean(), state.epoch)
         if state.covering_rate is not None:
             writer.add_scalar("covering rate", state.covering_rate.mean(), state.epoch)
@@ -124,3 +136,8 @@ class TensorBoard:
 
     def __repr__(self) -> str:
         return f"TensorBoard({str(self.folder)!r})"
+
+
+def _close(writers: dict[str, Any]) -> None:
+    for writer in writers.values():
+        writer.close()
