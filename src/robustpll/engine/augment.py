@@ -194,10 +194,12 @@ class Views:
         views = []
         for seed, rows in zip(drawn, x, strict=True):
             with seeded(seed_of(seed, name), x.device):
-                views.append(self.recipes[name](rows.clone()))
-            if views[-1].shape != rows.shape:
+                view = self.recipes[name](rows.clone())
+            if not isinstance(view, Tensor) or view.shape != rows.shape:
+                returned = tuple(view.shape) if isinstance(view, Tensor) else type(view).__name__
                 raise InputError(
-                    f"augment must return pictures of the shape {tuple(rows.shape)} that it got; "
-                    f"it returned {tuple(views[-1].shape)}."
+                    f"augment must return a tensor of the shape {tuple(rows.shape)} that it got; "
+                    f"it returned {returned}."
                 )
+            views.append(view.to(rows))
         return torch.stack(views)
