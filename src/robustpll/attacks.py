@@ -38,8 +38,13 @@ def _all_finite(value: Any, least: float = -math.inf) -> bool:
 
 
 def _is_range(value: Any) -> bool:
-    pair = isinstance(value, tuple | list) and len(value) == 2 and all(map(_all_finite, value))
-    return value is None or (pair and bool(np.all(np.less(*value))))
+    if value is None:
+        return True
+    try:  # arrays may not fit each other
+        low, high = (np.asarray(end) for end in value)
+        return _all_finite(low) and _all_finite(high) and bool((low < high).all())
+    except (TypeError, ValueError):
+        return False
 
 
 SIZE = Rule("a number of at least 0, or an array of them", partial(_all_finite, least=0))

@@ -66,6 +66,10 @@ class Checkpoint:
         check_fields(self)
 
 
+def _options(path: Any) -> Checkpoint:
+    return path if isinstance(path, Checkpoint) else Checkpoint(path)
+
+
 @dataclass
 class Session:
     """The checkpoint of one fit: a folder with a description and a file for each training."""
@@ -79,13 +83,12 @@ class Session:
         """Check the folders that a user named; None without a checkpoint."""
         if checkpoint is None and resume is None:
             return None
-        path = resume if checkpoint is None else checkpoint
-        options = path if isinstance(path, Checkpoint) else Checkpoint(path)
+        options = _options(resume if checkpoint is None else checkpoint)
         folder = Path(options.path)
         if resume is None:
             _refuse_used(folder)
             return cls(options, None)
-        resume = Path(Checkpoint(resume).path)
+        resume = Path(_options(resume).path)
         if resume.resolve() != folder.resolve():
             raise InputError(
                 f"resume={str(resume)!r} must be the folder that checkpoint names, "
