@@ -20,7 +20,9 @@ METHODS = {
     "proden": Proden(epochs=2),
     "ensemble": ProdenEns(epochs=1, members=2),
     "lenet": Proden(epochs=1, network="lenet"),
-    "auto": Proden(epochs=1, network="auto"),  # a model file names the network that was trained
+    "auto": RobustPll.stacked(
+        [RobustPll(epochs=1, network="auto", kl_ceiling=float(c)) for c in range(5)]
+    ),
     "joined": RobustPll.stacked([RobustPll(epochs=2, kl_ceiling=float(c)) for c in range(5)]),
 }
 
@@ -59,6 +61,7 @@ def test_a_bundle_that_does_not_fit_is_halved_and_gives_the_same(name: str, task
     assert torch.equal(halved.predict(task.rows).belief, whole.predict(task.rows).belief)
     assert halved.seeds == whole.seeds
     assert halved.method == whole.method
+    assert halved.method.network != "auto"  # model files name the network that was trained
 
 
 def test_one_run_that_does_not_fit_is_an_error(task_of: Any) -> None:

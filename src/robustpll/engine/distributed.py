@@ -3,7 +3,6 @@
 Every process draws the batches of one process, and computes its own rows of each of them.
 """
 
-import copy
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +22,6 @@ from torch.nn.parallel import DistributedDataParallel
 from robustpll.engine.data import Feed, Task
 from robustpll.engine.history import set_within
 from robustpll.engine.layers import BatchNorm, Stack
-from robustpll.engine.predict import Networks
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError
 
@@ -126,29 +124,6 @@ def same_seed(seed: int) -> int:
     shared = torch.tensor(seed, device="cuda" if "nccl" in dist.get_backend() else "cpu")
     dist.broadcast(shared, 0)
     return int(shared)
-
-
-def train_singly(
-    method: "DeepMethod",
-    task: Task,
-    validation: Task | None,
-    train_one: Callable[["DeepMethod", Task, Task | None], Networks],
-) -> Networks:
-    """Train one model after another, each by all processes.
-
-    Models in a bundle have different orders of rows, so they would need different numbers of rows
-    from a process. Each model is the same as in a bundle.
-    """
-    members, models = method.members, []
-    task, validation = task.repeated(members), validation and validation.repeated(members)
-    for model in range(task.models):
-        one, single = slice(model, model + 1), copy.copy(method)
-        object.__setattr__(single, "members", 1)
-        for name in method.number_names():
-            values = method.per_member(name)
-            object.__setattr__(single, name, values[model % len(values)])
-        models.append(train_one(single, task.part(one), validation and validation.part(one)))
-    return Networks.of_parts(models, method, members)
 
 
 class Sum(torch.autograd.Function):

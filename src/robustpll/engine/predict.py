@@ -95,7 +95,7 @@ class Networks(Fitted):
     def of_parts(cls, parts: Sequence[Self], method: "DeepMethod", members: int = 1) -> Self:
         """Join the runs of all parts, in order; every `members` runs are one run of the method."""
         if method.network == "auto":  # models on other devices have other networks
-            method = replace(method, network=parts[0].method.network)
+            method = method.changed(network=parts[0].method.network)
         opinion = each_part(lambda *several: torch.cat(several), *(part.opinion for part in parts))
         weights = torch.cat([part.label_weights for part in parts])
         return cls(
