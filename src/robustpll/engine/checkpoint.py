@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from robustpll._files import write_whole
 from robustpll.engine.history import EpochState, History, is_stopped, set_within
-from robustpll.engine.layers import Stack
+from robustpll.engine.layers import stacks_of
 from robustpll.errors import AT_LEAST_1, InputError, Rule, check_fields, is_number, some_of
 
 if TYPE_CHECKING:
@@ -259,9 +259,6 @@ class Keeper:
         named = {f"generator.{number}": one for number, one in enumerate(draws.generators)}
         return named | ({} if draws.in_step is None else {"generator.step": draws.in_step})
 
-    def _stacks(self) -> list[Stack]:
-        return [part for part in self.net.modules() if isinstance(part, Stack)]
-
     def _write(self, epoch: int, *, stop: bool) -> None:
         from safetensors.torch import save
 
@@ -276,7 +273,7 @@ class Keeper:
             "training": self.training.method.title,
             "epoch": epoch + 1,
             "stopped": stop,
-            "calls": [stack.calls for stack in self._stacks()],
+            "calls": [stack.calls for stack in stacks_of(self.net)],
             "step": 0 if self.schedule is None else self.schedule.step,
             "seconds": self._seconds,
         }
@@ -306,7 +303,7 @@ class Keeper:
         losses, rates = ([] if v is None else [*v.to(device)] for v in history.values())
         self.history.losses, self.history.covering_rates = losses, rates
         self.began = time.monotonic() - about["seconds"]
-        for stack, calls in zip(self._stacks(), about["calls"], strict=True):
+        for stack, calls in zip(stacks_of(self.net), about["calls"], strict=True):
             stack.calls = calls
         if self.schedule is not None:
             self.schedule.step = about["step"]

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from robustpll.engine.data import Feed, Task
 from robustpll.engine.history import set_within
-from robustpll.engine.layers import BatchNorm, Stack
+from robustpll.engine.layers import BatchNorm, stacks_of
 from robustpll.engine.random import seed_of
 from robustpll.errors import InputError
 
@@ -171,9 +171,8 @@ class Shard:
     def parallel(self, net: nn.Module) -> nn.Module:
         """Return the network with gradients averaged; each process draws its own numbers in it."""
         may_skip = False  # a user's network may have parameters that a step does not use
-        for part in net.modules():
-            if isinstance(part, Stack):
-                part.seeds, may_skip = self.own_seeds(part.seeds), part.random
+        for stack in stacks_of(net):
+            stack.seeds, may_skip = self.own_seeds(stack.seeds), stack.random
         # Buffers are equal already: see `whole_batch_norms`.
         names = signature(DistributedDataParallel).parameters.keys()
         sync = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"

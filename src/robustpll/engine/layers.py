@@ -146,6 +146,11 @@ class Stack(nn.Module):
         return logits
 
 
+def stacks_of(net: nn.Module) -> list[Stack]:
+    """Return the parts of a network that are copies of a module."""
+    return [part for part in net.modules() if isinstance(part, Stack)]
+
+
 def pass_through(module: nn.Module, rows: Tensor) -> Any:
     """Return the module's outputs; compiled, modules of one kind share the code."""
     return module(rows)

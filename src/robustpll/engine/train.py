@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from robustpll.engine.augment import FORMER, Views
+from robustpll.engine.augment import Views
 from robustpll.engine.checkpoint import Keeper
 from robustpll.engine.cluster import groups_of, mapped
 from robustpll.engine.data import Feed, State, Task
@@ -24,7 +24,7 @@ from robustpll.engine.graphs import compiled, optimizer_step, step_of
 from robustpll.engine.history import History
 from robustpll.engine.layers import Autocast, Dropout, Stack, clip_gradients, tensors_of
 from robustpll.engine.modules import regroup
-from robustpll.engine.networks import CONVOLUTIONAL, named_network
+from robustpll.engine.networks import MODERN, named_network
 from robustpll.engine.predict import Networks, fused, logits_of, opinions_of
 from robustpll.engine.random import Draws
 from robustpll.engine.stream import Stream, WindowTask
@@ -255,8 +255,8 @@ def _begun(method: "DeepMethod", task: Task, shard: Shard | None) -> tuple[nn.Mo
 
 def in_bf16(method: "DeepMethod", device: torch.device) -> bool:
     """Whether products are computed in bfloat16; "auto": those of newer networks on CUDA."""
-    is_ours = isinstance(method.network, str) and method.network in CONVOLUTIONAL.keys() - FORMER
-    fast = device.type == "cuda" and is_ours and has_bf16(device)
+    is_modern = isinstance(method.network, str) and method.network in MODERN
+    fast = device.type == "cuda" and is_modern and has_bf16(device)
     return method.precision == "bf16" or (method.precision == "auto" and fast)
 
 
