@@ -38,17 +38,15 @@ def _all_finite(value: Any, least: float = -math.inf) -> bool:
 
 
 def _is_range(value: Any) -> bool:
-    if value is None:
-        return True
     try:  # arrays may not fit each other
-        low, high = (np.asarray(end) for end in value)
+        low, high = map(np.asarray, value)
         return _all_finite(low) and _all_finite(high) and bool((low < high).all())
     except (TypeError, ValueError):
         return False
 
 
 SIZE = Rule("a number of at least 0, or an array of them", partial(_all_finite, least=0))
-RANGE = Rule("None or (low, high)", _is_range)
+RANGE = Rule("None or (low, high)", lambda value: value is None or _is_range(value))
 MASK = Rule("None or an array of bool", lambda mask: mask is None or np.asarray(mask).dtype == bool)
 
 

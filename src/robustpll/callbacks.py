@@ -27,8 +27,7 @@ from robustpll.errors import InputError
 
 __all__ = ["CSVLogger", "Checkpoint", "EpochState", "TensorBoard"]
 
-COLUMNS = ("training", "epoch", "loss", "covering_rate", "seconds")
-HEADER = ",".join(COLUMNS)
+HEADER = "training,epoch,loss,covering_rate,seconds"
 
 
 @dataclass(frozen=True)
@@ -63,9 +62,8 @@ class CSVLogger:
         rate = "" if state.covering_rate is None else f"{state.covering_rate.mean():.6g}"
         numbers = (f"{state.loss.mean():.6g}", rate, f"{state.seconds:.3f}")
         with path.open("a", newline="", encoding="utf-8") as file:  # closed, so a crash loses none
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerows([COLUMNS] if is_new else [])
-            writer.writerow((state.title, state.epoch, *numbers))
+            file.write(f"{HEADER}\n" if is_new else "")
+            csv.writer(file, lineterminator="\n").writerow((state.title, state.epoch, *numbers))
 
     def _cut(self, path: Path, state: EpochState) -> None:
         """Drop the last lines if they are of this training, and not before this epoch."""
@@ -110,22 +108,21 @@ class TensorBoard:
                 "'robustpll[tensorboard]', or use CSVLogger."
             ) from error
         self.folder = folder
-        self._writers: dict[str, Any] = {}  # by title; each has a thread
-        self._epochs: dict[str, int] = {}  # the last of each title
-        weakref.finalize(self, _close, self._writers)
+        writers = self._writers = dict[str, tuple[Any, int]]()  # by title, with the last epoch
+        # Each writer has a thread.
+        weakref.finalize(self, lambda: [writer.close() for writer, _ in writers.values()])
 
     def on_epoch_end(self, state: EpochState) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
+        writer, last = self._writers.get(state.title, (None, 0))
         # A fit that is resumed repeats epochs, maybe in the process that began it.
-        is_repeated = state.resumed and state.epoch != self._epochs.get(state.title, 0) + 1
-        if is_repeated or state.title not in self._writers:
-            if state.title in self._writers:
-                self._writers[state.title].close()
-            purged = state.epoch if state.resumed else None
-            folder = Path(self.folder) / state.title
-            self._writers[state.title] = SummaryWriter(str(folder), purge_step=purged)
-        writer, self._epochs[state.title] = self._writers[state.title], state.epoch
+        if writer is None or (state.resumed and state.epoch != last + 1):
+            if writer is not None:
+                writer.close()
+            folder, purged = Path(self.folder) / state.title, state.epoch if state.resumed else None
+            writer = SummaryWriter(str(folder), purge_step=purged)
+        self._writers[state.title] = writer, state.epoch
         writer.add_scalar("loss", state.loss.mean(), state.epoch)
         if state.covering_rate is not None:
             writer.add_scalar("covering rate", state.covering_rate.mean(), state.epoch)
@@ -136,8 +133,3 @@ class TensorBoard:
 
     def __repr__(self) -> str:
         return f"TensorBoard({str(self.folder)!r})"
-
-
-def _close(writers: dict[str, Any]) -> None:
-    for writer in writers.values():
-        writer.close()
